@@ -1,0 +1,297 @@
+//! Waiting for all of several futures, within one unit.
+//!
+//! Each operand of a wide join has a waker of its own, so that a result costs one poll however wide the join is.
+
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::OrchestrationContext;
+
+impl OrchestrationContext {
+    /// Waits for all futures. Results come in input order.
+    pub fn join<F: Future>(&self, futures: impl IntoIterator<Item = F>) -> Join<F> {
+        Join {
+            operands: Operands::new(futures),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Waits for all futures, or for the first error; the others are then dropped, hence cancelled.
+    pub fn try_join<F, T, E>(&self, futures: impl IntoIterator<Item = F>) -> TryJoin<F, T>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        TryJoin {
+            operands: Operands::new(futures),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Waits for two futures.
+    pub fn join2<A: Future, B: Future>(&self, a: A, b: B) -> Join2<A, B> {
+        Join2 {
+            a: Part::new(a),
+            b: Part::new(b),
+        }
+    }
+
+    /// Waits for three futures.
+    pub fn join3<A: Future, B: Future, C: Future>(&self, a: A, b: B, c: C) -> Join3<A, B, C> {
+        Join3 {
+            a: Part::new(a),
+            b: Part::new(b),
+            c: Part::new(c),
+        }
+    }
+}
+
+/// Futures that are polled only when they were woken.
+struct Operands<F> {
+    futures: Vec<Option<Pin<Box<F>>>>,
+    wakers: Vec<Waker>,
+    woken: Arc<Woken>,
+    pending: usize,
+}
+
+/// Which operands were woken, in the order of their wakes, and whom to wake because of it.
+#[derive(Default)]
+struct Woken {
+    queue: Mutex<WokenQueue>,
+}
+
+#[derive(Default)]
+struct WokenQueue {
+    operands: Vec<usize>,
+    parent: Option<Waker>,
+}
+
+struct OperandWaker {
+    operand: usize,
+    woken: Arc<Woken>,
+}
+
+impl Wake for OperandWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let parent = {
+            let mut queue = self.woken.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            queue.operands.push(self.operand);
+            queue.parent.clone()
+        };
+        if let Some(parent) = parent {
+            parent.wake();
+        }
+    }
+}
+
+impl<F: Future> Operands<F> {
+    fn new(futures: impl IntoIterator<Item = F>) -> Operands<F> {
+        let futures: Vec<_> = futures.into_iter().map(|future| Some(Box::pin(future))).collect();
+        let woken: Arc<Woken> = Arc::default();
+        let waker = |operand| {
+            Waker::from(Arc::new(OperandWaker {
+                operand,
+                woken: Arc::clone(&woken),
+            }))
+        };
+        let wakers = (0..futures.len()).map(waker).collect();
+        let pending = futures.len();
+        woken
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .operands
+            .extend(0..pending);
+        Operands {
+            futures,
+            wakers,
+            woken,
+            pending,
+        }
+    }
+
+    /// Polls the operands that were woken before this poll, and hands over what they returned, until `stop` says so.
+    fn poll(&mut self, cx: &Context<'_>, mut returned: impl FnMut(usize, F::Output) -> bool) {
+        let (operands, old_parent) = {
+            let mut queue = self.woken.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            (
+                mem::take(&mut queue.operands),
+                queue.parent.replace(cx.waker().clone()),
+            )
+        };
+        drop(old_parent);
+        for operand in operands {
+            let Some(future) = &mut self.futures[operand] else {
+                continue;
+            };
+            let poll = future
+                .as_mut()
+                .poll(&mut Context::from_waker(&self.wakers[operand]));
+            if let Poll::Ready(output) = poll {
+                self.futures[operand] = None;
+                self.pending -= 1;
+                if !returned(operand, output) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.futures.clear();
+        self.pending = 0;
+    }
+}
+
+/// See [`OrchestrationContext::join`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Join<F: Future> {
+    operands: Operands<F>,
+    outputs: Vec<Option<F::Output>>,
+}
+
+impl<F: Future> Future for Join<F> {
+    type Output = Vec<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Join { operands, outputs } = &mut *self;
+        outputs.resize_with(operands.futures.len(), || None);
+        operands.poll(cx, |operand, output| {
+            outputs[operand] = Some(output);
+            true
+        });
+        if operands.pending > 0 {
+            return Poll::Pending;
+        }
+        Poll::Ready(mem::take(outputs).into_iter().flatten().collect())
+    }
+}
+
+/// See [`OrchestrationContext::try_join`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct TryJoin<F, T> {
+    operands: Operands<F>,
+    outputs: Vec<Option<T>>,
+}
+
+impl<F: Future<Output = Result<T, E>>, T, E> Future for TryJoin<F, T> {
+    type Output = Result<Vec<T>, E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let TryJoin { operands, outputs } = &mut *self;
+        outputs.resize_with(operands.futures.len(), || None);
+        let mut first_error = None;
+        operands.poll(cx, |operand, output| match output {
+            Ok(output) => {
+                outputs[operand] = Some(output);
+                true
+            }
+            Err(error) => {
+                first_error = Some(error);
+                false
+            }
+        });
+        if let Some(error) = first_error {
+            operands.clear();
+            return Poll::Ready(Err(error));
+        }
+        if operands.pending > 0 {
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(mem::take(outputs).into_iter().flatten().collect()))
+    }
+}
+
+/// One operand of a narrow join: a future, then its output.
+enum Part<F: Future> {
+    Pending(Pin<Box<F>>),
+    Returned(F::Output),
+    Taken,
+}
+
+impl<F: Future> Part<F> {
+    fn new(future: F) -> Part<F> {
+        Part::Pending(Box::pin(future))
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Part::Pending(future) = self {
+            match future.as_mut().poll(cx) {
+                Poll::Ready(output) => *self = Part::Returned(output),
+                Poll::Pending => return false,
+            }
+        }
+        true
+    }
+
+    fn take(&mut self) -> F::Output {
+        match mem::replace(self, Part::Taken) {
+            Part::Returned(output) => output,
+            Part::Pending(_) | Part::Taken => panic!("a join was polled after it returned"),
+        }
+    }
+}
+
+/// See [`OrchestrationContext::join2`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Join2<A: Future, B: Future> {
+    a: Part<A>,
+    b: Part<B>,
+}
+
+impl<A: Future, B: Future> Future for Join2<A, B> {
+    type Output = (A::Output, B::Output);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Join2 { a, b } = &mut *self;
+        let done = [a.poll(cx), b.poll(cx)] == [true; 2];
+        if done {
+            Poll::Ready((a.take(), b.take()))
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+/// See [`OrchestrationContext::join3`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Join3<A: Future, B: Future, C: Future> {
+    a: Part<A>,
+    b: Part<B>,
+    c: Part<C>,
+}
+
+impl<A: Future, B: Future, C: Future> Future for Join3<A, B, C> {
+    type Output = (A::Output, B::Output, C::Output);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Join3 { a, b, c } = &mut *self;
+        let done = [a.poll(cx), b.poll(cx), c.poll(cx)] == [true; 3];
+        if done {
+            Poll::Ready((a.take(), b.take(), c.take()))
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+// Operands are boxed, so that no join is ever pinned itself.
+impl<F: Future> Unpin for Join<F> {}
+impl<F, T> Unpin for TryJoin<F, T> {}
+impl<A: Future, B: Future> Unpin for Join2<A, B> {}
+impl<A: Future, B: Future, C: Future> Unpin for Join3<A, B, C> {}
+
+impl<F: Future> fmt::Debug for Join<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Join")
+            .field("pending", &self.operands.pending)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,481 @@
+//! What orchestration code calls.
+//!
+//! A context is a handle without content: every call looks up the execution that runs on this thread, and is refused
+//! when that is not the context's own. Calls return at once; what takes time returns a future.
+
+mod conditions;
+mod join;
+mod operations;
+mod select;
+mod state;
+mod timeout;
+mod units;
+
+use std::fmt::Display;
+use std::future::Future;
+use std::panic::{Location, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::execution::outside::Outside;
+use crate::execution::state::{Access, ContinueAsNew, ExecutionState, Stop};
+use crate::execution::{Limits, TurnFailure, turn_local, uuid4_text};
+use crate::history::{Attributes, Decision, EventId, HistoryError, ParentLink, Payload};
+
+pub use conditions::{Cancelled, HandlersIdle, WaitUntil};
+pub use join::{Join, Join2, Join3, TryJoin};
+pub use operations::{ActivityFuture, ChildFuture, TimerFuture, WaitFuture};
+pub use select::{Either, Either3, Operand, Race, Select, Select2, Select3};
+pub use state::State;
+pub use timeout::{Elapsed, Timeout};
+pub use units::{Branches, Shield, UnitHandle};
+
+/// The way of orchestration code to everything outside of it.
+///
+/// Cloning is cheap. Calls are allowed only while the orchestration's own code runs, on the thread it runs on.
+#[derive(Clone, Debug)]
+pub struct OrchestrationContext {
+    outside: Arc<Outside>,
+}
+
+/// What an orchestration knows about itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Info {
+    /// The instance id.
+    pub instance: String,
+    /// 1 for the first execution; continue-as-new counts on.
+    pub execution: u64,
+    /// The registered name.
+    pub name: String,
+    /// The version that this execution is pinned to.
+    pub version: String,
+    /// Who waits for the outcome, if anybody.
+    pub parent: Option<ParentLink>,
+    /// How many events are recorded.
+    pub history_events: u64,
+    /// About how many bytes they take.
+    pub history_bytes: u64,
+}
+
+/// How a call unwinds once its turn has failed. The reason is noted; nothing is printed.
+struct TurnHasFailed;
+
+impl OrchestrationContext {
+    pub(crate) fn new(outside: Arc<Outside>) -> OrchestrationContext {
+        OrchestrationContext { outside }
+    }
+
+    /// Makes a call into the running execution.
+    ///
+    /// When the call cannot be made, the code cannot go on: it panics, or unwinds silently if the turn has failed
+    /// already. In a destructor that runs because of that, or after the execution is gone, it gets `inert` instead.
+    #[track_caller]
+    fn call<R>(
+        &self,
+        call: &'static str,
+        access: Access,
+        inert: impl FnOnce() -> R,
+        f: impl FnOnce(&mut ExecutionState) -> Result<R, Stop>,
+    ) -> R {
+        let answer = turn_local::with(&self.outside, |state| {
+            state.check(call, access)?;
+            f(state)
+        });
+        match answer {
+            Some(Ok(value)) => value,
+            Some(Err(_)) if thread::panicking() => inert(),
+            Some(Err(Stop::Unwind)) => resume_unwind(Box::new(TurnHasFailed)),
+            Some(Err(Stop::Misuse(what))) => panic!("PER-0206 misuse: {what}"),
+            None if self.outside.is_inert() => inert(),
+            None => {
+                let what = self.note_out_of_turn(call);
+                if thread::panicking() {
+                    inert()
+                } else {
+                    panic!("PER-0206 misuse: {what}")
+                }
+            }
+        }
+    }
+
+    fn note_out_of_turn(&self, call: &'static str) -> String {
+        let what = format!(
+            "{call} was called out of turn: from another thread or task, or while the orchestration was not running; \
+             contexts and durable futures belong to their orchestration"
+        );
+        self.outside.note_misuse(what.clone());
+        what
+    }
+
+    /// Makes a decision that nothing waits for.
+    #[track_caller]
+    fn decide(&self, call: &'static str, decision: Decision) {
+        let location = Location::caller();
+        self.call(
+            call,
+            Access::Act,
+            || (),
+            |state| state.emit(decision, location).map(|_| ()),
+        );
+    }
+
+    /// What the orchestration knows about itself.
+    pub fn info(&self) -> Info {
+        let inert = || Info {
+            instance: String::new(),
+            execution: 0,
+            name: String::new(),
+            version: String::new(),
+            parent: None,
+            history_events: 0,
+            history_bytes: 0,
+        };
+        self.call("info", Access::Look, inert, |state| {
+            Ok(Info {
+                instance: state.instance.to_string(),
+                execution: state.started.execution,
+                name: state.started.name.clone(),
+                version: state.started.version.clone(),
+                parent: state.started.parent.clone(),
+                history_events: state.ledger.events(),
+                history_bytes: state.ledger.bytes(),
+            })
+        })
+    }
+
+    /// Whether recorded turns are being replayed. Good for keeping quiet, never for deciding.
+    pub fn is_replaying(&self) -> bool {
+        self.call("is_replaying", Access::Look, || true, |state| Ok(state.replaying))
+    }
+
+    /// Whether the history has grown so long that the code should continue as new.
+    pub fn should_continue_as_new(&self) -> bool {
+        self.call(
+            "should_continue_as_new",
+            Access::Look,
+            || false,
+            |state| {
+                let (events, bytes) = (state.ledger.events(), state.ledger.bytes());
+                Ok(events >= Limits::CONTINUE_AS_NEW_EVENTS || bytes >= Limits::CONTINUE_AS_NEW_BYTES)
+            },
+        )
+    }
+
+    /// The time of this turn since 1970. It stands still within a turn and is the same in every replay.
+    pub fn now(&self) -> Duration {
+        self.call(
+            "now",
+            Access::Look,
+            || Duration::ZERO,
+            |state| Ok(Duration::from_millis(state.now_ms)),
+        )
+    }
+
+    /// A random number, the same in every replay.
+    pub fn random(&self) -> u64 {
+        self.call("random", Access::Act, || 0, |state| Ok(state.draw()))
+    }
+
+    /// A random UUID, the same in every replay.
+    pub fn uuid4(&self) -> String {
+        self.call("uuid4", Access::Act, String::new, |state| {
+            Ok(uuid4_text(state.draw(), state.draw()))
+        })
+    }
+
+    /// The time of this turn, recorded, in milliseconds since 1970.
+    #[track_caller]
+    pub fn utc_now(&self) -> SystemCallFuture<u64> {
+        let location = Location::caller();
+        let recorded = self.call("utc_now", Access::Act, no_call, |state| {
+            let now = Payload::encode(&state.now_ms).expect("a number encodes");
+            state.system_call("utc_now".to_owned(), now, location).map(Some)
+        });
+        self.system_call_future(recorded)
+    }
+
+    /// A random UUID, recorded.
+    #[track_caller]
+    pub fn new_guid(&self) -> SystemCallFuture<String> {
+        let location = Location::caller();
+        let recorded = self.call("new_guid", Access::Act, no_call, |state| {
+            let guid = uuid4_text(state.draw(), state.draw());
+            state
+                .system_call("new_guid".to_owned(), Payload::from(guid), location)
+                .map(Some)
+        });
+        self.system_call_future(recorded)
+    }
+
+    /// A value from outside, taken once. The closure runs at the call, in live turns only; replay gives what is
+    /// recorded.
+    #[track_caller]
+    pub fn side_effect<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        f: impl FnOnce() -> T,
+    ) -> SystemCallFuture<T> {
+        let location = Location::caller();
+        let is_live = self.call("side_effect", Access::Act, || false, |state| Ok(!state.replaying));
+        let live_value = if is_live {
+            self.encode("the value of a side effect", &f())
+        } else {
+            Payload::null()
+        };
+        let recorded = self.call("side_effect", Access::Act, no_call, |state| {
+            state
+                .system_call(format!("side_effect:{name}"), live_value, location)
+                .map(Some)
+        });
+        self.system_call_future(recorded)
+    }
+
+    /// Whether this execution is to take the changed path of a patch. The first answer for an id holds; live code is
+    /// told yes, which is recorded.
+    #[track_caller]
+    pub fn patched(&self, id: &str) -> bool {
+        let location = Location::caller();
+        self.call(
+            "patched",
+            Access::Act,
+            || false,
+            |state| state.patched(id, location),
+        )
+    }
+
+    /// Publishes what the orchestration is doing.
+    #[track_caller]
+    pub fn set_status(&self, status: impl Into<Payload>) {
+        self.decide(
+            "set_status",
+            Decision::StatusSet {
+                status: status.into(),
+            },
+        );
+    }
+
+    /// Changes searchable values of the instance; `null` removes one.
+    #[track_caller]
+    pub fn upsert_attributes<N: Into<String>, V: Into<Payload>>(
+        &self,
+        attributes: impl IntoIterator<Item = (N, V)>,
+    ) {
+        let attributes: Attributes = attributes
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        self.decide("upsert_attributes", Decision::AttributesUpserted { attributes });
+    }
+
+    /// Starts an orchestration that is nobody's child.
+    #[track_caller]
+    pub fn schedule_orchestration(
+        &self,
+        name: impl Into<String>,
+        instance: impl Into<String>,
+        input: impl Into<Payload>,
+    ) {
+        self.start_detached(name.into(), None, instance.into(), input.into());
+    }
+
+    /// Starts an orchestration that is nobody's child, at an exact version.
+    #[track_caller]
+    pub fn schedule_orchestration_versioned(
+        &self,
+        name: impl Into<String>,
+        version: impl Into<String>,
+        instance: impl Into<String>,
+        input: impl Into<Payload>,
+    ) {
+        self.start_detached(name.into(), Some(version.into()), instance.into(), input.into());
+    }
+
+    #[track_caller]
+    fn start_detached(&self, name: String, version: Option<String>, instance: String, input: Payload) {
+        self.decide(
+            "schedule_orchestration",
+            Decision::OrchestrationChained {
+                name,
+                version,
+                instance,
+                input,
+            },
+        );
+    }
+
+    /// Raises an event at another instance.
+    #[track_caller]
+    pub fn raise_event(
+        &self,
+        instance: impl Into<String>,
+        name: impl Into<String>,
+        payload: impl Into<Payload>,
+    ) {
+        let (instance, name, payload) = (instance.into(), name.into(), payload.into());
+        self.decide(
+            "raise_event",
+            Decision::ExternalEventSent {
+                instance,
+                name,
+                payload,
+            },
+        );
+    }
+
+    /// Ends this execution and lets the instance go on in a next one, at the latest version. Await the result: it
+    /// never comes.
+    pub fn continue_as_new<T>(&self, input: impl Into<Payload>) -> ContinueAsNewFuture<T> {
+        self.continue_at(None, input.into())
+    }
+
+    /// Like [`continue_as_new`](Self::continue_as_new), at an exact version.
+    pub fn continue_as_new_versioned<T>(
+        &self,
+        version: impl Into<String>,
+        input: impl Into<Payload>,
+    ) -> ContinueAsNewFuture<T> {
+        self.continue_at(Some(version.into()), input.into())
+    }
+
+    fn continue_at<T>(&self, version: Option<String>, input: Payload) -> ContinueAsNewFuture<T> {
+        self.call(
+            "continue_as_new",
+            Access::Act,
+            || (),
+            |state| {
+                state.check_payload(input.size() as u64)?;
+                state.continued = Some(ContinueAsNew { input, version });
+                Ok(())
+            },
+        );
+        ContinueAsNewFuture(std::marker::PhantomData)
+    }
+
+    /// Writes to the log, unless a replay is going on.
+    pub fn trace_error(&self, message: impl Display) {
+        self.trace(|instance, execution| tracing::error!(instance, execution, "{message}"));
+    }
+
+    /// Writes to the log, unless a replay is going on.
+    pub fn trace_warn(&self, message: impl Display) {
+        self.trace(|instance, execution| tracing::warn!(instance, execution, "{message}"));
+    }
+
+    /// Writes to the log, unless a replay is going on.
+    pub fn trace_info(&self, message: impl Display) {
+        self.trace(|instance, execution| tracing::info!(instance, execution, "{message}"));
+    }
+
+    /// Writes to the log, unless a replay is going on.
+    pub fn trace_debug(&self, message: impl Display) {
+        self.trace(|instance, execution| tracing::debug!(instance, execution, "{message}"));
+    }
+
+    fn trace(&self, write: impl FnOnce(&str, u64)) {
+        let live = self.call(
+            "trace",
+            Access::Look,
+            || None,
+            |state| Ok((!state.replaying).then(|| (Arc::clone(&state.instance), state.started.execution))),
+        );
+        if let Some((instance, execution)) = live {
+            write(&instance, execution);
+        }
+    }
+
+    /// The root has returned.
+    pub(crate) fn finish(&self, output: Result<Payload, Payload>) {
+        self.call(
+            "finish",
+            Access::Act,
+            || (),
+            |state| {
+                let (Ok(payload) | Err(payload)) = &output;
+                state.check_payload(payload.size() as u64)?;
+                state.output = Some(output);
+                Ok(())
+            },
+        );
+    }
+
+    /// Encodes a value of the code's. What JSON cannot hold is misuse.
+    fn encode<T: Serialize>(&self, what: &'static str, value: &T) -> Payload {
+        match Payload::encode(value) {
+            Ok(payload) => payload,
+            Err(error) => self.call("encode", Access::Look, Payload::null, |state| {
+                Err(state.misuse(format!("{what} cannot be written as JSON: {error}")))
+            }),
+        }
+    }
+
+    fn system_call_future<T: DeserializeOwned>(
+        &self,
+        recorded: Option<(EventId, Payload)>,
+    ) -> SystemCallFuture<T> {
+        let value = recorded.and_then(|(event, value)| match value.decode() {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.fail_decoding(event, std::any::type_name::<T>(), error.to_string());
+                None
+            }
+        });
+        SystemCallFuture { value }
+    }
+
+    /// A recorded payload is not of the type that the code expects: the turn fails.
+    fn fail_decoding(&self, event: EventId, type_name: &'static str, problem: String) {
+        self.call(
+            "decode",
+            Access::Look,
+            || (),
+            |state| {
+                let mismatch = HistoryError::PayloadMismatch {
+                    event,
+                    type_name,
+                    problem,
+                };
+                state.failure.get_or_insert(TurnFailure::History(mismatch));
+                Err(Stop::Unwind)
+            },
+        );
+    }
+}
+
+fn no_call() -> Option<(EventId, Payload)> {
+    None
+}
+
+/// The value of a recorded call, ready at the first poll.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct SystemCallFuture<T> {
+    value: Option<T>,
+}
+
+impl<T> Unpin for SystemCallFuture<T> {}
+
+impl<T> Future for SystemCallFuture<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {
+        self.value.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+/// Never resolves: the execution ends with the step that asked for it.
+#[must_use = "await it, so that nothing runs after it"]
+pub struct ContinueAsNewFuture<T>(std::marker::PhantomData<fn() -> T>);
+
+impl<T> Future for ContinueAsNewFuture<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {
+        Poll::Pending
+    }
+}

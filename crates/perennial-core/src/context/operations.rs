@@ -1,0 +1,466 @@
+//! Activities, timers, waits and sub-orchestrations: calls that return a durable future.
+//!
+//! A decision is emitted when the call is made, in call order. Dropping a future before its result is recorded
+//! cancels the operation.
+
+use std::any::type_name;
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use crate::execution::operations::{Completion, Leftover, OperationKind, Token};
+use crate::execution::state::Access;
+use crate::execution::turn_local;
+use crate::history::{
+    ActivityFailure, ActivityOptions, ChildFailure, ClosePolicy, Decision, EventId, Payload, RetryPolicy,
+};
+
+use super::OrchestrationContext;
+
+impl OrchestrationContext {
+    /// Runs an activity.
+    #[track_caller]
+    pub fn schedule_activity(&self, name: impl Into<String>, input: impl Into<Payload>) -> ActivityFuture {
+        let decision = Decision::ActivityScheduled {
+            name: name.into(),
+            input: input.into(),
+            options: None,
+        };
+        ActivityFuture::new(self.schedule("schedule_activity", OperationKind::Activity, decision))
+    }
+
+    /// Waits for a time, counted from this turn's time and rounded up to the millisecond.
+    #[track_caller]
+    pub fn schedule_timer(&self, delay: Duration) -> TimerFuture {
+        let location = Location::caller();
+        let delay_ms = u64::try_from(delay.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let token = self.call(
+            "schedule_timer",
+            Access::Act,
+            || None,
+            |state| {
+                let due_ms = state.now_ms.saturating_add(delay_ms);
+                state
+                    .schedule(OperationKind::Timer, Decision::TimerCreated { due_ms }, location)
+                    .map(Some)
+            },
+        );
+        TimerFuture {
+            operation: OperationFuture::new(self, token, location),
+        }
+    }
+
+    /// Waits for an external event. Events that came before the wait are kept for it.
+    #[track_caller]
+    pub fn schedule_wait(&self, name: impl Into<String>) -> WaitFuture {
+        let (name, location) = (name.into(), Location::caller());
+        let token = self.call(
+            "schedule_wait",
+            Access::Act,
+            || None,
+            |state| {
+                if state.mailbox.has_handler(&name) {
+                    return Err(state.misuse(format!(
+                        "the event {name:?} has a handler and cannot be waited for"
+                    )));
+                }
+                let kind = OperationKind::Wait { name: name.clone() };
+                state
+                    .schedule(kind, Decision::ExternalSubscribed { name }, location)
+                    .map(Some)
+            },
+        );
+        WaitFuture::new(OperationFuture::new(self, token, location))
+    }
+
+    /// Runs a sub-orchestration at the latest version, under an id derived from this instance's.
+    #[track_caller]
+    pub fn schedule_sub_orchestration(
+        &self,
+        name: impl Into<String>,
+        input: impl Into<Payload>,
+    ) -> ChildFuture {
+        self.schedule_child(name.into(), None, None, input.into())
+    }
+
+    /// Runs a sub-orchestration under an id of the caller's choice.
+    #[track_caller]
+    pub fn schedule_sub_orchestration_with_id(
+        &self,
+        name: impl Into<String>,
+        instance: impl Into<String>,
+        input: impl Into<Payload>,
+    ) -> ChildFuture {
+        self.schedule_child(name.into(), None, Some(instance.into()), input.into())
+    }
+
+    /// Runs a sub-orchestration at an exact version.
+    #[track_caller]
+    pub fn schedule_sub_orchestration_versioned(
+        &self,
+        name: impl Into<String>,
+        version: impl Into<String>,
+        input: impl Into<Payload>,
+    ) -> ChildFuture {
+        self.schedule_child(name.into(), Some(version.into()), None, input.into())
+    }
+
+    /// Runs a sub-orchestration at an exact version, under an id of the caller's choice.
+    #[track_caller]
+    pub fn schedule_sub_orchestration_with_id_versioned(
+        &self,
+        name: impl Into<String>,
+        version: impl Into<String>,
+        instance: impl Into<String>,
+        input: impl Into<Payload>,
+    ) -> ChildFuture {
+        self.schedule_child(
+            name.into(),
+            Some(version.into()),
+            Some(instance.into()),
+            input.into(),
+        )
+    }
+
+    #[track_caller]
+    fn schedule_child(
+        &self,
+        name: String,
+        version: Option<String>,
+        instance: Option<String>,
+        input: Payload,
+    ) -> ChildFuture {
+        let close = ClosePolicy::default();
+        let decision = Decision::SubOrchestrationScheduled {
+            name,
+            version,
+            instance,
+            input,
+            close,
+        };
+        ChildFuture::new(self.schedule("schedule_sub_orchestration", OperationKind::Child, decision))
+    }
+
+    #[track_caller]
+    fn schedule(&self, call: &'static str, kind: OperationKind, decision: Decision) -> OperationFuture {
+        let location = Location::caller();
+        let token = self.call(
+            call,
+            Access::Act,
+            || None,
+            |state| state.schedule(kind, decision, location).map(Some),
+        );
+        OperationFuture::new(self, token, location)
+    }
+}
+
+/// What every durable future is: a token until it returns.
+struct OperationFuture {
+    ctx: OrchestrationContext,
+    /// Absent once it has returned, or if it was made where nothing can be scheduled.
+    token: Option<Token>,
+    polled: bool,
+    location: &'static Location<'static>,
+}
+
+impl OperationFuture {
+    fn new(
+        ctx: &OrchestrationContext,
+        token: Option<Token>,
+        location: &'static Location<'static>,
+    ) -> OperationFuture {
+        OperationFuture {
+            ctx: ctx.clone(),
+            token,
+            polled: false,
+            location,
+        }
+    }
+
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<(EventId, Completion)> {
+        let Some(token) = self.token else {
+            return Poll::Pending;
+        };
+        self.polled = true;
+        let mut waker = Some(cx.waker().clone());
+        let inert = || (Poll::Pending, Leftover::default());
+        let (poll, leftover) = self.ctx.call("poll", Access::Act, inert, |state| {
+            Ok(state.poll_operation(token, &mut waker))
+        });
+        if poll.is_ready() {
+            self.token = None;
+        }
+        leftover.settle();
+        poll
+    }
+
+    fn stored_event(&self) -> Option<EventId> {
+        let token = self.token?;
+        self.ctx.call(
+            "poll",
+            Access::Look,
+            || None,
+            |state| Ok(state.stored_event(token)),
+        )
+    }
+
+    /// Changes the decision while that is still possible.
+    fn amend(&mut self, change: impl FnOnce(&mut Decision)) {
+        let (Some(token), polled) = (self.token, self.polled) else {
+            return;
+        };
+        self.ctx.call(
+            "option",
+            Access::Act,
+            || (),
+            |state| {
+                if polled {
+                    let what =
+                        "an option was set on a future after its first poll; set options right at the call";
+                    return Err(state.misuse(what.to_owned()));
+                }
+                state.amend(token, change)
+            },
+        );
+    }
+
+    /// Decodes a payload, or fails the turn.
+    fn decode<T>(&self, event: EventId, payload: Payload, decode: Decode<T>) -> Poll<T> {
+        match decode(payload) {
+            Ok(value) => Poll::Ready(value),
+            Err(error) => {
+                self.ctx.fail_decoding(event, type_name::<T>(), error.to_string());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for OperationFuture {
+    fn drop(&mut self) {
+        let Some(token) = self.token else { return };
+        let location = self.location;
+        match turn_local::with(&self.ctx.outside, |state| state.abandon(token, location)) {
+            Some(leftover) => leftover.settle(),
+            None if self.ctx.outside.is_inert() => {}
+            None => {
+                self.ctx.note_out_of_turn("the drop of a durable future");
+            }
+        }
+    }
+}
+
+/// How a payload becomes what the code wants.
+type Decode<T> = fn(Payload) -> Result<T, serde_json::Error>;
+
+fn decode_typed<T: DeserializeOwned>(payload: Payload) -> Result<T, serde_json::Error> {
+    payload.decode()
+}
+
+/// The result of an activity, as recorded.
+#[must_use = "dropping it cancels the activity"]
+pub struct ActivityFuture<T = Payload> {
+    operation: OperationFuture,
+    decode: Decode<T>,
+}
+
+impl ActivityFuture {
+    fn new(operation: OperationFuture) -> ActivityFuture {
+        ActivityFuture {
+            operation,
+            decode: Ok,
+        }
+    }
+}
+
+impl<T> ActivityFuture<T> {
+    /// Decodes the result. A result that does not decode fails the turn and names event and type.
+    pub fn typed<U: DeserializeOwned>(self) -> ActivityFuture<U> {
+        ActivityFuture {
+            operation: self.operation,
+            decode: decode_typed,
+        }
+    }
+
+    /// Tries again after failures.
+    pub fn retry(self, policy: RetryPolicy) -> Self {
+        self.option(|options| options.retry = Some(policy))
+    }
+
+    /// Limits how long one attempt may run.
+    pub fn timeout(self, attempt: Duration) -> Self {
+        self.option(|options| options.attempt_timeout_ms = Some(whole_ms(attempt)))
+    }
+
+    /// Limits how long an attempt may wait for a worker.
+    pub fn queue_timeout(self, wait: Duration) -> Self {
+        self.option(|options| options.queue_timeout_ms = Some(whole_ms(wait)))
+    }
+
+    /// Limits how long all attempts together may take.
+    pub fn total_timeout(self, total: Duration) -> Self {
+        self.option(|options| options.total_timeout_ms = Some(whole_ms(total)))
+    }
+
+    /// Limits the silence between two heartbeats.
+    pub fn heartbeat_timeout(self, silence: Duration) -> Self {
+        self.option(|options| options.heartbeat_timeout_ms = Some(whole_ms(silence)))
+    }
+
+    /// Lets only workers with this tag run the activity.
+    pub fn tag(self, tag: impl Into<String>) -> Self {
+        let tag = tag.into();
+        self.option(|options| options.tag = Some(tag))
+    }
+
+    fn option(mut self, set: impl FnOnce(&mut ActivityOptions)) -> Self {
+        self.operation.amend(|decision| {
+            if let Decision::ActivityScheduled { options, .. } = decision {
+                set(options.get_or_insert_default());
+            }
+        });
+        self
+    }
+}
+
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl<T> Future for ActivityFuture<T> {
+    type Output = Result<T, ActivityFailure>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match ready!(self.operation.poll(cx)) {
+            (event, Completion::Activity(Ok(result))) => {
+                self.operation.decode(event, result, self.decode).map(Ok)
+            }
+            (_, Completion::Activity(Err(error))) => Poll::Ready(Err(error)),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+/// Resolves when a timer has fired.
+#[must_use = "dropping it cancels the timer"]
+pub struct TimerFuture {
+    operation: OperationFuture,
+}
+
+impl Future for TimerFuture {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.operation.poll(cx).map(|_| ())
+    }
+}
+
+/// The payload of an external event.
+#[must_use = "dropping it gives the wait up"]
+pub struct WaitFuture<T = Payload> {
+    operation: OperationFuture,
+    decode: Decode<T>,
+}
+
+impl WaitFuture {
+    fn new(operation: OperationFuture) -> WaitFuture {
+        WaitFuture {
+            operation,
+            decode: Ok,
+        }
+    }
+}
+
+impl<T> WaitFuture<T> {
+    /// Decodes the payload. A payload that does not decode fails the turn and names event and type.
+    pub fn typed<U: DeserializeOwned>(self) -> WaitFuture<U> {
+        WaitFuture {
+            operation: self.operation,
+            decode: decode_typed,
+        }
+    }
+}
+
+impl<T> Future for WaitFuture<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        match ready!(self.operation.poll(cx)) {
+            (event, Completion::Wait(payload)) => self.operation.decode(event, payload, self.decode),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+/// The result of a sub-orchestration.
+#[must_use = "dropping it cancels the sub-orchestration"]
+pub struct ChildFuture<T = Payload> {
+    operation: OperationFuture,
+    decode: Decode<T>,
+}
+
+impl ChildFuture {
+    fn new(operation: OperationFuture) -> ChildFuture {
+        ChildFuture {
+            operation,
+            decode: Ok,
+        }
+    }
+}
+
+impl<T> ChildFuture<T> {
+    /// Decodes the result. A result that does not decode fails the turn and names event and type.
+    pub fn typed<U: DeserializeOwned>(self) -> ChildFuture<U> {
+        ChildFuture {
+            operation: self.operation,
+            decode: decode_typed,
+        }
+    }
+
+    /// What happens to the child if this instance ends first.
+    pub fn close_policy(mut self, policy: ClosePolicy) -> Self {
+        self.operation.amend(|decision| {
+            if let Decision::SubOrchestrationScheduled { close, .. } = decision {
+                *close = policy;
+            }
+        });
+        self
+    }
+}
+
+impl<T> Future for ChildFuture<T> {
+    type Output = Result<T, ChildFailure>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match ready!(self.operation.poll(cx)) {
+            (event, Completion::Child(Ok(result))) => {
+                self.operation.decode(event, result, self.decode).map(Ok)
+            }
+            (_, Completion::Child(Err(error))) => Poll::Ready(Err(error)),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+macro_rules! durable_futures {
+    ($($name:ident $(<$type:ident>)?),*) => {$(
+        impl$(<$type>)? $name$(<$type>)? {
+            pub(super) fn stored_event(&self) -> Option<EventId> {
+                self.operation.stored_event()
+            }
+        }
+
+        impl$(<$type>)? fmt::Debug for $name$(<$type>)? {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).field("location", self.operation.location).finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+durable_futures!(ActivityFuture<T>, TimerFuture, WaitFuture<T>, ChildFuture<T>);

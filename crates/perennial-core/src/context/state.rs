@@ -1,0 +1,116 @@
+//! State that the root, its branches and its handlers share.
+//!
+//! It is reached through synchronous closures, one at a time, so that no unit can hold it across an await. It is
+//! memory, not history: replay rebuilds it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::execution::state::Access;
+use crate::execution::turn_local;
+
+use super::{OrchestrationContext, WaitUntil};
+
+impl OrchestrationContext {
+    /// Makes a state with this first value.
+    pub fn state<T: Send + 'static>(&self, value: T) -> State<T> {
+        let id = self.call("state", Access::Act, || 0, |state| Ok(state.add_state()));
+        State {
+            ctx: self.clone(),
+            id,
+            value: Arc::new(Mutex::new(value)),
+        }
+    }
+
+    /// Waits until the state meets a condition. It is looked at when a step has changed the state.
+    pub fn wait_until<T, P>(&self, state: &State<T>, condition: P) -> WaitUntil<T, P>
+    where
+        T: Send + 'static,
+        P: FnMut(&T) -> bool,
+    {
+        WaitUntil::new(state.clone(), condition)
+    }
+}
+
+/// A value shared by the units and handlers of one execution.
+pub struct State<T> {
+    pub(super) ctx: OrchestrationContext,
+    pub(super) id: usize,
+    value: Arc<Mutex<T>>,
+}
+
+impl<T> Clone for State<T> {
+    fn clone(&self) -> State<T> {
+        State {
+            ctx: self.ctx.clone(),
+            id: self.id,
+            value: Arc::clone(&self.value),
+        }
+    }
+}
+
+impl<T> State<T> {
+    /// Looks at the value. Nothing may be decided in the closure, and no other state be used.
+    pub fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+        let _inside = self.enter("state.read", Access::Look);
+        f(&self.lock())
+    }
+
+    /// Changes the value. Nothing may be decided in the closure, and no other state be used.
+    pub fn update<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        let _inside = self.enter("state.update", Access::Act);
+        let result = f(&mut self.lock());
+        let id = self.id;
+        self.ctx.call(
+            "state.update",
+            Access::Look,
+            || (),
+            |state| {
+                state.changed_states.push(id);
+                Ok(())
+            },
+        );
+        result
+    }
+
+    fn enter(&self, call: &'static str, access: Access) -> InsideState<'_> {
+        self.ctx.call(
+            call,
+            Access::Look,
+            || (),
+            |state| {
+                if state.in_state_closure {
+                    return Err(state.misuse(
+                        "a state was used inside a state closure; take the values out first".to_owned(),
+                    ));
+                }
+                state.check(call, access)?;
+                state.in_state_closure = true;
+                Ok(())
+            },
+        );
+        InsideState(&self.ctx)
+    }
+
+    /// A closure that panicked has failed its turn; a query may still look.
+    fn lock(&self) -> MutexGuard<'_, T> {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// While it lives, the code is inside a state closure.
+struct InsideState<'a>(&'a OrchestrationContext);
+
+impl Drop for InsideState<'_> {
+    fn drop(&mut self) {
+        turn_local::with(&self.0.outside, |state| state.in_state_closure = false);
+    }
+}
+
+impl<T> fmt::Debug for State<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,56 @@
+//! A future with a time limit.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::{OrchestrationContext, TimerFuture};
+
+impl OrchestrationContext {
+    /// Gives a future this long, counted from the call. A result that is there wins over a limit that is reached.
+    #[track_caller]
+    pub fn timeout<F: Future>(&self, limit: Duration, future: F) -> Timeout<F> {
+        Timeout {
+            racers: Some((Box::pin(future), self.schedule_timer(limit))),
+        }
+    }
+}
+
+/// The time limit was reached first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("timed out")]
+pub struct Elapsed;
+
+/// See [`OrchestrationContext::timeout`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Timeout<F> {
+    racers: Option<(Pin<Box<F>>, TimerFuture)>,
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some((future, timer)) = &mut self.racers else {
+            return Poll::Pending;
+        };
+        let outcome = match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending => Pin::new(timer).poll(cx).map(|()| Err(Elapsed)),
+        };
+        if outcome.is_ready() {
+            self.racers = None;
+        }
+        outcome
+    }
+}
+
+impl<F> Unpin for Timeout<F> {}
+
+impl<F> fmt::Debug for Timeout<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timeout").finish_non_exhaustive()
+    }
+}

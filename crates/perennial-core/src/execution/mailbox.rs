@@ -1,0 +1,160 @@
+//! External events by name, and who gets them.
+//!
+//! The i-th open wait of a name holds the i-th unread event of that name. An event leaves when its wait returns it; a
+//! wait that is given up leaves its event in place, so that later waits move up to it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::history::{EventId, Job, Payload};
+
+use super::operations::Token;
+use super::scheduler::UnitFuture;
+
+/// Begins the handling of one event or update.
+pub(crate) type EventHandler = Arc<dyn Fn(Payload) -> UnitFuture + Send + Sync>;
+
+#[derive(Default)]
+pub(crate) struct Mailbox {
+    channels: BTreeMap<String, Channel>,
+}
+
+#[derive(Default)]
+struct Channel {
+    unread: VecDeque<Arrived>,
+    waits: VecDeque<Token>,
+    handler: Option<EventHandler>,
+}
+
+pub(crate) struct Arrived {
+    pub(crate) id: EventId,
+    pub(crate) payload: Payload,
+    pub(crate) key: Option<String>,
+}
+
+/// What is to be done about an event that arrived.
+pub(crate) enum Arrival {
+    /// It is kept until somebody asks.
+    Kept,
+    /// It is held for this wait.
+    HeldFor(Token),
+    /// It starts this handler.
+    Handle(EventHandler, Payload),
+}
+
+impl Mailbox {
+    /// Whether a handler takes the events of this name.
+    pub(crate) fn has_handler(&self, name: &str) -> bool {
+        self.channels
+            .get(name)
+            .is_some_and(|channel| channel.handler.is_some())
+    }
+
+    /// Whether the events of this name are waited for.
+    pub(crate) fn has_waits(&self, name: &str) -> bool {
+        self.channels
+            .get(name)
+            .is_some_and(|channel| !channel.waits.is_empty())
+    }
+
+    /// The wait that the next event of this name would be held for.
+    pub(crate) fn next_wait(&self, name: &str) -> Option<Token> {
+        let channel = self.channels.get(name)?;
+        channel.waits.get(channel.unread.len()).copied()
+    }
+
+    pub(crate) fn arrive(&mut self, name: &str, arrived: Arrived) -> Arrival {
+        if let Some(channel) = self.channels.get_mut(name) {
+            if let Some(handler) = &channel.handler {
+                return Arrival::Handle(Arc::clone(handler), arrived.payload);
+            }
+            let wait = channel.waits.get(channel.unread.len()).copied();
+            channel.unread.push_back(arrived);
+            return wait.map_or(Arrival::Kept, Arrival::HeldFor);
+        }
+        self.channels
+            .entry(name.to_owned())
+            .or_default()
+            .unread
+            .push_back(arrived);
+        Arrival::Kept
+    }
+
+    pub(crate) fn subscribe(&mut self, name: &str, wait: Token) {
+        if let Some(channel) = self.channels.get_mut(name) {
+            channel.waits.push_back(wait);
+        } else {
+            self.channels
+                .entry(name.to_owned())
+                .or_default()
+                .waits
+                .push_back(wait);
+        }
+    }
+
+    /// The event that a wait holds.
+    pub(crate) fn held_by(&self, name: &str, wait: Token) -> Option<EventId> {
+        let channel = self.channels.get(name)?;
+        let position = channel.waits.iter().position(|other| *other == wait)?;
+        channel.unread.get(position).map(|arrived| arrived.id)
+    }
+
+    /// Takes the event that a wait holds, and the wait with it.
+    pub(crate) fn take(&mut self, name: &str, wait: Token) -> Option<Arrived> {
+        let channel = self.channels.get_mut(name)?;
+        let position = channel.waits.iter().position(|other| *other == wait)?;
+        let arrived = channel.unread.remove(position)?;
+        channel.waits.remove(position);
+        self.tidy(name);
+        Some(arrived)
+    }
+
+    /// Gives a wait up. Returns the wait that now holds an event and did not before.
+    pub(crate) fn unsubscribe(&mut self, name: &str, wait: Token) -> Option<Token> {
+        let channel = self.channels.get_mut(name)?;
+        let position = channel.waits.iter().position(|other| *other == wait)?;
+        channel.waits.remove(position);
+        let served = channel.unread.len();
+        let moved_up = if position < served {
+            channel.waits.get(served - 1).copied()
+        } else {
+            None
+        };
+        self.tidy(name);
+        moved_up
+    }
+
+    /// Lets a handler take the events of a name from now on. Returns those that were kept.
+    pub(crate) fn install(&mut self, name: &str, handler: EventHandler) -> VecDeque<Arrived> {
+        let channel = self.channels.entry(name.to_owned()).or_default();
+        channel.handler = Some(handler);
+        std::mem::take(&mut channel.unread)
+    }
+
+    /// The events that nobody has read.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = (EventId, Job)> + '_ {
+        self.channels.iter().flat_map(|(name, channel)| {
+            channel.unread.iter().map(move |arrived| {
+                let (payload, key) = (arrived.payload.clone(), arrived.key.clone());
+                (
+                    arrived.id,
+                    Job::ExternalEvent {
+                        name: name.clone(),
+                        payload,
+                        key,
+                    },
+                )
+            })
+        })
+    }
+
+    fn tidy(&mut self, name: &str) {
+        if let Some(channel) = self.channels.get(name)
+            && channel.unread.is_empty()
+            && channel.waits.is_empty()
+            && channel.handler.is_none()
+        {
+            self.channels.remove(name);
+        }
+    }
+}

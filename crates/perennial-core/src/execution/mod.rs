@@ -1,0 +1,29 @@
+//! One execution: it takes turns, and replays turns, by the same path.
+//!
+//! [`Execution`] owns the code's future and everything around it. A turn delivers jobs in waves and runs units in
+//! rounds until all is quiet; what the code decided is bound to event ids at the end of each step. Replaying a
+//! recorded turn differs in two places only: ids come from the record, and each decision has to match it.
+
+mod chance;
+pub(crate) mod condition;
+mod divergence;
+mod driver;
+mod failure;
+mod limits;
+pub(crate) mod mailbox;
+pub(crate) mod operations;
+pub(crate) mod outside;
+mod recorder;
+mod replayer;
+pub(crate) mod scheduler;
+mod slab;
+pub(crate) mod state;
+pub(crate) mod turn_local;
+
+pub(crate) use chance::uuid4_text;
+pub use divergence::{Nondeterminism, Side};
+pub use driver::{Execution, ExecutionOptions, OrchestrationHandler, StaleJob, Successor, TurnTaken};
+pub use failure::{QueryFailure, TurnFailure, UpdateRefusal};
+pub use limits::Limits;
+pub use outside::Interrupter;
+pub use replayer::{Handlers, ReplayReport, Replayer};

@@ -1,0 +1,290 @@
+//! Activities, timers, waits and children that have a future: from schedule to result.
+//!
+//! An operation lives exactly as long as its future. Its token is known from the call on, its event id from the end
+//! of that step on.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::task::{Poll, Waker};
+
+use crate::history::{ActivityFailure, ChildFailure, Decision, EventId, Job, Payload};
+
+use super::mailbox::Arrival;
+use super::recorder::{Emitted, Fate};
+use super::scheduler::Waiter;
+use super::slab::Slab;
+use super::state::{ExecutionState, Mode, Stop};
+
+/// Names an operation before it has an event id.
+pub(crate) type Token = usize;
+
+#[derive(Default)]
+pub(crate) struct Operations {
+    slots: Slab<Operation>,
+    by_event: BTreeMap<EventId, Token>,
+}
+
+struct Operation {
+    kind: OperationKind,
+    binding: Binding,
+    /// Its completion is among the recorded jobs, delivered or not: dropping its future cancels nothing.
+    recorded: bool,
+    stored: Option<(EventId, Completion)>,
+    waiter: Option<Waiter>,
+}
+
+pub(crate) enum OperationKind {
+    Activity,
+    Timer,
+    Child,
+    Wait { name: String },
+}
+
+enum Binding {
+    /// The position in the step's buffer.
+    Emitted(usize),
+    Event(EventId),
+}
+
+/// What an operation came to.
+pub(crate) enum Completion {
+    Activity(Result<Payload, ActivityFailure>),
+    Timer,
+    Child(Result<Payload, ChildFailure>),
+    Wait(Payload),
+}
+
+/// What a call leaves to be done where user code may run.
+#[derive(Default)]
+pub(crate) struct Leftover {
+    /// To be dropped.
+    pub(crate) waiter: Option<Waiter>,
+    /// To be woken.
+    pub(crate) wake: Option<Waker>,
+}
+
+impl Leftover {
+    pub(crate) fn settle(self) {
+        drop(self.waiter);
+        if let Some(waker) = self.wake {
+            waker.wake();
+        }
+    }
+}
+
+impl ExecutionState {
+    /// Records that an operation is wanted.
+    pub(crate) fn schedule(
+        &mut self,
+        kind: OperationKind,
+        decision: Decision,
+        location: &'static Location<'static>,
+    ) -> Result<Token, Stop> {
+        let position = self.emit(decision, location)?;
+        let subscription = match &kind {
+            OperationKind::Wait { name } => Some(name.clone()),
+            _ => None,
+        };
+        let binding = Binding::Emitted(position);
+        let operation = Operation {
+            kind,
+            binding,
+            recorded: false,
+            stored: None,
+            waiter: None,
+        };
+        let token = self.operations.slots.insert(operation);
+        self.step.emitted[position].token = Some(token);
+        if let Some(name) = subscription {
+            self.mailbox.subscribe(&name, token);
+        }
+        Ok(token)
+    }
+
+    /// Changes the decision of an operation that was scheduled in this step and not polled yet.
+    pub(crate) fn amend(&mut self, token: Token, change: impl FnOnce(&mut Decision)) -> Result<(), Stop> {
+        match self.operations.slots[token].binding {
+            Binding::Emitted(position) => {
+                change(&mut self.step.emitted[position].decision);
+                Ok(())
+            }
+            Binding::Event(id) => Err(self.misuse(format!(
+                "an option was set on event {id} after the step that scheduled it; set options right at the call"
+            ))),
+        }
+    }
+
+    /// Gives an operation the id of its recorded event.
+    pub(crate) fn bind(&mut self, token: Token, id: EventId) {
+        self.operations.slots[token].binding = Binding::Event(id);
+        self.operations.by_event.insert(id, token);
+    }
+
+    /// Marks the operation that a job of this turn completes.
+    pub(crate) fn mark_recorded(&mut self, source: EventId) {
+        if let Some(token) = self.operations.by_event.get(&source) {
+            self.operations.slots[*token].recorded = true;
+        }
+    }
+
+    /// The event whose result an operation could return right now.
+    pub(crate) fn stored_event(&self, token: Token) -> Option<EventId> {
+        let operation = &self.operations.slots[token];
+        match &operation.kind {
+            OperationKind::Wait { name } => self.mailbox.held_by(name, token),
+            _ => operation.stored.as_ref().map(|(event, _)| *event),
+        }
+    }
+
+    /// Takes an operation's result, which ends the operation, or lets its unit wait for it.
+    pub(crate) fn poll_operation(
+        &mut self,
+        token: Token,
+        waker: &mut Option<Waker>,
+    ) -> (Poll<(EventId, Completion)>, Leftover) {
+        match self.take_result(token) {
+            Some(result) => (
+                Poll::Ready(result),
+                Leftover {
+                    waiter: self.retire(token),
+                    wake: None,
+                },
+            ),
+            None => {
+                let waiter = waker.take().map(|waker| Waiter {
+                    unit: self.unit.clone(),
+                    waker,
+                });
+                let slot = &mut self.operations.slots[token].waiter;
+                let old = self.scheduler.park(slot, waiter);
+                (
+                    Poll::Pending,
+                    Leftover {
+                        waiter: old,
+                        wake: None,
+                    },
+                )
+            }
+        }
+    }
+
+    fn take_result(&mut self, token: Token) -> Option<(EventId, Completion)> {
+        let operation = &mut self.operations.slots[token];
+        let OperationKind::Wait { name } = &operation.kind else {
+            return operation.stored.take();
+        };
+        let arrived = self.mailbox.take(name, token)?;
+        match operation.binding {
+            Binding::Event(id) => self.ledger.wait_returned(id),
+            Binding::Emitted(position) => self.step.emitted[position].fate = Fate::Returned,
+        }
+        Some((arrived.id, Completion::Wait(arrived.payload)))
+    }
+
+    /// Frees an operation's slot. Returns its waiter, to be dropped where user code may run.
+    fn retire(&mut self, token: Token) -> Option<Waiter> {
+        let operation = self.operations.slots.remove(token);
+        match operation.binding {
+            Binding::Event(id) => {
+                self.operations.by_event.remove(&id);
+            }
+            Binding::Emitted(position) => self.step.emitted[position].token = None,
+        }
+        self.scheduler.lose_interest(operation.waiter.as_ref());
+        operation.waiter
+    }
+
+    /// An operation's future was dropped before it returned: unless its completion is recorded, it is cancelled.
+    pub(crate) fn abandon(&mut self, token: Token, location: &'static Location<'static>) -> Leftover {
+        if self.mode != Mode::Step {
+            self.misuse(
+                "a durable future was dropped outside of a step; only running code may cancel".to_owned(),
+            );
+        }
+        let operation = &self.operations.slots[token];
+        let cancel: Option<fn(EventId) -> Decision> = match &operation.kind {
+            OperationKind::Wait { .. } => {
+                Some(|source_event_id| Decision::ExternalUnsubscribed { source_event_id })
+            }
+            _ if operation.recorded => None,
+            OperationKind::Activity => {
+                Some(|source_event_id| Decision::ActivityCancelRequested { source_event_id })
+            }
+            OperationKind::Timer => Some(|source_event_id| Decision::TimerCancelled { source_event_id }),
+            OperationKind::Child => {
+                Some(|source_event_id| Decision::SubOrchestrationCancelRequested { source_event_id })
+            }
+        };
+        let moved_up = match &operation.kind {
+            OperationKind::Wait { name } => self.mailbox.unsubscribe(name, token),
+            _ => None,
+        };
+        match operation.binding {
+            Binding::Emitted(position) => self.step.emitted[position].fate = Fate::Dropped,
+            Binding::Event(source) => {
+                if let Some(cancel) = cancel {
+                    let (unit, decision) = (self.unit.clone(), cancel(source));
+                    let emitted = Emitted {
+                        unit,
+                        decision,
+                        token: None,
+                        fate: Fate::Stands,
+                        location,
+                    };
+                    self.step.cancels.push((source, emitted));
+                }
+            }
+        }
+        let wake = moved_up.and_then(|wait| self.take_waker(wait));
+        Leftover {
+            waiter: self.retire(token),
+            wake,
+        }
+    }
+
+    fn take_waker(&mut self, token: Token) -> Option<Waker> {
+        let waiter = self.operations.slots[token].waiter.take();
+        self.scheduler.lose_interest(waiter.as_ref());
+        waiter.map(|waiter| waiter.waker)
+    }
+
+    /// The operation whose future a job goes to, if it has one.
+    pub(crate) fn recipient(&self, job: &Job) -> Option<Token> {
+        match job {
+            Job::ExternalEvent { name, .. } if !self.mailbox.has_handler(name) => {
+                self.mailbox.next_wait(name)
+            }
+            _ => job
+                .source_event_id()
+                .and_then(|source| self.operations.by_event.get(&source).copied()),
+        }
+    }
+
+    /// The unit that last polled an operation's future.
+    pub(crate) fn poller(&self, token: Token) -> Option<&crate::history::UnitId> {
+        self.operations.slots[token]
+            .waiter
+            .as_ref()
+            .map(|waiter| &waiter.unit)
+    }
+
+    /// Stores a completion with the operation it belongs to. Returns who waits for it.
+    pub(crate) fn complete(
+        &mut self,
+        source: EventId,
+        event: EventId,
+        completion: Completion,
+    ) -> Option<Waker> {
+        let token = *self.operations.by_event.get(&source)?;
+        self.operations.slots[token].stored = Some((event, completion));
+        self.take_waker(token)
+    }
+
+    /// Acts on an external event that holds for a wait. Returns who waits for it.
+    pub(crate) fn hold(&mut self, arrival: &Arrival) -> Option<Waker> {
+        match arrival {
+            Arrival::HeldFor(token) => self.take_waker(*token),
+            Arrival::Kept | Arrival::Handle(..) => None,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What an execution shares with threads that are not on its turn: a few flags, no user code.
+//!
+//! Contexts, durable futures and wakers hold this and nothing else of the execution, so no reference cycle can form
+//! and a clone that escapes to another thread can do no more than be noticed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+#[derive(Debug, Default)]
+pub(crate) struct Outside {
+    inert: AtomicBool,
+    interrupted: AtomicBool,
+    foreign_wake: AtomicBool,
+    misuse: Mutex<Option<String>>,
+}
+
+impl Outside {
+    /// From now on the execution is gone: calls and drops through leftover handles do nothing.
+    pub(crate) fn make_inert(&self) {
+        self.inert.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_inert(&self) -> bool {
+        self.inert.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn clear_interrupt(&self) {
+        self.interrupted.store(false, Ordering::Relaxed);
+    }
+
+    /// A waker of this execution was woken by something that is not part of it.
+    pub(crate) fn note_foreign_wake(&self) {
+        if !self.is_inert() {
+            self.foreign_wake.store(true, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn had_foreign_wake(&self) -> bool {
+        self.foreign_wake.load(Ordering::Acquire)
+    }
+
+    /// A handle of this execution was used where it must not be. The first report is kept.
+    pub(crate) fn note_misuse(&self, what: String) {
+        self.misuse
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(what);
+    }
+
+    pub(crate) fn take_misuse(&self) -> Option<String> {
+        self.misuse.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Lets a watchdog on another thread end a turn that takes too long.
+///
+/// Once raised, every context call of the turn unwinds and the turn fails. Code that makes no context call cannot be
+/// reached this way; its thread has to be written off.
+#[derive(Clone, Debug)]
+pub struct Interrupter(pub(crate) Arc<Outside>);
+
+impl Interrupter {
+    /// Ends the turn that is being taken. The next turn starts with the flag down.
+    pub fn raise(&self) {
+        self.0.interrupted.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,131 @@
+//! Replaying whole histories against the code of today, for tests, CI gates and preflight.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::history::{History, HistoryError};
+
+use super::driver::{Execution, ExecutionOptions, OrchestrationHandler};
+use super::failure::TurnFailure;
+
+/// Orchestrations by name and version.
+#[derive(Clone, Default)]
+pub struct Handlers {
+    by_name: BTreeMap<(String, String), Arc<dyn OrchestrationHandler>>,
+}
+
+impl Handlers {
+    /// Adds an orchestration, or replaces the one of that name and version.
+    #[must_use]
+    pub fn with(
+        mut self,
+        name: impl Into<String>,
+        version: impl Into<String>,
+        handler: impl OrchestrationHandler,
+    ) -> Handlers {
+        self.by_name
+            .insert((name.into(), version.into()), Arc::new(handler));
+        self
+    }
+
+    /// The code of a name at a version.
+    pub fn get(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
+        self.by_name.get(&(name.to_owned(), version.to_owned())).cloned()
+    }
+}
+
+/// Replays histories, one execution at a time.
+///
+/// ```
+/// use perennial_core::{Handlers, History, OrchestrationContext, Payload, ReplayReport, Replayer};
+///
+/// let handlers = Handlers::default()
+///     .with("hello", "1.0.0", |_: OrchestrationContext, name: Payload| async move { Ok(name) });
+/// let report = Replayer::new(handlers).replay("hello-1", &History::default());
+/// assert!(matches!(report, ReplayReport::Unusable(_)), "an empty history is no history");
+/// ```
+pub struct Replayer {
+    handlers: Handlers,
+}
+
+/// What replaying one history showed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReplayReport {
+    /// The code decides what is recorded, in every turn.
+    Compatible {
+        /// How many turns were replayed.
+        turns: u64,
+        /// How many events were replayed.
+        events: u64,
+    },
+    /// The code does otherwise, or does not get through.
+    Incompatible(TurnFailure),
+    /// The code is not there.
+    MissingHandler {
+        /// The orchestration.
+        name: String,
+        /// The version that the history is pinned to.
+        version: String,
+    },
+    /// The history cannot be replayed by any code.
+    Unusable(HistoryError),
+}
+
+impl ReplayReport {
+    /// Whether the history can go on with this code.
+    pub fn is_compatible(&self) -> bool {
+        matches!(self, ReplayReport::Compatible { .. })
+    }
+}
+
+impl Replayer {
+    /// Replays with these orchestrations.
+    pub fn new(handlers: Handlers) -> Replayer {
+        Replayer { handlers }
+    }
+
+    /// Replays one execution from its first turn to its last.
+    pub fn replay(&self, instance: &str, history: &History) -> ReplayReport {
+        match self.hydrate(instance, history) {
+            Ok(execution) => {
+                let (turns, events) = (execution.ledger().turns(), execution.ledger().events());
+                ReplayReport::Compatible { turns, events }
+            }
+            Err(report) => report,
+        }
+    }
+
+    /// Replays one execution and returns it, ready for its next turn.
+    #[allow(
+        clippy::result_large_err,
+        reason = "the report is the answer, not an exception"
+    )]
+    pub fn hydrate(&self, instance: &str, history: &History) -> Result<Execution, ReplayReport> {
+        let Some(started) = history.started() else {
+            let problem = "a history begins with OrchestrationStarted";
+            return Err(ReplayReport::Unusable(
+                crate::history::CorruptHistory::turn(1, problem).into(),
+            ));
+        };
+        let Some(handler) = self.handlers.get(&started.name, &started.version) else {
+            let (name, version) = (started.name.clone(), started.version.clone());
+            return Err(ReplayReport::MissingHandler { name, version });
+        };
+        let options = ExecutionOptions {
+            shadow_replay: false,
+            ..ExecutionOptions::default()
+        };
+        let mut execution =
+            Execution::new(instance, handler, started.clone(), options).map_err(ReplayReport::Unusable)?;
+        for turn in history {
+            execution.replay_turn(turn).map_err(|failure| match failure {
+                TurnFailure::History(
+                    error @ (HistoryError::Corrupt(_) | HistoryError::NewerEngine { .. }),
+                ) => ReplayReport::Unusable(error),
+                failure => ReplayReport::Incompatible(failure),
+            })?;
+        }
+        Ok(execution)
+    }
+}

@@ -1,0 +1,303 @@
+//! The units of an execution and whose turn it is.
+//!
+//! One unit runs at a time. A round takes the units that were woken before it, in the order of their ids, one step
+//! each; what is woken during a round waits for the next. Wakes come from wakers that are real but count only in turn.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use crate::history::{EventId, Job, Segment, UnitId};
+
+use super::chance::Stream;
+use super::outside::Outside;
+use super::slab::Slab;
+use super::turn_local;
+
+/// What a unit runs. Its output is handed over inside.
+pub(crate) type UnitFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The units that one handle waits for.
+pub(crate) type GroupId = usize;
+
+/// Who polled something that is still pending.
+pub(crate) struct Waiter {
+    pub(crate) unit: UnitId,
+    pub(crate) waker: Waker,
+}
+
+#[derive(Default)]
+pub(crate) struct Scheduler {
+    units: BTreeMap<UnitId, Unit>,
+    woken: Vec<UnitId>,
+    groups: Slab<Group>,
+    next_handler: u32,
+    /// Units that polled something durable that is still pending.
+    interested: usize,
+}
+
+struct Unit {
+    /// Absent while the unit runs.
+    future: Option<UnitFuture>,
+    waker: Waker,
+    next_branch: u32,
+    stream: Option<Stream>,
+    group: Option<GroupId>,
+    /// How many pending durable futures, handles and conditions it polled last.
+    interest: usize,
+    /// The event that a handler was dispatched for and has not begun to handle.
+    unread: Option<(EventId, Job)>,
+}
+
+struct Group {
+    remaining: usize,
+    waiter: Option<Waiter>,
+}
+
+/// Wakes one unit, provided that the wake is made in turn.
+struct UnitWaker {
+    unit: UnitId,
+    outside: Arc<Outside>,
+}
+
+impl Wake for UnitWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let counted = turn_local::with(&self.outside, |state| state.wake(&self.unit)).unwrap_or(false);
+        if !counted {
+            self.outside.note_foreign_wake();
+        }
+    }
+}
+
+impl Scheduler {
+    /// Adds a unit and makes it runnable in the next round.
+    pub(crate) fn add(
+        &mut self,
+        id: UnitId,
+        future: UnitFuture,
+        group: Option<GroupId>,
+        outside: &Arc<Outside>,
+    ) {
+        let waker = Waker::from(Arc::new(UnitWaker {
+            unit: id.clone(),
+            outside: Arc::clone(outside),
+        }));
+        let unit = Unit {
+            future: Some(future),
+            waker,
+            next_branch: 0,
+            stream: None,
+            group,
+            interest: 0,
+            unread: None,
+        };
+        self.woken.push(id.clone());
+        self.units.insert(id, unit);
+    }
+
+    /// The id for a handler dispatch.
+    pub(crate) fn next_handler_id(&mut self) -> UnitId {
+        let id = UnitId::ROOT.child(Segment::Handler(self.next_handler));
+        self.next_handler += 1;
+        id
+    }
+
+    /// Ids for `count` branches of `parent`.
+    pub(crate) fn next_branch_ids(&mut self, parent: &UnitId, count: usize) -> Vec<UnitId> {
+        let Some(unit) = self.units.get_mut(parent) else {
+            return Vec::new();
+        };
+        let first = unit.next_branch;
+        unit.next_branch += count as u32;
+        (first..unit.next_branch)
+            .map(|number| parent.child(Segment::Parallel(number)))
+            .collect()
+    }
+
+    pub(crate) fn add_group(&mut self, size: usize) -> GroupId {
+        self.groups.insert(Group {
+            remaining: size,
+            waiter: None,
+        })
+    }
+
+    pub(crate) fn group_is_done(&self, group: GroupId) -> bool {
+        self.groups[group].remaining == 0
+    }
+
+    pub(crate) fn await_group(&mut self, group: GroupId, waiter: Option<Waiter>) -> Option<Waiter> {
+        let mut slot = self.groups[group].waiter.take();
+        let old = self.park(&mut slot, waiter);
+        self.groups[group].waiter = slot;
+        old
+    }
+
+    /// Forgets a handle. Its units go on by themselves if `detach`, or else are returned to be dropped.
+    #[must_use]
+    pub(crate) fn release_group(
+        &mut self,
+        group: GroupId,
+        units: &[UnitId],
+        detach: bool,
+    ) -> (Vec<UnitFuture>, Option<Waiter>) {
+        let waiter = self.groups.remove(group).waiter;
+        self.lose_interest(waiter.as_ref());
+        let mut dropped = Vec::new();
+        for id in units {
+            if detach {
+                if let Some(unit) = self.units.get_mut(id) {
+                    unit.group = None;
+                }
+            } else if let Some(unit) = self.remove(id) {
+                dropped.extend(unit.future);
+            }
+        }
+        (dropped, waiter)
+    }
+
+    pub(crate) fn wake(&mut self, unit: &UnitId) {
+        self.woken.push(unit.clone());
+    }
+
+    /// The units of the next round, in order; empty when the turn is quiet.
+    pub(crate) fn take_round(&mut self) -> Vec<UnitId> {
+        let mut round = mem::take(&mut self.woken);
+        if round.len() > 1 {
+            round.sort_unstable();
+            round.dedup();
+        }
+        round
+    }
+
+    /// Hands a finished round's buffer back, so that its memory is used again.
+    pub(crate) fn recycle(&mut self, mut round: Vec<UnitId>) {
+        if self.woken.is_empty() && self.woken.capacity() < round.capacity() {
+            round.clear();
+            self.woken = round;
+        }
+    }
+
+    /// Takes a unit's future out for a step, or nothing if the unit is gone.
+    pub(crate) fn begin_step(&mut self, id: &UnitId) -> Option<(UnitFuture, Waker)> {
+        let unit = self.units.get_mut(id)?;
+        unit.unread = None;
+        Some((unit.future.take()?, unit.waker.clone()))
+    }
+
+    /// Puts a pending unit's future back. Returns it if the unit was dropped meanwhile.
+    pub(crate) fn put_back(&mut self, id: &UnitId, future: UnitFuture) -> Option<UnitFuture> {
+        match self.units.get_mut(id) {
+            Some(unit) => {
+                unit.future = Some(future);
+                None
+            }
+            None => Some(future),
+        }
+    }
+
+    /// Removes a unit that has finished. Returns who waited for it, if it was the last of its group.
+    pub(crate) fn finish(&mut self, id: &UnitId) -> Option<Waiter> {
+        let group = self.remove(id)?.group?;
+        let group = &mut self.groups[group];
+        group.remaining -= 1;
+        let waiter = if group.remaining == 0 {
+            group.waiter.take()
+        } else {
+            None
+        };
+        self.lose_interest(waiter.as_ref());
+        waiter
+    }
+
+    fn remove(&mut self, id: &UnitId) -> Option<Unit> {
+        let unit = self.units.remove(id)?;
+        self.interested -= usize::from(unit.interest > 0);
+        Some(unit)
+    }
+
+    /// Whether a handler is at work, other than the one that `asking` belongs to.
+    pub(crate) fn handlers_busy(&self, asking: &UnitId) -> bool {
+        let first_handler = UnitId::ROOT.child(Segment::Handler(0));
+        self.units
+            .range(first_handler..)
+            .any(|(id, _)| id.is_handler() && !id.is_ancestor_or_self_of(asking))
+    }
+
+    pub(crate) fn stream(&mut self, unit: &UnitId, seed: u64) -> Option<&mut Stream> {
+        let unit_state = self.units.get_mut(unit)?;
+        Some(
+            unit_state
+                .stream
+                .get_or_insert_with(|| Stream::of_unit(seed, unit)),
+        )
+    }
+
+    /// Remembers the event that a dispatched handler has not begun to handle.
+    pub(crate) fn mark_unread(&mut self, id: &UnitId, event: EventId, job: Job) {
+        if let Some(unit) = self.units.get_mut(id) {
+            unit.unread = Some((event, job));
+        }
+    }
+
+    /// The events of handlers that never ran.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = (EventId, Job)> + '_ {
+        self.units.values().filter_map(|unit| unit.unread.clone())
+    }
+
+    /// Replaces the waiter of something pending, keeping count of who is interested in what. Returns the old one, to
+    /// be dropped where user code may run.
+    #[must_use]
+    pub(crate) fn park(&mut self, slot: &mut Option<Waiter>, waiter: Option<Waiter>) -> Option<Waiter> {
+        if let Some(waiter) = &waiter
+            && let Some(unit) = self.units.get_mut(&waiter.unit)
+        {
+            self.interested += usize::from(unit.interest == 0);
+            unit.interest += 1;
+        }
+        let old = mem::replace(slot, waiter);
+        self.lose_interest(old.as_ref());
+        old
+    }
+
+    /// A waiter is no longer waiting.
+    pub(crate) fn lose_interest(&mut self, waiter: Option<&Waiter>) {
+        if let Some(waiter) = waiter
+            && let Some(unit) = self.units.get_mut(&waiter.unit)
+        {
+            unit.interest -= 1;
+            self.interested -= usize::from(unit.interest == 0);
+        }
+    }
+
+    /// Whether any unit waits for something that can come.
+    pub(crate) fn anyone_waits(&self) -> bool {
+        self.interested > 0
+    }
+
+    /// The units that wait for nothing that the execution knows.
+    pub(crate) fn stalled(&self) -> Vec<UnitId> {
+        self.units
+            .iter()
+            .filter(|(_, unit)| unit.interest == 0)
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    /// Everything that still could run, to be dropped.
+    #[must_use]
+    pub(crate) fn take_all(&mut self) -> Vec<UnitFuture> {
+        self.woken.clear();
+        self.interested = 0;
+        mem::take(&mut self.units)
+            .into_values()
+            .filter_map(|unit| unit.future)
+            .collect()
+    }
+}

@@ -1,0 +1,561 @@
+//! All that an execution knows between and during its turns, and the rules for calls into it.
+//!
+//! This is plain data with methods: it never runs, wakes or drops user code. Whatever a method leaves to be woken or
+//! dropped it returns.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::Location;
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::history::{Decision, Event, EventId, EventKind, Job, Ledger, Payload, Started, Turn, UnitId};
+
+use super::condition::Condition;
+use super::failure::TurnFailure;
+use super::limits::Limits;
+use super::mailbox::{Arrival, Arrived, EventHandler, Mailbox};
+use super::operations::{Completion, Operations};
+use super::outside::Outside;
+use super::recorder::{Emitted, Fate, StepBuffer};
+use super::scheduler::{Scheduler, UnitFuture};
+
+/// What the code of an execution returns.
+pub(crate) type Output = Result<Payload, Payload>;
+
+/// Answers a query from what the code shares.
+pub(crate) type QueryHandler = Arc<dyn Fn(Payload) -> Output + Send + Sync>;
+/// Accepts or refuses an update.
+pub(crate) type Validator = Arc<dyn Fn(&Payload) -> Result<(), Payload> + Send + Sync>;
+/// Begins to handle an update.
+pub(crate) type UpdateHandler = Arc<dyn Fn(EventId, Payload) -> UnitFuture + Send + Sync>;
+/// Begins to clean up after a cancel request.
+pub(crate) type CancelHandler = Box<dyn FnOnce() -> UnitFuture + Send>;
+
+/// What is going on, which decides what calls are allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Between,
+    Step,
+    Delivery,
+    Query,
+    Validator,
+}
+
+/// What a call needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// A look, allowed wherever code of the execution runs.
+    Look,
+    /// Something that changes the execution, allowed in a step alone.
+    Act,
+}
+
+/// Why a call cannot return.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The turn has failed; what is wrong is noted.
+    Unwind,
+    /// The call is not allowed; what is wrong is noted.
+    Misuse(String),
+}
+
+/// What continues in the next execution.
+pub(crate) struct ContinueAsNew {
+    pub(crate) input: Payload,
+    pub(crate) version: Option<String>,
+}
+
+pub(crate) struct ExecutionState {
+    pub(crate) outside: Arc<Outside>,
+    pub(crate) instance: Arc<str>,
+    pub(crate) started: Arc<Started>,
+    pub(crate) limits: Limits,
+
+    pub(crate) now_ms: u64,
+    pub(crate) replaying: bool,
+    pub(crate) mode: Mode,
+    /// The unit that runs, in a step.
+    pub(crate) unit: UnitId,
+    pub(crate) in_state_closure: bool,
+
+    pub(crate) ledger: Ledger,
+    pub(crate) step: StepBuffer,
+    pub(crate) tally: Tally,
+    pub(crate) operations: Operations,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) mailbox: Mailbox,
+    /// Of the turn that is being replayed: what its system calls gave, and its patch marks.
+    pub(crate) recorded_calls: BTreeMap<String, VecDeque<(EventId, Payload)>>,
+    pub(crate) recorded_patches: BTreeSet<String>,
+    pub(crate) patch_answers: BTreeMap<String, bool>,
+
+    pub(crate) states: Vec<Condition>,
+    pub(crate) changed_states: Vec<usize>,
+    pub(crate) idle: Condition,
+    pub(crate) cancel: Cancellation,
+    pub(crate) queries: BTreeMap<String, QueryHandler>,
+    pub(crate) updates: BTreeMap<String, (Validator, UpdateHandler)>,
+
+    pub(crate) output: Option<Output>,
+    pub(crate) continued: Option<ContinueAsNew>,
+    pub(crate) failure: Option<TurnFailure>,
+}
+
+/// What a turn has used so far.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) decisions: u64,
+    pub(crate) bytes: u64,
+    pub(crate) steps: u64,
+    pub(crate) draws: u64,
+}
+
+/// How far a cancel request has come.
+#[derive(Default)]
+pub(crate) struct Cancellation {
+    pub(crate) requested: bool,
+    pub(crate) taken_over: bool,
+    pub(crate) condition: Condition,
+    pub(crate) handlers: Vec<(UnitId, CancelHandler)>,
+}
+
+impl ExecutionState {
+    pub(crate) fn new(
+        outside: Arc<Outside>,
+        instance: Arc<str>,
+        started: Arc<Started>,
+        limits: Limits,
+    ) -> ExecutionState {
+        ExecutionState {
+            outside,
+            instance,
+            started,
+            limits,
+            now_ms: 0,
+            replaying: false,
+            mode: Mode::Between,
+            unit: UnitId::ROOT,
+            in_state_closure: false,
+            ledger: Ledger::default(),
+            step: StepBuffer::default(),
+            tally: Tally::default(),
+            operations: Operations::default(),
+            scheduler: Scheduler::default(),
+            mailbox: Mailbox::default(),
+            recorded_calls: BTreeMap::new(),
+            recorded_patches: BTreeSet::new(),
+            patch_answers: BTreeMap::new(),
+            states: Vec::new(),
+            changed_states: Vec::new(),
+            idle: Condition::default(),
+            cancel: Cancellation::default(),
+            queries: BTreeMap::new(),
+            updates: BTreeMap::new(),
+            output: None,
+            continued: None,
+            failure: None,
+        }
+    }
+
+    /// Decides whether a call may go ahead.
+    pub(crate) fn check(&mut self, call: &'static str, access: Access) -> Result<(), Stop> {
+        if self.outside.is_interrupted() {
+            self.failure.get_or_insert(TurnFailure::DeadlinePassed);
+            return Err(Stop::Unwind);
+        }
+        if access == Access::Look {
+            return Ok(());
+        }
+        let place = match self.mode {
+            Mode::Step if self.in_state_closure => "in a state closure",
+            Mode::Step => return Ok(()),
+            Mode::Query => "in a query handler",
+            Mode::Validator => "in an update validator",
+            Mode::Between | Mode::Delivery => "outside of a step",
+        };
+        Err(self.misuse(format!(
+            "{call} was called {place}; only running orchestration code may decide"
+        )))
+    }
+
+    /// Notes a misuse, which fails the turn or query whatever the code makes of it.
+    pub(crate) fn misuse(&mut self, what: String) -> Stop {
+        self.failure
+            .get_or_insert_with(|| TurnFailure::Misuse { what: what.clone() });
+        Stop::Misuse(what)
+    }
+
+    fn over_limit(&mut self, what: &'static str, found: u64, limit: u64, remedy: &'static str) -> Stop {
+        self.failure.get_or_insert(TurnFailure::OverLimit {
+            what,
+            found,
+            limit,
+            remedy,
+        });
+        Stop::Unwind
+    }
+
+    /// Whether this step ends the execution.
+    pub(crate) fn has_finished(&self) -> bool {
+        self.output.is_some() || self.continued.is_some()
+    }
+
+    /// Adds a decision to the step. Returns its position in the step's buffer.
+    pub(crate) fn emit(
+        &mut self,
+        decision: Decision,
+        location: &'static Location<'static>,
+    ) -> Result<usize, Stop> {
+        if !self.replaying {
+            self.check_limits(&decision)?;
+        }
+        let emitted = Emitted {
+            unit: self.unit.clone(),
+            decision,
+            token: None,
+            fate: Fate::Stands,
+            location,
+        };
+        self.step.emitted.push(emitted);
+        Ok(self.step.emitted.len() - 1)
+    }
+
+    fn check_limits(&mut self, decision: &Decision) -> Result<(), Stop> {
+        self.check_payload(decision.payload_size())?;
+        let weight = decision.weight();
+        self.tally.decisions += 1;
+        self.tally.bytes += weight;
+        let Limits {
+            turn_decisions,
+            turn_bytes,
+            history_events,
+            history_bytes,
+            ..
+        } = self.limits;
+        let Tally { decisions, bytes, .. } = self.tally;
+        let events = self.ledger.events() + self.step.emitted.len() as u64 + 1;
+        let total = self.ledger.bytes() + weight;
+        const FEWER: &str = "schedule in portions, awaiting each, or use sub-orchestrations";
+        const ANEW: &str = "end long histories with continue_as_new; should_continue_as_new tells when";
+        let checks = [
+            ("decisions of the turn", decisions, turn_decisions, FEWER),
+            ("bytes of the turn", bytes, turn_bytes, FEWER),
+            ("events of the history", events, history_events, ANEW),
+            ("bytes of the history", total, history_bytes, ANEW),
+        ];
+        match checks.into_iter().find(|(_, found, limit, _)| found > limit) {
+            Some((what, found, limit, remedy)) => Err(self.over_limit(what, found, limit, remedy)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a payload that is too large, on live turns.
+    pub(crate) fn check_payload(&mut self, bytes: u64) -> Result<(), Stop> {
+        let limit = self.limits.payload_bytes;
+        if self.replaying || bytes <= limit {
+            return Ok(());
+        }
+        let remedy = "keep large data elsewhere and pass a reference to it";
+        Err(self.over_limit("bytes of a payload", bytes, limit, remedy))
+    }
+
+    /// Counts a step of the turn.
+    pub(crate) fn count_step(&mut self) -> Result<(), TurnFailure> {
+        self.tally.steps += 1;
+        if self.replaying || self.tally.steps <= self.limits.turn_steps {
+            return Ok(());
+        }
+        Err(TurnFailure::OverLimit {
+            what: "steps of the turn",
+            found: self.tally.steps,
+            limit: self.limits.turn_steps,
+            remedy: "units that keep waking each other never let a turn end",
+        })
+    }
+
+    /// A waker of this execution was woken on its thread. Whether that counts depends on when.
+    pub(crate) fn wake(&mut self, unit: &UnitId) -> bool {
+        let counts = matches!(self.mode, Mode::Step | Mode::Delivery);
+        if counts {
+            self.scheduler.wake(unit);
+        }
+        counts
+    }
+
+    /// Draws from the running unit's stream.
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.tally.draws += 1;
+        let seed = self.started.seed;
+        match self.scheduler.stream(&self.unit, seed) {
+            Some(stream) => stream.draw(),
+            // The unit dropped its own handle: what it still does is dropped with it.
+            None => 0,
+        }
+    }
+
+    /// Takes a value from outside, or the recorded one, with the event that records it.
+    pub(crate) fn system_call(
+        &mut self,
+        op: String,
+        live_value: Payload,
+        location: &'static Location<'static>,
+    ) -> Result<(EventId, Payload), Stop> {
+        let (id, value) = if self.replaying {
+            match self.recorded_calls.get_mut(&op).and_then(VecDeque::pop_front) {
+                Some(recorded) => recorded,
+                None => {
+                    // There is no value to go on with. The comparison at the step's end reports the difference.
+                    self.emit(
+                        Decision::SystemCall {
+                            op,
+                            value: Payload::null(),
+                        },
+                        location,
+                    )?;
+                    return Err(Stop::Unwind);
+                }
+            }
+        } else {
+            (
+                EventId(self.ledger.events() + self.step.emitted.len() as u64).next(),
+                live_value,
+            )
+        };
+        self.emit(
+            Decision::SystemCall {
+                op,
+                value: value.clone(),
+            },
+            location,
+        )?;
+        Ok((id, value))
+    }
+
+    /// Whether a patch applies; the first answer holds.
+    pub(crate) fn patched(&mut self, id: &str, location: &'static Location<'static>) -> Result<bool, Stop> {
+        if let Some(answer) = self.patch_answers.get(id) {
+            return Ok(*answer);
+        }
+        let marked = self.ledger.is_patched(id) || self.recorded_patches.contains(id);
+        let answer = marked || !self.replaying;
+        if answer && !marked {
+            self.emit(Decision::PatchMarked { id: id.to_owned() }, location)?;
+        }
+        self.patch_answers.insert(id.to_owned(), answer);
+        Ok(answer)
+    }
+
+    /// Starts a unit for a handler, runnable in the next round.
+    pub(crate) fn dispatch(&mut self, future: UnitFuture) -> UnitId {
+        let id = self.scheduler.next_handler_id();
+        self.scheduler.add(id.clone(), future, None, &self.outside);
+        id
+    }
+
+    /// Starts an event handler for one event.
+    pub(crate) fn dispatch_event(&mut self, handler: &EventHandler, name: &str, arrived: Arrived) {
+        let Arrived { id, payload, key } = arrived;
+        let (handler, input) = (Arc::clone(handler), payload.clone());
+        let unit = self.dispatch(Box::pin(async move { handler(input).await }));
+        self.scheduler.mark_unread(
+            &unit,
+            id,
+            Job::ExternalEvent {
+                name: name.to_owned(),
+                payload,
+                key,
+            },
+        );
+    }
+
+    /// How many jobs, from the first on, form the next wave.
+    pub(crate) fn wave_length(&self, jobs: &[Event]) -> usize {
+        let Some(first) = jobs.first().and_then(|job| self.branch_of(job)) else {
+            return 1;
+        };
+        if first.is_root() || jobs.len() == 1 {
+            return 1;
+        }
+        let mut targets = BTreeSet::from([first]);
+        for job in &jobs[1..] {
+            let Some(unit) = self.branch_of(job) else { break };
+            let has_ancestor = unit.ancestors().any(|ancestor| targets.contains(&ancestor));
+            let has_descendant_or_self = targets
+                .range::<&UnitId, _>(unit..)
+                .next()
+                .is_some_and(|other| unit.is_ancestor_or_self_of(other));
+            if has_ancestor || has_descendant_or_self {
+                break;
+            }
+            targets.insert(unit);
+        }
+        targets.len()
+    }
+
+    /// The unit that a job goes to, if it goes to a polled future.
+    fn branch_of(&self, event: &Event) -> Option<&UnitId> {
+        match &event.kind {
+            EventKind::Job(job) => self.recipient(job).and_then(|token| self.poller(token)),
+            _ => None,
+        }
+    }
+
+    /// Delivers one job. Returns whom to wake.
+    pub(crate) fn deliver(&mut self, id: EventId, job: &Job) -> Vec<Waker> {
+        let completed = |source: &EventId, completion| (*source, completion);
+        let (source, completion) = match job {
+            Job::ActivityCompleted {
+                source_event_id,
+                result,
+                ..
+            } => completed(source_event_id, Completion::Activity(Ok(result.clone()))),
+            Job::ActivityFailed {
+                source_event_id,
+                error,
+                ..
+            } => completed(source_event_id, Completion::Activity(Err(error.clone()))),
+            Job::TimerFired { source_event_id } => completed(source_event_id, Completion::Timer),
+            Job::SubOrchestrationCompleted {
+                source_event_id,
+                result,
+            } => completed(source_event_id, Completion::Child(Ok(result.clone()))),
+            Job::SubOrchestrationFailed {
+                source_event_id,
+                error,
+            } => completed(source_event_id, Completion::Child(Err(error.clone()))),
+            Job::ExternalEvent { name, payload, key } => {
+                let arrived = Arrived {
+                    id,
+                    payload: payload.clone(),
+                    key: key.clone(),
+                };
+                return self.deliver_event(name, arrived);
+            }
+            Job::OrchestrationCancelRequested { .. } => return self.deliver_cancel(),
+            Job::UpdateRequested { name, payload, .. } => {
+                self.deliver_update(id, name, payload.clone());
+                return Vec::new();
+            }
+        };
+        self.complete(source, id, completion).into_iter().collect()
+    }
+
+    fn deliver_event(&mut self, name: &str, arrived: Arrived) -> Vec<Waker> {
+        let (id, key) = (arrived.id, arrived.key.clone());
+        let arrival = self.mailbox.arrive(name, arrived);
+        let waker = self.hold(&arrival);
+        if let Arrival::Handle(handler, payload) = arrival {
+            self.dispatch_event(&handler, name, Arrived { id, payload, key });
+        }
+        waker.into_iter().collect()
+    }
+
+    fn deliver_update(&mut self, id: EventId, name: &str, payload: Payload) {
+        match self.updates.get(name) {
+            Some((_, handler)) => {
+                let handler = Arc::clone(handler);
+                self.dispatch(Box::pin(async move { handler(id, payload).await }));
+            }
+            None => {
+                let error = format!("no handler for update {name:?}");
+                let decision = Decision::UpdateCompleted {
+                    source_event_id: id,
+                    result: Err(Payload::from(error)),
+                };
+                let location = Location::caller();
+                let emitted = Emitted {
+                    unit: UnitId::ROOT,
+                    decision,
+                    token: None,
+                    fate: Fate::Stands,
+                    location,
+                };
+                self.step.emitted.push(emitted);
+            }
+        }
+    }
+
+    /// Keeps a handler for a cancel request, or starts it if that has come.
+    pub(crate) fn add_cancel_handler(&mut self, handler: Option<CancelHandler>) {
+        let Some(handler) = handler else { return };
+        if self.cancel.requested {
+            self.dispatch(Box::pin(async move { handler().await }));
+        } else {
+            self.cancel.handlers.push((self.unit.clone(), handler));
+        }
+    }
+
+    /// Tells code that took cancellation over. Code that did not is ended by the driver.
+    fn deliver_cancel(&mut self) -> Vec<Waker> {
+        if !self.cancel.taken_over || self.cancel.requested {
+            return Vec::new();
+        }
+        self.cancel.requested = true;
+        let mut handlers = std::mem::take(&mut self.cancel.handlers);
+        handlers.sort_by(|(left, _), (right, _)| left.cmp(right));
+        for (_, handler) in handlers {
+            self.dispatch(Box::pin(async move { handler().await }));
+        }
+        self.cancel.condition.take_all(&mut self.scheduler)
+    }
+
+    /// Makes room for those who wait for a state to change.
+    pub(crate) fn add_state(&mut self) -> usize {
+        self.states.push(Condition::default());
+        self.states.len() - 1
+    }
+
+    /// Whom to wake at the end of a step, because of what it changed.
+    pub(crate) fn take_step_wakes(&mut self) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        for state in std::mem::take(&mut self.changed_states) {
+            wakers.extend(self.states[state].take_all(&mut self.scheduler));
+        }
+        wakers
+    }
+
+    /// What crosses a continue-as-new, in order: a cancel request first, then the events that nobody read.
+    pub(crate) fn carried_jobs(&self, undelivered: &[Event]) -> Vec<Job> {
+        let mut events: Vec<(EventId, Job)> = self.mailbox.unread().chain(self.scheduler.unread()).collect();
+        events.extend(undelivered.iter().filter_map(|event| match &event.kind {
+            EventKind::Job(job @ Job::ExternalEvent { .. }) => Some((event.id, job.clone())),
+            _ => None,
+        }));
+        events.sort_by_key(|(id, _)| *id);
+        let cancel = self
+            .ledger
+            .cancel_grace_until_ms()
+            .zip(self.ledger.cancel_reason())
+            .map(|(grace_until_ms, reason)| Job::OrchestrationCancelRequested {
+                reason: reason.to_owned(),
+                grace_until_ms,
+            });
+        cancel
+            .into_iter()
+            .chain(events.into_iter().map(|(_, job)| job))
+            .collect()
+    }
+
+    /// Readies the state for a turn.
+    pub(crate) fn begin_turn(&mut self, at_ms: u64, record: Option<&Turn>) {
+        self.now_ms = at_ms;
+        self.replaying = record.is_some();
+        self.tally = Tally::default();
+        self.recorded_calls.clear();
+        self.recorded_patches.clear();
+        for (event, _, decision) in record.into_iter().flat_map(Turn::decisions) {
+            match decision {
+                Decision::SystemCall { op, value } => {
+                    self.recorded_calls
+                        .entry(op.clone())
+                        .or_default()
+                        .push_back((event, value.clone()));
+                }
+                Decision::PatchMarked { id } => {
+                    self.recorded_patches.insert(id.clone());
+                }
+                _ => {}
+            }
+        }
+    }
+}

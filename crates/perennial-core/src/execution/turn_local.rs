@@ -1,0 +1,39 @@
+//! The execution whose code is running on this thread.
+//!
+//! For the length of one step, query or validation an execution's state is lent to the thread, and contexts and
+//! futures reach it there. So "is this call made in turn?" is a look at a thread-local, no lock is needed, and no
+//! handle owns the state. The state is borrowed only for the instant of a call: no user code runs, wakes or is
+//! dropped while it is.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use super::outside::Outside;
+use super::state::ExecutionState;
+
+thread_local! {
+    static ON_TURN: RefCell<Option<Box<ExecutionState>>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` with `state` lent to this thread; a panic of `f` is caught.
+pub(crate) fn lend<R>(
+    state: Box<ExecutionState>,
+    f: impl FnOnce() -> R,
+) -> (thread::Result<R>, Box<ExecutionState>) {
+    let outer = ON_TURN.replace(Some(state));
+    let result = catch_unwind(AssertUnwindSafe(f));
+    let state = ON_TURN
+        .replace(outer)
+        .expect("the state stays lent until it is taken back here");
+    (result, state)
+}
+
+/// Calls `f` with the state of the execution that `outside` belongs to, if it is lent to this thread.
+pub(crate) fn with<R>(outside: &Arc<Outside>, f: impl FnOnce(&mut ExecutionState) -> R) -> Option<R> {
+    ON_TURN.with_borrow_mut(|on_turn| match on_turn {
+        Some(state) if Arc::ptr_eq(&state.outside, outside) => Some(f(state)),
+        _ => None,
+    })
+}

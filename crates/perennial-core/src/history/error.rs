@@ -1,0 +1,82 @@
+//! What can be wrong with a recorded history. Each of these blocks one instance and nothing else.
+
+use super::EventId;
+
+/// A history that cannot be used.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HistoryError {
+    /// The record contradicts itself or cannot be read.
+    #[error(transparent)]
+    Corrupt(#[from] CorruptHistory),
+    /// A newer engine wrote this. Nothing is wrong with it.
+    #[error(
+        "PER-0102 newer engine: turn {turn} has {what} {found}, this engine knows up to {known}; \
+         run the instance with the newer engine"
+    )]
+    NewerEngine {
+        /// The turn that says so.
+        turn: u64,
+        /// Which number: `format` or `semantics`.
+        what: &'static str,
+        /// The number found.
+        found: u32,
+        /// The highest number that this engine knows.
+        known: u32,
+    },
+    /// A recorded payload is not of the type that the code expects.
+    #[error("PER-0103 payload does not decode: event {event} as {type_name}: {problem}")]
+    PayloadMismatch {
+        /// The event that carries the payload.
+        event: EventId,
+        /// The type that was asked for.
+        type_name: &'static str,
+        /// What the decoder said.
+        problem: String,
+    },
+}
+
+impl HistoryError {
+    /// The stable code of this failure.
+    pub fn code(&self) -> &'static str {
+        match self {
+            HistoryError::Corrupt(_) => "PER-0101",
+            HistoryError::NewerEngine { .. } => "PER-0102",
+            HistoryError::PayloadMismatch { .. } => "PER-0103",
+        }
+    }
+}
+
+/// A record that contradicts itself or cannot be read.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("PER-0101 corrupt history: turn {turn}, {}: {problem}", place(*.event))]
+pub struct CorruptHistory {
+    /// The turn in question, as counted from 1.
+    pub turn: u64,
+    /// The event in question, unless the turn as a whole is unreadable.
+    pub event: Option<EventId>,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl CorruptHistory {
+    pub(crate) fn at(turn: u64, event: EventId, problem: impl Into<String>) -> CorruptHistory {
+        CorruptHistory {
+            turn,
+            event: Some(event),
+            problem: problem.into(),
+        }
+    }
+
+    pub(crate) fn turn(turn: u64, problem: impl Into<String>) -> CorruptHistory {
+        CorruptHistory {
+            turn,
+            event: None,
+            problem: problem.into(),
+        }
+    }
+}
+
+fn place(event: Option<EventId>) -> String {
+    event.map_or_else(|| "as a whole".to_owned(), |id| format!("event {id}"))
+}

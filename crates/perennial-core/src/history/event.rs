@@ -1,0 +1,628 @@
+//! The kinds of events: how an execution started, what came in, what the code decided, how it ended.
+//!
+//! The four families are types of their own, so that code which takes jobs cannot be handed a decision. How they are
+//! written as JSON is settled in [`super::codec`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ActivityOptions, Payload, UnitId};
+
+/// The place of an event in its execution: 1, 2, 3, … without a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EventId(pub u64);
+
+impl EventId {
+    /// The id that follows this one.
+    #[must_use]
+    pub fn next(self) -> EventId {
+        EventId(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Searchable values of an instance. In an upsert, `null` removes an attribute.
+pub type Attributes = BTreeMap<String, Payload>;
+
+/// One entry of a history.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Its place in the execution.
+    pub id: EventId,
+    /// What it says.
+    pub kind: EventKind,
+}
+
+/// What an event says, by family.
+#[derive(Clone, Debug, PartialEq)]
+pub enum EventKind {
+    /// The first event of an execution.
+    Started(Box<Started>),
+    /// Something that came from outside the code.
+    Job(Job),
+    /// Something that the code caused.
+    Decision {
+        /// The unit whose step caused it.
+        unit: UnitId,
+        /// What was decided.
+        decision: Decision,
+    },
+    /// The last event of an execution.
+    Ended(Ending),
+}
+
+impl EventKind {
+    /// The name of the kind, as it is recorded.
+    pub fn name(&self) -> &'static str {
+        match self {
+            EventKind::Started(_) => Started::NAME,
+            EventKind::Job(job) => job.name(),
+            EventKind::Decision { decision, .. } => decision.name(),
+            EventKind::Ended(ending) => ending.name(),
+        }
+    }
+}
+
+/// How an execution began: all that the code may know about itself, fixed for its life.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Started {
+    /// The registered name of the orchestration.
+    pub name: String,
+    /// The version that this execution is pinned to.
+    pub version: String,
+    /// What the orchestration was given.
+    pub input: Payload,
+    /// Who waits for the outcome, if this is a sub-orchestration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ParentLink>,
+    /// Where all randomness of this execution comes from.
+    pub seed: u64,
+    /// See [`super::SEMANTICS`].
+    pub semantics: u32,
+    /// 1 for the first execution of an instance; continue-as-new counts on.
+    pub execution: u64,
+    /// The time of the predecessor execution's last turn, which this execution's time never precedes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predecessor_at_ms: Option<u64>,
+    /// When the instance is ended as timed out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// Searchable values, given at the start or carried over.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: Attributes,
+    /// The published status carried over from the predecessor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<Payload>,
+    /// Keys of the events and updates that predecessors took last, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recent_keys: Vec<String>,
+}
+
+impl Started {
+    pub(super) const NAME: &'static str = "OrchestrationStarted";
+
+    /// A first execution of `name` at `version`, without parent, deadline or attributes.
+    pub fn new(
+        name: impl Into<String>,
+        version: impl Into<String>,
+        input: impl Into<Payload>,
+        seed: u64,
+    ) -> Started {
+        Started {
+            name: name.into(),
+            version: version.into(),
+            input: input.into(),
+            parent: None,
+            seed,
+            semantics: super::SEMANTICS,
+            execution: 1,
+            predecessor_at_ms: None,
+            deadline_ms: None,
+            attributes: Attributes::new(),
+            status: None,
+            recent_keys: Vec::new(),
+        }
+    }
+}
+
+/// The schedule event in another instance that a sub-orchestration answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParentLink {
+    /// The parent's instance id.
+    pub instance: String,
+    /// The parent's never-reused key.
+    pub key: String,
+    /// The parent's execution.
+    pub execution: u64,
+    /// The parent's schedule event.
+    pub event_id: EventId,
+}
+
+/// An event that came from outside the code.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Job {
+    /// An activity returned.
+    ActivityCompleted {
+        /// The activity's schedule event.
+        source_event_id: EventId,
+        /// What it returned.
+        result: Payload,
+        /// How many attempts it took.
+        attempts: u32,
+    },
+    /// An activity failed for good.
+    ActivityFailed {
+        /// The activity's schedule event.
+        source_event_id: EventId,
+        /// Why.
+        error: ActivityFailure,
+        /// How many attempts were made.
+        attempts: u32,
+    },
+    /// A timer is due.
+    TimerFired {
+        /// The timer's creation event.
+        source_event_id: EventId,
+    },
+    /// Somebody raised an event.
+    ExternalEvent {
+        /// The event's name.
+        name: String,
+        /// What came with it.
+        payload: Payload,
+        /// The sender's key against duplicates.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+    },
+    /// A sub-orchestration returned.
+    SubOrchestrationCompleted {
+        /// The child's schedule event.
+        source_event_id: EventId,
+        /// What it returned.
+        result: Payload,
+    },
+    /// A sub-orchestration did not return a result.
+    SubOrchestrationFailed {
+        /// The child's schedule event.
+        source_event_id: EventId,
+        /// Why.
+        error: ChildFailure,
+    },
+    /// Somebody asked for the instance to be cancelled.
+    OrchestrationCancelRequested {
+        /// Why, in the caller's words.
+        reason: String,
+        /// Until when code that took cancellation over may clean up.
+        grace_until_ms: u64,
+    },
+    /// An update that a validator accepted.
+    UpdateRequested {
+        /// The update's name.
+        name: String,
+        /// What came with it.
+        payload: Payload,
+        /// The sender's key against duplicates.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+    },
+}
+
+impl Job {
+    pub(super) const NAMES: [&'static str; 8] = [
+        "ActivityCompleted",
+        "ActivityFailed",
+        "TimerFired",
+        "ExternalEvent",
+        "SubOrchestrationCompleted",
+        "SubOrchestrationFailed",
+        "OrchestrationCancelRequested",
+        "UpdateRequested",
+    ];
+
+    /// The name of the kind, as it is recorded.
+    pub fn name(&self) -> &'static str {
+        Job::NAMES[match self {
+            Job::ActivityCompleted { .. } => 0,
+            Job::ActivityFailed { .. } => 1,
+            Job::TimerFired { .. } => 2,
+            Job::ExternalEvent { .. } => 3,
+            Job::SubOrchestrationCompleted { .. } => 4,
+            Job::SubOrchestrationFailed { .. } => 5,
+            Job::OrchestrationCancelRequested { .. } => 6,
+            Job::UpdateRequested { .. } => 7,
+        }]
+    }
+
+    /// The schedule event that this job completes, if it completes one.
+    pub fn source_event_id(&self) -> Option<EventId> {
+        match self {
+            Job::ActivityCompleted { source_event_id, .. }
+            | Job::ActivityFailed { source_event_id, .. }
+            | Job::TimerFired { source_event_id }
+            | Job::SubOrchestrationCompleted { source_event_id, .. }
+            | Job::SubOrchestrationFailed { source_event_id, .. } => Some(*source_event_id),
+            Job::ExternalEvent { .. }
+            | Job::OrchestrationCancelRequested { .. }
+            | Job::UpdateRequested { .. } => None,
+        }
+    }
+
+    /// The sender's key, for the jobs that can have one.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Job::ExternalEvent { key, .. } | Job::UpdateRequested { key, .. } => key.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+/// Why an activity gave no result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum ActivityFailure {
+    /// The activity returned this error.
+    Application(Payload),
+    /// A timeout ran out.
+    Timeout(TimeoutKind),
+    /// It was cancelled before it had a result.
+    Cancelled,
+    /// It took its process down too often.
+    Poisoned,
+}
+
+/// Which timeout of an activity ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimeoutKind {
+    /// No worker took it in time.
+    Queue,
+    /// One attempt ran too long.
+    Attempt,
+    /// All attempts together took too long.
+    Total,
+    /// An attempt stayed silent too long.
+    Heartbeat,
+}
+
+/// Why a sub-orchestration gave no result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum ChildFailure {
+    /// It returned this error.
+    Application(Payload),
+    /// It was cancelled.
+    Cancelled {
+        /// Why.
+        reason: String,
+    },
+    /// It was ended from outside.
+    Terminated {
+        /// Why.
+        reason: String,
+    },
+    /// It could not be started, for instance because its id is taken.
+    NotStarted {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What happens to a child that still runs when its parent ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClosePolicy {
+    /// It is asked to cancel.
+    #[default]
+    Cancel,
+    /// It goes on by itself.
+    Abandon,
+}
+
+impl ClosePolicy {
+    fn is_default(&self) -> bool {
+        *self == ClosePolicy::default()
+    }
+}
+
+/// An event that the code caused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Decision {
+    /// Run an activity.
+    ActivityScheduled {
+        /// The activity's registered name.
+        name: String,
+        /// What it is given.
+        input: Payload,
+        /// How it is to be run, unless by default.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        options: Option<Box<ActivityOptions>>,
+    },
+    /// Nobody waits for an activity any more.
+    ActivityCancelRequested {
+        /// The activity's schedule event.
+        source_event_id: EventId,
+    },
+    /// Wake the code at a time.
+    TimerCreated {
+        /// When, in milliseconds since 1970.
+        due_ms: u64,
+    },
+    /// Nobody waits for a timer any more.
+    TimerCancelled {
+        /// The timer's creation event.
+        source_event_id: EventId,
+    },
+    /// Wait for an external event.
+    ExternalSubscribed {
+        /// The event's name.
+        name: String,
+    },
+    /// A wait was given up before it returned.
+    ExternalUnsubscribed {
+        /// The wait's subscription event.
+        source_event_id: EventId,
+    },
+    /// Start a sub-orchestration and wait for it.
+    SubOrchestrationScheduled {
+        /// The orchestration's registered name.
+        name: String,
+        /// The version asked for; the latest if none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<String>,
+        /// The id asked for; derived from parent, execution and event if none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instance: Option<String>,
+        /// What it is given.
+        input: Payload,
+        /// What happens to it when this instance ends first.
+        #[serde(default, skip_serializing_if = "ClosePolicy::is_default")]
+        close: ClosePolicy,
+    },
+    /// Nobody waits for a sub-orchestration any more.
+    SubOrchestrationCancelRequested {
+        /// The child's schedule event.
+        source_event_id: EventId,
+    },
+    /// Start an orchestration that is nobody's child.
+    OrchestrationChained {
+        /// The orchestration's registered name.
+        name: String,
+        /// The version asked for; the latest if none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<String>,
+        /// The id of the new instance.
+        instance: String,
+        /// What it is given.
+        input: Payload,
+    },
+    /// Raise an event at another instance.
+    ExternalEventSent {
+        /// The instance it goes to.
+        instance: String,
+        /// The event's name.
+        name: String,
+        /// What goes with it.
+        payload: Payload,
+    },
+    /// A value that was taken from outside once and is the same ever after.
+    SystemCall {
+        /// Which call.
+        op: String,
+        /// What it gave.
+        value: Payload,
+    },
+    /// The code asked whether a patch applies and was told yes.
+    PatchMarked {
+        /// The patch.
+        id: String,
+    },
+    /// Searchable values changed.
+    AttributesUpserted {
+        /// The changes; `null` removes.
+        attributes: Attributes,
+    },
+    /// The code published what it is doing.
+    StatusSet {
+        /// Its words.
+        status: Payload,
+    },
+    /// An update's handler returned.
+    UpdateCompleted {
+        /// The update's request event.
+        source_event_id: EventId,
+        /// What it returned.
+        result: Result<Payload, Payload>,
+    },
+}
+
+impl Decision {
+    pub(super) const NAMES: [&'static str; 15] = [
+        "ActivityScheduled",
+        "ActivityCancelRequested",
+        "TimerCreated",
+        "TimerCancelled",
+        "ExternalSubscribed",
+        "ExternalUnsubscribed",
+        "SubOrchestrationScheduled",
+        "SubOrchestrationCancelRequested",
+        "OrchestrationChained",
+        "ExternalEventSent",
+        "SystemCall",
+        "PatchMarked",
+        "AttributesUpserted",
+        "StatusSet",
+        "UpdateCompleted",
+    ];
+
+    /// The name of the kind, as it is recorded.
+    pub fn name(&self) -> &'static str {
+        Decision::NAMES[match self {
+            Decision::ActivityScheduled { .. } => 0,
+            Decision::ActivityCancelRequested { .. } => 1,
+            Decision::TimerCreated { .. } => 2,
+            Decision::TimerCancelled { .. } => 3,
+            Decision::ExternalSubscribed { .. } => 4,
+            Decision::ExternalUnsubscribed { .. } => 5,
+            Decision::SubOrchestrationScheduled { .. } => 6,
+            Decision::SubOrchestrationCancelRequested { .. } => 7,
+            Decision::OrchestrationChained { .. } => 8,
+            Decision::ExternalEventSent { .. } => 9,
+            Decision::SystemCall { .. } => 10,
+            Decision::PatchMarked { .. } => 11,
+            Decision::AttributesUpserted { .. } => 12,
+            Decision::StatusSet { .. } => 13,
+            Decision::UpdateCompleted { .. } => 14,
+        }]
+    }
+
+    /// About how many bytes the decision takes in a history. A function of the record alone.
+    pub(crate) fn weight(&self) -> u64 {
+        let (names, payload) = self.sizes();
+        EVENT_FRAME + (names + payload) as u64
+    }
+
+    /// The bytes of its payload.
+    pub(crate) fn payload_size(&self) -> u64 {
+        self.sizes().1 as u64
+    }
+
+    /// The bytes of its names and of its payload.
+    fn sizes(&self) -> (usize, usize) {
+        match self {
+            Decision::ActivityScheduled { name, input, .. } => (name.len(), input.size()),
+            Decision::ExternalSubscribed { name } => (name.len(), 0),
+            Decision::SubOrchestrationScheduled {
+                name,
+                instance,
+                input,
+                ..
+            } => (
+                name.len() + instance.as_ref().map_or(0, String::len),
+                input.size(),
+            ),
+            Decision::OrchestrationChained {
+                name,
+                instance,
+                input,
+                ..
+            } => (name.len() + instance.len(), input.size()),
+            Decision::ExternalEventSent {
+                instance,
+                name,
+                payload,
+            } => (instance.len() + name.len(), payload.size()),
+            Decision::SystemCall { op, value } => (op.len(), value.size()),
+            Decision::PatchMarked { id } => (id.len(), 0),
+            Decision::AttributesUpserted { attributes } => (
+                0,
+                attributes
+                    .iter()
+                    .map(|(name, value)| name.len() + value.size())
+                    .sum(),
+            ),
+            Decision::StatusSet { status } => (0, status.size()),
+            Decision::UpdateCompleted {
+                result: Ok(payload) | Err(payload),
+                ..
+            } => (0, payload.size()),
+            Decision::ActivityCancelRequested { .. }
+            | Decision::TimerCreated { .. }
+            | Decision::TimerCancelled { .. }
+            | Decision::ExternalUnsubscribed { .. }
+            | Decision::SubOrchestrationCancelRequested { .. } => (0, 0),
+        }
+    }
+}
+
+impl Job {
+    /// About how many bytes the job takes in a history. A function of the record alone.
+    pub(crate) fn weight(&self) -> u64 {
+        let text = match self {
+            Job::ActivityCompleted { result, .. } | Job::SubOrchestrationCompleted { result, .. } => {
+                result.size()
+            }
+            Job::ActivityFailed {
+                error: ActivityFailure::Application(error),
+                ..
+            }
+            | Job::SubOrchestrationFailed {
+                error: ChildFailure::Application(error),
+                ..
+            } => error.size(),
+            Job::ExternalEvent { name, payload, .. } | Job::UpdateRequested { name, payload, .. } => {
+                name.len() + payload.size()
+            }
+            Job::OrchestrationCancelRequested { reason, .. } => reason.len(),
+            Job::ActivityFailed { .. } | Job::TimerFired { .. } | Job::SubOrchestrationFailed { .. } => 0,
+        };
+        EVENT_FRAME + text as u64
+    }
+}
+
+/// What an event takes beside its texts: id, kind and field names.
+const EVENT_FRAME: u64 = 64;
+
+/// How an execution ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Ending {
+    /// The code returned a result.
+    OrchestrationCompleted {
+        /// The result.
+        output: Payload,
+    },
+    /// The code returned an error.
+    OrchestrationFailed {
+        /// The error.
+        error: Payload,
+    },
+    /// The instance goes on in its next execution.
+    OrchestrationContinuedAsNew {
+        /// What the next execution is given.
+        input: Payload,
+        /// The version asked for; the latest if none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<String>,
+    },
+    /// A cancel request ended it.
+    OrchestrationCancelled {
+        /// The request's reason.
+        reason: String,
+    },
+    /// It was ended without running its code.
+    OrchestrationTerminated {
+        /// Why; `timeout` if its deadline passed.
+        reason: String,
+    },
+}
+
+impl Ending {
+    pub(super) const NAMES: [&'static str; 5] = [
+        "OrchestrationCompleted",
+        "OrchestrationFailed",
+        "OrchestrationContinuedAsNew",
+        "OrchestrationCancelled",
+        "OrchestrationTerminated",
+    ];
+
+    /// The name of the kind, as it is recorded.
+    pub fn name(&self) -> &'static str {
+        Ending::NAMES[match self {
+            Ending::OrchestrationCompleted { .. } => 0,
+            Ending::OrchestrationFailed { .. } => 1,
+            Ending::OrchestrationContinuedAsNew { .. } => 2,
+            Ending::OrchestrationCancelled { .. } => 3,
+            Ending::OrchestrationTerminated { .. } => 4,
+        }]
+    }
+}

@@ -1,0 +1,500 @@
+//! What follows from a history: what is open, what was seen, where it stands.
+//!
+//! One set of rules serves three purposes. A live turn asks [`Ledger::admit`] before it records a job; replay and
+//! offline checks apply recorded events and call a breach corruption; the engine reads what is open. Memory grows with
+//! what is open and with the keys seen, never with the length of the history.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{
+    Attributes, CorruptHistory, Decision, Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job,
+    Payload, SEMANTICS, Started, Turn,
+};
+
+/// How many keys of events and updates cross a continue-as-new.
+const CARRIED_KEYS: usize = 1_000;
+
+/// The state of one execution as far as its history tells.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    started: bool,
+    turns: u64,
+    events: u64,
+    bytes: u64,
+    last_at_ms: u64,
+    open: BTreeMap<EventId, Decision>,
+    open_updates: BTreeSet<EventId>,
+    cancel: Option<CancelRequest>,
+    keys: SeenKeys,
+    patches: BTreeSet<String>,
+    attributes: Attributes,
+    status: Option<Payload>,
+    ended: Option<&'static str>,
+}
+
+#[derive(Clone, Debug)]
+struct CancelRequest {
+    reason: String,
+    grace_until_ms: u64,
+}
+
+/// Why a job is dropped before it is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StaleReason {
+    /// Its source is unknown, completed already, or cancelled.
+    #[error("its source is not open: unknown, completed before, or cancelled")]
+    NotOpen,
+    /// Its source is open, but is of another kind.
+    #[error("its source is of another kind")]
+    WrongKind,
+    /// An event or update with this key was taken before.
+    #[error("an event or update with its key was taken before")]
+    KnownKey,
+    /// A cancel request is there already, and its grace ends no later.
+    #[error("a cancel request with no later grace is there already")]
+    AlreadyCancelling,
+    /// The execution has ended.
+    #[error("the execution has ended")]
+    Ended,
+}
+
+impl Ledger {
+    /// How many turns were applied.
+    pub fn turns(&self) -> u64 {
+        self.turns
+    }
+
+    /// How many events were applied; also the last event's id.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// About how many bytes the history takes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The time of the last turn.
+    pub fn last_at_ms(&self) -> u64 {
+        self.last_at_ms
+    }
+
+    /// The activities, timers, waits and children that were scheduled and neither completed nor cancelled, in order.
+    ///
+    /// The history does not tell which waits have returned; those of an [`Execution`](crate::Execution) are exact,
+    /// those of a ledger read from a history alone may include waits whose event has come.
+    pub fn open(&self) -> impl Iterator<Item = (EventId, &Decision)> {
+        self.open.iter().map(|(id, decision)| (*id, decision))
+    }
+
+    /// The updates that have no answer yet, in order.
+    pub fn open_updates(&self) -> impl Iterator<Item = EventId> + '_ {
+        self.open_updates.iter().copied()
+    }
+
+    /// When the earliest open timer is due.
+    pub fn earliest_timer_ms(&self) -> Option<u64> {
+        let due = |(_, decision): (_, &Decision)| match decision {
+            Decision::TimerCreated { due_ms } => Some(*due_ms),
+            _ => None,
+        };
+        self.open().filter_map(due).min()
+    }
+
+    /// Until when a requested cancellation may clean up.
+    pub fn cancel_grace_until_ms(&self) -> Option<u64> {
+        self.cancel.as_ref().map(|cancel| cancel.grace_until_ms)
+    }
+
+    /// Why cancellation was requested, if it was.
+    pub fn cancel_reason(&self) -> Option<&str> {
+        self.cancel.as_ref().map(|cancel| cancel.reason.as_str())
+    }
+
+    /// The searchable values as they stand.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// The published status as it stands.
+    pub fn status(&self) -> Option<&Payload> {
+        self.status.as_ref()
+    }
+
+    /// The kind of the terminal event, if there is one.
+    pub fn ended(&self) -> Option<&'static str> {
+        self.ended
+    }
+
+    /// The keys that the next execution has to know, oldest first.
+    pub fn keys_to_carry(&self) -> Vec<String> {
+        self.keys.to_carry()
+    }
+
+    /// Whether a patch was marked.
+    pub(crate) fn is_patched(&self, id: &str) -> bool {
+        self.patches.contains(id)
+    }
+
+    /// Whether a job may be recorded now.
+    pub fn admit(&self, job: &Job) -> Result<(), StaleReason> {
+        if self.ended.is_some() {
+            return Err(StaleReason::Ended);
+        }
+        match job {
+            Job::ActivityCompleted { source_event_id, .. } | Job::ActivityFailed { source_event_id, .. } => {
+                self.admit_completion(*source_event_id, |open| {
+                    matches!(open, Decision::ActivityScheduled { .. })
+                })
+            }
+            Job::TimerFired { source_event_id } => self.admit_completion(*source_event_id, |open| {
+                matches!(open, Decision::TimerCreated { .. })
+            }),
+            Job::SubOrchestrationCompleted { source_event_id, .. }
+            | Job::SubOrchestrationFailed { source_event_id, .. } => self
+                .admit_completion(*source_event_id, |open| {
+                    matches!(open, Decision::SubOrchestrationScheduled { .. })
+                }),
+            Job::ExternalEvent { key, .. } | Job::UpdateRequested { key, .. } => match key {
+                Some(key) if self.keys.contains(key) => Err(StaleReason::KnownKey),
+                _ => Ok(()),
+            },
+            Job::OrchestrationCancelRequested { grace_until_ms, .. } => match &self.cancel {
+                Some(earlier) if *grace_until_ms >= earlier.grace_until_ms => {
+                    Err(StaleReason::AlreadyCancelling)
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+
+    fn admit_completion(&self, source: EventId, fits: impl Fn(&Decision) -> bool) -> Result<(), StaleReason> {
+        match self.open.get(&source) {
+            None => Err(StaleReason::NotOpen),
+            Some(open) if !fits(open) => Err(StaleReason::WrongKind),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The earliest time that a turn with this admitted job can have.
+    pub(crate) fn not_before_ms(&self, job: &Job) -> u64 {
+        match job {
+            Job::TimerFired { source_event_id } => match self.open.get(source_event_id) {
+                Some(Decision::TimerCreated { due_ms }) => *due_ms,
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
+    /// Applies a recorded turn as a whole, or says why it cannot follow what came before.
+    pub fn apply_turn(&mut self, turn: &Turn) -> Result<(), HistoryError> {
+        self.begin_turn(turn)?;
+        for event in &turn.events {
+            self.apply(turn.number, event)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a recorded turn's frame and opens it: number, time, ids, and the order of the families within it.
+    pub(crate) fn begin_turn(&mut self, turn: &Turn) -> Result<(), HistoryError> {
+        let number = self.turns + 1;
+        if turn.format > FORMAT {
+            return Err(HistoryError::NewerEngine {
+                turn: number,
+                what: "format",
+                found: turn.format,
+                known: FORMAT,
+            });
+        }
+        if turn.number != number {
+            let problem = format!("the turn says it is turn {}", turn.number);
+            return Err(CorruptHistory::turn(number, problem).into());
+        }
+        if let Some(ending) = self.ended {
+            return Err(CorruptHistory::turn(number, format!("a turn after {ending}")).into());
+        }
+        if turn.events.is_empty() {
+            return Err(CorruptHistory::turn(number, "a turn without events").into());
+        }
+        if turn.at_ms < self.last_at_ms {
+            let problem = format!("time goes back from {} to {}", self.last_at_ms, turn.at_ms);
+            return Err(CorruptHistory::turn(number, problem).into());
+        }
+        self.check_order(turn)?;
+        self.open_turn(turn.at_ms);
+        Ok(())
+    }
+
+    fn check_order(&self, turn: &Turn) -> Result<(), HistoryError> {
+        let mut expected = EventId(self.events).next();
+        let mut previous_rank = 0;
+        for event in &turn.events {
+            let corrupt = |problem: String| CorruptHistory::at(turn.number, event.id, problem);
+            if event.id != expected {
+                return Err(corrupt(format!("event {expected} was expected here")).into());
+            }
+            let is_first = expected == EventId(1);
+            let rank = match &event.kind {
+                EventKind::Started(_) => 0,
+                EventKind::Job(_) => 1,
+                EventKind::Decision { .. } => 2,
+                EventKind::Ended(_) => 3,
+            };
+            if is_first != (rank == 0) {
+                let problem = if is_first {
+                    "a history begins with"
+                } else {
+                    "only the first event can be"
+                };
+                return Err(corrupt(format!("{problem} {}", Started::NAME)).into());
+            }
+            if rank < previous_rank || (rank == 3 && previous_rank == 3) {
+                return Err(corrupt(format!("{} is out of place in its turn", event.kind.name())).into());
+            }
+            if previous_rank == 2
+                && matches!(
+                    event.kind,
+                    EventKind::Ended(Ending::OrchestrationTerminated { .. })
+                )
+            {
+                return Err(
+                    corrupt("a terminated turn runs no code, so it decides nothing".to_owned()).into(),
+                );
+            }
+            previous_rank = rank;
+            expected = expected.next();
+        }
+        Ok(())
+    }
+
+    /// Opens a turn whose frame is known to be right.
+    pub(crate) fn open_turn(&mut self, at_ms: u64) {
+        self.turns += 1;
+        self.last_at_ms = at_ms;
+    }
+
+    /// Applies one event of the turn that is open.
+    pub(crate) fn apply(&mut self, turn: u64, event: &Event) -> Result<(), HistoryError> {
+        match &event.kind {
+            EventKind::Started(started) => self.apply_started(turn, started),
+            EventKind::Job(job) => self.apply_job(turn, event.id, job).map_err(HistoryError::from),
+            EventKind::Decision { decision, .. } => self
+                .apply_decision(turn, event.id, decision)
+                .map_err(HistoryError::from),
+            EventKind::Ended(ending) => {
+                self.apply_ending(ending);
+                Ok(())
+            }
+        }
+    }
+
+    /// Applies the first event.
+    pub(crate) fn apply_started(&mut self, turn: u64, started: &Started) -> Result<(), HistoryError> {
+        let Started {
+            semantics,
+            predecessor_at_ms,
+            attributes,
+            status,
+            recent_keys,
+            input,
+            ..
+        } = started;
+        Ledger::check_semantics(turn, *semantics)?;
+        if predecessor_at_ms.is_some_and(|at_ms| at_ms > self.last_at_ms) {
+            return Err(
+                CorruptHistory::at(turn, EventId(1), "it begins before its predecessor ended").into(),
+            );
+        }
+        self.started = true;
+        self.attributes = attributes.clone();
+        self.status = status.clone();
+        recent_keys.iter().for_each(|key| self.keys.insert(key));
+        self.count(input.size() as u64);
+        Ok(())
+    }
+
+    pub(crate) fn check_semantics(turn: u64, found: u32) -> Result<(), HistoryError> {
+        match found {
+            0 => Err(CorruptHistory::at(turn, EventId(1), "semantics 0 never existed").into()),
+            1..=SEMANTICS => Ok(()),
+            _ => Err(HistoryError::NewerEngine {
+                turn,
+                what: "semantics",
+                found,
+                known: SEMANTICS,
+            }),
+        }
+    }
+
+    /// Applies a job. What a live turn would have dropped is corruption in a recorded one.
+    pub(crate) fn apply_job(&mut self, turn: u64, id: EventId, job: &Job) -> Result<(), CorruptHistory> {
+        let corrupt = |problem: String| CorruptHistory::at(turn, id, problem);
+        self.admit(job)
+            .map_err(|stale| corrupt(format!("{}: {stale}", job.name())))?;
+        if self.last_at_ms < self.not_before_ms(job) {
+            return Err(corrupt("a timer fired before it was due".to_owned()));
+        }
+        if let Some(source) = job.source_event_id() {
+            self.open.remove(&source);
+        }
+        if let Some(key) = job.key() {
+            self.keys.insert(key);
+        }
+        match job {
+            Job::UpdateRequested { .. } => {
+                self.open_updates.insert(id);
+            }
+            Job::OrchestrationCancelRequested {
+                reason,
+                grace_until_ms,
+            } => {
+                self.cancel = Some(CancelRequest {
+                    reason: reason.clone(),
+                    grace_until_ms: *grace_until_ms,
+                });
+            }
+            _ => {}
+        }
+        self.count(job.weight());
+        Ok(())
+    }
+
+    /// Applies a decision.
+    pub(crate) fn apply_decision(
+        &mut self,
+        turn: u64,
+        id: EventId,
+        decision: &Decision,
+    ) -> Result<(), CorruptHistory> {
+        let opens = match decision {
+            Decision::ActivityScheduled { .. }
+            | Decision::TimerCreated { .. }
+            | Decision::ExternalSubscribed { .. }
+            | Decision::SubOrchestrationScheduled { .. } => {
+                self.open.insert(id, decision.clone());
+                true
+            }
+            Decision::ActivityCancelRequested { source_event_id } => self.close(*source_event_id, |open| {
+                matches!(open, Decision::ActivityScheduled { .. })
+            }),
+            Decision::TimerCancelled { source_event_id } => self.close(*source_event_id, |open| {
+                matches!(open, Decision::TimerCreated { .. })
+            }),
+            Decision::ExternalUnsubscribed { source_event_id } => self.close(*source_event_id, |open| {
+                matches!(open, Decision::ExternalSubscribed { .. })
+            }),
+            Decision::SubOrchestrationCancelRequested { source_event_id } => self
+                .close(*source_event_id, |open| {
+                    matches!(open, Decision::SubOrchestrationScheduled { .. })
+                }),
+            Decision::UpdateCompleted { source_event_id, .. } => self.open_updates.remove(source_event_id),
+            Decision::PatchMarked { id } => self.patches.insert(id.clone()),
+            Decision::AttributesUpserted { attributes } => {
+                self.upsert(attributes);
+                true
+            }
+            Decision::StatusSet { status } => {
+                self.status = Some(status.clone());
+                true
+            }
+            Decision::OrchestrationChained { .. }
+            | Decision::ExternalEventSent { .. }
+            | Decision::SystemCall { .. } => true,
+        };
+        if !opens {
+            return Err(CorruptHistory::at(
+                turn,
+                id,
+                format!("{} has nothing open to refer to", decision.name()),
+            ));
+        }
+        self.count(decision.weight());
+        Ok(())
+    }
+
+    fn close(&mut self, source: EventId, fits: impl Fn(&Decision) -> bool) -> bool {
+        match self.open.get(&source) {
+            Some(open) if fits(open) => self.open.remove(&source).is_some(),
+            _ => false,
+        }
+    }
+
+    fn upsert(&mut self, changes: &Attributes) {
+        for (name, value) in changes {
+            if value.is_null() {
+                self.attributes.remove(name);
+            } else {
+                self.attributes.insert(name.clone(), value.clone());
+            }
+        }
+    }
+
+    /// Applies the last event: all that is open is closed by it.
+    pub(crate) fn apply_ending(&mut self, ending: &Ending) {
+        self.ended = Some(ending.name());
+        self.count(0);
+    }
+
+    /// Notes that an open wait has returned its event, which only the running code can tell.
+    pub(crate) fn wait_returned(&mut self, wait: EventId) {
+        self.open.remove(&wait);
+    }
+
+    /// The turn that ends this execution without running its code, to be committed as the next one.
+    ///
+    /// What was open is still listed by [`Ledger::open`], so that it can be told to stop.
+    pub fn terminate(&mut self, at_ms: u64, reason: impl Into<String>) -> Turn {
+        assert!(
+            self.started && self.ended.is_none(),
+            "only a running execution can be terminated"
+        );
+        let ending = Ending::OrchestrationTerminated {
+            reason: reason.into(),
+        };
+        self.open_turn(at_ms.max(self.last_at_ms));
+        self.apply_ending(&ending);
+        let event = Event {
+            id: EventId(self.events),
+            kind: EventKind::Ended(ending),
+        };
+        Turn {
+            format: FORMAT,
+            number: self.turns,
+            at_ms: self.last_at_ms,
+            draws: 0,
+            events: vec![event],
+        }
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.events += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// The keys of events and updates that were taken.
+#[derive(Clone, Debug, Default)]
+struct SeenKeys {
+    all: BTreeSet<String>,
+    latest: VecDeque<String>,
+}
+
+impl SeenKeys {
+    fn contains(&self, key: &str) -> bool {
+        self.all.contains(key)
+    }
+
+    fn insert(&mut self, key: &str) {
+        self.all.insert(key.to_owned());
+        self.latest.push_back(key.to_owned());
+        if self.latest.len() > CARRIED_KEYS {
+            self.latest.pop_front();
+        }
+    }
+
+    fn to_carry(&self) -> Vec<String> {
+        self.latest.iter().cloned().collect()
+    }
+}

@@ -1,0 +1,34 @@
+//! What an execution has recorded: events, turns, their bytes, and what follows from them.
+//!
+//! Nothing here runs user code or knows how decisions come about. A [`Turn`] is the unit of commit and of encoding;
+//! a [`Ledger`] reads turns in order, refuses what cannot be a history, and knows what is open.
+
+mod activity_options;
+mod codec;
+mod error;
+mod event;
+mod ledger;
+mod payload;
+mod same_json;
+mod summary;
+mod turn;
+mod unit_id;
+
+pub use activity_options::{ActivityOptions, Backoff, RetryPolicy};
+pub use codec::{decode_history, decode_turn, encode_turn};
+pub use error::{CorruptHistory, HistoryError};
+pub use event::{
+    ActivityFailure, Attributes, ChildFailure, ClosePolicy, Decision, Ending, Event, EventId, EventKind, Job,
+    ParentLink, Started, TimeoutKind,
+};
+pub use ledger::{Ledger, StaleReason};
+pub use payload::Payload;
+pub(crate) use summary::shorten;
+pub use turn::{FORMAT, History, Turn};
+pub use unit_id::{Segment, UnitId};
+
+/// The number that fixes order, ids, comparison and randomness for the life of an execution.
+///
+/// It is stamped into [`Started`] and never changes for that execution. A history with a higher number was written
+/// by a newer engine.
+pub const SEMANTICS: u32 = 1;

@@ -1,0 +1,29 @@
+//! The deterministic core of Perennial.
+//!
+//! Given the same code, input and recorded turns, an execution makes the same decisions, or says exactly where it did
+//! not. Everything here is pure and synchronous: values in, values out. There is no clock, no thread, no I/O and no
+//! async runtime; time and chance are arguments, and map order cannot reach a decision.
+//!
+//! - [`history`]: what is recorded. Events, turns, their bytes, and what follows from them.
+//! - [`Execution`]: an orchestration alive in memory. It takes turns and replays turns.
+//! - [`OrchestrationContext`]: what orchestration code calls.
+//! - [`Replayer`]: a whole history against the code of today.
+
+mod context;
+mod execution;
+pub mod history;
+
+pub use context::{
+    ActivityFuture, Branches, Cancelled, ChildFuture, ContinueAsNewFuture, Either, Either3, Elapsed,
+    HandlersIdle, Info, Join, Join2, Join3, Operand, OrchestrationContext, Race, Select, Select2, Select3,
+    Shield, State, SystemCallFuture, Timeout, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
+};
+pub use execution::{
+    Execution, ExecutionOptions, Handlers, Interrupter, Limits, Nondeterminism, OrchestrationHandler,
+    QueryFailure, ReplayReport, Replayer, Side, StaleJob, Successor, TurnFailure, TurnTaken, UpdateRefusal,
+};
+pub use history::{
+    ActivityFailure, ActivityOptions, Attributes, Backoff, ChildFailure, ClosePolicy, CorruptHistory,
+    Decision, Ending, Event, EventId, EventKind, History, HistoryError, Job, Ledger, ParentLink, Payload,
+    RetryPolicy, Segment, StaleReason, Started, TimeoutKind, Turn, UnitId,
+};

@@ -1,0 +1,139 @@
+//! Running child processes, one step at a time.
+//!
+//! A step announces itself on one line, and its failure carries its name. Children start in the workspace's
+//! root and write straight to our own output, so that what they say last stays the last thing on the screen.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+
+/// A step that did not succeed, and why.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    step: &'static str,
+    reason: String,
+}
+
+impl Failure {
+    pub(crate) fn new(step: &'static str, reason: impl fmt::Display) -> Self {
+        Self {
+            step,
+            reason: reason.to_string(),
+        }
+    }
+
+    fn of_status(step: &'static str, status: ExitStatus) -> Self {
+        Self::new(step, status)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "step `{}` failed: {}", self.step, self.reason)
+    }
+}
+
+/// Prints the one line that says what a step is about to do.
+pub(crate) fn announce(step: &str, what: impl fmt::Display) {
+    eprintln!("==> {step}: {what}");
+}
+
+/// The directory that holds the workspace's `Cargo.toml`.
+pub(crate) fn workspace_root() -> PathBuf {
+    // Cargo sets the variable when it runs us; the constant serves those who start the binary by hand.
+    let manifest_directory =
+        std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    PathBuf::from(manifest_directory)
+        .parent()
+        .expect("xtask lies inside the workspace")
+        .to_owned()
+}
+
+/// A cargo command in the workspace's root, by the same cargo that started us.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(workspace_root()).args(arguments);
+    command
+}
+
+/// Whether `cargo <name>` can be run on this machine.
+pub(crate) fn has_cargo_subcommand(name: &str) -> bool {
+    cargo(&[name, "--version"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// Runs a command to its end with our own input and output.
+pub(crate) fn run(step: &'static str, mut command: Command) -> Result<(), Failure> {
+    announce(step, describe(&command));
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Failure::of_status(step, status)),
+        Err(error) => Err(Failure::new(step, error)),
+    }
+}
+
+/// Runs a command to its end and returns what it wrote to standard output.
+pub(crate) fn read(step: &'static str, mut command: Command) -> Result<Vec<u8>, Failure> {
+    announce(step, describe(&command));
+    match command.stderr(Stdio::inherit()).output() {
+        Ok(output) if output.status.success() => Ok(output.stdout),
+        Ok(output) => Err(Failure::of_status(step, output.status)),
+        Err(error) => Err(Failure::new(step, error)),
+    }
+}
+
+/// The command as one would type it in the workspace's root.
+fn describe(command: &Command) -> String {
+    let mut words = Vec::new();
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            words.push(format!("{}={:?}", name.display(), value.to_string_lossy()));
+        }
+    }
+    words.push("cargo".to_owned());
+    words.extend(
+        command
+            .get_args()
+            .map(|argument| argument.to_string_lossy().into_owned()),
+    );
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cargo, describe, has_cargo_subcommand, run, workspace_root};
+
+    #[test]
+    fn a_command_is_described_as_one_would_type_it() {
+        let mut command = cargo(&["doc", "--no-deps"]);
+        command.env("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(
+            describe(&command),
+            "RUSTDOCFLAGS=\"-D warnings\" cargo doc --no-deps"
+        );
+    }
+
+    #[test]
+    fn a_failure_names_its_step() {
+        let failure = run("speak", cargo(&["--no-such-option"])).unwrap_err();
+        assert!(
+            failure.to_string().starts_with("step `speak` failed: "),
+            "{failure}"
+        );
+    }
+
+    #[test]
+    fn a_subcommand_that_is_not_installed_is_noticed() {
+        assert!(!has_cargo_subcommand("no-such-subcommand-anywhere"));
+    }
+
+    #[test]
+    fn the_workspace_root_holds_the_workspace() {
+        assert!(workspace_root().join("xtask").is_dir());
+        assert!(workspace_root().join("Cargo.toml").is_file());
+    }
+}

@@ -1,0 +1,90 @@
+//! `cargo xtask lint`: everything that can be judged without running the product.
+//!
+//! All steps run, whatever the earlier ones found, so that one run tells the whole story. Tools that do not
+//! come with a Rust toolchain are used where they are installed, and their absence is said aloud.
+
+use crate::command::{self, Failure, announce, cargo};
+use crate::metadata::{self, Package};
+use crate::{house_rules, licences};
+
+pub(crate) fn run() -> Result<(), Vec<Failure>> {
+    let mut outcomes = vec![formatting(), clippy(), docs()];
+    match metadata::packages() {
+        Ok(packages) => outcomes.extend([house(&packages), licence_list(&packages)]),
+        Err(failure) => outcomes.push(Err(failure)),
+    }
+    // Not its licence check: ours has spoken, and without a configuration cargo-deny refuses every licence.
+    outcomes.push(optional(
+        "deny",
+        &["deny", "check", "advisories", "bans", "sources"],
+    ));
+    outcomes.push(optional("audit", &["audit"]));
+
+    let failures: Vec<Failure> = outcomes.into_iter().filter_map(Result::err).collect();
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures)
+    }
+}
+
+fn formatting() -> Result<(), Failure> {
+    command::run("formatting", cargo(&["fmt", "--all", "--check"]))
+}
+
+fn clippy() -> Result<(), Failure> {
+    let arguments = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--all-features",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    command::run("clippy", cargo(&arguments))
+}
+
+fn docs() -> Result<(), Failure> {
+    let mut command = cargo(&["doc", "--workspace", "--all-features", "--no-deps"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    command::run("docs", command)
+}
+
+fn house(packages: &[Package]) -> Result<(), Failure> {
+    announce("house rules", "no unsafe code, in any member");
+    verdict(
+        "house rules",
+        house_rules::violations(&command::workspace_root(), packages),
+    )
+}
+
+fn licence_list(packages: &[Package]) -> Result<(), Failure> {
+    announce(
+        "licences",
+        format_args!("{} packages against the list of allowed licences", packages.len()),
+    );
+    verdict("licences", licences::violations(packages))
+}
+
+/// Prints what a check of ours found, if anything.
+fn verdict(step: &'static str, violations: Vec<String>) -> Result<(), Failure> {
+    for violation in &violations {
+        eprintln!("{violation}");
+    }
+    match violations.len() {
+        0 => Ok(()),
+        1 => Err(Failure::new(step, "1 violation")),
+        count => Err(Failure::new(step, format_args!("{count} violations"))),
+    }
+}
+
+/// Runs a cargo subcommand, named like its step, if this machine has it.
+fn optional(step: &'static str, arguments: &[&str]) -> Result<(), Failure> {
+    if command::has_cargo_subcommand(step) {
+        command::run(step, cargo(arguments))
+    } else {
+        announce(step, format_args!("skipped, cargo-{step} is not installed"));
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! The project's own commands, run as `cargo xtask <task>`.
+//!
+//! This file turns the arguments into a task and its outcome into an exit code: 0 when all went well, 1 when
+//! a step failed, 2 when the arguments make no sense. Each task has a file of its own.
+
+mod command;
+mod house_rules;
+mod licences;
+mod lint;
+mod metadata;
+mod test;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage: cargo xtask <task>
+
+Tasks:
+  test    compile the benches and run every test, doc tests included
+  lint    check formatting, clippy, docs, house rules and the licences of dependencies
+  help    print this text";
+
+#[derive(Debug, PartialEq, Eq)]
+enum Task {
+    Test,
+    Lint,
+    Help,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let outcome = match parse(&arguments) {
+        Ok(Task::Test) => test::run().map_err(|failure| vec![failure]),
+        Ok(Task::Lint) => lint::run(),
+        Ok(Task::Help) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(complaint) => {
+            eprintln!("error: {complaint}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let task = &arguments[0];
+    match outcome {
+        Ok(()) => {
+            eprintln!("==> {task}: passed");
+            ExitCode::SUCCESS
+        }
+        Err(failures) => {
+            for failure in failures {
+                eprintln!("==> {task}: {failure}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(arguments: &[String]) -> Result<Task, String> {
+    let Some((task, rest)) = arguments.split_first() else {
+        return Err("which task?".to_owned());
+    };
+    let task = match task.as_str() {
+        "test" => Task::Test,
+        "lint" => Task::Lint,
+        "help" | "--help" | "-h" => Task::Help,
+        unknown => return Err(format!("there is no task `{unknown}`")),
+    };
+    match rest.first() {
+        None => Ok(task),
+        Some(extra) => Err(format!("`{extra}` is one argument too many")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Task, parse};
+
+    fn parse_words(line: &str) -> Result<Task, String> {
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_known_task_is_accepted() {
+        assert_eq!(parse_words("test"), Ok(Task::Test));
+        assert_eq!(parse_words("lint"), Ok(Task::Lint));
+        assert_eq!(parse_words("--help"), Ok(Task::Help));
+    }
+
+    #[test]
+    fn a_missing_unknown_or_extra_argument_is_refused_by_name() {
+        assert_eq!(parse_words(""), Err("which task?".to_owned()));
+        assert_eq!(parse_words("tset"), Err("there is no task `tset`".to_owned()));
+        assert_eq!(
+            parse_words("test now"),
+            Err("`now` is one argument too many".to_owned())
+        );
+    }
+}
