@@ -9,6 +9,7 @@
 //! - [`OrchestrationContext`]: what orchestration code calls.
 //! - [`Replayer`]: a whole history against the code of today.
 
+mod ascending_map;
 mod context;
 mod execution;
 pub mod history;

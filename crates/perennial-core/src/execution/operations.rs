@@ -3,10 +3,10 @@
 //! An operation lives exactly as long as its future. Its token is known from the call on, its event id from the end
 //! of that step on.
 
-use std::collections::BTreeMap;
 use std::panic::Location;
 use std::task::{Poll, Waker};
 
+use crate::ascending_map::AscendingMap;
 use crate::history::{ActivityFailure, ChildFailure, Decision, EventId, Job, Payload};
 
 use super::mailbox::Arrival;
@@ -21,7 +21,7 @@ pub(crate) type Token = usize;
 #[derive(Default)]
 pub(crate) struct Operations {
     slots: Slab<Operation>,
-    by_event: BTreeMap<EventId, Token>,
+    by_event: AscendingMap<Token>,
 }
 
 struct Operation {
@@ -122,7 +122,7 @@ impl ExecutionState {
 
     /// Marks the operation that a job of this turn completes.
     pub(crate) fn mark_recorded(&mut self, source: EventId) {
-        if let Some(token) = self.operations.by_event.get(&source) {
+        if let Some(token) = self.operations.by_event.get(source) {
             self.operations.slots[*token].recorded = true;
         }
     }
@@ -186,7 +186,7 @@ impl ExecutionState {
         let operation = self.operations.slots.remove(token);
         match operation.binding {
             Binding::Event(id) => {
-                self.operations.by_event.remove(&id);
+                self.operations.by_event.remove(id);
             }
             Binding::Emitted(position) => self.step.emitted[position].token = None,
         }
@@ -256,7 +256,7 @@ impl ExecutionState {
             }
             _ => job
                 .source_event_id()
-                .and_then(|source| self.operations.by_event.get(&source).copied()),
+                .and_then(|source| self.operations.by_event.get(source).copied()),
         }
     }
 
@@ -275,7 +275,7 @@ impl ExecutionState {
         event: EventId,
         completion: Completion,
     ) -> Option<Waker> {
-        let token = *self.operations.by_event.get(&source)?;
+        let token = *self.operations.by_event.get(source)?;
         self.operations.slots[token].stored = Some((event, completion));
         self.take_waker(token)
     }

@@ -4,7 +4,9 @@
 //! offline checks apply recorded events and call a breach corruption; the engine reads what is open. Memory grows with
 //! what is open and with the keys seen, never with the length of the history.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::ascending_map::AscendingMap;
 
 use super::{
     Attributes, CorruptHistory, Decision, Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job,
@@ -22,7 +24,7 @@ pub struct Ledger {
     events: u64,
     bytes: u64,
     last_at_ms: u64,
-    open: BTreeMap<EventId, Decision>,
+    open: AscendingMap<Decision>,
     open_updates: BTreeSet<EventId>,
     cancel: Option<CancelRequest>,
     keys: SeenKeys,
@@ -85,7 +87,7 @@ impl Ledger {
     /// The history does not tell which waits have returned; those of an [`Execution`](crate::Execution) are exact,
     /// those of a ledger read from a history alone may include waits whose event has come.
     pub fn open(&self) -> impl Iterator<Item = (EventId, &Decision)> {
-        self.open.iter().map(|(id, decision)| (*id, decision))
+        self.open.iter()
     }
 
     /// The updates that have no answer yet, in order.
@@ -170,7 +172,7 @@ impl Ledger {
     }
 
     fn admit_completion(&self, source: EventId, fits: impl Fn(&Decision) -> bool) -> Result<(), StaleReason> {
-        match self.open.get(&source) {
+        match self.open.get(source) {
             None => Err(StaleReason::NotOpen),
             Some(open) if !fits(open) => Err(StaleReason::WrongKind),
             Some(_) => Ok(()),
@@ -180,7 +182,7 @@ impl Ledger {
     /// The earliest time that a turn with this admitted job can have.
     pub(crate) fn not_before_ms(&self, job: &Job) -> u64 {
         match job {
-            Job::TimerFired { source_event_id } => match self.open.get(source_event_id) {
+            Job::TimerFired { source_event_id } => match self.open.get(*source_event_id) {
                 Some(Decision::TimerCreated { due_ms }) => *due_ms,
                 _ => 0,
             },
@@ -337,7 +339,7 @@ impl Ledger {
             return Err(corrupt("a timer fired before it was due".to_owned()));
         }
         if let Some(source) = job.source_event_id() {
-            self.open.remove(&source);
+            self.open.remove(source);
         }
         if let Some(key) = job.key() {
             self.keys.insert(key);
@@ -415,8 +417,8 @@ impl Ledger {
     }
 
     fn close(&mut self, source: EventId, fits: impl Fn(&Decision) -> bool) -> bool {
-        match self.open.get(&source) {
-            Some(open) if fits(open) => self.open.remove(&source).is_some(),
+        match self.open.get(source) {
+            Some(open) if fits(open) => self.open.remove(source).is_some(),
             _ => false,
         }
     }
@@ -439,7 +441,7 @@ impl Ledger {
 
     /// Notes that an open wait has returned its event, which only the running code can tell.
     pub(crate) fn wait_returned(&mut self, wait: EventId) {
-        self.open.remove(&wait);
+        self.open.remove(wait);
     }
 
     /// The turn that ends this execution without running its code, to be committed as the next one.
