@@ -12,7 +12,11 @@
 mod ascending_map;
 mod context;
 mod execution;
+mod fnv;
 pub mod history;
+mod instance;
+pub mod shard;
+pub mod store;
 
 pub use context::{
     ActivityFuture, Branches, Cancelled, ChildFuture, ContinueAsNewFuture, Either, Either3, Elapsed,
@@ -28,3 +32,4 @@ pub use history::{
     Decision, Ending, Event, EventId, EventKind, History, HistoryError, Job, Ledger, ParentLink, Payload,
     RetryPolicy, Segment, StaleReason, Started, TimeoutKind, Turn, UnitId,
 };
+pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_name};

@@ -1,5 +1,6 @@
 //! Taking turns.
 
+use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -709,6 +710,16 @@ impl Execution {
         let (result, state) = turn_local::lend(state, f);
         self.state = Some(state);
         result
+    }
+}
+
+impl fmt::Debug for Execution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Execution { started, phase, .. } = self;
+        f.debug_struct("Execution")
+            .field("name", &started.name)
+            .field("phase", phase)
+            .finish_non_exhaustive()
     }
 }
 

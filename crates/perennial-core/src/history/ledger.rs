@@ -25,6 +25,9 @@ pub struct Ledger {
     bytes: u64,
     last_at_ms: u64,
     open: AscendingMap<Decision>,
+    /// Of what is open: the timers by due time, and how many activities.
+    timers: BTreeSet<(u64, EventId)>,
+    activities: usize,
     open_updates: BTreeSet<EventId>,
     cancel: Option<CancelRequest>,
     keys: SeenKeys,
@@ -95,13 +98,19 @@ impl Ledger {
         self.open_updates.iter().copied()
     }
 
-    /// When the earliest open timer is due.
-    pub fn earliest_timer_ms(&self) -> Option<u64> {
-        let due = |(_, decision): (_, &Decision)| match decision {
-            Decision::TimerCreated { due_ms } => Some(*due_ms),
-            _ => None,
-        };
-        self.open().filter_map(due).min()
+    /// What is open under an event id.
+    pub fn open_decision(&self, id: EventId) -> Option<&Decision> {
+        self.open.get(id)
+    }
+
+    /// How many activities are open.
+    pub fn open_activities(&self) -> usize {
+        self.activities
+    }
+
+    /// The open timers and when they are due, earliest first.
+    pub fn timers(&self) -> impl Iterator<Item = (u64, EventId)> + '_ {
+        self.timers.iter().copied()
     }
 
     /// Until when a requested cancellation may clean up.
@@ -339,7 +348,7 @@ impl Ledger {
             return Err(corrupt("a timer fired before it was due".to_owned()));
         }
         if let Some(source) = job.source_event_id() {
-            self.open.remove(source);
+            self.remove_open(source);
         }
         if let Some(key) = job.key() {
             self.keys.insert(key);
@@ -375,7 +384,7 @@ impl Ledger {
             | Decision::TimerCreated { .. }
             | Decision::ExternalSubscribed { .. }
             | Decision::SubOrchestrationScheduled { .. } => {
-                self.open.insert(id, decision.clone());
+                self.insert_open(id, decision);
                 true
             }
             Decision::ActivityCancelRequested { source_event_id } => self.close(*source_event_id, |open| {
@@ -418,8 +427,32 @@ impl Ledger {
 
     fn close(&mut self, source: EventId, fits: impl Fn(&Decision) -> bool) -> bool {
         match self.open.get(source) {
-            Some(open) if fits(open) => self.open.remove(source).is_some(),
+            Some(open) if fits(open) => {
+                self.remove_open(source);
+                true
+            }
             _ => false,
+        }
+    }
+
+    fn insert_open(&mut self, id: EventId, decision: &Decision) {
+        match decision {
+            Decision::TimerCreated { due_ms } => {
+                self.timers.insert((*due_ms, id));
+            }
+            Decision::ActivityScheduled { .. } => self.activities += 1,
+            _ => {}
+        }
+        self.open.insert(id, decision.clone());
+    }
+
+    fn remove_open(&mut self, id: EventId) {
+        match self.open.remove(id) {
+            Some(Decision::TimerCreated { due_ms }) => {
+                self.timers.remove(&(due_ms, id));
+            }
+            Some(Decision::ActivityScheduled { .. }) => self.activities -= 1,
+            _ => {}
         }
     }
 
@@ -441,7 +474,7 @@ impl Ledger {
 
     /// Notes that an open wait has returned its event, which only the running code can tell.
     pub(crate) fn wait_returned(&mut self, wait: EventId) {
-        self.open.remove(wait);
+        self.remove_open(wait);
     }
 
     /// The turn that ends this execution without running its code, to be committed as the next one.
@@ -468,6 +501,26 @@ impl Ledger {
             draws: 0,
             events: vec![event],
         }
+    }
+
+    /// The only turn of an execution that is ended before its code ran.
+    pub fn terminate_unstarted(
+        started: &Started,
+        at_ms: u64,
+        reason: impl Into<String>,
+    ) -> Result<Turn, HistoryError> {
+        let mut ledger = Ledger::default();
+        ledger.last_at_ms = at_ms.max(started.predecessor_at_ms.unwrap_or(0));
+        ledger.apply_started(1, started)?;
+        let mut turn = ledger.terminate(at_ms, reason);
+        turn.events.insert(
+            0,
+            Event {
+                id: EventId(1),
+                kind: EventKind::Started(Box::new(started.clone())),
+            },
+        );
+        Ok(turn)
     }
 
     fn count(&mut self, bytes: u64) {

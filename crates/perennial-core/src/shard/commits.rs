@@ -1,0 +1,279 @@
+//! What a commit's outcome leads to. Nothing leaves before it is durable.
+
+use std::collections::BTreeSet;
+use std::mem;
+
+use crate::execution::Execution;
+use crate::history::{Ending, EventId, Turn};
+use crate::instance::InstanceKey;
+use crate::store::{Commit, CommitOutcome, Conflict, InstanceRow, RowChange};
+
+use super::message::Message;
+use super::output::Output;
+use super::request::Answer;
+use super::rows::*;
+use super::slot::{InFlight, Next, Origin, Phase, Queued};
+use super::state_machine::Shard;
+use super::turn_task::TaskFailure;
+
+impl Shard {
+    pub(super) fn empty_commit(&self, key: InstanceKey) -> Commit {
+        Commit {
+            key,
+            shard: self.id,
+            insert: None,
+            turn: None,
+            change: RowChange::default(),
+            consumed: Vec::new(),
+            send: Vec::new(),
+        }
+    }
+
+    pub(super) fn turn_commit(&self, key: InstanceKey, execution: &Execution, turn: &Turn) -> Commit {
+        Commit {
+            turn: Some(turn_row(execution.started().execution, turn)),
+            ..self.empty_commit(key)
+        }
+    }
+
+    pub(super) fn commit(&mut self, key: InstanceKey, commit: Commit, in_flight: InFlight) {
+        if let Some(slot) = self.slots.get_mut(&key) {
+            slot.phase = Phase::Committing(Box::new(in_flight));
+        }
+        self.outputs.push(Output::Commit(Box::new(commit)));
+    }
+
+    /// A commit's outcome is known.
+    pub fn handle_committed(&mut self, now_ms: u64, key: InstanceKey, outcome: CommitOutcome) {
+        let Some(slot) = self.slots.get_mut(&key) else {
+            return;
+        };
+        let Phase::Committing(in_flight) = mem::replace(&mut slot.phase, Phase::Loading) else {
+            return;
+        };
+        match outcome {
+            CommitOutcome::Durable { .. } => self.durable(now_ms, key, *in_flight),
+            CommitOutcome::Conflict(Conflict::IdTaken(row)) => self.id_taken(key, *in_flight, &row),
+            CommitOutcome::Conflict(_) => {
+                self.counters.conflicts += 1;
+                self.start_over(key, *in_flight);
+            }
+            CommitOutcome::Rejected(reason) => self.rejected(now_ms, key, *in_flight, reason),
+            CommitOutcome::Fenced => self.abandon_slot(key, *in_flight),
+        }
+    }
+
+    pub(super) fn durable(&mut self, now_ms: u64, key: InstanceKey, in_flight: InFlight) {
+        let InFlight {
+            outputs, facts, next, ..
+        } = in_flight;
+        self.release(outputs);
+        let slot = self.slots.get_mut(&key).expect("its commit was under way");
+        let (wake_at_ms, status) = (facts.wake_at_ms, facts.status);
+        slot.facts = Some(facts);
+        for rival in mem::take(&mut slot.rival_starts) {
+            self.outputs
+                .push(Output::Reply(rival, Answer::AlreadyExists(status)));
+        }
+        match next {
+            Next::Idle(execution) => self.settle_idle(now_ms, key, execution),
+            Next::Blocked => {
+                slot.phase = Phase::Blocked;
+                self.set_wake(key, wake_at_ms);
+                self.go_on(now_ms, key);
+            }
+            Next::Ended(execution, ending) => self.ended(key, execution, &ending),
+            Next::Gone => {
+                self.remove_slot(key);
+            }
+        }
+    }
+
+    /// Lets go of what follows from something that is durable now.
+    pub(super) fn release(&mut self, outputs: Vec<Output>) {
+        for output in &outputs {
+            match output {
+                Output::RunActivity(task) => {
+                    self.attempts.insert((task.key, task.event), task.execution);
+                }
+                Output::CancelActivity { key, event } => {
+                    self.attempts.remove(&(*key, *event));
+                }
+                _ => {}
+            }
+        }
+        self.outputs.extend(outputs);
+    }
+
+    pub(super) fn settle_idle(&mut self, now_ms: u64, key: InstanceKey, execution: Box<Execution>) {
+        let slot = self.slots.get_mut(&key).expect("it is in memory");
+        slot.phase = Phase::Idle(execution);
+        slot.last_used_ms = now_ms;
+        self.idle.insert((now_ms, key));
+        self.go_on(now_ms, key);
+        self.evict_surplus(now_ms);
+    }
+
+    pub(super) fn ended(&mut self, key: InstanceKey, execution: Option<Box<Execution>>, ending: &Ending) {
+        let running: Vec<EventId> = self
+            .attempts
+            .range((key, EventId(0))..=(key, EventId(u64::MAX)))
+            .map(|((_, event), _)| *event)
+            .collect();
+        for event in running {
+            self.attempts.remove(&(key, event));
+            self.outputs.push(Output::CancelActivity { key, event });
+        }
+        for waiter in self.waiters.remove(&key).unwrap_or_default() {
+            self.reply(waiter, Answer::Ended(Box::new(ending.clone())));
+        }
+        self.outputs.extend(execution.map(Output::Drop));
+        let slot = self.slots.get_mut(&key).expect("its commit was under way");
+        if slot.queue.is_empty() {
+            self.remove_slot(key);
+        } else {
+            slot.phase = Phase::Loading;
+            self.clear_leftovers(key);
+        }
+    }
+
+    /// The id of a start was taken: the instance never was.
+    pub(super) fn id_taken(&mut self, key: InstanceKey, in_flight: InFlight, row: &InstanceRow) {
+        let Some(slot) = self.remove_slot(key) else { return };
+        self.drop_execution(in_flight.next);
+        let callers = in_flight.start.into_iter().chain(slot.rival_starts);
+        for request in callers {
+            self.reply(request, Answer::AlreadyExists(row.status));
+        }
+        let waiting = slot.queue.into_iter().chain(in_flight.messages);
+        for queued in waiting {
+            if let Origin::Caller(request) = queued.origin
+                && Some(request) != in_flight.start
+            {
+                self.reply(
+                    request,
+                    Answer::Unknown {
+                        reason: "the instance was never started".to_owned(),
+                    },
+                );
+            }
+        }
+    }
+
+    /// Memory contradicts the store: forget the execution, and read again.
+    pub(super) fn start_over(&mut self, key: InstanceKey, in_flight: InFlight) {
+        self.drop_execution(in_flight.next);
+        let slot = self.slots.get_mut(&key).expect("its commit was under way");
+        for queued in in_flight.messages.into_iter().rev() {
+            if queued.origin != Origin::Engine || matches!(queued.message, Message::Job(_)) {
+                slot.queue.push_front(queued);
+            }
+        }
+        self.outputs.push(Output::Load { key });
+    }
+
+    /// The store can never take this commit: the instance is blocked without it.
+    pub(super) fn rejected(&mut self, now_ms: u64, key: InstanceKey, in_flight: InFlight, reason: String) {
+        let was_block = matches!(in_flight.next, Next::Blocked);
+        self.drop_execution(in_flight.next);
+        if was_block {
+            tracing::error!(%reason, "a blocked instance cannot be marked as blocked");
+            let Some(slot) = self.remove_slot(key) else { return };
+            for queued in slot.queue.into_iter().chain(in_flight.messages) {
+                if let Origin::Caller(request) = queued.origin {
+                    self.reply(
+                        request,
+                        Answer::Unknown {
+                            reason: reason.clone(),
+                        },
+                    );
+                }
+            }
+            return;
+        }
+        self.block(
+            now_ms,
+            key,
+            in_flight.messages,
+            &TaskFailure::StoreRefused(reason),
+        );
+    }
+
+    /// The shard is no longer this node's.
+    pub(super) fn abandon_slot(&mut self, key: InstanceKey, in_flight: InFlight) {
+        self.drop_execution(in_flight.next);
+        let Some(slot) = self.remove_slot(key) else { return };
+        let callers = slot
+            .queue
+            .into_iter()
+            .chain(in_flight.messages)
+            .filter_map(|queued| match queued.origin {
+                Origin::Caller(request) => Some(request),
+                _ => None,
+            });
+        for request in callers.chain(slot.rival_starts).collect::<BTreeSet<_>>() {
+            self.reply(
+                request,
+                Answer::Unknown {
+                    reason: "another node has taken over".to_owned(),
+                },
+            );
+        }
+    }
+
+    /// The shard is no longer this node's: forget everything. Running activities are told to stop.
+    pub fn handle_lost(&mut self) {
+        let keys: Vec<InstanceKey> = self.slots.keys().copied().collect();
+        for key in keys {
+            let Some(mut slot) = self.remove_slot(key) else {
+                continue;
+            };
+            let mut messages: Vec<Queued> = slot.queue.drain(..).collect();
+            match slot.phase {
+                Phase::Idle(execution) => self.outputs.push(Output::Drop(execution)),
+                Phase::Turning(turning) => messages.extend(turning),
+                Phase::Committing(in_flight) => {
+                    self.drop_execution(in_flight.next);
+                    messages.extend(in_flight.messages);
+                }
+                Phase::Loading | Phase::Blocked => {}
+            }
+            let reason = "another node has taken over".to_owned();
+            self.outputs.extend(replies(
+                &messages,
+                &Answer::Unknown {
+                    reason: reason.clone(),
+                },
+            ));
+            for rival in slot.rival_starts {
+                self.reply(
+                    rival,
+                    Answer::Unknown {
+                        reason: reason.clone(),
+                    },
+                );
+            }
+        }
+        for (key, event) in mem::take(&mut self.attempts).into_keys() {
+            self.outputs.push(Output::CancelActivity { key, event });
+        }
+        let waiting = mem::take(&mut self.waiters).into_values().flatten();
+        let looking = mem::take(&mut self.lookups).into_keys();
+        for request in waiting.chain(looking).collect::<Vec<_>>() {
+            self.reply(
+                request,
+                Answer::Unknown {
+                    reason: "another node has taken over".to_owned(),
+                },
+            );
+        }
+        self.wakes.clear();
+        self.wake_of.clear();
+    }
+
+    pub(super) fn drop_execution(&mut self, next: Next) {
+        if let Next::Idle(execution) | Next::Ended(Some(execution), _) = next {
+            self.outputs.push(Output::Drop(execution));
+        }
+    }
+}

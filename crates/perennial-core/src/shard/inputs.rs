@@ -1,0 +1,123 @@
+//! What comes without a caller: messages from the store, finished activities, time.
+
+use crate::history::{ActivityFailure, EventId, Job, Payload};
+use crate::instance::InstanceKey;
+use crate::store::InboxRow;
+
+use super::message::Message;
+use super::slot::{Origin, Phase, Queued};
+use super::state_machine::Shard;
+
+impl Shard {
+    /// Messages were read from the inbox.
+    pub fn handle_inbox(&mut self, now_ms: u64, rows: Vec<InboxRow>) {
+        for row in rows {
+            if self
+                .slots
+                .get(&row.key)
+                .is_some_and(|slot| slot.knows_inbox(row.number))
+            {
+                continue;
+            }
+            if self.slots.contains_key(&row.key) {
+                self.enqueue_inbox(now_ms, row);
+            } else {
+                // Loading brings the instance's messages along, this one among them.
+                self.load(row.key, now_ms);
+            }
+        }
+    }
+
+    pub(super) fn enqueue_inbox(&mut self, now_ms: u64, row: InboxRow) {
+        match Message::decode(&row.body) {
+            Ok(message) => self.enqueue(
+                now_ms,
+                row.key,
+                Queued {
+                    message,
+                    origin: Origin::Inbox(row.number),
+                },
+            ),
+            Err(error) => {
+                tracing::error!(number = row.number, %error, "a message cannot be read and stays in the inbox");
+            }
+        }
+    }
+
+    /// A new owner has to look at this instance: it is owed work, or blocked.
+    pub fn handle_owed(&mut self, now_ms: u64, key: InstanceKey) {
+        if !self.slots.contains_key(&key) {
+            self.load(key, now_ms);
+        }
+    }
+
+    /// A dormant instance wants attention at a time.
+    pub fn handle_due(&mut self, key: InstanceKey, wake_at_ms: u64) {
+        if !self.slots.contains_key(&key) {
+            self.set_wake(key, Some(wake_at_ms));
+        }
+    }
+
+    /// An attempt of an activity ended.
+    pub fn handle_activity_done(
+        &mut self,
+        now_ms: u64,
+        key: InstanceKey,
+        execution: u64,
+        event: EventId,
+        attempts: u32,
+        result: Result<Payload, ActivityFailure>,
+    ) {
+        if self.attempts.get(&(key, event)) != Some(&execution) {
+            self.counters.stale += 1;
+            return;
+        }
+        self.attempts.remove(&(key, event));
+        let job = match result {
+            Ok(result) => Job::ActivityCompleted {
+                source_event_id: event,
+                result,
+                attempts,
+            },
+            Err(error) => Job::ActivityFailed {
+                source_event_id: event,
+                error,
+                attempts,
+            },
+        };
+        if !self.slots.contains_key(&key) {
+            self.load(key, now_ms);
+        }
+        self.enqueue(
+            now_ms,
+            key,
+            Queued {
+                message: Message::Job(job),
+                origin: Origin::Engine,
+            },
+        );
+    }
+
+    /// Time has passed.
+    pub fn handle_time(&mut self, now_ms: u64) {
+        while let Some((at_ms, key)) = self.wakes.first().copied().filter(|(at_ms, _)| *at_ms <= now_ms) {
+            self.wakes.remove(&(at_ms, key));
+            self.wake_of.remove(&key);
+            match self.slots.get(&key).map(|slot| &slot.phase) {
+                Some(Phase::Idle(_)) => self.go_on(now_ms, key),
+                Some(Phase::Blocked) => self.reload(key),
+                Some(_) => {}
+                None => self.load(key, now_ms),
+            }
+        }
+        self.evict_idle(now_ms);
+    }
+
+    pub(super) fn enqueue(&mut self, now_ms: u64, key: InstanceKey, queued: Queued) {
+        let Some(slot) = self.slots.get_mut(&key) else {
+            return;
+        };
+        slot.queue.push_back(queued);
+        self.go_on(now_ms, key);
+    }
+}

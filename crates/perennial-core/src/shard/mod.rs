@@ -1,0 +1,32 @@
+//! The engine's state machine over the instances of one shard.
+//!
+//! A [`Shard`] takes inputs (a request, a loaded instance, a turn that was taken, a commit's outcome, a finished
+//! activity, the time) and gives [`Output`]s (load this, take this turn, commit this, run this, answer that). It does no
+//! I/O, reads no clock and runs no user code: executions to run or to drop are handed out. Nothing that a turn decided
+//! leaves before the turn is durable.
+
+mod blocking;
+mod commits;
+mod committer;
+mod inputs;
+mod loading;
+mod message;
+mod options;
+mod output;
+mod request;
+mod requests;
+mod residency;
+mod rows;
+mod slot;
+mod state_machine;
+mod terminating;
+mod turn_task;
+mod turns;
+
+pub use committer::Committer;
+pub use message::Message;
+pub use options::ShardOptions;
+pub use output::{ActivityTask, Output};
+pub use request::{Answer, Request, RequestId, StartRequest};
+pub use state_machine::{Counters, Shard};
+pub use turn_task::{HandlerSource, TaskFailure, TurnSource, TurnTask, TurnTaskDone};

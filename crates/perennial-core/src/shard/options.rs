@@ -1,0 +1,54 @@
+//! How a shard behaves.
+
+use crate::execution::{ExecutionOptions, Limits};
+
+/// Tunables of a shard. The defaults need no tuning.
+#[derive(Clone, Debug)]
+pub struct ShardOptions {
+    /// How executions behave.
+    pub execution: ExecutionOptions,
+    /// How many executions stay in memory. Default 1,000 per shard.
+    pub max_resident: usize,
+    /// How long an idle execution stays in memory. Default 5 minutes.
+    pub idle_ms: u64,
+    /// How far ahead due instances are read from the store; those due sooner keep a place in memory. Default 1 minute.
+    pub lookahead_ms: u64,
+    /// How long code that took cancellation over may clean up. Default 30 s.
+    pub cancel_grace_ms: u64,
+    /// The first pause before a blocked instance is tried again; it doubles each time. Default 1 s.
+    pub retry_first_ms: u64,
+    /// The longest pause before a blocked instance is tried again. Default 5 minutes.
+    pub retry_max_ms: u64,
+    /// More unread events than this refuse the next. Default 10,000.
+    pub max_unread: usize,
+}
+
+impl ShardOptions {
+    /// How many jobs one turn takes: half of what a turn may hold.
+    pub(super) fn jobs_per_turn(&self) -> usize {
+        let Limits { turn_decisions, .. } = self.execution.limits;
+        usize::try_from(turn_decisions / 2).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// The pause before attempt `attempts` + 1 of a blocked instance.
+    pub(super) fn retry_pause_ms(&self, attempts: u32) -> u64 {
+        self.retry_first_ms
+            .saturating_mul(1 << attempts.saturating_sub(1).min(32))
+            .min(self.retry_max_ms)
+    }
+}
+
+impl Default for ShardOptions {
+    fn default() -> ShardOptions {
+        ShardOptions {
+            execution: ExecutionOptions::default(),
+            max_resident: 1_000,
+            idle_ms: 300_000,
+            lookahead_ms: 60_000,
+            cancel_grace_ms: 30_000,
+            retry_first_ms: 1_000,
+            retry_max_ms: 300_000,
+            max_unread: 10_000,
+        }
+    }
+}

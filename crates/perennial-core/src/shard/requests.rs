@@ -1,0 +1,127 @@
+//! What callers ask: starts, events, cancels, terminations, retries, and waiting for the end.
+
+use std::sync::Arc;
+
+use crate::history::Job;
+use crate::instance::InstanceKey;
+use crate::store::InstanceRow;
+
+use super::message::Message;
+use super::output::Output;
+use super::request::{Answer, Request, RequestId, StartRequest};
+use super::slot::{Facts, Origin, Phase, Queued};
+use super::state_machine::Shard;
+use super::turn_task::TurnSource;
+
+impl Shard {
+    /// A caller asks something of the instance with this id.
+    pub fn handle_request(&mut self, now_ms: u64, request_id: RequestId, id: &str, request: Request) {
+        let request = match request {
+            Request::Start(start) => return self.handle_start(now_ms, request_id, id, *start),
+            request => request,
+        };
+        match self.by_id.get(id).copied() {
+            Some(key) => self.ask(now_ms, request_id, key, request),
+            None => {
+                self.lookups.insert(request_id, request);
+                self.outputs.push(Output::Find {
+                    request: request_id,
+                    id: Arc::from(id),
+                });
+            }
+        }
+    }
+
+    /// An id was looked up for a request.
+    pub fn handle_found(&mut self, now_ms: u64, request_id: RequestId, row: Option<InstanceRow>) {
+        let Some(request) = self.lookups.remove(&request_id) else {
+            return;
+        };
+        let Some(row) = row else {
+            return self.reply(request_id, Answer::NotFound);
+        };
+        if row.status.is_final() && !self.slots.contains_key(&row.key) {
+            return self.reply(request_id, Answer::EndedBefore);
+        }
+        if !self.slots.contains_key(&row.key) {
+            if matches!(request, Request::AwaitEnd) {
+                return self.waiters.entry(row.key).or_default().push(request_id);
+            }
+            let phase = if row.blocked.is_some() {
+                Phase::Blocked
+            } else {
+                Phase::Loading
+            };
+            let loading = matches!(phase, Phase::Loading);
+            self.add_slot(row.key, Arc::from(row.id.as_str()), phase, now_ms)
+                .facts = Some(Facts::of_row(&row));
+            if loading {
+                self.outputs.push(Output::Load { key: row.key });
+            }
+        }
+        self.ask(now_ms, request_id, row.key, request);
+    }
+
+    /// A look-up failed.
+    pub fn handle_find_failed(&mut self, request_id: RequestId, reason: String) {
+        if self.lookups.remove(&request_id).is_some() {
+            self.reply(request_id, Answer::Unknown { reason });
+        }
+    }
+
+    pub(super) fn handle_start(&mut self, now_ms: u64, request_id: RequestId, id: &str, start: StartRequest) {
+        if let Some(key) = self.by_id.get(id) {
+            let slot = self.slots.get_mut(key).expect("ids name slots");
+            // Whether the id exists is known once the instance's own start is durable.
+            match &slot.facts {
+                Some(facts) => {
+                    let status = facts.status;
+                    self.reply(request_id, Answer::AlreadyExists(status));
+                }
+                None => slot.rival_starts.push(request_id),
+            }
+            return;
+        }
+        let StartRequest { key, started } = start;
+        let message = Message::Start(Box::new(started.clone()));
+        let slot = self.add_slot(key, Arc::from(id), Phase::Loading, now_ms);
+        let instance = Arc::clone(&slot.id);
+        slot.phase = Phase::Turning(vec![Queued {
+            message,
+            origin: Origin::Caller(request_id),
+        }]);
+        let source = TurnSource::Start(Box::new(started));
+        self.take_turn(key, instance, source, Vec::new(), now_ms);
+    }
+
+    pub(super) fn ask(&mut self, now_ms: u64, request_id: RequestId, key: InstanceKey, request: Request) {
+        let grace_until_ms = now_ms.saturating_add(self.options.cancel_grace_ms);
+        let message = match request {
+            Request::Raise { name, payload, key } => Message::Job(Job::ExternalEvent { name, payload, key }),
+            Request::Cancel { reason } => Message::Job(Job::OrchestrationCancelRequested {
+                reason,
+                grace_until_ms,
+            }),
+            Request::Terminate { reason } => Message::Terminate { reason },
+            Request::Retry => Message::Retry,
+            Request::AwaitEnd => return self.waiters.entry(key).or_default().push(request_id),
+            Request::Start(_) => return,
+        };
+        let Some(slot) = self.slots.get(&key) else { return };
+        let unread = slot.queue.len();
+        if unread >= self.options.max_unread && matches!(message, Message::Job(_)) {
+            return self.reply(request_id, Answer::Full { unread });
+        }
+        if matches!(message, Message::Retry) && !matches!(slot.phase, Phase::Blocked) {
+            return self.reply(request_id, Answer::NotBlocked);
+        }
+        self.enqueue(
+            now_ms,
+            key,
+            Queued {
+                message,
+                origin: Origin::Caller(request_id),
+            },
+        );
+    }
+}

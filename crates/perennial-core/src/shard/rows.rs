@@ -1,0 +1,192 @@
+//! Rows and answers made from turns and messages.
+
+use crate::execution::Execution;
+use crate::history::{Decision, Ending, Job, Ledger, Started, Turn, encode_turn};
+use crate::instance::{InstanceKey, ShardId};
+use crate::store::{Blocked, InboxNumber, InstanceRow, Outgoing, RowChange, Status, TurnRow};
+
+use super::message::Message;
+use super::output::Output;
+use super::request::{Answer, RequestId};
+use super::slot::{Facts, Origin, Queued};
+
+/// The row of a turn.
+pub(super) fn turn_row(execution: u64, turn: &Turn) -> TurnRow {
+    TurnRow {
+        execution,
+        number: turn.number,
+        bytes: encode_turn(turn).into(),
+    }
+}
+
+/// What a turn decided that this engine cannot do yet.
+pub(super) fn unsupported(turn: &Turn) -> Option<&'static str> {
+    let decided = turn.decisions().find_map(|(_, _, decision)| match decision {
+        Decision::SubOrchestrationScheduled { .. } => Some("sub-orchestrations"),
+        Decision::OrchestrationChained { .. } => Some("detached starts"),
+        Decision::ExternalEventSent { .. } => Some("events to other instances"),
+        Decision::UpdateCompleted { .. } => Some("updates"),
+        _ => None,
+    });
+    decided.or(match turn.ending() {
+        Some(Ending::OrchestrationContinuedAsNew { .. }) => Some("continue-as-new"),
+        _ => None,
+    })
+}
+
+/// Why the engine ends an execution now, if it has to.
+pub(super) fn overdue(ledger: &Ledger, started: &Started, now_ms: u64) -> Option<String> {
+    if started
+        .deadline_ms
+        .is_some_and(|deadline_ms| deadline_ms <= now_ms)
+    {
+        return Some("timeout".to_owned());
+    }
+    let grace_is_over = ledger
+        .cancel_grace_until_ms()
+        .is_some_and(|until_ms| until_ms <= now_ms);
+    grace_is_over.then(|| {
+        format!(
+            "cancelled, and not done in time: {}",
+            ledger.cancel_reason().unwrap_or_default()
+        )
+    })
+}
+
+/// What is stored of an instance before its first turn.
+pub(super) fn nothing_stored(execution: u64) -> Facts {
+    Facts {
+        status: Status::Pending,
+        owed: false,
+        wake_at_ms: None,
+        blocked_attempts: 0,
+        execution,
+    }
+}
+
+/// The row of an instance that starts with its first turn.
+pub(super) fn new_row(
+    key: InstanceKey,
+    shard: ShardId,
+    id: &str,
+    execution: &Execution,
+    facts: &Facts,
+    created_ms: u64,
+) -> InstanceRow {
+    let (started, ledger) = (execution.started(), execution.ledger());
+    InstanceRow {
+        key,
+        id: id.to_owned(),
+        shard,
+        name: started.name.clone(),
+        version: started.version.clone(),
+        status: facts.status,
+        execution: facts.execution,
+        owed: facts.owed,
+        wake_at_ms: facts.wake_at_ms,
+        blocked: None,
+        attributes: ledger.attributes().clone(),
+        published: ledger.status().cloned(),
+        parent: started.parent.clone(),
+        created_ms,
+    }
+}
+
+/// The row of an instance whose first turn failed.
+pub(super) fn pending_row(
+    key: InstanceKey,
+    shard: ShardId,
+    id: &str,
+    started: &Started,
+    now_ms: u64,
+    wake_at_ms: Option<u64>,
+    blocked: Blocked,
+) -> InstanceRow {
+    InstanceRow {
+        key,
+        id: id.to_owned(),
+        shard,
+        name: started.name.clone(),
+        version: started.version.clone(),
+        status: Status::Pending,
+        execution: started.execution,
+        owed: false,
+        wake_at_ms,
+        blocked: Some(blocked),
+        attributes: started.attributes.clone(),
+        published: started.status.clone(),
+        parent: started.parent.clone(),
+        created_ms: now_ms,
+    }
+}
+
+/// Adds what a turn published to the changes of a row.
+pub(super) fn describe_changes(change: &mut RowChange, ledger: &Ledger, turn: &Turn) {
+    for (_, _, decision) in turn.decisions() {
+        match decision {
+            Decision::AttributesUpserted { .. } => change.attributes = Some(ledger.attributes().clone()),
+            Decision::StatusSet { .. } => change.published = Some(ledger.status().cloned()),
+            _ => {}
+        }
+    }
+}
+
+/// The request that started the instance with these messages.
+pub(super) fn start_request(messages: &[Queued]) -> Option<RequestId> {
+    messages
+        .iter()
+        .find_map(|queued| match (&queued.message, queued.origin) {
+            (Message::Start(_), Origin::Caller(request)) => Some(request),
+            _ => None,
+        })
+}
+
+/// Answers to everyone who brought one of these messages, starts aside.
+pub(super) fn replies(messages: &[Queued], answer: &Answer) -> Vec<Output> {
+    let caller = |queued: &Queued| match (&queued.message, queued.origin) {
+        (Message::Start(_), _) => None,
+        (_, Origin::Caller(request)) => Some(Output::Reply(request, answer.clone())),
+        _ => None,
+    };
+    messages.iter().filter_map(caller).collect()
+}
+
+/// The inbox rows that these messages came from.
+pub(super) fn inbox_numbers(messages: &[Queued]) -> Vec<InboxNumber> {
+    let number = |queued: &Queued| match queued.origin {
+        Origin::Inbox(number) => Some(number),
+        _ => None,
+    };
+    messages.iter().filter_map(number).collect()
+}
+
+/// The messages that are not in the inbox yet and would be lost, as rows for it.
+pub(super) fn kept(key: InstanceKey, shard: ShardId, messages: &[Queued]) -> Vec<Outgoing> {
+    let row = |queued: &Queued| Outgoing {
+        to: key,
+        shard,
+        dedupe: queued.message.dedupe().map(str::to_owned),
+        body: queued.message.encode(),
+    };
+    let is_new = |queued: &&Queued| {
+        !matches!(queued.origin, Origin::Inbox(_)) && !matches!(queued.message, Message::Retry)
+    };
+    messages.iter().filter(is_new).map(row).collect()
+}
+
+/// When the grace of a cancel request among these messages ends.
+pub(super) fn cancel_grace(messages: &[Queued]) -> Option<u64> {
+    let grace = |queued: &Queued| match &queued.message {
+        Message::Job(Job::OrchestrationCancelRequested { grace_until_ms, .. }) => Some(*grace_until_ms),
+        _ => None,
+    };
+    messages.iter().filter_map(grace).min()
+}
+
+/// How the instance with these messages starts.
+pub(super) fn started_of(messages: &[Queued]) -> Option<&Started> {
+    messages.iter().find_map(|queued| match &queued.message {
+        Message::Start(started) => Some(&**started),
+        _ => None,
+    })
+}

@@ -1,0 +1,217 @@
+//! The part of a turn that runs user code, away from the shard.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFailure, TurnTaken};
+use crate::history::{CorruptHistory, HistoryError, Job, Started, Turn, decode_turn};
+use crate::instance::InstanceKey;
+
+/// Where the code of orchestrations is found.
+pub trait HandlerSource {
+    /// The code of a name at a version.
+    fn handler(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>>;
+}
+
+impl HandlerSource for crate::execution::Handlers {
+    fn handler(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
+        self.get(name, version)
+    }
+}
+
+/// A turn to be taken. Hydrating alone is one too: it has no jobs.
+#[derive(Debug)]
+pub struct TurnTask {
+    /// The instance.
+    pub key: InstanceKey,
+    /// The instance's id.
+    pub instance: Arc<str>,
+    /// Where its execution comes from.
+    pub source: TurnSource,
+    /// What the turn delivers.
+    pub jobs: Vec<Job>,
+    /// The time of the turn.
+    pub now_ms: u64,
+    /// How the execution behaves.
+    pub options: ExecutionOptions,
+}
+
+/// Where an execution comes from.
+pub enum TurnSource {
+    /// It is alive.
+    Resident(Box<Execution>),
+    /// It begins.
+    Start(Box<Started>),
+    /// It grows back from its stored turns.
+    History(Vec<Arc<[u8]>>),
+}
+
+impl fmt::Debug for TurnSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TurnSource::Resident(_) => f.write_str("Resident"),
+            TurnSource::Start(started) => write!(f, "Start({})", started.name),
+            TurnSource::History(turns) => write!(f, "History({} turns)", turns.len()),
+        }
+    }
+}
+
+/// A turn task that was run.
+#[derive(Debug)]
+pub struct TurnTaskDone {
+    /// The instance.
+    pub key: InstanceKey,
+    /// What came of it.
+    pub outcome: Result<(Box<Execution>, TurnTaken), TaskFailure>,
+    /// An execution that failed, to be dropped where user code may run.
+    pub wreck: Option<Box<Execution>>,
+}
+
+/// Why a turn task came to nothing.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TaskFailure {
+    /// The turn failed.
+    #[error(transparent)]
+    Turn(#[from] TurnFailure),
+    /// The code is not registered here.
+    #[error("PER-0301 missing code: {name} {version} is not registered; register that version and retry")]
+    MissingCode {
+        /// The orchestration.
+        name: String,
+        /// The version that the instance is pinned to.
+        version: String,
+    },
+    /// The turn decided something that this engine cannot do yet.
+    #[error("PER-0302 unsupported: {what}")]
+    Unsupported {
+        /// What was decided.
+        what: &'static str,
+    },
+    /// The thread that took the turn was given up.
+    #[error(
+        "PER-0205 deadline: the turn did not end and its thread was given up; it runs again in the next process"
+    )]
+    ThreadLost,
+    /// The store cannot take the turn.
+    #[error("PER-0303 the store refused the turn: {0}")]
+    StoreRefused(String),
+    /// The store cannot give the instance.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+impl TaskFailure {
+    /// The stable code of this failure.
+    pub fn code(&self) -> &'static str {
+        match self {
+            TaskFailure::Turn(failure) => failure.code(),
+            TaskFailure::MissingCode { .. } => "PER-0301",
+            TaskFailure::Unsupported { .. } => "PER-0302",
+            TaskFailure::ThreadLost => "PER-0205",
+            TaskFailure::StoreRefused(_) => "PER-0303",
+            TaskFailure::Unreadable(_) => "PER-0508",
+        }
+    }
+
+    /// All there is to say, over several lines where that helps.
+    pub fn report(&self) -> String {
+        match self {
+            TaskFailure::Turn(TurnFailure::Nondeterminism(divergence)) => divergence.report(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl TurnTask {
+    /// Runs the code. To be called on a thread that may run user code, without a tokio context.
+    ///
+    /// `watch` is told which execution is about to run, so that a watchdog can interrupt it.
+    pub fn run(self, handlers: &dyn HandlerSource, watch: impl FnOnce(&Execution)) -> TurnTaskDone {
+        let TurnTask {
+            key,
+            instance,
+            source,
+            jobs,
+            now_ms,
+            options,
+        } = self;
+        let (mut execution, history) = match prepare(&instance, source, handlers, options) {
+            Ok(prepared) => prepared,
+            Err(failure) => {
+                return TurnTaskDone {
+                    key,
+                    outcome: Err(failure),
+                    wreck: None,
+                };
+            }
+        };
+        watch(&execution);
+        match advance(&mut execution, &history, jobs, now_ms) {
+            Ok(taken) => TurnTaskDone {
+                key,
+                outcome: Ok((execution, taken)),
+                wreck: None,
+            },
+            Err(failure) => TurnTaskDone {
+                key,
+                outcome: Err(failure.into()),
+                wreck: Some(execution),
+            },
+        }
+    }
+}
+
+fn prepare(
+    instance: &Arc<str>,
+    source: TurnSource,
+    handlers: &dyn HandlerSource,
+    options: ExecutionOptions,
+) -> Result<(Box<Execution>, Vec<Turn>), TaskFailure> {
+    let (started, history) = match source {
+        TurnSource::Resident(execution) => return Ok((execution, Vec::new())),
+        TurnSource::Start(started) => (*started, Vec::new()),
+        TurnSource::History(turns) => {
+            let decode = |(number, bytes): (u64, &Arc<[u8]>)| decode_turn(number, bytes);
+            let history = (1..)
+                .zip(&turns)
+                .map(decode)
+                .collect::<Result<Vec<Turn>, HistoryError>>();
+            let history = history.map_err(TurnFailure::from)?;
+            let started = history.first().and_then(Turn::started).cloned().ok_or_else(|| {
+                TurnFailure::from(HistoryError::from(CorruptHistory::turn(
+                    1,
+                    "a history begins with how it started",
+                )))
+            })?;
+            (started, history)
+        }
+    };
+    let Some(handler) = handlers.handler(&started.name, &started.version) else {
+        return Err(TaskFailure::MissingCode {
+            name: started.name,
+            version: started.version,
+        });
+    };
+    let execution =
+        Execution::new(Arc::clone(instance), handler, started, options).map_err(TurnFailure::from)?;
+    Ok((Box::new(execution), history))
+}
+
+fn advance(
+    execution: &mut Execution,
+    history: &[Turn],
+    jobs: Vec<Job>,
+    now_ms: u64,
+) -> Result<TurnTaken, TurnFailure> {
+    history.iter().try_for_each(|turn| execution.replay_turn(turn))?;
+    if execution.has_ended() || (jobs.is_empty() && !history.is_empty()) {
+        return Ok(TurnTaken {
+            turn: None,
+            stale: Vec::new(),
+            successor: None,
+            ended_updates: Vec::new(),
+        });
+    }
+    execution.take_turn(now_ms, jobs)
+}

@@ -1,0 +1,136 @@
+//! What is written together, and what came of it.
+
+use std::sync::Arc;
+
+use crate::instance::{InstanceKey, ShardId};
+
+use super::row::{InstanceRow, NewInstance, RowChange};
+
+/// The number of a message, counting up within a store.
+pub type InboxNumber = u64;
+
+/// One member of a batch: all of it is written, or nothing.
+///
+/// With a turn, everything else follows from the turn's insertion: turn n > 1 goes in only where n - 1 is; where the
+/// same bytes are already, the member is durable and nothing is written again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Commit {
+    /// The instance.
+    pub key: InstanceKey,
+    /// Its shard, which the session has to own.
+    pub shard: ShardId,
+    /// A row to insert: the instance starts here. Its id must be free.
+    pub insert: Option<Box<NewInstance>>,
+    /// A turn to insert.
+    pub turn: Option<TurnRow>,
+    /// Changes of the row.
+    pub change: RowChange,
+    /// Messages that were applied, to be deleted.
+    pub consumed: Vec<InboxNumber>,
+    /// Messages to be appended.
+    pub send: Vec<Outgoing>,
+}
+
+/// A turn as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnRow {
+    /// The execution.
+    pub execution: u64,
+    /// The turn's number in it.
+    pub number: u64,
+    /// The encoded turn.
+    pub bytes: Arc<[u8]>,
+}
+
+/// A message on its way to an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The instance it is bound to.
+    pub to: InstanceKey,
+    /// The instance's shard.
+    pub shard: ShardId,
+    /// A key against duplicates, unique among the instance's messages.
+    pub dedupe: Option<String>,
+    /// What it says.
+    pub body: Arc<[u8]>,
+}
+
+/// What came of a member.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CommitOutcome {
+    /// It is on disk.
+    Durable {
+        /// The numbers of the messages it sent; none for those whose key was known.
+        sent: Vec<Option<InboxNumber>>,
+    },
+    /// The session does not own the shard, or is gone. Nothing was written.
+    Fenced,
+    /// It contradicts what is stored. Nothing was written.
+    Conflict(Conflict),
+    /// It cannot be written, now or later. Nothing was written.
+    Rejected(String),
+}
+
+/// How a member contradicts what is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Conflict {
+    /// An instance with this id exists.
+    IdTaken(Box<InstanceRow>),
+    /// Another turn of this number is stored.
+    OtherTurn,
+    /// The turn before is not stored.
+    MissingTurn,
+    /// The instance does not exist.
+    NoInstance,
+}
+
+/// A message in the inbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InboxRow {
+    /// Its number.
+    pub number: InboxNumber,
+    /// The instance it is bound to.
+    pub key: InstanceKey,
+    /// The instance's shard.
+    pub shard: ShardId,
+    /// What it says.
+    pub body: Arc<[u8]>,
+}
+
+/// A message from outside of the owner.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SendRequest {
+    /// A new instance, pending, and the message that starts it.
+    Start {
+        /// The row.
+        row: Box<NewInstance>,
+        /// The message.
+        body: Arc<[u8]>,
+    },
+    /// A message to the instance that has this id now.
+    Message {
+        /// The instance's id.
+        id: String,
+        /// A key against duplicates.
+        dedupe: Option<String>,
+        /// The message.
+        body: Arc<[u8]>,
+    },
+}
+
+/// What came of a message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SendOutcome {
+    /// It is on disk.
+    Sent(InboxNumber),
+    /// A message with its key waits already; that one counts.
+    Duplicate,
+    /// The id of a start is taken.
+    IdTaken(Box<InstanceRow>),
+    /// No instance has this id.
+    NoInstance,
+    /// The instance has ended.
+    Ended(Box<InstanceRow>),
+    /// The instance has this many unread messages and takes no more.
+    Full(usize),
+}

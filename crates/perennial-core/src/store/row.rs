@@ -1,0 +1,178 @@
+//! The row of an instance: what lists show and what the engine searches by.
+
+use serde::{Deserialize, Serialize};
+
+use crate::history::{Attributes, Ending, ParentLink, Payload};
+use crate::instance::{InstanceKey, ShardId};
+
+/// Where an instance stands. Whether it is blocked stands beside this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It has not taken its first turn.
+    Pending,
+    /// It is under way.
+    Running,
+    /// It returned a result.
+    Completed,
+    /// It returned an error.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+    /// It was ended from outside.
+    Terminated,
+}
+
+impl Status {
+    /// All statuses.
+    pub const ALL: [Status; 6] = [
+        Status::Pending,
+        Status::Running,
+        Status::Completed,
+        Status::Failed,
+        Status::Cancelled,
+        Status::Terminated,
+    ];
+
+    /// Its name in lists and rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Pending => "pending",
+            Status::Running => "running",
+            Status::Completed => "completed",
+            Status::Failed => "failed",
+            Status::Cancelled => "cancelled",
+            Status::Terminated => "terminated",
+        }
+    }
+
+    /// The status of a name.
+    pub fn from_name(name: &str) -> Option<Status> {
+        Status::ALL.into_iter().find(|status| status.name() == name)
+    }
+
+    /// Whether the instance has ended.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Status::Pending | Status::Running)
+    }
+
+    /// What an ending makes of an instance. One that continues as new runs on.
+    pub fn after(ending: &Ending) -> Status {
+        match ending {
+            Ending::OrchestrationCompleted { .. } => Status::Completed,
+            Ending::OrchestrationFailed { .. } => Status::Failed,
+            Ending::OrchestrationContinuedAsNew { .. } => Status::Running,
+            Ending::OrchestrationCancelled { .. } => Status::Cancelled,
+            Ending::OrchestrationTerminated { .. } => Status::Terminated,
+        }
+    }
+}
+
+/// Why an instance cannot take its next turn until someone acts. Nothing is lost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Blocked {
+    /// The stable code of the failure.
+    pub code: String,
+    /// What happened, in a line without payloads.
+    pub reason: String,
+    /// The whole report, for the person who asks for it.
+    pub report: String,
+    /// Since when.
+    pub since_ms: u64,
+    /// How often the next turn has been tried.
+    pub attempts: u32,
+}
+
+/// An instance as a store keeps it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InstanceRow {
+    /// Its identity.
+    pub key: InstanceKey,
+    /// Its name, unique among instances that exist.
+    pub id: String,
+    /// Its shard, by its id.
+    pub shard: ShardId,
+    /// The orchestration.
+    pub name: String,
+    /// The orchestration's version.
+    pub version: String,
+    /// Where it stands.
+    pub status: Status,
+    /// The current execution.
+    pub execution: u64,
+    /// Whether a node has to pick work up for it after a crash.
+    pub owed: bool,
+    /// When it wants attention next; may be early, never late.
+    pub wake_at_ms: Option<u64>,
+    /// Why it does not go on, if so.
+    pub blocked: Option<Blocked>,
+    /// Searchable values.
+    pub attributes: Attributes,
+    /// What its code published.
+    pub published: Option<Payload>,
+    /// Who waits for its outcome.
+    pub parent: Option<ParentLink>,
+    /// When it was started.
+    pub created_ms: u64,
+}
+
+/// A row that a start inserts.
+pub type NewInstance = InstanceRow;
+
+/// Changes of a row; `None` leaves a column as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RowChange {
+    /// See [`InstanceRow::status`].
+    pub status: Option<Status>,
+    /// See [`InstanceRow::execution`].
+    pub execution: Option<u64>,
+    /// See [`InstanceRow::version`].
+    pub version: Option<String>,
+    /// See [`InstanceRow::owed`].
+    pub owed: Option<bool>,
+    /// See [`InstanceRow::wake_at_ms`].
+    pub wake_at_ms: Option<Option<u64>>,
+    /// See [`InstanceRow::blocked`].
+    pub blocked: Option<Option<Blocked>>,
+    /// See [`InstanceRow::attributes`].
+    pub attributes: Option<Attributes>,
+    /// See [`InstanceRow::published`].
+    pub published: Option<Option<Payload>>,
+}
+
+impl RowChange {
+    /// Whether nothing changes, so that the row need not be written.
+    pub fn is_empty(&self) -> bool {
+        *self == RowChange::default()
+    }
+
+    /// Makes the changes.
+    pub fn apply(&self, row: &mut InstanceRow) {
+        let RowChange {
+            status,
+            execution,
+            version,
+            owed,
+            wake_at_ms,
+            blocked,
+            attributes,
+            published,
+        } = self.clone();
+        row.status = status.unwrap_or(row.status);
+        row.execution = execution.unwrap_or(row.execution);
+        row.owed = owed.unwrap_or(row.owed);
+        row.wake_at_ms = wake_at_ms.unwrap_or(row.wake_at_ms);
+        if let Some(version) = version {
+            row.version = version;
+        }
+        if let Some(blocked) = blocked {
+            row.blocked = blocked;
+        }
+        if let Some(attributes) = attributes {
+            row.attributes = attributes;
+        }
+        if let Some(published) = published {
+            row.published = published;
+        }
+    }
+}

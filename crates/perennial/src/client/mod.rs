@@ -1,0 +1,484 @@
+//! What callers use to start instances, reach them and look at them.
+//!
+//! A client works in the process of the runtime, or beside it in another process that can open the store; then
+//! changes travel through the store to whoever owns it.
+
+use std::sync::Arc;
+
+use perennial_core::history::decode_history;
+use perennial_core::shard::{Answer, Message, Request, StartRequest};
+use perennial_core::store::{
+    Blocked, Filter, Hint, InstanceRow, Page, PageKey, Reply, SendOutcome, SendRequest, Status, Store,
+    StoreError,
+};
+use perennial_core::{
+    Attributes, Ending, History, InstanceKey, Job, NameError, Payload, ShardId, Started, TurnFailure,
+    check_derived_id, check_name,
+};
+use tokio::sync::{Notify, oneshot};
+use uuid::Uuid;
+
+use crate::error::{ClientError, Error, OrchestrationError};
+use crate::runtime::Node;
+use crate::store_url::{open_guest, system_now_ms};
+
+/// How many turns are read at a time.
+const TURNS_PER_PAGE: usize = 1_000;
+/// The largest payload that a client outside of the runtime sends.
+const GUEST_PAYLOAD_LIMIT: usize = 4 << 20;
+/// How long code that took cancellation over may clean up, if asked from outside of the runtime.
+const GUEST_CANCEL_GRACE_MS: u64 = 30_000;
+
+/// Starts instances, reaches them and looks at them.
+#[derive(Clone)]
+pub struct Client {
+    backend: Backend,
+}
+
+#[derive(Clone)]
+enum Backend {
+    Node(Arc<Node>),
+    Guest {
+        store: Arc<dyn Store>,
+        changed: Arc<Notify>,
+    },
+}
+
+/// Where an instance stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InstanceStatus {
+    /// Its id.
+    pub id: String,
+    /// Its never-reused key.
+    pub key: InstanceKey,
+    /// The orchestration.
+    pub name: String,
+    /// The orchestration's version.
+    pub version: String,
+    /// Where it stands.
+    pub status: Status,
+    /// The current execution.
+    pub execution: u64,
+    /// Why it does not go on, if so.
+    pub blocked: Option<Blocked>,
+    /// Searchable values.
+    pub attributes: Attributes,
+    /// What its code published.
+    pub published: Option<Payload>,
+    /// When it was started, in milliseconds since 1970.
+    pub created_ms: u64,
+}
+
+impl From<InstanceRow> for InstanceStatus {
+    fn from(row: InstanceRow) -> InstanceStatus {
+        InstanceStatus {
+            id: row.id,
+            key: row.key,
+            name: row.name,
+            version: row.version,
+            status: row.status,
+            execution: row.execution,
+            blocked: row.blocked,
+            attributes: row.attributes,
+            published: row.published,
+            created_ms: row.created_ms,
+        }
+    }
+}
+
+impl Client {
+    pub(crate) fn of_node(node: Arc<Node>) -> Client {
+        Client {
+            backend: Backend::Node(node),
+        }
+    }
+
+    /// Opens a store beside the runtime that owns it, to look and to send.
+    pub fn open(url: &str) -> Result<Client, Error> {
+        let store = open_guest(url)?;
+        let changed: Arc<Notify> = Arc::default();
+        let hinted = Arc::clone(&changed);
+        let hint: Hint = Arc::new(move || hinted.notify_waiters());
+        store.watch(hint);
+        Ok(Client {
+            backend: Backend::Guest { store, changed },
+        })
+    }
+
+    /// Starts an instance of an orchestration, at its latest version. It is durable when this returns.
+    pub async fn start(&self, name: &str, id: &str, input: impl Into<Payload>) -> Result<(), ClientError> {
+        self.start_at(name, None, id, input.into()).await
+    }
+
+    /// Starts an instance at an exact version.
+    pub async fn start_versioned(
+        &self,
+        name: &str,
+        version: &str,
+        id: &str,
+        input: impl Into<Payload>,
+    ) -> Result<(), ClientError> {
+        self.start_at(name, Some(version), id, input.into()).await
+    }
+
+    async fn start_at(
+        &self,
+        name: &str,
+        version: Option<&str>,
+        id: &str,
+        input: Payload,
+    ) -> Result<(), ClientError> {
+        check("instance id", id, check_name)?;
+        check("orchestration", name, check_name)?;
+        self.check_payload(id, &input)?;
+        let key = InstanceKey::from_bytes(*Uuid::now_v7().as_bytes());
+        let (seed, _) = Uuid::new_v4().as_u64_pair();
+        match &self.backend {
+            Backend::Node(node) => {
+                let version = match version {
+                    Some(version) => version.to_owned(),
+                    None => node
+                        .registry
+                        .latest_version(name)
+                        .ok_or_else(|| ClientError::NotRegistered {
+                            name: name.to_owned(),
+                        })?,
+                };
+                while node.queued_commits() > node.max_queued_commits() {
+                    node.batch_written().await;
+                }
+                let started = Started::new(name, version, input, seed);
+                let request = Request::Start(Box::new(StartRequest { key, started }));
+                self.ask(node, id, request).await.map(|_| ())
+            }
+            Backend::Guest { .. } => {
+                let version = version.ok_or(ClientError::NotHere {
+                    what: "outside of the runtime it is not known which versions there are; use start_versioned",
+                })?;
+                let started = Started::new(name, version, input, seed);
+                let row = pending_row(key, id, &started);
+                let body = Message::Start(Box::new(started)).encode();
+                self.send(
+                    id,
+                    SendRequest::Start {
+                        row: Box::new(row),
+                        body,
+                    },
+                )
+                .await
+            }
+        }
+    }
+
+    /// Raises an event at an instance. It is durable when this returns.
+    pub async fn raise_event(
+        &self,
+        id: &str,
+        name: &str,
+        payload: impl Into<Payload>,
+    ) -> Result<(), ClientError> {
+        self.raise(id, name, payload.into(), None).await
+    }
+
+    /// Raises an event once: a second one with the same key is dropped.
+    pub async fn raise_event_once(
+        &self,
+        id: &str,
+        name: &str,
+        key: &str,
+        payload: impl Into<Payload>,
+    ) -> Result<(), ClientError> {
+        check("key", key, check_derived_id)?;
+        self.raise(id, name, payload.into(), Some(key.to_owned())).await
+    }
+
+    async fn raise(
+        &self,
+        id: &str,
+        name: &str,
+        payload: Payload,
+        key: Option<String>,
+    ) -> Result<(), ClientError> {
+        check("event", name, check_name)?;
+        self.check_payload(id, &payload)?;
+        self.deliver(
+            id,
+            Request::Raise {
+                name: name.to_owned(),
+                payload,
+                key,
+            },
+        )
+        .await
+    }
+
+    /// Asks an instance to cancel. Code that took cancellation over cleans up first.
+    pub async fn cancel(&self, id: &str, reason: &str) -> Result<(), ClientError> {
+        self.deliver(
+            id,
+            Request::Cancel {
+                reason: reason.to_owned(),
+            },
+        )
+        .await
+    }
+
+    /// Ends an instance without running its code, blocked or not.
+    pub async fn terminate(&self, id: &str, reason: &str) -> Result<(), ClientError> {
+        self.deliver(
+            id,
+            Request::Terminate {
+                reason: reason.to_owned(),
+            },
+        )
+        .await
+    }
+
+    /// Tries a blocked instance again.
+    pub async fn retry(&self, id: &str) -> Result<(), ClientError> {
+        self.deliver(id, Request::Retry).await
+    }
+
+    async fn deliver(&self, id: &str, request: Request) -> Result<(), ClientError> {
+        check("instance id", id, check_derived_id)?;
+        match &self.backend {
+            Backend::Node(node) => self.ask(node, id, request).await.map(|_| ()),
+            Backend::Guest { .. } => {
+                let message = match request {
+                    Request::Raise { name, payload, key } => {
+                        Message::Job(Job::ExternalEvent { name, payload, key })
+                    }
+                    Request::Cancel { reason } => {
+                        let grace_until_ms = system_now_ms() + GUEST_CANCEL_GRACE_MS;
+                        Message::Job(Job::OrchestrationCancelRequested {
+                            reason,
+                            grace_until_ms,
+                        })
+                    }
+                    Request::Terminate { reason } => Message::Terminate { reason },
+                    Request::Retry => Message::Retry,
+                    Request::Start(_) | Request::AwaitEnd => return Ok(()),
+                };
+                let dedupe = message.dedupe().map(str::to_owned);
+                self.send(
+                    id,
+                    SendRequest::Message {
+                        id: id.to_owned(),
+                        dedupe,
+                        body: message.encode(),
+                    },
+                )
+                .await
+            }
+        }
+    }
+
+    async fn ask(&self, node: &Arc<Node>, id: &str, request: Request) -> Result<Option<Ending>, ClientError> {
+        let receiver = node
+            .ask(id, request)
+            .map_err(|reason| ClientError::Stopped { reason })?;
+        let lost = |_| Answer::Unknown {
+            reason: "the runtime is gone".to_owned(),
+        };
+        let id = id.to_owned();
+        match receiver.await.unwrap_or_else(lost) {
+            Answer::Started(_) | Answer::Accepted => Ok(None),
+            Answer::Ended(ending) => Ok(Some(*ending)),
+            Answer::AlreadyExists(status) => Err(ClientError::AlreadyExists { id, status }),
+            Answer::EndedBefore => Err(ClientError::Ended { id }),
+            Answer::NotFound => Err(ClientError::NotFound { id }),
+            Answer::Full { unread } => Err(ClientError::Full { id, unread }),
+            Answer::NotBlocked => Err(ClientError::NotBlocked { id }),
+            Answer::Unknown { reason } => Err(ClientError::Unknown { id, reason }),
+            _ => Err(ClientError::Unknown {
+                id,
+                reason: "an answer that this client does not know".to_owned(),
+            }),
+        }
+    }
+
+    async fn send(&self, id: &str, request: SendRequest) -> Result<(), ClientError> {
+        let outcomes = self
+            .call(id, |store, reply| store.send(vec![request], reply))
+            .await?;
+        let id = id.to_owned();
+        match outcomes.into_iter().next() {
+            Some(SendOutcome::Sent(_) | SendOutcome::Duplicate) => Ok(()),
+            Some(SendOutcome::IdTaken(row)) => Err(ClientError::AlreadyExists {
+                id,
+                status: row.status,
+            }),
+            Some(SendOutcome::NoInstance) => Err(ClientError::NotFound { id }),
+            Some(SendOutcome::Ended(_)) => Err(ClientError::Ended { id }),
+            Some(SendOutcome::Full(unread)) => Err(ClientError::Full { id, unread }),
+            None => Err(ClientError::Unknown {
+                id,
+                reason: "the store did not say".to_owned(),
+            }),
+        }
+    }
+
+    /// Waits for an instance to end, and gives its result.
+    pub async fn result(&self, id: &str) -> Result<Payload, Error> {
+        let ending = self.wait(id).await?;
+        let id = id.to_owned();
+        match ending {
+            Ending::OrchestrationCompleted { output } => Ok(output),
+            Ending::OrchestrationFailed { error } => Err(OrchestrationError::Failed { id, error }.into()),
+            Ending::OrchestrationCancelled { reason } => {
+                Err(OrchestrationError::Cancelled { id, reason }.into())
+            }
+            Ending::OrchestrationTerminated { reason } => {
+                Err(OrchestrationError::Terminated { id, reason }.into())
+            }
+            Ending::OrchestrationContinuedAsNew { .. } => {
+                let reason = "it continued as new while it was read".to_owned();
+                Err(ClientError::Unknown { id, reason }.into())
+            }
+        }
+    }
+
+    /// Waits for an instance to end, and tells how.
+    pub async fn wait(&self, id: &str) -> Result<Ending, ClientError> {
+        check("instance id", id, check_derived_id)?;
+        match &self.backend {
+            Backend::Node(node) => match self.ask(node, id, Request::AwaitEnd).await {
+                Ok(Some(ending)) => Ok(ending),
+                Ok(None) | Err(ClientError::Ended { .. }) => self.stored_ending(id).await,
+                Err(error) => Err(error),
+            },
+            Backend::Guest { changed, .. } => loop {
+                let hint = changed.notified();
+                if self.status(id).await?.status.is_final() {
+                    return self.stored_ending(id).await;
+                }
+                hint.await;
+            },
+        }
+    }
+
+    async fn stored_ending(&self, id: &str) -> Result<Ending, ClientError> {
+        let history = self.history(id).await?;
+        let reason = "it ended, but its last turn does not say how".to_owned();
+        history.ending().cloned().ok_or_else(|| ClientError::Unknown {
+            id: id.to_owned(),
+            reason,
+        })
+    }
+
+    /// Where an instance stands.
+    pub async fn status(&self, id: &str) -> Result<InstanceStatus, ClientError> {
+        self.row(id).await.map(InstanceStatus::from)
+    }
+
+    async fn row(&self, id: &str) -> Result<InstanceRow, ClientError> {
+        check("instance id", id, check_derived_id)?;
+        let row = self.call(id, |store, reply| store.find(id, reply)).await?;
+        row.ok_or_else(|| ClientError::NotFound { id: id.to_owned() })
+    }
+
+    /// What is recorded of an instance's current execution.
+    pub async fn history(&self, id: &str) -> Result<History, ClientError> {
+        let row = self.row(id).await?;
+        let mut turns = Vec::new();
+        loop {
+            let after = turns.len() as u64;
+            let page = self
+                .call(id, |store, reply| {
+                    store.read_turns(row.key, row.execution, after, TURNS_PER_PAGE, reply)
+                })
+                .await?;
+            let is_last = page.len() < TURNS_PER_PAGE;
+            turns.extend(page);
+            if is_last {
+                break;
+            }
+        }
+        decode_history(turns).map_err(|error| {
+            let source = StoreError::CorruptRow(TurnFailure::from(error).to_string());
+            ClientError::Store {
+                id: id.to_owned(),
+                source,
+            }
+        })
+    }
+
+    /// A page of instances, oldest first.
+    pub async fn list(
+        &self,
+        filter: Filter,
+        after: Option<PageKey>,
+        limit: usize,
+    ) -> Result<Page, ClientError> {
+        self.call("", |store, reply| store.list(filter, after, limit, reply))
+            .await
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        id: &str,
+        call: impl FnOnce(&dyn Store, Reply<T>),
+    ) -> Result<T, ClientError> {
+        let store = match &self.backend {
+            Backend::Node(node) => &node.store,
+            Backend::Guest { store, .. } => store,
+        };
+        let (sender, receiver) = oneshot::channel();
+        call(
+            &**store,
+            Box::new(move |answer| {
+                // A caller that went away needs no answer.
+                let _ = sender.send(answer);
+            }),
+        );
+        let answer = receiver.await.unwrap_or(Err(StoreError::Closed));
+        answer.map_err(|source| ClientError::Store {
+            id: id.to_owned(),
+            source,
+        })
+    }
+
+    fn check_payload(&self, id: &str, payload: &Payload) -> Result<(), ClientError> {
+        let limit = match &self.backend {
+            Backend::Node(node) => node.payload_limit(),
+            Backend::Guest { .. } => GUEST_PAYLOAD_LIMIT,
+        };
+        let bytes = payload.size();
+        if bytes > limit {
+            Err(ClientError::TooLarge {
+                id: id.to_owned(),
+                bytes,
+                limit,
+            })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn check(what: &'static str, name: &str, rule: fn(&str) -> Result<(), NameError>) -> Result<(), ClientError> {
+    rule(name).map_err(|source| ClientError::InvalidName {
+        what,
+        name: name.chars().take(50).collect(),
+        source,
+    })
+}
+
+fn pending_row(key: InstanceKey, id: &str, started: &Started) -> InstanceRow {
+    InstanceRow {
+        key,
+        id: id.to_owned(),
+        shard: ShardId::of(id),
+        name: started.name.clone(),
+        version: started.version.clone(),
+        status: Status::Pending,
+        execution: started.execution,
+        owed: false,
+        wake_at_ms: None,
+        blocked: None,
+        attributes: started.attributes.clone(),
+        published: None,
+        parent: None,
+        created_ms: system_now_ms(),
+    }
+}

@@ -1,0 +1,185 @@
+//! What callers are told when something cannot be done.
+
+use perennial_core::store::{Status, StoreError};
+use perennial_core::{NameError, Payload};
+
+/// Anything that can go wrong with a runtime and its clients.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A runtime did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// A client's call failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// An orchestration gave no result.
+    #[error(transparent)]
+    Orchestration(#[from] OrchestrationError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a runtime did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The URL names no store that this build knows.
+    #[error("PER-0602 unknown store {url:?}: use sqlite:PATH, sqlite::memory: or memory:")]
+    UnknownUrl {
+        /// The URL.
+        url: String,
+    },
+    /// The same thing was registered twice.
+    #[error("PER-0603 {what} is registered twice; each name and version has one handler")]
+    RegisteredTwice {
+        /// What.
+        what: String,
+    },
+    /// A name cannot be used.
+    #[error("cannot register {name:?}: {source}")]
+    Name {
+        /// The name.
+        name: String,
+        /// Why.
+        source: NameError,
+    },
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no tokio runtime to run activities on.
+    #[error("PER-0604 no tokio runtime: start the runtime inside of one, for instance under #[tokio::main]")]
+    NoTokio,
+}
+
+/// Why a client's call failed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// No instance has this id.
+    #[error("PER-0605 not found: there is no instance {id:?}")]
+    NotFound {
+        /// The id.
+        id: String,
+    },
+    /// The id is taken.
+    #[error("PER-0606 already exists: instance {id:?} is {}; choose another id, or use the one that is there", .status.name())]
+    AlreadyExists {
+        /// The id.
+        id: String,
+        /// Where that instance stands.
+        status: Status,
+    },
+    /// The instance has ended.
+    #[error("PER-0607 ended: instance {id:?} had ended before the request reached it")]
+    Ended {
+        /// The id.
+        id: String,
+    },
+    /// The id or a name cannot be used.
+    #[error("{what} {name:?}: {source}")]
+    InvalidName {
+        /// What it names.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// Why.
+        source: NameError,
+    },
+    /// No orchestration of this name is registered.
+    #[error(
+        "PER-0608 not registered: there is no orchestration {name:?} here; register it before starting it"
+    )]
+    NotRegistered {
+        /// The name.
+        name: String,
+    },
+    /// A payload is too large.
+    #[error(
+        "PER-0609 too large: the payload for instance {id:?} has {bytes} bytes, {limit} are allowed; \
+             keep large data elsewhere and pass a reference"
+    )]
+    TooLarge {
+        /// The id.
+        id: String,
+        /// How many bytes it has.
+        bytes: usize,
+        /// How many it may have.
+        limit: usize,
+    },
+    /// The instance has too many unread events.
+    #[error("PER-0610 full: instance {id:?} has {unread} unread events; try again when it has read some")]
+    Full {
+        /// The id.
+        id: String,
+        /// How many.
+        unread: usize,
+    },
+    /// The instance is not blocked.
+    #[error("PER-0611 not blocked: instance {id:?} needs no retry")]
+    NotBlocked {
+        /// The id.
+        id: String,
+    },
+    /// The store could not be asked.
+    #[error("instance {id:?}: {source}")]
+    Store {
+        /// The id.
+        id: String,
+        /// What the store said.
+        source: StoreError,
+    },
+    /// Whether the request was carried out is not known.
+    #[error(
+        "PER-0612 outcome unknown: the request to instance {id:?} may or may not have been carried out: {reason}"
+    )]
+    Unknown {
+        /// The id.
+        id: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The runtime is stopping or has stopped.
+    #[error("PER-0613 stopped: the runtime takes no more requests: {reason}")]
+    Stopped {
+        /// Why.
+        reason: String,
+    },
+    /// This client cannot do that.
+    #[error("PER-0614 not here: {what}")]
+    NotHere {
+        /// What, and what to do instead.
+        what: &'static str,
+    },
+}
+
+/// Why an orchestration gave no result.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OrchestrationError {
+    /// It returned an error.
+    #[error("PER-0615 failed: instance {id:?} returned an error")]
+    Failed {
+        /// The id.
+        id: String,
+        /// The error.
+        error: Payload,
+    },
+    /// It was cancelled.
+    #[error("PER-0616 cancelled: instance {id:?}: {reason}")]
+    Cancelled {
+        /// The id.
+        id: String,
+        /// Why.
+        reason: String,
+    },
+    /// It was ended from outside.
+    #[error("PER-0617 terminated: instance {id:?}: {reason}")]
+    Terminated {
+        /// The id.
+        id: String,
+        /// Why.
+        reason: String,
+    },
+}

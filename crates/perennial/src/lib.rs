@@ -1,0 +1,42 @@
+//! Durable execution for Rust.
+//!
+//! Orchestrations are ordinary async functions that survive crashes, restarts and deployments: what they decided and
+//! what the world answered is recorded, and the code is run again against that record. Activities are ordinary async
+//! code with side effects; they run at least once.
+//!
+//! ```
+//! use perennial::{ActivityContext, OrchestrationContext, Payload, Runtime};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), perennial::Error> {
+//! let runtime = Runtime::open("memory:")
+//!     .orchestration("greeting", "1.0.0", |ctx: OrchestrationContext, name: Payload| async move {
+//!         ctx.schedule_activity("greet", name).await.map_err(|_| Payload::from("nobody greets"))
+//!     })
+//!     .activity("greet", |_: ActivityContext, name: Payload| async move {
+//!         let name: String = name.decode().map_err(|error| Payload::from(error.to_string()))?;
+//!         Ok(Payload::from(format!("Hello, {name}!")))
+//!     })
+//!     .start()
+//!     .await?;
+//!
+//! let client = runtime.client();
+//! client.start("greeting", "greeting-1", "Ada").await?; // durable when this returns
+//! assert_eq!(client.result("greeting-1").await?.as_json(), r#""Hello, Ada!""#);
+//! runtime.shutdown().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod activity;
+mod client;
+mod error;
+mod runtime;
+mod store_url;
+
+pub use activity::{ActivityContext, ActivityHandler};
+pub use client::{Client, InstanceStatus};
+pub use error::{ClientError, Error, OrchestrationError, StartError};
+pub use perennial_core::store::{Filter, Page, PageKey, Status};
+pub use perennial_core::*;
+pub use runtime::{Runtime, RuntimeBuilder, RuntimeOptions};

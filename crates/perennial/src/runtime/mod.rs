@@ -1,0 +1,14 @@
+//! The runtime: a node in this process.
+//!
+//! [`Node`] is the glue between shards, store, turn threads and workers. Each background role is one noun in a file
+//! of its own: TurnThreads run orchestration code, Workers run activities, the Timekeeper brings the time.
+
+mod builder;
+mod node;
+mod registry;
+mod timekeeper;
+mod turn_threads;
+mod workers;
+
+pub use builder::{Runtime, RuntimeBuilder, RuntimeOptions};
+pub(crate) use node::Node;

@@ -1,0 +1,656 @@
+//! The Node: shards, and the glue between them and everything that runs.
+//!
+//! An input is handled on the thread that brings it: lock the shard, let it decide, unlock, do what it wants done. No
+//! lock is held while a store is called, code is run or a caller is answered.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use perennial_core::shard::{ActivityTask, Answer, Committer, Counters, Output, Request, RequestId, Shard};
+use perennial_core::store::{
+    Commit, CommitOutcome, DueInstance, Filter, InboxNumber, InboxRow, LoadedInstance, PageKey, Session,
+    SessionId, Store, StoreError,
+};
+use perennial_core::{ActivityFailure, InstanceKey, Payload, ShardId};
+use tokio::sync::{Notify, oneshot};
+
+use super::builder::RuntimeOptions;
+use super::registry::Registry;
+use super::timekeeper::Timekeeper;
+use super::turn_threads::{TurnThreads, TurnWork};
+use super::workers::Workers;
+
+/// How many rows a page of owed, due or inbox rows has.
+const PAGE: usize = 1_000;
+/// The longest pause between two tries to reach the store.
+const MAX_STORE_PAUSE: Duration = Duration::from_secs(5);
+
+pub(crate) struct Node {
+    pub(super) options: RuntimeOptions,
+    pub(crate) registry: Registry,
+    pub(crate) store: Arc<dyn Store>,
+    shards: Vec<Mutex<Shard>>,
+    lane: Mutex<Lane>,
+    requests: Mutex<Requests>,
+    next_request: AtomicU64,
+    last_now_ms: AtomicU64,
+    pub(super) turn_threads: TurnThreads,
+    pub(super) workers: Workers,
+    pub(super) timekeeper: Timekeeper,
+    health: Mutex<Health>,
+    changed: Notify,
+    inbox_pass: Mutex<InboxPass>,
+}
+
+/// The commits of this node and the session they are made under.
+struct Lane {
+    committer: Committer,
+    session: SessionId,
+    attempts: u32,
+}
+
+#[derive(Default)]
+struct Requests {
+    waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Health {
+    #[default]
+    Running,
+    Stopping,
+    Failed(String),
+}
+
+/// Whether the inbox is being read, and whether it has to be read again.
+#[derive(Default)]
+struct InboxPass {
+    running: bool,
+    again: bool,
+}
+
+impl Node {
+    pub(super) fn new(
+        options: RuntimeOptions,
+        registry: Registry,
+        store: Arc<dyn Store>,
+        session: Session,
+        handle: tokio::runtime::Handle,
+    ) -> Node {
+        let workers = Workers::new(handle, options.activity_slots, options.activity_cancel_grace);
+        let shards = ShardId::all()
+            .map(|id| Mutex::new(Shard::new(id, options.shard.clone())))
+            .collect();
+        Node {
+            lane: Mutex::new(Lane {
+                committer: Committer::new(options.max_batch),
+                session: session.id,
+                attempts: 0,
+            }),
+            options,
+            registry,
+            store,
+            shards,
+            requests: Mutex::default(),
+            next_request: AtomicU64::new(0),
+            last_now_ms: AtomicU64::new(session.lease.now_ms),
+            turn_threads: TurnThreads::default(),
+            workers,
+            timekeeper: Timekeeper::default(),
+            health: Mutex::default(),
+            changed: Notify::new(),
+            inbox_pass: Mutex::default(),
+        }
+    }
+
+    /// The time of turns. It never goes back.
+    pub(crate) fn now_ms(&self) -> u64 {
+        let now_ms = crate::store_url::system_now_ms();
+        self.last_now_ms.fetch_max(now_ms, Ordering::Relaxed).max(now_ms)
+    }
+
+    // ---- shards ---------------------------------------------------------------------------------------------------
+
+    /// Gives a shard an input and does what it wants done about it.
+    pub(crate) fn with_shard(self: &Arc<Node>, id: ShardId, input: impl FnOnce(&mut Shard, u64)) {
+        let mut outputs = Vec::new();
+        self.feed(id, input, &mut outputs);
+        self.carry_out(outputs);
+    }
+
+    fn feed(&self, id: ShardId, input: impl FnOnce(&mut Shard, u64), outputs: &mut Vec<(ShardId, Output)>) {
+        let now_ms = self.now_ms();
+        let (before_ms, after_ms) = {
+            let mut shard = lock(&self.shards[usize::from(id.0)]);
+            let before_ms = shard.next_wake_ms();
+            input(&mut shard, now_ms);
+            outputs.extend(shard.take_outputs().into_iter().map(|output| (id, output)));
+            (before_ms, shard.next_wake_ms())
+        };
+        if before_ms != after_ms {
+            self.timekeeper.want(id, after_ms);
+        }
+    }
+
+    fn carry_out(self: &Arc<Node>, outputs: Vec<(ShardId, Output)>) {
+        let mut turns = Vec::new();
+        let mut commits = Vec::new();
+        for (shard, output) in outputs {
+            match output {
+                Output::TakeTurn(task) => turns.push(TurnWork::Turn(shard, task)),
+                Output::Drop(execution) => turns.push(TurnWork::Drop(execution)),
+                Output::Commit(commit) => commits.push(*commit),
+                Output::RunActivity(task) => self.workers.run(self, *task),
+                Output::CancelActivity { key, event } => self.workers.cancel(key, event),
+                Output::Reply(request, answer) => self.answer(request, answer),
+                Output::Find { request, id } => self.find(shard, request, &id),
+                Output::Load { key } => self.load(shard, key),
+            }
+        }
+        if !turns.is_empty() {
+            self.turn_threads.submit(turns);
+        }
+        if !commits.is_empty() {
+            self.gather(commits);
+        }
+    }
+
+    fn find(self: &Arc<Node>, shard: ShardId, request: RequestId, id: &str) {
+        let node = Arc::clone(self);
+        self.store.find(
+            id,
+            Box::new(move |row| {
+                node.with_shard(shard, |shard, now_ms| match row {
+                    Ok(row) => shard.handle_found(now_ms, request, row),
+                    Err(error) => shard.handle_find_failed(request, error.to_string()),
+                });
+            }),
+        );
+    }
+
+    fn load(self: &Arc<Node>, shard: ShardId, key: InstanceKey) {
+        let node = Arc::clone(self);
+        self.store.load(
+            key,
+            0,
+            Box::new(
+                move |loaded: Result<Option<LoadedInstance>, StoreError>| match loaded {
+                    Err(error) if error.is_retryable() => node.later(move |node| node.load(shard, key)),
+                    Err(error @ (StoreError::Failed(_) | StoreError::Closed)) => node.fail(error.to_string()),
+                    Err(error) => node.with_shard(shard, |shard, now_ms| {
+                        shard.handle_load_failed(now_ms, key, error.to_string());
+                    }),
+                    Ok(loaded) => {
+                        node.with_shard(shard, |shard, now_ms| shard.handle_loaded(now_ms, key, loaded))
+                    }
+                },
+            ),
+        );
+    }
+
+    pub(super) fn activity_done(
+        self: &Arc<Node>,
+        task: &ActivityTask,
+        result: Result<Payload, ActivityFailure>,
+    ) {
+        let result = self.within_limits(result);
+        let (key, execution, event, attempt) = (task.key, task.execution, task.event, task.attempt);
+        self.with_shard(ShardId::of(&task.instance), |shard, now_ms| {
+            shard.handle_activity_done(now_ms, key, execution, event, attempt, result);
+        });
+    }
+
+    /// An activity's result over the limit is an error of the activity.
+    fn within_limits(&self, result: Result<Payload, ActivityFailure>) -> Result<Payload, ActivityFailure> {
+        let limit = self.options.shard.execution.limits.payload_bytes;
+        match &result {
+            Ok(payload) | Err(ActivityFailure::Application(payload)) if payload.size() as u64 > limit => {
+                let text = format!(
+                    "PER-0401 too large: the result has {} bytes, {limit} are allowed",
+                    payload.size()
+                );
+                Err(ActivityFailure::Application(Payload::from(text)))
+            }
+            _ => result,
+        }
+    }
+
+    pub(super) fn bring_time(self: &Arc<Node>, shard: ShardId) {
+        self.with_shard(shard, |shard, now_ms| shard.handle_time(now_ms));
+    }
+
+    /// The sum of what the shards have counted.
+    pub(crate) fn counters(&self) -> Counters {
+        self.shards.iter().fold(Counters::default(), |sum, shard| {
+            let counters = lock(shard).counters();
+            Counters {
+                stale: sum.stale + counters.stale,
+                failed_turns: sum.failed_turns + counters.failed_turns,
+                conflicts: sum.conflicts + counters.conflicts,
+                evictions: sum.evictions + counters.evictions,
+                hydrations: sum.hydrations + counters.hydrations,
+            }
+        })
+    }
+
+    // ---- commits --------------------------------------------------------------------------------------------------
+
+    fn gather(self: &Arc<Node>, commits: Vec<Commit>) {
+        let mut lane = lock(&self.lane);
+        commits.into_iter().for_each(|commit| lane.committer.add(commit));
+        drop(lane);
+        self.submit();
+    }
+
+    /// Submits the next batch, unless one is in flight.
+    fn submit(self: &Arc<Node>) {
+        if self.has_failed() {
+            return;
+        }
+        let (session, batch) = {
+            let mut lane = lock(&self.lane);
+            let Some(batch) = lane.committer.take_batch() else {
+                return;
+            };
+            (lane.session, batch)
+        };
+        self.send_batch(session, batch);
+    }
+
+    fn send_batch(self: &Arc<Node>, session: SessionId, batch: Arc<[Commit]>) {
+        let node = Arc::clone(self);
+        let members = Arc::clone(&batch);
+        self.store.commit(
+            session,
+            batch,
+            Box::new(move |outcome| node.batch_answered(&members, outcome)),
+        );
+    }
+
+    fn batch_answered(self: &Arc<Node>, batch: &[Commit], outcome: Result<Vec<CommitOutcome>, StoreError>) {
+        match outcome {
+            Ok(outcomes) => {
+                {
+                    let mut lane = lock(&self.lane);
+                    lane.committer.handle_answered();
+                    lane.attempts = 0;
+                }
+                // The next batch is on its way while this one's effects are let go.
+                self.submit();
+                let mut outputs = Vec::new();
+                for (commit, outcome) in batch.iter().zip(outcomes) {
+                    let key = commit.key;
+                    self.feed(
+                        commit.shard,
+                        |shard, now_ms| shard.handle_committed(now_ms, key, outcome),
+                        &mut outputs,
+                    );
+                }
+                self.carry_out(outputs);
+                self.changed.notify_waiters();
+            }
+            Err(error) if error.is_retryable() => self.later(|node| {
+                let again = {
+                    let lane = lock(&node.lane);
+                    lane.committer.in_flight().map(|batch| (lane.session, batch))
+                };
+                if let Some((session, batch)) = again {
+                    node.send_batch(session, batch);
+                }
+            }),
+            Err(StoreError::Unknown(reason)) => self.settle_unknown(reason),
+            Err(StoreError::BatchRefused(reason)) => {
+                let culprit = lock(&self.lane).committer.handle_refused();
+                if let Some(culprit) = culprit {
+                    let outcome = CommitOutcome::Rejected(reason);
+                    self.with_shard(culprit.shard, |shard, now_ms| {
+                        shard.handle_committed(now_ms, culprit.key, outcome);
+                    });
+                }
+                self.submit();
+            }
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+
+    /// Whether the batch in flight was written is not known: end the session it was sent under, which waits for it or
+    /// beats it, and send the same bytes under a new one. What is there already stays as it is.
+    fn settle_unknown(self: &Arc<Node>, reason: String) {
+        tracing::warn!(%reason, "the outcome of a commit is not known; settling it under a new session");
+        let (node, old) = (Arc::clone(self), lock(&self.lane).session);
+        let retry = move |error: StoreError, node: Arc<Node>, reason: String| {
+            if matches!(error, StoreError::Failed(_) | StoreError::Closed) {
+                node.fail(error.to_string());
+            } else {
+                node.later(move |node| node.settle_unknown(reason));
+            }
+        };
+        self.store.end_session(
+            old,
+            Box::new(move |ended| {
+                if let Err(error) = ended {
+                    return retry(error, node, reason);
+                }
+                let reopened = Arc::clone(&node);
+                node.open_session(Box::new(move |session| match session {
+                    Err(error) => retry(error, reopened, reason),
+                    Ok(session) => {
+                        let batch = {
+                            let mut lane = lock(&reopened.lane);
+                            lane.session = session.id;
+                            lane.committer.in_flight()
+                        };
+                        if let Some(batch) = batch {
+                            reopened.send_batch(session.id, batch);
+                        }
+                    }
+                }));
+            }),
+        );
+    }
+
+    fn open_session(self: &Arc<Node>, reply: perennial_core::store::Reply<Session>) {
+        open_session(&self.store, &self.options, reply);
+    }
+
+    // ---- reading ahead --------------------------------------------------------------------------------------------
+
+    /// Looks at everything that a new owner has to look at: what is owed, what is blocked, what is in the inbox.
+    pub(super) fn take_over(self: &Arc<Node>) {
+        self.read_owed(None);
+        self.read_blocked(None);
+        self.read_inbox();
+    }
+
+    fn session(&self) -> SessionId {
+        lock(&self.lane).session
+    }
+
+    fn read_owed(self: &Arc<Node>, after: Option<InstanceKey>) {
+        let node = Arc::clone(self);
+        let reply = move |owed: Result<Vec<(InstanceKey, ShardId)>, StoreError>| match owed {
+            Ok(owed) => {
+                for (key, shard) in &owed {
+                    node.with_shard(*shard, |shard, now_ms| shard.handle_owed(now_ms, *key));
+                }
+                if owed.len() == PAGE {
+                    node.read_owed(owed.last().map(|(key, _)| *key));
+                }
+            }
+            Err(error) => node.reading_failed(&error, move |node| node.read_owed(after)),
+        };
+        self.store.read_owed(self.session(), after, PAGE, Box::new(reply));
+    }
+
+    fn read_blocked(self: &Arc<Node>, after: Option<PageKey>) {
+        let node = Arc::clone(self);
+        let filter = Filter {
+            blocked: Some(true),
+            ..Filter::default()
+        };
+        let reply = move |page: Result<perennial_core::store::Page, StoreError>| match page {
+            Ok(page) => {
+                for row in page.rows.iter().filter(|row| !row.status.is_final()) {
+                    node.with_shard(row.shard, |shard, now_ms| shard.handle_owed(now_ms, row.key));
+                }
+                if page.next.is_some() {
+                    node.read_blocked(page.next);
+                }
+            }
+            Err(error) => node.reading_failed(&error, move |node| node.read_blocked(after)),
+        };
+        self.store.list(filter, after, PAGE, Box::new(reply));
+    }
+
+    /// Reads the inbox from its beginning, once more if something changed meanwhile.
+    pub(super) fn read_inbox(self: &Arc<Node>) {
+        {
+            let mut pass = lock(&self.inbox_pass);
+            if pass.running {
+                pass.again = true;
+                return;
+            }
+            pass.running = true;
+        }
+        self.read_inbox_from(0);
+    }
+
+    fn read_inbox_from(self: &Arc<Node>, from: InboxNumber) {
+        let node = Arc::clone(self);
+        let reply = move |rows: Result<Vec<InboxRow>, StoreError>| match rows {
+            Ok(rows) => {
+                let next = (rows.len() == PAGE)
+                    .then(|| rows.last().map(|row| row.number + 1))
+                    .flatten();
+                for row in rows {
+                    node.with_shard(row.shard, |shard, now_ms| shard.handle_inbox(now_ms, vec![row]));
+                }
+                match next {
+                    Some(next) => node.read_inbox_from(next),
+                    None => node.end_inbox_pass(),
+                }
+            }
+            Err(error) => node.reading_failed(&error, move |node| node.read_inbox_from(from)),
+        };
+        self.store.read_inbox(self.session(), from, PAGE, Box::new(reply));
+    }
+
+    fn end_inbox_pass(self: &Arc<Node>) {
+        let again = {
+            let mut pass = lock(&self.inbox_pass);
+            pass.running = false;
+            std::mem::take(&mut pass.again)
+        };
+        if again {
+            self.read_inbox();
+        }
+    }
+
+    /// Reads what will be due soon, and lets shards put idle executions away.
+    pub(super) fn read_ahead(self: &Arc<Node>) {
+        let before_ms = self.now_ms() + self.options.shard.lookahead_ms;
+        self.read_due(before_ms, None);
+        for shard in ShardId::all() {
+            if lock(&self.shards[usize::from(shard.0)]).slots() > 0 {
+                self.bring_time(shard);
+            }
+        }
+    }
+
+    fn read_due(self: &Arc<Node>, before_ms: u64, after: Option<(u64, InstanceKey)>) {
+        let node = Arc::clone(self);
+        let reply = move |due: Result<Vec<DueInstance>, StoreError>| match due {
+            Ok(due) => {
+                for instance in &due {
+                    node.with_shard(instance.shard, |shard, _| {
+                        shard.handle_due(instance.key, instance.wake_at_ms)
+                    });
+                }
+                if due.len() == PAGE {
+                    let last = due.last().map(|instance| (instance.wake_at_ms, instance.key));
+                    node.read_due(before_ms, last);
+                }
+            }
+            Err(error) => node.reading_failed(&error, move |node| node.read_due(before_ms, after)),
+        };
+        self.store
+            .read_due(self.session(), before_ms, after, PAGE, Box::new(reply));
+    }
+
+    fn reading_failed(self: &Arc<Node>, error: &StoreError, again: impl FnOnce(&Arc<Node>) + Send + 'static) {
+        match error {
+            StoreError::Closed => {}
+            error if error.is_retryable() => self.later(again),
+            error => self.fail(error.to_string()),
+        }
+    }
+
+    /// Tries something again after a pause that grows while the store cannot be reached.
+    fn later(self: &Arc<Node>, again: impl FnOnce(&Arc<Node>) + Send + 'static) {
+        let attempts = {
+            let mut lane = lock(&self.lane);
+            lane.attempts = (lane.attempts + 1).min(20);
+            lane.attempts
+        };
+        let pause = Duration::from_millis(10 << attempts.min(10)).min(MAX_STORE_PAUSE);
+        let node = Arc::clone(self);
+        self.workers.spawn(async move {
+            tokio::time::sleep(pause).await;
+            if !node.has_failed() {
+                again(&node);
+            }
+        });
+    }
+
+    // ---- callers --------------------------------------------------------------------------------------------------
+
+    /// Asks something of an instance. The answer leaves when what it says is durable.
+    pub(crate) fn ask(
+        self: &Arc<Node>,
+        id: &str,
+        request: Request,
+    ) -> Result<oneshot::Receiver<Answer>, String> {
+        match &*lock(&self.health) {
+            Health::Running => {}
+            Health::Stopping => return Err("it is shutting down".to_owned()),
+            Health::Failed(reason) => return Err(reason.clone()),
+        }
+        let request_id = RequestId(self.next_request.fetch_add(1, Ordering::Relaxed));
+        let (sender, receiver) = oneshot::channel();
+        lock(&self.requests).waiting.insert(request_id, sender);
+        self.with_shard(ShardId::of(id), |shard, now_ms| {
+            shard.handle_request(now_ms, request_id, id, request)
+        });
+        Ok(receiver)
+    }
+
+    /// More queued commits than this make starts wait.
+    pub(crate) fn max_queued_commits(&self) -> usize {
+        self.options.max_queued_commits
+    }
+
+    /// The largest payload, in bytes.
+    pub(crate) fn payload_limit(&self) -> usize {
+        usize::try_from(self.options.shard.execution.limits.payload_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// How many commits wait to be written.
+    pub(crate) fn queued_commits(&self) -> usize {
+        lock(&self.lane).committer.queued()
+    }
+
+    /// Resolves after the next batch was written.
+    pub(crate) async fn batch_written(&self) {
+        self.changed.notified().await;
+    }
+
+    fn answer(&self, request: RequestId, answer: Answer) {
+        let sender = lock(&self.requests).waiting.remove(&request);
+        if let Some(sender) = sender {
+            // A caller that went away needs no answer.
+            let _ = sender.send(answer);
+        }
+    }
+
+    // ---- stopping -------------------------------------------------------------------------------------------------
+
+    fn has_failed(&self) -> bool {
+        matches!(&*lock(&self.health), Health::Failed(_))
+    }
+
+    /// Why the node stopped by itself, if it did.
+    pub(super) fn failure(&self) -> Option<String> {
+        match &*lock(&self.health) {
+            Health::Failed(reason) => Some(reason.clone()),
+            Health::Running | Health::Stopping => None,
+        }
+    }
+
+    /// The node cannot go on: what is on disk can no longer be known. Callers are told just that.
+    pub(crate) fn fail(self: &Arc<Node>, reason: String) {
+        {
+            let mut health = lock(&self.health);
+            if matches!(*health, Health::Failed(_)) {
+                return;
+            }
+            *health = Health::Failed(reason.clone());
+        }
+        tracing::error!(%reason, "the node stops");
+        self.workers.cancel_all();
+        self.timekeeper.stop();
+        self.turn_threads.stop();
+        let waiting = std::mem::take(&mut lock(&self.requests).waiting);
+        for sender in waiting.into_values() {
+            let _ = sender.send(Answer::Unknown {
+                reason: reason.clone(),
+            });
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Takes no more requests.
+    pub(super) fn stop_taking(&self) {
+        let mut health = lock(&self.health);
+        if *health == Health::Running {
+            *health = Health::Stopping;
+        }
+    }
+
+    /// Whether no turn, load or commit is under way.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.has_failed()
+            || (self.shards.iter().all(|shard| lock(shard).is_quiet())
+                && lock(&self.lane).committer.is_idle()
+                && self.turn_threads.queued() == 0)
+    }
+
+    /// Ends the session and closes the store.
+    pub(super) async fn release(self: &Arc<Node>) -> Result<(), StoreError> {
+        self.timekeeper.stop();
+        self.turn_threads.stop();
+        let (sender, receiver) = oneshot::channel();
+        let store = Arc::clone(&self.store);
+        let end = move |ended: Result<(), StoreError>| {
+            store.close(Box::new(move |closed| {
+                let _ = sender.send(ended.and(closed));
+            }));
+        };
+        self.store.end_session(self.session(), Box::new(end));
+        receiver.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+/// Opens a session that owns every shard.
+pub(super) fn open_session(
+    store: &Arc<dyn Store>,
+    options: &RuntimeOptions,
+    reply: perennial_core::store::Reply<Session>,
+) {
+    let claimant = Arc::clone(store);
+    store.open_session(
+        &options.node,
+        options.lease_ms,
+        Box::new(move |session| match session {
+            Err(error) => reply(Err(error)),
+            Ok(session) => claimant.claim_shards(
+                session.id,
+                perennial_core::SHARDS,
+                Box::new(move |claimed| match claimed {
+                    Err(error) => reply(Err(error)),
+                    Ok(shards) if shards.len() < perennial_core::SHARDS => {
+                        reply(Err(StoreError::InUse(
+                            "another node owns some of its shards".to_owned(),
+                        )));
+                    }
+                    Ok(_) => reply(Ok(session)),
+                }),
+            ),
+        }),
+    );
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,103 @@
+//! The Timekeeper: brings the time to shards when they want it, and reads ahead what will be due.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use perennial_core::ShardId;
+
+use super::node::Node;
+
+#[derive(Default)]
+pub(crate) struct Timekeeper {
+    agenda: Mutex<Agenda>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Agenda {
+    /// When each shard wants the time.
+    wakes: BTreeMap<ShardId, u64>,
+    stopped: bool,
+}
+
+impl Timekeeper {
+    /// A shard wants the time then, or no more.
+    pub(crate) fn want(&self, shard: ShardId, at_ms: Option<u64>) {
+        let mut agenda = self.agenda.lock().unwrap_or_else(PoisonError::into_inner);
+        let earliest = agenda.wakes.values().min().copied();
+        match at_ms {
+            Some(at_ms) => agenda.wakes.insert(shard, at_ms),
+            None => agenda.wakes.remove(&shard),
+        };
+        if at_ms.is_some_and(|at_ms| earliest.is_none_or(|earliest| at_ms < earliest)) {
+            self.changed.notify_one();
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.agenda.lock().unwrap_or_else(PoisonError::into_inner).stopped = true;
+        self.changed.notify_one();
+    }
+
+    /// Runs until stopped or until the node is gone.
+    pub(crate) fn run(node: Weak<Node>, read_ahead: Duration) -> JoinHandle<()> {
+        let keep_time = move || {
+            let mut next_read_ms = 0;
+            while let Some(node) = node.upgrade() {
+                let now_ms = node.now_ms();
+                if now_ms >= next_read_ms {
+                    node.read_ahead();
+                    next_read_ms = now_ms + read_ahead.as_millis() as u64;
+                }
+                for shard in node.timekeeper.due(now_ms) {
+                    node.bring_time(shard);
+                }
+                if !node.timekeeper.sleep(node.now_ms(), next_read_ms) {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("perennial-time".to_owned())
+            .spawn(keep_time)
+            .expect("a thread starts")
+    }
+
+    /// The shards that want the time now.
+    fn due(&self, now_ms: u64) -> Vec<ShardId> {
+        let mut agenda = self.agenda.lock().unwrap_or_else(PoisonError::into_inner);
+        let due: Vec<ShardId> = agenda
+            .wakes
+            .iter()
+            .filter(|(_, at_ms)| **at_ms <= now_ms)
+            .map(|(shard, _)| *shard)
+            .collect();
+        for shard in &due {
+            agenda.wakes.remove(shard);
+        }
+        due
+    }
+
+    /// Sleeps until something is due. Returns whether to go on.
+    fn sleep(&self, now_ms: u64, until_ms: u64) -> bool {
+        let agenda = self.agenda.lock().unwrap_or_else(PoisonError::into_inner);
+        let next_ms = agenda
+            .wakes
+            .values()
+            .copied()
+            .chain([until_ms])
+            .min()
+            .unwrap_or(until_ms);
+        if agenda.stopped || next_ms <= now_ms {
+            return !agenda.stopped;
+        }
+        let pause = Duration::from_millis(next_ms - now_ms);
+        let (agenda, _) = self
+            .changed
+            .wait_timeout(agenda, pause)
+            .unwrap_or_else(PoisonError::into_inner);
+        !agenda.stopped
+    }
+}

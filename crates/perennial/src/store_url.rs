@@ -1,0 +1,63 @@
+//! Stores by URL.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use perennial_core::store::{MemoryStore, Store, StoreError};
+
+use crate::error::StartError;
+
+/// Milliseconds since 1970 by this machine's clock.
+pub(crate) fn system_now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Opens the store of a URL as its owner.
+pub(crate) fn open_owner(url: &str, relaxed: bool) -> Result<Arc<dyn Store>, StartError> {
+    open(url, Role::Owner { relaxed })
+}
+
+/// Opens the store of a URL to look and to send, beside its owner.
+pub(crate) fn open_guest(url: &str) -> Result<Arc<dyn Store>, StartError> {
+    open(url, Role::Guest)
+}
+
+enum Role {
+    Owner { relaxed: bool },
+    Guest,
+}
+
+fn open(url: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
+    let unknown = || StartError::UnknownUrl { url: url.to_owned() };
+    match (url.split_once(':').ok_or_else(unknown)?, role) {
+        (("memory", ""), Role::Owner { .. }) => Ok(Arc::new(MemoryStore::new(system_now_ms))),
+        (("memory", "") | ("sqlite", ":memory:"), Role::Guest) => {
+            let problem =
+                "a store in memory belongs to its process; use the client of that runtime".to_owned();
+            Err(StoreError::CannotOpen(problem).into())
+        }
+        #[cfg(feature = "sqlite")]
+        (("sqlite", path), role) => sqlite(path.strip_prefix("//").unwrap_or(path), role),
+        _ => Err(unknown()),
+    }
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite(path: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
+    use perennial_sqlite::{SqliteOptions, SqliteStore};
+
+    let path = std::path::Path::new(path);
+    let store = match role {
+        Role::Owner { relaxed } => SqliteStore::open(
+            path,
+            SqliteOptions {
+                relaxed,
+                ..SqliteOptions::default()
+            },
+        )?,
+        Role::Guest => SqliteStore::open_guest(path, SqliteOptions::default())?,
+    };
+    Ok(Arc::new(store))
+}
