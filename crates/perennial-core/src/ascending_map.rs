@@ -15,20 +15,14 @@ pub(crate) struct AscendingMap<T> {
 
 impl<T> Default for AscendingMap<T> {
     fn default() -> AscendingMap<T> {
-        AscendingMap {
-            slots: VecDeque::new(),
-            live: 0,
-        }
+        AscendingMap { slots: VecDeque::new(), live: 0 }
     }
 }
 
 impl<T> AscendingMap<T> {
     /// Adds an entry behind all others.
     pub(crate) fn insert(&mut self, id: EventId, value: T) {
-        assert!(
-            self.slots.back().is_none_or(|(last, _)| *last < id),
-            "ids are inserted in ascending order"
-        );
+        assert!(self.slots.back().is_none_or(|(last, _)| *last < id), "ids are inserted in ascending order");
         self.slots.push_back((id, Some(value)));
         self.live += 1;
     }
@@ -52,9 +46,7 @@ impl<T> AscendingMap<T> {
 
     /// The entries in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (EventId, &T)> {
-        self.slots
-            .iter()
-            .filter_map(|(id, value)| Some((*id, value.as_ref()?)))
+        self.slots.iter().filter_map(|(id, value)| Some((*id, value.as_ref()?)))
     }
 
     fn position(&self, id: EventId) -> Option<usize> {

@@ -45,16 +45,9 @@ pub enum NameError {
 pub fn check_name(name: &str) -> Result<(), NameError> {
     check_derived_id(name)?;
     if name.len() > MAX_NAME_BYTES {
-        return Err(NameError::TooLong {
-            bytes: name.len(),
-            limit: MAX_NAME_BYTES,
-        });
+        return Err(NameError::TooLong { bytes: name.len(), limit: MAX_NAME_BYTES });
     }
-    if name.contains("::") {
-        Err(NameError::Reserved)
-    } else {
-        Ok(())
-    }
+    if name.contains("::") { Err(NameError::Reserved) } else { Ok(()) }
 }
 
 /// Checks an id that was derived for a child.
@@ -63,10 +56,7 @@ pub fn check_derived_id(id: &str) -> Result<(), NameError> {
         return Err(NameError::Empty);
     }
     if id.len() > MAX_DERIVED_BYTES {
-        return Err(NameError::TooLong {
-            bytes: id.len(),
-            limit: MAX_DERIVED_BYTES,
-        });
+        return Err(NameError::TooLong { bytes: id.len(), limit: MAX_DERIVED_BYTES });
     }
     match id.char_indices().find(|(_, c)| c.is_control()) {
         Some((at, _)) => Err(NameError::ControlCharacter { at }),
@@ -84,12 +74,7 @@ impl ShardId {
     pub fn of(instance_id: &str) -> ShardId {
         let mut hash = Fnv1a::default();
         hash.write(instance_id.as_bytes());
-        ShardId(
-            hash.finish()
-                .to_le_bytes()
-                .into_iter()
-                .fold(0, |folded, byte| folded ^ byte),
-        )
+        ShardId(hash.finish().to_le_bytes().into_iter().fold(0, |folded, byte| folded ^ byte))
     }
 
     /// All shards.
@@ -181,36 +166,21 @@ mod tests {
         assert_eq!(check_name("order-42 é"), Ok(()));
         assert_eq!(check_name(""), Err(NameError::Empty));
         assert_eq!(check_name(&"x".repeat(200)), Ok(()));
-        assert_eq!(
-            check_name(&"x".repeat(201)),
-            Err(NameError::TooLong {
-                bytes: 201,
-                limit: 200
-            })
-        );
+        assert_eq!(check_name(&"x".repeat(201)), Err(NameError::TooLong { bytes: 201, limit: 200 }));
         assert_eq!(check_name("a\nb"), Err(NameError::ControlCharacter { at: 1 }));
         assert_eq!(check_name("a::1.2"), Err(NameError::Reserved));
         assert_eq!(check_derived_id("a::1.2"), Ok(()));
         assert_eq!(
             check_derived_id(&"x".repeat(1_001)),
-            Err(NameError::TooLong {
-                bytes: 1_001,
-                limit: 1_000
-            })
+            Err(NameError::TooLong { bytes: 1_001, limit: 1_000 })
         );
     }
 
     #[test]
     fn g34_the_shard_of_an_id_is_fixed_for_ever() {
         // FNV-1a 64 of "" is cbf29ce484222325, of "a" af63dc4c8601ec8c.
-        assert_eq!(
-            ShardId::of(""),
-            ShardId(0xcb ^ 0xf2 ^ 0x9c ^ 0xe4 ^ 0x84 ^ 0x22 ^ 0x23 ^ 0x25)
-        );
-        assert_eq!(
-            ShardId::of("a"),
-            ShardId(0xaf ^ 0x63 ^ 0xdc ^ 0x4c ^ 0x86 ^ 0x01 ^ 0xec ^ 0x8c)
-        );
+        assert_eq!(ShardId::of(""), ShardId(0xcb ^ 0xf2 ^ 0x9c ^ 0xe4 ^ 0x84 ^ 0x22 ^ 0x23 ^ 0x25));
+        assert_eq!(ShardId::of("a"), ShardId(0xaf ^ 0x63 ^ 0xdc ^ 0x4c ^ 0x86 ^ 0x01 ^ 0xec ^ 0x8c));
     }
 
     #[test]

@@ -9,9 +9,7 @@ use crate::error::StartError;
 
 /// Milliseconds since 1970 by this machine's clock.
 pub(crate) fn system_now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Opens the store of a URL as its owner.
@@ -50,13 +48,9 @@ fn sqlite(path: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
 
     let path = std::path::Path::new(path);
     let store = match role {
-        Role::Owner { relaxed } => SqliteStore::open(
-            path,
-            SqliteOptions {
-                relaxed,
-                ..SqliteOptions::default()
-            },
-        )?,
+        Role::Owner { relaxed } => {
+            SqliteStore::open(path, SqliteOptions { relaxed, ..SqliteOptions::default() })?
+        }
         Role::Guest => SqliteStore::open_guest(path, SqliteOptions::default())?,
     };
     Ok(Arc::new(store))

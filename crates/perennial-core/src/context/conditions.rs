@@ -83,16 +83,8 @@ impl OrchestrationContext {
     #[track_caller]
     fn complete_update(&self, source_event_id: EventId, result: Result<Payload, Payload>) {
         let location = Location::caller();
-        let decision = Decision::UpdateCompleted {
-            source_event_id,
-            result,
-        };
-        self.call(
-            "on_update",
-            Access::Act,
-            || (),
-            |state| state.emit(decision, location).map(|_| ()),
-        );
+        let decision = Decision::UpdateCompleted { source_event_id, result };
+        self.call("on_update", Access::Act, || (), |state| state.emit(decision, location).map(|_| ()));
     }
 
     /// Answers queries of a name. The handler may only look, mostly at a [`State`].
@@ -147,28 +139,17 @@ impl OrchestrationContext {
                 Ok(())
             },
         );
-        Cancelled {
-            ctx: self.clone(),
-            seat: None,
-        }
+        Cancelled { ctx: self.clone(), seat: None }
     }
 
     /// Whether cancellation was requested.
     pub fn is_cancelled(&self) -> bool {
-        self.call(
-            "is_cancelled",
-            Access::Look,
-            || false,
-            |state| Ok(state.cancel.requested),
-        )
+        self.call("is_cancelled", Access::Look, || false, |state| Ok(state.cancel.requested))
     }
 
     /// Resolves when no handler is at work, other than the one that asks.
     pub fn handlers_idle(&self) -> HandlersIdle {
-        HandlersIdle {
-            ctx: self.clone(),
-            seat: None,
-        }
+        HandlersIdle { ctx: self.clone(), seat: None }
     }
 
     /// Waits for a condition of the execution.
@@ -188,10 +169,7 @@ impl OrchestrationContext {
                 if is_met(state) {
                     return Ok((Poll::Ready(()), which.leave(state, seat)));
                 }
-                let waiter = waker.take().map(|waker| Waiter {
-                    unit: state.unit.clone(),
-                    waker,
-                });
+                let waiter = waker.take().map(|waker| Waiter { unit: state.unit.clone(), waker });
                 Ok((Poll::Pending, which.park(state, seat, waiter)))
             },
         );
@@ -221,13 +199,7 @@ impl Which {
         seat: &mut Option<Seat>,
         waiter: Option<Waiter>,
     ) -> Option<Waiter> {
-        let ExecutionState {
-            scheduler,
-            cancel,
-            idle,
-            states,
-            ..
-        } = state;
+        let ExecutionState { scheduler, cancel, idle, states, .. } = state;
         let condition = match self {
             Which::Cancelled => &mut cancel.condition,
             Which::HandlersIdle => idle,
@@ -237,13 +209,7 @@ impl Which {
     }
 
     fn leave(self, state: &mut ExecutionState, seat: &mut Option<Seat>) -> Option<Waiter> {
-        let ExecutionState {
-            scheduler,
-            cancel,
-            idle,
-            states,
-            ..
-        } = state;
+        let ExecutionState { scheduler, cancel, idle, states, .. } = state;
         let condition = match self {
             Which::Cancelled => &mut cancel.condition,
             Which::HandlersIdle => idle,
@@ -309,11 +275,7 @@ pub struct WaitUntil<T, P> {
 
 impl<T, P> WaitUntil<T, P> {
     pub(super) fn new(state: State<T>, condition: P) -> WaitUntil<T, P> {
-        WaitUntil {
-            state,
-            condition,
-            seat: None,
-        }
+        WaitUntil { state, condition, seat: None }
     }
 }
 
@@ -321,23 +283,15 @@ impl<T, P: FnMut(&T) -> bool> Future for WaitUntil<T, P> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let WaitUntil {
-            state,
-            condition,
-            seat,
-        } = &mut *self;
+        let WaitUntil { state, condition, seat } = &mut *self;
         let is_met = state.read(condition);
-        state
-            .ctx
-            .await_condition(cx, seat, Which::State(state.id), |_| is_met)
+        state.ctx.await_condition(cx, seat, Which::State(state.id), |_| is_met)
     }
 }
 
 impl<T, P> Drop for WaitUntil<T, P> {
     fn drop(&mut self) {
-        self.state
-            .ctx
-            .leave_condition(&mut self.seat, Which::State(self.state.id));
+        self.state.ctx.leave_condition(&mut self.seat, Which::State(self.state.id));
     }
 }
 
@@ -357,8 +311,6 @@ impl fmt::Debug for HandlersIdle {
 
 impl<T, P> fmt::Debug for WaitUntil<T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitUntil")
-            .field("state", &self.state)
-            .finish_non_exhaustive()
+        f.debug_struct("WaitUntil").field("state", &self.state).finish_non_exhaustive()
     }
 }

@@ -14,10 +14,7 @@ use super::OrchestrationContext;
 impl OrchestrationContext {
     /// Waits for all futures. Results come in input order.
     pub fn join<F: Future>(&self, futures: impl IntoIterator<Item = F>) -> Join<F> {
-        Join {
-            operands: Operands::new(futures),
-            outputs: Vec::new(),
-        }
+        Join { operands: Operands::new(futures), outputs: Vec::new() }
     }
 
     /// Waits for all futures, or for the first error; the others are then dropped, hence cancelled.
@@ -25,27 +22,17 @@ impl OrchestrationContext {
     where
         F: Future<Output = Result<T, E>>,
     {
-        TryJoin {
-            operands: Operands::new(futures),
-            outputs: Vec::new(),
-        }
+        TryJoin { operands: Operands::new(futures), outputs: Vec::new() }
     }
 
     /// Waits for two futures.
     pub fn join2<A: Future, B: Future>(&self, a: A, b: B) -> Join2<A, B> {
-        Join2 {
-            a: Part::new(a),
-            b: Part::new(b),
-        }
+        Join2 { a: Part::new(a), b: Part::new(b) }
     }
 
     /// Waits for three futures.
     pub fn join3<A: Future, B: Future, C: Future>(&self, a: A, b: B, c: C) -> Join3<A, B, C> {
-        Join3 {
-            a: Part::new(a),
-            b: Part::new(b),
-            c: Part::new(c),
-        }
+        Join3 { a: Part::new(a), b: Part::new(b), c: Part::new(c) }
     }
 }
 
@@ -95,45 +82,25 @@ impl<F: Future> Operands<F> {
     fn new(futures: impl IntoIterator<Item = F>) -> Operands<F> {
         let futures: Vec<_> = futures.into_iter().map(|future| Some(Box::pin(future))).collect();
         let woken: Arc<Woken> = Arc::default();
-        let waker = |operand| {
-            Waker::from(Arc::new(OperandWaker {
-                operand,
-                woken: Arc::clone(&woken),
-            }))
-        };
+        let waker = |operand| Waker::from(Arc::new(OperandWaker { operand, woken: Arc::clone(&woken) }));
         let wakers = (0..futures.len()).map(waker).collect();
         let pending = futures.len();
-        woken
-            .queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .operands
-            .extend(0..pending);
-        Operands {
-            futures,
-            wakers,
-            woken,
-            pending,
-        }
+        woken.queue.lock().unwrap_or_else(PoisonError::into_inner).operands.extend(0..pending);
+        Operands { futures, wakers, woken, pending }
     }
 
     /// Polls the operands that were woken before this poll, and hands over what they returned, until `stop` says so.
     fn poll(&mut self, cx: &Context<'_>, mut returned: impl FnMut(usize, F::Output) -> bool) {
         let (operands, old_parent) = {
             let mut queue = self.woken.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            (
-                mem::take(&mut queue.operands),
-                queue.parent.replace(cx.waker().clone()),
-            )
+            (mem::take(&mut queue.operands), queue.parent.replace(cx.waker().clone()))
         };
         drop(old_parent);
         for operand in operands {
             let Some(future) = &mut self.futures[operand] else {
                 continue;
             };
-            let poll = future
-                .as_mut()
-                .poll(&mut Context::from_waker(&self.wakers[operand]));
+            let poll = future.as_mut().poll(&mut Context::from_waker(&self.wakers[operand]));
             if let Poll::Ready(output) = poll {
                 self.futures[operand] = None;
                 self.pending -= 1;
@@ -252,11 +219,7 @@ impl<A: Future, B: Future> Future for Join2<A, B> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Join2 { a, b } = &mut *self;
         let done = [a.poll(cx), b.poll(cx)] == [true; 2];
-        if done {
-            Poll::Ready((a.take(), b.take()))
-        } else {
-            Poll::Pending
-        }
+        if done { Poll::Ready((a.take(), b.take())) } else { Poll::Pending }
     }
 }
 
@@ -274,11 +237,7 @@ impl<A: Future, B: Future, C: Future> Future for Join3<A, B, C> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Join3 { a, b, c } = &mut *self;
         let done = [a.poll(cx), b.poll(cx), c.poll(cx)] == [true; 3];
-        if done {
-            Poll::Ready((a.take(), b.take(), c.take()))
-        } else {
-            Poll::Pending
-        }
+        if done { Poll::Ready((a.take(), b.take(), c.take())) } else { Poll::Pending }
     }
 }
 
@@ -290,8 +249,6 @@ impl<A: Future, B: Future, C: Future> Unpin for Join3<A, B, C> {}
 
 impl<F: Future> fmt::Debug for Join<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Join")
-            .field("pending", &self.operands.pending)
-            .finish_non_exhaustive()
+        f.debug_struct("Join").field("pending", &self.operands.pending).finish_non_exhaustive()
     }
 }

@@ -24,7 +24,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::execution::outside::Outside;
-use crate::execution::state::{Access, ContinueAsNew, ExecutionState, Stop};
+use crate::execution::state::{Access, Closure, ContinueAsNew, ExecutionState, Stop};
 use crate::execution::{Limits, TurnFailure, turn_local, uuid4_text};
 use crate::history::{Attributes, Decision, EventId, HistoryError, ParentLink, Payload};
 
@@ -63,6 +63,15 @@ pub struct Info {
     pub history_bytes: u64,
 }
 
+/// While it lives, a closure of the code's runs.
+struct InsideClosure<'a>(&'a OrchestrationContext);
+
+impl Drop for InsideClosure<'_> {
+    fn drop(&mut self) {
+        turn_local::with(&self.0.outside, |state| state.closure = Closure::None);
+    }
+}
+
 /// How a call unwinds once its turn has failed. The reason is noted; nothing is printed.
 struct TurnHasFailed;
 
@@ -95,11 +104,7 @@ impl OrchestrationContext {
             None if self.outside.is_inert() => inert(),
             None => {
                 let what = self.note_out_of_turn(call);
-                if thread::panicking() {
-                    inert()
-                } else {
-                    panic!("PER-0206 misuse: {what}")
-                }
+                if thread::panicking() { inert() } else { panic!("PER-0206 misuse: {what}") }
             }
         }
     }
@@ -113,16 +118,32 @@ impl OrchestrationContext {
         what
     }
 
+    /// Notes that a closure of the code's is about to run, in which nothing may be decided.
+    fn enter_closure(&self, call: &'static str, access: Access, closure: Closure) -> InsideClosure<'_> {
+        self.call(
+            call,
+            Access::Look,
+            || (),
+            |state| {
+                if state.closure != Closure::None {
+                    let what = format!(
+                        "{call} was called inside another closure of the context; take the values out first"
+                    );
+                    return Err(state.misuse(what));
+                }
+                state.check(call, access)?;
+                state.closure = closure;
+                Ok(())
+            },
+        );
+        InsideClosure(self)
+    }
+
     /// Makes a decision that nothing waits for.
     #[track_caller]
     fn decide(&self, call: &'static str, decision: Decision) {
         let location = Location::caller();
-        self.call(
-            call,
-            Access::Act,
-            || (),
-            |state| state.emit(decision, location).map(|_| ()),
-        );
+        self.call(call, Access::Act, || (), |state| state.emit(decision, location).map(|_| ()));
     }
 
     /// What the orchestration knows about itself.
@@ -169,12 +190,7 @@ impl OrchestrationContext {
 
     /// The time of this turn since 1970. It stands still within a turn and is the same in every replay.
     pub fn now(&self) -> Duration {
-        self.call(
-            "now",
-            Access::Look,
-            || Duration::ZERO,
-            |state| Ok(Duration::from_millis(state.now_ms)),
-        )
+        self.call("now", Access::Look, || Duration::ZERO, |state| Ok(Duration::from_millis(state.now_ms)))
     }
 
     /// A random number, the same in every replay.
@@ -184,9 +200,7 @@ impl OrchestrationContext {
 
     /// A random UUID, the same in every replay.
     pub fn uuid4(&self) -> String {
-        self.call("uuid4", Access::Act, String::new, |state| {
-            Ok(uuid4_text(state.draw(), state.draw()))
-        })
+        self.call("uuid4", Access::Act, String::new, |state| Ok(uuid4_text(state.draw(), state.draw())))
     }
 
     /// The time of this turn, recorded, in milliseconds since 1970.
@@ -206,9 +220,7 @@ impl OrchestrationContext {
         let location = Location::caller();
         let recorded = self.call("new_guid", Access::Act, no_call, |state| {
             let guid = uuid4_text(state.draw(), state.draw());
-            state
-                .system_call("new_guid".to_owned(), Payload::from(guid), location)
-                .map(Some)
+            state.system_call("new_guid".to_owned(), Payload::from(guid), location).map(Some)
         });
         self.system_call_future(recorded)
     }
@@ -224,14 +236,16 @@ impl OrchestrationContext {
         let location = Location::caller();
         let is_live = self.call("side_effect", Access::Act, || false, |state| Ok(!state.replaying));
         let live_value = if is_live {
-            self.encode("the value of a side effect", &f())
+            let value = {
+                let _inside = self.enter_closure("side_effect", Access::Act, Closure::SideEffect);
+                f()
+            };
+            self.encode("the value of a side effect", &value)
         } else {
             Payload::null()
         };
         let recorded = self.call("side_effect", Access::Act, no_call, |state| {
-            state
-                .system_call(format!("side_effect:{name}"), live_value, location)
-                .map(Some)
+            state.system_call(format!("side_effect:{name}"), live_value, location).map(Some)
         });
         self.system_call_future(recorded)
     }
@@ -241,23 +255,13 @@ impl OrchestrationContext {
     #[track_caller]
     pub fn patched(&self, id: &str) -> bool {
         let location = Location::caller();
-        self.call(
-            "patched",
-            Access::Act,
-            || false,
-            |state| state.patched(id, location),
-        )
+        self.call("patched", Access::Act, || false, |state| state.patched(id, location))
     }
 
     /// Publishes what the orchestration is doing.
     #[track_caller]
     pub fn set_status(&self, status: impl Into<Payload>) {
-        self.decide(
-            "set_status",
-            Decision::StatusSet {
-                status: status.into(),
-            },
-        );
+        self.decide("set_status", Decision::StatusSet { status: status.into() });
     }
 
     /// Changes searchable values of the instance; `null` removes one.
@@ -266,10 +270,8 @@ impl OrchestrationContext {
         &self,
         attributes: impl IntoIterator<Item = (N, V)>,
     ) {
-        let attributes: Attributes = attributes
-            .into_iter()
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect();
+        let attributes: Attributes =
+            attributes.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         self.decide("upsert_attributes", Decision::AttributesUpserted { attributes });
     }
 
@@ -300,12 +302,7 @@ impl OrchestrationContext {
     fn start_detached(&self, name: String, version: Option<String>, instance: String, input: Payload) {
         self.decide(
             "schedule_orchestration",
-            Decision::OrchestrationChained {
-                name,
-                version,
-                instance,
-                input,
-            },
+            Decision::OrchestrationChained { name, version, instance, input },
         );
     }
 
@@ -318,14 +315,7 @@ impl OrchestrationContext {
         payload: impl Into<Payload>,
     ) {
         let (instance, name, payload) = (instance.into(), name.into(), payload.into());
-        self.decide(
-            "raise_event",
-            Decision::ExternalEventSent {
-                instance,
-                name,
-                payload,
-            },
-        );
+        self.decide("raise_event", Decision::ExternalEventSent { instance, name, payload });
     }
 
     /// Ends this execution and lets the instance go on in a next one, at the latest version. Await the result: it
@@ -435,11 +425,7 @@ impl OrchestrationContext {
             Access::Look,
             || (),
             |state| {
-                let mismatch = HistoryError::PayloadMismatch {
-                    event,
-                    type_name,
-                    problem,
-                };
+                let mismatch = HistoryError::PayloadMismatch { event, type_name, problem };
                 state.failure.get_or_insert(TurnFailure::History(mismatch));
                 Err(Stop::Unwind)
             },

@@ -26,11 +26,7 @@ impl OrchestrationContext {
     /// Runs an activity.
     #[track_caller]
     pub fn schedule_activity(&self, name: impl Into<String>, input: impl Into<Payload>) -> ActivityFuture {
-        let decision = Decision::ActivityScheduled {
-            name: name.into(),
-            input: input.into(),
-            options: None,
-        };
+        let decision = Decision::ActivityScheduled { name: name.into(), input: input.into(), options: None };
         ActivityFuture::new(self.schedule("schedule_activity", OperationKind::Activity, decision))
     }
 
@@ -38,21 +34,17 @@ impl OrchestrationContext {
     #[track_caller]
     pub fn schedule_timer(&self, delay: Duration) -> TimerFuture {
         let location = Location::caller();
-        let delay_ms = u64::try_from(delay.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let delay_ms = whole_ms(delay);
         let token = self.call(
             "schedule_timer",
             Access::Act,
             || None,
             |state| {
                 let due_ms = state.now_ms.saturating_add(delay_ms);
-                state
-                    .schedule(OperationKind::Timer, Decision::TimerCreated { due_ms }, location)
-                    .map(Some)
+                state.schedule(OperationKind::Timer, Decision::TimerCreated { due_ms }, location).map(Some)
             },
         );
-        TimerFuture {
-            operation: OperationFuture::new(self, token, location),
-        }
+        TimerFuture { operation: OperationFuture::new(self, token, location) }
     }
 
     /// Waits for an external event. Events that came before the wait are kept for it.
@@ -65,14 +57,12 @@ impl OrchestrationContext {
             || None,
             |state| {
                 if state.mailbox.has_handler(&name) {
-                    return Err(state.misuse(format!(
-                        "the event {name:?} has a handler and cannot be waited for"
-                    )));
+                    return Err(
+                        state.misuse(format!("the event {name:?} has a handler and cannot be waited for"))
+                    );
                 }
                 let kind = OperationKind::Wait { name: name.clone() };
-                state
-                    .schedule(kind, Decision::ExternalSubscribed { name }, location)
-                    .map(Some)
+                state.schedule(kind, Decision::ExternalSubscribed { name }, location).map(Some)
             },
         );
         WaitFuture::new(OperationFuture::new(self, token, location))
@@ -119,12 +109,7 @@ impl OrchestrationContext {
         instance: impl Into<String>,
         input: impl Into<Payload>,
     ) -> ChildFuture {
-        self.schedule_child(
-            name.into(),
-            Some(version.into()),
-            Some(instance.into()),
-            input.into(),
-        )
+        self.schedule_child(name.into(), Some(version.into()), Some(instance.into()), input.into())
     }
 
     #[track_caller]
@@ -136,25 +121,15 @@ impl OrchestrationContext {
         input: Payload,
     ) -> ChildFuture {
         let close = ClosePolicy::default();
-        let decision = Decision::SubOrchestrationScheduled {
-            name,
-            version,
-            instance,
-            input,
-            close,
-        };
+        let decision = Decision::SubOrchestrationScheduled { name, version, instance, input, close };
         ChildFuture::new(self.schedule("schedule_sub_orchestration", OperationKind::Child, decision))
     }
 
     #[track_caller]
     fn schedule(&self, call: &'static str, kind: OperationKind, decision: Decision) -> OperationFuture {
         let location = Location::caller();
-        let token = self.call(
-            call,
-            Access::Act,
-            || None,
-            |state| state.schedule(kind, decision, location).map(Some),
-        );
+        let token =
+            self.call(call, Access::Act, || None, |state| state.schedule(kind, decision, location).map(Some));
         OperationFuture::new(self, token, location)
     }
 }
@@ -174,12 +149,7 @@ impl OperationFuture {
         token: Option<Token>,
         location: &'static Location<'static>,
     ) -> OperationFuture {
-        OperationFuture {
-            ctx: ctx.clone(),
-            token,
-            polled: false,
-            location,
-        }
+        OperationFuture { ctx: ctx.clone(), token, polled: false, location }
     }
 
     fn poll(&mut self, cx: &Context<'_>) -> Poll<(EventId, Completion)> {
@@ -189,9 +159,8 @@ impl OperationFuture {
         self.polled = true;
         let mut waker = Some(cx.waker().clone());
         let inert = || (Poll::Pending, Leftover::default());
-        let (poll, leftover) = self.ctx.call("poll", Access::Act, inert, |state| {
-            Ok(state.poll_operation(token, &mut waker))
-        });
+        let (poll, leftover) =
+            self.ctx.call("poll", Access::Act, inert, |state| Ok(state.poll_operation(token, &mut waker)));
         if poll.is_ready() {
             self.token = None;
         }
@@ -201,19 +170,12 @@ impl OperationFuture {
 
     fn stored_event(&self) -> Option<EventId> {
         let token = self.token?;
-        self.ctx.call(
-            "poll",
-            Access::Look,
-            || None,
-            |state| Ok(state.stored_event(token)),
-        )
+        self.ctx.call("poll", Access::Look, || None, |state| Ok(state.stored_event(token)))
     }
 
     /// Changes the decision while that is still possible.
     fn amend(&mut self, change: impl FnOnce(&mut Decision)) {
-        let (Some(token), polled) = (self.token, self.polled) else {
-            return;
-        };
+        let (token, polled) = (self.token, self.polled);
         self.ctx.call(
             "option",
             Access::Act,
@@ -224,7 +186,7 @@ impl OperationFuture {
                         "an option was set on a future after its first poll; set options right at the call";
                     return Err(state.misuse(what.to_owned()));
                 }
-                state.amend(token, change)
+                token.map_or(Ok(()), |token| state.amend(token, change))
             },
         );
     }
@@ -271,20 +233,14 @@ pub struct ActivityFuture<T = Payload> {
 
 impl ActivityFuture {
     fn new(operation: OperationFuture) -> ActivityFuture {
-        ActivityFuture {
-            operation,
-            decode: Ok,
-        }
+        ActivityFuture { operation, decode: Ok }
     }
 }
 
 impl<T> ActivityFuture<T> {
     /// Decodes the result. A result that does not decode fails the turn and names event and type.
     pub fn typed<U: DeserializeOwned>(self) -> ActivityFuture<U> {
-        ActivityFuture {
-            operation: self.operation,
-            decode: decode_typed,
-        }
+        ActivityFuture { operation: self.operation, decode: decode_typed }
     }
 
     /// Tries again after failures.
@@ -328,8 +284,9 @@ impl<T> ActivityFuture<T> {
     }
 }
 
+/// Whole milliseconds, rounded up.
 fn whole_ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl<T> Future for ActivityFuture<T> {
@@ -369,20 +326,14 @@ pub struct WaitFuture<T = Payload> {
 
 impl WaitFuture {
     fn new(operation: OperationFuture) -> WaitFuture {
-        WaitFuture {
-            operation,
-            decode: Ok,
-        }
+        WaitFuture { operation, decode: Ok }
     }
 }
 
 impl<T> WaitFuture<T> {
     /// Decodes the payload. A payload that does not decode fails the turn and names event and type.
     pub fn typed<U: DeserializeOwned>(self) -> WaitFuture<U> {
-        WaitFuture {
-            operation: self.operation,
-            decode: decode_typed,
-        }
+        WaitFuture { operation: self.operation, decode: decode_typed }
     }
 }
 
@@ -406,20 +357,14 @@ pub struct ChildFuture<T = Payload> {
 
 impl ChildFuture {
     fn new(operation: OperationFuture) -> ChildFuture {
-        ChildFuture {
-            operation,
-            decode: Ok,
-        }
+        ChildFuture { operation, decode: Ok }
     }
 }
 
 impl<T> ChildFuture<T> {
     /// Decodes the result. A result that does not decode fails the turn and names event and type.
     pub fn typed<U: DeserializeOwned>(self) -> ChildFuture<U> {
-        ChildFuture {
-            operation: self.operation,
-            decode: decode_typed,
-        }
+        ChildFuture { operation: self.operation, decode: decode_typed }
     }
 
     /// What happens to the child if this instance ends first.

@@ -99,30 +99,22 @@ pub enum Either3<A, B, C> {
 impl OrchestrationContext {
     /// Waits for the first of two futures.
     pub fn select2<A: Operand, B: Operand>(&self, a: A, b: B) -> Select2<A, B> {
-        Select2 {
-            operands: Some((a, b)),
-        }
+        Select2 { operands: Some((a, b)) }
     }
 
     /// Waits for the first of three futures.
     pub fn select3<A: Operand, B: Operand, C: Operand>(&self, a: A, b: B, c: C) -> Select3<A, B, C> {
-        Select3 {
-            operands: Some((a, b, c)),
-        }
+        Select3 { operands: Some((a, b, c)) }
     }
 
     /// Waits for the first of many futures, and says which it was.
     pub fn select<O: Operand>(&self, operands: impl IntoIterator<Item = O>) -> Select<O> {
-        Select {
-            operands: operands.into_iter().collect(),
-        }
+        Select { operands: operands.into_iter().collect() }
     }
 
     /// Waits for the first of many futures.
     pub fn race<O: Operand>(&self, operands: impl IntoIterator<Item = O>) -> Race<O> {
-        Race {
-            select: self.select(operands),
-        }
+        Race { select: self.select(operands) }
     }
 }
 

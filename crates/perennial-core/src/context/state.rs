@@ -6,20 +6,15 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::execution::state::Access;
-use crate::execution::turn_local;
+use crate::execution::state::{Access, Closure};
 
-use super::{OrchestrationContext, WaitUntil};
+use super::{InsideClosure, OrchestrationContext, WaitUntil};
 
 impl OrchestrationContext {
     /// Makes a state with this first value.
     pub fn state<T: Send + 'static>(&self, value: T) -> State<T> {
         let id = self.call("state", Access::Act, || 0, |state| Ok(state.add_state()));
-        State {
-            ctx: self.clone(),
-            id,
-            value: Arc::new(Mutex::new(value)),
-        }
+        State { ctx: self.clone(), id, value: Arc::new(Mutex::new(value)) }
     }
 
     /// Waits until the state meets a condition. It is looked at when a step has changed the state.
@@ -41,11 +36,7 @@ pub struct State<T> {
 
 impl<T> Clone for State<T> {
     fn clone(&self) -> State<T> {
-        State {
-            ctx: self.ctx.clone(),
-            id: self.id,
-            value: Arc::clone(&self.value),
-        }
+        State { ctx: self.ctx.clone(), id: self.id, value: Arc::clone(&self.value) }
     }
 }
 
@@ -73,23 +64,8 @@ impl<T> State<T> {
         result
     }
 
-    fn enter(&self, call: &'static str, access: Access) -> InsideState<'_> {
-        self.ctx.call(
-            call,
-            Access::Look,
-            || (),
-            |state| {
-                if state.in_state_closure {
-                    return Err(state.misuse(
-                        "a state was used inside a state closure; take the values out first".to_owned(),
-                    ));
-                }
-                state.check(call, access)?;
-                state.in_state_closure = true;
-                Ok(())
-            },
-        );
-        InsideState(&self.ctx)
+    fn enter(&self, call: &'static str, access: Access) -> InsideClosure<'_> {
+        self.ctx.enter_closure(call, access, Closure::State)
     }
 
     /// A closure that panicked has failed its turn; a query may still look.
@@ -98,19 +74,8 @@ impl<T> State<T> {
     }
 }
 
-/// While it lives, the code is inside a state closure.
-struct InsideState<'a>(&'a OrchestrationContext);
-
-impl Drop for InsideState<'_> {
-    fn drop(&mut self) {
-        turn_local::with(&self.0.outside, |state| state.in_state_closure = false);
-    }
-}
-
 impl<T> fmt::Debug for State<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
+        f.debug_struct("State").field("id", &self.id).finish_non_exhaustive()
     }
 }

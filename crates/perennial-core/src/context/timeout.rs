@@ -12,9 +12,7 @@ impl OrchestrationContext {
     /// Gives a future this long, counted from the call. A result that is there wins over a limit that is reached.
     #[track_caller]
     pub fn timeout<F: Future>(&self, limit: Duration, future: F) -> Timeout<F> {
-        Timeout {
-            racers: Some((Box::pin(future), self.schedule_timer(limit))),
-        }
+        Timeout { racers: Some((Box::pin(future), self.schedule_timer(limit))) }
     }
 }
 

@@ -26,9 +26,7 @@ impl OrchestrationContext {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        Branches {
-            units: self.start_units("parallel", branches),
-        }
+        Branches { units: self.start_units("parallel", branches) }
     }
 
     /// Runs a future as a unit of its own.
@@ -37,9 +35,7 @@ impl OrchestrationContext {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        UnitHandle {
-            units: self.start_units("spawn", [future]),
-        }
+        UnitHandle { units: self.start_units("spawn", [future]) }
     }
 
     /// Runs a future as a unit that goes on when the shield is dropped, so that nothing in it is cancelled.
@@ -48,9 +44,7 @@ impl OrchestrationContext {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        Shield {
-            units: self.start_units("shield", [future]),
-        }
+        Shield { units: self.start_units("shield", [future]) }
     }
 
     fn start_units<F>(&self, call: &'static str, branches: impl IntoIterator<Item = F>) -> Units<F::Output>
@@ -68,20 +62,12 @@ impl OrchestrationContext {
                 let ids = state.scheduler.next_branch_ids(&state.unit, futures.len());
                 let group = state.scheduler.add_group(ids.len());
                 for (id, future) in ids.iter().zip(futures.drain(..)) {
-                    state
-                        .scheduler
-                        .add(id.clone(), future, Some(group), &state.outside);
+                    state.scheduler.add(id.clone(), future, Some(group), &state.outside);
                 }
                 Ok((Some(group), ids))
             },
         );
-        Units {
-            outside: Arc::clone(&self.outside),
-            ctx: self.clone(),
-            group,
-            ids,
-            slots,
-        }
+        Units { outside: Arc::clone(&self.outside), ctx: self.clone(), group, ids, slots }
     }
 }
 
@@ -124,10 +110,7 @@ impl<T> Units<T> {
                 if state.scheduler.group_is_done(group) {
                     return Ok((true, None));
                 }
-                let waiter = waker.take().map(|waker| Waiter {
-                    unit: state.unit.clone(),
-                    waker,
-                });
+                let waiter = waker.take().map(|waker| Waiter { unit: state.unit.clone(), waker });
                 Ok((false, state.scheduler.await_group(group, waiter)))
             },
         );
@@ -143,9 +126,8 @@ impl<T> Units<T> {
     /// Lets go of the units: they go on by themselves, or are dropped.
     fn release(&mut self, detach: bool) {
         let Some(group) = self.group.take() else { return };
-        let released = turn_local::with(&self.outside, |state| {
-            state.scheduler.release_group(group, &self.ids, detach)
-        });
+        let released =
+            turn_local::with(&self.outside, |state| state.scheduler.release_group(group, &self.ids, detach));
         match released {
             Some(to_drop) => drop(to_drop),
             None if self.outside.is_inert() => {}

@@ -54,18 +54,12 @@ mod tests {
     fn e17_streams_are_splitmix64_over_fnv1a() {
         // The first outputs of SplitMix64 for seed 1234567, as its author published them.
         let mut stream = Stream(1_234_567);
-        assert_eq!(
-            [stream.draw(), stream.draw()],
-            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]
-        );
+        assert_eq!([stream.draw(), stream.draw()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
     }
 
     #[test]
     fn e17_uuids_carry_version_and_variant() {
-        assert_eq!(
-            uuid4_text(u64::MAX, u64::MAX),
-            "ffffffff-ffff-4fff-bfff-ffffffffffff"
-        );
+        assert_eq!(uuid4_text(u64::MAX, u64::MAX), "ffffffff-ffff-4fff-bfff-ffffffffffff");
         assert_eq!(uuid4_text(0, 0), "00000000-0000-4000-8000-000000000000");
     }
 }

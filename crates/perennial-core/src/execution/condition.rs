@@ -43,9 +43,7 @@ impl Condition {
     #[must_use]
     pub(crate) fn take_all(&mut self, scheduler: &mut Scheduler) -> Vec<Waker> {
         let waiters: Vec<Waiter> = mem::take(&mut self.waiters).into_values().flatten().collect();
-        waiters
-            .iter()
-            .for_each(|waiter| scheduler.lose_interest(Some(waiter)));
+        waiters.iter().for_each(|waiter| scheduler.lose_interest(Some(waiter)));
         waiters.into_iter().map(|waiter| waiter.waker).collect()
     }
 }

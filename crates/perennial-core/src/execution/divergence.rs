@@ -81,12 +81,8 @@ impl Nondeterminism {
         let _ = writeln!(text, "  {:>7}  {:<COLUMN$} | code", "event", "recorded");
         for row in &self.rows {
             let mark = if row.parts { '>' } else { ' ' };
-            let line = format!(
-                "{mark} {:>7}  {:<COLUMN$} | {}",
-                row.id.0,
-                shorten(&row.recorded, COLUMN),
-                row.code
-            );
+            let line =
+                format!("{mark} {:>7}  {:<COLUMN$} | {}", row.id.0, shorten(&row.recorded, COLUMN), row.code);
             let _ = writeln!(text, "{}", line.trim_end());
         }
         let _ = writeln!(text);
@@ -97,16 +93,7 @@ impl Nondeterminism {
 
 impl fmt::Display for Nondeterminism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Nondeterminism {
-            instance,
-            orchestration,
-            execution,
-            turn,
-            event,
-            recorded,
-            code,
-            ..
-        } = self;
+        let Nondeterminism { instance, orchestration, execution, turn, event, recorded, code, .. } = self;
         write!(
             f,
             "{} nondeterminism: instance {instance:?} ({orchestration}), execution {execution}, turn {turn}, \
@@ -140,21 +127,11 @@ pub(crate) fn report(
     did: &Did<'_>,
 ) -> Box<Nondeterminism> {
     let turn = cursor.turn;
-    let recorded = cursor
-        .peek()
-        .map(|(id, unit, decision)| (id, decision.name(), decision.summary(unit)));
-    let recorded = recorded.or_else(|| {
-        turn.ending()
-            .map(|ending| (cursor.end_id(), ending.name(), ending.summary()))
-    });
+    let recorded = cursor.peek().map(|(id, unit, decision)| (id, decision.name(), decision.summary(unit)));
+    let recorded =
+        recorded.or_else(|| turn.ending().map(|ending| (cursor.end_id(), ending.name(), ending.summary())));
     let (event, mut recorded) = match recorded {
-        Some((id, kind, line)) => (
-            id,
-            Side {
-                kind: kind.to_owned(),
-                line,
-            },
-        ),
+        Some((id, kind, line)) => (id, Side { kind: kind.to_owned(), line }),
         None => (cursor.end_id(), nothing()),
     };
     let mut event = event;
@@ -163,10 +140,7 @@ pub(crate) fn report(
             kind: first.decision.name().to_owned(),
             line: first.decision.summary(&first.unit),
         }),
-        Did::Ended(ending) => Side {
-            kind: ending.name().to_owned(),
-            line: ending.summary(),
-        },
+        Did::Ended(ending) => Side { kind: ending.name().to_owned(), line: ending.summary() },
         Did::Nothing => nothing(),
         Did::Drew(_) => nothing(),
     };
@@ -200,35 +174,21 @@ pub(crate) fn report(
 
 fn neighbourhood(cursor: &RecordCursor<'_>, event: EventId, did: &Did<'_>) -> Vec<Row> {
     let events = &cursor.turn.events;
-    let index = events
-        .iter()
-        .position(|other| other.id == event)
-        .unwrap_or(events.len());
+    let index = events.iter().position(|other| other.id == event).unwrap_or(events.len());
     let mut rows = Vec::new();
     for shared in &events[index.saturating_sub(NEIGHBOURS)..index] {
         let line = shared.summary();
-        rows.push(Row {
-            id: shared.id,
-            recorded: line.clone(),
-            code: line,
-            parts: false,
-        });
+        rows.push(Row { id: shared.id, recorded: line.clone(), code: line, parts: false });
     }
     let code: Vec<String> = match did {
-        Did::Decided(made) => made
-            .iter()
-            .take(NEIGHBOURS)
-            .map(|made| made.decision.summary(&made.unit))
-            .collect(),
+        Did::Decided(made) => {
+            made.iter().take(NEIGHBOURS).map(|made| made.decision.summary(&made.unit)).collect()
+        }
         Did::Ended(ending) => vec![ending.summary()],
         Did::Nothing => Vec::new(),
         Did::Drew(draws) => vec![format!("{draws} random draws")],
     };
-    let recorded: Vec<String> = events[index..]
-        .iter()
-        .take(NEIGHBOURS)
-        .map(Event::summary)
-        .collect();
+    let recorded: Vec<String> = events[index..].iter().take(NEIGHBOURS).map(Event::summary).collect();
     for offset in 0..recorded.len().max(code.len()).max(1) {
         rows.push(Row {
             id: EventId(event.0 + offset as u64),
@@ -257,10 +217,7 @@ fn hint(recorded: &Side, code: &Side, started: &Started) -> String {
 }
 
 fn nothing() -> Side {
-    Side {
-        kind: "nothing".to_owned(),
-        line: "nothing".to_owned(),
-    }
+    Side { kind: "nothing".to_owned(), line: "nothing".to_owned() }
 }
 
 fn place(location: &Location<'_>) -> String {

@@ -1,70 +1,25 @@
-//! Taking turns.
+//! The execution itself: taking turns, replaying turns, ending.
 
 use std::fmt;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::{Arc, Once};
-use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use crate::context::OrchestrationContext;
 use crate::history::{
-    Decision, Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job, Ledger, Payload, StaleReason,
-    Started, Turn, UnitId,
+    Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job, Ledger, Started, Turn, UnitId,
 };
 
-use super::divergence::{self, Did};
-use super::failure::{QueryFailure, TurnFailure, UpdateRefusal, panic_message};
-use super::limits::Limits;
+use super::binding::Ids;
+use super::failure::TurnFailure;
+use super::handler::OrchestrationHandler;
+use super::options::ExecutionOptions;
+use super::outcome::{StaleJob, Successor, TurnTaken};
 use super::outside::{Interrupter, Outside};
-use super::recorder::{Comparison, Emitted, Fate, RecordCursor, compare};
+use super::recorder::RecordCursor;
 use super::scheduler::UnitFuture;
-use super::state::{ExecutionState, Mode};
+use super::state::ExecutionState;
 use super::turn_local;
-
-/// What runs an orchestration. Closures that take a context and an input do; typed handlers wrap themselves in this.
-pub trait OrchestrationHandler: Send + Sync + 'static {
-    /// Begins the orchestration. Called once per execution, in its first step.
-    fn run(
-        &self,
-        ctx: OrchestrationContext,
-        input: Payload,
-    ) -> Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
-}
-
-impl<F, Fut> OrchestrationHandler for F
-where
-    F: Fn(OrchestrationContext, Payload) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<Payload, Payload>> + Send + 'static,
-{
-    fn run(
-        &self,
-        ctx: OrchestrationContext,
-        input: Payload,
-    ) -> Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>> {
-        Box::pin(self(ctx, input))
-    }
-}
-
-/// How an execution behaves beyond its code.
-#[derive(Clone, Debug)]
-pub struct ExecutionOptions {
-    /// How much a turn and a history may hold.
-    pub limits: Limits,
-    /// Whether turns 1, 2, 4, 8, … and the last are replayed in a fresh execution right after they were taken, so that
-    /// code which differs from run to run shows at once. It keeps the turns in memory. Default: in debug builds.
-    pub shadow_replay: bool,
-}
-
-impl Default for ExecutionOptions {
-    fn default() -> ExecutionOptions {
-        ExecutionOptions {
-            limits: Limits::default(),
-            shadow_replay: cfg!(debug_assertions),
-        }
-    }
-}
 
 /// One incarnation of an instance, alive in memory.
 ///
@@ -89,63 +44,20 @@ impl Default for ExecutionOptions {
 pub struct Execution {
     /// Absent only while it is lent to the thread.
     state: Option<Box<ExecutionState>>,
-    outside: Arc<Outside>,
+    pub(super) outside: Arc<Outside>,
     handler: Arc<dyn OrchestrationHandler>,
     started: Arc<Started>,
     options: ExecutionOptions,
-    phase: Phase,
+    pub(super) phase: Phase,
     /// The turns so far, if they are to be replayed in the shadow.
     shadow: Vec<Turn>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     Running,
     Ended,
     Failed,
-}
-
-/// A turn that was taken, to be committed before anything of it takes effect.
-#[derive(Debug)]
-pub struct TurnTaken {
-    /// The turn, or nothing if all its jobs were stale.
-    pub turn: Option<Turn>,
-    /// Jobs that were dropped because nothing waits for them.
-    pub stale: Vec<StaleJob>,
-    /// What goes on, if the turn ended with continue-as-new.
-    pub successor: Option<Successor>,
-    /// Updates that can no longer be answered, if the execution ended.
-    pub ended_updates: Vec<EventId>,
-}
-
-/// A job that was not recorded.
-#[derive(Debug)]
-pub struct StaleJob {
-    /// The job.
-    pub job: Job,
-    /// Why it was dropped.
-    pub reason: StaleReason,
-}
-
-/// What the next execution of an instance begins with.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Successor {
-    /// Its first jobs: a cancel request that was taken over, then the events that nobody read, in order.
-    pub jobs: Vec<Job>,
-    /// The version asked for; the latest if none.
-    pub version: Option<String>,
-    started: Started,
-}
-
-impl Successor {
-    /// The started event of the next execution, at a resolved version and with a seed of its own.
-    pub fn started(&self, version: impl Into<String>, seed: u64) -> Started {
-        Started {
-            version: version.into(),
-            seed,
-            ..self.started.clone()
-        }
-    }
 }
 
 impl Execution {
@@ -161,12 +73,7 @@ impl Execution {
         let outside = Arc::new(Outside::default());
         let started = Arc::new(started);
         let limits = options.limits.clone();
-        let state = ExecutionState::new(
-            Arc::clone(&outside),
-            instance.into(),
-            Arc::clone(&started),
-            limits,
-        );
+        let state = ExecutionState::new(Arc::clone(&outside), instance.into(), Arc::clone(&started), limits);
         let shadow = Vec::new();
         Ok(Execution {
             state: Some(Box::new(state)),
@@ -219,11 +126,7 @@ impl Execution {
     ///
     /// If the execution has ended, or a turn has failed before.
     pub fn take_turn(&mut self, at_ms: u64, jobs: Vec<Job>) -> Result<TurnTaken, TurnFailure> {
-        assert_eq!(
-            self.phase,
-            Phase::Running,
-            "an execution that ended or failed takes no more turns"
-        );
+        assert_eq!(self.phase, Phase::Running, "an execution that ended or failed takes no more turns");
         let outcome = self.take_live_turn(at_ms, jobs);
         let outcome = outcome.and_then(|taken| self.replay_in_shadow(&taken).map(|()| taken));
         self.settle(outcome)
@@ -235,11 +138,7 @@ impl Execution {
     ///
     /// If a turn has failed before.
     pub fn replay_turn(&mut self, turn: &Turn) -> Result<(), TurnFailure> {
-        assert_ne!(
-            self.phase,
-            Phase::Failed,
-            "a failed execution takes no more turns"
-        );
+        assert_ne!(self.phase, Phase::Failed, "a failed execution takes no more turns");
         let outcome = self.replay_recorded_turn(turn);
         if outcome.is_ok() && self.options.shadow_replay {
             self.shadow.push(turn.clone());
@@ -247,50 +146,12 @@ impl Execution {
         self.settle(outcome)
     }
 
-    /// Answers a query from what the code shares. Nothing is decided and nothing advances.
-    pub fn query(&mut self, name: &str, payload: Payload) -> Result<Payload, QueryFailure> {
-        let name = name.to_owned();
-        let Some(handler) = self.state().queries.get(&name).cloned() else {
-            return Err(QueryFailure::NoHandler { name });
-        };
-        match self.consult(Mode::Query, move || handler(payload)) {
-            Consulted::Answered(answer) => answer.map_err(|error| QueryFailure::Refused { name, error }),
-            Consulted::Panicked(message) => Err(QueryFailure::Panicked { name, message }),
-            Consulted::Misused(what) => Err(QueryFailure::Misuse { name, what }),
-        }
+    pub(super) fn state(&self) -> &ExecutionState {
+        self.state.as_deref().expect("the state is lent only within a call")
     }
 
-    /// Offers an update between turns. If it is accepted, deliver it as [`Job::UpdateRequested`] with the next turn.
-    pub fn offer_update(&mut self, name: &str, payload: &Payload) -> Result<(), UpdateRefusal> {
-        let name = name.to_owned();
-        if self.phase != Phase::Running || self.ledger().turns() == 0 {
-            return Err(UpdateRefusal::NotRunning { name });
-        }
-        let Some(validator) = self
-            .state()
-            .updates
-            .get(&name)
-            .map(|(validator, _)| Arc::clone(validator))
-        else {
-            return Err(UpdateRefusal::NoHandler { name });
-        };
-        match self.consult(Mode::Validator, || validator(payload)) {
-            Consulted::Answered(answer) => answer.map_err(|error| UpdateRefusal::Refused { name, error }),
-            Consulted::Panicked(message) => Err(UpdateRefusal::Panicked { name, message }),
-            Consulted::Misused(what) => Err(UpdateRefusal::Misuse { name, what }),
-        }
-    }
-
-    fn state(&self) -> &ExecutionState {
-        self.state
-            .as_deref()
-            .expect("the state is lent only within a call")
-    }
-
-    fn state_mut(&mut self) -> &mut ExecutionState {
-        self.state
-            .as_deref_mut()
-            .expect("the state is lent only within a call")
+    pub(super) fn state_mut(&mut self) -> &mut ExecutionState {
+        self.state.as_deref_mut().expect("the state is lent only within a call")
     }
 
     fn settle<T>(&mut self, outcome: Result<T, TurnFailure>) -> Result<T, TurnFailure> {
@@ -306,30 +167,16 @@ impl Execution {
         let state = self.state_mut();
         if !is_first && jobs.iter().all(|job| state.ledger.admit(job).is_err()) {
             let (_, stale) = admit(&mut state.ledger, jobs);
-            return Ok(TurnTaken {
-                turn: None,
-                stale,
-                successor: None,
-                ended_updates: Vec::new(),
-            });
+            return Ok(TurnTaken { turn: None, stale, successor: None, ended_updates: Vec::new() });
         }
-        let due = jobs
-            .iter()
-            .map(|job| state.ledger.not_before_ms(job))
-            .max()
-            .unwrap_or(0);
-        let at_ms = at_ms
-            .max(state.ledger.last_at_ms())
-            .max(started.predecessor_at_ms.unwrap_or(0))
-            .max(due);
+        let due = jobs.iter().map(|job| state.ledger.not_before_ms(job)).max().unwrap_or(0);
+        let at_ms = at_ms.max(state.ledger.last_at_ms()).max(started.predecessor_at_ms.unwrap_or(0)).max(due);
         state.ledger.open_turn(at_ms);
         let mut events = Vec::new();
         if is_first {
             state.ledger.apply_started(1, &started)?;
-            events.push(Event {
-                id: EventId(1),
-                kind: EventKind::Started(Box::new(Started::clone(&started))),
-            });
+            events
+                .push(Event { id: EventId(1), kind: EventKind::Started(Box::new(Started::clone(&started))) });
         }
         let first_job = events.len();
         let (admitted, stale) = admit(&mut state.ledger, jobs);
@@ -341,36 +188,20 @@ impl Execution {
         let (ending, undelivered) = self.drive(at_ms, &events[first_job..first_job + job_count], &mut ids)?;
         events.append(&mut decisions);
 
-        let successor = self.successor(
-            ending.as_ref(),
-            &events[first_job + job_count - undelivered..][..undelivered],
-        );
+        let successor =
+            self.successor(ending.as_ref(), &events[first_job + job_count - undelivered..][..undelivered]);
         let state = self.state_mut();
         let draws = state.tally.draws;
         let mut ended_updates = Vec::new();
         if let Some(ending) = ending {
             state.ledger.apply_ending(&ending);
             ended_updates = state.ledger.open_updates().collect();
-            events.push(Event {
-                id: EventId(state.ledger.events()),
-                kind: EventKind::Ended(ending),
-            });
+            events.push(Event { id: EventId(state.ledger.events()), kind: EventKind::Ended(ending) });
             self.end();
         }
         let number = self.ledger().turns();
-        let turn = Turn {
-            format: FORMAT,
-            number,
-            at_ms,
-            draws,
-            events,
-        };
-        Ok(TurnTaken {
-            turn: Some(turn),
-            stale,
-            successor,
-            ended_updates,
-        })
+        let turn = Turn { format: FORMAT, number, at_ms, draws, events };
+        Ok(TurnTaken { turn: Some(turn), stale, successor, ended_updates })
     }
 
     fn replay_recorded_turn(&mut self, turn: &Turn) -> Result<(), TurnFailure> {
@@ -392,6 +223,7 @@ impl Execution {
         let mut ids = Ids::Recorded(&mut cursor);
         let (ending, _) = self.drive(turn.at_ms, jobs, &mut ids)?;
         self.compare_end(&mut cursor, ending.as_ref())?;
+        self.state_mut().replaying = false;
         if let Some(ending) = ending {
             self.state_mut().ledger.apply_ending(&ending);
             self.end();
@@ -458,170 +290,14 @@ impl Execution {
         self.state_mut().scheduler.add(UnitId::ROOT, root, None, &outside);
     }
 
-    fn deliver(&mut self, wave: &[Event], ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
-        let state = self.state_mut();
-        state.mode = Mode::Delivery;
-        let wakers: Vec<Waker> = jobs_of(wave)
-            .flat_map(|(id, job)| state.deliver(id, job))
-            .collect();
-        self.wake_all(wakers);
-        self.state_mut().mode = Mode::Between;
-        self.bind_step(ids)
-    }
-
-    /// Wakes wakers that may run code of the user's, with the state lent as it is for a step.
-    fn wake_all(&mut self, wakers: Vec<Waker>) {
-        if !wakers.is_empty() {
-            self.lend(|| wakers.into_iter().for_each(Waker::wake))
-                .expect("waking does not panic");
-        }
-    }
-
-    fn run_until_quiet(&mut self, ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
-        loop {
-            let round = self.state_mut().scheduler.take_round();
-            if round.is_empty() {
-                return Ok(());
-            }
-            for unit in &round {
-                if self.state().has_finished() {
-                    return Ok(());
-                }
-                self.run_step(unit, ids)?;
-            }
-            self.state_mut().scheduler.recycle(round);
-        }
-    }
-
-    fn run_step(&mut self, unit: &UnitId, ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
-        let state = self.state_mut();
-        let Some((mut future, waker)) = state.scheduler.begin_step(unit) else {
-            return Ok(());
-        };
-        state.count_step()?;
-        state.mode = Mode::Step;
-        state.unit = unit.clone();
-        let polled = self.lend(|| future.as_mut().poll(&mut Context::from_waker(&waker)));
-        let panic = self.end_of_step(unit, future, polled);
-        self.state_mut().mode = Mode::Between;
-        self.state_mut().in_state_closure = false;
-        self.bind_step(ids)?;
-        if let Some(failure) = self.take_failure() {
-            return Err(failure);
-        }
-        match panic {
-            Some(message) => Err(TurnFailure::Panicked {
-                unit: unit.clone(),
-                message,
-            }),
-            None => Ok(()),
-        }
-    }
-
-    /// Puts a pending unit back or lets go of a finished one, and wakes whom the step concerns. All of it is part of
-    /// the step. Returns the words of a panic.
-    fn end_of_step(
-        &mut self,
-        unit: &UnitId,
-        future: UnitFuture,
-        polled: thread::Result<Poll<()>>,
-    ) -> Option<String> {
-        let state = self.state_mut();
-        let mut wakers = Vec::new();
-        let (to_drop, panic) = match polled {
-            Ok(Poll::Pending) => (state.scheduler.put_back(unit, future), None),
-            Ok(Poll::Ready(())) => {
-                wakers.extend(state.scheduler.finish(unit).map(|waiter| waiter.waker));
-                if unit.is_handler() {
-                    wakers.extend(state.idle.take_all(&mut state.scheduler));
-                }
-                (Some(future), None)
-            }
-            Err(panic) => (Some(future), Some(panic_message(&*panic))),
-        };
-        wakers.extend(state.take_step_wakes());
-        if to_drop.is_none() && wakers.is_empty() {
-            return panic;
-        }
-        let settled = self.lend(|| {
-            drop(to_drop);
-            wakers.into_iter().for_each(Waker::wake);
-        });
-        panic.or_else(|| settled.err().map(|panic| panic_message(&*panic)))
-    }
-
-    /// What was noted against the turn, if anything.
-    fn take_failure(&mut self) -> Option<TurnFailure> {
-        let failure = self.state_mut().failure.take();
-        failure.or_else(|| {
-            self.outside
-                .take_misuse()
-                .map(|what| TurnFailure::Misuse { what })
-        })
-    }
-
-    /// Gives the decisions of the step that just ended their event ids.
-    fn bind_step(&mut self, ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
-        let state = self.state_mut();
-        if state.step.emitted.is_empty() && state.step.cancels.is_empty() {
-            return Ok(());
-        }
-        let keep_cancels = !state.has_finished();
-        let mut made = state.step.drain(keep_cancels);
-        let bound = match ids {
-            Ids::Live(events) => {
-                for emitted in made.drain(..) {
-                    let id = EventId(state.ledger.events()).next();
-                    let turn = state.ledger.turns();
-                    state
-                        .ledger
-                        .apply_decision(turn, id, &emitted.decision)
-                        .expect("live decisions are consistent");
-                    bind(state, id, &emitted);
-                    let Emitted { unit, decision, .. } = emitted;
-                    events.push(Event {
-                        id,
-                        kind: EventKind::Decision { unit, decision },
-                    });
-                }
-                Ok(())
-            }
-            Ids::Recorded(cursor) => {
-                (0..made.len()).try_for_each(|position| match_next(state, cursor, &made[position..]))
-            }
-        };
-        state.step.recycle(made);
-        bound
-    }
-
-    /// Compares how a replayed turn ended with how it is recorded.
-    fn compare_end(
-        &mut self,
-        cursor: &mut RecordCursor<'_>,
-        ending: Option<&Ending>,
-    ) -> Result<(), TurnFailure> {
-        let state = self.state_mut();
-        skip_patch_marks(state, cursor)?;
-        let did = match ending {
-            _ if cursor.peek().is_none() && ending == cursor.turn.ending() => {
-                if state.tally.draws == cursor.turn.draws {
-                    return Ok(());
-                }
-                Did::Drew(state.tally.draws)
-            }
-            Some(ending) => Did::Ended(ending),
-            None => Did::Nothing,
-        };
-        Err(divergence::report(&state.instance, &state.started, cursor, &did).into())
-    }
-
     /// How the turn ends the execution, if it does.
     fn ending(&self, jobs: &[Event]) -> Option<Ending> {
         let state = self.state();
-        let cancel_requested =
-            jobs_of(jobs).any(|(_, job)| matches!(job, Job::OrchestrationCancelRequested { .. }));
-        if cancel_requested && !state.cancel.taken_over {
-            let reason = state.ledger.cancel_reason().unwrap_or_default().to_owned();
+        let request = jobs_of(jobs).find_map(|(_, job)| match job {
+            Job::OrchestrationCancelRequested { reason, .. } => Some(reason.clone()),
+            _ => None,
+        });
+        if let Some(reason) = request.filter(|_| !state.cancel.taken_over) {
             return Some(Ending::OrchestrationCancelled { reason });
         }
         if let Some(next) = &state.continued {
@@ -629,9 +305,7 @@ impl Execution {
             return Some(Ending::OrchestrationContinuedAsNew { input, version });
         }
         state.output.as_ref().map(|output| match output {
-            Ok(output) => Ending::OrchestrationCompleted {
-                output: output.clone(),
-            },
+            Ok(output) => Ending::OrchestrationCompleted { output: output.clone() },
             Err(error) => Ending::OrchestrationFailed { error: error.clone() },
         })
     }
@@ -654,21 +328,14 @@ impl Execution {
             recent_keys,
             ..Started::clone(&self.started)
         };
-        Some(Successor {
-            jobs,
-            version: version.clone(),
-            started,
-        })
+        Some(Successor { jobs, version: version.clone(), started })
     }
 
     /// Lets go of all that could still run. State and query handlers stay.
     fn end(&mut self) {
         self.phase = Phase::Ended;
         let state = self.state_mut();
-        let rest = (
-            state.scheduler.take_all(),
-            std::mem::take(&mut state.cancel.handlers),
-        );
+        let rest = (state.scheduler.take_all(), std::mem::take(&mut state.cancel.handlers));
         drop_inert(&self.outside, rest);
     }
 
@@ -680,32 +347,13 @@ impl Execution {
         if !turn.number.is_power_of_two() && self.phase != Phase::Ended {
             return Ok(());
         }
-        let options = ExecutionOptions {
-            shadow_replay: false,
-            ..self.options.clone()
-        };
+        let options = ExecutionOptions { shadow_replay: false, ..self.options.clone() };
         let (instance, handler) = (Arc::clone(&self.state().instance), Arc::clone(&self.handler));
         let mut shadow = Execution::new(instance, handler, Started::clone(&self.started), options)?;
         self.shadow.iter().try_for_each(|turn| shadow.replay_turn(turn))
     }
 
-    /// Runs a handler that may look but not act.
-    fn consult<R>(&mut self, mode: Mode, f: impl FnOnce() -> R) -> Consulted<R> {
-        assert_ne!(self.phase, Phase::Failed, "a failed execution answers nothing");
-        self.state_mut().mode = mode;
-        let answer = self.lend(f);
-        let state = self.state_mut();
-        state.mode = Mode::Between;
-        state.in_state_closure = false;
-        match (self.take_failure(), answer) {
-            (Some(TurnFailure::Misuse { what }), _) => Consulted::Misused(what),
-            (Some(other), _) => Consulted::Misused(other.to_string()),
-            (None, Ok(answer)) => Consulted::Answered(answer),
-            (None, Err(panic)) => Consulted::Panicked(panic_message(&*panic)),
-        }
-    }
-
-    fn lend<R>(&mut self, f: impl FnOnce() -> R) -> thread::Result<R> {
+    pub(super) fn lend<R>(&mut self, f: impl FnOnce() -> R) -> thread::Result<R> {
         let state = self.state.take().expect("the state is lent only within a call");
         let (result, state) = turn_local::lend(state, f);
         self.state = Some(state);
@@ -716,10 +364,7 @@ impl Execution {
 impl fmt::Debug for Execution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Execution { started, phase, .. } = self;
-        f.debug_struct("Execution")
-            .field("name", &started.name)
-            .field("phase", phase)
-            .finish_non_exhaustive()
+        f.debug_struct("Execution").field("name", &started.name).field("phase", phase).finish_non_exhaustive()
     }
 }
 
@@ -738,31 +383,7 @@ fn drop_inert<T>(outside: &Outside, value: T) {
     }
 }
 
-/// What came of asking a handler.
-enum Consulted<R> {
-    Answered(R),
-    Panicked(String),
-    Misused(String),
-}
-
-/// Where the event ids of a turn's decisions come from.
-enum Ids<'a, 't> {
-    /// They count on, and the decisions are collected.
-    Live(&'a mut Vec<Event>),
-    /// They are those of the record, which the decisions have to match.
-    Recorded(&'a mut RecordCursor<'t>),
-}
-
-impl<'t> Ids<'_, 't> {
-    fn record(&self) -> Option<&'t Turn> {
-        match self {
-            Ids::Live(_) => None,
-            Ids::Recorded(cursor) => Some(cursor.turn),
-        }
-    }
-}
-
-fn jobs_of(events: &[Event]) -> impl Iterator<Item = (EventId, &Job)> {
+pub(super) fn jobs_of(events: &[Event]) -> impl Iterator<Item = (EventId, &Job)> {
     events.iter().filter_map(|event| match &event.kind {
         EventKind::Job(job) => Some((event.id, job)),
         _ => None,
@@ -777,74 +398,13 @@ fn admit(ledger: &mut Ledger, jobs: Vec<Job>) -> (Vec<Event>, Vec<StaleJob>) {
         match ledger.admit(&job) {
             Ok(()) => {
                 let id = EventId(ledger.events()).next();
-                ledger
-                    .apply_job(ledger.turns(), id, &job)
-                    .expect("an admitted job applies");
-                admitted.push(Event {
-                    id,
-                    kind: EventKind::Job(job),
-                });
+                ledger.apply_job(ledger.turns(), id, &job).expect("an admitted job applies");
+                admitted.push(Event { id, kind: EventKind::Job(job) });
             }
             Err(reason) => stale.push(StaleJob { job, reason }),
         }
     }
     (admitted, stale)
-}
-
-/// Gives a decision's operation its event id.
-fn bind(state: &mut ExecutionState, id: EventId, emitted: &Emitted) {
-    if let Some(token) = emitted.token {
-        state.bind(token, id);
-    }
-    if emitted.fate == Fate::Returned {
-        state.ledger.wait_returned(id);
-    }
-}
-
-/// Matches the first of `made` with the recorded decision that is next.
-fn match_next(
-    state: &mut ExecutionState,
-    cursor: &mut RecordCursor<'_>,
-    made: &[Emitted],
-) -> Result<(), TurnFailure> {
-    skip_patch_marks(state, cursor)?;
-    let next = cursor
-        .peek()
-        .map(|(id, unit, decision)| (id, decision, compare(unit, decision, &made[0])));
-    match next {
-        Some((id, decision, comparison @ (Comparison::Same | Comparison::Retuned))) => {
-            if matches!(comparison, Comparison::Retuned) {
-                let instance = &*state.instance;
-                tracing::warn!(
-                    instance,
-                    event = id.0,
-                    "options in the code differ from the record, which wins"
-                );
-            }
-            state
-                .ledger
-                .apply_decision(cursor.turn.number, id, decision)
-                .map_err(HistoryError::from)?;
-            bind(state, id, &made[0]);
-            cursor.advance();
-            Ok(())
-        }
-        Some((_, _, Comparison::Different)) | None => {
-            Err(divergence::report(&state.instance, &state.started, cursor, &Did::Decided(made)).into())
-        }
-    }
-}
-
-/// Patch marks match by id, not by position: they are gone past wherever they stand.
-fn skip_patch_marks(state: &mut ExecutionState, cursor: &mut RecordCursor<'_>) -> Result<(), TurnFailure> {
-    while let Some((id, _, decision @ Decision::PatchMarked { .. })) = cursor.peek() {
-        state
-            .ledger
-            .apply_decision(cursor.turn.number, id, decision)
-            .map_err(HistoryError::from)?;
-        cursor.advance();
-    }
-    Ok(())
 }
 
 fn foreign_wake() -> TurnFailure {
@@ -875,6 +435,6 @@ fn warn_about_abort() {
 
 #[allow(dead_code, reason = "a compile-time check")]
 fn executions_can_move_between_threads() {
-    fn is_send<T: Send>() {}
+    pub(super) fn is_send<T: Send>() {}
     is_send::<Execution>();
 }

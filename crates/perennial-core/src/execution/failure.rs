@@ -102,6 +102,12 @@ pub enum QueryFailure {
         /// What it said.
         message: String,
     },
+    /// The handler took too long.
+    #[error("PER-0205 deadline: the handler of query {name:?} took too long")]
+    DeadlinePassed {
+        /// The name asked for.
+        name: String,
+    },
     /// The handler did what only a turn may do.
     #[error("PER-0206 misuse in query {name:?}: {what}")]
     Misuse {
@@ -137,6 +143,12 @@ pub enum UpdateRefusal {
         name: String,
         /// What it said.
         message: String,
+    },
+    /// The validator took too long.
+    #[error("PER-0205 deadline: the validator of update {name:?} took too long")]
+    DeadlinePassed {
+        /// The name asked for.
+        name: String,
     },
     /// The validator did what only a turn may do.
     #[error("PER-0206 misuse in the validator of {name:?}: {what}")]

@@ -45,22 +45,18 @@ pub(crate) enum Arrival {
 impl Mailbox {
     /// Whether a handler takes the events of this name.
     pub(crate) fn has_handler(&self, name: &str) -> bool {
-        self.channels
-            .get(name)
-            .is_some_and(|channel| channel.handler.is_some())
+        self.channels.get(name).is_some_and(|channel| channel.handler.is_some())
     }
 
     /// Whether the events of this name are waited for.
     pub(crate) fn has_waits(&self, name: &str) -> bool {
-        self.channels
-            .get(name)
-            .is_some_and(|channel| !channel.waits.is_empty())
+        self.channels.get(name).is_some_and(|channel| !channel.waits.is_empty())
     }
 
-    /// The wait that the next event of this name would be held for.
-    pub(crate) fn next_wait(&self, name: &str) -> Option<Token> {
+    /// The wait that an event of this name would be held for, if `before` others came first. A handler has no waits.
+    pub(crate) fn next_wait(&self, name: &str, before: usize) -> Option<Token> {
         let channel = self.channels.get(name)?;
-        channel.waits.get(channel.unread.len()).copied()
+        channel.waits.get(channel.unread.len() + before).copied()
     }
 
     pub(crate) fn arrive(&mut self, name: &str, arrived: Arrived) -> Arrival {
@@ -72,11 +68,7 @@ impl Mailbox {
             channel.unread.push_back(arrived);
             return wait.map_or(Arrival::Kept, Arrival::HeldFor);
         }
-        self.channels
-            .entry(name.to_owned())
-            .or_default()
-            .unread
-            .push_back(arrived);
+        self.channels.entry(name.to_owned()).or_default().unread.push_back(arrived);
         Arrival::Kept
     }
 
@@ -84,11 +76,7 @@ impl Mailbox {
         if let Some(channel) = self.channels.get_mut(name) {
             channel.waits.push_back(wait);
         } else {
-            self.channels
-                .entry(name.to_owned())
-                .or_default()
-                .waits
-                .push_back(wait);
+            self.channels.entry(name.to_owned()).or_default().waits.push_back(wait);
         }
     }
 
@@ -115,11 +103,7 @@ impl Mailbox {
         let position = channel.waits.iter().position(|other| *other == wait)?;
         channel.waits.remove(position);
         let served = channel.unread.len();
-        let moved_up = if position < served {
-            channel.waits.get(served - 1).copied()
-        } else {
-            None
-        };
+        let moved_up = if position < served { channel.waits.get(served - 1).copied() } else { None };
         self.tidy(name);
         moved_up
     }
@@ -136,14 +120,7 @@ impl Mailbox {
         self.channels.iter().flat_map(|(name, channel)| {
             channel.unread.iter().map(move |arrived| {
                 let (payload, key) = (arrived.payload.clone(), arrived.key.clone());
-                (
-                    arrived.id,
-                    Job::ExternalEvent {
-                        name: name.clone(),
-                        payload,
-                        key,
-                    },
-                )
+                (arrived.id, Job::ExternalEvent { name: name.clone(), payload, key })
             })
         })
     }

@@ -4,26 +4,35 @@
 //! rounds until all is quiet; what the code decided is bound to event ids at the end of each step. Replaying a
 //! recorded turn differs in two places only: ids come from the record, and each decision has to match it.
 
+mod binding;
 mod chance;
 pub(crate) mod condition;
+mod consult;
 mod divergence;
 mod driver;
 mod failure;
+mod handler;
 mod limits;
 pub(crate) mod mailbox;
 pub(crate) mod operations;
+mod options;
+mod outcome;
 pub(crate) mod outside;
 mod recorder;
 mod replayer;
 pub(crate) mod scheduler;
 mod slab;
 pub(crate) mod state;
+mod stepping;
 pub(crate) mod turn_local;
 
 pub(crate) use chance::uuid4_text;
 pub use divergence::{Nondeterminism, Side};
-pub use driver::{Execution, ExecutionOptions, OrchestrationHandler, StaleJob, Successor, TurnTaken};
+pub use driver::Execution;
 pub use failure::{QueryFailure, TurnFailure, UpdateRefusal};
+pub use handler::OrchestrationHandler;
 pub use limits::Limits;
+pub use options::ExecutionOptions;
+pub use outcome::{StaleJob, Successor, TurnTaken};
 pub use outside::Interrupter;
 pub use replayer::{Handlers, ReplayReport, Replayer};

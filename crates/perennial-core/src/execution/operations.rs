@@ -86,13 +86,7 @@ impl ExecutionState {
             _ => None,
         };
         let binding = Binding::Emitted(position);
-        let operation = Operation {
-            kind,
-            binding,
-            recorded: false,
-            stored: None,
-            waiter: None,
-        };
+        let operation = Operation { kind, binding, recorded: false, stored: None, waiter: None };
         let token = self.operations.slots.insert(operation);
         self.step.emitted[position].token = Some(token);
         if let Some(name) = subscription {
@@ -143,27 +137,12 @@ impl ExecutionState {
         waker: &mut Option<Waker>,
     ) -> (Poll<(EventId, Completion)>, Leftover) {
         match self.take_result(token) {
-            Some(result) => (
-                Poll::Ready(result),
-                Leftover {
-                    waiter: self.retire(token),
-                    wake: None,
-                },
-            ),
+            Some(result) => (Poll::Ready(result), Leftover { waiter: self.retire(token), wake: None }),
             None => {
-                let waiter = waker.take().map(|waker| Waiter {
-                    unit: self.unit.clone(),
-                    waker,
-                });
+                let waiter = waker.take().map(|waker| Waiter { unit: self.unit.clone(), waker });
                 let slot = &mut self.operations.slots[token].waiter;
                 let old = self.scheduler.park(slot, waiter);
-                (
-                    Poll::Pending,
-                    Leftover {
-                        waiter: old,
-                        wake: None,
-                    },
-                )
+                (Poll::Pending, Leftover { waiter: old, wake: None })
             }
         }
     }
@@ -220,26 +199,17 @@ impl ExecutionState {
             _ => None,
         };
         match operation.binding {
-            Binding::Emitted(position) => self.step.emitted[position].fate = Fate::Dropped,
+            Binding::Emitted(position) => self.step.withdraw(position),
             Binding::Event(source) => {
                 if let Some(cancel) = cancel {
                     let (unit, decision) = (self.unit.clone(), cancel(source));
-                    let emitted = Emitted {
-                        unit,
-                        decision,
-                        token: None,
-                        fate: Fate::Stands,
-                        location,
-                    };
+                    let emitted = Emitted { unit, decision, token: None, fate: Fate::Stands, location };
                     self.step.cancels.push((source, emitted));
                 }
             }
         }
         let wake = moved_up.and_then(|wait| self.take_waker(wait));
-        Leftover {
-            waiter: self.retire(token),
-            wake,
-        }
+        Leftover { waiter: self.retire(token), wake }
     }
 
     fn take_waker(&mut self, token: Token) -> Option<Waker> {
@@ -248,24 +218,14 @@ impl ExecutionState {
         waiter.map(|waiter| waiter.waker)
     }
 
-    /// The operation whose future a job goes to, if it has one.
+    /// The operation that a job completes, if that still has a future.
     pub(crate) fn recipient(&self, job: &Job) -> Option<Token> {
-        match job {
-            Job::ExternalEvent { name, .. } if !self.mailbox.has_handler(name) => {
-                self.mailbox.next_wait(name)
-            }
-            _ => job
-                .source_event_id()
-                .and_then(|source| self.operations.by_event.get(source).copied()),
-        }
+        job.source_event_id().and_then(|source| self.operations.by_event.get(source).copied())
     }
 
     /// The unit that last polled an operation's future.
     pub(crate) fn poller(&self, token: Token) -> Option<&crate::history::UnitId> {
-        self.operations.slots[token]
-            .waiter
-            .as_ref()
-            .map(|waiter| &waiter.unit)
+        self.operations.slots[token].waiter.as_ref().map(|waiter| &waiter.unit)
     }
 
     /// Stores a completion with the operation it belongs to. Returns who waits for it.

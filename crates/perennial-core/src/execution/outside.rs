@@ -45,10 +45,7 @@ impl Outside {
 
     /// A handle of this execution was used where it must not be. The first report is kept.
     pub(crate) fn note_misuse(&self, what: String) {
-        self.misuse
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(what);
+        self.misuse.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(what);
     }
 
     pub(crate) fn take_misuse(&self) -> Option<String> {

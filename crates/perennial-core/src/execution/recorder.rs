@@ -35,12 +35,41 @@ pub(crate) struct StepBuffer {
     pub(crate) emitted: Vec<Emitted>,
     /// Operations of earlier steps whose futures were dropped, with the decision that says so.
     pub(crate) cancels: Vec<(EventId, Emitted)>,
+    standing: u64,
+    bytes: u64,
 }
 
 impl StepBuffer {
+    /// Adds a decision. Returns its position.
+    pub(crate) fn push(&mut self, emitted: Emitted) -> usize {
+        self.standing += 1;
+        self.bytes += emitted.decision.weight();
+        self.emitted.push(emitted);
+        self.emitted.len() - 1
+    }
+
+    /// An operation's future was dropped in the step that scheduled it: it leaves nothing.
+    pub(crate) fn withdraw(&mut self, position: usize) {
+        let emitted = &mut self.emitted[position];
+        emitted.fate = Fate::Dropped;
+        self.standing -= 1;
+        self.bytes -= emitted.decision.weight();
+    }
+
+    /// How many decisions the step will record, cancels aside.
+    pub(crate) fn standing(&self) -> u64 {
+        self.standing
+    }
+
+    /// About how many bytes those take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The step's decisions in the order they are recorded: as made, then cancels in the order of what they cancel.
     pub(crate) fn drain(&mut self, keep_cancels: bool) -> Vec<Emitted> {
         let mut decisions = std::mem::take(&mut self.emitted);
+        (self.standing, self.bytes) = (0, 0);
         decisions.retain(|emitted| emitted.fate != Fate::Dropped);
         self.cancels.sort_by_key(|(source, _)| *source);
         let cancels = self.cancels.drain(..);
@@ -73,20 +102,10 @@ pub(crate) fn compare(recorded_unit: &UnitId, recorded: &Decision, made: &Emitte
     let (same, tuned_alike) = match (recorded, &made.decision) {
         (
             Decision::ActivityScheduled { name, input, options },
-            Decision::ActivityScheduled {
-                name: made_name,
-                input: made_input,
-                options: made_options,
-            },
+            Decision::ActivityScheduled { name: made_name, input: made_input, options: made_options },
         ) => (name == made_name && input == made_input, options == made_options),
         (
-            Decision::SubOrchestrationScheduled {
-                name,
-                version,
-                instance,
-                input,
-                close,
-            },
+            Decision::SubOrchestrationScheduled { name, version, instance, input, close },
             Decision::SubOrchestrationScheduled {
                 name: made_name,
                 version: made_version,
@@ -119,45 +138,23 @@ impl<'a> RecordCursor<'a> {
     /// Expects the order of the turn's families to be checked.
     pub(crate) fn new(turn: &'a Turn) -> RecordCursor<'a> {
         let is_decision = |event: &Event| matches!(event.kind, EventKind::Decision { .. });
-        let first = turn
-            .events
-            .iter()
-            .position(is_decision)
-            .unwrap_or(turn.events.len());
-        let count = turn.events[first..]
-            .iter()
-            .filter(|event| is_decision(event))
-            .count();
-        RecordCursor {
-            turn,
-            decisions: &turn.events[first..first + count],
-            next: 0,
-        }
+        let first = turn.events.iter().position(is_decision).unwrap_or(turn.events.len());
+        let count = turn.events[first..].iter().filter(|event| is_decision(event)).count();
+        RecordCursor { turn, decisions: &turn.events[first..first + count], next: 0 }
     }
 
     /// The jobs of the turn.
     pub(crate) fn jobs(&self) -> &'a [Event] {
         let is_job = |event: &Event| matches!(event.kind, EventKind::Job(_));
-        let first = self
-            .turn
-            .events
-            .iter()
-            .position(is_job)
-            .unwrap_or(self.turn.events.len());
-        let count = self.turn.events[first..]
-            .iter()
-            .filter(|event| is_job(event))
-            .count();
+        let first = self.turn.events.iter().position(is_job).unwrap_or(self.turn.events.len());
+        let count = self.turn.events[first..].iter().filter(|event| is_job(event)).count();
         &self.turn.events[first..first + count]
     }
 
     /// The recorded decision that is next, patch marks included.
     pub(crate) fn peek(&self) -> Option<(EventId, &'a UnitId, &'a Decision)> {
         match self.decisions.get(self.next) {
-            Some(Event {
-                id,
-                kind: EventKind::Decision { unit, decision },
-            }) => Some((*id, unit, decision)),
+            Some(Event { id, kind: EventKind::Decision { unit, decision } }) => Some((*id, unit, decision)),
             _ => None,
         }
     }
@@ -170,10 +167,7 @@ impl<'a> RecordCursor<'a> {
     /// The place behind the recorded decisions: where the ending stands or would stand.
     pub(crate) fn end_id(&self) -> EventId {
         match self.turn.events.last() {
-            Some(Event {
-                id,
-                kind: EventKind::Ended(_),
-            }) => *id,
+            Some(Event { id, kind: EventKind::Ended(_) }) => *id,
             Some(Event { id, .. }) => id.next(),
             None => EventId(1),
         }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use crate::history::{History, HistoryError};
 
-use super::driver::{Execution, ExecutionOptions, OrchestrationHandler};
+use super::driver::Execution;
 use super::failure::TurnFailure;
+use super::handler::OrchestrationHandler;
+use super::options::ExecutionOptions;
 
 /// Orchestrations by name and version.
 #[derive(Clone, Default)]
@@ -23,8 +25,7 @@ impl Handlers {
         version: impl Into<String>,
         handler: impl OrchestrationHandler,
     ) -> Handlers {
-        self.by_name
-            .insert((name.into(), version.into()), Arc::new(handler));
+        self.by_name.insert((name.into(), version.into()), Arc::new(handler));
         self
     }
 
@@ -97,25 +98,17 @@ impl Replayer {
     }
 
     /// Replays one execution and returns it, ready for its next turn.
-    #[allow(
-        clippy::result_large_err,
-        reason = "the report is the answer, not an exception"
-    )]
+    #[allow(clippy::result_large_err, reason = "the report is the answer, not an exception")]
     pub fn hydrate(&self, instance: &str, history: &History) -> Result<Execution, ReplayReport> {
         let Some(started) = history.started() else {
             let problem = "a history begins with OrchestrationStarted";
-            return Err(ReplayReport::Unusable(
-                crate::history::CorruptHistory::turn(1, problem).into(),
-            ));
+            return Err(ReplayReport::Unusable(crate::history::CorruptHistory::turn(1, problem).into()));
         };
         let Some(handler) = self.handlers.get(&started.name, &started.version) else {
             let (name, version) = (started.name.clone(), started.version.clone());
             return Err(ReplayReport::MissingHandler { name, version });
         };
-        let options = ExecutionOptions {
-            shadow_replay: false,
-            ..ExecutionOptions::default()
-        };
+        let options = ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() };
         let mut execution =
             Execution::new(instance, handler, started.clone(), options).map_err(ReplayReport::Unusable)?;
         for turn in history {

@@ -85,10 +85,7 @@ impl Scheduler {
         group: Option<GroupId>,
         outside: &Arc<Outside>,
     ) {
-        let waker = Waker::from(Arc::new(UnitWaker {
-            unit: id.clone(),
-            outside: Arc::clone(outside),
-        }));
+        let waker = Waker::from(Arc::new(UnitWaker { unit: id.clone(), outside: Arc::clone(outside) }));
         let unit = Unit {
             future: Some(future),
             waker,
@@ -116,16 +113,11 @@ impl Scheduler {
         };
         let first = unit.next_branch;
         unit.next_branch += count as u32;
-        (first..unit.next_branch)
-            .map(|number| parent.child(Segment::Parallel(number)))
-            .collect()
+        (first..unit.next_branch).map(|number| parent.child(Segment::Parallel(number))).collect()
     }
 
     pub(crate) fn add_group(&mut self, size: usize) -> GroupId {
-        self.groups.insert(Group {
-            remaining: size,
-            waiter: None,
-        })
+        self.groups.insert(Group { remaining: size, waiter: None })
     }
 
     pub(crate) fn group_is_done(&self, group: GroupId) -> bool {
@@ -207,11 +199,7 @@ impl Scheduler {
         let group = self.remove(id)?.group?;
         let group = &mut self.groups[group];
         group.remaining -= 1;
-        let waiter = if group.remaining == 0 {
-            group.waiter.take()
-        } else {
-            None
-        };
+        let waiter = if group.remaining == 0 { group.waiter.take() } else { None };
         self.lose_interest(waiter.as_ref());
         waiter
     }
@@ -225,18 +213,12 @@ impl Scheduler {
     /// Whether a handler is at work, other than the one that `asking` belongs to.
     pub(crate) fn handlers_busy(&self, asking: &UnitId) -> bool {
         let first_handler = UnitId::ROOT.child(Segment::Handler(0));
-        self.units
-            .range(first_handler..)
-            .any(|(id, _)| id.is_handler() && !id.is_ancestor_or_self_of(asking))
+        self.units.range(first_handler..).any(|(id, _)| id.is_handler() && !id.is_ancestor_or_self_of(asking))
     }
 
     pub(crate) fn stream(&mut self, unit: &UnitId, seed: u64) -> Option<&mut Stream> {
         let unit_state = self.units.get_mut(unit)?;
-        Some(
-            unit_state
-                .stream
-                .get_or_insert_with(|| Stream::of_unit(seed, unit)),
-        )
+        Some(unit_state.stream.get_or_insert_with(|| Stream::of_unit(seed, unit)))
     }
 
     /// Remembers the event that a dispatched handler has not begun to handle.
@@ -283,11 +265,7 @@ impl Scheduler {
 
     /// The units that wait for nothing that the execution knows.
     pub(crate) fn stalled(&self) -> Vec<UnitId> {
-        self.units
-            .iter()
-            .filter(|(_, unit)| unit.interest == 0)
-            .map(|(id, _)| id.clone())
-            .collect()
+        self.units.iter().filter(|(_, unit)| unit.interest == 0).map(|(id, _)| id.clone()).collect()
     }
 
     /// Everything that still could run, to be dropped.
@@ -295,9 +273,6 @@ impl Scheduler {
     pub(crate) fn take_all(&mut self) -> Vec<UnitFuture> {
         self.woken.clear();
         self.interested = 0;
-        mem::take(&mut self.units)
-            .into_values()
-            .filter_map(|unit| unit.future)
-            .collect()
+        mem::take(&mut self.units).into_values().filter_map(|unit| unit.future).collect()
     }
 }

@@ -9,10 +9,7 @@ pub(crate) struct Slab<T> {
 
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
-        Slab {
-            slots: Vec::new(),
-            free: Vec::new(),
-        }
+        Slab { slots: Vec::new(), free: Vec::new() }
     }
 }
 
@@ -42,16 +39,12 @@ impl<T> Index<usize> for Slab<T> {
     type Output = T;
 
     fn index(&self, index: usize) -> &T {
-        self.slots[index]
-            .as_ref()
-            .expect("a number is used while it is held")
+        self.slots[index].as_ref().expect("a number is used while it is held")
     }
 }
 
 impl<T> IndexMut<usize> for Slab<T> {
     fn index_mut(&mut self, index: usize) -> &mut T {
-        self.slots[index]
-            .as_mut()
-            .expect("a number is used while it is held")
+        self.slots[index].as_mut().expect("a number is used while it is held")
     }
 }

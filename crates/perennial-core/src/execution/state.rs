@@ -41,6 +41,14 @@ pub(crate) enum Mode {
     Validator,
 }
 
+/// A closure that runs within a step, a query or a validator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closure {
+    None,
+    State,
+    SideEffect,
+}
+
 /// What a call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -76,7 +84,8 @@ pub(crate) struct ExecutionState {
     pub(crate) mode: Mode,
     /// The unit that runs, in a step.
     pub(crate) unit: UnitId,
-    pub(crate) in_state_closure: bool,
+    /// The closure of the code's that is running, in which nothing may be decided.
+    pub(crate) closure: Closure,
 
     pub(crate) ledger: Ledger,
     pub(crate) step: StepBuffer,
@@ -135,7 +144,7 @@ impl ExecutionState {
             replaying: false,
             mode: Mode::Between,
             unit: UnitId::ROOT,
-            in_state_closure: false,
+            closure: Closure::None,
             ledger: Ledger::default(),
             step: StepBuffer::default(),
             tally: Tally::default(),
@@ -167,31 +176,26 @@ impl ExecutionState {
             return Ok(());
         }
         let place = match self.mode {
-            Mode::Step if self.in_state_closure => "in a state closure",
-            Mode::Step => return Ok(()),
+            Mode::Step => match self.closure {
+                Closure::None => return Ok(()),
+                Closure::State => "in a state closure",
+                Closure::SideEffect => "in the closure of a side effect",
+            },
             Mode::Query => "in a query handler",
             Mode::Validator => "in an update validator",
             Mode::Between | Mode::Delivery => "outside of a step",
         };
-        Err(self.misuse(format!(
-            "{call} was called {place}; only running orchestration code may decide"
-        )))
+        Err(self.misuse(format!("{call} was called {place}; only running orchestration code may decide")))
     }
 
     /// Notes a misuse, which fails the turn or query whatever the code makes of it.
     pub(crate) fn misuse(&mut self, what: String) -> Stop {
-        self.failure
-            .get_or_insert_with(|| TurnFailure::Misuse { what: what.clone() });
+        self.failure.get_or_insert_with(|| TurnFailure::Misuse { what: what.clone() });
         Stop::Misuse(what)
     }
 
     fn over_limit(&mut self, what: &'static str, found: u64, limit: u64, remedy: &'static str) -> Stop {
-        self.failure.get_or_insert(TurnFailure::OverLimit {
-            what,
-            found,
-            limit,
-            remedy,
-        });
+        self.failure.get_or_insert(TurnFailure::OverLimit { what, found, limit, remedy });
         Stop::Unwind
     }
 
@@ -209,15 +213,9 @@ impl ExecutionState {
         if !self.replaying {
             self.check_limits(&decision)?;
         }
-        let emitted = Emitted {
-            unit: self.unit.clone(),
-            decision,
-            token: None,
-            fate: Fate::Stands,
-            location,
-        };
-        self.step.emitted.push(emitted);
-        Ok(self.step.emitted.len() - 1)
+        let emitted =
+            Emitted { unit: self.unit.clone(), decision, token: None, fate: Fate::Stands, location };
+        Ok(self.step.push(emitted))
     }
 
     fn check_limits(&mut self, decision: &Decision) -> Result<(), Stop> {
@@ -225,16 +223,10 @@ impl ExecutionState {
         let weight = decision.weight();
         self.tally.decisions += 1;
         self.tally.bytes += weight;
-        let Limits {
-            turn_decisions,
-            turn_bytes,
-            history_events,
-            history_bytes,
-            ..
-        } = self.limits;
+        let Limits { turn_decisions, turn_bytes, history_events, history_bytes, .. } = self.limits;
         let Tally { decisions, bytes, .. } = self.tally;
-        let events = self.ledger.events() + self.step.emitted.len() as u64 + 1;
-        let total = self.ledger.bytes() + weight;
+        let events = self.ledger.events() + self.step.standing() + 1;
+        let total = self.ledger.bytes() + self.step.bytes() + weight;
         const FEWER: &str = "schedule in portions, awaiting each, or use sub-orchestrations";
         const ANEW: &str = "end long histories with continue_as_new; should_continue_as_new tells when";
         let checks = [
@@ -305,29 +297,14 @@ impl ExecutionState {
                 Some(recorded) => recorded,
                 None => {
                     // There is no value to go on with. The comparison at the step's end reports the difference.
-                    self.emit(
-                        Decision::SystemCall {
-                            op,
-                            value: Payload::null(),
-                        },
-                        location,
-                    )?;
+                    self.emit(Decision::SystemCall { op, value: Payload::null() }, location)?;
                     return Err(Stop::Unwind);
                 }
             }
         } else {
-            (
-                EventId(self.ledger.events() + self.step.emitted.len() as u64).next(),
-                live_value,
-            )
+            (EventId(self.ledger.events() + self.step.standing()).next(), live_value)
         };
-        self.emit(
-            Decision::SystemCall {
-                op,
-                value: value.clone(),
-            },
-            location,
-        )?;
+        self.emit(Decision::SystemCall { op, value: value.clone() }, location)?;
         Ok((id, value))
     }
 
@@ -357,20 +334,13 @@ impl ExecutionState {
         let Arrived { id, payload, key } = arrived;
         let (handler, input) = (Arc::clone(handler), payload.clone());
         let unit = self.dispatch(Box::pin(async move { handler(input).await }));
-        self.scheduler.mark_unread(
-            &unit,
-            id,
-            Job::ExternalEvent {
-                name: name.to_owned(),
-                payload,
-                key,
-            },
-        );
+        self.scheduler.mark_unread(&unit, id, Job::ExternalEvent { name: name.to_owned(), payload, key });
     }
 
     /// How many jobs, from the first on, form the next wave.
     pub(crate) fn wave_length(&self, jobs: &[Event]) -> usize {
-        let Some(first) = jobs.first().and_then(|job| self.branch_of(job)) else {
+        let mut ahead = BTreeMap::new();
+        let Some(first) = jobs.first().and_then(|job| self.branch_of(job, &mut ahead)) else {
             return 1;
         };
         if first.is_root() || jobs.len() == 1 {
@@ -378,7 +348,7 @@ impl ExecutionState {
         }
         let mut targets = BTreeSet::from([first]);
         for job in &jobs[1..] {
-            let Some(unit) = self.branch_of(job) else { break };
+            let Some(unit) = self.branch_of(job, &mut ahead) else { break };
             let has_ancestor = unit.ancestors().any(|ancestor| targets.contains(&ancestor));
             let has_descendant_or_self = targets
                 .range::<&UnitId, _>(unit..)
@@ -392,43 +362,41 @@ impl ExecutionState {
         targets.len()
     }
 
-    /// The unit that a job goes to, if it goes to a polled future.
-    fn branch_of(&self, event: &Event) -> Option<&UnitId> {
-        match &event.kind {
-            EventKind::Job(job) => self.recipient(job).and_then(|token| self.poller(token)),
-            _ => None,
-        }
+    /// The unit that a job goes to, if it goes to a polled future. `ahead` counts the events of each name that the
+    /// wave holds already: they take the waits before this one's.
+    fn branch_of<'a>(&self, event: &'a Event, ahead: &mut BTreeMap<&'a str, usize>) -> Option<&UnitId> {
+        let EventKind::Job(job) = &event.kind else { return None };
+        let token = match job {
+            Job::ExternalEvent { name, .. } => {
+                let before = ahead.entry(name).or_default();
+                let token = self.mailbox.next_wait(name, *before);
+                *before += 1;
+                token
+            }
+            job => self.recipient(job),
+        };
+        token.and_then(|token| self.poller(token))
     }
 
     /// Delivers one job. Returns whom to wake.
     pub(crate) fn deliver(&mut self, id: EventId, job: &Job) -> Vec<Waker> {
         let completed = |source: &EventId, completion| (*source, completion);
         let (source, completion) = match job {
-            Job::ActivityCompleted {
-                source_event_id,
-                result,
-                ..
-            } => completed(source_event_id, Completion::Activity(Ok(result.clone()))),
-            Job::ActivityFailed {
-                source_event_id,
-                error,
-                ..
-            } => completed(source_event_id, Completion::Activity(Err(error.clone()))),
+            Job::ActivityCompleted { source_event_id, result, .. } => {
+                completed(source_event_id, Completion::Activity(Ok(result.clone())))
+            }
+            Job::ActivityFailed { source_event_id, error, .. } => {
+                completed(source_event_id, Completion::Activity(Err(error.clone())))
+            }
             Job::TimerFired { source_event_id } => completed(source_event_id, Completion::Timer),
-            Job::SubOrchestrationCompleted {
-                source_event_id,
-                result,
-            } => completed(source_event_id, Completion::Child(Ok(result.clone()))),
-            Job::SubOrchestrationFailed {
-                source_event_id,
-                error,
-            } => completed(source_event_id, Completion::Child(Err(error.clone()))),
+            Job::SubOrchestrationCompleted { source_event_id, result } => {
+                completed(source_event_id, Completion::Child(Ok(result.clone())))
+            }
+            Job::SubOrchestrationFailed { source_event_id, error } => {
+                completed(source_event_id, Completion::Child(Err(error.clone())))
+            }
             Job::ExternalEvent { name, payload, key } => {
-                let arrived = Arrived {
-                    id,
-                    payload: payload.clone(),
-                    key: key.clone(),
-                };
+                let arrived = Arrived { id, payload: payload.clone(), key: key.clone() };
                 return self.deliver_event(name, arrived);
             }
             Job::OrchestrationCancelRequested { .. } => return self.deliver_cancel(),
@@ -458,19 +426,12 @@ impl ExecutionState {
             }
             None => {
                 let error = format!("no handler for update {name:?}");
-                let decision = Decision::UpdateCompleted {
-                    source_event_id: id,
-                    result: Err(Payload::from(error)),
-                };
+                let decision =
+                    Decision::UpdateCompleted { source_event_id: id, result: Err(Payload::from(error)) };
                 let location = Location::caller();
-                let emitted = Emitted {
-                    unit: UnitId::ROOT,
-                    decision,
-                    token: None,
-                    fate: Fate::Stands,
-                    location,
-                };
-                self.step.emitted.push(emitted);
+                let emitted =
+                    Emitted { unit: UnitId::ROOT, decision, token: None, fate: Fate::Stands, location };
+                self.step.push(emitted);
             }
         }
     }
@@ -522,18 +483,13 @@ impl ExecutionState {
             _ => None,
         }));
         events.sort_by_key(|(id, _)| *id);
-        let cancel = self
-            .ledger
-            .cancel_grace_until_ms()
-            .zip(self.ledger.cancel_reason())
-            .map(|(grace_until_ms, reason)| Job::OrchestrationCancelRequested {
+        let cancel = self.ledger.cancel_grace_until_ms().zip(self.ledger.cancel_reason()).map(
+            |(grace_until_ms, reason)| Job::OrchestrationCancelRequested {
                 reason: reason.to_owned(),
                 grace_until_ms,
-            });
-        cancel
-            .into_iter()
-            .chain(events.into_iter().map(|(_, job)| job))
-            .collect()
+            },
+        );
+        cancel.into_iter().chain(events.into_iter().map(|(_, job)| job)).collect()
     }
 
     /// Readies the state for a turn.
@@ -546,10 +502,7 @@ impl ExecutionState {
         for (event, _, decision) in record.into_iter().flat_map(Turn::decisions) {
             match decision {
                 Decision::SystemCall { op, value } => {
-                    self.recorded_calls
-                        .entry(op.clone())
-                        .or_default()
-                        .push_back((event, value.clone()));
+                    self.recorded_calls.entry(op.clone()).or_default().push_back((event, value.clone()));
                 }
                 Decision::PatchMarked { id } => {
                     self.recorded_patches.insert(id.clone());

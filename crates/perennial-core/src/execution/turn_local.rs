@@ -24,9 +24,7 @@ pub(crate) fn lend<R>(
 ) -> (thread::Result<R>, Box<ExecutionState>) {
     let outer = ON_TURN.replace(Some(state));
     let result = catch_unwind(AssertUnwindSafe(f));
-    let state = ON_TURN
-        .replace(outer)
-        .expect("the state stays lent until it is taken back here");
+    let state = ON_TURN.replace(outer).expect("the state stays lent until it is taken back here");
     (result, state)
 }
 

@@ -74,17 +74,8 @@ pub enum Backoff {
 impl RetryPolicy {
     /// Up to `max_attempts` attempts with doubling pauses from 1 s to 100 s and 10 % of jitter.
     pub fn exponential(max_attempts: u32) -> RetryPolicy {
-        let backoff = Backoff::Exponential {
-            first_ms: 1_000,
-            factor_percent: 200,
-            max_ms: 100_000,
-        };
-        RetryPolicy {
-            max_attempts,
-            backoff,
-            jitter_percent: 10,
-            non_retryable: Vec::new(),
-        }
+        let backoff = Backoff::Exponential { first_ms: 1_000, factor_percent: 200, max_ms: 100_000 };
+        RetryPolicy { max_attempts, backoff, jitter_percent: 10, non_retryable: Vec::new() }
     }
 
     /// Up to `max_attempts` attempts with the same pause before each further one.

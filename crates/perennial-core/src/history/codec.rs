@@ -68,16 +68,9 @@ fn explain(number: u64, bytes: &[u8], error: &serde_json::Error) -> HistoryError
             let Err(error) = serde_json::from_str::<Event>(event.get()) else {
                 continue;
             };
-            let id = serde_json::from_str::<LooseEvent>(event.get())
-                .ok()
-                .map(|event| event.id);
+            let id = serde_json::from_str::<LooseEvent>(event.get()).ok().map(|event| event.id);
             let problem = format!("event at position {position} of the turn: {error}");
-            return CorruptHistory {
-                turn: number,
-                event: id,
-                problem,
-            }
-            .into();
+            return CorruptHistory { turn: number, event: id, problem }.into();
         }
     }
     CorruptHistory::turn(number, error.to_string()).into()
@@ -85,12 +78,7 @@ fn explain(number: u64, bytes: &[u8], error: &serde_json::Error) -> HistoryError
 
 fn unknown_format(turn: u64, found: u32) -> HistoryError {
     if found > FORMAT {
-        HistoryError::NewerEngine {
-            turn,
-            what: "format",
-            found,
-            known: FORMAT,
-        }
+        HistoryError::NewerEngine { turn, what: "format", found, known: FORMAT }
     } else {
         CorruptHistory::turn(turn, format!("format {found} was never written")).into()
     }
@@ -143,10 +131,9 @@ impl<'de> Deserialize<'de> for Event {
             return Err(de::Error::custom("the root unit is not written out"));
         }
         let kind = match (event, unit) {
-            (Untyped::Decision(decision), unit) => EventKind::Decision {
-                unit: unit.unwrap_or_default(),
-                decision,
-            },
+            (Untyped::Decision(decision), unit) => {
+                EventKind::Decision { unit: unit.unwrap_or_default(), decision }
+            }
             (_, Some(_)) => return Err(de::Error::custom("only decisions have a unit")),
             (Untyped::Started(started), None) => EventKind::Started(started),
             (Untyped::Job(job), None) => EventKind::Job(job),
@@ -222,10 +209,7 @@ impl<'de> Deserialize<'de> for Family {
                 } else if text == Started::NAME {
                     Ok(Family::Started)
                 } else {
-                    Err(E::custom(format_args!(
-                        "unknown event kind {:?}",
-                        shortened(text)
-                    )))
+                    Err(E::custom(format_args!("unknown event kind {:?}", shortened(text))))
                 }
             }
         }

@@ -61,19 +61,11 @@ pub struct CorruptHistory {
 
 impl CorruptHistory {
     pub(crate) fn at(turn: u64, event: EventId, problem: impl Into<String>) -> CorruptHistory {
-        CorruptHistory {
-            turn,
-            event: Some(event),
-            problem: problem.into(),
-        }
+        CorruptHistory { turn, event: Some(event), problem: problem.into() }
     }
 
     pub(crate) fn turn(turn: u64, problem: impl Into<String>) -> CorruptHistory {
-        CorruptHistory {
-            turn,
-            event: None,
-            problem: problem.into(),
-        }
+        CorruptHistory { turn, event: None, problem: problem.into() }
     }
 }
 

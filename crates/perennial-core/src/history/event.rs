@@ -501,40 +501,22 @@ impl Decision {
         match self {
             Decision::ActivityScheduled { name, input, .. } => (name.len(), input.size()),
             Decision::ExternalSubscribed { name } => (name.len(), 0),
-            Decision::SubOrchestrationScheduled {
-                name,
-                instance,
-                input,
-                ..
-            } => (
-                name.len() + instance.as_ref().map_or(0, String::len),
-                input.size(),
-            ),
-            Decision::OrchestrationChained {
-                name,
-                instance,
-                input,
-                ..
-            } => (name.len() + instance.len(), input.size()),
-            Decision::ExternalEventSent {
-                instance,
-                name,
-                payload,
-            } => (instance.len() + name.len(), payload.size()),
+            Decision::SubOrchestrationScheduled { name, instance, input, .. } => {
+                (name.len() + instance.as_ref().map_or(0, String::len), input.size())
+            }
+            Decision::OrchestrationChained { name, instance, input, .. } => {
+                (name.len() + instance.len(), input.size())
+            }
+            Decision::ExternalEventSent { instance, name, payload } => {
+                (instance.len() + name.len(), payload.size())
+            }
             Decision::SystemCall { op, value } => (op.len(), value.size()),
             Decision::PatchMarked { id } => (id.len(), 0),
-            Decision::AttributesUpserted { attributes } => (
-                0,
-                attributes
-                    .iter()
-                    .map(|(name, value)| name.len() + value.size())
-                    .sum(),
-            ),
+            Decision::AttributesUpserted { attributes } => {
+                (0, attributes.iter().map(|(name, value)| name.len() + value.size()).sum())
+            }
             Decision::StatusSet { status } => (0, status.size()),
-            Decision::UpdateCompleted {
-                result: Ok(payload) | Err(payload),
-                ..
-            } => (0, payload.size()),
+            Decision::UpdateCompleted { result: Ok(payload) | Err(payload), .. } => (0, payload.size()),
             Decision::ActivityCancelRequested { .. }
             | Decision::TimerCreated { .. }
             | Decision::TimerCancelled { .. }
@@ -551,14 +533,8 @@ impl Job {
             Job::ActivityCompleted { result, .. } | Job::SubOrchestrationCompleted { result, .. } => {
                 result.size()
             }
-            Job::ActivityFailed {
-                error: ActivityFailure::Application(error),
-                ..
-            }
-            | Job::SubOrchestrationFailed {
-                error: ChildFailure::Application(error),
-                ..
-            } => error.size(),
+            Job::ActivityFailed { error: ActivityFailure::Application(error), .. }
+            | Job::SubOrchestrationFailed { error: ChildFailure::Application(error), .. } => error.size(),
             Job::ExternalEvent { name, payload, .. } | Job::UpdateRequested { name, payload, .. } => {
                 name.len() + payload.size()
             }

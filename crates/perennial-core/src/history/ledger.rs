@@ -159,9 +159,9 @@ impl Ledger {
                     matches!(open, Decision::ActivityScheduled { .. })
                 })
             }
-            Job::TimerFired { source_event_id } => self.admit_completion(*source_event_id, |open| {
-                matches!(open, Decision::TimerCreated { .. })
-            }),
+            Job::TimerFired { source_event_id } => {
+                self.admit_completion(*source_event_id, |open| matches!(open, Decision::TimerCreated { .. }))
+            }
             Job::SubOrchestrationCompleted { source_event_id, .. }
             | Job::SubOrchestrationFailed { source_event_id, .. } => self
                 .admit_completion(*source_event_id, |open| {
@@ -254,24 +254,17 @@ impl Ledger {
                 EventKind::Ended(_) => 3,
             };
             if is_first != (rank == 0) {
-                let problem = if is_first {
-                    "a history begins with"
-                } else {
-                    "only the first event can be"
-                };
+                let problem = if is_first { "a history begins with" } else { "only the first event can be" };
                 return Err(corrupt(format!("{problem} {}", Started::NAME)).into());
             }
             if rank < previous_rank || (rank == 3 && previous_rank == 3) {
                 return Err(corrupt(format!("{} is out of place in its turn", event.kind.name())).into());
             }
             if previous_rank == 2
-                && matches!(
-                    event.kind,
-                    EventKind::Ended(Ending::OrchestrationTerminated { .. })
-                )
+                && matches!(event.kind, EventKind::Ended(Ending::OrchestrationTerminated { .. }))
             {
                 return Err(
-                    corrupt("a terminated turn runs no code, so it decides nothing".to_owned()).into(),
+                    corrupt("a terminated turn runs no code, so it decides nothing".to_owned()).into()
                 );
             }
             previous_rank = rank;
@@ -291,9 +284,9 @@ impl Ledger {
         match &event.kind {
             EventKind::Started(started) => self.apply_started(turn, started),
             EventKind::Job(job) => self.apply_job(turn, event.id, job).map_err(HistoryError::from),
-            EventKind::Decision { decision, .. } => self
-                .apply_decision(turn, event.id, decision)
-                .map_err(HistoryError::from),
+            EventKind::Decision { decision, .. } => {
+                self.apply_decision(turn, event.id, decision).map_err(HistoryError::from)
+            }
             EventKind::Ended(ending) => {
                 self.apply_ending(ending);
                 Ok(())
@@ -303,20 +296,10 @@ impl Ledger {
 
     /// Applies the first event.
     pub(crate) fn apply_started(&mut self, turn: u64, started: &Started) -> Result<(), HistoryError> {
-        let Started {
-            semantics,
-            predecessor_at_ms,
-            attributes,
-            status,
-            recent_keys,
-            input,
-            ..
-        } = started;
+        let Started { semantics, predecessor_at_ms, attributes, status, recent_keys, input, .. } = started;
         Ledger::check_semantics(turn, *semantics)?;
         if predecessor_at_ms.is_some_and(|at_ms| at_ms > self.last_at_ms) {
-            return Err(
-                CorruptHistory::at(turn, EventId(1), "it begins before its predecessor ended").into(),
-            );
+            return Err(CorruptHistory::at(turn, EventId(1), "it begins before its predecessor ended").into());
         }
         self.started = true;
         self.attributes = attributes.clone();
@@ -330,20 +313,14 @@ impl Ledger {
         match found {
             0 => Err(CorruptHistory::at(turn, EventId(1), "semantics 0 never existed").into()),
             1..=SEMANTICS => Ok(()),
-            _ => Err(HistoryError::NewerEngine {
-                turn,
-                what: "semantics",
-                found,
-                known: SEMANTICS,
-            }),
+            _ => Err(HistoryError::NewerEngine { turn, what: "semantics", found, known: SEMANTICS }),
         }
     }
 
     /// Applies a job. What a live turn would have dropped is corruption in a recorded one.
     pub(crate) fn apply_job(&mut self, turn: u64, id: EventId, job: &Job) -> Result<(), CorruptHistory> {
         let corrupt = |problem: String| CorruptHistory::at(turn, id, problem);
-        self.admit(job)
-            .map_err(|stale| corrupt(format!("{}: {stale}", job.name())))?;
+        self.admit(job).map_err(|stale| corrupt(format!("{}: {stale}", job.name())))?;
         if self.last_at_ms < self.not_before_ms(job) {
             return Err(corrupt("a timer fired before it was due".to_owned()));
         }
@@ -357,14 +334,8 @@ impl Ledger {
             Job::UpdateRequested { .. } => {
                 self.open_updates.insert(id);
             }
-            Job::OrchestrationCancelRequested {
-                reason,
-                grace_until_ms,
-            } => {
-                self.cancel = Some(CancelRequest {
-                    reason: reason.clone(),
-                    grace_until_ms: *grace_until_ms,
-                });
+            Job::OrchestrationCancelRequested { reason, grace_until_ms } => {
+                self.cancel = Some(CancelRequest { reason: reason.clone(), grace_until_ms: *grace_until_ms });
             }
             _ => {}
         }
@@ -387,19 +358,17 @@ impl Ledger {
                 self.insert_open(id, decision);
                 true
             }
-            Decision::ActivityCancelRequested { source_event_id } => self.close(*source_event_id, |open| {
-                matches!(open, Decision::ActivityScheduled { .. })
-            }),
-            Decision::TimerCancelled { source_event_id } => self.close(*source_event_id, |open| {
-                matches!(open, Decision::TimerCreated { .. })
-            }),
-            Decision::ExternalUnsubscribed { source_event_id } => self.close(*source_event_id, |open| {
-                matches!(open, Decision::ExternalSubscribed { .. })
-            }),
+            Decision::ActivityCancelRequested { source_event_id } => {
+                self.close(*source_event_id, |open| matches!(open, Decision::ActivityScheduled { .. }))
+            }
+            Decision::TimerCancelled { source_event_id } => {
+                self.close(*source_event_id, |open| matches!(open, Decision::TimerCreated { .. }))
+            }
+            Decision::ExternalUnsubscribed { source_event_id } => {
+                self.close(*source_event_id, |open| matches!(open, Decision::ExternalSubscribed { .. }))
+            }
             Decision::SubOrchestrationCancelRequested { source_event_id } => self
-                .close(*source_event_id, |open| {
-                    matches!(open, Decision::SubOrchestrationScheduled { .. })
-                }),
+                .close(*source_event_id, |open| matches!(open, Decision::SubOrchestrationScheduled { .. })),
             Decision::UpdateCompleted { source_event_id, .. } => self.open_updates.remove(source_event_id),
             Decision::PatchMarked { id } => self.patches.insert(id.clone()),
             Decision::AttributesUpserted { attributes } => {
@@ -481,26 +450,12 @@ impl Ledger {
     ///
     /// What was open is still listed by [`Ledger::open`], so that it can be told to stop.
     pub fn terminate(&mut self, at_ms: u64, reason: impl Into<String>) -> Turn {
-        assert!(
-            self.started && self.ended.is_none(),
-            "only a running execution can be terminated"
-        );
-        let ending = Ending::OrchestrationTerminated {
-            reason: reason.into(),
-        };
+        assert!(self.started && self.ended.is_none(), "only a running execution can be terminated");
+        let ending = Ending::OrchestrationTerminated { reason: reason.into() };
         self.open_turn(at_ms.max(self.last_at_ms));
         self.apply_ending(&ending);
-        let event = Event {
-            id: EventId(self.events),
-            kind: EventKind::Ended(ending),
-        };
-        Turn {
-            format: FORMAT,
-            number: self.turns,
-            at_ms: self.last_at_ms,
-            draws: 0,
-            events: vec![event],
-        }
+        let event = Event { id: EventId(self.events), kind: EventKind::Ended(ending) };
+        Turn { format: FORMAT, number: self.turns, at_ms: self.last_at_ms, draws: 0, events: vec![event] }
     }
 
     /// The only turn of an execution that is ended before its code ran.
@@ -509,17 +464,11 @@ impl Ledger {
         at_ms: u64,
         reason: impl Into<String>,
     ) -> Result<Turn, HistoryError> {
-        let mut ledger = Ledger::default();
-        ledger.last_at_ms = at_ms.max(started.predecessor_at_ms.unwrap_or(0));
+        let last_at_ms = at_ms.max(started.predecessor_at_ms.unwrap_or(0));
+        let mut ledger = Ledger { last_at_ms, ..Ledger::default() };
         ledger.apply_started(1, started)?;
         let mut turn = ledger.terminate(at_ms, reason);
-        turn.events.insert(
-            0,
-            Event {
-                id: EventId(1),
-                kind: EventKind::Started(Box::new(started.clone())),
-            },
-        );
+        turn.events.insert(0, Event { id: EventId(1), kind: EventKind::Started(Box::new(started.clone())) });
         Ok(turn)
     }
 

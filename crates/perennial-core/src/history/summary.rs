@@ -26,44 +26,25 @@ impl Job {
     pub fn summary(&self) -> String {
         let name = self.name();
         match self {
-            Job::ActivityCompleted {
-                source_event_id,
-                result,
-                ..
-            }
-            | Job::SubOrchestrationCompleted {
-                source_event_id,
-                result,
-            } => {
+            Job::ActivityCompleted { source_event_id, result, .. }
+            | Job::SubOrchestrationCompleted { source_event_id, result } => {
                 format!("{name} of {source_event_id} {}", shown(result))
             }
-            Job::ActivityFailed {
-                source_event_id,
-                error,
-                ..
-            } => match error {
+            Job::ActivityFailed { source_event_id, error, .. } => match error {
                 ActivityFailure::Application(error) => {
                     format!("{name} of {source_event_id} {}", shown(error))
                 }
                 other => format!("{name} of {source_event_id} {other:?}"),
             },
-            Job::SubOrchestrationFailed {
-                source_event_id,
-                error,
-            } => match error {
+            Job::SubOrchestrationFailed { source_event_id, error } => match error {
                 ChildFailure::Application(error) => format!("{name} of {source_event_id} {}", shown(error)),
-                other => format!(
-                    "{name} of {source_event_id} {}",
-                    shorten(&format!("{other:?}"), SHOWN_CHARS)
-                ),
+                other => {
+                    format!("{name} of {source_event_id} {}", shorten(&format!("{other:?}"), SHOWN_CHARS))
+                }
             },
             Job::TimerFired { source_event_id } => format!("{name} of {source_event_id}"),
-            Job::ExternalEvent {
-                name: event, payload, ..
-            }
-            | Job::UpdateRequested {
-                name: event, payload, ..
-            } => {
+            Job::ExternalEvent { name: event, payload, .. }
+            | Job::UpdateRequested { name: event, payload, .. } => {
                 format!("{name} {} {}", quoted(event), shown(payload))
             }
             Job::OrchestrationCancelRequested { reason, .. } => format!("{name} {}", quoted(reason)),
@@ -76,11 +57,7 @@ impl Decision {
     pub(crate) fn summary(&self, unit: &UnitId) -> String {
         let name = self.name();
         let line = match self {
-            Decision::ActivityScheduled {
-                name: activity,
-                input,
-                ..
-            } => {
+            Decision::ActivityScheduled { name: activity, input, .. } => {
                 format!("{name} {} {}", quoted(activity), shown(input))
             }
             Decision::ActivityCancelRequested { source_event_id }
@@ -91,48 +68,17 @@ impl Decision {
             }
             Decision::TimerCreated { due_ms } => format!("{name} due {due_ms}"),
             Decision::ExternalSubscribed { name: event } => format!("{name} {}", quoted(event)),
-            Decision::SubOrchestrationScheduled {
-                name: child,
-                version,
-                instance,
-                input,
-                ..
-            } => {
+            Decision::SubOrchestrationScheduled { name: child, version, instance, input, .. } => {
                 let version = version.as_deref().unwrap_or("latest");
-                let instance = instance
-                    .as_deref()
-                    .map_or_else(|| "derived id".to_owned(), quoted);
-                format!(
-                    "{name} {} {version} as {instance} {}",
-                    quoted(child),
-                    shown(input)
-                )
+                let instance = instance.as_deref().map_or_else(|| "derived id".to_owned(), quoted);
+                format!("{name} {} {version} as {instance} {}", quoted(child), shown(input))
             }
-            Decision::OrchestrationChained {
-                name: started,
-                version,
-                instance,
-                input,
-            } => {
+            Decision::OrchestrationChained { name: started, version, instance, input } => {
                 let version = version.as_deref().unwrap_or("latest");
-                format!(
-                    "{name} {} {version} as {} {}",
-                    quoted(started),
-                    quoted(instance),
-                    shown(input)
-                )
+                format!("{name} {} {version} as {} {}", quoted(started), quoted(instance), shown(input))
             }
-            Decision::ExternalEventSent {
-                instance,
-                name: event,
-                payload,
-            } => {
-                format!(
-                    "{name} {} to {} {}",
-                    quoted(event),
-                    quoted(instance),
-                    shown(payload)
-                )
+            Decision::ExternalEventSent { instance, name: event, payload } => {
+                format!("{name} {} to {} {}", quoted(event), quoted(instance), shown(payload))
             }
             Decision::SystemCall { op, .. } => format!("{name} {}", quoted(op)),
             Decision::PatchMarked { id } => format!("{name} {}", quoted(id)),
@@ -141,24 +87,14 @@ impl Decision {
                 format!("{name} {}", shorten(&names.join(", "), SHOWN_CHARS))
             }
             Decision::StatusSet { status } => format!("{name} {}", shown(status)),
-            Decision::UpdateCompleted {
-                source_event_id,
-                result: Ok(payload),
-            } => {
+            Decision::UpdateCompleted { source_event_id, result: Ok(payload) } => {
                 format!("{name} of {source_event_id} {}", shown(payload))
             }
-            Decision::UpdateCompleted {
-                source_event_id,
-                result: Err(payload),
-            } => {
+            Decision::UpdateCompleted { source_event_id, result: Err(payload) } => {
                 format!("{name} of {source_event_id} refused {}", shown(payload))
             }
         };
-        if unit.is_root() {
-            line
-        } else {
-            format!("{line} in {unit}")
-        }
+        if unit.is_root() { line } else { format!("{line} in {unit}") }
     }
 }
 
@@ -170,11 +106,7 @@ impl Ending {
             Ending::OrchestrationCompleted { output } => format!("{name} {}", shown(output)),
             Ending::OrchestrationFailed { error } => format!("{name} {}", shown(error)),
             Ending::OrchestrationContinuedAsNew { input, version } => {
-                format!(
-                    "{name} {} {}",
-                    version.as_deref().unwrap_or("latest"),
-                    shown(input)
-                )
+                format!("{name} {} {}", version.as_deref().unwrap_or("latest"), shown(input))
             }
             Ending::OrchestrationCancelled { reason } | Ending::OrchestrationTerminated { reason } => {
                 format!("{name} {}", quoted(reason))

@@ -53,9 +53,7 @@ impl UnitId {
 
     /// Every unit above this one, nearest first, the root last.
     pub fn ancestors(&self) -> impl Iterator<Item = UnitId> + '_ {
-        (0..self.segments().len())
-            .rev()
-            .map(|depth| UnitId::from_segments(&self.segments()[..depth]))
+        (0..self.segments().len()).rev().map(|depth| UnitId::from_segments(&self.segments()[..depth]))
     }
 
     fn from_segments(segments: &[Segment]) -> UnitId {
@@ -102,10 +100,7 @@ impl FromStr for UnitId {
         text.split('.')
             .map(parse_segment)
             .collect::<Option<Arc<[Segment]>>>()
-            .map_or_else(
-                || Err(NotAUnitPath(text.to_owned())),
-                |segments| Ok(UnitId(Some(segments))),
-            )
+            .map_or_else(|| Err(NotAUnitPath(text.to_owned())), |segments| Ok(UnitId(Some(segments))))
     }
 }
 

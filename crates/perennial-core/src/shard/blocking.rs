@@ -33,10 +33,7 @@ impl Shard {
         } else {
             self.options.retry_pause_ms(attempts)
         };
-        let wake_at_ms = cancel_grace(&messages)
-            .into_iter()
-            .chain([now_ms + pause_ms])
-            .min();
+        let wake_at_ms = cancel_grace(&messages).into_iter().chain([now_ms + pause_ms]).min();
         let blocked = Blocked {
             code: failure.code().to_owned(),
             reason: failure.to_string(),
@@ -44,29 +41,14 @@ impl Shard {
             since_ms: now_ms,
             attempts,
         };
-        tracing::warn!(
-            instance = &*slot.id,
-            code = blocked.code,
-            attempts,
-            "blocked: {failure}"
-        );
+        tracing::warn!(instance = &*slot.id, code = blocked.code, attempts, "blocked: {failure}");
         let id = Arc::clone(&slot.id);
         let send = kept(key, self.id, &messages);
-        let mut commit = Commit {
-            send,
-            ..self.empty_commit(key)
-        };
+        let mut commit = Commit { send, ..self.empty_commit(key) };
         let facts = match stored {
             Some(stored) => {
-                let facts = Facts {
-                    wake_at_ms,
-                    blocked_attempts: attempts,
-                    ..stored.clone()
-                };
-                commit.change = RowChange {
-                    blocked: Some(Some(blocked)),
-                    ..facts.change_from(&stored)
-                };
+                let facts = Facts { wake_at_ms, blocked_attempts: attempts, ..stored.clone() };
+                commit.change = RowChange { blocked: Some(Some(blocked)), ..facts.change_from(&stored) };
                 facts
             }
             None => {
@@ -79,17 +61,7 @@ impl Shard {
         };
         let mut outputs = replies(&messages, &Answer::Accepted);
         outputs.extend(start.map(|request| Output::Reply(request, Answer::Started(key))));
-        self.commit(
-            key,
-            commit,
-            InFlight {
-                outputs,
-                facts,
-                next: Next::Blocked,
-                messages,
-                start,
-            },
-        );
+        self.commit(key, commit, InFlight { outputs, facts, next: Next::Blocked, messages, start });
     }
 
     /// Writes what came for a blocked instance into its inbox.
@@ -103,29 +75,9 @@ impl Shard {
             return self.outputs.extend(outputs);
         }
         let wake_at_ms = cancel_grace(&messages).into_iter().chain(stored.wake_at_ms).min();
-        let facts = Facts {
-            wake_at_ms,
-            ..stored.clone()
-        };
-        let change = RowChange {
-            blocked: None,
-            ..facts.change_from(&stored)
-        };
-        let commit = Commit {
-            send,
-            change,
-            ..self.empty_commit(key)
-        };
-        self.commit(
-            key,
-            commit,
-            InFlight {
-                outputs,
-                facts,
-                next: Next::Blocked,
-                messages,
-                start: None,
-            },
-        );
+        let facts = Facts { wake_at_ms, ..stored.clone() };
+        let change = RowChange { blocked: None, ..facts.change_from(&stored) };
+        let commit = Commit { send, change, ..self.empty_commit(key) };
+        self.commit(key, commit, InFlight { outputs, facts, next: Next::Blocked, messages, start: None });
     }
 }

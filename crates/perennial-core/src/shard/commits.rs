@@ -30,10 +30,7 @@ impl Shard {
     }
 
     pub(super) fn turn_commit(&self, key: InstanceKey, execution: &Execution, turn: &Turn) -> Commit {
-        Commit {
-            turn: Some(turn_row(execution.started().execution, turn)),
-            ..self.empty_commit(key)
-        }
+        Commit { turn: Some(turn_row(execution.started().execution, turn)), ..self.empty_commit(key) }
     }
 
     pub(super) fn commit(&mut self, key: InstanceKey, commit: Commit, in_flight: InFlight) {
@@ -64,16 +61,13 @@ impl Shard {
     }
 
     pub(super) fn durable(&mut self, now_ms: u64, key: InstanceKey, in_flight: InFlight) {
-        let InFlight {
-            outputs, facts, next, ..
-        } = in_flight;
+        let InFlight { outputs, facts, next, .. } = in_flight;
         self.release(outputs);
         let slot = self.slots.get_mut(&key).expect("its commit was under way");
         let (wake_at_ms, status) = (facts.wake_at_ms, facts.status);
         slot.facts = Some(facts);
         for rival in mem::take(&mut slot.rival_starts) {
-            self.outputs
-                .push(Output::Reply(rival, Answer::AlreadyExists(status)));
+            self.outputs.push(Output::Reply(rival, Answer::AlreadyExists(status)));
         }
         match next {
             Next::Idle(execution) => self.settle_idle(now_ms, key, execution),
@@ -150,12 +144,7 @@ impl Shard {
             if let Origin::Caller(request) = queued.origin
                 && Some(request) != in_flight.start
             {
-                self.reply(
-                    request,
-                    Answer::Unknown {
-                        reason: "the instance was never started".to_owned(),
-                    },
-                );
+                self.reply(request, Answer::Unknown { reason: "the instance was never started".to_owned() });
             }
         }
     }
@@ -181,43 +170,25 @@ impl Shard {
             let Some(slot) = self.remove_slot(key) else { return };
             for queued in slot.queue.into_iter().chain(in_flight.messages) {
                 if let Origin::Caller(request) = queued.origin {
-                    self.reply(
-                        request,
-                        Answer::Unknown {
-                            reason: reason.clone(),
-                        },
-                    );
+                    self.reply(request, Answer::Unknown { reason: reason.clone() });
                 }
             }
             return;
         }
-        self.block(
-            now_ms,
-            key,
-            in_flight.messages,
-            &TaskFailure::StoreRefused(reason),
-        );
+        self.block(now_ms, key, in_flight.messages, &TaskFailure::StoreRefused(reason));
     }
 
     /// The shard is no longer this node's.
     pub(super) fn abandon_slot(&mut self, key: InstanceKey, in_flight: InFlight) {
         self.drop_execution(in_flight.next);
         let Some(slot) = self.remove_slot(key) else { return };
-        let callers = slot
-            .queue
-            .into_iter()
-            .chain(in_flight.messages)
-            .filter_map(|queued| match queued.origin {
+        let callers =
+            slot.queue.into_iter().chain(in_flight.messages).filter_map(|queued| match queued.origin {
                 Origin::Caller(request) => Some(request),
                 _ => None,
             });
         for request in callers.chain(slot.rival_starts).collect::<BTreeSet<_>>() {
-            self.reply(
-                request,
-                Answer::Unknown {
-                    reason: "another node has taken over".to_owned(),
-                },
-            );
+            self.reply(request, Answer::Unknown { reason: "another node has taken over".to_owned() });
         }
     }
 
@@ -239,19 +210,9 @@ impl Shard {
                 Phase::Loading | Phase::Blocked => {}
             }
             let reason = "another node has taken over".to_owned();
-            self.outputs.extend(replies(
-                &messages,
-                &Answer::Unknown {
-                    reason: reason.clone(),
-                },
-            ));
+            self.outputs.extend(replies(&messages, &Answer::Unknown { reason: reason.clone() }));
             for rival in slot.rival_starts {
-                self.reply(
-                    rival,
-                    Answer::Unknown {
-                        reason: reason.clone(),
-                    },
-                );
+                self.reply(rival, Answer::Unknown { reason: reason.clone() });
             }
         }
         for (key, event) in mem::take(&mut self.attempts).into_keys() {
@@ -260,12 +221,7 @@ impl Shard {
         let waiting = mem::take(&mut self.waiters).into_values().flatten();
         let looking = mem::take(&mut self.lookups).into_keys();
         for request in waiting.chain(looking).collect::<Vec<_>>() {
-            self.reply(
-                request,
-                Answer::Unknown {
-                    reason: "another node has taken over".to_owned(),
-                },
-            );
+            self.reply(request, Answer::Unknown { reason: "another node has taken over".to_owned() });
         }
         self.wakes.clear();
         self.wake_of.clear();

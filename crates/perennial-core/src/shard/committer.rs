@@ -132,10 +132,7 @@ mod tests {
     fn g6_batches_are_bounded_and_keep_their_order() {
         let mut committer = Committer::new(2);
         (1..=3).for_each(|number| committer.add(commit(number)));
-        assert_eq!(
-            keys(&committer.take_batch().unwrap()),
-            keys(&[commit(1), commit(2)])
-        );
+        assert_eq!(keys(&committer.take_batch().unwrap()), keys(&[commit(1), commit(2)]));
         committer.handle_answered();
         assert_eq!(keys(&committer.take_batch().unwrap()), keys(&[commit(3)]));
     }

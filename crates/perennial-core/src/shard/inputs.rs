@@ -12,11 +12,7 @@ impl Shard {
     /// Messages were read from the inbox.
     pub fn handle_inbox(&mut self, now_ms: u64, rows: Vec<InboxRow>) {
         for row in rows {
-            if self
-                .slots
-                .get(&row.key)
-                .is_some_and(|slot| slot.knows_inbox(row.number))
-            {
+            if self.slots.get(&row.key).is_some_and(|slot| slot.knows_inbox(row.number)) {
                 continue;
             }
             if self.slots.contains_key(&row.key) {
@@ -30,14 +26,9 @@ impl Shard {
 
     pub(super) fn enqueue_inbox(&mut self, now_ms: u64, row: InboxRow) {
         match Message::decode(&row.body) {
-            Ok(message) => self.enqueue(
-                now_ms,
-                row.key,
-                Queued {
-                    message,
-                    origin: Origin::Inbox(row.number),
-                },
-            ),
+            Ok(message) => {
+                self.enqueue(now_ms, row.key, Queued { message, origin: Origin::Inbox(row.number) })
+            }
             Err(error) => {
                 tracing::error!(number = row.number, %error, "a message cannot be read and stays in the inbox");
             }
@@ -74,28 +65,13 @@ impl Shard {
         }
         self.attempts.remove(&(key, event));
         let job = match result {
-            Ok(result) => Job::ActivityCompleted {
-                source_event_id: event,
-                result,
-                attempts,
-            },
-            Err(error) => Job::ActivityFailed {
-                source_event_id: event,
-                error,
-                attempts,
-            },
+            Ok(result) => Job::ActivityCompleted { source_event_id: event, result, attempts },
+            Err(error) => Job::ActivityFailed { source_event_id: event, error, attempts },
         };
         if !self.slots.contains_key(&key) {
             self.load(key, now_ms);
         }
-        self.enqueue(
-            now_ms,
-            key,
-            Queued {
-                message: Message::Job(job),
-                origin: Origin::Engine,
-            },
-        );
+        self.enqueue(now_ms, key, Queued { message: Message::Job(job), origin: Origin::Engine });
     }
 
     /// Time has passed.

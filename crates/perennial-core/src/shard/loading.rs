@@ -25,9 +25,7 @@ impl Shard {
         if !id.is_empty() {
             self.by_id.insert(Arc::clone(&id), key);
         }
-        self.slots
-            .entry(key)
-            .or_insert_with(|| Slot::new(id, phase, now_ms))
+        self.slots.entry(key).or_insert_with(|| Slot::new(id, phase, now_ms))
     }
 
     /// Brings a dormant instance into memory. Its id is known once it is loaded.
@@ -46,11 +44,7 @@ impl Shard {
 
     /// An instance was loaded, or does not exist.
     pub fn handle_loaded(&mut self, now_ms: u64, key: InstanceKey, loaded: Option<LoadedInstance>) {
-        let Some(slot) = self
-            .slots
-            .get_mut(&key)
-            .filter(|slot| matches!(slot.phase, Phase::Loading))
-        else {
+        let Some(slot) = self.slots.get_mut(&key).filter(|slot| matches!(slot.phase, Phase::Loading)) else {
             return;
         };
         let Some(LoadedInstance { row, turns, inbox }) = loaded else {
@@ -64,10 +58,7 @@ impl Shard {
         for message_row in inbox {
             if !slot.knows_inbox(message_row.number) {
                 match Message::decode(&message_row.body) {
-                    Ok(message) => known.push(Queued {
-                        message,
-                        origin: Origin::Inbox(message_row.number),
-                    }),
+                    Ok(message) => known.push(Queued { message, origin: Origin::Inbox(message_row.number) }),
                     Err(error) => {
                         tracing::error!(instance = row.id, number = message_row.number, %error, "unreadable message");
                     }
@@ -88,11 +79,7 @@ impl Shard {
 
     /// An instance cannot be loaded for a reason of its own.
     pub fn handle_load_failed(&mut self, now_ms: u64, key: InstanceKey, reason: String) {
-        if self
-            .slots
-            .get(&key)
-            .is_some_and(|slot| matches!(slot.phase, Phase::Loading))
-        {
+        if self.slots.get(&key).is_some_and(|slot| matches!(slot.phase, Phase::Loading)) {
             self.block(now_ms, key, Vec::new(), &TaskFailure::Unreadable(reason));
         }
     }
@@ -105,23 +92,15 @@ impl Shard {
             self.counters.hydrations += 1;
             return self.take_turn(key, instance, TurnSource::History(turns), Vec::new(), now_ms);
         }
-        let start = slot
-            .queue
-            .iter()
-            .position(|queued| matches!(queued.message, Message::Start(_)));
-        let Some(Queued {
-            message: Message::Start(started),
-            origin,
-        }) = start.and_then(|position| slot.queue.remove(position))
+        let start = slot.queue.iter().position(|queued| matches!(queued.message, Message::Start(_)));
+        let Some(Queued { message: Message::Start(started), origin }) =
+            start.and_then(|position| slot.queue.remove(position))
         else {
             let failure =
                 TaskFailure::Unreadable("PER-0508 corrupt row: it has neither turns nor a start".to_owned());
             return self.block(now_ms, key, Vec::new(), &failure);
         };
-        slot.phase = Phase::Turning(vec![Queued {
-            message: Message::Start(started.clone()),
-            origin,
-        }]);
+        slot.phase = Phase::Turning(vec![Queued { message: Message::Start(started.clone()), origin }]);
         self.take_turn(key, instance, TurnSource::Start(started), Vec::new(), now_ms);
     }
 
@@ -134,14 +113,7 @@ impl Shard {
         now_ms: u64,
     ) {
         let options = self.options.execution.clone();
-        let task = TurnTask {
-            key,
-            instance,
-            source,
-            jobs,
-            now_ms,
-            options,
-        };
+        let task = TurnTask { key, instance, source, jobs, now_ms, options };
         self.outputs.push(Output::TakeTurn(Box::new(task)));
     }
 
@@ -167,20 +139,7 @@ impl Shard {
             self.remove_slot(key);
             return;
         }
-        let commit = Commit {
-            consumed,
-            ..self.empty_commit(key)
-        };
-        self.commit(
-            key,
-            commit,
-            InFlight {
-                outputs,
-                facts,
-                next: Next::Gone,
-                messages,
-                start: None,
-            },
-        );
+        let commit = Commit { consumed, ..self.empty_commit(key) };
+        self.commit(key, commit, InFlight { outputs, facts, next: Next::Gone, messages, start: None });
     }
 }

@@ -26,9 +26,7 @@ pub enum Message {
 impl Message {
     /// The message as bytes.
     pub fn encode(&self) -> Arc<[u8]> {
-        serde_json::to_vec(self)
-            .expect("a message holds nothing that JSON cannot")
-            .into()
+        serde_json::to_vec(self).expect("a message holds nothing that JSON cannot").into()
     }
 
     /// The message of bytes.

@@ -32,9 +32,7 @@ impl ShardOptions {
 
     /// The pause before attempt `attempts` + 1 of a blocked instance.
     pub(super) fn retry_pause_ms(&self, attempts: u32) -> u64 {
-        self.retry_first_ms
-            .saturating_mul(1 << attempts.saturating_sub(1).min(32))
-            .min(self.retry_max_ms)
+        self.retry_first_ms.saturating_mul(1 << attempts.saturating_sub(1).min(32)).min(self.retry_max_ms)
     }
 }
 

@@ -24,10 +24,7 @@ impl Shard {
             Some(key) => self.ask(now_ms, request_id, key, request),
             None => {
                 self.lookups.insert(request_id, request);
-                self.outputs.push(Output::Find {
-                    request: request_id,
-                    id: Arc::from(id),
-                });
+                self.outputs.push(Output::Find { request: request_id, id: Arc::from(id) });
             }
         }
     }
@@ -47,14 +44,10 @@ impl Shard {
             if matches!(request, Request::AwaitEnd) {
                 return self.waiters.entry(row.key).or_default().push(request_id);
             }
-            let phase = if row.blocked.is_some() {
-                Phase::Blocked
-            } else {
-                Phase::Loading
-            };
+            let phase = if row.blocked.is_some() { Phase::Blocked } else { Phase::Loading };
             let loading = matches!(phase, Phase::Loading);
-            self.add_slot(row.key, Arc::from(row.id.as_str()), phase, now_ms)
-                .facts = Some(Facts::of_row(&row));
+            self.add_slot(row.key, Arc::from(row.id.as_str()), phase, now_ms).facts =
+                Some(Facts::of_row(&row));
             if loading {
                 self.outputs.push(Output::Load { key: row.key });
             }
@@ -86,10 +79,7 @@ impl Shard {
         let message = Message::Start(Box::new(started.clone()));
         let slot = self.add_slot(key, Arc::from(id), Phase::Loading, now_ms);
         let instance = Arc::clone(&slot.id);
-        slot.phase = Phase::Turning(vec![Queued {
-            message,
-            origin: Origin::Caller(request_id),
-        }]);
+        slot.phase = Phase::Turning(vec![Queued { message, origin: Origin::Caller(request_id) }]);
         let source = TurnSource::Start(Box::new(started));
         self.take_turn(key, instance, source, Vec::new(), now_ms);
     }
@@ -98,10 +88,9 @@ impl Shard {
         let grace_until_ms = now_ms.saturating_add(self.options.cancel_grace_ms);
         let message = match request {
             Request::Raise { name, payload, key } => Message::Job(Job::ExternalEvent { name, payload, key }),
-            Request::Cancel { reason } => Message::Job(Job::OrchestrationCancelRequested {
-                reason,
-                grace_until_ms,
-            }),
+            Request::Cancel { reason } => {
+                Message::Job(Job::OrchestrationCancelRequested { reason, grace_until_ms })
+            }
             Request::Terminate { reason } => Message::Terminate { reason },
             Request::Retry => Message::Retry,
             Request::AwaitEnd => return self.waiters.entry(key).or_default().push(request_id),
@@ -115,13 +104,6 @@ impl Shard {
         if matches!(message, Message::Retry) && !matches!(slot.phase, Phase::Blocked) {
             return self.reply(request_id, Answer::NotBlocked);
         }
-        self.enqueue(
-            now_ms,
-            key,
-            Queued {
-                message,
-                origin: Origin::Caller(request_id),
-            },
-        );
+        self.enqueue(now_ms, key, Queued { message, origin: Origin::Caller(request_id) });
     }
 }

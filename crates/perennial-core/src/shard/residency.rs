@@ -40,12 +40,7 @@ impl Shard {
 
     pub(super) fn evict_idle(&mut self, now_ms: u64) {
         let idle_since = now_ms.saturating_sub(self.options.idle_ms);
-        while let Some((_, key)) = self
-            .idle
-            .first()
-            .copied()
-            .filter(|(used_ms, _)| *used_ms < idle_since)
-        {
+        while let Some((_, key)) = self.idle.first().copied().filter(|(used_ms, _)| *used_ms < idle_since) {
             self.evict(now_ms, key);
         }
     }
@@ -66,10 +61,7 @@ impl Shard {
             self.outputs.push(Output::Drop(execution));
             self.counters.evictions += 1;
         }
-        self.set_wake(
-            key,
-            wake.filter(|at_ms| *at_ms < now_ms + self.options.lookahead_ms),
-        );
+        self.set_wake(key, wake.filter(|at_ms| *at_ms < now_ms + self.options.lookahead_ms));
     }
 
     pub(super) fn reply(&mut self, request: RequestId, answer: Answer) {

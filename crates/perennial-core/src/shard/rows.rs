@@ -12,11 +12,7 @@ use super::slot::{Facts, Origin, Queued};
 
 /// The row of a turn.
 pub(super) fn turn_row(execution: u64, turn: &Turn) -> TurnRow {
-    TurnRow {
-        execution,
-        number: turn.number,
-        bytes: encode_turn(turn).into(),
-    }
+    TurnRow { execution, number: turn.number, bytes: encode_turn(turn).into() }
 }
 
 /// What a turn decided that this engine cannot do yet.
@@ -36,32 +32,17 @@ pub(super) fn unsupported(turn: &Turn) -> Option<&'static str> {
 
 /// Why the engine ends an execution now, if it has to.
 pub(super) fn overdue(ledger: &Ledger, started: &Started, now_ms: u64) -> Option<String> {
-    if started
-        .deadline_ms
-        .is_some_and(|deadline_ms| deadline_ms <= now_ms)
-    {
+    if started.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms) {
         return Some("timeout".to_owned());
     }
-    let grace_is_over = ledger
-        .cancel_grace_until_ms()
-        .is_some_and(|until_ms| until_ms <= now_ms);
-    grace_is_over.then(|| {
-        format!(
-            "cancelled, and not done in time: {}",
-            ledger.cancel_reason().unwrap_or_default()
-        )
-    })
+    let grace_is_over = ledger.cancel_grace_until_ms().is_some_and(|until_ms| until_ms <= now_ms);
+    grace_is_over
+        .then(|| format!("cancelled, and not done in time: {}", ledger.cancel_reason().unwrap_or_default()))
 }
 
 /// What is stored of an instance before its first turn.
 pub(super) fn nothing_stored(execution: u64) -> Facts {
-    Facts {
-        status: Status::Pending,
-        owed: false,
-        wake_at_ms: None,
-        blocked_attempts: 0,
-        execution,
-    }
+    Facts { status: Status::Pending, owed: false, wake_at_ms: None, blocked_attempts: 0, execution }
 }
 
 /// The row of an instance that starts with its first turn.
@@ -133,12 +114,10 @@ pub(super) fn describe_changes(change: &mut RowChange, ledger: &Ledger, turn: &T
 
 /// The request that started the instance with these messages.
 pub(super) fn start_request(messages: &[Queued]) -> Option<RequestId> {
-    messages
-        .iter()
-        .find_map(|queued| match (&queued.message, queued.origin) {
-            (Message::Start(_), Origin::Caller(request)) => Some(request),
-            _ => None,
-        })
+    messages.iter().find_map(|queued| match (&queued.message, queued.origin) {
+        (Message::Start(_), Origin::Caller(request)) => Some(request),
+        _ => None,
+    })
 }
 
 /// Answers to everyone who brought one of these messages, starts aside.

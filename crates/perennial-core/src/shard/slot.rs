@@ -104,23 +104,13 @@ impl Facts {
     ) -> Facts {
         let status = ending.map_or(Status::Running, Status::after);
         let running = !status.is_final();
-        let wanted = if running {
-            wake_at_ms(ledger, started)
-        } else {
-            None
-        };
+        let wanted = if running { wake_at_ms(ledger, started) } else { None };
         let wake_at_ms = match (stored.wake_at_ms, wanted) {
             (Some(stored), Some(wanted)) if stored <= wanted && stored > now_ms => Some(stored),
             (_, wanted) => wanted,
         };
         let owed = running && ledger.open_activities() > 0;
-        Facts {
-            status,
-            owed,
-            wake_at_ms,
-            blocked_attempts: 0,
-            execution: started.execution,
-        }
+        Facts { status, owed, wake_at_ms, blocked_attempts: 0, execution: started.execution }
     }
 
     /// What has to be written to get from what is stored to this.
@@ -139,10 +129,7 @@ impl Facts {
 /// When a running execution wants attention by itself: a timer, the end of a cancel's grace, its deadline.
 pub(super) fn wake_at_ms(ledger: &Ledger, started: &Started) -> Option<u64> {
     let timer = ledger.timers().next().map(|(due_ms, _)| due_ms);
-    [timer, ledger.cancel_grace_until_ms(), started.deadline_ms]
-        .into_iter()
-        .flatten()
-        .min()
+    [timer, ledger.cancel_grace_until_ms(), started.deadline_ms].into_iter().flatten().min()
 }
 
 impl Slot {
@@ -179,10 +166,11 @@ impl Slot {
     /// The reason of a cancel request that waits and whose grace is over.
     pub(super) fn overdue_cancel(&self, now_ms: u64) -> Option<String> {
         self.queue.iter().find_map(|queued| match &queued.message {
-            Message::Job(Job::OrchestrationCancelRequested {
-                reason,
-                grace_until_ms,
-            }) if *grace_until_ms <= now_ms => Some(reason.clone()),
+            Message::Job(Job::OrchestrationCancelRequested { reason, grace_until_ms })
+                if *grace_until_ms <= now_ms =>
+            {
+                Some(reason.clone())
+            }
             _ => None,
         })
     }

@@ -88,8 +88,6 @@ impl Shard {
 
     /// Whether nothing is under way: no turn, no load, no commit.
     pub fn is_quiet(&self) -> bool {
-        self.slots
-            .values()
-            .all(|slot| matches!(slot.phase, Phase::Idle(_) | Phase::Blocked))
+        self.slots.values().all(|slot| matches!(slot.phase, Phase::Idle(_) | Phase::Blocked))
     }
 }

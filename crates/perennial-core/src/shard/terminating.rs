@@ -45,10 +45,7 @@ impl Shard {
         } else {
             decode_history(turns).ok().map(|history| {
                 let mut ledger = Ledger::default();
-                history
-                    .turns
-                    .iter()
-                    .for_each(|turn| ledger.apply_turn(turn).expect("it was checked"));
+                history.turns.iter().for_each(|turn| ledger.apply_turn(turn).expect("it was checked"));
                 ledger.terminate(now_ms, reason)
             })
         };
@@ -88,16 +85,6 @@ impl Shard {
         };
         let outputs = replies(&messages, &Answer::Accepted);
         let next = Next::Ended(alive, Box::new(ending));
-        self.commit(
-            key,
-            commit,
-            InFlight {
-                outputs,
-                facts,
-                next,
-                messages,
-                start: None,
-            },
-        );
+        self.commit(key, commit, InFlight { outputs, facts, next, messages, start: None });
     }
 }

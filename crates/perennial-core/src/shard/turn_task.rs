@@ -128,36 +128,17 @@ impl TurnTask {
     ///
     /// `watch` is told which execution is about to run, so that a watchdog can interrupt it.
     pub fn run(self, handlers: &dyn HandlerSource, watch: impl FnOnce(&Execution)) -> TurnTaskDone {
-        let TurnTask {
-            key,
-            instance,
-            source,
-            jobs,
-            now_ms,
-            options,
-        } = self;
+        let TurnTask { key, instance, source, jobs, now_ms, options } = self;
         let (mut execution, history) = match prepare(&instance, source, handlers, options) {
             Ok(prepared) => prepared,
             Err(failure) => {
-                return TurnTaskDone {
-                    key,
-                    outcome: Err(failure),
-                    wreck: None,
-                };
+                return TurnTaskDone { key, outcome: Err(failure), wreck: None };
             }
         };
         watch(&execution);
         match advance(&mut execution, &history, jobs, now_ms) {
-            Ok(taken) => TurnTaskDone {
-                key,
-                outcome: Ok((execution, taken)),
-                wreck: None,
-            },
-            Err(failure) => TurnTaskDone {
-                key,
-                outcome: Err(failure.into()),
-                wreck: Some(execution),
-            },
+            Ok(taken) => TurnTaskDone { key, outcome: Ok((execution, taken)), wreck: None },
+            Err(failure) => TurnTaskDone { key, outcome: Err(failure.into()), wreck: Some(execution) },
         }
     }
 }
@@ -173,10 +154,7 @@ fn prepare(
         TurnSource::Start(started) => (*started, Vec::new()),
         TurnSource::History(turns) => {
             let decode = |(number, bytes): (u64, &Arc<[u8]>)| decode_turn(number, bytes);
-            let history = (1..)
-                .zip(&turns)
-                .map(decode)
-                .collect::<Result<Vec<Turn>, HistoryError>>();
+            let history = (1..).zip(&turns).map(decode).collect::<Result<Vec<Turn>, HistoryError>>();
             let history = history.map_err(TurnFailure::from)?;
             let started = history.first().and_then(Turn::started).cloned().ok_or_else(|| {
                 TurnFailure::from(HistoryError::from(CorruptHistory::turn(
@@ -188,10 +166,7 @@ fn prepare(
         }
     };
     let Some(handler) = handlers.handler(&started.name, &started.version) else {
-        return Err(TaskFailure::MissingCode {
-            name: started.name,
-            version: started.version,
-        });
+        return Err(TaskFailure::MissingCode { name: started.name, version: started.version });
     };
     let execution =
         Execution::new(Arc::clone(instance), handler, started, options).map_err(TurnFailure::from)?;
@@ -206,12 +181,7 @@ fn advance(
 ) -> Result<TurnTaken, TurnFailure> {
     history.iter().try_for_each(|turn| execution.replay_turn(turn))?;
     if execution.has_ended() || (jobs.is_empty() && !history.is_empty()) {
-        return Ok(TurnTaken {
-            turn: None,
-            stale: Vec::new(),
-            successor: None,
-            ended_updates: Vec::new(),
-        });
+        return Ok(TurnTaken { turn: None, stale: Vec::new(), successor: None, ended_updates: Vec::new() });
     }
     execution.take_turn(now_ms, jobs)
 }

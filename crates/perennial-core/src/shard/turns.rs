@@ -44,10 +44,8 @@ impl Shard {
         let Some(slot) = self.slots.get_mut(&key) else {
             return;
         };
-        let (retries, rest): (Vec<Queued>, Vec<Queued>) = slot
-            .queue
-            .drain(..)
-            .partition(|queued| matches!(queued.message, Message::Retry));
+        let (retries, rest): (Vec<Queued>, Vec<Queued>) =
+            slot.queue.drain(..).partition(|queued| matches!(queued.message, Message::Retry));
         slot.queue.extend(rest);
         self.outputs.extend(replies(&retries, &Answer::Accepted));
     }
@@ -141,23 +139,13 @@ impl Shard {
         let mut commit = self.turn_commit(key, &execution, &turn);
         commit.consumed = inbox_numbers(&messages);
         let slot = self.slots.get_mut(&key).expect("its turn was taken");
-        let stored = slot
-            .facts
-            .clone()
-            .unwrap_or_else(|| nothing_stored(execution.started().execution));
-        let facts = Facts::after_turn(
-            execution.ledger(),
-            execution.started(),
-            ending.as_ref(),
-            &stored,
-            now_ms,
-        );
+        let stored = slot.facts.clone().unwrap_or_else(|| nothing_stored(execution.started().execution));
+        let facts =
+            Facts::after_turn(execution.ledger(), execution.started(), ending.as_ref(), &stored, now_ms);
         let start = start_request(&messages);
         let mut outputs = effects;
         if slot.facts.is_none() {
-            commit.insert = Some(Box::new(new_row(
-                key, self.id, &slot.id, &execution, &facts, turn.at_ms,
-            )));
+            commit.insert = Some(Box::new(new_row(key, self.id, &slot.id, &execution, &facts, turn.at_ms)));
             outputs.extend(start.map(|request| Output::Reply(request, Answer::Started(key))));
         } else {
             commit.change = facts.change_from(&stored);
@@ -168,17 +156,7 @@ impl Shard {
             Some(ending) => Next::Ended(Some(execution), Box::new(ending)),
             None => Next::Idle(execution),
         };
-        self.commit(
-            key,
-            commit,
-            InFlight {
-                outputs,
-                facts,
-                next,
-                messages,
-                start,
-            },
-        );
+        self.commit(key, commit, InFlight { outputs, facts, next, messages, start });
     }
 
     /// A turn had nothing to record: the instance was only hydrated, or all its jobs were stale.
@@ -199,23 +177,9 @@ impl Shard {
             self.release(outputs);
             return self.settle_idle(now_ms, key, execution);
         }
-        let commit = Commit {
-            consumed,
-            change,
-            ..self.empty_commit(key)
-        };
+        let commit = Commit { consumed, change, ..self.empty_commit(key) };
         let next = Next::Idle(execution);
-        self.commit(
-            key,
-            commit,
-            InFlight {
-                outputs,
-                facts,
-                next,
-                messages,
-                start: None,
-            },
-        );
+        self.commit(key, commit, InFlight { outputs, facts, next, messages, start: None });
     }
 
     /// What follows from a turn once it is durable.
@@ -230,10 +194,7 @@ impl Shard {
                     effects.extend(self.activity_task(key, execution, event));
                 }
                 Decision::ActivityCancelRequested { source_event_id } => {
-                    effects.push(Output::CancelActivity {
-                        key,
-                        event: *source_event_id,
-                    });
+                    effects.push(Output::CancelActivity { key, event: *source_event_id });
                 }
                 _ => {}
             }
@@ -243,12 +204,8 @@ impl Shard {
 
     /// The activities that are open and not running here: after a crash they run again.
     pub(super) fn owed_activities(&self, key: InstanceKey, execution: &Execution) -> Vec<Output> {
-        let open = execution
-            .ledger()
-            .open()
-            .filter(|(event, _)| !self.attempts.contains_key(&(key, *event)));
-        open.filter_map(|(event, _)| self.activity_task(key, execution, event))
-            .collect()
+        let open = execution.ledger().open().filter(|(event, _)| !self.attempts.contains_key(&(key, *event)));
+        open.filter_map(|(event, _)| self.activity_task(key, execution, event)).collect()
     }
 
     pub(super) fn activity_task(

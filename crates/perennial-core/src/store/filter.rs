@@ -21,13 +21,8 @@ impl Filter {
     pub fn matches(&self, row: &InstanceRow) -> bool {
         (self.statuses.is_empty() || self.statuses.contains(&row.status))
             && self.name.as_ref().is_none_or(|name| *name == row.name)
-            && self
-                .id_prefix
-                .as_ref()
-                .is_none_or(|prefix| row.id.starts_with(prefix.as_str()))
-            && self
-                .blocked
-                .is_none_or(|blocked| blocked == row.blocked.is_some())
+            && self.id_prefix.as_ref().is_none_or(|prefix| row.id.starts_with(prefix.as_str()))
+            && self.blocked.is_none_or(|blocked| blocked == row.blocked.is_some())
     }
 }
 

@@ -59,12 +59,7 @@ pub struct Message {
 
 impl Message {
     fn to_row(&self, number: InboxNumber) -> InboxRow {
-        InboxRow {
-            number,
-            key: self.to,
-            shard: self.shard,
-            body: Arc::clone(&self.body),
-        }
+        InboxRow { number, key: self.to, shard: self.shard, body: Arc::clone(&self.body) }
     }
 }
 
@@ -77,11 +72,7 @@ struct SessionRow {
 impl MemoryStore {
     /// An empty store whose clock gives milliseconds since 1970.
     pub fn new(clock: impl Fn() -> u64 + Send + Sync + 'static) -> MemoryStore {
-        MemoryStore {
-            clock: Box::new(clock),
-            tables: Mutex::default(),
-            hints: Mutex::default(),
-        }
+        MemoryStore { clock: Box::new(clock), tables: Mutex::default(), hints: Mutex::default() }
     }
 
     /// A look at all rows.
@@ -93,11 +84,7 @@ impl MemoryStore {
         let now_ms = (self.clock)();
         let answer = {
             let mut tables = self.tables();
-            if tables.closed {
-                Err(StoreError::Closed)
-            } else {
-                f(&mut tables, now_ms)
-            }
+            if tables.closed { Err(StoreError::Closed) } else { f(&mut tables, now_ms) }
         };
         reply(answer);
     }
@@ -125,9 +112,7 @@ impl Tables {
         if let Some(turn) = &member.turn {
             match self.check_turn(member, turn) {
                 Ok(true) => {
-                    return CommitOutcome::Durable {
-                        sent: vec![None; member.send.len()],
-                    };
+                    return CommitOutcome::Durable { sent: vec![None; member.send.len()] };
                 }
                 Ok(false) => {}
                 Err(conflict) => return CommitOutcome::Conflict(conflict),
@@ -147,8 +132,7 @@ impl Tables {
             None => {}
         }
         if let Some(turn) = &member.turn {
-            self.turns
-                .insert((member.key, turn.execution, turn.number), Arc::clone(&turn.bytes));
+            self.turns.insert((member.key, turn.execution, turn.number), Arc::clone(&turn.bytes));
         }
         if let Some(row) = self.instances.get_mut(&member.key) {
             member.change.apply(row);
@@ -156,9 +140,7 @@ impl Tables {
         for number in &member.consumed {
             self.inbox.remove(number);
         }
-        CommitOutcome::Durable {
-            sent: member.send.iter().map(|message| self.append(message)).collect(),
-        }
+        CommitOutcome::Durable { sent: member.send.iter().map(|message| self.append(message)).collect() }
     }
 
     /// Whether the same turn is stored already; or why it cannot be.
@@ -168,42 +150,18 @@ impl Tables {
             Some(_) => return Err(Conflict::OtherTurn),
             None => {}
         }
-        let follows = turn.number == 1
-            || self
-                .turns
-                .contains_key(&(member.key, turn.execution, turn.number - 1));
-        if follows {
-            Ok(false)
-        } else {
-            Err(Conflict::MissingTurn)
-        }
+        let follows =
+            turn.number == 1 || self.turns.contains_key(&(member.key, turn.execution, turn.number - 1));
+        if follows { Ok(false) } else { Err(Conflict::MissingTurn) }
     }
 
     fn append(&mut self, message: &Outgoing) -> Option<InboxNumber> {
-        let Outgoing {
-            to,
-            shard,
-            dedupe,
-            body,
-        } = message.clone();
-        if dedupe.is_some()
-            && self
-                .inbox
-                .values()
-                .any(|other| other.to == to && other.dedupe == dedupe)
-        {
+        let Outgoing { to, shard, dedupe, body } = message.clone();
+        if dedupe.is_some() && self.inbox.values().any(|other| other.to == to && other.dedupe == dedupe) {
             return None;
         }
         self.next_number += 1;
-        self.inbox.insert(
-            self.next_number,
-            Message {
-                to,
-                shard,
-                dedupe,
-                body,
-            },
-        );
+        self.inbox.insert(self.next_number, Message { to, shard, dedupe, body });
         Some(self.next_number)
     }
 
@@ -224,31 +182,19 @@ impl Tables {
                 if row.status.is_final() {
                     return SendOutcome::Ended(Box::new(row));
                 }
-                let unread = self
-                    .inbox
-                    .values()
-                    .filter(|message| message.to == row.key)
-                    .count();
+                let unread = self.inbox.values().filter(|message| message.to == row.key).count();
                 if unread >= MAX_UNREAD {
                     return SendOutcome::Full(unread);
                 }
                 (row, dedupe, body)
             }
         };
-        let message = Outgoing {
-            to: row.key,
-            shard: row.shard,
-            dedupe,
-            body,
-        };
-        self.append(&message)
-            .map_or(SendOutcome::Duplicate, SendOutcome::Sent)
+        let message = Outgoing { to: row.key, shard: row.shard, dedupe, body };
+        self.append(&message).map_or(SendOutcome::Duplicate, SendOutcome::Sent)
     }
 
     fn owned_rows(&self, session: SessionId) -> impl Iterator<Item = &InstanceRow> {
-        self.instances
-            .values()
-            .filter(move |row| self.owns(session, row.shard) && !row.status.is_final())
+        self.instances.values().filter(move |row| self.owns(session, row.shard) && !row.status.is_final())
     }
 }
 
@@ -259,10 +205,7 @@ impl Store for MemoryStore {
             let id = SessionId(tables.next_session);
             let expires_ms = now_ms + lease_ms;
             tables.sessions.insert(id, SessionRow { lease_ms, expires_ms });
-            Ok(Session {
-                id,
-                lease: Lease { now_ms, expires_ms },
-            })
+            Ok(Session { id, lease: Lease { now_ms, expires_ms } })
         });
     }
 
@@ -270,10 +213,7 @@ impl Store for MemoryStore {
         self.answer(reply, |tables, now_ms| {
             let row = tables.sessions.get_mut(&session).ok_or(StoreError::SessionGone)?;
             row.expires_ms = now_ms + row.lease_ms;
-            Ok(Lease {
-                now_ms,
-                expires_ms: row.expires_ms,
-            })
+            Ok(Lease { now_ms, expires_ms: row.expires_ms })
         });
     }
 
@@ -292,16 +232,12 @@ impl Store for MemoryStore {
                 .filter(|(_, row)| row.expires_ms < now_ms)
                 .map(|(id, _)| *id)
                 .collect();
-            expired
-                .into_iter()
-                .for_each(|expired| tables.end_session(expired));
+            expired.into_iter().for_each(|expired| tables.end_session(expired));
             if !tables.sessions.contains_key(&session) {
                 return Err(StoreError::SessionGone);
             }
-            let free: Vec<ShardId> = ShardId::all()
-                .filter(|shard| !tables.owners.contains_key(shard))
-                .take(at_most)
-                .collect();
+            let free: Vec<ShardId> =
+                ShardId::all().filter(|shard| !tables.owners.contains_key(shard)).take(at_most).collect();
             tables.owners.extend(free.iter().map(|shard| (*shard, session)));
             Ok(free)
         });
@@ -309,10 +245,7 @@ impl Store for MemoryStore {
 
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
         self.answer(reply, |tables, _| {
-            Ok(batch
-                .iter()
-                .map(|member| tables.commit(session, member))
-                .collect())
+            Ok(batch.iter().map(|member| tables.commit(session, member)).collect())
         });
     }
 
@@ -325,12 +258,8 @@ impl Store for MemoryStore {
 
     fn read_inbox(&self, session: SessionId, from: InboxNumber, limit: usize, reply: Reply<Vec<InboxRow>>) {
         self.answer(reply, |tables, _| {
-            let blocked: BTreeSet<InstanceKey> = tables
-                .instances
-                .values()
-                .filter(|row| row.blocked.is_some())
-                .map(|row| row.key)
-                .collect();
+            let blocked: BTreeSet<InstanceKey> =
+                tables.instances.values().filter(|row| row.blocked.is_some()).map(|row| row.key).collect();
             Ok(tables
                 .inbox
                 .range(from..)
@@ -356,11 +285,7 @@ impl Store for MemoryStore {
                 .filter(|(at, key, _)| *at < before_ms && after.is_none_or(|after| (*at, *key) > after))
                 .collect();
             due.sort();
-            let instance = |(wake_at_ms, key, shard)| DueInstance {
-                key,
-                shard,
-                wake_at_ms,
-            };
+            let instance = |(wake_at_ms, key, shard)| DueInstance { key, shard, wake_at_ms };
             Ok(due.into_iter().take(limit).map(instance).collect())
         });
     }
@@ -381,20 +306,14 @@ impl Store for MemoryStore {
     }
 
     fn find(&self, id: &str, reply: Reply<Option<InstanceRow>>) {
-        self.answer(reply, |tables, _| {
-            Ok(tables.ids.get(id).map(|key| tables.instances[key].clone()))
-        });
+        self.answer(reply, |tables, _| Ok(tables.ids.get(id).map(|key| tables.instances[key].clone())));
     }
 
     fn load(&self, key: InstanceKey, after_turn: u64, reply: Reply<Option<LoadedInstance>>) {
         self.answer(reply, |tables, _| {
             Ok(tables.instances.get(&key).cloned().map(|row| {
                 let range = (key, row.execution, after_turn + 1)..=(key, row.execution, u64::MAX);
-                let turns = tables
-                    .turns
-                    .range(range)
-                    .map(|(_, bytes)| Arc::clone(bytes))
-                    .collect();
+                let turns = tables.turns.range(range).map(|(_, bytes)| Arc::clone(bytes)).collect();
                 let mine = tables.inbox.iter().filter(|(_, message)| message.to == key);
                 let inbox = mine.map(|(number, message)| message.to_row(*number)).collect();
                 LoadedInstance { row, turns, inbox }
@@ -412,12 +331,7 @@ impl Store for MemoryStore {
     ) {
         self.answer(reply, |tables, _| {
             let range = (key, execution, after_turn + 1)..=(key, execution, u64::MAX);
-            Ok(tables
-                .turns
-                .range(range)
-                .take(limit)
-                .map(|(_, bytes)| Arc::clone(bytes))
-                .collect())
+            Ok(tables.turns.range(range).take(limit).map(|(_, bytes)| Arc::clone(bytes)).collect())
         });
     }
 
@@ -432,21 +346,15 @@ impl Store for MemoryStore {
                 .take(limit + 1)
                 .cloned()
                 .collect();
-            let next = if rows.len() > limit {
-                rows.get(limit.saturating_sub(1)).map(|row| row.key)
-            } else {
-                None
-            };
+            let next =
+                if rows.len() > limit { rows.get(limit.saturating_sub(1)).map(|row| row.key) } else { None };
             rows.truncate(limit);
             Ok(Page { rows, next })
         });
     }
 
     fn watch(&self, hint: Hint) {
-        self.hints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(hint);
+        self.hints.lock().unwrap_or_else(PoisonError::into_inner).push(hint);
     }
 
     fn close(&self, reply: Reply<()>) {

@@ -148,16 +148,8 @@ impl RowChange {
 
     /// Makes the changes.
     pub fn apply(&self, row: &mut InstanceRow) {
-        let RowChange {
-            status,
-            execution,
-            version,
-            owed,
-            wake_at_ms,
-            blocked,
-            attributes,
-            published,
-        } = self.clone();
+        let RowChange { status, execution, version, owed, wake_at_ms, blocked, attributes, published } =
+            self.clone();
         row.status = status.unwrap_or(row.status);
         row.execution = execution.unwrap_or(row.execution);
         row.owed = owed.unwrap_or(row.owed);

@@ -38,10 +38,7 @@ pub struct Client {
 #[derive(Clone)]
 enum Backend {
     Node(Arc<Node>),
-    Guest {
-        store: Arc<dyn Store>,
-        changed: Arc<Notify>,
-    },
+    Guest { store: Arc<dyn Store>, changed: Arc<Notify> },
 }
 
 /// Where an instance stands.
@@ -88,9 +85,7 @@ impl From<InstanceRow> for InstanceStatus {
 
 impl Client {
     pub(crate) fn of_node(node: Arc<Node>) -> Client {
-        Client {
-            backend: Backend::Node(node),
-        }
+        Client { backend: Backend::Node(node) }
     }
 
     /// Opens a store beside the runtime that owns it, to look and to send.
@@ -100,9 +95,7 @@ impl Client {
         let hinted = Arc::clone(&changed);
         let hint: Hint = Arc::new(move || hinted.notify_waiters());
         store.watch(hint);
-        Ok(Client {
-            backend: Backend::Guest { store, changed },
-        })
+        Ok(Client { backend: Backend::Guest { store, changed } })
     }
 
     /// Starts an instance of an orchestration, at its latest version. It is durable when this returns.
@@ -140,9 +133,7 @@ impl Client {
                     None => node
                         .registry
                         .latest_version(name)
-                        .ok_or_else(|| ClientError::NotRegistered {
-                            name: name.to_owned(),
-                        })?,
+                        .ok_or_else(|| ClientError::NotRegistered { name: name.to_owned() })?,
                 };
                 while node.queued_commits() > node.max_queued_commits() {
                     node.batch_written().await;
@@ -158,14 +149,7 @@ impl Client {
                 let started = Started::new(name, version, input, seed);
                 let row = pending_row(key, id, &started);
                 let body = Message::Start(Box::new(started)).encode();
-                self.send(
-                    id,
-                    SendRequest::Start {
-                        row: Box::new(row),
-                        body,
-                    },
-                )
-                .await
+                self.send(id, SendRequest::Start { row: Box::new(row), body }).await
             }
         }
     }
@@ -201,37 +185,17 @@ impl Client {
     ) -> Result<(), ClientError> {
         check("event", name, check_name)?;
         self.check_payload(id, &payload)?;
-        self.deliver(
-            id,
-            Request::Raise {
-                name: name.to_owned(),
-                payload,
-                key,
-            },
-        )
-        .await
+        self.deliver(id, Request::Raise { name: name.to_owned(), payload, key }).await
     }
 
     /// Asks an instance to cancel. Code that took cancellation over cleans up first.
     pub async fn cancel(&self, id: &str, reason: &str) -> Result<(), ClientError> {
-        self.deliver(
-            id,
-            Request::Cancel {
-                reason: reason.to_owned(),
-            },
-        )
-        .await
+        self.deliver(id, Request::Cancel { reason: reason.to_owned() }).await
     }
 
     /// Ends an instance without running its code, blocked or not.
     pub async fn terminate(&self, id: &str, reason: &str) -> Result<(), ClientError> {
-        self.deliver(
-            id,
-            Request::Terminate {
-                reason: reason.to_owned(),
-            },
-        )
-        .await
+        self.deliver(id, Request::Terminate { reason: reason.to_owned() }).await
     }
 
     /// Tries a blocked instance again.
@@ -250,36 +214,22 @@ impl Client {
                     }
                     Request::Cancel { reason } => {
                         let grace_until_ms = system_now_ms() + GUEST_CANCEL_GRACE_MS;
-                        Message::Job(Job::OrchestrationCancelRequested {
-                            reason,
-                            grace_until_ms,
-                        })
+                        Message::Job(Job::OrchestrationCancelRequested { reason, grace_until_ms })
                     }
                     Request::Terminate { reason } => Message::Terminate { reason },
                     Request::Retry => Message::Retry,
                     Request::Start(_) | Request::AwaitEnd => return Ok(()),
                 };
                 let dedupe = message.dedupe().map(str::to_owned);
-                self.send(
-                    id,
-                    SendRequest::Message {
-                        id: id.to_owned(),
-                        dedupe,
-                        body: message.encode(),
-                    },
-                )
-                .await
+                self.send(id, SendRequest::Message { id: id.to_owned(), dedupe, body: message.encode() })
+                    .await
             }
         }
     }
 
     async fn ask(&self, node: &Arc<Node>, id: &str, request: Request) -> Result<Option<Ending>, ClientError> {
-        let receiver = node
-            .ask(id, request)
-            .map_err(|reason| ClientError::Stopped { reason })?;
-        let lost = |_| Answer::Unknown {
-            reason: "the runtime is gone".to_owned(),
-        };
+        let receiver = node.ask(id, request).map_err(|reason| ClientError::Stopped { reason })?;
+        let lost = |_| Answer::Unknown { reason: "the runtime is gone".to_owned() };
         let id = id.to_owned();
         match receiver.await.unwrap_or_else(lost) {
             Answer::Started(_) | Answer::Accepted => Ok(None),
@@ -298,23 +248,15 @@ impl Client {
     }
 
     async fn send(&self, id: &str, request: SendRequest) -> Result<(), ClientError> {
-        let outcomes = self
-            .call(id, |store, reply| store.send(vec![request], reply))
-            .await?;
+        let outcomes = self.call(id, |store, reply| store.send(vec![request], reply)).await?;
         let id = id.to_owned();
         match outcomes.into_iter().next() {
             Some(SendOutcome::Sent(_) | SendOutcome::Duplicate) => Ok(()),
-            Some(SendOutcome::IdTaken(row)) => Err(ClientError::AlreadyExists {
-                id,
-                status: row.status,
-            }),
+            Some(SendOutcome::IdTaken(row)) => Err(ClientError::AlreadyExists { id, status: row.status }),
             Some(SendOutcome::NoInstance) => Err(ClientError::NotFound { id }),
             Some(SendOutcome::Ended(_)) => Err(ClientError::Ended { id }),
             Some(SendOutcome::Full(unread)) => Err(ClientError::Full { id, unread }),
-            None => Err(ClientError::Unknown {
-                id,
-                reason: "the store did not say".to_owned(),
-            }),
+            None => Err(ClientError::Unknown { id, reason: "the store did not say".to_owned() }),
         }
     }
 
@@ -360,10 +302,7 @@ impl Client {
     async fn stored_ending(&self, id: &str) -> Result<Ending, ClientError> {
         let history = self.history(id).await?;
         let reason = "it ended, but its last turn does not say how".to_owned();
-        history.ending().cloned().ok_or_else(|| ClientError::Unknown {
-            id: id.to_owned(),
-            reason,
-        })
+        history.ending().cloned().ok_or_else(|| ClientError::Unknown { id: id.to_owned(), reason })
     }
 
     /// Where an instance stands.
@@ -396,10 +335,7 @@ impl Client {
         }
         decode_history(turns).map_err(|error| {
             let source = StoreError::CorruptRow(TurnFailure::from(error).to_string());
-            ClientError::Store {
-                id: id.to_owned(),
-                source,
-            }
+            ClientError::Store { id: id.to_owned(), source }
         })
     }
 
@@ -410,8 +346,7 @@ impl Client {
         after: Option<PageKey>,
         limit: usize,
     ) -> Result<Page, ClientError> {
-        self.call("", |store, reply| store.list(filter, after, limit, reply))
-            .await
+        self.call("", |store, reply| store.list(filter, after, limit, reply)).await
     }
 
     async fn call<T: Send + 'static>(
@@ -432,10 +367,7 @@ impl Client {
             }),
         );
         let answer = receiver.await.unwrap_or(Err(StoreError::Closed));
-        answer.map_err(|source| ClientError::Store {
-            id: id.to_owned(),
-            source,
-        })
+        answer.map_err(|source| ClientError::Store { id: id.to_owned(), source })
     }
 
     fn check_payload(&self, id: &str, payload: &Payload) -> Result<(), ClientError> {
@@ -444,15 +376,7 @@ impl Client {
             Backend::Guest { .. } => GUEST_PAYLOAD_LIMIT,
         };
         let bytes = payload.size();
-        if bytes > limit {
-            Err(ClientError::TooLarge {
-                id: id.to_owned(),
-                bytes,
-                limit,
-            })
-        } else {
-            Ok(())
-        }
+        if bytes > limit { Err(ClientError::TooLarge { id: id.to_owned(), bytes, limit }) } else { Ok(()) }
     }
 }
 

@@ -96,19 +96,13 @@ impl RuntimeBuilder {
 
     /// Keeps the first error for the start to report.
     fn register(mut self, add: impl FnOnce(&mut Registry) -> Result<(), StartError>) -> RuntimeBuilder {
-        self.registry = self
-            .registry
-            .and_then(|mut registry| add(&mut registry).map(|()| registry));
+        self.registry = self.registry.and_then(|mut registry| add(&mut registry).map(|()| registry));
         self
     }
 
     /// Opens the store, takes it over and goes on with everything that is unfinished in it.
     pub async fn start(self) -> Result<Runtime, Error> {
-        let RuntimeBuilder {
-            url,
-            options,
-            registry,
-        } = self;
+        let RuntimeBuilder { url, options, registry } = self;
         let registry = registry?;
         let handle = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoTokio)?;
         let store = open_owner(&url, options.relaxed)?;
@@ -177,10 +171,7 @@ impl Runtime {
     pub async fn shutdown_within(mut self, grace: Duration) -> Result<(), Error> {
         self.stopped = true;
         self.node.stop_taking();
-        if tokio::time::timeout(grace, self.node.workers.finished())
-            .await
-            .is_err()
-        {
+        if tokio::time::timeout(grace, self.node.workers.finished()).await.is_err() {
             self.node.workers.cancel_all();
             let last_words = self.node.options.activity_cancel_grace + Duration::from_secs(1);
             let _ = tokio::time::timeout(last_words, self.node.workers.finished()).await;

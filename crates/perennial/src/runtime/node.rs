@@ -80,9 +80,7 @@ impl Node {
         handle: tokio::runtime::Handle,
     ) -> Node {
         let workers = Workers::new(handle, options.activity_slots, options.activity_cancel_grace);
-        let shards = ShardId::all()
-            .map(|id| Mutex::new(Shard::new(id, options.shard.clone())))
-            .collect();
+        let shards = ShardId::all().map(|id| Mutex::new(Shard::new(id, options.shard.clone()))).collect();
         Node {
             lane: Mutex::new(Lane {
                 committer: Committer::new(options.max_batch),
@@ -175,18 +173,16 @@ impl Node {
         self.store.load(
             key,
             0,
-            Box::new(
-                move |loaded: Result<Option<LoadedInstance>, StoreError>| match loaded {
-                    Err(error) if error.is_retryable() => node.later(move |node| node.load(shard, key)),
-                    Err(error @ (StoreError::Failed(_) | StoreError::Closed)) => node.fail(error.to_string()),
-                    Err(error) => node.with_shard(shard, |shard, now_ms| {
-                        shard.handle_load_failed(now_ms, key, error.to_string());
-                    }),
-                    Ok(loaded) => {
-                        node.with_shard(shard, |shard, now_ms| shard.handle_loaded(now_ms, key, loaded))
-                    }
-                },
-            ),
+            Box::new(move |loaded: Result<Option<LoadedInstance>, StoreError>| match loaded {
+                Err(error) if error.is_retryable() => node.later(move |node| node.load(shard, key)),
+                Err(error @ (StoreError::Failed(_) | StoreError::Closed)) => node.fail(error.to_string()),
+                Err(error) => node.with_shard(shard, |shard, now_ms| {
+                    shard.handle_load_failed(now_ms, key, error.to_string());
+                }),
+                Ok(loaded) => {
+                    node.with_shard(shard, |shard, now_ms| shard.handle_loaded(now_ms, key, loaded))
+                }
+            }),
         );
     }
 
@@ -262,11 +258,7 @@ impl Node {
     fn send_batch(self: &Arc<Node>, session: SessionId, batch: Arc<[Commit]>) {
         let node = Arc::clone(self);
         let members = Arc::clone(&batch);
-        self.store.commit(
-            session,
-            batch,
-            Box::new(move |outcome| node.batch_answered(&members, outcome)),
-        );
+        self.store.commit(session, batch, Box::new(move |outcome| node.batch_answered(&members, outcome)));
     }
 
     fn batch_answered(self: &Arc<Node>, batch: &[Commit], outcome: Result<Vec<CommitOutcome>, StoreError>) {
@@ -386,10 +378,7 @@ impl Node {
 
     fn read_blocked(self: &Arc<Node>, after: Option<PageKey>) {
         let node = Arc::clone(self);
-        let filter = Filter {
-            blocked: Some(true),
-            ..Filter::default()
-        };
+        let filter = Filter { blocked: Some(true), ..Filter::default() };
         let reply = move |page: Result<perennial_core::store::Page, StoreError>| match page {
             Ok(page) => {
                 for row in page.rows.iter().filter(|row| !row.status.is_final()) {
@@ -421,9 +410,7 @@ impl Node {
         let node = Arc::clone(self);
         let reply = move |rows: Result<Vec<InboxRow>, StoreError>| match rows {
             Ok(rows) => {
-                let next = (rows.len() == PAGE)
-                    .then(|| rows.last().map(|row| row.number + 1))
-                    .flatten();
+                let next = (rows.len() == PAGE).then(|| rows.last().map(|row| row.number + 1)).flatten();
                 for row in rows {
                     node.with_shard(row.shard, |shard, now_ms| shard.handle_inbox(now_ms, vec![row]));
                 }
@@ -475,8 +462,7 @@ impl Node {
             }
             Err(error) => node.reading_failed(&error, move |node| node.read_due(before_ms, after)),
         };
-        self.store
-            .read_due(self.session(), before_ms, after, PAGE, Box::new(reply));
+        self.store.read_due(self.session(), before_ms, after, PAGE, Box::new(reply));
     }
 
     fn reading_failed(self: &Arc<Node>, error: &StoreError, again: impl FnOnce(&Arc<Node>) + Send + 'static) {
@@ -583,9 +569,7 @@ impl Node {
         self.turn_threads.stop();
         let waiting = std::mem::take(&mut lock(&self.requests).waiting);
         for sender in waiting.into_values() {
-            let _ = sender.send(Answer::Unknown {
-                reason: reason.clone(),
-            });
+            let _ = sender.send(Answer::Unknown { reason: reason.clone() });
         }
         self.changed.notify_waiters();
     }
@@ -640,9 +624,7 @@ pub(super) fn open_session(
                 Box::new(move |claimed| match claimed {
                     Err(error) => reply(Err(error)),
                     Ok(shards) if shards.len() < perennial_core::SHARDS => {
-                        reply(Err(StoreError::InUse(
-                            "another node owns some of its shards".to_owned(),
-                        )));
+                        reply(Err(StoreError::InUse("another node owns some of its shards".to_owned())));
                     }
                     Ok(_) => reply(Ok(session)),
                 }),

@@ -26,9 +26,7 @@ impl Registry {
         check(version)?;
         let versions = self.orchestrations.entry(name.to_owned()).or_default();
         match versions.insert(version.to_owned(), handler) {
-            Some(_) => Err(StartError::RegisteredTwice {
-                what: format!("orchestration {name:?} {version}"),
-            }),
+            Some(_) => Err(StartError::RegisteredTwice { what: format!("orchestration {name:?} {version}") }),
             None => Ok(()),
         }
     }
@@ -40,9 +38,7 @@ impl Registry {
     ) -> Result<(), StartError> {
         check(name)?;
         match self.activities.insert(name.to_owned(), handler) {
-            Some(_) => Err(StartError::RegisteredTwice {
-                what: format!("activity {name:?}"),
-            }),
+            Some(_) => Err(StartError::RegisteredTwice { what: format!("activity {name:?}") }),
             None => Ok(()),
         }
     }
@@ -53,11 +49,7 @@ impl Registry {
 
     /// The version that a start gets.
     pub(crate) fn latest_version(&self, name: &str) -> Option<String> {
-        self.orchestrations
-            .get(name)?
-            .keys()
-            .max_by_key(|version| numbers(version))
-            .cloned()
+        self.orchestrations.get(name)?.keys().max_by_key(|version| numbers(version)).cloned()
     }
 }
 
@@ -68,16 +60,10 @@ impl HandlerSource for Registry {
 }
 
 fn check(name: &str) -> Result<(), StartError> {
-    check_name(name).map_err(|source| StartError::Name {
-        name: name.to_owned(),
-        source,
-    })
+    check_name(name).map_err(|source| StartError::Name { name: name.to_owned(), source })
 }
 
 /// Versions order by their numbers: 1.10.0 comes after 1.9.0.
 fn numbers(version: &str) -> Vec<u64> {
-    version
-        .split(['.', '-', '+'])
-        .map(|part| part.parse().unwrap_or(0))
-        .collect()
+    version.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0)).collect()
 }

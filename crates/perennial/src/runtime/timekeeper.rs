@@ -59,21 +59,14 @@ impl Timekeeper {
                 }
             }
         };
-        thread::Builder::new()
-            .name("perennial-time".to_owned())
-            .spawn(keep_time)
-            .expect("a thread starts")
+        thread::Builder::new().name("perennial-time".to_owned()).spawn(keep_time).expect("a thread starts")
     }
 
     /// The shards that want the time now.
     fn due(&self, now_ms: u64) -> Vec<ShardId> {
         let mut agenda = self.agenda.lock().unwrap_or_else(PoisonError::into_inner);
-        let due: Vec<ShardId> = agenda
-            .wakes
-            .iter()
-            .filter(|(_, at_ms)| **at_ms <= now_ms)
-            .map(|(shard, _)| *shard)
-            .collect();
+        let due: Vec<ShardId> =
+            agenda.wakes.iter().filter(|(_, at_ms)| **at_ms <= now_ms).map(|(shard, _)| *shard).collect();
         for shard in &due {
             agenda.wakes.remove(shard);
         }
@@ -83,21 +76,12 @@ impl Timekeeper {
     /// Sleeps until something is due. Returns whether to go on.
     fn sleep(&self, now_ms: u64, until_ms: u64) -> bool {
         let agenda = self.agenda.lock().unwrap_or_else(PoisonError::into_inner);
-        let next_ms = agenda
-            .wakes
-            .values()
-            .copied()
-            .chain([until_ms])
-            .min()
-            .unwrap_or(until_ms);
+        let next_ms = agenda.wakes.values().copied().chain([until_ms]).min().unwrap_or(until_ms);
         if agenda.stopped || next_ms <= now_ms {
             return !agenda.stopped;
         }
         let pause = Duration::from_millis(next_ms - now_ms);
-        let (agenda, _) = self
-            .changed
-            .wait_timeout(agenda, pause)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (agenda, _) = self.changed.wait_timeout(agenda, pause).unwrap_or_else(PoisonError::into_inner);
         !agenda.stopped
     }
 }

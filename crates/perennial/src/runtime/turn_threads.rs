@@ -83,10 +83,7 @@ impl TurnThreads {
         }
         let weak = Arc::downgrade(node);
         let watch = move || while TurnThreads::watch(&weak) {};
-        thread::Builder::new()
-            .name("perennial-watch".to_owned())
-            .spawn(watch)
-            .expect("a thread starts");
+        thread::Builder::new().name("perennial-watch".to_owned()).spawn(watch).expect("a thread starts");
     }
 
     fn spawn(node: &Arc<Node>) {
@@ -103,10 +100,7 @@ impl TurnThreads {
                 }
             }
         };
-        thread::Builder::new()
-            .name("perennial-turn".to_owned())
-            .spawn(run)
-            .expect("a thread starts");
+        thread::Builder::new().name("perennial-turn".to_owned()).spawn(run).expect("a thread starts");
     }
 
     fn next(&self) -> Option<TurnWork> {
@@ -185,13 +179,7 @@ fn run_one(node: &Arc<Node>, seat: &Seat, work: TurnWork) -> bool {
         }
     };
     let (key, since) = (task.key, Instant::now());
-    *seat.lock() = Some(RunningTurn {
-        shard,
-        key,
-        since,
-        interrupter: None,
-        written_off: false,
-    });
+    *seat.lock() = Some(RunningTurn { shard, key, since, interrupter: None, written_off: false });
     let done = task.run(&node.registry, |execution| {
         if let Some(turn) = seat.lock().as_mut() {
             turn.interrupter = Some(execution.interrupter());

@@ -28,13 +28,7 @@ pub(crate) struct Workers {
 impl Workers {
     pub(crate) fn new(handle: Handle, slots: usize, grace: Duration) -> Workers {
         let slots = Arc::new(Semaphore::new(slots.clamp(1, Semaphore::MAX_PERMITS)));
-        Workers {
-            handle,
-            slots,
-            grace,
-            running: Mutex::default(),
-            idle: tokio::sync::Notify::new(),
-        }
+        Workers { handle, slots, grace, running: Mutex::default(), idle: tokio::sync::Notify::new() }
     }
 
     /// Runs one attempt and brings its result to the shard.
@@ -128,9 +122,9 @@ async fn attempt(
     match result {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => Err(ActivityFailure::Application(error)),
-        Err(panic) => Err(ActivityFailure::Application(Payload::from(format!(
-            "the activity panicked: {panic}"
-        )))),
+        Err(panic) => {
+            Err(ActivityFailure::Application(Payload::from(format!("the activity panicked: {panic}"))))
+        }
     }
 }
 

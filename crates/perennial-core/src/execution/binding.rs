@@ -1,0 +1,128 @@
+//! Giving the decisions of a step their event ids: the next ones, or those of the record they have to match.
+
+use crate::history::{Decision, Ending, Event, EventId, EventKind, HistoryError, Turn};
+
+use super::divergence::{self, Did};
+use super::driver::Execution;
+use super::failure::TurnFailure;
+use super::recorder::{Comparison, Emitted, Fate, RecordCursor, compare};
+use super::state::ExecutionState;
+
+/// Where the event ids of a turn's decisions come from.
+pub(super) enum Ids<'a, 't> {
+    /// They count on, and the decisions are collected.
+    Live(&'a mut Vec<Event>),
+    /// They are those of the record, which the decisions have to match.
+    Recorded(&'a mut RecordCursor<'t>),
+}
+
+impl<'t> Ids<'_, 't> {
+    pub(super) fn record(&self) -> Option<&'t Turn> {
+        match self {
+            Ids::Live(_) => None,
+            Ids::Recorded(cursor) => Some(cursor.turn),
+        }
+    }
+}
+
+impl Execution {
+    /// Gives the decisions of the step that just ended their event ids.
+    pub(super) fn bind_step(&mut self, ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
+        let state = self.state_mut();
+        if state.step.emitted.is_empty() && state.step.cancels.is_empty() {
+            return Ok(());
+        }
+        let keep_cancels = !state.has_finished();
+        let mut made = state.step.drain(keep_cancels);
+        let bound = match ids {
+            Ids::Live(events) => {
+                for emitted in made.drain(..) {
+                    let id = EventId(state.ledger.events()).next();
+                    let turn = state.ledger.turns();
+                    state
+                        .ledger
+                        .apply_decision(turn, id, &emitted.decision)
+                        .expect("live decisions are consistent");
+                    bind(state, id, &emitted);
+                    let Emitted { unit, decision, .. } = emitted;
+                    events.push(Event { id, kind: EventKind::Decision { unit, decision } });
+                }
+                Ok(())
+            }
+            Ids::Recorded(cursor) => {
+                (0..made.len()).try_for_each(|position| match_next(state, cursor, &made[position..]))
+            }
+        };
+        state.step.recycle(made);
+        bound
+    }
+
+    /// Compares how a replayed turn ended with how it is recorded.
+    pub(super) fn compare_end(
+        &mut self,
+        cursor: &mut RecordCursor<'_>,
+        ending: Option<&Ending>,
+    ) -> Result<(), TurnFailure> {
+        let state = self.state_mut();
+        skip_patch_marks(state, cursor)?;
+        let did = match ending {
+            _ if cursor.peek().is_none() && ending == cursor.turn.ending() => {
+                if state.tally.draws == cursor.turn.draws {
+                    return Ok(());
+                }
+                Did::Drew(state.tally.draws)
+            }
+            Some(ending) => Did::Ended(ending),
+            None => Did::Nothing,
+        };
+        Err(divergence::report(&state.instance, &state.started, cursor, &did).into())
+    }
+}
+
+/// Gives a decision's operation its event id.
+fn bind(state: &mut ExecutionState, id: EventId, emitted: &Emitted) {
+    if let Some(token) = emitted.token {
+        state.bind(token, id);
+    }
+    if emitted.fate == Fate::Returned {
+        state.ledger.wait_returned(id);
+    }
+}
+
+/// Matches the first of `made` with the recorded decision that is next.
+fn match_next(
+    state: &mut ExecutionState,
+    cursor: &mut RecordCursor<'_>,
+    made: &[Emitted],
+) -> Result<(), TurnFailure> {
+    skip_patch_marks(state, cursor)?;
+    let next = cursor.peek().map(|(id, unit, decision)| (id, decision, compare(unit, decision, &made[0])));
+    match next {
+        Some((id, decision, comparison @ (Comparison::Same | Comparison::Retuned))) => {
+            if matches!(comparison, Comparison::Retuned) {
+                let instance = &*state.instance;
+                tracing::warn!(
+                    instance,
+                    event = id.0,
+                    "options in the code differ from the record, which wins"
+                );
+            }
+            state.ledger.apply_decision(cursor.turn.number, id, decision).map_err(HistoryError::from)?;
+            bind(state, id, &made[0]);
+            cursor.advance();
+            Ok(())
+        }
+        Some((_, _, Comparison::Different)) | None => {
+            Err(divergence::report(&state.instance, &state.started, cursor, &Did::Decided(made)).into())
+        }
+    }
+}
+
+/// Patch marks match by id, not by position: they are gone past wherever they stand.
+fn skip_patch_marks(state: &mut ExecutionState, cursor: &mut RecordCursor<'_>) -> Result<(), TurnFailure> {
+    while let Some((id, _, decision @ Decision::PatchMarked { .. })) = cursor.peek() {
+        state.ledger.apply_decision(cursor.turn.number, id, decision).map_err(HistoryError::from)?;
+        cursor.advance();
+    }
+    Ok(())
+}

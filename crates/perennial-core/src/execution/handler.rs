@@ -1,0 +1,31 @@
+//! The code of an orchestration, as the engine sees it.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::context::OrchestrationContext;
+use crate::history::Payload;
+
+/// What runs an orchestration. Closures that take a context and an input do; typed handlers wrap themselves in this.
+pub trait OrchestrationHandler: Send + Sync + 'static {
+    /// Begins the orchestration. Called once per execution, in its first step.
+    fn run(
+        &self,
+        ctx: OrchestrationContext,
+        input: Payload,
+    ) -> Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
+}
+
+impl<F, Fut> OrchestrationHandler for F
+where
+    F: Fn(OrchestrationContext, Payload) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Payload, Payload>> + Send + 'static,
+{
+    fn run(
+        &self,
+        ctx: OrchestrationContext,
+        input: Payload,
+    ) -> Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>> {
+        Box::pin(self(ctx, input))
+    }
+}

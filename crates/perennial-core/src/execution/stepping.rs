@@ -1,0 +1,106 @@
+//! Waves, rounds and steps: delivering jobs and running units until all is quiet.
+
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use crate::history::{Event, UnitId};
+
+use super::binding::Ids;
+use super::driver::{Execution, jobs_of};
+use super::failure::{TurnFailure, panic_message};
+use super::scheduler::UnitFuture;
+use super::state::{Closure, Mode};
+
+impl Execution {
+    pub(super) fn deliver(&mut self, wave: &[Event], ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
+        let state = self.state_mut();
+        state.mode = Mode::Delivery;
+        let wakers: Vec<Waker> = jobs_of(wave).flat_map(|(id, job)| state.deliver(id, job)).collect();
+        self.wake_all(wakers);
+        self.state_mut().mode = Mode::Between;
+        self.bind_step(ids)
+    }
+
+    /// Wakes wakers that may run code of the user's, with the state lent as it is for a step.
+    pub(super) fn wake_all(&mut self, wakers: Vec<Waker>) {
+        if !wakers.is_empty() {
+            self.lend(|| wakers.into_iter().for_each(Waker::wake)).expect("waking does not panic");
+        }
+    }
+
+    pub(super) fn run_until_quiet(&mut self, ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
+        loop {
+            let round = self.state_mut().scheduler.take_round();
+            if round.is_empty() {
+                return Ok(());
+            }
+            for unit in &round {
+                if self.state().has_finished() {
+                    return Ok(());
+                }
+                self.run_step(unit, ids)?;
+            }
+            self.state_mut().scheduler.recycle(round);
+        }
+    }
+
+    pub(super) fn run_step(&mut self, unit: &UnitId, ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
+        let state = self.state_mut();
+        let Some((mut future, waker)) = state.scheduler.begin_step(unit) else {
+            return Ok(());
+        };
+        state.count_step()?;
+        state.mode = Mode::Step;
+        state.unit = unit.clone();
+        let polled = self.lend(|| future.as_mut().poll(&mut Context::from_waker(&waker)));
+        let panic = self.end_of_step(unit, future, polled);
+        self.state_mut().mode = Mode::Between;
+        self.state_mut().closure = Closure::None;
+        self.bind_step(ids)?;
+        if let Some(failure) = self.take_failure() {
+            return Err(failure);
+        }
+        match panic {
+            Some(message) => Err(TurnFailure::Panicked { unit: unit.clone(), message }),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a pending unit back or lets go of a finished one, and wakes whom the step concerns. All of it is part of
+    /// the step. Returns the words of a panic.
+    pub(super) fn end_of_step(
+        &mut self,
+        unit: &UnitId,
+        future: UnitFuture,
+        polled: thread::Result<Poll<()>>,
+    ) -> Option<String> {
+        let state = self.state_mut();
+        let mut wakers = Vec::new();
+        let (to_drop, panic) = match polled {
+            Ok(Poll::Pending) => (state.scheduler.put_back(unit, future), None),
+            Ok(Poll::Ready(())) => {
+                wakers.extend(state.scheduler.finish(unit).map(|waiter| waiter.waker));
+                if unit.is_handler() {
+                    wakers.extend(state.idle.take_all(&mut state.scheduler));
+                }
+                (Some(future), None)
+            }
+            Err(panic) => (Some(future), Some(panic_message(&*panic))),
+        };
+        wakers.extend(state.take_step_wakes());
+        if to_drop.is_none() && wakers.is_empty() {
+            return panic;
+        }
+        let settled = self.lend(|| {
+            drop(to_drop);
+            wakers.into_iter().for_each(Waker::wake);
+        });
+        panic.or_else(|| settled.err().map(|panic| panic_message(&*panic)))
+    }
+
+    /// What was noted against the turn, if anything.
+    pub(super) fn take_failure(&mut self) -> Option<TurnFailure> {
+        let failure = self.state_mut().failure.take();
+        failure.or_else(|| self.outside.take_misuse().map(|what| TurnFailure::Misuse { what }))
+    }
+}
