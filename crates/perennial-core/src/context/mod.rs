@@ -411,7 +411,7 @@ impl OrchestrationContext {
         let value = recorded.and_then(|(event, value)| match value.decode() {
             Ok(value) => Some(value),
             Err(error) => {
-                self.fail_decoding(event, std::any::type_name::<T>(), error.to_string());
+                self.fail_decoding(event, std::any::type_name::<T>(), &error);
                 None
             }
         });
@@ -419,7 +419,10 @@ impl OrchestrationContext {
     }
 
     /// A recorded payload is not of the type that the code expects: the turn fails.
-    fn fail_decoding(&self, event: EventId, type_name: &'static str, problem: String) {
+    fn fail_decoding(&self, event: EventId, type_name: &'static str, error: &serde_json::Error) {
+        // The decoder's own words quote the payload, which may be nobody's business.
+        let (line, column) = (error.line(), error.column());
+        let problem = format!("{:?} error at line {line}, column {column}", error.classify()).to_lowercase();
         self.call(
             "decode",
             Access::Look,

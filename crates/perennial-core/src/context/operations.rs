@@ -196,7 +196,7 @@ impl OperationFuture {
         match decode(payload) {
             Ok(value) => Poll::Ready(value),
             Err(error) => {
-                self.ctx.fail_decoding(event, type_name::<T>(), error.to_string());
+                self.ctx.fail_decoding(event, type_name::<T>(), &error);
                 Poll::Pending
             }
         }

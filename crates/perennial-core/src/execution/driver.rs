@@ -7,7 +7,8 @@ use std::thread;
 
 use crate::context::OrchestrationContext;
 use crate::history::{
-    Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job, Ledger, Started, Turn, UnitId,
+    CorruptHistory, Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job, Ledger, Started, Turn,
+    UnitId,
 };
 
 use super::binding::Ids;
@@ -205,8 +206,13 @@ impl Execution {
     }
 
     fn replay_recorded_turn(&mut self, turn: &Turn) -> Result<(), TurnFailure> {
+        let started = Arc::clone(&self.started);
         let state = self.state_mut();
         state.ledger.begin_turn(turn)?;
+        if turn.started().is_some_and(|recorded| *recorded != *started) {
+            let problem = "the turn starts otherwise than this execution does";
+            return Err(HistoryError::from(CorruptHistory::at(1, EventId(1), problem)).into());
+        }
         for event in &turn.events {
             if matches!(event.kind, EventKind::Started(_) | EventKind::Job(_)) {
                 state.ledger.apply(turn.number, event)?;
@@ -321,7 +327,7 @@ impl Execution {
         recent_keys.retain(|key| !jobs.iter().any(|job| job.key() == Some(key)));
         let started = Started {
             input: input.clone(),
-            execution: self.started.execution + 1,
+            execution: self.started.execution.saturating_add(1),
             predecessor_at_ms: Some(state.ledger.last_at_ms()),
             attributes: state.ledger.attributes().clone(),
             status: state.ledger.status().cloned(),

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::{
     CorruptHistory, Decision, Ending, Event, EventId, EventKind, FORMAT, History, HistoryError, Job, Ledger,
-    Started, Turn, UnitId,
+    Started, Turn, UnitId, shorten,
 };
 
 /// Encodes a turn as it is stored.
@@ -25,8 +25,7 @@ pub fn encode_turn(turn: &Turn) -> Vec<u8> {
 /// Decodes the bytes of turn `number`, strictly. The turn's place in its history is the [`Ledger`]'s to check.
 pub fn decode_turn(number: u64, bytes: &[u8]) -> Result<Turn, HistoryError> {
     match serde_json::from_slice::<Turn>(bytes) {
-        Ok(turn) if turn.format == FORMAT => Ok(turn),
-        Ok(turn) => Err(unknown_format(number, turn.format)),
+        Ok(turn) => check_format(number, turn.format).map(|()| turn),
         Err(error) => Err(explain(number, bytes, &error)),
     }
 }
@@ -59,9 +58,10 @@ fn explain(number: u64, bytes: &[u8], error: &serde_json::Error) -> HistoryError
         id: EventId,
     }
 
-    match serde_json::from_slice::<Stamp>(bytes) {
-        Ok(Stamp { format }) if format != FORMAT => return unknown_format(number, format),
-        _ => {}
+    if let Ok(Stamp { format }) = serde_json::from_slice(bytes)
+        && let Err(unknown) = check_format(number, format)
+    {
+        return unknown;
     }
     if let Ok(Loose { events }) = serde_json::from_slice::<Loose<'_>>(bytes) {
         for (position, event) in events.iter().enumerate() {
@@ -69,19 +69,25 @@ fn explain(number: u64, bytes: &[u8], error: &serde_json::Error) -> HistoryError
                 continue;
             };
             let id = serde_json::from_str::<LooseEvent>(event.get()).ok().map(|event| event.id);
-            let problem = format!("event at position {position} of the turn: {error}");
+            let problem = format!("event at position {position} of the turn: {}", words(&error));
             return CorruptHistory { turn: number, event: id, problem }.into();
         }
     }
-    CorruptHistory::turn(number, error.to_string()).into()
+    CorruptHistory::turn(number, words(error)).into()
 }
 
-fn unknown_format(turn: u64, found: u32) -> HistoryError {
-    if found > FORMAT {
-        HistoryError::NewerEngine { turn, what: "format", found, known: FORMAT }
-    } else {
-        CorruptHistory::turn(turn, format!("format {found} was never written")).into()
+/// Whether turns of this format can be read.
+pub(super) fn check_format(turn: u64, found: u32) -> Result<(), HistoryError> {
+    match found {
+        FORMAT => Ok(()),
+        0 => Err(CorruptHistory::turn(turn, "format 0 was never written").into()),
+        _ => Err(HistoryError::NewerEngine { turn, what: "format", found, known: FORMAT }),
     }
+}
+
+/// The decoder's words, which can quote any length of text.
+fn words(error: &serde_json::Error) -> String {
+    shorten(&error.to_string(), 200)
 }
 
 impl Serialize for Event {
@@ -209,17 +215,13 @@ impl<'de> Deserialize<'de> for Family {
                 } else if text == Started::NAME {
                     Ok(Family::Started)
                 } else {
-                    Err(E::custom(format_args!("unknown event kind {:?}", shortened(text))))
+                    Err(E::custom(format_args!("unknown event kind {:?}", shorten(text, 60))))
                 }
             }
         }
 
         deserializer.deserialize_identifier(ByName)
     }
-}
-
-fn shortened(text: &str) -> String {
-    text.chars().take(60).collect()
 }
 
 /// An enum whose variant name was read already, handed on to the decoder of its family.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{ActivityOptions, Payload, UnitId};
 
@@ -100,11 +100,16 @@ pub struct Started {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: Attributes,
     /// The published status carried over from the predecessor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub status: Option<Payload>,
     /// Keys of the events and updates that predecessors took last, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent_keys: Vec<String>,
+}
+
+/// A payload that is there, also if it is `null`.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Payload>, D::Error> {
+    Payload::deserialize(deserializer).map(Some)
 }
 
 impl Started {

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::ascending_map::AscendingMap;
 
+use super::codec::check_format;
 use super::{
     Attributes, CorruptHistory, Decision, Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job,
     Payload, SEMANTICS, Started, Turn,
@@ -211,13 +212,10 @@ impl Ledger {
     /// Checks a recorded turn's frame and opens it: number, time, ids, and the order of the families within it.
     pub(crate) fn begin_turn(&mut self, turn: &Turn) -> Result<(), HistoryError> {
         let number = self.turns + 1;
-        if turn.format > FORMAT {
-            return Err(HistoryError::NewerEngine {
-                turn: number,
-                what: "format",
-                found: turn.format,
-                known: FORMAT,
-            });
+        check_format(number, turn.format)?;
+        // What orders and numbers events comes first: a newer engine may do both otherwise.
+        if let Some(started) = turn.started() {
+            Ledger::check_semantics(number, started.semantics)?;
         }
         if turn.number != number {
             let problem = format!("the turn says it is turn {}", turn.number);

@@ -97,10 +97,10 @@ impl FromStr for UnitId {
         if text == "root" {
             return Ok(UnitId::ROOT);
         }
-        text.split('.')
-            .map(parse_segment)
-            .collect::<Option<Arc<[Segment]>>>()
-            .map_or_else(|| Err(NotAUnitPath(text.to_owned())), |segments| Ok(UnitId(Some(segments))))
+        text.split('.').map(parse_segment).collect::<Option<Arc<[Segment]>>>().map_or_else(
+            || Err(NotAUnitPath(super::shorten(text, 60))),
+            |segments| Ok(UnitId(Some(segments))),
+        )
     }
 }
 
