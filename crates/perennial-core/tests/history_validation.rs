@@ -184,7 +184,7 @@ fn e1_turn_boundaries_are_part_of_the_record() {
     assert_eq!(
         failure.to_string(),
         "PER-0203 nondeterminism: instance \"instance-1\" (orchestration 1.0.0), execution 1, turn 2, event 6: \
-         the record has OrchestrationCompleted, the code did OrchestrationCompleted"
+         OrchestrationCompleted differs in its payload"
     );
 }
 

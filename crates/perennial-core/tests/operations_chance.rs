@@ -140,9 +140,9 @@ fn e17_another_number_of_draws_is_nondeterminism() {
     drive.raise("go", ());
     drive.replay_with(drawing(1, 2)).unwrap();
     let report = divergence(drive.replay_with(drawing(2, 2)));
-    assert_eq!(parting(&report), (1, 2, "1 random draws", "2 random draws"));
+    assert_eq!(parting(&report), (1, 2, "random numbers drawn: 1", "random numbers drawn: 2"));
     let report = divergence(drive.replay_with(drawing(1, 1)));
-    assert_eq!(parting(&report), (2, 4, "2 random draws", "1 random draws"));
+    assert_eq!(parting(&report), (2, 4, "random numbers drawn: 2", "random numbers drawn: 1"));
     let report = divergence(drive.replay_with(drawing(1, 0)));
-    assert_eq!(parting(&report), (2, 4, "2 random draws", "0 random draws"));
+    assert_eq!(parting(&report), (2, 4, "random numbers drawn: 2", "random numbers drawn: 0"));
 }

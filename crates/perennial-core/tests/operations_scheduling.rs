@@ -48,7 +48,7 @@ fn e13_decisions_are_made_at_the_call_in_call_order_even_if_never_polled() {
             r#"6 StatusSet "waiting""#,
             r#"7 SubOrchestrationScheduled "Child" latest as derived id null"#,
             r#"8 ExternalEventSent "ping" to "other-1" null"#,
-            "9 AttributesUpserted colour",
+            "9 AttributesUpserted colour=\"red\"",
             r#"10 ActivityScheduled "Last" null"#,
         ]
     );

@@ -154,7 +154,7 @@ fn options() -> ExecutionOptions {
 fn allowed(failure: &TurnFailure) -> &'static str {
     match failure {
         TurnFailure::Nondeterminism(difference) => {
-            assert!(difference.report().contains("hint: "));
+            assert!(difference.report().contains("what to do"));
         }
         TurnFailure::History(error) => assert!(error.to_string().starts_with(error.code())),
         other => panic!("a hostile history led to {other}"),

@@ -1,7 +1,42 @@
 //! What Perennial is tested with.
 //!
 //! - [`Drive`]: one execution with its history, turn by turn.
+//! - [`Desk`]: one node with its shards, output by output.
+//! - [`Program`]: an orchestration as data, [generated](generate) from a seed and run by [`ProgramHandler`].
+//! - [`World`]: drives a program to its end, in an order that a seed decides, and keeps the [`Recording`].
+//! - [`mutants`]: what becomes of a history when one thing in it is changed; [`for_each_case`] runs such properties.
+//! - [`conformance`]: the store contract as tests that any store can run.
+//! - [`fuzzing`]: any bytes as histories, for fuzz targets and for a bounded run of the same.
 
+mod accumulator;
+mod answers;
+mod begin;
+mod cases;
+mod chance;
+pub mod conformance;
+mod desk;
+mod disguise;
 mod drive;
+mod features;
+pub mod fuzzing;
+mod generate;
+mod interpret;
+mod mutate;
+pub mod program;
+mod recording;
+mod renumber;
+mod world;
 
+pub use accumulator::Accumulator;
+pub use cases::{Case, for_each_case};
+pub use chance::Chance;
+pub use desk::{Desk, Found, Loaded};
+pub use disguise::disguised;
 pub use drive::Drive;
+pub use features::Features;
+pub use generate::generate;
+pub use interpret::{ProgramHandler, SideEffects};
+pub use mutate::{Mutant, Mutation, mutants};
+pub use program::{Program, ProgramInput};
+pub use recording::{RecordedExecution, Recording, View};
+pub use world::{INSTANCE, Unfinished, Why, World};

@@ -48,9 +48,7 @@ fn sqlite(path: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
 
     let path = std::path::Path::new(path);
     let store = match role {
-        Role::Owner { relaxed } => {
-            SqliteStore::open(path, SqliteOptions { relaxed, ..SqliteOptions::default() })?
-        }
+        Role::Owner { relaxed } => SqliteStore::open(path, SqliteOptions::default().relaxed(relaxed))?,
         Role::Guest => SqliteStore::open_guest(path, SqliteOptions::default())?,
     };
     Ok(Arc::new(store))

@@ -49,18 +49,19 @@ impl OrchestrationContext {
 
     /// Handles updates of a name. `validate` decides between turns whether an update is accepted, and may only look;
     /// `handler` runs in a unit of its own, and its result is the answer.
+    #[track_caller]
     pub fn on_update<V, F, Fut>(&self, name: impl Into<String>, validate: V, handler: F)
     where
         V: Fn(&Payload) -> Result<(), Payload> + Send + Sync + 'static,
         F: Fn(Payload) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Payload, Payload>> + Send + 'static,
     {
-        let ctx = self.clone();
+        let (ctx, location) = (self.clone(), Location::caller());
         let handler = move |source_event_id: EventId, payload: Payload| {
             let (ctx, answer) = (ctx.clone(), handler(payload));
             let unit: UnitFuture = Box::pin(async move {
                 let result = answer.await;
-                ctx.complete_update(source_event_id, result);
+                ctx.complete_update(source_event_id, result, location);
             });
             unit
         };
@@ -80,9 +81,12 @@ impl OrchestrationContext {
         );
     }
 
-    #[track_caller]
-    fn complete_update(&self, source_event_id: EventId, result: Result<Payload, Payload>) {
-        let location = Location::caller();
+    fn complete_update(
+        &self,
+        source_event_id: EventId,
+        result: Result<Payload, Payload>,
+        location: &'static Location<'static>,
+    ) {
         let decision = Decision::UpdateCompleted { source_event_id, result };
         self.call("on_update", Access::Act, || (), |state| state.emit(decision, location).map(|_| ()));
     }

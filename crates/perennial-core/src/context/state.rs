@@ -4,7 +4,7 @@
 //! memory, not history: replay rebuilds it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use crate::execution::state::{Access, Closure};
 
@@ -70,7 +70,13 @@ impl<T> State<T> {
 
     /// A closure that panicked has failed its turn; a query may still look.
     fn lock(&self) -> MutexGuard<'_, T> {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.value.try_lock() {
+            Ok(value) => value,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                panic!("PER-0206 misuse: a state was used inside a closure on itself")
+            }
+        }
     }
 }
 

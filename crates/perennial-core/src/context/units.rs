@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use crate::execution::outside::Outside;
 use crate::execution::scheduler::{GroupId, UnitFuture, Waiter};
-use crate::execution::state::{Access, ExecutionState};
+use crate::execution::state::{Access, ExecutionState, Mode};
 use crate::execution::turn_local;
 use crate::history::UnitId;
 
@@ -59,7 +59,9 @@ impl OrchestrationContext {
             Access::Act,
             || (None, Vec::new()),
             |state: &mut ExecutionState| {
-                let ids = state.scheduler.next_branch_ids(&state.unit, futures.len());
+                let Some(ids) = state.scheduler.next_branch_ids(&state.unit, futures.len()) else {
+                    return Ok((None, Vec::new()));
+                };
                 let group = state.scheduler.add_group(ids.len());
                 for (id, future) in ids.iter().zip(futures.drain(..)) {
                     state.scheduler.add(id.clone(), future, Some(group), &state.outside);
@@ -126,8 +128,13 @@ impl<T> Units<T> {
     /// Lets go of the units: they go on by themselves, or are dropped.
     fn release(&mut self, detach: bool) {
         let Some(group) = self.group.take() else { return };
-        let released =
-            turn_local::with(&self.outside, |state| state.scheduler.release_group(group, &self.ids, detach));
+        let released = turn_local::with(&self.outside, |state| {
+            if state.mode == Mode::Step {
+                return Some(state.scheduler.release_group(group, &self.ids, detach));
+            }
+            state.misuse("a unit's handle was dropped outside of a step; only running code may".to_owned());
+            None
+        });
         match released {
             Some(to_drop) => drop(to_drop),
             None if self.outside.is_inert() => {}

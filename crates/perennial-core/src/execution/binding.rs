@@ -5,7 +5,7 @@ use crate::history::{Decision, Ending, Event, EventId, EventKind, HistoryError, 
 use super::divergence::{self, Did};
 use super::driver::Execution;
 use super::failure::TurnFailure;
-use super::recorder::{Comparison, Emitted, Fate, RecordCursor, compare};
+use super::recorder::{Comparison, Emitted, Fate, RecordCursor, StepEnd, compare};
 use super::state::ExecutionState;
 
 /// Where the event ids of a turn's decisions come from.
@@ -27,13 +27,16 @@ impl<'t> Ids<'_, 't> {
 
 impl Execution {
     /// Gives the decisions of the step that just ended their event ids.
-    pub(super) fn bind_step(&mut self, ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
+    pub(super) fn bind_step(&mut self, ids: &mut Ids<'_, '_>, end: StepEnd) -> Result<(), TurnFailure> {
         let state = self.state_mut();
-        if state.step.emitted.is_empty() && state.step.cancels.is_empty() {
+        if state.step.is_empty() {
             return Ok(());
         }
-        let keep_cancels = !state.has_finished();
-        let mut made = state.step.drain(keep_cancels);
+        if end == StepEnd::Failed && matches!(ids, Ids::Live(_)) {
+            state.step.clear();
+            return Ok(());
+        }
+        let mut made = state.step.drain(end);
         let bound = match ids {
             Ids::Live(events) => {
                 for emitted in made.drain(..) {

@@ -50,7 +50,7 @@ impl Execution {
         let state = self.state_mut();
         state.mode = Mode::Between;
         state.closure = Closure::None;
-        match (self.take_failure(), answer) {
+        match (self.state_mut().failure.take(), answer) {
             (Some(TurnFailure::DeadlinePassed), _) => Consulted::TookTooLong,
             (Some(TurnFailure::Misuse { what }), _) => Consulted::Misused(what),
             (Some(other), _) => Consulted::Misused(other.to_string()),

@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::history::{Ending, Event, EventId, Started, shorten};
+use crate::history::{Decision, Ending, Event, EventId, Started, UnitId, shorten};
 
 use super::recorder::{Emitted, RecordCursor};
 
@@ -37,6 +37,8 @@ pub struct Nondeterminism {
     pub code: Side,
     /// Where the code did it, if it did something.
     pub location: Option<String>,
+    /// In what they differ, in a few words without payloads.
+    pub difference: String,
     /// What to do.
     pub hint: String,
     rows: Vec<Row>,
@@ -49,6 +51,7 @@ pub struct Side {
     pub kind: String,
     /// The event in a line, with the beginning of its payload.
     pub line: String,
+    payload: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,38 +72,49 @@ impl Nondeterminism {
 
     /// The whole report, over several lines.
     pub fn report(&self) -> String {
-        let mut text = String::new();
-        let _ = writeln!(text, "{self}");
-        let _ = writeln!(text);
-        let _ = writeln!(text, "  recorded  {}", self.recorded.line);
-        let _ = writeln!(text, "  code      {}", self.code.line);
+        let mut text =
+            format!("{self}\n\n  recorded  {}\n  code      {}\n", self.recorded.line, self.code.line);
         if let Some(location) = &self.location {
-            let _ = writeln!(text, "            at {location}");
+            let is_cancel = ["CancelRequested", "TimerCancelled", "Unsubscribed"];
+            let place = if is_cancel.iter().any(|kind| self.code.kind.ends_with(kind)) {
+                format!("by dropping the future made at {location}")
+            } else {
+                format!("at {location}")
+            };
+            let _ = writeln!(text, "            {place}");
         }
-        let _ = writeln!(text);
-        let _ = writeln!(text, "  {:>7}  {:<COLUMN$} | code", "event", "recorded");
+        if !self.rows.is_empty() {
+            let _ = writeln!(text, "\n  {:>7}  {:<COLUMN$} | code", "event", "recorded");
+        }
         for row in &self.rows {
             let mark = if row.parts { '>' } else { ' ' };
-            let line =
-                format!("{mark} {:>7}  {:<COLUMN$} | {}", row.id.0, shorten(&row.recorded, COLUMN), row.code);
+            let recorded = shorten(&row.recorded, COLUMN);
+            let line = format!("{mark} {:>7}  {recorded:<COLUMN$} | {}", row.id.0, row.code);
             let _ = writeln!(text, "{}", line.trim_end());
         }
-        let _ = writeln!(text);
-        let _ = writeln!(text, "  hint: {}", self.hint);
+        let _ = writeln!(text, "\n  what to do");
+        for line in self.hint.lines() {
+            let _ = writeln!(text, "    {line}");
+        }
         text
+    }
+
+    /// The same code was run twice: nothing changed but what differs from run to run.
+    pub(crate) fn of_the_same_code(mut self: Box<Self>) -> Box<Self> {
+        self.hint =
+            format!("This code was run twice on the same record and decided differently.\n{UNSTEADY}");
+        self
     }
 }
 
 impl fmt::Display for Nondeterminism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Nondeterminism { instance, orchestration, execution, turn, event, recorded, code, .. } = self;
+        let Nondeterminism { instance, orchestration, execution, turn, event, difference, .. } = self;
         write!(
             f,
             "{} nondeterminism: instance {instance:?} ({orchestration}), execution {execution}, turn {turn}, \
-             event {event}: the record has {}, the code did {}",
+             event {event}: {difference}",
             Self::CODE,
-            recorded.kind,
-            code.kind
         )
     }
 }
@@ -127,49 +141,131 @@ pub(crate) fn report(
     did: &Did<'_>,
 ) -> Box<Nondeterminism> {
     let turn = cursor.turn;
-    let recorded = cursor.peek().map(|(id, unit, decision)| (id, decision.name(), decision.summary(unit)));
-    let recorded =
-        recorded.or_else(|| turn.ending().map(|ending| (cursor.end_id(), ending.name(), ending.summary())));
-    let (event, mut recorded) = match recorded {
-        Some((id, kind, line)) => (id, Side { kind: kind.to_owned(), line }),
-        None => (cursor.end_id(), nothing()),
+    let (event, recorded) = match (did, cursor.peek(), turn.ending()) {
+        (Did::Drew(_), _, _) => (turn.events.last().map_or(EventId(1), |last| last.id), draws(turn.draws)),
+        (_, Some((id, unit, decision)), _) => (id, Side::of_decision(unit, decision)),
+        (_, None, Some(ending)) => (cursor.end_id(), Side::of_ending(ending)),
+        (_, None, None) => (cursor.end_id(), Side::nothing("nothing more in this turn")),
     };
-    let mut event = event;
-    let mut code = match did {
-        Did::Decided(made) => made.first().map_or_else(nothing, |first| Side {
-            kind: first.decision.name().to_owned(),
-            line: first.decision.summary(&first.unit),
-        }),
-        Did::Ended(ending) => Side { kind: ending.name().to_owned(), line: ending.summary() },
-        Did::Nothing => nothing(),
-        Did::Drew(_) => nothing(),
+    let code = match did {
+        Did::Drew(drawn) => draws(*drawn),
+        Did::Decided([first, ..]) => Side::of_decision(&first.unit, &first.decision),
+        Did::Ended(ending) => Side::of_ending(ending),
+        Did::Decided([]) | Did::Nothing => Side::nothing("nothing: all units wait"),
     };
-    if let Did::Drew(draws) = did {
-        event = turn.events.last().map_or(EventId(1), |last| last.id);
-        let side = |draws: u64| Side {
-            kind: format!("{draws} random draws"),
-            line: format!("{draws} random draws"),
-        };
-        recorded = side(turn.draws);
-        code = side(*draws);
-    }
+    let (recorded, code) = tell_apart(recorded, code);
     let location = match did {
-        Did::Decided([first, ..]) => Some(place(first.location)),
+        Did::Decided([first, ..]) => first.location.map(|location| place(location)),
         _ => None,
     };
-    let hint = hint(&recorded, &code, started);
     Box::new(Nondeterminism {
         instance: instance.to_string(),
         orchestration: format!("{} {}", started.name, started.version),
         execution: started.execution,
         turn: turn.number,
         event,
+        difference: difference(cursor, did, &recorded, &code),
+        hint: hint(&recorded, &code, started),
+        location,
+        rows: if matches!(did, Did::Drew(_)) { Vec::new() } else { neighbourhood(cursor, event, did) },
         recorded,
         code,
-        location,
-        hint,
-        rows: neighbourhood(cursor, event, did),
     })
+}
+
+impl Side {
+    fn of_decision(unit: &UnitId, decision: &Decision) -> Side {
+        let payload = decision.payload().map(|payload| payload.as_json().to_owned());
+        Side { kind: decision.name().to_owned(), line: decision.summary(unit), payload }
+    }
+
+    fn of_ending(ending: &Ending) -> Side {
+        let payload = ending.payload().map(|payload| payload.as_json().to_owned());
+        Side { kind: ending.name().to_owned(), line: ending.summary(), payload }
+    }
+
+    fn nothing(line: &str) -> Side {
+        Side { kind: "nothing".to_owned(), line: line.to_owned(), payload: None }
+    }
+}
+
+fn draws(count: u64) -> Side {
+    let text = format!("random numbers drawn: {count}");
+    Side { kind: text.clone(), line: text, payload: None }
+}
+
+/// Shows where two payloads differ if their beginnings do not.
+fn tell_apart(mut recorded: Side, mut code: Side) -> (Side, Side) {
+    if recorded.line == code.line
+        && let (Some(left), Some(right)) = (&recorded.payload, &code.payload)
+    {
+        let same = left.chars().zip(right.chars()).take_while(|(left, right)| left == right).count();
+        let rest = |json: &str| {
+            let rest: String = json.chars().skip(same.saturating_sub(10)).collect();
+            format!(" … differing from character {}: …{}", same + 1, shorten(&rest, 40))
+        };
+        recorded.line.push_str(&rest(left));
+        code.line.push_str(&rest(right));
+    }
+    (recorded, code)
+}
+
+/// In what record and code differ, in a few words.
+fn difference(cursor: &RecordCursor<'_>, did: &Did<'_>, recorded: &Side, code: &Side) -> String {
+    if recorded.kind != code.kind {
+        return format!("the record has {}, the code did {}", recorded.kind, code.kind);
+    }
+    let field = match (did, cursor.peek()) {
+        (Did::Decided([made, ..]), Some((_, unit, decision))) => differing_field(unit, decision, made),
+        _ => "payload",
+    };
+    format!("{} differs in its {field}", recorded.kind)
+}
+
+/// The first part of their identity in which two decisions of one kind differ.
+fn differing_field(unit: &UnitId, recorded: &Decision, made: &Emitted) -> &'static str {
+    if *unit != made.unit {
+        return "unit";
+    }
+    match (recorded, &made.decision) {
+        (Decision::ActivityScheduled { name, .. }, Decision::ActivityScheduled { name: made, .. })
+        | (Decision::ExternalSubscribed { name }, Decision::ExternalSubscribed { name: made })
+        | (
+            Decision::SubOrchestrationScheduled { name, .. },
+            Decision::SubOrchestrationScheduled { name: made, .. },
+        )
+        | (Decision::OrchestrationChained { name, .. }, Decision::OrchestrationChained { name: made, .. })
+        | (Decision::ExternalEventSent { name, .. }, Decision::ExternalEventSent { name: made, .. })
+        | (Decision::SystemCall { op: name, .. }, Decision::SystemCall { op: made, .. })
+            if name != made =>
+        {
+            "name"
+        }
+        (
+            Decision::SubOrchestrationScheduled { version, instance, .. },
+            Decision::SubOrchestrationScheduled { version: made_version, instance: made_instance, .. },
+        ) if (version, instance) != (made_version, made_instance) => "version or instance id",
+        (
+            Decision::OrchestrationChained { version, instance, .. },
+            Decision::OrchestrationChained { version: made_version, instance: made_instance, .. },
+        ) if (version, instance) != (made_version, made_instance) => "version or instance id",
+        (
+            Decision::ExternalEventSent { instance, .. },
+            Decision::ExternalEventSent { instance: made, .. },
+        ) if instance != made => "instance id",
+        (Decision::TimerCreated { .. }, _) => "due time",
+        (
+            Decision::ActivityCancelRequested { .. }
+            | Decision::TimerCancelled { .. }
+            | Decision::ExternalUnsubscribed { .. }
+            | Decision::SubOrchestrationCancelRequested { .. },
+            _,
+        ) => "source event",
+        (Decision::AttributesUpserted { .. }, _) => "attributes",
+        (Decision::StatusSet { .. }, _) => "status",
+        (Decision::UpdateCompleted { .. }, _) => "result",
+        _ => "input",
+    }
 }
 
 fn neighbourhood(cursor: &RecordCursor<'_>, event: EventId, did: &Did<'_>) -> Vec<Row> {
@@ -185,8 +281,7 @@ fn neighbourhood(cursor: &RecordCursor<'_>, event: EventId, did: &Did<'_>) -> Ve
             made.iter().take(NEIGHBOURS).map(|made| made.decision.summary(&made.unit)).collect()
         }
         Did::Ended(ending) => vec![ending.summary()],
-        Did::Nothing => Vec::new(),
-        Did::Drew(draws) => vec![format!("{draws} random draws")],
+        Did::Nothing | Did::Drew(_) => Vec::new(),
     };
     let recorded: Vec<String> = events[index..].iter().take(NEIGHBOURS).map(Event::summary).collect();
     for offset in 0..recorded.len().max(code.len()).max(1) {
@@ -200,24 +295,24 @@ fn neighbourhood(cursor: &RecordCursor<'_>, event: EventId, did: &Did<'_>) -> Ve
     rows
 }
 
+/// What makes the same code decide differently from run to run.
+const UNSTEADY: &str = "\
+Look for what differs from run to run: the order of a HashMap or HashSet, the clock, random
+numbers, statics, environment variables. Use ctx.now, ctx.random, ctx.side_effect and BTreeMap.";
+
 fn hint(recorded: &Side, code: &Side, started: &Started) -> String {
-    let gate = "put the changed part behind `if ctx.patched(\"…\")`";
-    let version = format!(
-        "register the changed code as a new version beside {} {} and keep the old one until its instances are done",
+    let changed = format!(
+        "If the code of {} {} was changed while this instance runs:\n\
+         - register the changed code as a new version, and keep this one until its instances are done, or\n\
+         - put the change behind `if ctx.patched(\"…\")`.",
         started.name, started.version
     );
-    if recorded.kind.contains("random draws") || code.kind == recorded.kind {
-        format!(
-            "if the code did not change, something in it differs from run to run: hash order, the clock, \
-             random numbers or statics (use the context's instead); if it did change, {version}, or {gate}"
-        )
+    let unchanged = format!("If the code was not changed:\n{UNSTEADY}");
+    if recorded.kind == code.kind || recorded.kind.starts_with("random") {
+        format!("{unchanged}\n{changed}")
     } else {
-        format!("the code changed under a running instance: {version}, or {gate}")
+        format!("{changed}\n{unchanged}")
     }
-}
-
-fn nothing() -> Side {
-    Side { kind: "nothing".to_owned(), line: "nothing".to_owned() }
 }
 
 fn place(location: &Location<'_>) -> String {

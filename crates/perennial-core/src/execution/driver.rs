@@ -1,5 +1,6 @@
 //! The execution itself: taking turns, replaying turns, ending.
 
+use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
@@ -245,6 +246,9 @@ impl Execution {
         ids: &mut Ids<'_, '_>,
     ) -> Result<(Option<Ending>, usize), TurnFailure> {
         self.outside.clear_interrupt();
+        if let Some(what) = self.outside.take_misuse() {
+            return Err(TurnFailure::Misuse { what });
+        }
         if self.outside.had_foreign_wake() {
             return Err(foreign_wake());
         }
@@ -268,6 +272,9 @@ impl Execution {
             self.deliver(wave, ids)?;
             self.run_until_quiet(ids)?;
             rest = after;
+        }
+        if let Some(what) = self.outside.take_misuse() {
+            return Err(TurnFailure::Misuse { what });
         }
         let ending = self.ending(jobs);
         if ending.is_none() && !self.state().scheduler.anyone_waits() {
@@ -341,7 +348,7 @@ impl Execution {
     fn end(&mut self) {
         self.phase = Phase::Ended;
         let state = self.state_mut();
-        let rest = (state.scheduler.take_all(), std::mem::take(&mut state.cancel.handlers));
+        let rest = state.take_runnable();
         drop_inert(&self.outside, rest);
     }
 
@@ -356,7 +363,10 @@ impl Execution {
         let options = ExecutionOptions { shadow_replay: false, ..self.options.clone() };
         let (instance, handler) = (Arc::clone(&self.state().instance), Arc::clone(&self.handler));
         let mut shadow = Execution::new(instance, handler, Started::clone(&self.started), options)?;
-        self.shadow.iter().try_for_each(|turn| shadow.replay_turn(turn))
+        self.shadow.iter().try_for_each(|turn| shadow.replay_turn(turn)).map_err(|failure| match failure {
+            TurnFailure::Nondeterminism(divergence) => divergence.of_the_same_code().into(),
+            other => other,
+        })
     }
 
     pub(super) fn lend<R>(&mut self, f: impl FnOnce() -> R) -> thread::Result<R> {
@@ -377,15 +387,20 @@ impl fmt::Debug for Execution {
 /// Eviction: destructors run, and find the context inert.
 impl Drop for Execution {
     fn drop(&mut self) {
-        drop_inert(&self.outside, self.state.take());
+        let pieces = self.state.as_deref_mut().map(ExecutionState::take_user_code).unwrap_or_default();
+        drop_inert(&self.outside, pieces);
+        // What is left of the state holds no user code but what wakers hold.
+        drop_inert(&self.outside, vec![Box::new(self.state.take())]);
     }
 }
 
-/// Drops what holds user code, with the context inert. A destructor that panics has nobody left to tell.
-fn drop_inert<T>(outside: &Outside, value: T) {
+/// Drops pieces of user code, with the context inert. A destructor that panics has nobody left to tell.
+fn drop_inert(outside: &Outside, pieces: Vec<Box<dyn Any + Send>>) {
     outside.make_inert();
-    if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
-        tracing::warn!("a destructor of an orchestration panicked");
+    for piece in pieces {
+        if catch_unwind(AssertUnwindSafe(|| drop(piece))).is_err() {
+            tracing::warn!("a destructor of an orchestration panicked");
+        }
     }
 }
 

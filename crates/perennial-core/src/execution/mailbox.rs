@@ -115,6 +115,11 @@ impl Mailbox {
         std::mem::take(&mut channel.unread)
     }
 
+    /// The handlers, to be dropped where user code may run.
+    pub(crate) fn take_handlers(&mut self) -> Vec<EventHandler> {
+        self.channels.values_mut().filter_map(|channel| channel.handler.take()).collect()
+    }
+
     /// The events that nobody has read.
     pub(crate) fn unread(&self) -> impl Iterator<Item = (EventId, Job)> + '_ {
         self.channels.iter().flat_map(|(name, channel)| {

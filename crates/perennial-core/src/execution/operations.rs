@@ -5,6 +5,7 @@
 
 use std::panic::Location;
 use std::task::{Poll, Waker};
+use std::thread;
 
 use crate::ascending_map::AscendingMap;
 use crate::history::{ActivityFailure, ChildFailure, Decision, EventId, Job, Payload};
@@ -175,11 +176,12 @@ impl ExecutionState {
 
     /// An operation's future was dropped before it returned: unless its completion is recorded, it is cancelled.
     pub(crate) fn abandon(&mut self, token: Token, location: &'static Location<'static>) -> Leftover {
-        if self.mode != Mode::Step {
-            self.misuse(
-                "a durable future was dropped outside of a step; only running code may cancel".to_owned(),
-            );
+        let in_step = self.mode == Mode::Step;
+        if !in_step {
+            let what = "a durable future was dropped outside of a step; only running code may cancel";
+            self.misuse(what.to_owned());
         }
+        let unwinding = self.step_failed || thread::panicking();
         let operation = &self.operations.slots[token];
         let cancel: Option<fn(EventId) -> Decision> = match &operation.kind {
             OperationKind::Wait { .. } => {
@@ -199,12 +201,13 @@ impl ExecutionState {
             _ => None,
         };
         match operation.binding {
-            Binding::Emitted(position) => self.step.withdraw(position),
+            Binding::Emitted(position) => self.step.withdraw(position, unwinding),
             Binding::Event(source) => {
-                if let Some(cancel) = cancel {
+                if let Some(cancel) = cancel.filter(|_| in_step) {
+                    let fate = if unwinding { Fate::DroppedUnwinding } else { Fate::Stands };
                     let (unit, decision) = (self.unit.clone(), cancel(source));
-                    let emitted = Emitted { unit, decision, token: None, fate: Fate::Stands, location };
-                    self.step.cancels.push((source, emitted));
+                    let emitted = Emitted { unit, decision, token: None, fate, location: Some(location) };
+                    self.step.cancel(source, emitted);
                 }
             }
         }

@@ -16,7 +16,8 @@ pub(crate) struct Emitted {
     /// The operation that waits for its id, while that has a future.
     pub(crate) token: Option<Token>,
     pub(crate) fate: Fate,
-    pub(crate) location: &'static Location<'static>,
+    /// Where the code made it; nothing if the engine did.
+    pub(crate) location: Option<&'static Location<'static>>,
 }
 
 /// What became of an operation within the step that scheduled it.
@@ -25,6 +26,8 @@ pub(crate) enum Fate {
     Stands,
     /// Its future was dropped: it leaves nothing.
     Dropped,
+    /// Its future was dropped by unwinding: it leaves nothing, unless the step fails because of that.
+    DroppedUnwinding,
     /// Its future returned already: it is recorded, and closed at once.
     Returned,
 }
@@ -34,7 +37,7 @@ pub(crate) enum Fate {
 pub(crate) struct StepBuffer {
     pub(crate) emitted: Vec<Emitted>,
     /// Operations of earlier steps whose futures were dropped, with the decision that says so.
-    pub(crate) cancels: Vec<(EventId, Emitted)>,
+    cancels: Vec<(EventId, Emitted)>,
     standing: u64,
     bytes: u64,
 }
@@ -49,11 +52,27 @@ impl StepBuffer {
     }
 
     /// An operation's future was dropped in the step that scheduled it: it leaves nothing.
-    pub(crate) fn withdraw(&mut self, position: usize) {
+    pub(crate) fn withdraw(&mut self, position: usize, unwinding: bool) {
         let emitted = &mut self.emitted[position];
-        emitted.fate = Fate::Dropped;
+        emitted.fate = if unwinding { Fate::DroppedUnwinding } else { Fate::Dropped };
         self.standing -= 1;
         self.bytes -= emitted.decision.weight();
+    }
+
+    /// An operation of an earlier step is cancelled.
+    pub(crate) fn cancel(&mut self, source: EventId, emitted: Emitted) {
+        self.cancels.push((source, emitted));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.emitted.is_empty() && self.cancels.is_empty()
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.emitted.clear();
+        self.cancels.clear();
+        (self.standing, self.bytes) = (0, 0);
     }
 
     /// How many decisions the step will record, cancels aside.
@@ -67,14 +86,21 @@ impl StepBuffer {
     }
 
     /// The step's decisions in the order they are recorded: as made, then cancels in the order of what they cancel.
-    pub(crate) fn drain(&mut self, keep_cancels: bool) -> Vec<Emitted> {
+    pub(crate) fn drain(&mut self, end: StepEnd) -> Vec<Emitted> {
         let mut decisions = std::mem::take(&mut self.emitted);
         (self.standing, self.bytes) = (0, 0);
-        decisions.retain(|emitted| emitted.fate != Fate::Dropped);
+        let failed = end == StepEnd::Failed;
+        decisions.retain(|emitted| match emitted.fate {
+            Fate::Stands | Fate::Returned => true,
+            Fate::Dropped => false,
+            Fate::DroppedUnwinding => failed,
+        });
         self.cancels.sort_by_key(|(source, _)| *source);
-        let cancels = self.cancels.drain(..);
-        if keep_cancels {
-            decisions.extend(cancels.map(|(_, emitted)| emitted));
+        let stands = |emitted: &Emitted| !failed || emitted.fate == Fate::Stands;
+        let cancels =
+            std::mem::take(&mut self.cancels).into_iter().map(|(_, emitted)| emitted).filter(stands);
+        if end != StepEnd::Finished {
+            decisions.extend(cancels);
         }
         decisions
     }
@@ -84,6 +110,16 @@ impl StepBuffer {
         decisions.clear();
         self.emitted = decisions;
     }
+}
+
+/// How a step ended, as far as its decisions are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StepEnd {
+    Quiet,
+    /// It ended the execution, which closes all that is open: no cancels.
+    Finished,
+    /// It failed: what was dropped while it unwound says nothing about the code.
+    Failed,
 }
 
 /// How a recorded decision compares with the one that the code made.

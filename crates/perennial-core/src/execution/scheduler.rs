@@ -35,8 +35,8 @@ pub(crate) struct Scheduler {
     woken: Vec<UnitId>,
     groups: Slab<Group>,
     next_handler: u32,
-    /// Units that polled something durable that is still pending.
-    interested: usize,
+    /// How many durable futures, handles and conditions were polled and are still pending.
+    parked: usize,
 }
 
 struct Unit {
@@ -106,14 +106,12 @@ impl Scheduler {
         id
     }
 
-    /// Ids for `count` branches of `parent`.
-    pub(crate) fn next_branch_ids(&mut self, parent: &UnitId, count: usize) -> Vec<UnitId> {
-        let Some(unit) = self.units.get_mut(parent) else {
-            return Vec::new();
-        };
+    /// Ids for `count` branches of `parent`; nothing if that has dropped its own handle.
+    pub(crate) fn next_branch_ids(&mut self, parent: &UnitId, count: usize) -> Option<Vec<UnitId>> {
+        let unit = self.units.get_mut(parent)?;
         let first = unit.next_branch;
         unit.next_branch += count as u32;
-        (first..unit.next_branch).map(|number| parent.child(Segment::Parallel(number))).collect()
+        Some((first..unit.next_branch).map(|number| parent.child(Segment::Parallel(number))).collect())
     }
 
     pub(crate) fn add_group(&mut self, size: usize) -> GroupId {
@@ -147,7 +145,7 @@ impl Scheduler {
                 if let Some(unit) = self.units.get_mut(id) {
                     unit.group = None;
                 }
-            } else if let Some(unit) = self.remove(id) {
+            } else if let Some(unit) = self.units.remove(id) {
                 dropped.extend(unit.future);
             }
         }
@@ -196,18 +194,12 @@ impl Scheduler {
 
     /// Removes a unit that has finished. Returns who waited for it, if it was the last of its group.
     pub(crate) fn finish(&mut self, id: &UnitId) -> Option<Waiter> {
-        let group = self.remove(id)?.group?;
+        let group = self.units.remove(id)?.group?;
         let group = &mut self.groups[group];
         group.remaining -= 1;
         let waiter = if group.remaining == 0 { group.waiter.take() } else { None };
         self.lose_interest(waiter.as_ref());
         waiter
-    }
-
-    fn remove(&mut self, id: &UnitId) -> Option<Unit> {
-        let unit = self.units.remove(id)?;
-        self.interested -= usize::from(unit.interest > 0);
-        Some(unit)
     }
 
     /// Whether a handler is at work, other than the one that `asking` belongs to.
@@ -240,9 +232,9 @@ impl Scheduler {
         if let Some(waiter) = &waiter
             && let Some(unit) = self.units.get_mut(&waiter.unit)
         {
-            self.interested += usize::from(unit.interest == 0);
             unit.interest += 1;
         }
+        self.parked += usize::from(waiter.is_some());
         let old = mem::replace(slot, waiter);
         self.lose_interest(old.as_ref());
         old
@@ -250,17 +242,16 @@ impl Scheduler {
 
     /// A waiter is no longer waiting.
     pub(crate) fn lose_interest(&mut self, waiter: Option<&Waiter>) {
-        if let Some(waiter) = waiter
-            && let Some(unit) = self.units.get_mut(&waiter.unit)
-        {
+        let Some(waiter) = waiter else { return };
+        self.parked -= 1;
+        if let Some(unit) = self.units.get_mut(&waiter.unit) {
             unit.interest -= 1;
-            self.interested -= usize::from(unit.interest == 0);
         }
     }
 
     /// Whether any unit waits for something that can come.
     pub(crate) fn anyone_waits(&self) -> bool {
-        self.interested > 0
+        self.parked > 0
     }
 
     /// The units that wait for nothing that the execution knows.
@@ -272,7 +263,6 @@ impl Scheduler {
     #[must_use]
     pub(crate) fn take_all(&mut self) -> Vec<UnitFuture> {
         self.woken.clear();
-        self.interested = 0;
         mem::take(&mut self.units).into_values().filter_map(|unit| unit.future).collect()
     }
 }

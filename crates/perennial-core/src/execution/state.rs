@@ -3,6 +3,7 @@
 //! This is plain data with methods: it never runs, wakes or drops user code. Whatever a method leaves to be woken or
 //! dropped it returns.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::Location;
 use std::sync::Arc;
@@ -108,6 +109,8 @@ pub(crate) struct ExecutionState {
     pub(crate) output: Option<Output>,
     pub(crate) continued: Option<ContinueAsNew>,
     pub(crate) failure: Option<TurnFailure>,
+    /// The step that is ending has panicked.
+    pub(crate) step_failed: bool,
 }
 
 /// What a turn has used so far.
@@ -163,6 +166,7 @@ impl ExecutionState {
             output: None,
             continued: None,
             failure: None,
+            step_failed: false,
         }
     }
 
@@ -213,8 +217,13 @@ impl ExecutionState {
         if !self.replaying {
             self.check_limits(&decision)?;
         }
-        let emitted =
-            Emitted { unit: self.unit.clone(), decision, token: None, fate: Fate::Stands, location };
+        let emitted = Emitted {
+            unit: self.unit.clone(),
+            decision,
+            token: None,
+            fate: Fate::Stands,
+            location: Some(location),
+        };
         Ok(self.step.push(emitted))
     }
 
@@ -428,9 +437,8 @@ impl ExecutionState {
                 let error = format!("no handler for update {name:?}");
                 let decision =
                     Decision::UpdateCompleted { source_event_id: id, result: Err(Payload::from(error)) };
-                let location = Location::caller();
                 let emitted =
-                    Emitted { unit: UnitId::ROOT, decision, token: None, fate: Fate::Stands, location };
+                    Emitted { unit: UnitId::ROOT, decision, token: None, fate: Fate::Stands, location: None };
                 self.step.push(emitted);
             }
         }
@@ -490,6 +498,26 @@ impl ExecutionState {
             },
         );
         cancel.into_iter().chain(events.into_iter().map(|(_, job)| job)).collect()
+    }
+
+    /// Everything of the user's, piece by piece, so that each can be dropped by itself.
+    pub(crate) fn take_user_code(&mut self) -> Vec<Box<dyn Any + Send>> {
+        let mut pieces = self.take_runnable();
+        pieces.extend(std::mem::take(&mut self.queries).into_values().map(|query| Box::new(query) as _));
+        for (validator, handler) in std::mem::take(&mut self.updates).into_values() {
+            pieces.extend([Box::new(validator) as Box<dyn Any + Send>, Box::new(handler)]);
+        }
+        pieces.extend(self.mailbox.take_handlers().into_iter().map(|handler| Box::new(handler) as _));
+        pieces
+    }
+
+    /// Everything that could still run, piece by piece.
+    pub(crate) fn take_runnable(&mut self) -> Vec<Box<dyn Any + Send>> {
+        let mut pieces: Vec<Box<dyn Any + Send>> = Vec::new();
+        pieces.extend(self.scheduler.take_all().into_iter().map(|unit| Box::new(unit) as _));
+        let handlers = std::mem::take(&mut self.cancel.handlers);
+        pieces.extend(handlers.into_iter().map(|(_, handler)| Box::new(handler) as _));
+        pieces
     }
 
     /// Readies the state for a turn.

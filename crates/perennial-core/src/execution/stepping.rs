@@ -8,6 +8,7 @@ use crate::history::{Event, UnitId};
 use super::binding::Ids;
 use super::driver::{Execution, jobs_of};
 use super::failure::{TurnFailure, panic_message};
+use super::recorder::StepEnd;
 use super::scheduler::UnitFuture;
 use super::state::{Closure, Mode};
 
@@ -16,16 +17,11 @@ impl Execution {
         let state = self.state_mut();
         state.mode = Mode::Delivery;
         let wakers: Vec<Waker> = jobs_of(wave).flat_map(|(id, job)| state.deliver(id, job)).collect();
-        self.wake_all(wakers);
+        // Wakers may run code of the user's.
+        let woken =
+            if wakers.is_empty() { Ok(()) } else { self.lend(|| wakers.into_iter().for_each(Waker::wake)) };
         self.state_mut().mode = Mode::Between;
-        self.bind_step(ids)
-    }
-
-    /// Wakes wakers that may run code of the user's, with the state lent as it is for a step.
-    pub(super) fn wake_all(&mut self, wakers: Vec<Waker>) {
-        if !wakers.is_empty() {
-            self.lend(|| wakers.into_iter().for_each(Waker::wake)).expect("waking does not panic");
-        }
+        self.finish_step(&UnitId::ROOT, ids, woken.err().map(|panic| panic_message(&*panic)))
     }
 
     pub(super) fn run_until_quiet(&mut self, ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
@@ -46,23 +42,39 @@ impl Execution {
 
     pub(super) fn run_step(&mut self, unit: &UnitId, ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
         let state = self.state_mut();
+        state.count_step()?;
         let Some((mut future, waker)) = state.scheduler.begin_step(unit) else {
             return Ok(());
         };
-        state.count_step()?;
         state.mode = Mode::Step;
         state.unit = unit.clone();
         let polled = self.lend(|| future.as_mut().poll(&mut Context::from_waker(&waker)));
         let panic = self.end_of_step(unit, future, polled);
-        self.state_mut().mode = Mode::Between;
-        self.state_mut().closure = Closure::None;
-        self.bind_step(ids)?;
-        if let Some(failure) = self.take_failure() {
-            return Err(failure);
-        }
-        match panic {
-            Some(message) => Err(TurnFailure::Panicked { unit: unit.clone(), message }),
-            None => Ok(()),
+        let state = self.state_mut();
+        state.mode = Mode::Between;
+        state.closure = Closure::None;
+        state.step_failed = false;
+        self.finish_step(unit, ids, panic)
+    }
+
+    /// Binds what a step decided, or says why it failed. A divergence outranks everything else.
+    fn finish_step(
+        &mut self,
+        unit: &UnitId,
+        ids: &mut Ids<'_, '_>,
+        panic: Option<String>,
+    ) -> Result<(), TurnFailure> {
+        let failure = self.take_failure();
+        let end = match (&failure, &panic) {
+            (None, None) if self.state().has_finished() => StepEnd::Finished,
+            (None, None) => StepEnd::Quiet,
+            _ => StepEnd::Failed,
+        };
+        self.bind_step(ids, end)?;
+        match (failure, panic) {
+            (Some(failure), _) => Err(failure),
+            (None, Some(message)) => Err(TurnFailure::Panicked { unit: unit.clone(), message }),
+            (None, None) => Ok(()),
         }
     }
 
@@ -85,7 +97,10 @@ impl Execution {
                 }
                 (Some(future), None)
             }
-            Err(panic) => (Some(future), Some(panic_message(&*panic))),
+            Err(panic) => {
+                state.step_failed = true;
+                (Some(future), Some(panic_message(&*panic)))
+            }
         };
         wakers.extend(state.take_step_wakes());
         if to_drop.is_none() && wakers.is_empty() {

@@ -30,8 +30,10 @@ pub(crate) fn lend<R>(
 
 /// Calls `f` with the state of the execution that `outside` belongs to, if it is lent to this thread.
 pub(crate) fn with<R>(outside: &Arc<Outside>, f: impl FnOnce(&mut ExecutionState) -> R) -> Option<R> {
-    ON_TURN.with_borrow_mut(|on_turn| match on_turn {
+    // A thread that is ending has no thread-locals left; nothing can be on turn there.
+    let on_turn = ON_TURN.try_with(|on_turn| match &mut *on_turn.borrow_mut() {
         Some(state) if Arc::ptr_eq(&state.outside, outside) => Some(f(state)),
         _ => None,
-    })
+    });
+    on_turn.ok().flatten()
 }

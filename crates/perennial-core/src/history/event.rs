@@ -501,6 +501,19 @@ impl Decision {
         self.sizes().1 as u64
     }
 
+    /// Its payload, if it has one.
+    pub(crate) fn payload(&self) -> Option<&Payload> {
+        match self {
+            Decision::ActivityScheduled { input: payload, .. }
+            | Decision::SubOrchestrationScheduled { input: payload, .. }
+            | Decision::OrchestrationChained { input: payload, .. }
+            | Decision::ExternalEventSent { payload, .. }
+            | Decision::StatusSet { status: payload }
+            | Decision::UpdateCompleted { result: Ok(payload) | Err(payload), .. } => Some(payload),
+            _ => None,
+        }
+    }
+
     /// The bytes of its names and of its payload.
     fn sizes(&self) -> (usize, usize) {
         match self {
@@ -595,6 +608,16 @@ impl Ending {
         "OrchestrationCancelled",
         "OrchestrationTerminated",
     ];
+
+    /// Its payload, if it has one.
+    pub(crate) fn payload(&self) -> Option<&Payload> {
+        match self {
+            Ending::OrchestrationCompleted { output: payload }
+            | Ending::OrchestrationFailed { error: payload }
+            | Ending::OrchestrationContinuedAsNew { input: payload, .. } => Some(payload),
+            Ending::OrchestrationCancelled { .. } | Ending::OrchestrationTerminated { .. } => None,
+        }
+    }
 
     /// The name of the kind, as it is recorded.
     pub fn name(&self) -> &'static str {

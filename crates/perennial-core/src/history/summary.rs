@@ -83,8 +83,9 @@ impl Decision {
             Decision::SystemCall { op, .. } => format!("{name} {}", quoted(op)),
             Decision::PatchMarked { id } => format!("{name} {}", quoted(id)),
             Decision::AttributesUpserted { attributes } => {
-                let names: Vec<&str> = attributes.keys().map(String::as_str).collect();
-                format!("{name} {}", shorten(&names.join(", "), SHOWN_CHARS))
+                let values: Vec<String> =
+                    attributes.iter().map(|(name, value)| format!("{name}={}", value.as_json())).collect();
+                format!("{name} {}", shorten(&values.join(", "), SHOWN_CHARS))
             }
             Decision::StatusSet { status } => format!("{name} {}", shown(status)),
             Decision::UpdateCompleted { source_event_id, result: Ok(payload) } => {

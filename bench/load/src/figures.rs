@@ -1,0 +1,85 @@
+//! Results: medians over runs, latencies, and how they are printed.
+
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+
+/// What one workload came to.
+pub(crate) struct Report {
+    workload: &'static str,
+    store: String,
+    unit: &'static str,
+    runs: Vec<f64>,
+    more: Map<String, Value>,
+}
+
+impl Report {
+    pub(crate) fn new(workload: &'static str, store: &str, unit: &'static str, runs: Vec<f64>) -> Report {
+        Report { workload, store: store.to_owned(), unit, runs, more: Map::new() }
+    }
+
+    /// Adds what else the workload reports.
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Report {
+        self.more.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub(crate) fn print(&self, as_json: bool) {
+        let Report { workload, store, unit, runs, more } = self;
+        let median = median(runs);
+        if as_json {
+            let mut object =
+                json!({"workload": workload, "store": store, "unit": unit, "median": median, "runs": runs});
+            object.as_object_mut().expect("an object").extend(more.clone());
+            println!("{object}");
+            return;
+        }
+        let spread: Vec<String> = runs.iter().map(|run| rounded(*run)).collect();
+        let more: Vec<String> = more.iter().map(|(name, value)| format!("{name} {}", shown(value))).collect();
+        println!(
+            "{workload:<10} {:>12} {unit:<14} runs {:<36} {}",
+            rounded(median),
+            spread.join(" "),
+            more.join(", ")
+        );
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), rounded),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn rounded(number: f64) -> String {
+    if number.abs() >= 100.0 { format!("{number:.0}") } else { format!("{number:.3}") }
+}
+
+pub(crate) fn median(runs: &[f64]) -> f64 {
+    let mut sorted = runs.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => sorted[count / 2],
+        count => f64::midpoint(sorted[count / 2 - 1], sorted[count / 2]),
+    }
+}
+
+/// Latencies in microseconds.
+pub(crate) struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    pub(crate) fn new() -> Latencies {
+        Latencies(Histogram::new(3).expect("three digits are allowed"))
+    }
+
+    pub(crate) fn record(&mut self, elapsed: std::time::Duration) {
+        self.0.saturating_record(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// A quantile in milliseconds.
+    pub(crate) fn ms(&self, quantile: f64) -> f64 {
+        self.0.value_at_quantile(quantile) as f64 / 1_000.0
+    }
+}

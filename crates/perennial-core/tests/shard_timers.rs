@@ -1,0 +1,157 @@
+//! Timers: never early, all of them after an outage, in due order (G13).
+
+mod shard_cases;
+
+use std::time::Duration;
+
+use perennial_core::shard::ShardOptions;
+use perennial_core::{OrchestrationContext, Payload};
+use perennial_testkit::Desk;
+use shard_cases::{Outcome, handlers, handlers_and, number};
+
+/// Three timers, created in another order than they are due, and one more after them.
+async fn alarms(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    let timer = |ms| ctx.schedule_timer(Duration::from_millis(ms));
+    ctx.join([timer(3_000), timer(1_000), timer(2_000)]).await;
+    ctx.schedule_timer(Duration::from_millis(1_000)).await;
+    Ok("all".into())
+}
+
+#[test]
+fn g13_a_timer_never_fires_early() {
+    let mut desk = Desk::new(handlers());
+    desk.start("sleep", "a", number(5_000));
+    desk.settle();
+    assert_eq!(desk.next_wake_ms("a"), Some(6_000));
+    desk.at(5_999).settle();
+    assert_eq!(desk.lines("a").len(), 2);
+    desk.at(6_000).settle();
+    assert_eq!(desk.last_lines("a", 2), ["3 TimerFired of 2", r#"4 OrchestrationCompleted "slept""#]);
+}
+
+#[test]
+fn g13_other_inputs_do_not_fire_a_timer_early() {
+    let mut desk = Desk::new(handlers());
+    desk.start("race", "a", ());
+    desk.settle().at(5_999);
+    desk.raise("a", "n", "knock");
+    desk.settle();
+    assert_eq!(desk.last_lines("a", 1), [r#"4 ExternalEvent "n" "knock""#]);
+    desk.set_clock(6_000);
+    desk.raise("a", "n", "knock");
+    desk.settle();
+    assert_eq!(desk.lines("a")[4..6], ["5 TimerFired of 3", r#"6 ExternalEvent "n" "knock""#]);
+}
+
+#[test]
+fn g13_after_an_outage_all_that_is_due_fires_in_due_order() {
+    let mut desk = Desk::new(handlers_and("alarms", alarms));
+    desk.start("alarms", "a", ());
+    desk.settle().crash();
+    desk.set_clock(3_500);
+    desk.take_over().settle();
+    assert_eq!(desk.last_lines("a", 2), ["5 TimerFired of 3", "6 TimerFired of 4"]);
+    desk.crash().set_clock(1_000_000);
+    desk.take_over().settle();
+    assert_eq!(
+        desk.last_lines("a", 2),
+        ["7 TimerFired of 2", "8 TimerCreated due 1001000"],
+        "the new one counts from the time at which its turn was taken"
+    );
+    desk.at(1_000_999).settle();
+    assert_eq!(desk.status("a"), "running");
+    desk.at(1_001_000).settle();
+    assert_eq!(desk.status("a"), "completed");
+}
+
+#[test]
+fn g13_after_an_outage_instances_wake_in_due_order() {
+    let ids = Desk::ids_of_one_shard(4);
+    let mut desk = Desk::new(handlers());
+    for (id, ms) in ids.iter().zip([9_000, 3_000, 7_000, 5_000]) {
+        desk.start("sleep", id, number(ms));
+    }
+    desk.settle().crash().set_clock(60_000);
+    desk.take_over();
+    assert_eq!(desk.loads_to_make(), [1, 3, 2, 0].map(|position| ids[position].as_str()));
+    desk.settle();
+    assert!(ids.iter().all(|id| desk.status(id) == "completed"));
+}
+
+#[test]
+fn g13_resident_instances_wake_in_due_order() {
+    let ids = Desk::ids_of_one_shard(3);
+    let mut desk = Desk::new(handlers());
+    for (id, ms) in ids.iter().zip([9_000, 3_000, 7_000]) {
+        desk.start("sleep", id, number(ms));
+    }
+    desk.settle().at(60_000);
+    assert_eq!(desk.turns_to_take(), [1, 2, 0].map(|position| ids[position].as_str()));
+}
+
+#[test]
+fn g13_a_dormant_sleeper_is_read_ahead_and_woken_in_time() {
+    let options = ShardOptions { max_resident: 0, lookahead_ms: 60_000, ..ShardOptions::default() };
+    let mut desk = Desk::with_options(handlers(), options);
+    desk.start("sleep", "a", number(100_000));
+    desk.settle();
+    assert_eq!(desk.next_wake_ms("a"), None);
+    desk.at(41_000).settle();
+    assert_eq!(desk.next_wake_ms("a"), None, "due in a minute: the next look will be early enough");
+    desk.at(41_001).settle();
+    assert_eq!((desk.next_wake_ms("a"), desk.in_memory("a")), (Some(101_000), 0));
+    desk.at(101_000).settle();
+    assert_eq!(desk.status("a"), "completed");
+}
+
+#[test]
+fn g13_a_timer_that_comes_due_during_a_commit_fires_in_the_next_turn() {
+    let mut desk = Desk::new(handlers());
+    desk.start("race", "a", ());
+    desk.settle();
+    desk.raise("a", "n", "knock");
+    desk.take_turns();
+    desk.at(6_000);
+    assert!(desk.turns_to_take().is_empty());
+    desk.commit();
+    assert_eq!(desk.jobs_to_take("a"), ["TimerFired of 3"]);
+}
+
+#[test]
+fn g13_a_timer_that_comes_due_during_a_turn_fires_in_the_next_turn() {
+    let mut desk = Desk::new(handlers());
+    desk.start("race", "a", ());
+    desk.settle();
+    desk.raise("a", "n", "knock");
+    desk.at(6_000).take_turns();
+    desk.commit();
+    assert_eq!(desk.jobs_to_take("a"), ["TimerFired of 3"]);
+}
+
+#[test]
+fn g13_a_timer_that_comes_due_during_a_load_fires_once_it_is_loaded() {
+    let mut desk = Desk::new(handlers());
+    desk.start("race", "a", ());
+    desk.settle().crash();
+    desk.raise("a", "n", "knock");
+    desk.look_up();
+    desk.at(6_000);
+    assert_eq!(desk.loads_to_make(), ["a"], "it is being loaded once");
+    desk.load();
+    desk.take_turns();
+    assert_eq!(desk.jobs_to_take("a"), ["TimerFired of 3", r#"ExternalEvent "n" "knock""#]);
+}
+
+#[test]
+fn g13_a_wake_of_an_instance_that_has_ended_meanwhile_does_nothing() {
+    let options = ShardOptions { max_resident: 0, ..ShardOptions::default() };
+    let mut desk = Desk::with_options(handlers(), options);
+    desk.start("sleep", "a", number(10_000));
+    desk.settle();
+    desk.terminate("a", "enough");
+    desk.settle();
+    let before = desk.writes("a");
+    assert_eq!(desk.next_wake_ms("a"), None);
+    desk.at(11_000).settle();
+    assert_eq!((desk.writes("a"), desk.in_memory("a")), (before, 0));
+}

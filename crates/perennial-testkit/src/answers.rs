@@ -1,0 +1,133 @@
+//! What a world says to a program: answers to what is open, and what is out of place.
+
+use perennial_core::{
+    ActivityFailure, ChildFailure, Decision, EventId, Job, Ledger, Payload, TimeoutKind, Turn,
+};
+
+use crate::Chance;
+
+/// Answers to one execution, and what was said or became pointless before.
+#[derive(Default)]
+pub(crate) struct Answers {
+    /// Jobs that were recorded, and answers to what was cancelled: saying them now is stale.
+    said: Vec<Job>,
+}
+
+impl Answers {
+    /// Takes note of a turn.
+    pub(crate) fn note(&mut self, turn: &Turn) {
+        let repeatable = |job: &Job| job.source_event_id().is_some() || job.key().is_some();
+        self.said.extend(turn.jobs().map(|(_, job)| job.clone()).filter(repeatable));
+        let late = turn.decisions().filter_map(|(_, _, decision)| match decision {
+            Decision::ActivityCancelRequested { source_event_id } => Some(Job::ActivityCompleted {
+                source_event_id: *source_event_id,
+                result: Payload::from("too late"),
+                attempts: 1,
+            }),
+            Decision::TimerCancelled { source_event_id } => {
+                Some(Job::TimerFired { source_event_id: *source_event_id })
+            }
+            _ => None,
+        });
+        self.said.extend(late);
+    }
+
+    /// Answers to some of what is open, up to a portion, in any order.
+    pub(crate) fn some(&self, chance: &mut Chance, ledger: &Ledger, portion: usize) -> Vec<Job> {
+        let mut open: Vec<_> = ledger.open().collect();
+        chance.shuffle(&mut open);
+        let count = 1 + chance.below(open.len().clamp(1, portion));
+        let answered = open.into_iter().take(count);
+        answered.map(|(id, decision)| answer(chance, id, decision)).collect()
+    }
+
+    /// Something that must leave no trace: said before, of the wrong kind, or about nothing.
+    pub(crate) fn out_of_place(&self, chance: &mut Chance, ledger: &Ledger, jobs: &[Job]) -> Option<Job> {
+        let open: Vec<_> = ledger.open().collect();
+        match chance.below(5) {
+            0 if !jobs.is_empty() => {
+                Some(chance.pick(jobs).clone()).filter(|job| job.source_event_id().is_some())
+            }
+            1 | 2 if !self.said.is_empty() => Some(chance.pick(&self.said).clone()),
+            3 if !open.is_empty() => Some(wrong_kind(*chance.pick(&open))),
+            _ => Some(Job::TimerFired { source_event_id: EventId(ledger.events() + 1_000) }),
+        }
+    }
+}
+
+fn answer(chance: &mut Chance, source_event_id: EventId, open: &Decision) -> Job {
+    match open {
+        Decision::ActivityScheduled { .. } if chance.percent(20) => {
+            Job::ActivityFailed { source_event_id, error: activity_failure(chance), attempts: 3 }
+        }
+        Decision::ActivityScheduled { .. } => {
+            Job::ActivityCompleted { source_event_id, result: payload(chance), attempts: 1 }
+        }
+        Decision::TimerCreated { .. } => Job::TimerFired { source_event_id },
+        Decision::SubOrchestrationScheduled { .. } if chance.percent(30) => {
+            Job::SubOrchestrationFailed { source_event_id, error: child_failure(chance) }
+        }
+        Decision::SubOrchestrationScheduled { .. } => {
+            Job::SubOrchestrationCompleted { source_event_id, result: payload(chance) }
+        }
+        Decision::ExternalSubscribed { name } => event(chance, name),
+        other => unreachable!("{} opens nothing", other.name()),
+    }
+}
+
+fn wrong_kind((source_event_id, open): (EventId, &Decision)) -> Job {
+    match open {
+        Decision::TimerCreated { .. } => {
+            Job::ActivityCompleted { source_event_id, result: Payload::null(), attempts: 1 }
+        }
+        Decision::ActivityScheduled { .. } => {
+            Job::SubOrchestrationCompleted { source_event_id, result: Payload::null() }
+        }
+        _ => Job::TimerFired { source_event_id },
+    }
+}
+
+/// An event, sometimes with a key of its own.
+pub(crate) fn event(chance: &mut Chance, name: &str) -> Job {
+    Job::ExternalEvent {
+        name: name.to_owned(),
+        payload: payload(chance),
+        key: chance.percent(30).then(|| format!("key-{}", chance.draw())),
+    }
+}
+
+/// A payload of any shape. Some are written as no encoder of ours would write them.
+pub(crate) fn payload(chance: &mut Chance) -> Payload {
+    let number = chance.draw();
+    let small = number % 100;
+    let text = match chance.below(8) {
+        0 => "null".to_owned(),
+        1 => number.to_string(),
+        2 => format!("-{small}.50"),
+        3 => format!("\"text {small} \\u00e9 🌱\""),
+        4 => format!("[{small}, [true, null], {{}}]"),
+        5 => format!("{{ \"b\" : {small}, \"a\" : \"x\" }}"),
+        6 => format!("{{\"nested\":{{\"list\":[{small},\"{small}\"]}}}}"),
+        _ => format!("\"{small}\""),
+    };
+    Payload::from_json(text).expect("it is JSON")
+}
+
+fn activity_failure(chance: &mut Chance) -> ActivityFailure {
+    match chance.below(5) {
+        0 => ActivityFailure::Timeout(TimeoutKind::Attempt),
+        1 => ActivityFailure::Cancelled,
+        2 => ActivityFailure::Poisoned,
+        _ => ActivityFailure::Application(payload(chance)),
+    }
+}
+
+fn child_failure(chance: &mut Chance) -> ChildFailure {
+    let reason = "so it went".to_owned();
+    match chance.below(5) {
+        0 => ChildFailure::Cancelled { reason },
+        1 => ChildFailure::Terminated { reason },
+        2 => ChildFailure::NotStarted { reason },
+        _ => ChildFailure::Application(payload(chance)),
+    }
+}

@@ -1,0 +1,55 @@
+//! Generated cases for property tests: many in the ordinary run, and any of them again.
+//!
+//! - `PERENNIAL_CASES=20000` runs as many cases as that.
+//! - `PERENNIAL_SEED=17` runs that one case; with `PERENNIAL_CASES`, as many from there on.
+
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use crate::{Chance, Features, Program, World, generate};
+
+/// A program and the world it lives in.
+#[derive(Debug)]
+pub struct Case {
+    /// What both come from.
+    pub seed: u64,
+    /// The program.
+    pub program: Program,
+}
+
+impl Case {
+    /// The case that belongs to a seed.
+    pub fn new(seed: u64, features: &Features) -> Case {
+        let mut chance = Chance::new(seed);
+        let size = chance.weighted(&[(1, 4), (3, 12), (3, 24), (1, 40)]);
+        Case { seed, program: generate(chance.draw(), features, size) }
+    }
+
+    /// The world that belongs to the case.
+    pub fn world(&self) -> World {
+        World::new(self.seed)
+    }
+}
+
+/// Runs a property over generated cases. The seed and the program of a case that fails are printed.
+pub fn for_each_case(count: u64, features: &Features, mut property: impl FnMut(&Case)) {
+    let first = number("PERENNIAL_SEED");
+    let count = number("PERENNIAL_CASES").unwrap_or(if first.is_some() { 1 } else { count });
+    let first = first.unwrap_or(0);
+    for seed in first..first.saturating_add(count) {
+        let case = Case::new(seed, features);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| property(&case))) {
+            let program = serde_json::to_string(&case.program).expect("a program encodes");
+            eprintln!("\nthis was PERENNIAL_SEED={seed}, the program {program}");
+            resume_unwind(panic);
+        }
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = env::var(variable).ok()?;
+    match text.parse() {
+        Ok(number) => Some(number),
+        Err(error) => panic!("{variable}={text:?} is not a number: {error}"),
+    }
+}

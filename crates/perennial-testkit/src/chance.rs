@@ -1,0 +1,72 @@
+//! Seeded chance: the same seed gives the same choices, on every machine and in every release.
+
+/// A SplitMix64 generator with the few draws that generated tests need.
+#[derive(Clone, Debug)]
+pub struct Chance(u64);
+
+impl Chance {
+    /// The choices that belong to a seed.
+    pub fn new(seed: u64) -> Chance {
+        Chance(seed)
+    }
+
+    /// Choices of their own for a part, so that what one part draws does not move what another one gets.
+    #[must_use]
+    pub fn fork(&mut self) -> Chance {
+        Chance(self.draw())
+    }
+
+    /// Any number.
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number below `bound`, which must not be zero.
+    pub fn below(&mut self, bound: usize) -> usize {
+        let bound = u64::try_from(bound).expect("a usize fits");
+        usize::try_from(self.draw() % bound).expect("it is below a usize")
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.draw() % (high - low + 1)
+    }
+
+    /// True in `percent` of a hundred draws.
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.draw() % 100 < percent
+    }
+
+    /// One of the items, of which there must be some.
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len())]
+    }
+
+    /// An item, each as likely as its weight says. At least one weight must not be zero.
+    pub fn weighted<T: Copy>(&mut self, items: &[(u64, T)]) -> T {
+        let total: u64 = items.iter().map(|(weight, _)| weight).sum();
+        let mut drawn = self.draw() % total;
+        for (weight, item) in items {
+            if drawn < *weight {
+                return *item;
+            }
+            drawn -= weight;
+        }
+        unreachable!("the draw is below the sum of the weights")
+    }
+
+    /// Puts the items into another order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+}
+
+/// Spreads every bit of a number over all of them.
+pub(crate) fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}

@@ -1,0 +1,192 @@
+//! S2: members that are not written, and what they leave behind: nothing.
+
+use perennial_core::store::{
+    Commit, CommitOutcome, Conflict, InboxRow, InstanceRow, Page, RowChange, SessionId, Status,
+};
+use perennial_core::{SHARDS, ShardId};
+
+use super::instances::{Build, bytes, member, message, outgoing, row, start, status};
+use super::subject::{Make, Subject};
+
+fn durable() -> CommitOutcome {
+    CommitOutcome::Durable { sent: vec![] }
+}
+
+fn conflict(conflict: Conflict) -> CommitOutcome {
+    CommitOutcome::Conflict(conflict)
+}
+
+fn taken(row: &InstanceRow) -> CommitOutcome {
+    conflict(Conflict::IdTaken(Box::new(row.clone())))
+}
+
+pub fn s2_the_same_bytes_again_are_durable_and_nothing_is_written_again(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let (a, b) = (row(1, "a"), row(2, "b"));
+    subject.write(session, start(&b));
+    let number = subject.sent(message("b", None, "unread"));
+    let first = start(&a).sending([outgoing(&b, None, "hello")]);
+    subject.write(session, first.clone());
+    // Not even what the first one did not ask for.
+    let again = first.clone().changing(status(Status::Failed)).consuming([number]);
+    let again = again.sending([outgoing(&b, Some("k"), "more")]);
+    assert_eq!(subject.commit(session, [again]), [CommitOutcome::Durable { sent: vec![None, None] }]);
+    let without_insert = Commit { insert: None, ..first };
+    assert_eq!(subject.commit(session, [without_insert]), [CommitOutcome::Durable { sent: vec![None] }]);
+    assert_eq!(subject.find("a"), Some(a.clone()));
+    let bodies: Vec<_> = subject.inbox(session, 0, 10).into_iter().map(|row| row.body).collect();
+    assert_eq!(bodies, [bytes("unread"), bytes("hello")]);
+    // An earlier turn again, too, when others have followed.
+    subject.write(session, member(&a).turn(2, "second"));
+    assert_eq!(subject.commit(session, [member(&a).turn(1, "started")]), [durable()]);
+    assert_eq!(subject.load(a.key, 0).unwrap().turns, [bytes("started"), bytes("second")]);
+}
+
+pub fn s2_another_turn_of_the_same_number_is_a_conflict(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = row(1, "a");
+    subject.write(session, start(&a));
+    subject.write(session, member(&a).turn(2, "this"));
+    let others = [
+        member(&a).turn(2, "that"),
+        member(&a).turn(2, ""),
+        member(&a).turn(1, "another start"),
+        member(&a).inserting(a.clone()).turn(1, "another start"),
+    ];
+    for other in others {
+        assert_eq!(subject.commit(session, [other]), [conflict(Conflict::OtherTurn)]);
+    }
+    assert_eq!(subject.load(a.key, 0).unwrap().turns, [bytes("started"), bytes("this")]);
+}
+
+pub fn s2_a_turn_without_the_one_before_is_a_conflict(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = row(1, "a");
+    subject.write(session, start(&a));
+    let missing = [member(&a).turn(3, "x"), member(&a).turn_of(2, 2, "x"), member(&row(2, "b")).turn(2, "x")];
+    for early in missing {
+        assert_eq!(subject.commit(session, [early]), [conflict(Conflict::MissingTurn)]);
+    }
+    assert_eq!(subject.load(a.key, 0).unwrap().turns, [bytes("started")]);
+}
+
+pub fn s2_an_id_that_is_taken_is_a_conflict_and_shows_the_row(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let (first, second) = (row(1, "a"), row(2, "a"));
+    assert_eq!(subject.commit(session, [start(&first), start(&second)]), [durable(), taken(&first)]);
+    subject.write(session, member(&first).changing(status(Status::Completed)));
+    let finished = InstanceRow { status: Status::Completed, ..first.clone() };
+    assert_eq!(subject.commit(session, [start(&second)]), [taken(&finished)]);
+    // Without a turn nothing tells that this is the same start again.
+    assert_eq!(subject.commit(session, [member(&first).inserting(first.clone())]), [taken(&finished)]);
+    assert_eq!(subject.load(second.key, 0), None);
+    assert_eq!(subject.turns(second.key, 1, 0, 10), Vec::<std::sync::Arc<[u8]>>::new());
+}
+
+pub fn s2_a_member_of_no_instance_is_a_conflict(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let nobody = row(1, "nobody");
+    let members = [
+        member(&nobody),
+        member(&nobody).turn(1, "started"),
+        member(&nobody).changing(status(Status::Failed)),
+        member(&nobody).turn(1, "started").changing(status(Status::Failed)),
+        member(&nobody).sending([outgoing(&nobody, None, "hello")]),
+    ];
+    for member in members {
+        assert_eq!(subject.commit(session, [member]), [conflict(Conflict::NoInstance)]);
+    }
+    assert_eq!(subject.inbox(session, 0, 10), []);
+}
+
+pub fn s2_a_member_without_the_shards_session_is_fenced(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let (one, other) = (subject.open_session(60_000), subject.open_session(60_000));
+    let of_one: Vec<ShardId> = subject.claim(one, SHARDS / 2).unwrap();
+    subject.claim(other, SHARDS).unwrap();
+    let rows: Vec<InstanceRow> = (1..=32).map(|number| row(number, &format!("order-{number}"))).collect();
+    let outcomes = subject.commit(one, rows.iter().map(start));
+    let fenced = rows.iter().filter(|row| !of_one.contains(&row.shard)).count();
+    assert!(fenced > 0 && fenced < rows.len(), "both kinds have to be among them");
+    for (row, outcome) in rows.iter().zip(outcomes) {
+        let owned = of_one.contains(&row.shard);
+        assert_eq!(outcome, if owned { durable() } else { CommitOutcome::Fenced }, "{}", row.id);
+        assert_eq!(subject.find(&row.id).is_some(), owned, "{}", row.id);
+    }
+    let unknown = SessionId(u128::MAX);
+    assert_eq!(subject.commit(unknown, [start(&row(99, "z"))]), [CommitOutcome::Fenced]);
+    // Also the same bytes again: whether they are stored is not told.
+    assert_eq!(subject.commit(unknown, [start(&rows[0])]), [CommitOutcome::Fenced]);
+}
+
+/// Everything that a store shows.
+fn everything(subject: &Subject, session: SessionId, rows: &[&InstanceRow]) -> (Page, Vec<InboxRow>, Vec<usize>) {
+    let turns = rows.iter().map(|row| subject.turns(row.key, 1, 0, 100).len()).collect();
+    (subject.list(&Default::default(), None, 100), subject.inbox(session, 0, 100), turns)
+}
+
+pub fn s2_a_member_is_written_as_a_whole_or_not_at_all(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let (a, b, nobody) = (row(1, "a"), row(2, "b"), row(3, "nobody"));
+    subject.write(session, start(&a));
+    subject.write(session, start(&b));
+    let number = subject.sent(message("a", None, "unread"));
+    let before = everything(&subject, session, &[&a, &b, &nobody]);
+    let with_all = |member: Commit| {
+        let change = RowChange { status: Some(Status::Failed), owed: Some(true), ..RowChange::default() };
+        member.changing(change).consuming([number]).sending([outgoing(&b, Some("key"), "sent")])
+    };
+    let bad = [
+        (with_all(member(&a).turn(1, "another")), conflict(Conflict::OtherTurn)),
+        (with_all(member(&a).turn(3, "early")), conflict(Conflict::MissingTurn)),
+        (with_all(start(&row(3, "a"))), taken(&a)),
+        (with_all(member(&nobody).turn(1, "x")), conflict(Conflict::NoInstance)),
+        (with_all(member(&nobody)), conflict(Conflict::NoInstance)),
+        // The row could go in, but the turn belongs to an instance that has another one.
+        (with_all(member(&a).inserting(nobody.clone()).turn(1, "another")), conflict(Conflict::OtherTurn)),
+    ];
+    for (member, outcome) in bad {
+        assert_eq!(subject.commit(session, [member]), [outcome.clone()]);
+        assert_eq!(everything(&subject, session, &[&a, &b, &nobody]), before, "after {outcome:?}");
+    }
+}
+
+pub fn s2_a_bad_member_does_not_sink_its_neighbours(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let (a, b, c, nobody) = (row(1, "a"), row(2, "b"), row(3, "c"), row(4, "nobody"));
+    subject.write(session, start(&a));
+    let batch = [
+        start(&b),
+        member(&a).turn(1, "another"),
+        member(&a).turn(3, "early"),
+        member(&a).turn(2, "second"),
+        member(&nobody).changing(status(Status::Failed)),
+        start(&row(5, "a")),
+        member(&a).inserting(nobody.clone()).turn(2, "not the second"),
+        start(&c),
+        member(&a).turn(3, "third"),
+    ];
+    let outcomes = [
+        durable(),
+        conflict(Conflict::OtherTurn),
+        conflict(Conflict::MissingTurn),
+        durable(),
+        conflict(Conflict::NoInstance),
+        taken(&a),
+        conflict(Conflict::OtherTurn),
+        durable(),
+        durable(),
+    ];
+    assert_eq!(subject.commit(session, batch), outcomes);
+    let ids: Vec<String> =
+        subject.list(&Default::default(), None, 10).rows.into_iter().map(|row| row.id).collect();
+    assert_eq!(ids, ["a", "b", "c"]);
+    assert_eq!(subject.load(a.key, 0).unwrap().turns, [bytes("started"), bytes("second"), bytes("third")]);
+}

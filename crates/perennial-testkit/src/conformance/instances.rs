@@ -1,0 +1,129 @@
+//! Rows and members for tests.
+
+use std::sync::Arc;
+
+use perennial_core::store::{
+    Blocked, Commit, InboxNumber, InstanceRow, Outgoing, RowChange, SendRequest, Status, TurnRow,
+};
+use perennial_core::{Attributes, InstanceKey, ShardId};
+
+/// The key of instance `number`; they order as their numbers do.
+pub fn key(number: u64) -> InstanceKey {
+    InstanceKey::new(1_700_000_000_000 + number, u128::from(number))
+}
+
+/// A running instance.
+pub fn row(number: u64, id: &str) -> InstanceRow {
+    InstanceRow {
+        key: key(number),
+        id: id.to_owned(),
+        shard: ShardId::of(id),
+        name: "checkout".to_owned(),
+        version: "1.0.0".to_owned(),
+        status: Status::Running,
+        execution: 1,
+        owed: false,
+        wake_at_ms: None,
+        blocked: None,
+        attributes: Attributes::new(),
+        published: None,
+        parent: None,
+        created_ms: 1_700_000_000_000 + number,
+    }
+}
+
+/// Why an instance is blocked, in tests.
+pub fn blocked() -> Blocked {
+    Blocked {
+        code: "PER-0203".to_owned(),
+        reason: "nondeterminism".to_owned(),
+        report: "the code went \"another\" way".to_owned(),
+        since_ms: 1_700_000_000_123,
+        attempts: 3,
+    }
+}
+
+/// A member of a batch that does nothing yet.
+pub fn member(row: &InstanceRow) -> Commit {
+    Commit {
+        key: row.key,
+        shard: row.shard,
+        insert: None,
+        turn: None,
+        change: RowChange::default(),
+        consumed: Vec::new(),
+        send: Vec::new(),
+    }
+}
+
+/// The first commit of an instance that starts here: its row and turn 1.
+pub fn start(row: &InstanceRow) -> Commit {
+    member(row).inserting(row.clone()).turn(1, "started")
+}
+
+/// A message to the instance of an id.
+pub fn message(id: &str, dedupe: Option<&str>, body: &str) -> SendRequest {
+    SendRequest::Message { id: id.to_owned(), dedupe: dedupe.map(str::to_owned), body: bytes(body) }
+}
+
+/// A message that a member sends.
+pub fn outgoing(to: &InstanceRow, dedupe: Option<&str>, body: &str) -> Outgoing {
+    Outgoing { to: to.key, shard: to.shard, dedupe: dedupe.map(str::to_owned), body: bytes(body) }
+}
+
+/// Text as bytes.
+pub fn bytes(text: &str) -> Arc<[u8]> {
+    Arc::from(text.as_bytes())
+}
+
+/// What a member does, piece by piece.
+pub trait Build {
+    /// Inserts a row.
+    fn inserting(self, row: InstanceRow) -> Commit;
+    /// Inserts a turn of the first execution.
+    fn turn(self, number: u64, body: &str) -> Commit;
+    /// Inserts a turn.
+    fn turn_of(self, execution: u64, number: u64, body: &str) -> Commit;
+    /// Changes the row.
+    fn changing(self, change: RowChange) -> Commit;
+    /// Consumes messages.
+    fn consuming(self, numbers: impl IntoIterator<Item = InboxNumber>) -> Commit;
+    /// Sends messages.
+    fn sending(self, messages: impl IntoIterator<Item = Outgoing>) -> Commit;
+}
+
+impl Build for Commit {
+    fn inserting(mut self, row: InstanceRow) -> Commit {
+        self.insert = Some(Box::new(row));
+        self
+    }
+
+    fn turn(self, number: u64, body: &str) -> Commit {
+        self.turn_of(1, number, body)
+    }
+
+    fn turn_of(mut self, execution: u64, number: u64, body: &str) -> Commit {
+        self.turn = Some(TurnRow { execution, number, bytes: bytes(body) });
+        self
+    }
+
+    fn changing(mut self, change: RowChange) -> Commit {
+        self.change = change;
+        self
+    }
+
+    fn consuming(mut self, numbers: impl IntoIterator<Item = InboxNumber>) -> Commit {
+        self.consumed.extend(numbers);
+        self
+    }
+
+    fn sending(mut self, messages: impl IntoIterator<Item = Outgoing>) -> Commit {
+        self.send.extend(messages);
+        self
+    }
+}
+
+/// A change of the status alone.
+pub fn status(status: Status) -> RowChange {
+    RowChange { status: Some(status), ..RowChange::default() }
+}

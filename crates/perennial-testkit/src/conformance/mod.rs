@@ -1,0 +1,174 @@
+//! The store contract as tests that any store can run, a user's own included.
+//!
+//! [`store_conformance!`](crate::store_conformance) makes one test of each rule; [`run`] runs them all in one. Both take
+//! a function that makes an empty store with the clock it is given:
+//!
+//! ```
+//! use perennial_core::store::MemoryStore;
+//! use perennial_testkit::conformance::{self, Candidate};
+//!
+//! conformance::run(&|clock| Candidate::new(MemoryStore::new(move || clock.now_ms())));
+//! ```
+//!
+//! The rules ask for what is promised, not for how a store does it: numbers of messages may have gaps, and sessions may
+//! have any ids.
+
+pub mod instances;
+mod model;
+mod operation;
+mod subject;
+mod test_clock;
+
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod closing;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod commits;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod conflicts;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod lists;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod reads;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod sends;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod sessions;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod watching;
+
+pub use model::compare_with_model;
+pub use subject::{Candidate, Make, Subject, answer_of, waiting};
+pub use test_clock::TestClock;
+
+/// Each rule as a function.
+#[doc(hidden)]
+pub mod rules {
+    pub use super::closing::*;
+    pub use super::commits::*;
+    pub use super::conflicts::*;
+    pub use super::lists::*;
+    pub use super::model::s2_answers_are_those_of_the_model;
+    pub use super::reads::*;
+    pub use super::sends::*;
+    pub use super::sessions::*;
+    pub use super::watching::*;
+}
+
+/// Runs every rule. Panics at the first that does not hold.
+pub fn run(make: Make<'_>) {
+    crate::__store_rules!(__store_run(make));
+}
+
+/// Makes one test of each rule of the store contract.
+///
+/// ```
+/// use perennial_core::store::MemoryStore;
+/// use perennial_testkit::conformance::{Candidate, TestClock};
+///
+/// perennial_testkit::store_conformance!(|clock: TestClock| Candidate::new(MemoryStore::new(move || clock.now_ms())));
+/// ```
+#[macro_export]
+macro_rules! store_conformance {
+    ($make:expr) => {
+        $crate::__store_rules!(__store_tests($make));
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __store_tests {
+    ($make:tt; $($rule:ident)*) => {
+        $(
+            #[test]
+            fn $rule() {
+                $crate::conformance::rules::$rule(&$make);
+            }
+        )*
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __store_run {
+    ($make:tt; $($rule:ident)*) => {
+        $($crate::conformance::rules::$rule($make);)*
+    };
+}
+
+/// Hands the names of all rules to another macro.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __store_rules {
+    ($then:ident($make:tt)) => {
+        $crate::__store_rules!($then; $make);
+    };
+    ($then:ident($make:expr)) => {
+        $crate::__store_rules!($then; $make);
+    };
+    ($then:ident; $make:tt) => {
+        $crate::$then! { $make;
+            s0_what_is_asked_before_closing_is_answered
+            s0_after_closing_every_call_says_so
+            s1_a_session_lives_for_its_lease_by_the_stores_clock
+            s1_a_session_that_has_ended_is_gone
+            s1_ending_a_session_twice_is_no_error
+            s1_sessions_never_share_an_id
+            s1_a_shard_belongs_to_one_session
+            s1_a_claim_adds_no_more_than_asked
+            s1_ending_a_session_frees_its_shards
+            s1_an_expired_session_keeps_its_shards_until_somebody_claims_them
+            s1_a_renewed_session_has_not_expired
+            s1_a_claim_ends_sessions_that_have_expired
+            s1_a_session_that_expired_cannot_claim
+            s2_what_is_durable_can_be_read
+            s2_an_empty_batch_is_answered
+            s2_every_column_of_a_row_is_kept
+            s2_every_column_that_may_change_does_and_others_stay
+            s2_the_change_of_a_member_that_inserts_counts
+            s2_turns_of_any_size_come_back_as_they_were
+            s2_executions_count_their_turns_apart
+            s2_members_of_a_batch_take_effect_in_order
+            s2_commits_take_effect_in_the_order_they_are_made
+            s2_a_turn_deletes_the_messages_that_it_consumed
+            s2_messages_of_a_member_are_numbered_in_order
+            s2_a_message_whose_key_waits_is_not_sent_again
+            s2_the_same_bytes_again_are_durable_and_nothing_is_written_again
+            s2_another_turn_of_the_same_number_is_a_conflict
+            s2_a_turn_without_the_one_before_is_a_conflict
+            s2_an_id_that_is_taken_is_a_conflict_and_shows_the_row
+            s2_a_member_of_no_instance_is_a_conflict
+            s2_a_member_without_the_shards_session_is_fenced
+            s2_a_member_is_written_as_a_whole_or_not_at_all
+            s2_a_bad_member_does_not_sink_its_neighbours
+            s2_answers_are_those_of_the_model
+            s3_a_message_reaches_the_instance_of_the_id
+            s3_a_start_makes_a_row_and_a_message
+            s3_of_many_starts_of_one_id_one_succeeds
+            s3_a_key_is_taken_once_while_its_message_waits
+            s3_keys_belong_to_their_instance
+            s3_an_ended_instance_takes_no_messages
+            s3_a_message_to_nobody_is_refused
+            s3_a_blocked_instance_takes_messages
+            s3_ten_thousand_unread_messages_refuse_the_next
+            s3_requests_of_a_call_stand_for_themselves
+            s3_a_number_is_never_given_twice
+            s4_the_inbox_is_read_from_the_lowest_number_in_pages
+            s4_each_pass_sees_what_came_since_the_last
+            s4_the_inbox_holds_messages_of_the_sessions_shards_only
+            s4_messages_of_blocked_instances_are_parked
+            s4_due_instances_come_in_due_order_in_pages
+            s4_only_unfinished_instances_of_the_sessions_shards_are_due
+            s4_owed_instances_come_by_key_in_pages
+            s4_loading_gives_the_row_the_turns_behind_and_the_messages
+            s4_turns_are_read_behind_a_number_up_to_a_limit
+            s4_a_read_sees_every_commit_that_was_answered
+            s7_a_list_comes_oldest_first_in_pages
+            s7_a_list_is_filtered_by_status
+            s7_a_list_is_filtered_by_name
+            s7_a_list_is_filtered_by_the_beginning_of_the_id
+            s7_a_list_is_filtered_by_being_blocked
+            s7_filters_of_a_list_hold_together_in_every_page
+            s8_a_message_gives_a_hint
+        }
+    };
+}

@@ -1,0 +1,179 @@
+//! S3: messages from outside of the owner.
+
+use perennial_core::store::memory::MAX_UNREAD;
+use perennial_core::store::{InstanceRow, RowChange, SendOutcome, SendRequest, Status};
+
+use super::instances::{Build, blocked, bytes, member, message, outgoing, row, start, status};
+use super::subject::{Make, Subject, answer_of, waiting};
+
+fn starting(row: &InstanceRow, body: &str) -> SendRequest {
+    let row = InstanceRow { status: Status::Pending, ..row.clone() };
+    SendRequest::Start { row: Box::new(row), body: bytes(body) }
+}
+
+pub fn s3_a_message_reaches_the_instance_of_the_id(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let (a, b) = (row(1, "a"), row(2, "b"));
+    subject.write(session, start(&a));
+    subject.write(session, start(&b));
+    let number = subject.sent(message("b", None, "hello"));
+    let inbox = subject.inbox(session, 0, 10);
+    assert_eq!(inbox.len(), 1);
+    assert_eq!((inbox[0].number, inbox[0].key, inbox[0].shard), (number, b.key, b.shard));
+    assert_eq!(inbox[0].body, bytes("hello"));
+}
+
+pub fn s3_a_start_makes_a_row_and_a_message(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = row(1, "a");
+    let number = subject.sent(starting(&a, "start"));
+    let pending = InstanceRow { status: Status::Pending, ..a.clone() };
+    assert_eq!(subject.find("a"), Some(pending.clone()));
+    let inbox = subject.inbox(session, 0, 10);
+    assert_eq!(inbox.len(), 1);
+    assert_eq!((inbox[0].number, inbox[0].key, inbox[0].body.clone()), (number, a.key, bytes("start")));
+    // Its first turn comes without a row of its own.
+    let first = member(&a).turn(1, "started").changing(status(Status::Running)).consuming([number]);
+    subject.write(session, first);
+    assert_eq!(subject.find("a"), Some(a));
+    assert_eq!(subject.inbox(session, 0, 10), []);
+}
+
+pub fn s3_of_many_starts_of_one_id_one_succeeds(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let answers: Vec<_> = (1..=20)
+        .map(|number| {
+            let (reply, answer) = waiting();
+            subject.store().send(vec![starting(&row(number, "a"), "start")], reply);
+            answer
+        })
+        .collect();
+    let outcomes: Vec<SendOutcome> =
+        answers.iter().flat_map(|answer| answer_of(answer).expect("the send is answered")).collect();
+    let winner = subject.find("a").expect("one of them");
+    let won = outcomes.iter().filter(|outcome| matches!(outcome, SendOutcome::Sent(_))).count();
+    let lost = SendOutcome::IdTaken(Box::new(winner.clone()));
+    assert_eq!((won, outcomes.iter().filter(|outcome| **outcome == lost).count()), (1, 19));
+    let inbox = subject.inbox(session, 0, 100);
+    assert_eq!(inbox.iter().map(|row| row.key).collect::<Vec<_>>(), [winner.key]);
+}
+
+pub fn s3_a_key_is_taken_once_while_its_message_waits(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = row(1, "a");
+    subject.write(session, start(&a));
+    let number = subject.sent(message("a", Some("payment"), "first"));
+    assert_eq!(subject.send(message("a", Some("payment"), "second")), SendOutcome::Duplicate);
+    subject.sent(message("a", Some("Payment"), "another key"));
+    subject.sent(message("a", None, "no key"));
+    subject.sent(message("a", None, "no key either"));
+    let bodies: Vec<_> = subject.inbox(session, 0, 10).into_iter().map(|row| row.body).collect();
+    assert_eq!(bodies, ["first", "another key", "no key", "no key either"].map(bytes));
+    // What was consumed is the instance's to remember.
+    subject.write(session, member(&a).turn(2, "paid").consuming([number]));
+    subject.sent(message("a", Some("payment"), "third"));
+}
+
+pub fn s3_keys_belong_to_their_instance(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    subject.write(session, start(&row(1, "a")));
+    subject.write(session, start(&row(2, "b")));
+    let (one, other) = (message("a", Some("k"), "1"), message("b", Some("k"), "2"));
+    assert!(subject.sent(one) < subject.sent(other));
+}
+
+pub fn s3_an_ended_instance_takes_no_messages(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    for (number, ended) in (1..).zip(Status::ALL.into_iter().filter(|status| status.is_final())) {
+        let row = InstanceRow { status: ended, ..row(number, ended.name()) };
+        subject.write(session, member(&row).inserting(row.clone()));
+        let outcome = subject.send(message(ended.name(), None, "late"));
+        assert_eq!(outcome, SendOutcome::Ended(Box::new(row)));
+    }
+    assert_eq!(subject.inbox(session, 0, 10), []);
+}
+
+pub fn s3_a_message_to_nobody_is_refused(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    subject.write(session, start(&row(1, "a")));
+    for id in ["b", "A", "a ", ""] {
+        assert_eq!(subject.send(message(id, None, "hello")), SendOutcome::NoInstance, "{id:?}");
+    }
+    assert_eq!(subject.inbox(session, 0, 10), []);
+}
+
+pub fn s3_a_blocked_instance_takes_messages(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = InstanceRow { blocked: Some(blocked()), ..row(1, "a") };
+    subject.write(session, member(&a).inserting(a.clone()));
+    subject.sent(message("a", None, "kept"));
+    let kept: Vec<_> = subject.load(a.key, 0).unwrap().inbox.into_iter().map(|row| row.body).collect();
+    assert_eq!(kept, [bytes("kept")]);
+}
+
+pub fn s3_ten_thousand_unread_messages_refuse_the_next(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let (a, b) = (row(1, "a"), row(2, "b"));
+    subject.write(session, start(&b));
+    // Those of a commit are never refused: its sender has decided.
+    let nearly_full = (2..MAX_UNREAD).map(|_| outgoing(&a, None, "x"));
+    let numbers = subject.write(session, start(&a).sending(nearly_full));
+    subject.sent(message("a", None, "the last but one"));
+    subject.sent(message("a", None, "the last"));
+    assert_eq!(subject.send(message("a", None, "too much")), SendOutcome::Full(MAX_UNREAD));
+    subject.sent(message("b", None, "another instance"));
+    subject.write(session, member(&a).turn(2, "read one").consuming([numbers[0].unwrap()]));
+    subject.sent(message("a", None, "room again"));
+    subject.write(session, member(&a).turn(3, "sent one to itself").sending([outgoing(&a, None, "x")]));
+    assert_eq!(subject.send(message("a", None, "too much")), SendOutcome::Full(MAX_UNREAD + 1));
+}
+
+pub fn s3_requests_of_a_call_stand_for_themselves(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = row(1, "a");
+    let outcomes = subject
+        .try_send(vec![
+            message("a", None, "too early"),
+            starting(&a, "start"),
+            starting(&row(2, "a"), "start again"),
+            message("a", Some("k"), "first"),
+            message("nobody", None, "lost"),
+            message("a", Some("k"), "second"),
+            message("a", None, "last"),
+        ])
+        .unwrap();
+    let pending = InstanceRow { status: Status::Pending, ..a };
+    let kinds: Vec<_> = outcomes.iter().map(|outcome| !matches!(outcome, SendOutcome::Sent(_))).collect();
+    assert_eq!(kinds, [true, false, true, false, true, true, false]);
+    assert_eq!(outcomes[0], SendOutcome::NoInstance);
+    assert_eq!(outcomes[2], SendOutcome::IdTaken(Box::new(pending)));
+    assert_eq!((&outcomes[4], &outcomes[5]), (&SendOutcome::NoInstance, &SendOutcome::Duplicate));
+    let bodies: Vec<_> = subject.inbox(session, 0, 10).into_iter().map(|row| row.body).collect();
+    assert_eq!(bodies, ["start", "first", "last"].map(bytes), "in the order of the call");
+    assert_eq!(subject.try_send(vec![]), Ok(vec![]));
+}
+
+pub fn s3_a_number_is_never_given_twice(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = row(1, "a");
+    subject.write(session, start(&a));
+    let mut last = 0;
+    for _ in 0..5 {
+        let number = subject.sent(message("a", None, "hello"));
+        assert!(number > last, "{number} after {last}");
+        // With its row gone, nothing in the table remembers it.
+        subject.write(session, member(&a).changing(RowChange::default()).consuming([number]));
+        last = number;
+    }
+}

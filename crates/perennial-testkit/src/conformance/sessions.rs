@@ -1,0 +1,123 @@
+//! S1: sessions, their leases and their shards.
+
+use std::collections::BTreeSet;
+
+use perennial_core::store::{CommitOutcome, Lease, SessionId, StoreError};
+use perennial_core::{SHARDS, ShardId};
+
+use super::instances::{Build, member, row, start};
+use super::subject::{Make, Subject};
+
+pub fn s1_a_session_lives_for_its_lease_by_the_stores_clock(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let opened_ms = subject.clock.now_ms();
+    let session = subject.try_open_session(5_000).unwrap();
+    assert_eq!(session.lease, Lease { now_ms: opened_ms, expires_ms: opened_ms + 5_000 });
+    subject.clock.advance(3_000);
+    let renewed = Lease { now_ms: opened_ms + 3_000, expires_ms: opened_ms + 8_000 };
+    assert_eq!(subject.renew(session.id), Ok(renewed));
+}
+
+pub fn s1_a_session_that_has_ended_is_gone(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    subject.end(session).unwrap();
+    assert_eq!(subject.renew(session), Err(StoreError::SessionGone));
+    assert_eq!(subject.claim(session, 1), Err(StoreError::SessionGone));
+    assert_eq!(subject.commit(session, [start(&row(1, "a"))]), [CommitOutcome::Fenced]);
+}
+
+pub fn s1_ending_a_session_twice_is_no_error(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.open_session(5_000);
+    assert_eq!((subject.end(session), subject.end(session)), (Ok(()), Ok(())));
+    assert_eq!(subject.end(SessionId(u128::MAX)), Ok(()));
+}
+
+pub fn s1_sessions_never_share_an_id(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let ids: BTreeSet<SessionId> = (0..20)
+        .map(|_| {
+            let session = subject.open_session(5_000);
+            subject.end(session).unwrap();
+            session
+        })
+        .collect();
+    assert_eq!(ids.len(), 20);
+}
+
+pub fn s1_a_shard_belongs_to_one_session(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let (one, other) = (subject.open_session(5_000), subject.open_session(5_000));
+    let mut shards = subject.claim(one, 100).unwrap();
+    assert_eq!(shards.len(), 100);
+    shards.extend(subject.claim(other, SHARDS).unwrap());
+    shards.sort();
+    assert_eq!(shards, ShardId::all().collect::<Vec<_>>(), "each of them once");
+    assert_eq!(subject.claim(one, SHARDS), Ok(vec![]));
+}
+
+pub fn s1_a_claim_adds_no_more_than_asked(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.open_session(5_000);
+    assert_eq!(subject.claim(session, 0), Ok(vec![]));
+    let first = subject.claim(session, 3).unwrap();
+    let second = subject.claim(session, 2).unwrap();
+    assert_eq!((first.len(), second.len()), (3, 2));
+    assert!(second.iter().all(|shard| !first.contains(shard)), "only those that were added: {second:?}");
+}
+
+pub fn s1_ending_a_session_frees_its_shards(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let (old, new) = (subject.own_all(), subject.open_session(5_000));
+    assert_eq!(subject.claim(new, SHARDS), Ok(vec![]));
+    subject.end(old).unwrap();
+    assert_eq!(subject.claim(new, SHARDS).unwrap().len(), SHARDS);
+    assert_eq!(subject.commit(old, [start(&row(1, "a"))]), [CommitOutcome::Fenced]);
+    subject.write(new, start(&row(1, "a")));
+}
+
+pub fn s1_an_expired_session_keeps_its_shards_until_somebody_claims_them(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    subject.clock.advance(60_001);
+    subject.write(session, start(&row(1, "a")));
+    // Another session alone takes nothing away.
+    let other = subject.open_session(5_000);
+    subject.write(session, member(&row(1, "a")).turn(2, "went on"));
+    assert_eq!(subject.claim(other, 1).unwrap().len(), 1);
+    assert_eq!(subject.commit(session, [member(&row(1, "a")).turn(3, "too late")]), [CommitOutcome::Fenced]);
+}
+
+pub fn s1_a_renewed_session_has_not_expired(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    subject.clock.advance(60_001);
+    subject.renew(session).unwrap();
+    let other = subject.open_session(5_000);
+    assert_eq!(subject.claim(other, SHARDS), Ok(vec![]));
+    subject.write(session, start(&row(1, "a")));
+}
+
+pub fn s1_a_claim_ends_sessions_that_have_expired(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let dead = subject.open_session(1_000);
+    subject.claim(dead, 200).unwrap();
+    let alive = subject.open_session(60_000);
+    subject.claim(alive, 20).unwrap();
+    subject.clock.advance(1_001);
+    let heir = subject.open_session(60_000);
+    assert_eq!(subject.claim(heir, SHARDS).unwrap().len(), SHARDS - 20);
+    assert_eq!(subject.renew(dead), Err(StoreError::SessionGone));
+    assert!(subject.renew(alive).is_ok());
+}
+
+pub fn s1_a_session_that_expired_cannot_claim(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.open_session(1_000);
+    subject.claim(session, 10).unwrap();
+    subject.clock.advance(1_001);
+    assert_eq!(subject.claim(session, SHARDS), Err(StoreError::SessionGone));
+    let heir = subject.open_session(1_000);
+    assert_eq!(subject.claim(heir, SHARDS).unwrap().len(), SHARDS);
+}

@@ -1,0 +1,31 @@
+//! The clock of a store under test.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A clock that stands still until it is told to go on.
+#[derive(Clone, Debug)]
+pub struct TestClock(Arc<AtomicU64>);
+
+impl TestClock {
+    /// A clock that stands at some time in 2023.
+    pub fn new() -> TestClock {
+        TestClock(Arc::new(AtomicU64::new(1_700_000_000_000)))
+    }
+
+    /// Milliseconds since 1970.
+    pub fn now_ms(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Goes on by so many milliseconds.
+    pub fn advance(&self, ms: u64) {
+        self.0.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+impl Default for TestClock {
+    fn default() -> TestClock {
+        TestClock::new()
+    }
+}

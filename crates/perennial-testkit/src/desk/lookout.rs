@@ -1,0 +1,210 @@
+//! Looking at what happened, in words that tests can compare.
+
+use std::sync::MutexGuard;
+
+use perennial_core::history::decode_history;
+use perennial_core::shard::{Answer, Counters, Message, RequestId};
+use perennial_core::store::memory::Tables;
+use perennial_core::store::{Commit, InstanceRow, RowChange, Store};
+use perennial_core::{InstanceKey, ShardId};
+
+use super::{Desk, ask_store};
+
+impl Desk {
+    /// What a caller was told; `nothing` if it still waits.
+    pub fn told(&self, request: RequestId) -> String {
+        match self.seen.answers.get(&request) {
+            None => "nothing".to_owned(),
+            Some(Answer::Started(_)) => "started".to_owned(),
+            Some(Answer::AlreadyExists(status)) => format!("already exists: {}", status.name()),
+            Some(Answer::Accepted) => "accepted".to_owned(),
+            Some(Answer::Ended(ending)) => format!("ended: {}", ending.summary()),
+            Some(Answer::EndedBefore) => "ended before".to_owned(),
+            Some(Answer::NotFound) => "not found".to_owned(),
+            Some(Answer::Full { unread }) => format!("full: {unread}"),
+            Some(Answer::NotBlocked) => "not blocked".to_owned(),
+            Some(Answer::Unknown { reason }) => format!("unknown: {reason}"),
+            Some(other) => format!("{other:?}"),
+        }
+    }
+
+    /// What several callers were told.
+    pub fn told_all<const N: usize>(&self, requests: [RequestId; N]) -> [String; N] {
+        requests.map(|request| self.told(request))
+    }
+
+    /// The row of an id.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn row(&self, id: &str) -> InstanceRow {
+        self.try_row(id).unwrap_or_else(|| panic!("{id:?} is not stored"))
+    }
+
+    /// The row of an id, if it is stored.
+    pub fn try_row(&self, id: &str) -> Option<InstanceRow> {
+        ask_store(|reply| self.store.find(id, reply)).expect("the store is open")
+    }
+
+    /// The status of an id and, if it is blocked, why.
+    pub fn status(&self, id: &str) -> String {
+        let row = self.row(id);
+        match row.blocked {
+            Some(blocked) => format!("{}, blocked: {}", row.status.name(), blocked.code),
+            None => row.status.name().to_owned(),
+        }
+    }
+
+    /// Every stored event of an id as `id summary`.
+    pub fn lines(&self, id: &str) -> Vec<String> {
+        let row = self.row(id);
+        let read = |reply| self.store.read_turns(row.key, row.execution, 0, usize::MAX, reply);
+        let history =
+            decode_history(ask_store(read).expect("the store is open")).expect("what is stored is a history");
+        history.flatten().map(|event| format!("{} {}", event.id, event.summary())).collect()
+    }
+
+    /// The last `count` stored events of an id.
+    pub fn last_lines(&self, id: &str, count: usize) -> Vec<String> {
+        let mut lines = self.lines(id);
+        lines.drain(..lines.len().saturating_sub(count));
+        lines
+    }
+
+    /// What is in the inbox for an id, in order.
+    pub fn inbox(&self, id: &str) -> Vec<String> {
+        let key = self.row(id).key;
+        let tables = self.tables();
+        let mine = tables.inbox.values().filter(|message| message.to == key);
+        mine.map(|message| match Message::decode(&message.body) {
+            Ok(Message::Start(started)) => format!("Start {}", started.name),
+            Ok(Message::Job(job)) => job.summary(),
+            Ok(Message::Terminate { reason }) => format!("Terminate {reason:?}"),
+            Ok(Message::Retry) => "Retry".to_owned(),
+            Err(_) => "unreadable".to_owned(),
+        })
+        .collect()
+    }
+
+    /// All rows, to look at or to damage.
+    pub fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.store.tables()
+    }
+
+    /// From now on the store cannot read this instance; or it can again.
+    pub fn set_unreadable(&mut self, id: &str, is_unreadable: bool) {
+        let key = self.row(id).key;
+        if is_unreadable {
+            self.unreadable.insert(key);
+        } else {
+            self.unreadable.remove(&key);
+        }
+    }
+
+    /// Every durable commit of an id in a line: what it inserted, which turn, what it changed, consumed and sent.
+    pub fn writes(&self, id: &str) -> Vec<String> {
+        let key = self.row(id).key;
+        self.seen
+            .written
+            .iter()
+            .filter(|(other, _)| *other == key)
+            .map(|(_, commit)| write_line(commit))
+            .collect()
+    }
+
+    /// Every attempt of an activity that was started, in order, as `id activity`.
+    pub fn runs(&self) -> &[String] {
+        &self.seen.runs
+    }
+
+    /// Every activity that was told to stop, in order, as `id activity`.
+    pub fn stops(&self) -> &[String] {
+        &self.seen.stops
+    }
+
+    /// The activities of an id that are running, in the order they were started.
+    pub fn running(&self, id: &str) -> Vec<String> {
+        self.running.iter().filter(|task| &*task.instance == id).map(|task| task.name.clone()).collect()
+    }
+
+    /// The instances whose turn is to be taken, in order.
+    pub fn turns_to_take(&self) -> Vec<String> {
+        self.turns.iter().map(|(_, task)| task.instance.to_string()).collect()
+    }
+
+    /// The jobs of the turn that an instance is to take.
+    pub fn jobs_to_take(&self, id: &str) -> Vec<String> {
+        let task = self.turns.iter().find(|(_, task)| &*task.instance == id);
+        task.map(|(_, task)| task.jobs.iter().map(|job| job.summary()).collect()).unwrap_or_default()
+    }
+
+    /// The instances that are to be loaded, in order.
+    pub fn loads_to_make(&self) -> Vec<String> {
+        self.loads.iter().map(|(_, key)| self.name(*key)).collect()
+    }
+
+    /// How many instances the shard of an id has in memory.
+    pub fn in_memory(&self, id: &str) -> usize {
+        self.shards[usize::from(ShardId::of(id).0)].slots()
+    }
+
+    /// When the shard of an id wants the time next.
+    pub fn next_wake_ms(&self, id: &str) -> Option<u64> {
+        self.shards[usize::from(ShardId::of(id).0)].next_wake_ms()
+    }
+
+    /// Whether no shard has anything under way.
+    pub fn is_quiet(&self) -> bool {
+        self.shards.iter().all(|shard| shard.is_quiet())
+    }
+
+    /// What the shard of an id has counted.
+    pub fn counters(&self, id: &str) -> Counters {
+        self.shards[usize::from(ShardId::of(id).0)].counters()
+    }
+
+    pub(super) fn name(&self, key: InstanceKey) -> String {
+        match self.seen.names.get(&key) {
+            Some(name) => name.to_string(),
+            None => self.tables().instances.get(&key).map_or_else(|| key.to_string(), |row| row.id.clone()),
+        }
+    }
+}
+
+fn write_line(commit: &Commit) -> String {
+    let mut words = Vec::new();
+    if let Some(row) = &commit.insert {
+        words.push(format!("insert {}", row.status.name()));
+        words.extend(row.owed.then(|| "owed".to_owned()));
+        words.extend(row.wake_at_ms.map(|at_ms| format!("wake {at_ms}")));
+        words.extend(row.blocked.as_ref().map(|blocked| format!("blocked {}", blocked.code)));
+    }
+    words.extend(commit.turn.as_ref().map(|turn| format!("turn {}", turn.number)));
+    words.extend(change_words(&commit.change));
+    if !commit.consumed.is_empty() {
+        words.push(format!("consumed {}", commit.consumed.len()));
+    }
+    if !commit.send.is_empty() {
+        words.push(format!("sent {}", commit.send.len()));
+    }
+    words.join(", ")
+}
+
+fn change_words(change: &RowChange) -> Vec<String> {
+    let RowChange { status, execution, version, owed, wake_at_ms, blocked, attributes, published } = change;
+    let or_none = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+    let words = [
+        status.map(|status| format!("status {}", status.name())),
+        execution.map(|execution| format!("execution {execution}")),
+        version.as_ref().map(|version| format!("version {version}")),
+        owed.map(|owed| format!("owed {owed}")),
+        wake_at_ms.map(|at_ms| format!("wake {}", or_none(at_ms.map(|at_ms| at_ms.to_string())))),
+        blocked.as_ref().map(|blocked| {
+            format!("blocked {}", or_none(blocked.as_ref().map(|blocked| blocked.code.clone())))
+        }),
+        attributes.as_ref().map(|_| "attributes".to_owned()),
+        published.as_ref().map(|_| "published".to_owned()),
+    ];
+    words.into_iter().flatten().collect()
+}

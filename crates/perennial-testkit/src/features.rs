@@ -1,0 +1,92 @@
+//! What generated programs may use.
+
+/// The families of things that a generated program may do. Activities and plain sequences are always among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Timers.
+    pub timers: bool,
+    /// Waits for external events.
+    pub events: bool,
+    /// Programs as sub-orchestrations.
+    pub children: bool,
+    /// Programs started as nobody's child.
+    pub starts: bool,
+    /// Events to other instances.
+    pub sent_events: bool,
+    /// Units beside the root: parallel branches, spawned and shielded blocks.
+    pub units: bool,
+    /// Joins within a unit.
+    pub joins: bool,
+    /// Selects and races, whose losers are cancelled.
+    pub races: bool,
+    /// Time limits.
+    pub timeouts: bool,
+    /// Futures that are awaited later, elsewhere or never.
+    pub holds: bool,
+    /// Branches and loops that depend on results.
+    pub branching: bool,
+    /// Event handlers, and waits for the state that they change.
+    pub handlers: bool,
+    /// Update handlers.
+    pub updates: bool,
+    /// Recorded calls: time, UUIDs, side effects.
+    pub system_calls: bool,
+    /// Random numbers from the recorded seed.
+    pub chance: bool,
+    /// Looks at turn time, the size of the history, and whether cancellation was requested.
+    pub looks: bool,
+    /// Patch gates.
+    pub patches: bool,
+    /// Status and attributes.
+    pub status: bool,
+    /// Cancellation taken over by the program.
+    pub cancellation: bool,
+    /// Continue-as-new, at the end and in the middle.
+    pub continue_as_new: bool,
+    /// Ends with an error.
+    pub failures: bool,
+}
+
+impl Features {
+    /// Everything.
+    pub fn all() -> Features {
+        Features::every(true)
+    }
+
+    /// Sequences of activities and nothing else.
+    pub fn none() -> Features {
+        Features::every(false)
+    }
+
+    fn every(on: bool) -> Features {
+        Features {
+            timers: on,
+            events: on,
+            children: on,
+            starts: on,
+            sent_events: on,
+            units: on,
+            joins: on,
+            races: on,
+            timeouts: on,
+            holds: on,
+            branching: on,
+            handlers: on,
+            updates: on,
+            system_calls: on,
+            chance: on,
+            looks: on,
+            patches: on,
+            status: on,
+            cancellation: on,
+            continue_as_new: on,
+            failures: on,
+        }
+    }
+}
+
+impl Default for Features {
+    fn default() -> Features {
+        Features::all()
+    }
+}

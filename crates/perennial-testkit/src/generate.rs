@@ -1,0 +1,329 @@
+//! Programs from a seed.
+//!
+//! Every generated program can finish: when its activities, timers and children are answered, the events it has open
+//! waits for are raised, and the events and updates it has handlers for keep coming, its root ends. What would break
+//! that is not generated: handlers that wait for each other to be idle, or for signals of a handler that the root may
+//! never come to install.
+
+use crate::program::{
+    ActivityInput, Awaitable, Block, Cancellation, End, Fate, Handler, HandlerKind, Program, Recipient,
+    Statement,
+};
+use crate::{Chance, Features};
+
+/// How deep blocks are nested.
+const DEPTH: usize = 4;
+/// How deep programs are nested.
+const GENERATIONS: usize = 2;
+
+/// The program that belongs to a seed, of about `size` statements, with nothing in it that `features` switch off.
+pub fn generate(seed: u64, features: &Features, size: usize) -> Program {
+    program(Chance::new(seed), features, size, GENERATIONS)
+}
+
+fn program(chance: Chance, features: &Features, size: usize, generations: usize) -> Program {
+    let mut generator = Generator {
+        chance,
+        features: features.clone(),
+        left: size,
+        generations,
+        handlers: Vec::new(),
+        patches: 0,
+    };
+    generator.program()
+}
+
+struct Generator {
+    chance: Chance,
+    features: Features,
+    /// How many statements are left to be made. Blocks that were begun end as soon as there are none.
+    left: usize,
+    generations: usize,
+    /// Without their bodies, until these are made.
+    handlers: Vec<Handler>,
+    patches: usize,
+}
+
+/// Where in a program something stands, as far as that decides what may stand there.
+#[derive(Clone, Copy)]
+struct Place {
+    depth: usize,
+    in_handler: bool,
+    in_loop: bool,
+    /// Handlers installed before a later position than this may never be.
+    position: usize,
+}
+
+impl Place {
+    fn deeper(self) -> Place {
+        Place { depth: self.depth + 1, ..self }
+    }
+}
+
+type Make<T> = fn(&mut Generator, Place) -> T;
+
+fn weight(on: bool, weight: u64) -> u64 {
+    if on { weight } else { 0 }
+}
+
+impl Generator {
+    fn program(&mut self) -> Program {
+        let features = self.features.clone();
+        self.choose_handlers();
+        let body = self.body();
+        for handler in &mut self.handlers {
+            handler.installed_before = handler.installed_before.min(body.0.len() - 1);
+        }
+        for index in 0..self.handlers.len() {
+            self.left = self.left.max(2);
+            let position = self.handlers[index].installed_before;
+            self.handlers[index].body =
+                self.block(Place { depth: 1, in_handler: true, in_loop: false, position });
+        }
+        let cancellation = match self.chance.below(3) {
+            0 if features.cancellation => Cancellation::Watched(self.cleanup(false)),
+            1 if features.cancellation => Cancellation::Handled(self.cleanup(true)),
+            _ => Cancellation::LeftToEngine,
+        };
+        let end = self.chance.weighted(&[
+            (6, End::Complete),
+            (weight(features.failures, 2), End::Fail),
+            (weight(features.failures, 2), End::Depends),
+            (weight(features.continue_as_new, 2), End::ContinueAsNew),
+        ]);
+        let rounds = match features.continue_as_new {
+            true => u8::try_from(self.chance.below(4)).expect("it is small"),
+            false => 0,
+        };
+        Program { body, handlers: std::mem::take(&mut self.handlers), cancellation, end, rounds }
+    }
+
+    /// At least one statement, and all that are left.
+    fn body(&mut self) -> Block {
+        let mut body = Block::default();
+        while body.0.is_empty() || self.left > 0 {
+            let place = Place { depth: 0, in_handler: false, in_loop: false, position: body.0.len() };
+            body.0.push(self.statement(place));
+        }
+        body
+    }
+
+    fn choose_handlers(&mut self) {
+        let families = [
+            (self.features.handlers, HandlerKind::Event, "handled"),
+            (self.features.updates, HandlerKind::Update, "update"),
+        ];
+        for (on, kind, name) in families {
+            let count = if on { self.chance.weighted(&[(4, 0), (3, 1), (1, 2)]) } else { 0 };
+            for number in 0..count {
+                self.handlers.push(Handler {
+                    name: format!("{name}-{number}"),
+                    kind,
+                    installed_before: self.chance.weighted(&[(3, 0), (1, 1), (1, 2)]),
+                    body: Block::default(),
+                });
+            }
+        }
+    }
+
+    /// Runs when the root may have come to nothing but its first statement.
+    fn cleanup(&mut self, in_handler: bool) -> Block {
+        self.left = self.left.max(1);
+        self.block(Place { depth: 2, in_handler, in_loop: false, position: 0 })
+    }
+
+    fn block(&mut self, place: Place) -> Block {
+        let mut block = Block::default();
+        let length = self.chance.weighted(&[(1, 0), (6, 1), (4, 2), (2, 3)]);
+        while block.0.len() < length && self.left > 0 {
+            block.0.push(self.statement(place));
+        }
+        block
+    }
+
+    fn statement(&mut self, place: Place) -> Statement {
+        self.left = self.left.saturating_sub(1);
+        let on = &self.features;
+        let nests = place.depth < DEPTH;
+        let choices: [(u64, Make<Statement>); 15] = [
+            (12, |this, place| Statement::Await(this.awaitable(place))),
+            (weight(on.holds && nests, 5), Generator::hold),
+            (weight(on.branching && nests, 2), Generator::branch),
+            (weight(on.branching && nests && !place.in_loop, 2), Generator::repeat),
+            (weight(on.patches && nests, 2), Generator::patched),
+            (weight(on.system_calls, 3), Generator::system_call),
+            (weight(on.chance, 1), |_, _| Statement::Random),
+            (weight(on.looks, 1), |_, _| Statement::Look),
+            (weight(on.handlers || on.updates, 1), |_, _| Statement::ReadState),
+            (weight(on.handlers || on.updates, 1), |_, _| Statement::ChangeState),
+            (weight(on.status, 1), |_, _| Statement::SetStatus),
+            (weight(on.status, 1), Generator::upsert),
+            (weight(on.starts && self.generations > 0, 1), Generator::start),
+            (weight(on.sent_events, 1), Generator::raise),
+            (weight(on.continue_as_new && place.depth > 0, 1), |_, _| Statement::ContinueAsNew),
+        ];
+        self.chance.weighted(&choices)(self, place)
+    }
+
+    fn hold(&mut self, place: Place) -> Statement {
+        let Features { events, units, .. } = self.features;
+        // Waits are held more than others: an event that came for one passes on when it is given up.
+        let what = match events && self.chance.percent(30) {
+            true => self.event(place),
+            false => self.awaitable(place.deeper()),
+        };
+        Statement::Hold {
+            what,
+            polled: self.chance.percent(50),
+            meanwhile: self.block(place.deeper()),
+            fate: self.chance.weighted(&[
+                (2, Fate::Awaited),
+                (3, Fate::Dropped),
+                (weight(units, 1), Fate::HandedOver),
+                (weight(units, 1), Fate::Detached),
+            ]),
+        }
+    }
+
+    fn branch(&mut self, place: Place) -> Statement {
+        Statement::If { then: self.block(place.deeper()), otherwise: self.block(place.deeper()) }
+    }
+
+    fn repeat(&mut self, place: Place) -> Statement {
+        let inside = Place { in_loop: true, ..place.deeper() };
+        Statement::Repeat { at_most: self.chance.weighted(&[(1, 2), (1, 3)]), body: self.block(inside) }
+    }
+
+    /// A new gate, or one that was asked before.
+    fn patched(&mut self, place: Place) -> Statement {
+        if self.patches == 0 || self.chance.percent(70) {
+            self.patches += 1;
+        }
+        let number = self.chance.below(self.patches);
+        Statement::Patched { id: format!("patch-{number}"), body: self.block(place.deeper()) }
+    }
+
+    fn system_call(&mut self, _: Place) -> Statement {
+        match self.chance.below(4) {
+            0 => Statement::UtcNow,
+            1 => Statement::NewGuid,
+            number => Statement::SideEffect { name: format!("effect-{}", number % 2) },
+        }
+    }
+
+    fn upsert(&mut self, _: Place) -> Statement {
+        Statement::UpsertAttribute {
+            name: format!("attribute-{}", self.chance.below(2)),
+            remove: self.chance.percent(25),
+        }
+    }
+
+    fn start(&mut self, _: Place) -> Statement {
+        Statement::Start { program: self.smaller_program(), versioned: self.chance.percent(30) }
+    }
+
+    fn raise(&mut self, _: Place) -> Statement {
+        Statement::Raise {
+            event: event_name(&mut self.chance),
+            to: *self.chance.pick(&[Recipient::Parent, Recipient::Itself, Recipient::Nobody]),
+        }
+    }
+
+    fn smaller_program(&mut self) -> Box<Program> {
+        let size = 1 + self.chance.below(1 + self.left.min(4));
+        let chance = self.chance.fork();
+        Box::new(program(chance, &self.features, size, self.generations - 1))
+    }
+
+    fn awaitable(&mut self, place: Place) -> Awaitable {
+        let on = &self.features;
+        let nests = place.depth < DEPTH && self.left > 0;
+        let idle = (on.handlers || on.updates) && !place.in_handler;
+        let choices: [(u64, Make<Awaitable>); 14] = [
+            (10, Generator::activity),
+            (weight(on.timers, 4), Generator::timer),
+            (weight(on.events, 5), Generator::event),
+            (weight(on.children && self.generations > 0, 2), Generator::child),
+            (weight(self.signals(place).next().is_some(), 3), Generator::signal),
+            (weight(idle, 1), |_, _| Awaitable::HandlersIdle),
+            (weight(nests, 1), |this, place| Awaitable::Sequence(this.block(place.deeper()))),
+            (weight(on.units && nests, 5), Generator::parallel),
+            (weight(on.units && nests, 3), |this, place| Awaitable::Spawned(this.block(place.deeper()))),
+            (weight(on.units && nests, 2), |this, place| Awaitable::Shielded(this.block(place.deeper()))),
+            (weight(on.joins && nests, 3), |this, place| Awaitable::Joined(this.parts(place))),
+            (weight(on.joins && nests, 1), |this, place| Awaitable::TryJoined(this.parts(place))),
+            (weight(on.races && nests, 4), Generator::race),
+            (weight(on.timeouts && nests, 2), Generator::limited),
+        ];
+        self.chance.weighted(&choices)(self, place)
+    }
+
+    fn activity(&mut self, _: Place) -> Awaitable {
+        let inputs = [(4, ActivityInput::Accumulator), (1, ActivityInput::Fixed)];
+        Awaitable::Activity {
+            name: format!("activity-{}", self.chance.below(4)),
+            input: self.chance.weighted(&inputs),
+            tuned: self.chance.percent(20),
+        }
+    }
+
+    fn timer(&mut self, _: Place) -> Awaitable {
+        Awaitable::Timer { delay_ms: delay_ms(&mut self.chance) }
+    }
+
+    fn event(&mut self, _: Place) -> Awaitable {
+        Awaitable::Event { name: event_name(&mut self.chance) }
+    }
+
+    fn child(&mut self, _: Place) -> Awaitable {
+        Awaitable::Child {
+            program: self.smaller_program(),
+            named: self.chance.percent(30),
+            versioned: self.chance.percent(30),
+            abandoned: self.chance.percent(30),
+        }
+    }
+
+    /// The handlers that are installed wherever this place is reached.
+    fn signals(&self, place: Place) -> impl Iterator<Item = &str> {
+        self.handlers
+            .iter()
+            .filter(move |handler| handler.installed_before <= place.position)
+            .map(|handler| handler.name.as_str())
+    }
+
+    fn signal(&mut self, place: Place) -> Awaitable {
+        let names: Vec<String> = self.signals(place).map(str::to_owned).collect();
+        Awaitable::Signals { name: self.chance.pick(&names).clone(), at_least: self.chance.between(1, 3) }
+    }
+
+    fn parallel(&mut self, place: Place) -> Awaitable {
+        let width = 2 + self.chance.below(3);
+        Awaitable::Parallel((0..width).map(|_| self.block(place.deeper())).collect())
+    }
+
+    fn parts(&mut self, place: Place) -> Vec<Awaitable> {
+        let width = 2 + self.chance.below(3);
+        self.left = self.left.saturating_sub(width - 1);
+        (0..width).map(|_| self.awaitable(place.deeper())).collect()
+    }
+
+    fn race(&mut self, place: Place) -> Awaitable {
+        Awaitable::Raced { operands: self.parts(place), named: self.chance.percent(70) }
+    }
+
+    fn limited(&mut self, place: Place) -> Awaitable {
+        Awaitable::Limited {
+            limit_ms: delay_ms(&mut self.chance),
+            what: Box::new(self.awaitable(place.deeper())),
+        }
+    }
+}
+
+fn event_name(chance: &mut Chance) -> String {
+    format!("event-{}", chance.below(2))
+}
+
+fn delay_ms(chance: &mut Chance) -> u64 {
+    *chance.pick(&[0, 1, 50, 1_000, 20_000])
+}

@@ -1,0 +1,338 @@
+//! Running a program as an orchestration.
+//!
+//! What a program does depends on its input and on what it is told, and on nothing else. Each unit has an
+//! [`Accumulator`]; a block that is begun elsewhere starts from a fork of it and gives back its own.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use perennial_core::{Either, OrchestrationContext, OrchestrationHandler, Payload, State};
+use serde::Serialize;
+
+use crate::Accumulator;
+use crate::begin::text;
+use crate::program::{
+    Awaitable, Block, Cancellation, End, Fate, Handler, HandlerKind, PROGRAM, PROGRAM_VERSION, Program,
+    ProgramInput, Recipient, STATE_QUERY, Statement,
+};
+
+/// Where side effects get their values: a count that goes on with each one, and that no replay may move.
+#[derive(Clone, Debug, Default)]
+pub struct SideEffects(Arc<AtomicU64>);
+
+impl SideEffects {
+    /// How many side effects happened.
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Goes on from another count, so that a turn can be taken a second time.
+    pub fn rewind(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The orchestration that runs the program in its input.
+#[derive(Clone, Debug, Default)]
+pub struct ProgramHandler {
+    side_effects: SideEffects,
+    gates_deleted: bool,
+}
+
+impl ProgramHandler {
+    /// Takes the values of side effects from here.
+    pub fn new(side_effects: SideEffects) -> ProgramHandler {
+        ProgramHandler { side_effects, gates_deleted: false }
+    }
+
+    /// The same code after its patch gates were deleted: what was behind them is done without asking.
+    #[must_use]
+    pub fn without_gates(self) -> ProgramHandler {
+        ProgramHandler { gates_deleted: true, ..self }
+    }
+}
+
+impl OrchestrationHandler for ProgramHandler {
+    fn run(
+        &self,
+        ctx: OrchestrationContext,
+        input: Payload,
+    ) -> Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>> {
+        let handler = self.clone();
+        Box::pin(async move {
+            match input.decode::<ProgramInput>() {
+                Ok(input) => Interpreter::new(ctx, handler, input).run().await,
+                Err(error) => Err(Payload::from(format!("not a program: {error}"))),
+            }
+        })
+    }
+}
+
+/// What the units and handlers of a program share. It is also what the state query shows.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Shared {
+    accumulator: Accumulator,
+    signals: BTreeMap<String, u64>,
+}
+
+impl Shared {
+    fn payload(&self) -> Payload {
+        Payload::encode(self).expect("it encodes")
+    }
+}
+
+/// A program on its way. Every unit has a clone.
+#[derive(Clone)]
+pub(crate) struct Interpreter {
+    pub(crate) ctx: OrchestrationContext,
+    handler: ProgramHandler,
+    input: Arc<ProgramInput>,
+    shared: State<Shared>,
+}
+
+pub(crate) type Running = Pin<Box<dyn Future<Output = Accumulator> + Send>>;
+
+impl Interpreter {
+    fn new(ctx: OrchestrationContext, handler: ProgramHandler, input: ProgramInput) -> Interpreter {
+        let shared = ctx.state(Shared::default());
+        let (input, looked_at) = (Arc::new(input), shared.clone());
+        ctx.on_query(STATE_QUERY, move |_| Ok(looked_at.read(Shared::payload)));
+        Interpreter { ctx, handler, input, shared }
+    }
+
+    async fn run(self) -> Result<Payload, Payload> {
+        let accumulator = match &self.input.program.cancellation {
+            Cancellation::LeftToEngine => self.clone().body().await,
+            Cancellation::Watched(cleanup) => {
+                let body: Running = Box::pin(self.clone().body());
+                match self.ctx.select2(body, self.ctx.cancelled()).await {
+                    Either::First(accumulator) => accumulator,
+                    Either::Second(()) => {
+                        let accumulator = self.block(cleanup.clone(), self.input.accumulator).await;
+                        return Err(Payload::from(format!("cancelled {accumulator}")));
+                    }
+                }
+            }
+            Cancellation::Handled(cleanup) => {
+                let (interpreter, cleanup) = (self.clone(), cleanup.clone());
+                self.ctx.on_cancel(move || async move {
+                    let accumulator = interpreter.input.accumulator;
+                    let accumulator = interpreter.block(cleanup, accumulator).await;
+                    interpreter.change_state(accumulator);
+                });
+                self.clone().body().await
+            }
+        };
+        self.end(accumulator).await
+    }
+
+    async fn body(self) -> Accumulator {
+        let program = &self.input.program;
+        let mut accumulator = self.input.accumulator;
+        for (position, statement) in program.body.0.iter().enumerate() {
+            let due = |handler: &&Handler| handler.installed_before == position;
+            program.handlers.iter().filter(due).for_each(|handler| self.install(handler));
+            self.statement(statement, &mut accumulator).await;
+        }
+        accumulator
+    }
+
+    async fn end(self, mut accumulator: Accumulator) -> Result<Payload, Payload> {
+        accumulator.fold(self.shared.read(Shared::payload).as_json());
+        let output = Payload::from(accumulator.to_string());
+        match self.input.program.end {
+            End::Complete => Ok(output),
+            End::Fail => Err(output),
+            End::Depends if accumulator.below(2) == 0 => Ok(output),
+            End::Depends => Err(output),
+            End::ContinueAsNew => {
+                self.continue_as_new(accumulator).await;
+                Ok(output)
+            }
+        }
+    }
+
+    fn install(&self, handler: &Handler) {
+        let (interpreter, dispatched) = (self.clone(), handler.clone());
+        let dispatch = move |payload: Payload| {
+            let (interpreter, handler) = (interpreter.clone(), dispatched.clone());
+            async move { interpreter.dispatch(handler, payload).await }
+        };
+        match handler.kind {
+            HandlerKind::Event => self.ctx.on_event(handler.name.clone(), move |payload| {
+                let dispatched = dispatch(payload);
+                async move {
+                    dispatched.await;
+                }
+            }),
+            HandlerKind::Update => {
+                let looked_at = self.shared.clone();
+                let validate = move |payload: &Payload| {
+                    let seen = looked_at.read(|shared| shared.accumulator);
+                    let refused = *payload == Program::refused_update();
+                    if refused { Err(Payload::from(seen.to_string())) } else { Ok(()) }
+                };
+                self.ctx.on_update(handler.name.clone(), validate, move |payload| {
+                    let dispatched = dispatch(payload);
+                    async move {
+                        let accumulator = dispatched.await;
+                        let answer = Payload::from(accumulator.to_string());
+                        if accumulator.below(3) == 0 { Err(answer) } else { Ok(answer) }
+                    }
+                });
+            }
+        }
+    }
+
+    /// Handles one event or update. That it began is signalled first, so that no two waits for signals can wait for
+    /// each other.
+    async fn dispatch(self, handler: Handler, payload: Payload) -> Accumulator {
+        self.shared.update(|shared| {
+            *shared.signals.entry(handler.name.clone()).or_default() += 1;
+            shared.accumulator.fold(payload.as_json());
+        });
+        let mut accumulator = self.input.accumulator;
+        accumulator.fold(&handler.name);
+        accumulator.fold(payload.as_json());
+        let accumulator = self.block(handler.body, accumulator).await;
+        self.change_state(accumulator);
+        accumulator
+    }
+
+    fn change_state(&self, accumulator: Accumulator) {
+        self.shared.update(|shared| shared.accumulator.fold(&accumulator.to_string()));
+    }
+
+    /// Waits for signals of a handler.
+    pub(crate) async fn signals(self, name: String, at_least: u64) {
+        let enough = move |shared: &Shared| shared.signals.get(&name).is_some_and(|count| *count >= at_least);
+        self.ctx.wait_until(&self.shared, enough).await;
+    }
+
+    /// Runs a block to its end.
+    pub(crate) fn block(&self, block: Block, mut accumulator: Accumulator) -> Running {
+        let interpreter = self.clone();
+        Box::pin(async move {
+            for statement in &block.0 {
+                interpreter.statement(statement, &mut accumulator).await;
+            }
+            accumulator
+        })
+    }
+
+    async fn statement(&self, statement: &Statement, accumulator: &mut Accumulator) {
+        match statement {
+            Statement::Await(what) => accumulator.fold(&text(self.begin(what, *accumulator).await)),
+            Statement::Hold { what, polled, meanwhile, fate } => {
+                self.hold((what, *polled, meanwhile, *fate), accumulator).await
+            }
+            Statement::If { then, otherwise } => {
+                let taken = if accumulator.below(2) == 0 { then } else { otherwise };
+                *accumulator = self.block(taken.clone(), *accumulator).await;
+            }
+            Statement::Repeat { at_most, body } => {
+                for _ in 0..*at_most {
+                    *accumulator = self.block(body.clone(), *accumulator).await;
+                    if accumulator.below(4) == 0 {
+                        break;
+                    }
+                }
+            }
+            Statement::Patched { id, body } => {
+                if self.handler.gates_deleted || self.ctx.patched(id) {
+                    *accumulator = self.block(body.clone(), *accumulator).await;
+                }
+            }
+            Statement::ContinueAsNew => self.continue_as_new(*accumulator).await,
+            _ => self.at_once(statement, accumulator).await,
+        }
+    }
+
+    async fn hold(&self, held: (&Awaitable, bool, &Block, Fate), accumulator: &mut Accumulator) {
+        let (what, polled, meanwhile, fate) = held;
+        let mut pending = self.begin(what, *accumulator);
+        if polled {
+            pending.poll_once().await;
+        }
+        *accumulator = self.block(meanwhile.clone(), *accumulator).await;
+        match fate {
+            Fate::Awaited => accumulator.fold(&text(pending.await)),
+            Fate::HandedOver => accumulator.fold(&text(self.ctx.spawn(pending).await)),
+            Fate::Dropped => drop(pending),
+            Fate::Detached => pending.detach(),
+        }
+    }
+
+    /// Statements that do not wait.
+    async fn at_once(&self, statement: &Statement, accumulator: &mut Accumulator) {
+        let ctx = &self.ctx;
+        match statement {
+            Statement::SideEffect { name } => {
+                let value = ctx.side_effect(name, || self.handler.side_effects.next()).await;
+                accumulator.fold(&value.to_string());
+            }
+            Statement::UtcNow => accumulator.fold(&ctx.utc_now().await.to_string()),
+            Statement::NewGuid => accumulator.fold(&ctx.new_guid().await),
+            Statement::Random => accumulator.fold(&format!("{} {}", ctx.random(), ctx.uuid4())),
+            Statement::Look => {
+                let looks = (ctx.now(), ctx.info(), ctx.is_cancelled(), ctx.should_continue_as_new());
+                accumulator.fold(&format!("{looks:?}"));
+            }
+            Statement::ReadState => accumulator.fold(self.shared.read(Shared::payload).as_json()),
+            Statement::ChangeState => self.change_state(*accumulator),
+            Statement::SetStatus => ctx.set_status(accumulator.to_string()),
+            Statement::UpsertAttribute { name, remove } => {
+                let value = if *remove { Payload::null() } else { Payload::from(accumulator.to_string()) };
+                ctx.upsert_attributes([(name.as_str(), value)]);
+            }
+            Statement::Start { program, versioned } => {
+                let (instance, input) = (self.new_instance(*accumulator), self.given(program, *accumulator));
+                if *versioned {
+                    ctx.schedule_orchestration_versioned(PROGRAM, PROGRAM_VERSION, instance, input);
+                } else {
+                    ctx.schedule_orchestration(PROGRAM, instance, input);
+                }
+            }
+            Statement::Raise { event, to } => {
+                let info = ctx.info();
+                let instance = match to {
+                    Recipient::Itself => Some(info.instance),
+                    Recipient::Parent => info.parent.map(|parent| parent.instance),
+                    Recipient::Nobody => None,
+                };
+                let instance = instance.unwrap_or_else(|| "nobody".to_owned());
+                ctx.raise_event(instance, event.as_str(), accumulator.to_string());
+            }
+            _ => unreachable!("the other statements wait"),
+        }
+    }
+
+    /// An instance id that no other call of this program chooses, as far as it has seen different things.
+    pub(crate) fn new_instance(&self, accumulator: Accumulator) -> String {
+        format!("{}/{accumulator}", self.ctx.info().instance)
+    }
+
+    /// The input of a program that this one starts.
+    pub(crate) fn given(&self, program: &Program, accumulator: Accumulator) -> Payload {
+        ProgramInput { accumulator, ..ProgramInput::from(program.clone()) }.payload()
+    }
+
+    async fn continue_as_new(&self, accumulator: Accumulator) {
+        let Some(rounds_left) = self.input.rounds_left.checked_sub(1) else {
+            return;
+        };
+        let input = ProgramInput { program: self.input.program.clone(), accumulator, rounds_left };
+        if accumulator.below(4) == 0 {
+            self.ctx.continue_as_new_versioned(PROGRAM_VERSION, input.payload()).await
+        } else {
+            self.ctx.continue_as_new(input.payload()).await
+        }
+    }
+}

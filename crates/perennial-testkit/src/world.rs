@@ -1,0 +1,357 @@
+//! The world around one program: it answers what is open, in an order and in portions that a seed decides.
+//!
+//! Nothing is awaited and no clock runs; a world is a loop over turns. It is fair where that is needed for an end (what
+//! is open is answered some time) and unfair everywhere else: it fails things, repeats itself, raises events too early
+//! or for nobody, asks for cancellation, terminates. Evictions are drawn from a chance of their own, so that a world
+//! with them and one without do the same.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use perennial_core::{
+    Decision, Execution, ExecutionOptions, HistoryError, Job, OrchestrationHandler, StaleReason, Started,
+    TurnFailure, TurnTaken, UpdateRefusal,
+};
+
+use crate::Chance;
+use crate::answers::{Answers, event, payload};
+use crate::interpret::{ProgramHandler, SideEffects};
+use crate::program::{HandlerKind, PROGRAM, PROGRAM_VERSION, Program, ProgramInput};
+use crate::recording::{RecordedExecution, Recording, View};
+
+/// The instance id of every program in a world.
+pub const INSTANCE: &str = "instance-1";
+
+/// After this many turns everything that is open is answered at once, and nothing is added.
+const PATIENCE_TURNS: u64 = 150;
+/// After this many turns a program that was to end has not.
+const MAX_TURNS: u64 = 1_000;
+
+/// Drives one program until it ends.
+pub struct World {
+    seed: u64,
+    chance: Chance,
+    evictions: Option<Chance>,
+    options: ExecutionOptions,
+    side_effects: SideEffects,
+    handler: Arc<dyn OrchestrationHandler>,
+    plan: Plan,
+    now_ms: u64,
+    turns: u64,
+    unrecorded: BTreeMap<&'static str, u64>,
+}
+
+/// What a world is set on from the start.
+struct Plan {
+    /// How many open operations a turn answers at most.
+    portion: usize,
+    cancel_at_turn: Option<u64>,
+    terminate_at_turn: Option<u64>,
+}
+
+/// An execution that is under way.
+struct Stage {
+    execution: Execution,
+    answers: Answers,
+    recorded: RecordedExecution,
+}
+
+impl World {
+    /// The world that belongs to a seed.
+    pub fn new(seed: u64) -> World {
+        let mut chance = Chance::new(seed);
+        let at_turn = |percent, chance: &mut Chance| chance.percent(percent).then(|| chance.between(1, 8));
+        let plan = Plan {
+            portion: chance.weighted(&[(2, 1), (3, 3), (1, usize::MAX)]),
+            cancel_at_turn: at_turn(40, &mut chance),
+            terminate_at_turn: at_turn(10, &mut chance),
+        };
+        let side_effects = SideEffects::default();
+        World {
+            seed,
+            chance,
+            evictions: None,
+            options: ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() },
+            handler: Arc::new(ProgramHandler::new(side_effects.clone())),
+            side_effects,
+            plan,
+            now_ms: 1_000,
+            turns: 0,
+            unrecorded: BTreeMap::new(),
+        }
+    }
+
+    /// The same world, but at half of the turn boundaries the execution is dropped and replayed from stored bytes.
+    #[must_use]
+    pub fn evicting(mut self) -> World {
+        self.evictions = Some(Chance::new(!self.seed));
+        self
+    }
+
+    /// The same world, with turns replayed in the shadow as they are taken.
+    #[must_use]
+    pub fn with_shadow_replay(mut self) -> World {
+        self.options.shadow_replay = true;
+        self
+    }
+
+    /// Runs a program from its start to the end of its last execution.
+    pub fn run(mut self, program: &Program) -> Result<Recording, Box<Unfinished>> {
+        let mut executions = Vec::new();
+        let input = ProgramInput::from(program.clone()).payload();
+        let mut started = Started::new(PROGRAM, PROGRAM_VERSION, input, self.chance.draw());
+        let mut carried = Vec::new();
+        loop {
+            let stage = match self.stage(started) {
+                Ok(stage) => stage,
+                Err(error) => return Err(self.unfinished(program, executions, Why::Failed(error.into()))),
+            };
+            match self.run_execution(stage, program, carried) {
+                Ok(recorded) => executions.push(recorded),
+                Err((recorded, why)) => {
+                    executions.push(*recorded);
+                    return Err(self.unfinished(program, executions, why));
+                }
+            }
+            let Some(successor) = executions.last().and_then(|recorded| recorded.successor.as_ref()) else {
+                let unrecorded = self.unrecorded;
+                return Ok(Recording { executions, unrecorded });
+            };
+            let version = successor.version.as_deref().unwrap_or(PROGRAM_VERSION);
+            started = successor.started(version, self.chance.draw());
+            carried = successor.jobs.clone();
+        }
+    }
+
+    fn stage(&self, started: Started) -> Result<Stage, HistoryError> {
+        let handler = Arc::clone(&self.handler);
+        Ok(Stage {
+            execution: Execution::new(INSTANCE, handler, started.clone(), self.options.clone())?,
+            answers: Answers::default(),
+            recorded: RecordedExecution::new(started),
+        })
+    }
+
+    fn run_execution(
+        &mut self,
+        mut stage: Stage,
+        program: &Program,
+        carried: Vec<Job>,
+    ) -> Result<RecordedExecution, (Box<RecordedExecution>, Why)> {
+        let mut jobs = carried;
+        if self.chance.percent(20) {
+            jobs.push(self.some_event(program));
+        }
+        loop {
+            if let Err(why) = self.take_turn(&mut stage, jobs) {
+                return Err((Box::new(stage.recorded), why));
+            }
+            if stage.recorded.history.ending().is_some() {
+                return Ok(stage.recorded);
+            }
+            jobs = self.jobs_for(&mut stage, program);
+        }
+    }
+
+    /// Takes a turn with these jobs, or ends the execution over its head.
+    fn take_turn(&mut self, stage: &mut Stage, jobs: Vec<Job>) -> Result<(), Why> {
+        if self.turns == MAX_TURNS {
+            return Err(Why::TooManyTurns);
+        }
+        self.turns += 1;
+        stage.recorded.side_effects.push(self.side_effects.count());
+        if let Some(reason) = self.reason_to_terminate(&stage.execution) {
+            let turn = stage.execution.ledger().clone().terminate(self.now_ms, reason);
+            stage.recorded.history.turns.push(turn);
+            return Ok(());
+        }
+        let taken = stage.execution.take_turn(self.turn_time(), jobs).map_err(Why::Failed)?;
+        let TurnTaken { turn, stale, successor, .. } = taken;
+        for stale in stale {
+            self.count(stale_name(stale.reason));
+        }
+        let Some(turn) = turn else {
+            stage.recorded.side_effects.pop();
+            return Ok(());
+        };
+        self.now_ms = self.now_ms.max(turn.at_ms);
+        stage.answers.note(&turn);
+        stage.recorded.history.turns.push(turn);
+        stage.recorded.successor = successor;
+        stage.recorded.views.push(View::of(&mut stage.execution));
+        if self.evictions.as_mut().is_some_and(|chance| chance.percent(50)) {
+            self.count("evicted");
+            stage.execution = stage.recorded.hydrate(&self.handler, &self.options).map_err(Why::Failed)?;
+        }
+        Ok(())
+    }
+
+    /// Time goes on a little, or a lot, or a clock is behind.
+    fn turn_time(&mut self) -> u64 {
+        let (forward, back) =
+            self.chance.weighted(&[(6, (3, 0)), (2, (2_000, 0)), (1, (20_000, 0)), (1, (0, 500))]);
+        let at_ms = self.now_ms + self.chance.between(0, forward);
+        self.now_ms = at_ms;
+        at_ms.saturating_sub(back)
+    }
+
+    fn reason_to_terminate(&self, execution: &Execution) -> Option<&'static str> {
+        let ledger = execution.ledger();
+        if ledger.turns() == 0 {
+            None
+        } else if ledger.cancel_grace_until_ms().is_some_and(|until_ms| until_ms < self.now_ms) {
+            Some("the grace is over")
+        } else if self.plan.terminate_at_turn.is_some_and(|turn| turn <= self.turns) {
+            Some("terminated")
+        } else {
+            None
+        }
+    }
+
+    fn jobs_for(&mut self, stage: &mut Stage, program: &Program) -> Vec<Job> {
+        let hurried = self.turns > PATIENCE_TURNS;
+        let portion = if hurried { usize::MAX } else { self.plan.portion };
+        let only_events_help = stage.execution.ledger().open().all(|(_, open)| is_wait(open));
+        let mut jobs = stage.answers.some(&mut self.chance, stage.execution.ledger(), portion);
+        if only_events_help {
+            jobs.extend(program.handled(HandlerKind::Event).map(|name| event(&mut self.chance, name)));
+        }
+        if only_events_help || self.chance.percent(20) {
+            jobs.extend(self.updates(&mut stage.execution, program));
+        }
+        if !hurried {
+            self.add_surprises(&mut jobs, stage, program);
+        }
+        jobs
+    }
+
+    fn add_surprises(&mut self, jobs: &mut Vec<Job>, stage: &Stage, program: &Program) {
+        let mut surprises = Vec::new();
+        if self.chance.percent(12) {
+            surprises.push(self.some_event(program));
+        }
+        if self.chance.percent(15) {
+            surprises.extend(stage.answers.out_of_place(&mut self.chance, stage.execution.ledger(), jobs));
+        }
+        if self.plan.cancel_at_turn.is_some_and(|turn| turn <= self.turns) {
+            // A second request is asked for now and then: with a grace that ends sooner, or in vain.
+            let again = self.chance.percent(70);
+            self.plan.cancel_at_turn = again.then(|| self.turns + self.chance.between(1, 5));
+            surprises.push(Job::OrchestrationCancelRequested {
+                reason: format!("asked for in turn {}", self.turns),
+                grace_until_ms: self.now_ms + self.chance.between(0, 30_000),
+            });
+        }
+        for surprise in surprises {
+            jobs.insert(self.chance.below(jobs.len() + 1), surprise);
+        }
+    }
+
+    /// An event that the program may know or may not.
+    fn some_event(&mut self, program: &Program) -> Job {
+        let mut names: Vec<&str> = program.awaited_events().into_iter().collect();
+        names.extend(program.handled(HandlerKind::Event));
+        names.push("unknown");
+        let name = *self.chance.pick(&names);
+        event(&mut self.chance, name)
+    }
+
+    /// The updates that the execution accepts, of all that are offered.
+    fn updates(&mut self, execution: &mut Execution, program: &Program) -> Vec<Job> {
+        let mut accepted = Vec::new();
+        for name in program.handled(HandlerKind::Update).chain(["update-unknown"]) {
+            for payload in [Program::refused_update(), payload(&mut self.chance)] {
+                match execution.offer_update(name, &payload) {
+                    Ok(()) => {
+                        accepted.push(Job::UpdateRequested { name: name.to_owned(), payload, key: None })
+                    }
+                    Err(refusal) => self.count(refusal_name(&refusal)),
+                }
+            }
+        }
+        accepted
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.unrecorded.entry(what).or_default() += 1;
+    }
+
+    fn unfinished(self, program: &Program, executions: Vec<RecordedExecution>, why: Why) -> Box<Unfinished> {
+        Box::new(Unfinished { seed: self.seed, program: program.clone(), executions, why })
+    }
+}
+
+/// A program that did not come to its end.
+#[derive(Debug)]
+pub struct Unfinished {
+    /// The seed of the world.
+    pub seed: u64,
+    /// The program.
+    pub program: Program,
+    /// What was recorded up to there.
+    pub executions: Vec<RecordedExecution>,
+    /// What went wrong.
+    pub why: Why,
+}
+
+/// Why a program did not come to its end.
+#[derive(Debug)]
+pub enum Why {
+    /// A turn or a replay failed.
+    Failed(TurnFailure),
+    /// It does not end, though everything it asked for was answered.
+    TooManyTurns,
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let program = serde_json::to_string(&self.program).map_err(|_| fmt::Error)?;
+        writeln!(f, "in the world of seed {} a program did not come to its end: {}", self.seed, self.why)?;
+        writeln!(f, "the program: {program}")?;
+        for recorded in &self.executions {
+            writeln!(f, "execution {}:", recorded.started.execution)?;
+            for turn in &recorded.history {
+                writeln!(f, "  turn {} at {}", turn.number, turn.at_ms)?;
+                for event in &turn.events {
+                    writeln!(f, "    {} {}", event.id, event.summary())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Failed(TurnFailure::Nondeterminism(difference)) => f.write_str(&difference.report()),
+            Why::Failed(failure) => failure.fmt(f),
+            Why::TooManyTurns => write!(f, "it takes more than {MAX_TURNS} turns"),
+        }
+    }
+}
+
+impl std::error::Error for Unfinished {}
+
+fn is_wait(open: &Decision) -> bool {
+    matches!(open, Decision::ExternalSubscribed { .. })
+}
+
+fn stale_name(reason: StaleReason) -> &'static str {
+    match reason {
+        StaleReason::NotOpen => "stale: not open",
+        StaleReason::WrongKind => "stale: wrong kind",
+        StaleReason::KnownKey => "stale: known key",
+        StaleReason::AlreadyCancelling => "stale: already cancelling",
+        _ => "stale: other",
+    }
+}
+
+fn refusal_name(refusal: &UpdateRefusal) -> &'static str {
+    match refusal {
+        UpdateRefusal::NoHandler { .. } => "update refused: no handler",
+        UpdateRefusal::Refused { .. } => "update refused: by its validator",
+        _ => "update refused: otherwise",
+    }
+}
