@@ -17,9 +17,7 @@ use perennial_core::{
 async fn sequence(ctx: OrchestrationContext, input: Payload) -> Result<Payload, Payload> {
     let steps: u64 = input.decode().map_err(|_| Payload::null())?;
     for _ in 0..steps {
-        ctx.schedule_activity("step", input.clone())
-            .await
-            .map_err(|_| Payload::null())?;
+        ctx.schedule_activity("step", input.clone()).await.map_err(|_| Payload::null())?;
     }
     Ok(input)
 }
@@ -27,46 +25,28 @@ async fn sequence(ctx: OrchestrationContext, input: Payload) -> Result<Payload, 
 /// Activities all at once, as many as the input says.
 async fn fan_out(ctx: OrchestrationContext, input: Payload) -> Result<Payload, Payload> {
     let width: u64 = input.decode().map_err(|_| Payload::null())?;
-    let results = ctx
-        .join((0..width).map(|_| ctx.schedule_activity("step", Payload::null())))
-        .await;
+    let results = ctx.join((0..width).map(|_| ctx.schedule_activity("step", Payload::null()))).await;
     Payload::encode(&results.len()).map_err(|_| Payload::null())
 }
 
 fn execution(handler: Arc<dyn OrchestrationHandler>, size: u64) -> Execution {
     let input = Payload::encode(&size).expect("a number encodes");
-    let options = ExecutionOptions {
-        shadow_replay: false,
-        ..ExecutionOptions::default()
-    };
-    Execution::new(
-        "bench-1",
-        handler,
-        Started::new("bench", "1.0.0", input, 7),
-        options,
-    )
-    .expect("a valid start")
+    let options = ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() };
+    Execution::new("bench-1", handler, Started::new("bench", "1.0.0", input, 7), options)
+        .expect("a valid start")
 }
 
 fn completed(source: u64) -> Job {
-    Job::ActivityCompleted {
-        source_event_id: EventId(source),
-        result: "done".into(),
-        attempts: 1,
-    }
+    Job::ActivityCompleted { source_event_id: EventId(source), result: "done".into(), attempts: 1 }
 }
 
 /// The history of a sequence: event 2 is the first schedule, each result is followed by the next schedule.
 fn sequence_history(steps: u64) -> History {
     let mut execution = execution(Arc::new(sequence), steps);
     let mut history = History::default();
-    history
-        .turns
-        .extend(execution.take_turn(1_000, vec![]).expect("the first turn").turn);
+    history.turns.extend(execution.take_turn(1_000, vec![]).expect("the first turn").turn);
     for step in 0..steps {
-        let taken = execution
-            .take_turn(1_000 + step, vec![completed(2 + 2 * step)])
-            .expect("a turn");
+        let taken = execution.take_turn(1_000 + step, vec![completed(2 + 2 * step)]).expect("a turn");
         history.turns.extend(taken.turn);
     }
     assert!(execution.has_ended());
@@ -121,9 +101,7 @@ fn live_turns(c: &mut Criterion) {
                     execution.take_turn(1_000, vec![]).expect("the first turn");
                     let first = at_event / 2 - 1;
                     for step in 0..first {
-                        execution
-                            .take_turn(1_000, vec![completed(2 + 2 * step)])
-                            .expect("a turn");
+                        execution.take_turn(1_000, vec![completed(2 + 2 * step)]).expect("a turn");
                     }
                     let started = std::time::Instant::now();
                     for step in first..first + 100 {
@@ -148,10 +126,7 @@ fn fan_in(c: &mut Criterion) {
                 || {
                     let mut execution = execution(Arc::new(fan_out), width);
                     execution.take_turn(1_000, vec![]).expect("the first turn");
-                    (
-                        execution,
-                        (0..width).map(|index| completed(2 + index)).collect::<Vec<_>>(),
-                    )
+                    (execution, (0..width).map(|index| completed(2 + index)).collect::<Vec<_>>())
                 },
                 |(mut execution, jobs)| {
                     black_box(execution.take_turn(1_000, jobs).expect("a turn"));
@@ -169,11 +144,7 @@ fn fan_in(c: &mut Criterion) {
                 },
                 |mut execution| {
                     for index in 0..width {
-                        black_box(
-                            execution
-                                .take_turn(1_000, vec![completed(2 + index)])
-                                .expect("a turn"),
-                        );
+                        black_box(execution.take_turn(1_000, vec![completed(2 + index)]).expect("a turn"));
                     }
                     execution
                 },

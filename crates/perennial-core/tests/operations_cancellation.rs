@@ -49,28 +49,17 @@ fn e23_a_request_that_is_not_taken_over_ends_the_execution() {
     drive.evict().turn([Drive::cancel("enough", 31_000)]).evict();
     assert_eq!(
         drive.last_lines(),
-        [
-            r#"4 OrchestrationCancelRequested "enough""#,
-            r#"5 OrchestrationCancelled "enough""#
-        ]
+        [r#"4 OrchestrationCancelRequested "enough""#, r#"5 OrchestrationCancelled "enough""#]
     );
     assert!(drive.execution().has_ended());
-    assert_eq!(
-        drive.execution().ledger().open().count(),
-        2,
-        "what is open is known, so it can be told"
-    );
+    assert_eq!(drive.execution().ledger().open().count(), 2, "what is open is known, so it can be told");
 }
 
 #[test]
 fn e23_jobs_before_the_request_are_delivered_and_jobs_after_it_only_recorded() {
     let mut drive = Drive::start(publishes, ());
     drive
-        .turn([
-            Drive::event("n", "before"),
-            Drive::cancel("enough", 31_000),
-            Drive::event("n", "after"),
-        ])
+        .turn([Drive::event("n", "before"), Drive::cancel("enough", 31_000), Drive::event("n", "after")])
         .evict();
     assert_eq!(
         drive.last_lines(),
@@ -98,11 +87,7 @@ fn e23_a_request_stands_over_an_output_of_its_turn() {
             assert!(taken.successor.is_none());
             drive.evict();
             let ending = drive.lines().pop();
-            assert_eq!(
-                ending.as_deref(),
-                Some(r#"5 OrchestrationCancelled "enough""#),
-                "{output}"
-            );
+            assert_eq!(ending.as_deref(), Some(r#"5 OrchestrationCancelled "enough""#), "{output}");
         }
     }
     // In the first turn, too.
@@ -153,35 +138,20 @@ fn e23_taking_over_is_for_good() {
     drive.turn([Drive::cancel("enough", 31_000)]).evict();
     assert_eq!(drive.last_lines(), [r#"6 OrchestrationCancelRequested "enough""#]);
     drive.raise("n", "end").evict();
-    assert_eq!(
-        drive.last_lines()[1],
-        r#"8 OrchestrationCompleted "ended by itself""#
-    );
+    assert_eq!(drive.last_lines()[1], r#"8 OrchestrationCompleted "ended by itself""#);
 }
 
 #[test]
 fn e23_taking_over_counts_if_it_comes_before_the_request_in_the_same_turn() {
     let mut in_time = Drive::start(publishes, ());
     in_time
-        .turn([
-            Drive::event("n", "take over"),
-            Drive::cancel("enough", 31_000),
-            Drive::event("n", "end"),
-        ])
+        .turn([Drive::event("n", "take over"), Drive::cancel("enough", 31_000), Drive::event("n", "end")])
         .evict();
-    assert_eq!(
-        in_time.lines().pop().unwrap(),
-        r#"8 OrchestrationCompleted "ended by itself""#
-    );
+    assert_eq!(in_time.lines().pop().unwrap(), r#"8 OrchestrationCompleted "ended by itself""#);
 
     let mut too_late = Drive::start(publishes, ());
-    too_late
-        .turn([Drive::cancel("enough", 31_000), Drive::event("n", "take over")])
-        .evict();
-    assert_eq!(
-        too_late.lines().pop().unwrap(),
-        r#"5 OrchestrationCancelled "enough""#
-    );
+    too_late.turn([Drive::cancel("enough", 31_000), Drive::event("n", "take over")]).evict();
+    assert_eq!(too_late.lines().pop().unwrap(), r#"5 OrchestrationCancelled "enough""#);
 }
 
 #[test]
@@ -198,11 +168,7 @@ fn e23_after_the_request_everything_that_asks_is_told_at_once() {
         },
         (),
     );
-    drive
-        .turn([Drive::cancel("enough", 31_000)])
-        .evict()
-        .raise("go", ())
-        .evict();
+    drive.turn([Drive::cancel("enough", 31_000)]).evict().raise("go", ()).evict();
     assert_eq!(
         drive.last_lines(),
         [
@@ -297,9 +263,7 @@ fn e23_a_second_request_is_dropped_unless_its_grace_ends_sooner() {
 #[test]
 fn e23_the_execution_ends_at_the_first_request_for_its_reason() {
     let mut drive = Drive::start(publishes, ());
-    drive
-        .turn([Drive::cancel("first", 31_000), Drive::cancel("sooner", 2_000)])
-        .evict();
+    drive.turn([Drive::cancel("first", 31_000), Drive::cancel("sooner", 2_000)]).evict();
     assert_eq!(
         drive.last_lines(),
         [
@@ -353,23 +317,14 @@ fn e23_a_request_taken_over_crosses_continue_as_new_as_the_first_job() {
             ]
         );
         let not_taken_over = next(publishes, &successor);
-        assert_eq!(
-            not_taken_over.lines().pop().unwrap(),
-            r#"5 OrchestrationCancelled "enough""#
-        );
+        assert_eq!(not_taken_over.lines().pop().unwrap(), r#"5 OrchestrationCancelled "enough""#);
     }
 }
 
 #[test]
 fn e23_of_several_requests_the_one_with_the_soonest_grace_crosses() {
     let mut drive = Drive::start(cleans_up_in_the_next, ());
-    drive
-        .turn([Drive::cancel("first", 31_000)])
-        .turn([Drive::cancel("hurry", 5_000)]);
-    let successor = drive
-        .try_turn([Drive::event("go", ())])
-        .unwrap()
-        .successor
-        .unwrap();
+    drive.turn([Drive::cancel("first", 31_000)]).turn([Drive::cancel("hurry", 5_000)]);
+    let successor = drive.try_turn([Drive::event("go", ())]).unwrap().successor.unwrap();
     assert_eq!(successor.jobs, [Drive::cancel("hurry", 5_000)]);
 }

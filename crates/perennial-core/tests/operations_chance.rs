@@ -20,12 +20,7 @@ fn divergence<T>(outcome: Result<T, TurnFailure>) -> Nondeterminism {
 
 /// Where record and code part, and how.
 fn parting(report: &Nondeterminism) -> (u64, u64, &str, &str) {
-    (
-        report.turn,
-        report.event.0,
-        &report.recorded.line,
-        &report.code.line,
-    )
+    (report.turn, report.event.0, &report.recorded.line, &report.code.line)
 }
 
 fn output(drive: &Drive) -> Payload {
@@ -113,15 +108,8 @@ fn e17_time_and_chance_return_at_once() {
         (),
     );
     drive.evict().at(7_000).raise("go", ()).at(9_000).evict();
-    assert_eq!(
-        drive.lines()[1],
-        r#"2 ExternalSubscribed "go""#,
-        "nothing but draws is recorded"
-    );
-    let uuids = [
-        "a4e6579f-d9ba-4f6d-94e9-a1cc21726518",
-        "29700e43-bfeb-4b12-abc4-f50c4cfbc8c4",
-    ];
+    assert_eq!(drive.lines()[1], r#"2 ExternalSubscribed "go""#, "nothing but draws is recorded");
+    let uuids = ["a4e6579f-d9ba-4f6d-94e9-a1cc21726518", "29700e43-bfeb-4b12-abc4-f50c4cfbc8c4"];
     assert_eq!(output(&drive), json!([[1_000, 7_000], uuids[0], uuids[1]]).into());
     assert_eq!(drive.history().turns[0].draws, 2, "a uuid takes two draws");
 }

@@ -20,13 +20,7 @@ fn unwrapped(results: impl IntoIterator<Item = Result<Payload, ActivityFailure>>
 
 /// Completes C, A, B, each in a turn of its own with a replay between. Returns the last line.
 fn completed_out_of_order(drive: &mut Drive) -> String {
-    drive
-        .complete(4, "c")
-        .evict()
-        .complete(2, "a")
-        .evict()
-        .complete(3, "b")
-        .evict();
+    drive.complete(4, "c").evict().complete(2, "a").evict().complete(3, "b").evict();
     assert_eq!(drive.lines().len(), 8, "nothing but completions and the end");
     drive.lines().pop().unwrap()
 }
@@ -107,11 +101,7 @@ fn e22_try_join_returns_the_first_error_and_cancels_the_rest() {
         },
         (),
     );
-    drive
-        .complete(3, "b")
-        .evict()
-        .turn([Drive::failed(4, "broken")])
-        .evict();
+    drive.complete(3, "b").evict().turn([Drive::failed(4, "broken")]).evict();
     assert_eq!(
         drive.last_lines(),
         [
@@ -158,9 +148,7 @@ fn e22_losers_of_a_select_are_cancelled() {
     won_by_b(&mut Drive::start(
         |ctx: OrchestrationContext, _: Payload| async move {
             let [a, b, c] = three(&ctx);
-            let Either3::Second(won) = ctx.select3(a, b, c).await else {
-                panic!("b wins")
-            };
+            let Either3::Second(won) = ctx.select3(a, b, c).await else { panic!("b wins") };
             ctx.set_status(won.unwrap());
             Ok(ctx.schedule_wait("end").await)
         },
@@ -225,10 +213,7 @@ fn e22_futures_unordered_gives_results_in_completion_order() {
         },
         (),
     );
-    assert_eq!(
-        completed_out_of_order(&mut drive),
-        r#"8 OrchestrationCompleted ["c","a","b"]"#
-    );
+    assert_eq!(completed_out_of_order(&mut drive), r#"8 OrchestrationCompleted ["c","a","b"]"#);
 }
 
 #[test]

@@ -39,10 +39,7 @@ fn e21_wait_until_is_woken_only_by_a_step_that_changed_the_state() {
         }
     };
     // Without a shadow, every look is one that the test asked for.
-    let options = ExecutionOptions {
-        shadow_replay: false,
-        ..ExecutionOptions::default()
-    };
+    let options = ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() };
     let started = Started::new("orchestration", "1.0.0", (), 42);
     let mut drive = Drive::prepare(Arc::new(handler), started, options).unwrap();
     let look_count = || looks.load(Ordering::Relaxed);
@@ -80,15 +77,10 @@ fn e21_wait_until_is_evaluated_when_polled_not_when_woken() {
         (),
     );
     // Both go on in one round: the branch that opens, then the one that closes.
-    drive
-        .turn([Drive::event("open", ()), Drive::event("close", ())])
-        .evict();
+    drive.turn([Drive::event("open", ()), Drive::event("close", ())]).evict();
     assert_eq!(
         drive.last_lines()[2..],
-        [
-            r#"6 ExternalSubscribed "rest" in p0"#,
-            r#"7 ExternalSubscribed "rest" in p1"#
-        ]
+        [r#"6 ExternalSubscribed "rest" in p0"#, r#"7 ExternalSubscribed "rest" in p1"#]
     );
 
     let mut alone = Drive::start(
@@ -125,12 +117,7 @@ fn e26_handlers_idle_leaves_out_the_handler_that_asks() {
         },
         (),
     );
-    drive
-        .raise("sweep", ())
-        .raise("work", ())
-        .evict()
-        .raise("sweep", ())
-        .evict();
+    drive.raise("sweep", ()).raise("work", ()).evict().raise("sweep", ()).evict();
     drive.complete(6, ()).evict();
     assert_eq!(
         drive.lines()[2..],

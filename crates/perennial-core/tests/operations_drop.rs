@@ -52,11 +52,7 @@ fn e15_dropping_cancels_each_kind_of_operation() {
 #[test]
 fn e15_a_result_recorded_before_leaves_nothing_to_cancel() {
     let mut drive = Drive::start(drops_one_of_each, ());
-    let answers = [
-        Drive::completed(2, ()),
-        Drive::fired(3),
-        Drive::child_completed(5, ()),
-    ];
+    let answers = [Drive::completed(2, ()), Drive::fired(3), Drive::child_completed(5, ())];
     drive.turn(answers).evict().raise("go", ()).evict();
     assert_eq!(
         drive.last_lines(),
@@ -162,9 +158,8 @@ fn e15_scheduling_and_dropping_in_one_step_leaves_nothing() {
 fn e15_drop_cancels_come_in_the_order_of_the_operations_they_cancel() {
     let mut drive = Drive::start(
         |ctx: OrchestrationContext, _: Payload| async move {
-            let futures: HashMap<usize, ActivityFuture> = (0..50)
-                .map(|number| (number, ctx.schedule_activity(format!("A{number}"), ())))
-                .collect();
+            let futures: HashMap<usize, ActivityFuture> =
+                (0..50).map(|number| (number, ctx.schedule_activity(format!("A{number}"), ()))).collect();
             ctx.schedule_wait("go").await;
             drop(futures);
             Ok(ctx.schedule_wait("end").await)
@@ -172,10 +167,8 @@ fn e15_drop_cancels_come_in_the_order_of_the_operations_they_cancel() {
         (),
     );
     drive.raise("go", ());
-    let mut expected = vec![
-        r#"53 ExternalEvent "go" null"#.to_owned(),
-        r#"54 ExternalSubscribed "end""#.to_owned(),
-    ];
+    let mut expected =
+        vec![r#"53 ExternalEvent "go" null"#.to_owned(), r#"54 ExternalSubscribed "end""#.to_owned()];
     expected
         .extend((0..50).map(|number| format!("{} ActivityCancelRequested of {}", 55 + number, 2 + number)));
     assert_eq!(drive.last_lines(), expected);
@@ -201,9 +194,7 @@ fn e15_drop_cancels_stand_at_the_end_of_their_step_not_of_the_turn() {
         },
         (),
     );
-    drive
-        .turn([Drive::event("B-go", ()), Drive::event("A-go", ())])
-        .evict();
+    drive.turn([Drive::event("B-go", ()), Drive::event("A-go", ())]).evict();
     assert_eq!(
         drive.last_lines(),
         [
@@ -288,10 +279,9 @@ fn e15_the_step_that_ends_the_execution_records_no_cancels() {
             }
         }
     }
-    for (how, ending) in [
-        ("complete", r#"8 OrchestrationCompleted "done""#),
-        ("fail", r#"8 OrchestrationFailed "failed""#),
-    ] {
+    for (how, ending) in
+        [("complete", r#"8 OrchestrationCompleted "done""#), ("fail", r#"8 OrchestrationFailed "failed""#)]
+    {
         let mut drive = Drive::start(ends, how);
         drive.evict().raise("go", ()).evict();
         assert_eq!(drive.last_lines(), [r#"7 ExternalEvent "go" null"#, ending]);
@@ -342,10 +332,7 @@ fn e15_eviction_is_not_a_drop() {
     resident.raise("go", ());
     drive.raise("go", ());
     assert_eq!(drive.history(), resident.history());
-    let cancels = drive
-        .history()
-        .flatten()
-        .filter(|event| event.summary().contains("Cancel"));
+    let cancels = drive.history().flatten().filter(|event| event.summary().contains("Cancel"));
     assert_eq!(cancels.count(), 0);
 }
 
@@ -372,13 +359,5 @@ fn e15_a_destructor_in_a_step_acts_like_any_code() {
         ]
     );
     let subscribed = |(_, decision): (_, &Decision)| matches!(decision, Decision::ExternalSubscribed { .. });
-    assert_eq!(
-        drive
-            .execution()
-            .ledger()
-            .open()
-            .filter(|open| subscribed(*open))
-            .count(),
-        2
-    );
+    assert_eq!(drive.execution().ledger().open().filter(|open| subscribed(*open)).count(), 2);
 }

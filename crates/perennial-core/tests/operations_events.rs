@@ -31,26 +31,12 @@ fn e16_events_go_to_waits_in_subscription_order_not_in_poll_order() {
         Ok(json!([first, second, third]).into())
     };
     let mut one_by_one = Drive::start(handler, ());
-    one_by_one
-        .raise("n", "a")
-        .evict()
-        .raise("n", "b")
-        .evict()
-        .raise("n", "c")
-        .evict();
-    assert_eq!(
-        one_by_one.last_lines()[1],
-        r#"8 OrchestrationCompleted ["a","b","c"]"#
-    );
+    one_by_one.raise("n", "a").evict().raise("n", "b").evict().raise("n", "c").evict();
+    assert_eq!(one_by_one.last_lines()[1], r#"8 OrchestrationCompleted ["a","b","c"]"#);
 
     let mut at_once = Drive::start(handler, ());
-    at_once
-        .turn(["a", "b", "c"].map(|payload| Drive::event("n", payload)))
-        .evict();
-    assert_eq!(
-        at_once.last_lines()[3],
-        r#"8 OrchestrationCompleted ["a","b","c"]"#
-    );
+    at_once.turn(["a", "b", "c"].map(|payload| Drive::event("n", payload))).evict();
+    assert_eq!(at_once.last_lines()[3], r#"8 OrchestrationCompleted ["a","b","c"]"#);
 }
 
 #[test]
@@ -67,11 +53,7 @@ fn e16_early_events_are_kept_by_name_in_arrival_order() {
         (),
     );
     drive.raise("x", 1.to_string()).evict();
-    drive.turn([
-        Drive::event("x", "2"),
-        Drive::event("y", "one"),
-        Drive::event("z", "unread"),
-    ]);
+    drive.turn([Drive::event("x", "2"), Drive::event("y", "one"), Drive::event("z", "unread")]);
     drive.evict().complete(2, ()).evict();
     assert_eq!(
         drive.last_lines(),
@@ -84,10 +66,7 @@ fn e16_early_events_are_kept_by_name_in_arrival_order() {
         ]
     );
     drive.raise("x", "3").evict();
-    assert_eq!(
-        drive.last_lines()[1],
-        r#"13 OrchestrationCompleted ["1","one","2","3"]"#
-    );
+    assert_eq!(drive.last_lines()[1], r#"13 OrchestrationCompleted ["1","one","2","3"]"#);
 }
 
 #[test]
@@ -102,19 +81,12 @@ fn e16_the_oldest_open_wait_holds_its_event_until_its_future_returns() {
         (),
     );
     drive.raise("n", "a").evict();
-    assert_eq!(
-        drive.last_lines(),
-        [r#"4 ExternalEvent "n" "a""#],
-        "the younger wait does not get it"
-    );
+    assert_eq!(drive.last_lines(), [r#"4 ExternalEvent "n" "a""#], "the younger wait does not get it");
     assert_eq!(drive.execution().ledger().open().count(), 2);
     drive.raise("n", "b").evict();
     assert_eq!(
         drive.last_lines(),
-        [
-            r#"5 ExternalEvent "n" "b""#,
-            r#"6 OrchestrationCompleted {"oldest":"a","younger":"b"}"#
-        ]
+        [r#"5 ExternalEvent "n" "b""#, r#"6 OrchestrationCompleted {"oldest":"a","younger":"b"}"#]
     );
 }
 
@@ -133,9 +105,7 @@ fn e16_the_event_of_a_dropped_wait_passes_to_the_next_in_its_old_place() {
         },
         (),
     );
-    drive
-        .turn(["a", "b", "c"].map(|payload| Drive::event("n", payload)))
-        .evict();
+    drive.turn(["a", "b", "c"].map(|payload| Drive::event("n", payload))).evict();
     drive.raise("go", ()).evict();
     assert_eq!(
         drive.last_lines(),
@@ -189,12 +159,7 @@ fn e16_the_event_of_a_dropped_wait_is_kept_when_nobody_else_waits() {
         },
         (),
     );
-    drive
-        .raise("n", "kept")
-        .raise("go", ())
-        .evict()
-        .raise("end", ())
-        .evict();
+    drive.raise("n", "kept").raise("go", ()).evict().raise("end", ()).evict();
     assert_eq!(drive.last_lines()[2], r#"10 OrchestrationCompleted "kept""#);
 }
 
@@ -292,10 +257,7 @@ fn e16_a_new_handler_takes_kept_events_in_order_one_unit_each() {
         (),
     );
     drive.turn(["a", "b"].map(|payload| Drive::event("n", payload)));
-    drive
-        .evict()
-        .turn([Drive::event("go", ()), Drive::event("n", "c")])
-        .evict();
+    drive.evict().turn([Drive::event("go", ()), Drive::event("n", "c")]).evict();
     assert_eq!(
         drive.last_lines(),
         [
@@ -330,20 +292,10 @@ fn e16_handlers_number_their_dispatches_together_whatever_their_names() {
         },
         (),
     );
-    drive
-        .turn([
-            Drive::event("b", "1"),
-            Drive::event("a", "2"),
-            Drive::event("b", "3"),
-        ])
-        .evict();
+    drive.turn([Drive::event("b", "1"), Drive::event("a", "2"), Drive::event("b", "3")]).evict();
     assert_eq!(
         drive.last_lines()[3..],
-        [
-            r#"6 StatusSet "1" in h0"#,
-            r#"7 StatusSet "2" in h1"#,
-            r#"8 StatusSet "3" in h2"#
-        ]
+        [r#"6 StatusSet "1" in h0"#, r#"7 StatusSet "2" in h1"#, r#"8 StatusSet "3" in h2"#]
     );
 }
 
@@ -366,15 +318,9 @@ fn e10_adjacent_events_of_one_name_to_different_branches_are_one_wave() {
         },
         (),
     );
-    drive
-        .turn([Drive::event("n", "for p1"), Drive::event("n", "for p0")])
-        .evict();
+    drive.turn([Drive::event("n", "for p1"), Drive::event("n", "for p0")]).evict();
     assert_eq!(
         drive.last_lines()[2..],
-        [
-            r#"6 StatusSet "for p0" in p0"#,
-            r#"7 StatusSet "for p1" in p1"#,
-            "8 OrchestrationCompleted null"
-        ]
+        [r#"6 StatusSet "for p0" in p0"#, r#"7 StatusSet "for p1" in p1"#, "8 OrchestrationCompleted null"]
     );
 }

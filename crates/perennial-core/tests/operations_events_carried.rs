@@ -9,11 +9,7 @@ use perennial_testkit::Drive;
 use serde_json::json;
 
 fn keyed(name: &str, payload: &str, key: &str) -> Job {
-    Job::ExternalEvent {
-        name: name.to_owned(),
-        payload: payload.into(),
-        key: Some(key.to_owned()),
-    }
+    Job::ExternalEvent { name: name.to_owned(), payload: payload.into(), key: Some(key.to_owned()) }
 }
 
 /// Takes a turn that continues as new.
@@ -41,18 +37,9 @@ async fn continues_on_go(ctx: OrchestrationContext, _: Payload) -> Result<Payloa
 #[test]
 fn e16_kept_events_cross_in_arrival_order_whatever_their_names() {
     let mut drive = Drive::start(continues_on_go, ());
-    drive
-        .turn([Drive::event("z", "1"), Drive::event("a", "2")])
-        .raise("z", "3");
+    drive.turn([Drive::event("z", "1"), Drive::event("a", "2")]).raise("z", "3");
     let successor = continued(&mut drive, [Drive::event("go", ())]);
-    assert_eq!(
-        successor.jobs,
-        [
-            Drive::event("z", "1"),
-            Drive::event("a", "2"),
-            Drive::event("z", "3")
-        ]
-    );
+    assert_eq!(successor.jobs, [Drive::event("z", "1"), Drive::event("a", "2"), Drive::event("z", "3")]);
     let drive = next(
         |ctx: OrchestrationContext, _: Payload| async move {
             let mut seen = Vec::new();
@@ -114,10 +101,7 @@ fn e16_an_event_that_was_read_does_not_cross() {
         },
         (),
     );
-    let successor = continued(
-        &mut drive,
-        [Drive::event("n", "read"), Drive::event("n", "unread")],
-    );
+    let successor = continued(&mut drive, [Drive::event("n", "read"), Drive::event("n", "unread")]);
     assert_eq!(successor.jobs, [Drive::event("n", "unread")]);
 }
 
@@ -217,26 +201,15 @@ fn e16_keys_cross_with_their_events_and_are_still_known_in_the_next_execution() 
     );
     drive.turn([keyed("read", "r", "k-read"), keyed("kept", "k", "k-kept")]);
     drive.turn([keyed("held", "h", "k-held")]).evict();
-    let successor = continued(
-        &mut drive,
-        [keyed("go", "g", "k-go"), keyed("late", "l", "k-late")],
-    );
-    let carried = [
-        keyed("kept", "k", "k-kept"),
-        keyed("held", "h", "k-held"),
-        keyed("late", "l", "k-late"),
-    ];
+    let successor = continued(&mut drive, [keyed("go", "g", "k-go"), keyed("late", "l", "k-late")]);
+    let carried = [keyed("kept", "k", "k-kept"), keyed("held", "h", "k-held"), keyed("late", "l", "k-late")];
     assert_eq!(successor.jobs, carried);
     assert_eq!(successor.started("1.0.0", 43).recent_keys, ["k-read", "k-go"]);
 
     let mut second = next(continues_on_go, &successor);
     assert_eq!(
         second.lines()[1..4],
-        [
-            r#"2 ExternalEvent "kept" "k""#,
-            r#"3 ExternalEvent "held" "h""#,
-            r#"4 ExternalEvent "late" "l""#
-        ]
+        [r#"2 ExternalEvent "kept" "k""#, r#"3 ExternalEvent "held" "h""#, r#"4 ExternalEvent "late" "l""#]
     );
     for key in ["k-read", "k-kept", "k-held", "k-go", "k-late"] {
         let taken = second.try_turn([keyed("go", "again", key)]).unwrap();
@@ -257,9 +230,8 @@ fn e16_keys_cross_with_their_events_and_are_still_known_in_the_next_execution() 
 #[test]
 fn e16_all_unread_events_cross_however_many() {
     let mut drive = Drive::start(continues_on_go, ());
-    let events: Vec<Job> = (0..2_500)
-        .map(|number| keyed("n", &number.to_string(), &format!("k-{number}")))
-        .collect();
+    let events: Vec<Job> =
+        (0..2_500).map(|number| keyed("n", &number.to_string(), &format!("k-{number}"))).collect();
     drive.turn(events.clone());
     let successor = continued(&mut drive, [Drive::event("go", ())]);
     assert_eq!(successor.jobs, events);

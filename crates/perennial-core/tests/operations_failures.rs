@@ -17,10 +17,7 @@ use serde_json::json;
 /// Prepares an execution whose code can reach its own interrupter.
 fn interruptible<H: OrchestrationHandler>(handler: impl FnOnce(Arc<OnceLock<Interrupter>>) -> H) -> Drive {
     let slot = Arc::new(OnceLock::new());
-    let options = ExecutionOptions {
-        shadow_replay: false,
-        ..ExecutionOptions::default()
-    };
+    let options = ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() };
     let started = Started::new("orchestration", "1.0.0", (), 42);
     let mut drive = Drive::prepare(Arc::new(handler(Arc::clone(&slot))), started, options).unwrap();
     slot.set(drive.execution().interrupter()).unwrap();
@@ -107,9 +104,7 @@ fn e24_the_next_attempt_goes_on_from_the_last_recorded_turn() {
 fn e24_a_panic_of_its_own_that_the_code_catches_is_its_own_affair() {
     let mut drive = Drive::start(
         |ctx: OrchestrationContext, _: Payload| async move {
-            let caught = AssertUnwindSafe(async { panic!("of no concern") })
-                .catch_unwind()
-                .await;
+            let caught = AssertUnwindSafe(async { panic!("of no concern") }).catch_unwind().await;
             let _: Result<(), _> = caught;
             Ok(ctx.schedule_activity("A", ()).await.unwrap())
         },
@@ -145,10 +140,7 @@ fn e24_a_panic_in_a_destructor_fails_the_turn_but_not_an_eviction() {
     );
     drive.evict().evict();
     let (unit, message) = panicked(drive.try_turn([Drive::event("go", ())]));
-    assert_eq!(
-        (unit.as_str(), message.as_str()),
-        ("root", "a destructor's words")
-    );
+    assert_eq!((unit.as_str(), message.as_str()), ("root", "a destructor's words"));
 }
 
 #[test]
@@ -198,21 +190,12 @@ fn e24_a_panic_in_a_query_or_validator_reaches_only_its_caller() {
         other => panic!("{other:?}"),
     }
     // State, queries and turns go on.
-    assert_eq!(
-        drive.execution().query("value", ().into()).unwrap(),
-        json!(7).into()
-    );
+    assert_eq!(drive.execution().query("value", ().into()).unwrap(), json!(7).into());
     assert_eq!(*drive.history(), before);
     drive.raise("go", ());
     assert_eq!(drive.last_lines()[1], "4 OrchestrationCompleted 8");
-    assert!(matches!(
-        drive.execution().query("panic", ().into()),
-        Err(QueryFailure::Panicked { .. })
-    ));
-    assert_eq!(
-        drive.execution().query("value", ().into()).unwrap(),
-        json!(8).into()
-    );
+    assert!(matches!(drive.execution().query("panic", ().into()), Err(QueryFailure::Panicked { .. })));
+    assert_eq!(drive.execution().query("value", ().into()).unwrap(), json!(8).into());
     drive.evict();
 }
 
@@ -320,8 +303,5 @@ fn e24_a_flag_raised_after_a_turn_does_not_reach_the_queries_that_follow() {
     });
     drive.turn([]).execution().interrupter().raise();
     let answer = drive.execution().query("instance", ().into());
-    assert!(
-        matches!(&answer, Ok(instance) if *instance == Drive::INSTANCE.into()),
-        "{answer:?}"
-    );
+    assert!(matches!(&answer, Ok(instance) if *instance == Drive::INSTANCE.into()), "{answer:?}");
 }

@@ -11,10 +11,7 @@ use perennial_testkit::Drive;
 use serde_json::json;
 
 fn prepare(handler: impl OrchestrationHandler) -> Drive {
-    let options = ExecutionOptions {
-        shadow_replay: false,
-        ..ExecutionOptions::default()
-    };
+    let options = ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() };
     let started = Started::new("orchestration", "1.0.0", (), 42);
     Drive::prepare(Arc::new(handler), started, options).unwrap()
 }
@@ -31,11 +28,7 @@ fn till(validated: &Arc<AtomicUsize>) -> impl OrchestrationHandler + use<> {
                 validated.fetch_add(1, Ordering::Relaxed);
                 let amount: u64 = amount.decode().map_err(|_| Payload::from("not an amount"))?;
                 let left = 10 - looked_at.read(|paid| *paid);
-                if amount <= left {
-                    Ok(())
-                } else {
-                    Err(json!({ "left": left }).into())
-                }
+                if amount <= left { Ok(()) } else { Err(json!({ "left": left }).into()) }
             };
             let from = ctx.clone();
             ctx.on_update("pay", validate, move |amount| {
@@ -71,37 +64,20 @@ fn trace(drive: &mut Drive) -> (Vec<String>, u64, u64, u64, Vec<EventId>) {
 fn e21_an_accepted_update_becomes_a_job_with_a_unit_and_an_answer() {
     let validated = Arc::default();
     let mut drive = prepare(till(&validated));
-    drive
-        .turn([])
-        .execution()
-        .offer_update("pay", &json!(4).into())
-        .unwrap();
-    assert_eq!(
-        drive.lines()[1..],
-        [r#"2 ExternalSubscribed "close""#],
-        "the offer alone records nothing"
-    );
+    drive.turn([]).execution().offer_update("pay", &json!(4).into()).unwrap();
+    assert_eq!(drive.lines()[1..], [r#"2 ExternalSubscribed "close""#], "the offer alone records nothing");
     drive.turn([Drive::update("pay", json!(4))]).evict();
     assert_eq!(
         drive.last_lines(),
-        [
-            r#"3 UpdateRequested "pay" 4"#,
-            r#"4 ActivityScheduled "Book" 4 in h0"#,
-        ]
+        [r#"3 UpdateRequested "pay" 4"#, r#"4 ActivityScheduled "Book" 4 in h0"#,]
     );
     let open = |drive: &mut Drive| -> Vec<EventId> { drive.execution().ledger().open_updates().collect() };
     assert_eq!(open(&mut drive), [EventId(3)]);
     drive.complete(4, ()).evict();
-    assert_eq!(
-        drive.last_lines(),
-        ["5 ActivityCompleted of 4 null", "6 UpdateCompleted of 3 4 in h0"]
-    );
+    assert_eq!(drive.last_lines(), ["5 ActivityCompleted of 4 null", "6 UpdateCompleted of 3 4 in h0"]);
     assert_eq!(open(&mut drive), []);
 
-    drive
-        .turn([Drive::update("pay", json!(1))])
-        .turn([Drive::failed(8, ())])
-        .evict();
+    drive.turn([Drive::update("pay", json!(1))]).turn([Drive::failed(8, ())]).evict();
     assert_eq!(
         drive.last_lines()[1],
         r#"10 UpdateCompleted of 7 refused "not booked" in h1"#,
@@ -116,28 +92,19 @@ fn e21_an_update_that_is_not_accepted_leaves_no_trace() {
     drive.turn([]);
     let before = trace(&mut drive);
 
-    let refused = drive
-        .execution()
-        .offer_update("pay", &json!(11).into())
-        .unwrap_err();
+    let refused = drive.execution().offer_update("pay", &json!(11).into()).unwrap_err();
     let left = Payload::from(json!({ "left": 10 }));
     assert!(matches!(&refused, UpdateRefusal::Refused { name, error } if name == "pay" && *error == left));
 
     let undecodable = drive.execution().offer_update("pay", &"much".into()).unwrap_err();
     assert!(matches!(undecodable, UpdateRefusal::Refused { error, .. } if error == "not an amount".into()));
 
-    let no_handler = drive
-        .execution()
-        .offer_update("steal", &json!(1).into())
-        .unwrap_err();
+    let no_handler = drive.execution().offer_update("steal", &json!(1).into()).unwrap_err();
     assert!(matches!(no_handler, UpdateRefusal::NoHandler { name } if name == "steal"));
 
     assert_eq!(trace(&mut drive), before);
     drive.raise("close", ());
-    assert_eq!(
-        drive.last_lines(),
-        [r#"3 ExternalEvent "close" null"#, "4 OrchestrationCompleted 0"]
-    );
+    assert_eq!(drive.last_lines(), [r#"3 ExternalEvent "close" null"#, "4 OrchestrationCompleted 0"]);
 }
 
 #[test]
@@ -145,15 +112,9 @@ fn e21_a_validator_looks_at_the_state_as_the_last_turn_left_it() {
     let validated = Arc::default();
     let mut drive = prepare(till(&validated));
     drive.turn([]).turn([Drive::update("pay", json!(7))]);
-    drive
-        .execution()
-        .offer_update("pay", &json!(10).into())
-        .expect("nothing is booked yet");
+    drive.execution().offer_update("pay", &json!(10).into()).expect("nothing is booked yet");
     drive.complete(4, ()).evict();
-    let refused = drive
-        .execution()
-        .offer_update("pay", &json!(4).into())
-        .unwrap_err();
+    let refused = drive.execution().offer_update("pay", &json!(4).into()).unwrap_err();
     let left = Payload::from(json!({ "left": 3 }));
     assert!(matches!(refused, UpdateRefusal::Refused { error, .. } if error == left));
     drive.execution().offer_update("pay", &json!(3).into()).unwrap();
@@ -163,22 +124,12 @@ fn e21_a_validator_looks_at_the_state_as_the_last_turn_left_it() {
 fn e21_an_update_before_the_first_turn_or_after_the_end_is_refused() {
     let validated = Arc::default();
     let mut drive = prepare(till(&validated));
-    let early = drive
-        .execution()
-        .offer_update("pay", &json!(1).into())
-        .unwrap_err();
+    let early = drive.execution().offer_update("pay", &json!(1).into()).unwrap_err();
     assert!(matches!(early, UpdateRefusal::NotRunning { name } if name == "pay"));
     drive.turn([]).raise("close", ());
-    let late = drive
-        .execution()
-        .offer_update("pay", &json!(1).into())
-        .unwrap_err();
+    let late = drive.execution().offer_update("pay", &json!(1).into()).unwrap_err();
     assert!(matches!(late, UpdateRefusal::NotRunning { .. }));
-    let replayed = drive
-        .evict()
-        .execution()
-        .offer_update("pay", &json!(1).into())
-        .unwrap_err();
+    let replayed = drive.evict().execution().offer_update("pay", &json!(1).into()).unwrap_err();
     assert!(matches!(replayed, UpdateRefusal::NotRunning { .. }));
     assert_eq!(validated.load(Ordering::Relaxed), 0, "nobody asked the validator");
 }
@@ -187,11 +138,7 @@ fn e21_an_update_before_the_first_turn_or_after_the_end_is_refused() {
 fn e21_a_replay_does_not_validate_again() {
     let validated = Arc::default();
     let mut drive = prepare(till(&validated));
-    drive
-        .turn([])
-        .execution()
-        .offer_update("pay", &json!(2).into())
-        .unwrap();
+    drive.turn([]).execution().offer_update("pay", &json!(2).into()).unwrap();
     drive.turn([Drive::update("pay", json!(2))]).complete(4, ());
     assert_eq!(validated.load(Ordering::Relaxed), 1);
     drive.evict();
@@ -204,10 +151,7 @@ fn e21_a_replay_does_not_validate_again() {
         ctx.on_update("pay", refuse, move |amount| {
             let ctx = from.clone();
             async move {
-                ctx.schedule_activity("Book", amount)
-                    .await
-                    .map(|_| json!(2).into())
-                    .map_err(|_| ().into())
+                ctx.schedule_activity("Book", amount).await.map(|_| json!(2).into()).map_err(|_| ().into())
             }
         });
         Ok(ctx.schedule_wait("close").await)
@@ -222,9 +166,7 @@ fn e21_updates_that_the_end_leaves_unanswered_are_named() {
     let validated = Arc::default();
     let mut drive = prepare(till(&validated));
     drive.turn([]).turn([Drive::update("pay", json!(2))]);
-    let taken = drive
-        .try_turn([Drive::event("close", ()), Drive::update("pay", json!(3))])
-        .unwrap();
+    let taken = drive.try_turn([Drive::event("close", ()), Drive::update("pay", json!(3))]).unwrap();
     assert_eq!(taken.ended_updates, [EventId(3), EventId(6)]);
     assert_eq!(drive.last_lines()[2], "7 OrchestrationCompleted 0");
     drive.evict();
@@ -237,44 +179,28 @@ fn e21_a_query_decides_nothing_and_advances_nothing() {
     drive.turn([]).turn([Drive::update("pay", json!(2))]);
     let before = trace(&mut drive);
     for _ in 0..3 {
-        assert_eq!(
-            drive.execution().query("paid", ().into()).unwrap(),
-            json!(0).into()
-        );
+        assert_eq!(drive.execution().query("paid", ().into()).unwrap(), json!(0).into());
         assert_eq!(trace(&mut drive), before);
     }
     drive.complete(4, ());
-    assert_eq!(
-        drive.execution().query("paid", ().into()).unwrap(),
-        json!(2).into()
-    );
-    assert_eq!(
-        drive.evict().execution().query("paid", ().into()).unwrap(),
-        json!(2).into()
-    );
+    assert_eq!(drive.execution().query("paid", ().into()).unwrap(), json!(2).into());
+    assert_eq!(drive.evict().execution().query("paid", ().into()).unwrap(), json!(2).into());
     drive.raise("close", ());
     // After the end, too, whether the execution lived through it or was replayed.
-    assert_eq!(
-        drive.execution().query("paid", ().into()).unwrap(),
-        json!(2).into()
-    );
-    assert_eq!(
-        drive.evict().execution().query("paid", ().into()).unwrap(),
-        json!(2).into()
-    );
+    assert_eq!(drive.execution().query("paid", ().into()).unwrap(), json!(2).into());
+    assert_eq!(drive.evict().execution().query("paid", ().into()).unwrap(), json!(2).into());
 }
 
 #[test]
 fn e21_a_query_gets_its_argument_and_may_be_refused_or_unknown() {
     let mut drive = Drive::start(
         |ctx: OrchestrationContext, _: Payload| async move {
-            ctx.on_query("echo", |argument| {
-                if argument.is_null() {
-                    Err("of what?".into())
-                } else {
-                    Ok(argument)
-                }
-            });
+            ctx.on_query(
+                "echo",
+                |argument| {
+                    if argument.is_null() { Err("of what?".into()) } else { Ok(argument) }
+                },
+            );
             Ok(ctx.schedule_wait("go").await)
         },
         (),
@@ -309,11 +235,7 @@ fn e21_a_query_or_validator_that_acts_fails_alone() {
             };
             ctx.on_update("draw", draws, |_| async { Ok(Payload::null()) });
             ctx.schedule_wait("go").await;
-            Ok(json!([
-                shared.read(|value| *value),
-                ctx.random() == 11_882_281_010_927_931_245
-            ])
-            .into())
+            Ok(json!([shared.read(|value| *value), ctx.random() == 11_882_281_010_927_931_245]).into())
         },
         (),
     );
@@ -326,11 +248,7 @@ fn e21_a_query_or_validator_that_acts_fails_alone() {
     assert!(matches!(failure, UpdateRefusal::Misuse { .. }), "{failure}");
     assert_eq!(trace(&mut drive), before);
     drive.raise("go", ()).evict();
-    assert_eq!(
-        drive.last_lines()[1],
-        "4 OrchestrationCompleted [0,true]",
-        "state and stream are untouched"
-    );
+    assert_eq!(drive.last_lines()[1], "4 OrchestrationCompleted [0,true]", "state and stream are untouched");
 }
 
 #[test]
@@ -346,10 +264,7 @@ fn e21_a_name_has_one_query_handler_and_one_update_handler() {
         );
         outcome.map(drop).unwrap_err().to_string()
     };
-    assert_eq!(
-        twice(|ctx| ctx.on_query("q", Ok)),
-        r#"PER-0206 misuse: the query "q" has a handler already"#
-    );
+    assert_eq!(twice(|ctx| ctx.on_query("q", Ok)), r#"PER-0206 misuse: the query "q" has a handler already"#);
     assert_eq!(
         twice(|ctx| ctx.on_update("u", |_| Ok(()), |payload| async { Ok(payload) })),
         r#"PER-0206 misuse: the update "u" has a handler already"#

@@ -14,10 +14,7 @@ use perennial_testkit::Drive;
 use serde_json::json;
 
 fn prepare(handler: impl OrchestrationHandler, limits: Limits) -> Drive {
-    let options = ExecutionOptions {
-        limits,
-        ..ExecutionOptions::default()
-    };
+    let options = ExecutionOptions { limits, ..ExecutionOptions::default() };
     let started = Started::new("orchestration", "1.0.0", (), 42);
     Drive::prepare(Arc::new(handler), started, options).unwrap()
 }
@@ -31,9 +28,7 @@ fn limits(change: impl FnOnce(&mut Limits)) -> Limits {
 /// What was over, by how much.
 fn over<T>(outcome: Result<T, TurnFailure>) -> (&'static str, u64, u64) {
     match outcome {
-        Err(TurnFailure::OverLimit {
-            what, found, limit, ..
-        }) => (what, found, limit),
+        Err(TurnFailure::OverLimit { what, found, limit, .. }) => (what, found, limit),
         Err(other) => panic!("not over a limit: {other}"),
         Ok(_) => panic!("the turn did not fail"),
     }
@@ -61,9 +56,7 @@ fn e24_a_payload_over_its_limit_fails_the_turn_whatever_carries_it() {
         ctx.schedule_activity("A", large).await.map_err(|_| ().into())
     });
     refuses_a_large_payload(|ctx, large| async move {
-        ctx.schedule_sub_orchestration("C", large)
-            .await
-            .map_err(|_| ().into())
+        ctx.schedule_sub_orchestration("C", large).await.map_err(|_| ().into())
     });
     refuses_a_large_payload(|ctx, large| async move {
         ctx.schedule_orchestration("Other", "other-1", large);
@@ -157,10 +150,7 @@ fn e24_events_of_a_history_are_limited() {
     let mut drive = prepare(publishes(2), limits(|limits| limits.history_events = 8));
     drive.turn([]).raise("go", ());
     assert_eq!(drive.lines().len(), 8);
-    assert_eq!(
-        over(drive.try_turn([Drive::event("go", ())])),
-        ("events of the history", 10, 8)
-    );
+    assert_eq!(over(drive.try_turn([Drive::event("go", ())])), ("events of the history", 10, 8));
     assert_eq!(drive.lines().len(), 8);
 
     // All within one step.
@@ -272,10 +262,7 @@ fn e24_a_history_recorded_under_larger_limits_still_replays() {
     };
     let mut drive = Drive::start(handler, ());
     let replayed_under_none = |drive: &Drive| {
-        let options = ExecutionOptions {
-            limits: none.clone(),
-            ..ExecutionOptions::default()
-        };
+        let options = ExecutionOptions { limits: none.clone(), ..ExecutionOptions::default() };
         let started = drive.history().started().unwrap().clone();
         let mut execution = Execution::new(Drive::INSTANCE, Arc::new(handler), started, options).unwrap();
         for turn in drive.history() {
@@ -285,11 +272,7 @@ fn e24_a_history_recorded_under_larger_limits_still_replays() {
     };
     let mut execution = replayed_under_none(&drive);
     let live = execution.take_turn(1_000, vec![Drive::event("go", ())]);
-    assert_eq!(
-        over(live),
-        ("steps of the turn", 1, 0),
-        "the next live turn has the limits of today"
-    );
+    assert_eq!(over(live), ("steps of the turn", 1, 0), "the next live turn has the limits of today");
 
     drive.raise("go", ());
     assert!(replayed_under_none(&drive).has_ended());

@@ -27,11 +27,7 @@ fn gone_on_with(drive: &Drive, handler: impl OrchestrationHandler, jobs: usize) 
     for _ in 0..jobs {
         let taken = execution.take_turn(2_000, vec![Drive::event("go", ())]).unwrap();
         let events = taken.turn.unwrap().events;
-        lines.extend(
-            events
-                .iter()
-                .map(|event| format!("{} {}", event.id, event.summary())),
-        );
+        lines.extend(events.iter().map(|event| format!("{} {}", event.id, event.summary())));
     }
     lines
 }
@@ -65,11 +61,7 @@ fn e20_asked_twice_in_one_step_a_patch_is_marked_once() {
     drive.evict();
     assert_eq!(
         drive.lines()[1..],
-        [
-            r#"2 PatchMarked "a""#,
-            r#"3 PatchMarked "b""#,
-            "4 OrchestrationCompleted [true,true,true]"
-        ]
+        [r#"2 PatchMarked "a""#, r#"3 PatchMarked "b""#, "4 OrchestrationCompleted [true,true,true]"]
     );
 }
 
@@ -139,10 +131,7 @@ fn e20_a_mark_in_an_earlier_turn_counts() {
     // Asked later than it was marked: in a replayed turn, or in a live one, where it is not marked again.
     assert_eq!(
         gone_on_with(&drive, gated(&[1, 2]), 1),
-        [
-            r#"6 ExternalEvent "go" null"#,
-            "7 OrchestrationCompleted [true,true]"
-        ]
+        [r#"6 ExternalEvent "go" null"#, "7 OrchestrationCompleted [true,true]"]
     );
     assert_eq!(
         gone_on_with(&drive, gated(&[2]), 1),
@@ -172,11 +161,7 @@ fn e20_a_mark_matches_by_id_wherever_it_stands_in_its_turn() {
     for recorded in 0..4 {
         let mut drive = Drive::start(asking_at(recorded), ());
         drive.raise("go", ());
-        let marks = drive
-            .lines()
-            .iter()
-            .filter(|line| line.contains("PatchMarked"))
-            .count();
+        let marks = drive.lines().iter().filter(|line| line.contains("PatchMarked")).count();
         assert_eq!(marks, 1);
         for asked in 0..4 {
             drive.replay_with(asking_at(asked)).unwrap();

@@ -76,13 +76,7 @@ fn e13_a_combinator_with_decisions_makes_them_at_the_call() {
     );
     // The limit was never polled, and counts from the call all the same.
     drive.evict().complete(2, "slow").complete(4, ()).evict();
-    assert_eq!(
-        drive.last_lines(),
-        [
-            "6 ActivityCompleted of 4 null",
-            r#"7 OrchestrationCompleted "slow""#
-        ]
-    );
+    assert_eq!(drive.last_lines(), ["6 ActivityCompleted of 4 null", r#"7 OrchestrationCompleted "slow""#]);
 }
 
 #[test]
@@ -125,25 +119,17 @@ fn e13_options_are_recorded_with_the_decision() {
                 .total_timeout(Duration::from_secs(3))
                 .heartbeat_timeout(Duration::from_secs(4))
                 .tag("gpu");
-            let child = ctx
-                .schedule_sub_orchestration("Child", ())
-                .close_policy(ClosePolicy::Abandon);
+            let child = ctx.schedule_sub_orchestration("Child", ()).close_policy(ClosePolicy::Abandon);
             let _all = ctx.join3(plain, tuned, child).await;
             Ok(Payload::null())
         },
         (),
     );
     drive.evict();
-    let decisions: Vec<&Decision> = drive
-        .last_turn()
-        .decisions()
-        .map(|(_, _, decision)| decision)
-        .collect();
+    let decisions: Vec<&Decision> = drive.last_turn().decisions().map(|(_, _, decision)| decision).collect();
     let [
         Decision::ActivityScheduled { options: None, .. },
-        Decision::ActivityScheduled {
-            options: Some(tuned), ..
-        },
+        Decision::ActivityScheduled { options: Some(tuned), .. },
         Decision::SubOrchestrationScheduled { close, .. },
     ] = decisions[..]
     else {
@@ -172,11 +158,7 @@ fn e13_options_count_until_the_end_of_the_step() {
         },
         (),
     );
-    let tags: Vec<_> = drive
-        .last_turn()
-        .decisions()
-        .map(|(_, _, decision)| tag(decision))
-        .collect();
+    let tags: Vec<_> = drive.last_turn().decisions().map(|(_, _, decision)| tag(decision)).collect();
     assert_eq!(tags, [Some("a"), Some("b"), None]);
 }
 

@@ -73,11 +73,7 @@ fn e22_select_and_race_of_many_go_by_event_id_too() {
     };
     for how in ["select", "race"] {
         let mut drive = Drive::start(handler, how);
-        drive.turn([
-            Drive::completed(4, "c"),
-            Drive::completed(2, "a"),
-            Drive::completed(3, "b"),
-        ]);
+        drive.turn([Drive::completed(4, "c"), Drive::completed(2, "a"), Drive::completed(3, "b")]);
         drive.evict().raise("go", ()).evict();
         assert_eq!(drive.last_lines()[1], r#"10 OrchestrationCompleted "c""#, "{how}");
     }
@@ -112,19 +108,12 @@ fn e22_operands_without_stored_results_go_by_argument_order() {
             };
             let (a, b) = (ctx.spawn(unit("a")), ctx.spawn(unit("b")));
             ctx.schedule_wait("go").await;
-            let Either::First(won) = ctx.select2(a, b).await else {
-                panic!("a is the first argument")
-            };
+            let Either::First(won) = ctx.select2(a, b).await else { panic!("a is the first argument") };
             Ok(won.into())
         },
         (),
     );
-    drive
-        .raise("b", ())
-        .raise("a", ())
-        .evict()
-        .raise("go", ())
-        .evict();
+    drive.raise("b", ()).raise("a", ()).evict().raise("go", ()).evict();
     assert_eq!(drive.last_lines()[1], r#"8 OrchestrationCompleted "a""#);
 }
 
@@ -135,19 +124,13 @@ fn e22_a_select_polls_no_further_than_the_first_that_is_ready() {
             let timer = ctx.schedule_timer(Duration::from_secs(1));
             let wait = ctx.schedule_wait("n");
             ctx.schedule_wait("go").await;
-            let Either::Second(()) = ctx.select2(wait, timer).await else {
-                panic!("the timer was first")
-            };
+            let Either::Second(()) = ctx.select2(wait, timer).await else { panic!("the timer was first") };
             // The wait held an event and was not polled, so the event is still there.
             Ok(ctx.schedule_wait("n").await)
         },
         (),
     );
-    drive
-        .turn([Drive::fired(2), Drive::event("n", "untouched")])
-        .evict()
-        .raise("go", ())
-        .evict();
+    drive.turn([Drive::fired(2), Drive::event("n", "untouched")]).evict().raise("go", ()).evict();
     assert_eq!(
         drive.last_lines(),
         [
@@ -171,20 +154,11 @@ fn e22_an_event_that_a_wait_holds_counts_as_its_stored_result() {
         })
     };
     let mut event_first = Drive::start(handler, ());
-    event_first
-        .turn([Drive::event("n", "for the oldest"), Drive::fired(2)])
-        .raise("go", ())
-        .evict();
-    assert_eq!(
-        event_first.last_lines()[1],
-        r#"9 OrchestrationCompleted "for the oldest""#
-    );
+    event_first.turn([Drive::event("n", "for the oldest"), Drive::fired(2)]).raise("go", ()).evict();
+    assert_eq!(event_first.last_lines()[1], r#"9 OrchestrationCompleted "for the oldest""#);
 
     let mut timer_first = Drive::start(handler, ());
-    timer_first
-        .turn([Drive::fired(2), Drive::event("n", ())])
-        .raise("go", ())
-        .evict();
+    timer_first.turn([Drive::fired(2), Drive::event("n", ())]).raise("go", ()).evict();
     assert_eq!(timer_first.last_lines()[1], r#"9 OrchestrationCompleted "timer""#);
 }
 
@@ -201,9 +175,7 @@ fn e22_while_it_waits_a_select_takes_the_first_result_delivered() {
         },
         (),
     );
-    drive
-        .turn([Drive::completed(3, "b"), Drive::completed(2, "a")])
-        .evict();
+    drive.turn([Drive::completed(3, "b"), Drive::completed(2, "a")]).evict();
     assert_eq!(
         drive.last_lines(),
         [

@@ -25,35 +25,22 @@ fn completions_of(source: u64) -> [Job; 5] {
     let (activity_error, child_error) = (ActivityFailure::Poisoned, ChildFailure::Application(().into()));
     [
         Drive::completed(source, ()),
-        Job::ActivityFailed {
-            source_event_id,
-            error: activity_error,
-            attempts: 1,
-        },
+        Job::ActivityFailed { source_event_id, error: activity_error, attempts: 1 },
         Drive::fired(source),
         Drive::child_completed(source, ()),
-        Job::SubOrchestrationFailed {
-            source_event_id,
-            error: child_error,
-        },
+        Job::SubOrchestrationFailed { source_event_id, error: child_error },
     ]
 }
 
 fn reasons(taken: &TurnTaken) -> Vec<(&Job, StaleReason)> {
-    taken
-        .stale
-        .iter()
-        .map(|stale| (&stale.job, stale.reason))
-        .collect()
+    taken.stale.iter().map(|stale| (&stale.job, stale.reason)).collect()
 }
 
 #[test]
 fn e14_a_second_completion_is_dropped() {
     let mut drive = Drive::start(waits_for_everything, ());
     let again = Drive::completed(2, "again");
-    let taken = drive
-        .try_turn([Drive::completed(2, "first"), again.clone()])
-        .unwrap();
+    let taken = drive.try_turn([Drive::completed(2, "first"), again.clone()]).unwrap();
     assert_eq!(reasons(&taken), [(&again, StaleReason::NotOpen)]);
     assert_eq!(drive.last_lines(), [r#"7 ActivityCompleted of 2 "first""#]);
 
@@ -115,30 +102,17 @@ fn e14_a_completion_of_a_cancelled_operation_is_dropped() {
         (),
     );
     drive.raise("go", ()).evict();
-    let jobs = [
-        Drive::completed(2, ()),
-        Drive::fired(3),
-        Drive::child_completed(4, ()),
-    ];
+    let jobs = [Drive::completed(2, ()), Drive::fired(3), Drive::child_completed(4, ())];
     let taken = drive.try_turn(jobs.clone()).unwrap();
     assert_eq!(taken.turn, None);
-    assert_eq!(
-        reasons(&taken),
-        jobs.each_ref().map(|job| (job, StaleReason::NotOpen))
-    );
+    assert_eq!(reasons(&taken), jobs.each_ref().map(|job| (job, StaleReason::NotOpen)));
 }
 
 #[test]
 fn e14_stale_jobs_leave_no_gap_among_the_others_and_do_not_move_time() {
     let mut drive = Drive::start(
         |ctx: OrchestrationContext, _: Payload| async move {
-            drop(
-                ctx.select2(
-                    ctx.schedule_timer(Duration::from_secs(60)),
-                    ctx.schedule_wait("go"),
-                )
-                .await,
-            );
+            drop(ctx.select2(ctx.schedule_timer(Duration::from_secs(60)), ctx.schedule_wait("go")).await);
             let end = ctx.schedule_wait("end").await;
             Ok(end)
         },
@@ -147,32 +121,13 @@ fn e14_stale_jobs_leave_no_gap_among_the_others_and_do_not_move_time() {
     drive.raise("go", ());
     assert_eq!(
         drive.last_lines(),
-        [
-            r#"4 ExternalEvent "go" null"#,
-            r#"5 ExternalSubscribed "end""#,
-            "6 TimerCancelled of 2",
-        ]
+        [r#"4 ExternalEvent "go" null"#, r#"5 ExternalSubscribed "end""#, "6 TimerCancelled of 2",]
     );
-    let taken = drive
-        .try_turn([
-            Drive::fired(2),
-            Drive::event("end", "now"),
-            Drive::completed(99, ()),
-        ])
-        .unwrap();
+    let taken =
+        drive.try_turn([Drive::fired(2), Drive::event("end", "now"), Drive::completed(99, ())]).unwrap();
     assert_eq!(taken.stale.len(), 2);
-    assert_eq!(
-        drive.last_lines(),
-        [
-            r#"7 ExternalEvent "end" "now""#,
-            r#"8 OrchestrationCompleted "now""#
-        ]
-    );
-    assert_eq!(
-        drive.last_turn().at_ms,
-        1_000,
-        "a timer that is gone moves nothing"
-    );
+    assert_eq!(drive.last_lines(), [r#"7 ExternalEvent "end" "now""#, r#"8 OrchestrationCompleted "now""#]);
+    assert_eq!(drive.last_turn().at_ms, 1_000, "a timer that is gone moves nothing");
     drive.evict();
 }
 
@@ -186,15 +141,7 @@ fn e14_a_turn_of_stale_jobs_alone_records_nothing() {
     assert_eq!(taken.stale.len(), 2);
     assert!(taken.successor.is_none() && taken.ended_updates.is_empty());
     let ledger = drive.execution().ledger();
-    assert_eq!(
-        (
-            ledger.turns(),
-            ledger.events(),
-            ledger.bytes(),
-            ledger.last_at_ms()
-        ),
-        (1, 6, bytes, 1_000)
-    );
+    assert_eq!((ledger.turns(), ledger.events(), ledger.bytes(), ledger.last_at_ms()), (1, 6, bytes, 1_000));
     assert_eq!(drive.lines(), lines);
 
     drive.at(2_000).complete(2, ());
@@ -211,26 +158,14 @@ fn e14_an_event_or_update_with_a_known_key_is_dropped() {
         key: Some("k-1".to_owned()),
     };
     drive.turn([keyed("first")]).evict();
-    let update = Job::UpdateRequested {
-        name: "change".to_owned(),
-        payload: ().into(),
-        key: Some("k-1".to_owned()),
-    };
+    let update =
+        Job::UpdateRequested { name: "change".to_owned(), payload: ().into(), key: Some("k-1".to_owned()) };
     let taken = drive.try_turn([keyed("again"), update.clone()]).unwrap();
     assert_eq!(taken.turn, None);
-    assert_eq!(
-        reasons(&taken),
-        [
-            (&keyed("again"), StaleReason::KnownKey),
-            (&update, StaleReason::KnownKey)
-        ]
-    );
+    assert_eq!(reasons(&taken), [(&keyed("again"), StaleReason::KnownKey), (&update, StaleReason::KnownKey)]);
     // Without a key every event is a new one.
     drive.turn([Drive::event("other", "x"), Drive::event("other", "x")]);
-    assert_eq!(
-        drive.last_lines(),
-        [r#"8 ExternalEvent "other" "x""#, r#"9 ExternalEvent "other" "x""#]
-    );
+    assert_eq!(drive.last_lines(), [r#"8 ExternalEvent "other" "x""#, r#"9 ExternalEvent "other" "x""#]);
 }
 
 #[test]
@@ -240,25 +175,17 @@ fn e14_a_stale_job_in_a_recorded_turn_is_corruption() {
     for (source, job) in [2, 3, 4, 6, 99].into_iter().flat_map(|source| {
         let fits_timer = |job: &Job| matches!(job, Job::TimerFired { .. });
         let jobs = completions_of(source).into_iter();
-        jobs.filter(move |job| source != 3 || !fits_timer(job))
-            .map(move |job| (source, job))
+        jobs.filter(move |job| source != 3 || !fits_timer(job)).map(move |job| (source, job))
     }) {
         let mut history = drive.history().clone();
         let mut turn = history.turns[1].clone();
         turn.number = 3;
         turn.at_ms = 60_000;
-        turn.events = vec![Event {
-            id: EventId(8),
-            kind: EventKind::Job(job),
-        }];
+        turn.events = vec![Event { id: EventId(8), kind: EventKind::Job(job) }];
         history.turns.push(turn);
         match drive.replayed(&history) {
             Err(TurnFailure::History(HistoryError::Corrupt(corrupt))) => {
-                assert_eq!(
-                    (corrupt.turn, corrupt.event),
-                    (3, Some(EventId(8))),
-                    "of {source}"
-                );
+                assert_eq!((corrupt.turn, corrupt.event), (3, Some(EventId(8))), "of {source}");
             }
             Err(other) => panic!("{other}"),
             Ok(_) => panic!("a stale completion of {source} was replayed"),
@@ -280,20 +207,10 @@ fn e14_a_result_that_nobody_awaits_is_recorded_and_harmless() {
         },
         (),
     );
-    drive
-        .turn([
-            Drive::completed(2, "early"),
-            Drive::fired(3),
-            Drive::child_completed(4, ()),
-        ])
-        .evict();
+    drive.turn([Drive::completed(2, "early"), Drive::fired(3), Drive::child_completed(4, ())]).evict();
     assert_eq!(
         drive.last_lines(),
-        [
-            r#"6 ActivityCompleted of 2 "early""#,
-            "7 TimerFired of 3",
-            "8 SubOrchestrationCompleted of 4 null",
-        ]
+        [r#"6 ActivityCompleted of 2 "early""#, "7 TimerFired of 3", "8 SubOrchestrationCompleted of 4 null",]
     );
     drive.raise("go", ()).evict().raise("end", ()).evict();
     assert_eq!(

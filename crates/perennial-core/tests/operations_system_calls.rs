@@ -22,12 +22,7 @@ fn divergence<T>(outcome: Result<T, TurnFailure>) -> Nondeterminism {
 
 /// Where record and code part, and how.
 fn parting(report: &Nondeterminism) -> (u64, u64, &str, &str) {
-    (
-        report.turn,
-        report.event.0,
-        &report.recorded.line,
-        &report.code.line,
-    )
+    (report.turn, report.event.0, &report.recorded.line, &report.code.line)
 }
 
 #[test]
@@ -130,10 +125,7 @@ fn e17_recorded_values_are_taken_by_name_and_occurrence_across_units() {
     };
     let mut drive = Drive::start(handler, ());
     drive.evict();
-    assert_eq!(
-        drive.last_lines()[7],
-        "8 OrchestrationCompleted [[0,1,2],[3,4,5]]"
-    );
+    assert_eq!(drive.last_lines()[7], "8 OrchestrationCompleted [[0,1,2],[3,4,5]]");
     assert_eq!(runs.load(Ordering::Relaxed), 6);
 }
 
@@ -148,10 +140,7 @@ struct Reading {
 fn e17_live_code_gets_what_decoding_the_record_gives() {
     let mut drive = Drive::start(
         |ctx: OrchestrationContext, _: Payload| async move {
-            let measure = || Reading {
-                value: 3,
-                note: "not recorded".to_owned(),
-            };
+            let measure = || Reading { value: 3, note: "not recorded".to_owned() };
             let Reading { value, note } = ctx.side_effect("measure", measure).await;
             Ok(json!([value, note]).into())
         },
@@ -177,62 +166,14 @@ fn e17_a_system_call_that_is_not_the_recorded_one_is_nondeterminism() {
     drive.replay_with(taking(&["a", "b"])).unwrap();
     let cases: [(&'static [&'static str], _); 6] = [
         // Missing in the code.
-        (
-            &["a"],
-            (
-                1,
-                3,
-                r#"SystemCall "side_effect:b""#,
-                r#"ExternalSubscribed "go""#,
-            ),
-        ),
-        (
-            &["b"],
-            (
-                1,
-                2,
-                r#"SystemCall "side_effect:a""#,
-                r#"SystemCall "side_effect:b""#,
-            ),
-        ),
+        (&["a"], (1, 3, r#"SystemCall "side_effect:b""#, r#"ExternalSubscribed "go""#)),
+        (&["b"], (1, 2, r#"SystemCall "side_effect:a""#, r#"SystemCall "side_effect:b""#)),
         // Missing in the record.
-        (
-            &["a", "b", "c"],
-            (
-                1,
-                4,
-                r#"ExternalSubscribed "go""#,
-                r#"SystemCall "side_effect:c""#,
-            ),
-        ),
-        (
-            &["a", "b", "b"],
-            (
-                1,
-                4,
-                r#"ExternalSubscribed "go""#,
-                r#"SystemCall "side_effect:b""#,
-            ),
-        ),
+        (&["a", "b", "c"], (1, 4, r#"ExternalSubscribed "go""#, r#"SystemCall "side_effect:c""#)),
+        (&["a", "b", "b"], (1, 4, r#"ExternalSubscribed "go""#, r#"SystemCall "side_effect:b""#)),
         // Under another name, or in another order.
-        (
-            &["a", "c"],
-            (
-                1,
-                3,
-                r#"SystemCall "side_effect:b""#,
-                r#"SystemCall "side_effect:c""#,
-            ),
-        ),
-        (
-            &["b", "a"],
-            (
-                1,
-                2,
-                r#"SystemCall "side_effect:a""#,
-                r#"SystemCall "side_effect:b""#,
-            ),
-        ),
+        (&["a", "c"], (1, 3, r#"SystemCall "side_effect:b""#, r#"SystemCall "side_effect:c""#)),
+        (&["b", "a"], (1, 2, r#"SystemCall "side_effect:a""#, r#"SystemCall "side_effect:b""#)),
     ];
     for (names, expected) in cases {
         let report = divergence(drive.replay_with(taking(names)));
@@ -248,8 +189,7 @@ fn e17_the_closure_of_a_call_missing_in_the_record_does_not_run() {
     let changed = move |ctx: OrchestrationContext, _: Payload| {
         let runs = Arc::clone(&counter);
         async move {
-            ctx.side_effect("new", || runs.fetch_add(1, Ordering::Relaxed))
-                .await;
+            ctx.side_effect("new", || runs.fetch_add(1, Ordering::Relaxed)).await;
             Ok(ctx.schedule_wait("go").await)
         }
     };

@@ -30,13 +30,8 @@ fn e23_terminating_writes_the_ending_alone() {
     let mut ledger = drive.execution().ledger().clone();
     let turn = ledger.terminate(9_000, "by hand");
     assert_eq!((turn.number, turn.at_ms, turn.draws), (2, 9_000, 0));
-    let ending = Ending::OrchestrationTerminated {
-        reason: "by hand".to_owned(),
-    };
-    let event = Event {
-        id: EventId(4),
-        kind: EventKind::Ended(ending),
-    };
+    let ending = Ending::OrchestrationTerminated { reason: "by hand".to_owned() };
+    let event = Event { id: EventId(4), kind: EventKind::Ended(ending) };
     assert_eq!(turn.events, [event]);
     assert_eq!(ledger.ended(), Some("OrchestrationTerminated"));
     let open: Vec<u64> = ledger.open().map(|(id, _)| id.0).collect();
@@ -86,10 +81,7 @@ fn e23_a_terminated_turn_replays_without_running_code() {
     drive.execution().replay_turn(&history.turns[1]).unwrap();
     assert!(drive.execution().has_ended());
     assert_eq!(steps.load(Ordering::Relaxed), 1);
-    assert_eq!(
-        drive.execution().query("alive", ().into()).unwrap(),
-        "as it was".into()
-    );
+    assert_eq!(drive.execution().query("alive", ().into()).unwrap(), "as it was".into());
 }
 
 #[test]
@@ -98,20 +90,8 @@ fn e23_jobs_that_a_terminated_turn_holds_are_recorded_and_reach_no_code() {
     let mut history = terminated(&mut drive, 61_000, "timeout");
     let turn = &mut history.turns[1];
     turn.events[0].id = EventId(6);
-    turn.events.insert(
-        0,
-        Event {
-            id: EventId(4),
-            kind: EventKind::Job(Drive::fired(3)),
-        },
-    );
-    turn.events.insert(
-        1,
-        Event {
-            id: EventId(5),
-            kind: EventKind::Job(Drive::completed(2, ())),
-        },
-    );
+    turn.events.insert(0, Event { id: EventId(4), kind: EventKind::Job(Drive::fired(3)) });
+    turn.events.insert(1, Event { id: EventId(5), kind: EventKind::Job(Drive::completed(2, ())) });
     let replayed = drive.replayed(&history).unwrap();
     assert!(replayed.has_ended());
     assert_eq!(replayed.ledger().ended(), Some("OrchestrationTerminated"));
@@ -123,20 +103,14 @@ fn e23_an_execution_whose_code_diverged_is_terminated_all_the_same() {
     let mut drive = Drive::start(waits, ());
     drive.complete(2, ());
     let diverged = |_: OrchestrationContext, _: Payload| async { Ok(Payload::null()) };
-    assert!(matches!(
-        drive.replay_with(diverged),
-        Err(TurnFailure::Nondeterminism(_))
-    ));
+    assert!(matches!(drive.replay_with(diverged), Err(TurnFailure::Nondeterminism(_))));
     let mut ledger = Ledger::default();
     for turn in drive.history() {
         ledger.apply_turn(turn).unwrap();
     }
     let turn = ledger.terminate(2_000, "blocked for good");
     assert_eq!((turn.number, turn.events[0].id), (3, EventId(5)));
-    assert_eq!(
-        turn.events[0].summary(),
-        r#"OrchestrationTerminated "blocked for good""#
-    );
+    assert_eq!(turn.events[0].summary(), r#"OrchestrationTerminated "blocked for good""#);
 }
 
 #[test]

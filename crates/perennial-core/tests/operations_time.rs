@@ -38,10 +38,7 @@ fn e18_timers_saturate_at_the_end_of_time() {
     assert_eq!(due(Duration::MAX), end);
     assert_eq!(due(Duration::from_millis(u64::MAX)), end);
     assert_eq!(due(Duration::from_millis(u64::MAX - 1_000)), end);
-    assert_eq!(
-        due(Duration::from_millis(u64::MAX - 1_001)),
-        format!("2 TimerCreated due {}", u64::MAX - 1)
-    );
+    assert_eq!(due(Duration::from_millis(u64::MAX - 1_001)), format!("2 TimerCreated due {}", u64::MAX - 1));
 }
 
 #[test]
@@ -60,10 +57,7 @@ fn e18_timers_count_from_the_time_of_their_turn_and_match_exactly_on_replay() {
     assert_eq!(drive.last_lines()[1], "4 TimerCreated due 5002");
     // The clock says less than is due; the turn says no less.
     drive.at(4_000).evict().fire(4);
-    assert_eq!(
-        drive.last_lines(),
-        ["5 TimerFired of 4", "6 TimerCreated due 5003"]
-    );
+    assert_eq!(drive.last_lines(), ["5 TimerFired of 4", "6 TimerCreated due 5003"]);
     assert_eq!(drive.last_turn().at_ms, 5_002);
     // Fired late: what comes next counts from then.
     drive.at(9_999).evict().fire(6).evict();
@@ -73,10 +67,7 @@ fn e18_timers_count_from_the_time_of_their_turn_and_match_exactly_on_replay() {
 
 /// Drives without a shadow, so that every run of the code is one that the test asked for.
 fn without_shadow(handler: impl OrchestrationHandler) -> Drive {
-    let options = ExecutionOptions {
-        shadow_replay: false,
-        ..ExecutionOptions::default()
-    };
+    let options = ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() };
     let started = Started::new("orchestration", "1.0.0", (), 42);
     let mut drive = Drive::prepare(Arc::new(handler), started, options).unwrap();
     drive.turn([]);

@@ -142,11 +142,7 @@ fn e22_a_result_that_is_there_wins_over_a_limit_that_is_reached() {
         },
         (),
     );
-    drive
-        .turn([Drive::fired(3), Drive::completed(2, "just late")])
-        .evict()
-        .raise("go", ())
-        .evict();
+    drive.turn([Drive::fired(3), Drive::completed(2, "just late")]).evict().raise("go", ()).evict();
     assert_eq!(drive.last_lines()[1], r#"8 OrchestrationCompleted "just late""#);
 }
 
@@ -159,11 +155,7 @@ fn e22_units_and_combinators_nest() {
                 async move {
                     let leaf = |number: u32| {
                         let ctx = ctx.clone();
-                        async move {
-                            ctx.schedule_activity(format!("{name}{number}"), ())
-                                .await
-                                .unwrap()
-                        }
+                        async move { ctx.schedule_activity(format!("{name}{number}"), ()).await.unwrap() }
                     };
                     let leaves = ctx.parallel([leaf(0), leaf(1)]);
                     let limit = Duration::from_secs(1);
@@ -185,9 +177,7 @@ fn e22_units_and_combinators_nest() {
             r#"7 ActivityScheduled "b1" null in p1.p1"#,
         ]
     );
-    drive
-        .turn([Drive::completed(7, "b1"), Drive::completed(4, "a0")])
-        .evict();
+    drive.turn([Drive::completed(7, "b1"), Drive::completed(4, "a0")]).evict();
     drive.turn([Drive::fired(2), Drive::completed(6, "b0")]).evict();
     assert_eq!(
         drive.last_lines(),

@@ -74,7 +74,7 @@ fn e28_hash_order_shows_in_the_first_turn() {
     let divergence = diverged(prepare(in_hash_order, true).try_turn([]));
     assert_eq!(divergence.turn, 1);
     assert_eq!(divergence.recorded.kind, "ActivityScheduled");
-    assert!(divergence.hint.contains("hash order"), "{}", divergence.hint);
+    assert!(divergence.hint.contains("order of a HashMap"), "{}", divergence.hint);
 }
 
 #[test]

@@ -36,7 +36,10 @@ fn g20_a_result_that_comes_while_its_cancel_is_committed_is_dropped_and_counted(
     desk.settle().at(6_000).take_turns();
     desk.finish("a", "slow", "just too late");
     desk.settle();
-    assert_eq!((desk.counters("a").stale, desk.runs()), (1, &["a slow".to_owned(), "a after".to_owned()][..]));
+    assert_eq!(
+        (desk.counters("a").stale, desk.runs()),
+        (1, &["a slow".to_owned(), "a after".to_owned()][..])
+    );
     assert_eq!(desk.lines("a").len(), 6);
 }
 
@@ -68,10 +71,10 @@ fn g23_an_instance_that_ends_tells_its_running_activities_to_stop() {
         while desk.take_turns() {}
         assert!(desk.stops().is_empty());
         desk.settle();
-        assert_eq!((desk.status("a"), desk.stops()), (
-            "completed".to_owned(),
-            &["a one".to_owned(), "a two".to_owned()][..]
-        ));
+        assert_eq!(
+            (desk.status("a"), desk.stops()),
+            ("completed".to_owned(), &["a one".to_owned(), "a two".to_owned()][..])
+        );
         desk.finish("a", "one", "late").settle();
         assert_eq!((desk.counters("a").stale, desk.in_memory("a")), (1, 0));
     }
@@ -137,9 +140,10 @@ fn g23_activities_of_an_instance_that_cleans_up_run_on() {
     async fn careful(ctx: OrchestrationContext, _: Payload) -> Outcome {
         let work = ctx.schedule_activity("work", ());
         ctx.cancelled().await;
-        ctx.timeout(secs(10), work).await.map_err(|_| "gave up".into()).and_then(|done| {
-            done.map_err(|_| Payload::null())
-        })
+        ctx.timeout(secs(10), work)
+            .await
+            .map_err(|_| "gave up".into())
+            .and_then(|done| done.map_err(|_| Payload::null()))
     }
     let mut desk = Desk::new(handlers_and("careful", careful));
     desk.start("careful", "a", ());

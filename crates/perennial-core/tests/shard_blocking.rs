@@ -44,9 +44,10 @@ fn g28_a_panic_blocks_its_instance_alone() {
     let (mut desk, id, neighbour) = with_neighbour(handlers_and("trouble", waits_then_panics));
     let raised = desk.raise(&id, "n", "1");
     desk.settle();
-    assert_eq!((desk.told(raised), desk.inbox(&id)), ("accepted".into(), vec![
-        r#"ExternalEvent "n" "1""#.to_owned()
-    ]));
+    assert_eq!(
+        (desk.told(raised), desk.inbox(&id)),
+        ("accepted".into(), vec![r#"ExternalEvent "n" "1""#.to_owned()])
+    );
     assert_blocked_alone(&mut desk, &id, &neighbour, "PER-0201", "PER-0201 panic in unit root: boom");
     assert_eq!(desk.lines(&id).len(), 2, "nothing of the turn is recorded");
 }
@@ -119,7 +120,8 @@ fn g28_a_row_that_contradicts_its_history_blocks_its_instance_alone() {
     desk.raise(&id, "n", "end");
     desk.settle();
     let key = desk.row(&id).key;
-    desk.tables().instances.get_mut(&key).expect("it is stored").status = perennial_core::store::Status::Running;
+    desk.tables().instances.get_mut(&key).expect("it is stored").status =
+        perennial_core::store::Status::Running;
     desk.crash();
     desk.raise(&id, "n", "1");
     desk.settle();
@@ -226,7 +228,13 @@ fn g28_what_this_engine_cannot_do_yet_blocks_its_instance_alone() {
     ];
     for (trouble, what) in cases {
         let (mut desk, id, neighbour) = with_neighbour(trouble);
-        assert_blocked_alone(&mut desk, &id, &neighbour, "PER-0302", &format!("PER-0302 unsupported: {what}"));
+        assert_blocked_alone(
+            &mut desk,
+            &id,
+            &neighbour,
+            "PER-0302",
+            &format!("PER-0302 unsupported: {what}"),
+        );
         assert_eq!((desk.inbox(&id), desk.tables().instances.len()), (vec!["Start trouble".to_owned()], 2));
     }
 }

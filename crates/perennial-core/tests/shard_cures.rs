@@ -192,10 +192,10 @@ fn g29_a_turn_that_does_not_end_blocks_its_instance_and_is_not_tried_by_time_in_
     desk.lose_turn("a");
     let meanwhile = desk.raise("a", "n", "2");
     desk.settle();
-    assert_eq!((desk.told_all([raised, meanwhile]), desk.status("a")), (
-        ["accepted".to_owned(), "accepted".to_owned()],
-        "running, blocked: PER-0205".to_owned()
-    ));
+    assert_eq!(
+        (desk.told_all([raised, meanwhile]), desk.status("a")),
+        (["accepted".to_owned(), "accepted".to_owned()], "running, blocked: PER-0205".to_owned())
+    );
     for minutes in 1..=60 {
         desk.at(minutes * 60_000);
         assert!(desk.loads_to_make().is_empty(), "after {minutes} minutes it is tried again");
@@ -212,7 +212,10 @@ fn g29_a_start_whose_turn_does_not_end_is_stored_as_pending_and_blocked() {
     let started = desk.start("echo", "a", "input");
     desk.lose_turn("a");
     desk.settle();
-    assert_eq!((desk.told(started), desk.status("a")), ("started".into(), "pending, blocked: PER-0205".into()));
+    assert_eq!(
+        (desk.told(started), desk.status("a")),
+        ("started".into(), "pending, blocked: PER-0205".into())
+    );
     desk.restart();
     assert_eq!(desk.status("a"), "completed");
 }
@@ -245,7 +248,10 @@ fn g29_a_lost_turn_that_comes_back_after_all_changes_nothing() {
     desk.give_up_turn("a", key);
     desk.bring_turn("a", done);
     desk.settle();
-    assert_eq!((desk.told(raised), desk.status("a")), ("accepted".into(), "running, blocked: PER-0205".into()));
+    assert_eq!(
+        (desk.told(raised), desk.status("a")),
+        ("accepted".into(), "running, blocked: PER-0205".into())
+    );
     desk.restart();
     assert_eq!(desk.last_lines("a", 2), [r#"3 ExternalEvent "n" "1""#, r#"4 ExternalSubscribed "n""#]);
 }

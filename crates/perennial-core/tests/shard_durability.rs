@@ -36,10 +36,7 @@ fn g5_every_request_is_answered_only_when_it_is_durable() {
     assert_eq!(desk.told_all([terminated, waiting]), ["nothing", "nothing"]);
     assert!(desk.stops().is_empty());
     desk.commit();
-    assert_eq!(
-        desk.told_all([terminated, waiting]),
-        ["accepted", r#"ended: OrchestrationTerminated "now""#]
-    );
+    assert_eq!(desk.told_all([terminated, waiting]), ["accepted", r#"ended: OrchestrationTerminated "now""#]);
     assert_eq!(desk.stops(), ["a clean"]);
 }
 

@@ -67,10 +67,7 @@ fn e23_terminate_ends_a_pending_instance_before_its_code_ran() {
     let terminated = desk.terminate("a", "enough");
     desk.settle();
     assert_eq!((desk.told(terminated), desk.status("a")), ("accepted".into(), "terminated".into()));
-    assert_eq!(
-        desk.lines("a"),
-        ["1 OrchestrationStarted steps 1", r#"2 OrchestrationTerminated "enough""#]
-    );
+    assert_eq!(desk.lines("a"), ["1 OrchestrationStarted steps 1", r#"2 OrchestrationTerminated "enough""#]);
     assert_eq!(desk.writes("a"), ["turn 1, status terminated, consumed 1"]);
 }
 
@@ -105,11 +102,12 @@ fn g28_terminate_ends_a_blocked_instance_without_its_code() {
 
 #[test]
 fn g28_terminate_of_a_blocked_instance_tells_its_running_activities() {
-    let mut desk = Desk::new(handlers_and("fails_later", |ctx: OrchestrationContext, _: Payload| async move {
-        let _work = ctx.schedule_activity("work", ());
-        let _: Payload = ctx.schedule_wait("n").await;
-        panic!("boom")
-    }));
+    let mut desk =
+        Desk::new(handlers_and("fails_later", |ctx: OrchestrationContext, _: Payload| async move {
+            let _work = ctx.schedule_activity("work", ());
+            let _: Payload = ctx.schedule_wait("n").await;
+            panic!("boom")
+        }));
     desk.start("fails_later", "a", ());
     desk.settle();
     desk.raise("a", "n", "1");
@@ -207,10 +205,10 @@ fn e23_cancel_ends_an_instance_that_did_not_take_it_over() {
             desk.told_all([cancelled, waiting]),
             ["accepted", r#"ended: OrchestrationCancelled "enough""#]
         );
-        assert_eq!((desk.status("a"), desk.stops()), (
-            "cancelled".to_owned(),
-            &["a A1".to_owned(), "a A2".to_owned()][..]
-        ));
+        assert_eq!(
+            (desk.status("a"), desk.stops()),
+            ("cancelled".to_owned(), &["a A1".to_owned(), "a A2".to_owned()][..])
+        );
     }
 }
 
@@ -281,9 +279,10 @@ fn g28_cancel_of_a_blocked_instance_is_kept_and_ends_it_without_code_when_its_gr
     let mut desk = blocked();
     let (cancelled, waiting) = (desk.cancel("a", "enough"), desk.await_end("a"));
     desk.settle();
-    assert_eq!((desk.told(cancelled), desk.inbox("a")), ("accepted".into(), vec![
-        r#"OrchestrationCancelRequested "enough""#.to_owned()
-    ]));
+    assert_eq!(
+        (desk.told(cancelled), desk.inbox("a")),
+        ("accepted".into(), vec![r#"OrchestrationCancelRequested "enough""#.to_owned()])
+    );
     desk.at(30_999).settle();
     assert_eq!(desk.status("a"), "running, blocked: PER-0301");
     desk.at(31_000).settle();

@@ -128,10 +128,7 @@ fn g16_an_event_with_a_known_key_is_kept_once_for_a_blocked_instance() {
         raised
     });
     assert_eq!(desk.told_all(raised), ["accepted"; 3]);
-    assert_eq!(
-        desk.inbox("a"),
-        ["Start panics", r#"ExternalEvent "n" "k1""#, r#"ExternalEvent "n" "k2""#]
-    );
+    assert_eq!(desk.inbox("a"), ["Start panics", r#"ExternalEvent "n" "k1""#, r#"ExternalEvent "n" "k2""#]);
 }
 
 #[test]
@@ -195,9 +192,10 @@ fn g15_messages_to_a_blocked_instance_are_rows_and_are_applied_after_the_cure() 
     desk.replace_code(handlers().with("collect", Desk::VERSION, panics)).crash();
     let raised = desk.raise("a", "n", "1");
     desk.settle();
-    assert_eq!((desk.told(raised), desk.inbox("a")), ("accepted".into(), vec![
-        r#"ExternalEvent "n" "1""#.to_owned()
-    ]));
+    assert_eq!(
+        (desk.told(raised), desk.inbox("a")),
+        ("accepted".into(), vec![r#"ExternalEvent "n" "1""#.to_owned()])
+    );
     let (second, third) = (desk.raise("a", "n", "2"), desk.raise("a", "n", "3"));
     assert_eq!(desk.told(second), "nothing", "a row is on its way");
     desk.settle();
@@ -325,11 +323,10 @@ fn g15_a_message_that_cannot_be_read_keeps_nobody_from_going_on() {
     desk.send_event("a", "n", "1");
     let number = *desk.tables().inbox.keys().next().expect("one message");
     desk.tables().inbox.get_mut(&number).expect("it is there").body = Vec::from(b"{".as_slice()).into();
-    desk.send_message("a", &Message::Job(Job::ExternalEvent {
-        name: "n".to_owned(),
-        payload: "2".into(),
-        key: None,
-    }));
+    desk.send_message(
+        "a",
+        &Message::Job(Job::ExternalEvent { name: "n".to_owned(), payload: "2".into(), key: None }),
+    );
     desk.pass_inbox().settle();
     desk.restart();
     assert_eq!(collected(&mut desk), r#"["2"]"#);

@@ -118,10 +118,7 @@ fn g2_a_reused_id_never_gets_a_message_of_its_predecessor() {
     desk.settle();
     desk.bring_inbox(mail);
     desk.settle();
-    assert_eq!(
-        desk.lines("a"),
-        ["1 OrchestrationStarted collect null", r#"2 ExternalSubscribed "n""#]
-    );
+    assert_eq!(desk.lines("a"), ["1 OrchestrationStarted collect null", r#"2 ExternalSubscribed "n""#]);
     assert_eq!(desk.in_memory("a"), 1, "what was loaded in vain leaves nothing behind");
 }
 

@@ -42,7 +42,10 @@ fn g3_after_a_conflict_the_turn_is_taken_again_from_what_is_stored_and_nothing_i
     assert_eq!(desk.told(meanwhile), "accepted");
     assert!(desk.inbox("a").is_empty());
     let collected = collected(&mut desk);
-    assert!(collected == r#"["5","1","2","3","4"]"# || collected == r#"["1","2","3","4","5"]"#, "{collected}");
+    assert!(
+        collected == r#"["5","1","2","3","4"]"# || collected == r#"["1","2","3","4","5"]"#,
+        "{collected}"
+    );
 }
 
 #[test]
@@ -114,7 +117,10 @@ fn g4_a_turn_taken_before_the_shard_was_lost_is_not_taken_for_one_after() {
     assert_eq!(desk.told(after), "accepted");
     assert!(desk.is_quiet(), "it does not hang");
     let lines = desk.lines("a");
-    assert!(lines.contains(&r#"3 ExternalEvent "n" "from after""#.to_owned()), "acknowledged, not lost: {lines:?}");
+    assert!(
+        lines.contains(&r#"3 ExternalEvent "n" "from after""#.to_owned()),
+        "acknowledged, not lost: {lines:?}"
+    );
 }
 
 #[test]
@@ -260,7 +266,10 @@ fn g3_inputs_for_what_is_not_in_memory_do_nothing() {
     stray.key = other;
     let shard = &mut alone.shard;
     shard.handle_turn_done(1_000, stray);
-    assert!(matches!(shard.take_outputs()[..], [Output::Drop(_)]), "an execution is handed out to be dropped");
+    assert!(
+        matches!(shard.take_outputs()[..], [Output::Drop(_)]),
+        "an execution is handed out to be dropped"
+    );
     shard.handle_turn_lost(1_000, other);
     shard.handle_committed(1_000, other, CommitOutcome::Fenced);
     shard.handle_loaded(1_000, other, None);

@@ -19,7 +19,13 @@ fn g12_an_ordinary_step_of_a_sequence_writes_its_turn_and_nothing_else() {
     }
     assert_eq!(
         desk.writes("a"),
-        ["insert running, owed, turn 1", "turn 2", "turn 3", "turn 4", "turn 5, status completed, owed false"]
+        [
+            "insert running, owed, turn 1",
+            "turn 2",
+            "turn 3",
+            "turn 4",
+            "turn 5, status completed, owed false"
+        ]
     );
 }
 
@@ -73,7 +79,10 @@ fn g12_attributes_and_published_status_are_written_when_they_are_set() {
     }
     assert_eq!(desk.writes("a"), ["insert running, turn 1", "turn 2, attributes", "turn 3, published"]);
     let row = desk.row("a");
-    assert_eq!((row.attributes.get("customer").cloned(), row.published), (Some("Ada".into()), Some("three".into())));
+    assert_eq!(
+        (row.attributes.get("customer").cloned(), row.published),
+        (Some("Ada".into()), Some("three".into()))
+    );
 }
 
 /// Timers by event: each event `n` gives a delay in seconds; `0` drops all timers.
@@ -155,7 +164,9 @@ fn g12_a_wake_that_is_too_early_costs_a_look_and_fires_nothing() {
 #[test]
 fn g12_wake_at_is_never_later_than_what_waits() {
     let mut desk = with_timers();
-    for (delay, at_ms) in [(40, 2_000), (5, 3_000), (7, 4_000), (3, 5_000), (1, 5_500), (20, 9_000), (2, 9_000)] {
+    for (delay, at_ms) in
+        [(40, 2_000), (5, 3_000), (7, 4_000), (3, 5_000), (1, 5_500), (20, 9_000), (2, 9_000)]
+    {
         desk.at(at_ms).settle();
         set_timer(&mut desk, delay);
         let stored = desk.row("a").wake_at_ms.expect("a timer is open");

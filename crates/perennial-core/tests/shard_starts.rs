@@ -26,9 +26,10 @@ fn g17_a_start_is_one_commit_of_row_and_first_turn() {
     let mut desk = Desk::new(handlers());
     let started = desk.start("steps", "a", number(1));
     desk.settle();
-    assert_eq!((desk.told(started), desk.writes("a")), ("started".into(), vec![
-        "insert running, owed, turn 1".to_owned()
-    ]));
+    assert_eq!(
+        (desk.told(started), desk.writes("a")),
+        ("started".into(), vec!["insert running, owed, turn 1".to_owned()])
+    );
     let row = desk.row("a");
     assert_eq!((row.name.as_str(), row.version.as_str(), row.execution), ("steps", "1.0.0", 1));
 }
@@ -138,10 +139,7 @@ fn g16_a_start_that_is_seen_twice_in_the_inbox_starts_once() {
     desk.pass_inbox().settle();
     desk.bring_inbox(rows);
     desk.settle();
-    assert_eq!(
-        desk.lines("a"),
-        ["1 OrchestrationStarted steps 1", r#"2 ActivityScheduled "A1" null"#]
-    );
+    assert_eq!(desk.lines("a"), ["1 OrchestrationStarted steps 1", r#"2 ActivityScheduled "A1" null"#]);
     assert_eq!((desk.runs().len(), desk.inbox("a").len()), (1, 0));
 }
 
@@ -152,7 +150,11 @@ fn g17_an_event_to_an_instance_that_exists_reaches_it_also_while_somebody_tries_
     let (raised, cancelled) = (desk.raise("a", "n", "2"), desk.cancel("a", "enough"));
     desk.settle();
     assert_eq!(desk.told(started), "already exists: running");
-    assert_eq!(desk.told_all([raised, cancelled]), ["accepted", "accepted"], "the instance was there all the while");
+    assert_eq!(
+        desk.told_all([raised, cancelled]),
+        ["accepted", "accepted"],
+        "the instance was there all the while"
+    );
     assert_eq!(
         desk.last_lines("a", 3),
         [
@@ -182,9 +184,10 @@ fn g17_requests_that_come_before_a_start_is_durable_are_done_after_it() {
     let terminated = desk.terminate("a", "enough");
     desk.take_turns();
     desk.commit();
-    assert_eq!(desk.told_all([started, raised, terminated, waiting]), [
-        "started", "nothing", "nothing", "nothing"
-    ]);
+    assert_eq!(
+        desk.told_all([started, raised, terminated, waiting]),
+        ["started", "nothing", "nothing", "nothing"]
+    );
     desk.settle();
     assert_eq!(desk.told(terminated), "accepted");
     assert_eq!(desk.told(waiting), r#"ended: OrchestrationTerminated "enough""#);

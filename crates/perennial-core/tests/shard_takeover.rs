@@ -98,7 +98,10 @@ fn g14_a_crash_at_any_moment_changes_nothing_in_the_history() {
         while one_step(&mut desk) {}
         desk.lines("a")
     };
-    assert_eq!(whole.last().map(String::as_str), Some(r#"10 OrchestrationCompleted ["first","event","last"]"#));
+    assert_eq!(
+        whole.last().map(String::as_str),
+        Some(r#"10 OrchestrationCompleted ["first","event","last"]"#)
+    );
     let mut crashes = 0;
     loop {
         let mut desk = Desk::new(handlers());

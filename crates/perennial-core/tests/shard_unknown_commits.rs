@@ -71,11 +71,15 @@ fn g7_an_unknown_start_whose_first_turn_failed_is_answered_as_started_once_it_is
         desk.take_turns();
         desk.commit_unknown(is_written);
         desk.settle_unknown();
-        assert_eq!(desk.told(started), "started", "its own row does not make the id taken; written: {is_written}");
-        assert_eq!((desk.status("a"), desk.inbox("a")), (
-            "pending, blocked: PER-0201".to_owned(),
-            vec!["Start panics".to_owned()]
-        ));
+        assert_eq!(
+            desk.told(started),
+            "started",
+            "its own row does not make the id taken; written: {is_written}"
+        );
+        assert_eq!(
+            (desk.status("a"), desk.inbox("a")),
+            ("pending, blocked: PER-0201".to_owned(), vec!["Start panics".to_owned()])
+        );
     }
 }
 
@@ -163,7 +167,10 @@ fn g7_a_member_that_the_store_rejects_is_blocked_without_its_turn_and_tried_agai
     desk.commit_as("a", CommitOutcome::Rejected("no room".to_owned()));
     assert_eq!(desk.told(raised), "nothing");
     desk.settle();
-    assert_eq!((desk.told(raised), desk.status("a")), ("accepted".into(), "running, blocked: PER-0303".into()));
+    assert_eq!(
+        (desk.told(raised), desk.status("a")),
+        ("accepted".into(), "running, blocked: PER-0303".into())
+    );
     desk.at(2_000).settle();
     assert_eq!((desk.status("a"), desk.inbox("a").len()), ("running".into(), 0));
     assert_eq!(desk.last_lines("a", 2), [r#"3 ExternalEvent "n" "1""#, r#"4 ExternalSubscribed "n""#]);

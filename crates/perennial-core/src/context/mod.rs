@@ -57,7 +57,7 @@ pub struct Info {
     pub version: String,
     /// Who waits for the outcome, if anybody.
     pub parent: Option<ParentLink>,
-    /// How many events are recorded.
+    /// How many events were recorded when this turn began.
     pub history_events: u64,
     /// About how many bytes they take.
     pub history_bytes: u64,
@@ -164,8 +164,8 @@ impl OrchestrationContext {
                 name: state.started.name.clone(),
                 version: state.started.version.clone(),
                 parent: state.started.parent.clone(),
-                history_events: state.ledger.events(),
-                history_bytes: state.ledger.bytes(),
+                history_events: state.size.0,
+                history_bytes: state.size.1,
             })
         })
     }
@@ -182,7 +182,7 @@ impl OrchestrationContext {
             Access::Look,
             || false,
             |state| {
-                let (events, bytes) = (state.ledger.events(), state.ledger.bytes());
+                let (events, bytes) = state.size;
                 Ok(events >= Limits::CONTINUE_AS_NEW_EVENTS || bytes >= Limits::CONTINUE_AS_NEW_BYTES)
             },
         )

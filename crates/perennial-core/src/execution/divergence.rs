@@ -145,13 +145,13 @@ pub(crate) fn report(
         (Did::Drew(_), _, _) => (turn.events.last().map_or(EventId(1), |last| last.id), draws(turn.draws)),
         (_, Some((id, unit, decision)), _) => (id, Side::of_decision(unit, decision)),
         (_, None, Some(ending)) => (cursor.end_id(), Side::of_ending(ending)),
-        (_, None, None) => (cursor.end_id(), Side::nothing("nothing more in this turn")),
+        (_, None, None) => (cursor.end_id(), Side::nothing()),
     };
     let code = match did {
         Did::Drew(drawn) => draws(*drawn),
         Did::Decided([first, ..]) => Side::of_decision(&first.unit, &first.decision),
         Did::Ended(ending) => Side::of_ending(ending),
-        Did::Decided([]) | Did::Nothing => Side::nothing("nothing: all units wait"),
+        Did::Decided([]) | Did::Nothing => Side::nothing(),
     };
     let (recorded, code) = tell_apart(recorded, code);
     let location = match did {
@@ -184,8 +184,8 @@ impl Side {
         Side { kind: ending.name().to_owned(), line: ending.summary(), payload }
     }
 
-    fn nothing(line: &str) -> Side {
-        Side { kind: "nothing".to_owned(), line: line.to_owned(), payload: None }
+    fn nothing() -> Side {
+        Side { kind: "nothing".to_owned(), line: "nothing".to_owned(), payload: None }
     }
 }
 

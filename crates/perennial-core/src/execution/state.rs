@@ -81,6 +81,9 @@ pub(crate) struct ExecutionState {
     pub(crate) limits: Limits,
 
     pub(crate) now_ms: u64,
+    /// Events and bytes of the history when the turn's jobs were recorded. Code sees these: what a turn adds is not
+    /// the same in every replay while it runs, since patch marks match by id.
+    pub(crate) size: (u64, u64),
     pub(crate) replaying: bool,
     pub(crate) mode: Mode,
     /// The unit that runs, in a step.
@@ -144,6 +147,7 @@ impl ExecutionState {
             started,
             limits,
             now_ms: 0,
+            size: (0, 0),
             replaying: false,
             mode: Mode::Between,
             unit: UnitId::ROOT,
@@ -523,6 +527,7 @@ impl ExecutionState {
     /// Readies the state for a turn.
     pub(crate) fn begin_turn(&mut self, at_ms: u64, record: Option<&Turn>) {
         self.now_ms = at_ms;
+        self.size = (self.ledger.events(), self.ledger.bytes());
         self.replaying = record.is_some();
         self.tally = Tally::default();
         self.recorded_calls.clear();

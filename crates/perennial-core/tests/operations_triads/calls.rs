@@ -19,10 +19,7 @@ fn triad_of_a_call(call: fn(&OrchestrationContext), line: &str) -> Drive {
         },
         &[line, r#"3 ActivityScheduled "Next" null"#],
         [Drive::completed(3, "done")],
-        &[
-            r#"4 ActivityCompleted of 3 "done""#,
-            r#"5 OrchestrationCompleted "done""#,
-        ],
+        &[r#"4 ActivityCompleted of 3 "done""#, r#"5 OrchestrationCompleted "done""#],
     )
 }
 
@@ -32,10 +29,7 @@ fn triad_of_a_child(schedule: fn(&OrchestrationContext) -> ChildFuture, line: &s
         move |ctx: OrchestrationContext, _: Payload| async move { Ok(schedule(&ctx).await.unwrap()) },
         &[line],
         [Drive::child_completed(2, "grown")],
-        &[
-            r#"3 SubOrchestrationCompleted of 2 "grown""#,
-            r#"4 OrchestrationCompleted "grown""#,
-        ],
+        &[r#"3 SubOrchestrationCompleted of 2 "grown""#, r#"4 OrchestrationCompleted "grown""#],
     );
 }
 
@@ -47,10 +41,7 @@ fn e13_triad_of_an_activity() {
         },
         &[r#"2 ActivityScheduled "Greet" "Ada""#],
         [Drive::completed(2, "Hello, Ada!")],
-        &[
-            r#"3 ActivityCompleted of 2 "Hello, Ada!""#,
-            r#"4 OrchestrationCompleted "Hello, Ada!""#,
-        ],
+        &[r#"3 ActivityCompleted of 2 "Hello, Ada!""#, r#"4 OrchestrationCompleted "Hello, Ada!""#],
     );
 }
 
@@ -65,10 +56,7 @@ fn e13_triad_of_an_activity_that_fails() {
         },
         &[r#"2 ActivityScheduled "Greet" "Ada""#],
         [Drive::failed(2, "no voice")],
-        &[
-            r#"3 ActivityFailed of 2 "no voice""#,
-            r#"4 OrchestrationFailed "no voice""#,
-        ],
+        &[r#"3 ActivityFailed of 2 "no voice""#, r#"4 OrchestrationFailed "no voice""#],
     );
 }
 
@@ -91,10 +79,7 @@ fn e13_triad_of_a_wait() {
         |ctx: OrchestrationContext, _: Payload| async move { Ok(ctx.schedule_wait("approval").await) },
         &[r#"2 ExternalSubscribed "approval""#],
         [Drive::event("approval", "granted")],
-        &[
-            r#"3 ExternalEvent "approval" "granted""#,
-            r#"4 OrchestrationCompleted "granted""#,
-        ],
+        &[r#"3 ExternalEvent "approval" "granted""#, r#"4 OrchestrationCompleted "granted""#],
     );
 }
 
@@ -163,10 +148,7 @@ fn e13_triad_of_a_child_that_fails() {
         },
         &[r#"2 SubOrchestrationScheduled "Seedling" latest as derived id "soil""#],
         [failed],
-        &[
-            r#"3 SubOrchestrationFailed of 2 "frost""#,
-            r#"4 OrchestrationFailed "frost""#,
-        ],
+        &[r#"3 SubOrchestrationFailed of 2 "frost""#, r#"4 OrchestrationFailed "frost""#],
     );
 }
 
@@ -205,15 +187,12 @@ fn e13_triad_of_a_status() {
 fn e13_triad_of_attributes() {
     let mut drive = triad_of_a_call(
         |ctx| ctx.upsert_attributes([("height", json!(3)), ("bed", json!("north"))]),
-        "2 AttributesUpserted bed, height",
+        r#"2 AttributesUpserted bed="north", height=3"#,
     );
     let attributes = drive.execution().ledger().attributes().clone();
     assert_eq!(
         attributes.into_iter().collect::<Vec<_>>(),
-        [
-            ("bed".to_owned(), Payload::from("north")),
-            ("height".to_owned(), Payload::from(json!(3))),
-        ]
+        [("bed".to_owned(), Payload::from("north")), ("height".to_owned(), Payload::from(json!(3))),]
     );
 }
 
@@ -270,9 +249,6 @@ fn e20_triad_of_a_patch() {
         },
         &[r#"2 PatchMarked "taller""#, r#"3 ActivityScheduled "New" null"#],
         [Drive::completed(3, "done")],
-        &[
-            r#"4 ActivityCompleted of 3 "done""#,
-            r#"5 OrchestrationCompleted "done""#,
-        ],
+        &[r#"4 ActivityCompleted of 3 "done""#, r#"5 OrchestrationCompleted "done""#],
     );
 }

@@ -8,10 +8,7 @@ use serde_json::json;
 
 use crate::triad;
 
-const TWO_ACTIVITIES: [&str; 2] = [
-    r#"2 ActivityScheduled "A" null"#,
-    r#"3 ActivityScheduled "B" null"#,
-];
+const TWO_ACTIVITIES: [&str; 2] = [r#"2 ActivityScheduled "A" null"#, r#"3 ActivityScheduled "B" null"#];
 
 #[test]
 fn e22_triad_of_spawn() {
@@ -23,10 +20,7 @@ fn e22_triad_of_spawn() {
         },
         &[r#"2 ActivityScheduled "A" null in p0"#],
         [Drive::completed(2, "a")],
-        &[
-            r#"3 ActivityCompleted of 2 "a""#,
-            r#"4 OrchestrationCompleted "a""#,
-        ],
+        &[r#"3 ActivityCompleted of 2 "a""#, r#"4 OrchestrationCompleted "a""#],
     );
 }
 
@@ -41,10 +35,7 @@ fn e22_triad_of_parallel() {
             let results = ctx.parallel([branch("A"), branch("B")]).await;
             Ok(json!(results).into())
         },
-        &[
-            r#"2 ActivityScheduled "A" null in p0"#,
-            r#"3 ActivityScheduled "B" null in p1"#,
-        ],
+        &[r#"2 ActivityScheduled "A" null in p0"#, r#"3 ActivityScheduled "B" null in p1"#],
         [Drive::completed(3, "b"), Drive::completed(2, "a")],
         &[
             r#"4 ActivityCompleted of 3 "b""#,
@@ -63,10 +54,7 @@ fn e22_triad_of_a_timeout_that_is_met() {
         },
         &[r#"2 ActivityScheduled "A" null"#, "3 TimerCreated due 10000"],
         [Drive::completed(2, "a")],
-        &[
-            r#"4 ActivityCompleted of 2 "a""#,
-            r#"5 OrchestrationCompleted "a""#,
-        ],
+        &[r#"4 ActivityCompleted of 2 "a""#, r#"5 OrchestrationCompleted "a""#],
     );
 }
 
@@ -94,10 +82,7 @@ fn e22_triad_of_a_shield() {
         },
         &[r#"2 ActivityScheduled "A" null in p0"#],
         [Drive::completed(2, "a")],
-        &[
-            r#"3 ActivityCompleted of 2 "a""#,
-            r#"4 OrchestrationCompleted "a""#,
-        ],
+        &[r#"3 ActivityCompleted of 2 "a""#, r#"4 OrchestrationCompleted "a""#],
     );
 }
 
@@ -153,10 +138,7 @@ fn e22_triad_of_joins() {
 #[test]
 fn e22_triad_of_selects() {
     let answer = [Drive::completed(3, "b")];
-    let completed = [
-        r#"4 ActivityCompleted of 3 "b""#,
-        r#"5 OrchestrationCompleted "b""#,
-    ];
+    let completed = [r#"4 ActivityCompleted of 3 "b""#, r#"5 OrchestrationCompleted "b""#];
     triad(
         |ctx: OrchestrationContext, _: Payload| async move {
             let [a, b] = ["A", "B"].map(|name| ctx.schedule_activity(name, ()));

@@ -126,10 +126,7 @@ fn e23_triad_of_cancelled() {
         },
         &[],
         [Drive::cancel("enough", 60_000)],
-        &[
-            r#"2 OrchestrationCancelRequested "enough""#,
-            r#"3 OrchestrationFailed "gave up""#,
-        ],
+        &[r#"2 OrchestrationCancelRequested "enough""#, r#"3 OrchestrationFailed "gave up""#],
     );
 }
 
@@ -149,10 +146,7 @@ fn e21_triad_of_wait_until() {
         },
         &[r#"2 ActivityScheduled "Ripen" null in p0"#],
         [Drive::completed(2, ())],
-        &[
-            "3 ActivityCompleted of 2 null",
-            r#"4 OrchestrationCompleted "ripe""#,
-        ],
+        &["3 ActivityCompleted of 2 null", r#"4 OrchestrationCompleted "ripe""#],
     );
 }
 
@@ -185,11 +179,5 @@ fn e26_triad_of_handlers_idle() {
     drive.evict();
     assert!(!drive.execution().has_ended());
     drive.complete(5, ()).evict();
-    assert_eq!(
-        drive.last_lines(),
-        [
-            "6 ActivityCompleted of 5 null",
-            r#"7 OrchestrationCompleted "closed""#
-        ]
-    );
+    assert_eq!(drive.last_lines(), ["6 ActivityCompleted of 5 null", r#"7 OrchestrationCompleted "closed""#]);
 }

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use perennial_core::{ActivityFailure, Either, Handlers, OrchestrationContext, OrchestrationHandler, Payload};
+use perennial_core::{
+    ActivityFailure, Either, Handlers, OrchestrationContext, OrchestrationHandler, Payload,
+};
 use perennial_testkit::Desk;
 use serde_json::json;
 
