@@ -243,9 +243,9 @@ fn g29_a_lost_turn_that_comes_back_after_all_changes_nothing() {
     desk.settle();
     let raised = desk.raise("a", "n", "1");
     let task = desk.pick_turn("a");
-    let key = task.key;
+    let (key, number) = (task.key, task.number);
     let done = desk.run_turn(task);
-    desk.give_up_turn("a", key);
+    desk.give_up_turn("a", key, number);
     desk.bring_turn("a", done);
     desk.settle();
     assert_eq!(

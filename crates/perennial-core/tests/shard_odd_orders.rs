@@ -177,7 +177,7 @@ impl Alone {
     /// A shard that was asked to start a collector.
     fn starting() -> (Alone, TurnTask) {
         let key = InstanceKey::new(1_000, 1);
-        let mut alone = Alone { shard: Shard::new(ShardId::of("a"), ShardOptions::default()), key };
+        let mut alone = Alone { shard: Shard::new(ShardId::of("a"), ShardOptions::default(), 1), key };
         let started = Started::new("collect", Desk::VERSION, (), 1);
         let start = Request::Start(Box::new(StartRequest { key, started }));
         alone.shard.handle_request(1_000, RequestId(1), "a", start);
@@ -250,10 +250,11 @@ fn g3_an_outcome_that_comes_while_a_turn_is_taken_is_nobodys() {
 #[test]
 fn g29_a_turn_that_is_given_up_after_it_was_done_was_not_lost() {
     let (mut alone, task) = Alone::starting();
+    let number = task.number;
     alone.shard.handle_turn_done(1_000, Alone::run(task));
-    alone.shard.handle_turn_lost(1_000, alone.key);
+    alone.shard.handle_turn_lost(1_000, alone.key, number);
     alone.commit();
-    alone.shard.handle_turn_lost(1_000, alone.key);
+    alone.shard.handle_turn_lost(1_000, alone.key, number);
     assert_eq!(alone.accepted(), [1]);
     alone.assert_goes_on();
 }
@@ -270,7 +271,7 @@ fn g3_inputs_for_what_is_not_in_memory_do_nothing() {
         matches!(shard.take_outputs()[..], [Output::Drop(_)]),
         "an execution is handed out to be dropped"
     );
-    shard.handle_turn_lost(1_000, other);
+    shard.handle_turn_lost(1_000, other, 1);
     shard.handle_committed(1_000, other, CommitOutcome::Fenced);
     shard.handle_loaded(1_000, other, None);
     shard.handle_load_failed(1_000, other, "gone".to_owned());

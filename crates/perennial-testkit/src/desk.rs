@@ -96,7 +96,7 @@ impl Desk {
             store,
             clock,
             handlers,
-            shards: shards(&options),
+            shards: shards(&options, 0),
             options,
             session,
             committer: Committer::new(1_024),
@@ -197,13 +197,13 @@ impl Desk {
     /// Gives up the thread that takes the turn of an instance.
     pub fn lose_turn(&mut self, id: &str) {
         let task = self.pick_turn(id);
-        self.give_up_turn(id, task.key);
+        self.give_up_turn(id, task.key, task.number);
     }
 
     /// Gives up a turn that was picked before.
-    pub fn give_up_turn(&mut self, id: &str, key: InstanceKey) {
+    pub fn give_up_turn(&mut self, id: &str, key: InstanceKey, number: u64) {
         self.seen.turning.remove(&key);
-        self.with_shard(ShardId::of(id), |shard, now_ms| shard.handle_turn_lost(now_ms, key));
+        self.with_shard(ShardId::of(id), |shard, now_ms| shard.handle_turn_lost(now_ms, key, number));
     }
 
     /// Takes every turn that is to be taken. Returns whether there was one.
@@ -306,7 +306,8 @@ impl Desk {
 
     /// The process dies and another begins: memory is gone, and a new session owns the shards.
     pub fn crash(&mut self) -> &mut Desk {
-        self.shards = shards(&self.options);
+        let nonce = self.number();
+        self.shards = shards(&self.options, nonce);
         self.committer.clear();
         self.finds.clear();
         self.loads.clear();
@@ -438,8 +439,8 @@ impl Desk {
     }
 }
 
-fn shards(options: &ShardOptions) -> Vec<Shard> {
-    ShardId::all().map(|id| Shard::new(id, options.clone())).collect()
+fn shards(options: &ShardOptions, nonce: u64) -> Vec<Shard> {
+    ShardId::all().map(|id| Shard::new(id, options.clone(), u128::from(nonce))).collect()
 }
 
 /// A session that owns every shard.

@@ -1,9 +1,9 @@
 //! Programs from a seed.
 //!
 //! Every generated program can finish: when its activities, timers and children are answered, the events it has open
-//! waits for are raised, and the events and updates it has handlers for keep coming, its root ends. What would break
-//! that is not generated: handlers that wait for each other to be idle, or for signals of a handler that the root may
-//! never come to install.
+//! waits for are raised, and the events and updates it has handlers for come now and then (not so often that handlers
+//! are never idle), its root ends. What would break that is not generated: handlers that wait for each other to be
+//! idle, or for signals of a handler that the root may never come to install.
 
 use crate::program::{
     ActivityInput, Awaitable, Block, Cancellation, End, Fate, Handler, HandlerKind, Program, Recipient,

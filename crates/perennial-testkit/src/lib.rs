@@ -6,6 +6,7 @@
 //! - [`World`]: drives a program to its end, in an order that a seed decides, and keeps the [`Recording`].
 //! - [`mutants`]: what becomes of a history when one thing in it is changed; [`for_each_case`] runs such properties.
 //! - [`conformance`]: the store contract as tests that any store can run.
+//! - [`invariants`]: what has to hold of a store's rows, whatever happened.
 //! - [`fuzzing`]: any bytes as histories, for fuzz targets and for a bounded run of the same.
 
 mod accumulator;
@@ -21,6 +22,7 @@ mod features;
 pub mod fuzzing;
 mod generate;
 mod interpret;
+pub mod invariants;
 mod mutate;
 pub mod program;
 mod recording;

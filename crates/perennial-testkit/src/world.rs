@@ -10,8 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use perennial_core::{
-    Decision, Execution, ExecutionOptions, HistoryError, Job, OrchestrationHandler, StaleReason, Started,
-    TurnFailure, TurnTaken, UpdateRefusal,
+    Decision, Execution, ExecutionOptions, HistoryError, Job, Ledger, OrchestrationHandler, StaleReason,
+    Started, TurnFailure, TurnTaken, UpdateRefusal,
 };
 
 use crate::Chance;
@@ -212,18 +212,26 @@ impl World {
     fn jobs_for(&mut self, stage: &mut Stage, program: &Program) -> Vec<Job> {
         let hurried = self.turns > PATIENCE_TURNS;
         let portion = if hurried { usize::MAX } else { self.plan.portion };
-        let only_events_help = stage.execution.ledger().open().all(|(_, open)| is_wait(open));
         let mut jobs = stage.answers.some(&mut self.chance, stage.execution.ledger(), portion);
-        if only_events_help {
+        let signals = self.owes_signals(stage.execution.ledger());
+        if signals {
             jobs.extend(program.handled(HandlerKind::Event).map(|name| event(&mut self.chance, name)));
         }
-        if only_events_help || self.chance.percent(20) {
+        if signals || (!hurried && self.chance.percent(20)) {
             jobs.extend(self.updates(&mut stage.execution, program));
         }
         if !hurried {
             self.add_surprises(&mut jobs, stage, program);
         }
         jobs
+    }
+
+    /// Whether handlers have to be called for the program to go on, as far as its ledger tells. With waits open that is
+    /// only a guess: their events may have come. Not every time, or handlers would never be idle.
+    fn owes_signals(&mut self, ledger: &Ledger) -> bool {
+        let is_wait = |open: &Decision| matches!(open, Decision::ExternalSubscribed { .. });
+        let nothing_is_open = ledger.open().next().is_none();
+        nothing_is_open || (ledger.open().all(|(_, open)| is_wait(open)) && self.chance.percent(30))
     }
 
     fn add_surprises(&mut self, jobs: &mut Vec<Job>, stage: &Stage, program: &Program) {
@@ -333,10 +341,6 @@ impl fmt::Display for Why {
 }
 
 impl std::error::Error for Unfinished {}
-
-fn is_wait(open: &Decision) -> bool {
-    matches!(open, Decision::ExternalSubscribed { .. })
-}
 
 fn stale_name(reason: StaleReason) -> &'static str {
     match reason {

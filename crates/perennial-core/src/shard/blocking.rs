@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use crate::instance::InstanceKey;
-use crate::store::{Blocked, Commit, RowChange};
+use crate::store::{Blocked, Commit, Outgoing, RowChange};
 
+use super::message::Message;
 use super::output::Output;
 use super::request::Answer;
 use super::rows::*;
-use super::slot::{Facts, InFlight, Next, Queued};
+use super::slot::{Facts, InFlight, Next, Origin, Queued};
 use super::state_machine::Shard;
 use super::turn_task::TaskFailure;
 
@@ -28,34 +29,43 @@ impl Shard {
         let start = start_request(&messages);
         let stored = slot.facts.clone();
         let attempts = stored.as_ref().map_or(0, |facts| facts.blocked_attempts) + 1;
-        let pause_ms = if matches!(failure, TaskFailure::ThreadLost) {
-            self.options.retry_max_ms
-        } else {
-            self.options.retry_pause_ms(attempts)
-        };
-        let wake_at_ms = cancel_grace(&messages).into_iter().chain([now_ms + pause_ms]).min();
+        let since_ms = stored.as_ref().and_then(|facts| facts.blocked_since_ms).unwrap_or(now_ms);
+        let retry_at_ms = failure.may_pass().then(|| now_ms + self.options.retry_pause_ms(attempts));
+        // What the instance wanted to be woken for may be the end of a cancel's grace, which is kept without code.
+        let wanted_ms = stored.as_ref().and_then(|facts| facts.wake_at_ms).filter(|at_ms| *at_ms > now_ms);
+        let graces = cancel_grace(&messages).into_iter().chain(slot.grace_until_ms).chain(wanted_ms);
+        let wake_at_ms = graces.chain(retry_at_ms).min();
+        slot.kept_events = messages.iter().filter(|queued| queued.is_event()).count();
         let blocked = Blocked {
             code: failure.code().to_owned(),
             reason: failure.to_string(),
             report: failure.report(),
-            since_ms: now_ms,
+            since_ms,
             attempts,
         };
         tracing::warn!(instance = &*slot.id, code = blocked.code, attempts, "blocked: {failure}");
         let id = Arc::clone(&slot.id);
-        let send = kept(key, self.id, &messages);
+        let send = self.kept(key, &messages);
         let mut commit = Commit { send, ..self.empty_commit(key) };
-        let facts = match stored {
-            Some(stored) => {
-                let facts = Facts { wake_at_ms, blocked_attempts: attempts, ..stored.clone() };
-                commit.change = RowChange { blocked: Some(Some(blocked)), ..facts.change_from(&stored) };
-                facts
-            }
-            None => {
-                let started = started_of(&messages).expect("what is not stored has just been started");
+        let facts = match (stored, started_of(&messages)) {
+            (None, Some(started)) => {
                 let row = pending_row(key, self.id, &id, started, now_ms, wake_at_ms, blocked);
                 let facts = Facts::of_row(&row);
                 commit.insert = Some(Box::new(row));
+                facts
+            }
+            (stored, _) => {
+                // What the row says is not known if it could not be read.
+                let stored = stored.unwrap_or_else(|| nothing_stored(1));
+                let facts = Facts {
+                    wake_at_ms,
+                    blocked_attempts: attempts,
+                    blocked_since_ms: Some(since_ms),
+                    ..stored.clone()
+                };
+                let wake_at_ms = Some(wake_at_ms);
+                commit.change =
+                    RowChange { wake_at_ms, blocked: Some(Some(blocked)), ..facts.change_from(&stored) };
                 facts
             }
         };
@@ -69,7 +79,8 @@ impl Shard {
         let slot = self.slots.get_mut(&key).expect("it is blocked");
         let messages: Vec<Queued> = slot.queue.drain(..).collect();
         let stored = slot.facts.clone().expect("it is stored");
-        let send = kept(key, self.id, &messages);
+        slot.kept_events += messages.iter().filter(|queued| queued.is_event()).count();
+        let send = self.kept(key, &messages);
         let outputs = replies(&messages, &Answer::Accepted);
         if send.is_empty() {
             return self.outputs.extend(outputs);
@@ -79,5 +90,21 @@ impl Shard {
         let change = RowChange { blocked: None, ..facts.change_from(&stored) };
         let commit = Commit { send, change, ..self.empty_commit(key) };
         self.commit(key, commit, InFlight { outputs, facts, next: Next::Blocked, messages, start: None });
+    }
+
+    /// The messages that are not in the inbox yet and would be lost, as rows for it. Each has a key, so that a commit
+    /// that is sent again appends nothing twice.
+    fn kept(&mut self, key: InstanceKey, messages: &[Queued]) -> Vec<Outgoing> {
+        let mut rows = Vec::new();
+        for queued in messages {
+            if matches!(queued.origin, Origin::Inbox(_)) || matches!(queued.message, Message::Retry) {
+                continue;
+            }
+            self.next_kept += 1;
+            let own = || format!("~{:x}.{}.{}", self.nonce, self.id.0, self.next_kept);
+            let dedupe = Some(queued.message.dedupe().map_or_else(own, str::to_owned));
+            rows.push(Outgoing { to: key, shard: self.id, dedupe, body: queued.message.encode() });
+        }
+        rows
     }
 }

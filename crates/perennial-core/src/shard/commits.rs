@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::mem;
+use std::sync::Arc;
 
 use crate::execution::Execution;
-use crate::history::{Ending, EventId, Turn};
+use crate::history::{Ending, EventId, Job, Turn};
 use crate::instance::InstanceKey;
 use crate::store::{Commit, CommitOutcome, Conflict, InstanceRow, RowChange};
 
 use super::message::Message;
 use super::output::Output;
-use super::request::Answer;
+use super::request::{Answer, Request, RequestId};
 use super::rows::*;
-use super::slot::{InFlight, Next, Origin, Phase, Queued};
+use super::slot::{InFlight, Next, Origin, Phase, Queued, Slot};
 use super::state_machine::Shard;
 use super::turn_task::TaskFailure;
 
@@ -42,26 +43,33 @@ impl Shard {
 
     /// A commit's outcome is known.
     pub fn handle_committed(&mut self, now_ms: u64, key: InstanceKey, outcome: CommitOutcome) {
-        let Some(slot) = self.slots.get_mut(&key) else {
-            return;
-        };
-        let Phase::Committing(in_flight) = mem::replace(&mut slot.phase, Phase::Loading) else {
-            return;
-        };
+        let Some(in_flight) = self.slots.get_mut(&key).and_then(Slot::end_commit) else { return };
         match outcome {
             CommitOutcome::Durable { .. } => self.durable(now_ms, key, *in_flight),
+            // The instance itself is there: the commit was made before, and sent again.
+            CommitOutcome::Conflict(Conflict::IdTaken(row)) if row.key == key => {
+                self.durable(now_ms, key, *in_flight);
+            }
             CommitOutcome::Conflict(Conflict::IdTaken(row)) => self.id_taken(key, *in_flight, &row),
             CommitOutcome::Conflict(_) => {
                 self.counters.conflicts += 1;
                 self.start_over(key, *in_flight);
             }
             CommitOutcome::Rejected(reason) => self.rejected(now_ms, key, *in_flight, reason),
-            CommitOutcome::Fenced => self.abandon_slot(key, *in_flight),
+            CommitOutcome::Fenced => {
+                if let Some(slot) = self.slots.get_mut(&key) {
+                    slot.phase = Phase::Committing(in_flight);
+                }
+                self.handle_lost();
+            }
         }
     }
 
     pub(super) fn durable(&mut self, now_ms: u64, key: InstanceKey, in_flight: InFlight) {
-        let InFlight { outputs, facts, next, .. } = in_flight;
+        let InFlight { outputs, facts, next, messages, .. } = in_flight;
+        if !matches!(next, Next::Blocked) {
+            self.consumed.extend(inbox_numbers(&messages));
+        }
         self.release(outputs);
         let slot = self.slots.get_mut(&key).expect("its commit was under way");
         let (wake_at_ms, status) = (facts.wake_at_ms, facts.status);
@@ -77,9 +85,7 @@ impl Shard {
                 self.go_on(now_ms, key);
             }
             Next::Ended(execution, ending) => self.ended(key, execution, &ending),
-            Next::Gone => {
-                self.remove_slot(key);
-            }
+            Next::Gone => self.clear_leftovers(key),
         }
     }
 
@@ -121,6 +127,9 @@ impl Shard {
         for waiter in self.waiters.remove(&key).unwrap_or_default() {
             self.reply(waiter, Answer::Ended(Box::new(ending.clone())));
         }
+        if !self.lookups.is_empty() {
+            self.ended_lately.insert(key);
+        }
         self.outputs.extend(execution.map(Output::Drop));
         let slot = self.slots.get_mut(&key).expect("its commit was under way");
         if slot.queue.is_empty() {
@@ -131,20 +140,29 @@ impl Shard {
         }
     }
 
-    /// The id of a start was taken: the instance never was.
+    /// The id of a start was taken: the instance never was. What callers want of the id is meant for the other one.
     pub(super) fn id_taken(&mut self, key: InstanceKey, in_flight: InFlight, row: &InstanceRow) {
+        let waiters = self.waiters.remove(&key).unwrap_or_default();
         let Some(slot) = self.remove_slot(key) else { return };
         self.drop_execution(in_flight.next);
-        let callers = in_flight.start.into_iter().chain(slot.rival_starts);
-        for request in callers {
+        for request in in_flight.start.into_iter().chain(slot.rival_starts) {
             self.reply(request, Answer::AlreadyExists(row.status));
         }
-        let waiting = slot.queue.into_iter().chain(in_flight.messages);
-        for queued in waiting {
-            if let Origin::Caller(request) = queued.origin
-                && Some(request) != in_flight.start
-            {
-                self.reply(request, Answer::Unknown { reason: "the instance was never started".to_owned() });
+        for waiter in waiters {
+            self.look_up(waiter, Arc::clone(&slot.id), Request::AwaitEnd);
+        }
+        for queued in slot.queue.into_iter().chain(in_flight.messages) {
+            let request = match queued.message {
+                Message::Job(Job::ExternalEvent { name, payload, key }) => {
+                    Request::Raise { name, payload, key }
+                }
+                Message::Job(Job::OrchestrationCancelRequested { reason, .. }) => Request::Cancel { reason },
+                Message::Terminate { reason } => Request::Terminate { reason },
+                Message::Retry => Request::Retry,
+                Message::Job(_) | Message::Start(_) => continue,
+            };
+            if let Origin::Caller(request_id) = queued.origin {
+                self.look_up(request_id, Arc::clone(&slot.id), request);
             }
         }
     }
@@ -154,10 +172,10 @@ impl Shard {
         self.drop_execution(in_flight.next);
         let slot = self.slots.get_mut(&key).expect("its commit was under way");
         for queued in in_flight.messages.into_iter().rev() {
-            if queued.origin != Origin::Engine || matches!(queued.message, Message::Job(_)) {
-                slot.queue.push_front(queued);
-            }
+            slot.queue.push_front(queued);
         }
+        // Loading brings the messages of the inbox that are still there.
+        slot.queue.retain(|queued| !matches!(queued.origin, Origin::Inbox(_)));
         self.outputs.push(Output::Load { key });
     }
 
@@ -168,27 +186,27 @@ impl Shard {
         if was_block {
             tracing::error!(%reason, "a blocked instance cannot be marked as blocked");
             let Some(slot) = self.remove_slot(key) else { return };
-            for queued in slot.queue.into_iter().chain(in_flight.messages) {
-                if let Origin::Caller(request) = queued.origin {
-                    self.reply(request, Answer::Unknown { reason: reason.clone() });
-                }
-            }
-            return;
+            let messages: Vec<Queued> = slot.queue.into_iter().chain(in_flight.messages).collect();
+            return self.answer_all(key, &messages, slot.rival_starts, &Answer::Unknown { reason });
         }
         self.block(now_ms, key, in_flight.messages, &TaskFailure::StoreRefused(reason));
     }
 
-    /// The shard is no longer this node's.
-    pub(super) fn abandon_slot(&mut self, key: InstanceKey, in_flight: InFlight) {
-        self.drop_execution(in_flight.next);
-        let Some(slot) = self.remove_slot(key) else { return };
-        let callers =
-            slot.queue.into_iter().chain(in_flight.messages).filter_map(|queued| match queued.origin {
-                Origin::Caller(request) => Some(request),
-                _ => None,
-            });
-        for request in callers.chain(slot.rival_starts).collect::<BTreeSet<_>>() {
-            self.reply(request, Answer::Unknown { reason: "another node has taken over".to_owned() });
+    /// Gives the same answer to everybody who waits for something of an instance that is gone from memory.
+    pub(super) fn answer_all(
+        &mut self,
+        key: InstanceKey,
+        messages: &[Queued],
+        rival_starts: Vec<RequestId>,
+        answer: &Answer,
+    ) {
+        let callers = messages.iter().filter_map(|queued| match queued.origin {
+            Origin::Caller(request) => Some(request),
+            _ => None,
+        });
+        let waiters = self.waiters.remove(&key).unwrap_or_default();
+        for request in callers.chain(rival_starts).chain(waiters).collect::<BTreeSet<_>>() {
+            self.reply(request, answer.clone());
         }
     }
 
@@ -202,7 +220,7 @@ impl Shard {
             let mut messages: Vec<Queued> = slot.queue.drain(..).collect();
             match slot.phase {
                 Phase::Idle(execution) => self.outputs.push(Output::Drop(execution)),
-                Phase::Turning(turning) => messages.extend(turning),
+                Phase::Turning(_, turning) => messages.extend(turning),
                 Phase::Committing(in_flight) => {
                     self.drop_execution(in_flight.next);
                     messages.extend(in_flight.messages);
@@ -210,10 +228,7 @@ impl Shard {
                 Phase::Loading | Phase::Blocked => {}
             }
             let reason = "another node has taken over".to_owned();
-            self.outputs.extend(replies(&messages, &Answer::Unknown { reason: reason.clone() }));
-            for rival in slot.rival_starts {
-                self.reply(rival, Answer::Unknown { reason: reason.clone() });
-            }
+            self.answer_all(key, &messages, slot.rival_starts, &Answer::Unknown { reason });
         }
         for (key, event) in mem::take(&mut self.attempts).into_keys() {
             self.outputs.push(Output::CancelActivity { key, event });

@@ -5,29 +5,31 @@ use crate::instance::InstanceKey;
 use crate::store::InboxRow;
 
 use super::message::Message;
-use super::slot::{Origin, Phase, Queued};
+use super::slot::{Origin, Phase, Queued, Slot};
 use super::state_machine::Shard;
 
 impl Shard {
     /// Messages were read from the inbox.
     pub fn handle_inbox(&mut self, now_ms: u64, rows: Vec<InboxRow>) {
         for row in rows {
-            if self.slots.get(&row.key).is_some_and(|slot| slot.knows_inbox(row.number)) {
+            let is_known = |slot: &Slot| slot.knows_inbox(row.number);
+            if self.consumed.contains(row.number) || self.slots.get(&row.key).is_some_and(is_known) {
                 continue;
             }
-            if self.slots.contains_key(&row.key) {
-                self.enqueue_inbox(now_ms, row);
-            } else {
-                // Loading brings the instance's messages along, this one among them.
+            if !self.slots.contains_key(&row.key) {
                 self.load(row.key, now_ms);
             }
+            self.enqueue_inbox(now_ms, row);
         }
     }
 
     pub(super) fn enqueue_inbox(&mut self, now_ms: u64, row: InboxRow) {
         match Message::decode(&row.body) {
             Ok(message) => {
-                self.enqueue(now_ms, row.key, Queued { message, origin: Origin::Inbox(row.number) })
+                if let Some(slot) = self.slots.get_mut(&row.key) {
+                    slot.insert_inbox(row.number, message);
+                    self.go_on(now_ms, row.key);
+                }
             }
             Err(error) => {
                 tracing::error!(number = row.number, %error, "a message cannot be read and stays in the inbox");
@@ -37,8 +39,10 @@ impl Shard {
 
     /// A new owner has to look at this instance: it is owed work, or blocked.
     pub fn handle_owed(&mut self, now_ms: u64, key: InstanceKey) {
-        if !self.slots.contains_key(&key) {
-            self.load(key, now_ms);
+        match self.slots.get(&key).map(|slot| &slot.phase) {
+            None => self.load(key, now_ms),
+            Some(Phase::Blocked) => self.reload(key),
+            Some(_) => {}
         }
     }
 

@@ -1,5 +1,7 @@
 //! From dormant to alive.
 
+use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 
 use crate::history::Job;
@@ -23,7 +25,7 @@ impl Shard {
         now_ms: u64,
     ) -> &mut Slot {
         if !id.is_empty() {
-            self.by_id.insert(Arc::clone(&id), key);
+            self.by_id.entry(Arc::clone(&id)).or_insert(key);
         }
         self.slots.entry(key).or_insert_with(|| Slot::new(id, phase, now_ms))
     }
@@ -53,25 +55,29 @@ impl Shard {
         slot.id = Arc::from(row.id.as_str());
         slot.facts = Some(Facts::of_row(&row));
         self.by_id.insert(Arc::from(row.id.as_str()), key);
+        slot.kept_events = 0;
         // What came through the inbox came before what callers brought since.
-        let mut known: Vec<Queued> = Vec::new();
+        let queue = mem::take(&mut slot.queue);
+        let is_stored = |queued: &Queued| matches!(queued.origin, Origin::Inbox(_));
+        let (stored, brought): (VecDeque<Queued>, VecDeque<Queued>) = queue.into_iter().partition(is_stored);
+        slot.queue = stored;
         for message_row in inbox {
-            if !slot.knows_inbox(message_row.number) {
-                match Message::decode(&message_row.body) {
-                    Ok(message) => known.push(Queued { message, origin: Origin::Inbox(message_row.number) }),
-                    Err(error) => {
-                        tracing::error!(instance = row.id, number = message_row.number, %error, "unreadable message");
-                    }
+            if self.consumed.contains(message_row.number) || slot.knows_inbox(message_row.number) {
+                continue;
+            }
+            match Message::decode(&message_row.body) {
+                Ok(message) => slot.insert_inbox(message_row.number, message),
+                Err(error) => {
+                    tracing::error!(instance = row.id, number = message_row.number, %error, "unreadable message");
                 }
             }
         }
-        for queued in known.into_iter().rev() {
-            slot.queue.push_front(queued);
-        }
+        slot.queue.extend(brought);
         if row.status.is_final() {
             return self.clear_leftovers(key);
         }
-        if let Some(reason) = slot.termination().or_else(|| slot.overdue_cancel(now_ms)) {
+        let overdue = if row.blocked.is_some() { slot.read_grace(&turns, now_ms) } else { None };
+        if let Some(reason) = slot.termination().or_else(|| slot.overdue_cancel(now_ms)).or(overdue) {
             return self.terminate_loaded(now_ms, key, &turns, &reason);
         }
         self.hydrate(now_ms, key, turns);
@@ -86,11 +92,9 @@ impl Shard {
 
     pub(super) fn hydrate(&mut self, now_ms: u64, key: InstanceKey, turns: Vec<Arc<[u8]>>) {
         let slot = self.slots.get_mut(&key).expect("it was just loaded");
-        let instance = Arc::clone(&slot.id);
         if !turns.is_empty() {
-            slot.phase = Phase::Turning(Vec::new());
             self.counters.hydrations += 1;
-            return self.take_turn(key, instance, TurnSource::History(turns), Vec::new(), now_ms);
+            return self.take_turn(key, TurnSource::History(turns), Vec::new(), Vec::new(), now_ms);
         }
         let start = slot.queue.iter().position(|queued| matches!(queued.message, Message::Start(_)));
         let Some(Queued { message: Message::Start(started), origin }) =
@@ -100,31 +104,33 @@ impl Shard {
                 TaskFailure::Unreadable("PER-0508 corrupt row: it has neither turns nor a start".to_owned());
             return self.block(now_ms, key, Vec::new(), &failure);
         };
-        slot.phase = Phase::Turning(vec![Queued { message: Message::Start(started.clone()), origin }]);
-        self.take_turn(key, instance, TurnSource::Start(started), Vec::new(), now_ms);
+        let messages = vec![Queued { message: Message::Start(started.clone()), origin }];
+        self.take_turn(key, TurnSource::Start(started), Vec::new(), messages, now_ms);
     }
 
+    /// Hands a turn out, with the messages that it delivers.
     pub(super) fn take_turn(
         &mut self,
         key: InstanceKey,
-        instance: Arc<str>,
         source: TurnSource,
         jobs: Vec<Job>,
+        messages: Vec<Queued>,
         now_ms: u64,
     ) {
-        let options = self.options.execution.clone();
-        let task = TurnTask { key, instance, source, jobs, now_ms, options };
+        self.next_turn += 1;
+        let slot = self.slots.get_mut(&key).expect("it is in memory");
+        slot.phase = Phase::Turning(self.next_turn, messages);
+        let (instance, options) = (Arc::clone(&slot.id), self.options.execution.clone());
+        let task = TurnTask { key, number: self.next_turn, instance, source, jobs, now_ms, options };
         self.outputs.push(Output::TakeTurn(Box::new(task)));
     }
 
     /// The instance was deleted.
     pub(super) fn forget_missing(&mut self, key: InstanceKey) {
         let Some(slot) = self.remove_slot(key) else { return };
-        for queued in slot.queue {
-            if let Origin::Caller(request) = queued.origin {
-                self.reply(request, Answer::NotFound);
-            }
-        }
+        let messages: Vec<Queued> = slot.queue.into_iter().collect();
+        self.counters.stale += messages.len() as u64;
+        self.answer_all(key, &messages, slot.rival_starts, &Answer::NotFound);
     }
 
     /// The instance has ended; what still came for it is answered and its messages go.
@@ -132,13 +138,13 @@ impl Shard {
         let slot = self.slots.get_mut(&key).expect("it was just loaded");
         let messages: Vec<Queued> = slot.queue.drain(..).collect();
         let facts = slot.facts.clone().expect("a loaded row has facts");
-        let outputs = replies(&messages, &Answer::EndedBefore);
         let consumed = inbox_numbers(&messages);
+        self.counters.stale += messages.len() as u64;
         if consumed.is_empty() {
-            self.outputs.extend(outputs);
             self.remove_slot(key);
-            return;
+            return self.answer_all(key, &messages, Vec::new(), &Answer::EndedBefore);
         }
+        let outputs = replies(&messages, &Answer::EndedBefore);
         let commit = Commit { consumed, ..self.empty_commit(key) };
         self.commit(key, commit, InFlight { outputs, facts, next: Next::Gone, messages, start: None });
     }

@@ -24,10 +24,10 @@ pub struct ShardOptions {
 }
 
 impl ShardOptions {
-    /// How many jobs one turn takes: half of what a turn may hold.
-    pub(super) fn jobs_per_turn(&self) -> usize {
-        let Limits { turn_decisions, .. } = self.execution.limits;
-        usize::try_from(turn_decisions / 2).unwrap_or(usize::MAX).max(1)
+    /// How many jobs and how many bytes of them one turn takes: half of what a turn may hold.
+    pub(super) fn jobs_per_turn(&self) -> (usize, u64) {
+        let Limits { turn_decisions, turn_bytes, .. } = self.execution.limits;
+        (usize::try_from(turn_decisions / 2).unwrap_or(usize::MAX).max(1), (turn_bytes / 2).max(1))
     }
 
     /// The pause before attempt `attempts` + 1 of a blocked instance.

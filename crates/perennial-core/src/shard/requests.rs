@@ -22,32 +22,46 @@ impl Shard {
         };
         match self.by_id.get(id).copied() {
             Some(key) => self.ask(now_ms, request_id, key, request),
-            None => {
-                self.lookups.insert(request_id, request);
-                self.outputs.push(Output::Find { request: request_id, id: Arc::from(id) });
-            }
+            None => self.look_up(request_id, Arc::from(id), request),
         }
+    }
+
+    pub(super) fn look_up(&mut self, request_id: RequestId, id: Arc<str>, request: Request) {
+        self.lookups.insert(request_id, request);
+        self.outputs.push(Output::Find { request: request_id, id });
     }
 
     /// An id was looked up for a request.
     pub fn handle_found(&mut self, now_ms: u64, request_id: RequestId, row: Option<InstanceRow>) {
-        let Some(request) = self.lookups.remove(&request_id) else {
-            return;
-        };
+        let Some(request) = self.lookups.remove(&request_id) else { return };
+        self.answer_found(now_ms, request_id, request, row);
+        if self.lookups.is_empty() {
+            self.ended_lately.clear();
+        }
+    }
+
+    fn answer_found(
+        &mut self,
+        now_ms: u64,
+        request_id: RequestId,
+        request: Request,
+        row: Option<InstanceRow>,
+    ) {
         let Some(row) = row else {
             return self.reply(request_id, Answer::NotFound);
         };
-        if row.status.is_final() && !self.slots.contains_key(&row.key) {
+        let is_known = self.slots.contains_key(&row.key);
+        if !is_known && (row.status.is_final() || self.ended_lately.contains(&row.key)) {
             return self.reply(request_id, Answer::EndedBefore);
         }
-        if !self.slots.contains_key(&row.key) {
+        if !is_known {
             if matches!(request, Request::AwaitEnd) {
                 return self.waiters.entry(row.key).or_default().push(request_id);
             }
             let phase = if row.blocked.is_some() { Phase::Blocked } else { Phase::Loading };
             let loading = matches!(phase, Phase::Loading);
-            self.add_slot(row.key, Arc::from(row.id.as_str()), phase, now_ms).facts =
-                Some(Facts::of_row(&row));
+            let slot = self.add_slot(row.key, Arc::from(row.id.as_str()), phase, now_ms);
+            slot.facts = Some(Facts::of_row(&row));
             if loading {
                 self.outputs.push(Output::Load { key: row.key });
             }
@@ -77,11 +91,9 @@ impl Shard {
         }
         let StartRequest { key, started } = start;
         let message = Message::Start(Box::new(started.clone()));
-        let slot = self.add_slot(key, Arc::from(id), Phase::Loading, now_ms);
-        let instance = Arc::clone(&slot.id);
-        slot.phase = Phase::Turning(vec![Queued { message, origin: Origin::Caller(request_id) }]);
-        let source = TurnSource::Start(Box::new(started));
-        self.take_turn(key, instance, source, Vec::new(), now_ms);
+        self.add_slot(key, Arc::from(id), Phase::Loading, now_ms);
+        let messages = vec![Queued { message, origin: Origin::Caller(request_id) }];
+        self.take_turn(key, TurnSource::Start(Box::new(started)), Vec::new(), messages, now_ms);
     }
 
     pub(super) fn ask(&mut self, now_ms: u64, request_id: RequestId, key: InstanceKey, request: Request) {
@@ -97,8 +109,8 @@ impl Shard {
             Request::Start(_) => return,
         };
         let Some(slot) = self.slots.get(&key) else { return };
-        let unread = slot.queue.len();
-        if unread >= self.options.max_unread && matches!(message, Message::Job(_)) {
+        let unread = slot.unread_events();
+        if unread >= self.options.max_unread && matches!(message, Message::Job(Job::ExternalEvent { .. })) {
             return self.reply(request_id, Answer::Full { unread });
         }
         if matches!(message, Message::Retry) && !matches!(slot.phase, Phase::Blocked) {

@@ -3,7 +3,7 @@
 use crate::execution::Execution;
 use crate::history::{Decision, Ending, Job, Ledger, Started, Turn, encode_turn};
 use crate::instance::{InstanceKey, ShardId};
-use crate::store::{Blocked, InboxNumber, InstanceRow, Outgoing, RowChange, Status, TurnRow};
+use crate::store::{Blocked, InboxNumber, InstanceRow, RowChange, Status, TurnRow};
 
 use super::message::Message;
 use super::output::Output;
@@ -42,7 +42,14 @@ pub(super) fn overdue(ledger: &Ledger, started: &Started, now_ms: u64) -> Option
 
 /// What is stored of an instance before its first turn.
 pub(super) fn nothing_stored(execution: u64) -> Facts {
-    Facts { status: Status::Pending, owed: false, wake_at_ms: None, blocked_attempts: 0, execution }
+    Facts {
+        status: Status::Pending,
+        owed: false,
+        wake_at_ms: None,
+        blocked_attempts: 0,
+        blocked_since_ms: None,
+        execution,
+    }
 }
 
 /// The row of an instance that starts with its first turn.
@@ -137,20 +144,6 @@ pub(super) fn inbox_numbers(messages: &[Queued]) -> Vec<InboxNumber> {
         _ => None,
     };
     messages.iter().filter_map(number).collect()
-}
-
-/// The messages that are not in the inbox yet and would be lost, as rows for it.
-pub(super) fn kept(key: InstanceKey, shard: ShardId, messages: &[Queued]) -> Vec<Outgoing> {
-    let row = |queued: &Queued| Outgoing {
-        to: key,
-        shard,
-        dedupe: queued.message.dedupe().map(str::to_owned),
-        body: queued.message.encode(),
-    };
-    let is_new = |queued: &&Queued| {
-        !matches!(queued.origin, Origin::Inbox(_)) && !matches!(queued.message, Message::Retry)
-    };
-    messages.iter().filter(is_new).map(row).collect()
 }
 
 /// When the grace of a cancel request among these messages ends.

@@ -1,15 +1,17 @@
 //! What a shard knows about one instance that is not dormant.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::mem;
 use std::sync::Arc;
 
 use crate::execution::Execution;
-use crate::history::{Ending, Job, Ledger, Started};
+use crate::history::{Ending, EventId, Job, Ledger, Started, decode_history};
 use crate::store::{InboxNumber, InstanceRow, RowChange, Status};
 
 use super::message::Message;
 use super::output::Output;
 use super::request::RequestId;
+use super::rows::overdue;
 
 pub(super) struct Slot {
     pub(super) id: Arc<str>,
@@ -21,14 +23,18 @@ pub(super) struct Slot {
     pub(super) last_used_ms: u64,
     /// Callers that want to start this id while it is being started.
     pub(super) rival_starts: Vec<RequestId>,
+    /// Until when a requested cancellation may clean up, as far as it is known.
+    pub(super) grace_until_ms: Option<u64>,
+    /// How many events of a blocked instance are kept in its inbox, as far as it is known.
+    pub(super) kept_events: usize,
 }
 
 /// What is going on with an instance. Whatever it is, it is one thing at a time.
 pub(super) enum Phase {
     /// Its rows were asked for.
     Loading,
-    /// A turn is being taken with these messages.
-    Turning(Vec<Queued>),
+    /// The turn task of this number is being run with these messages.
+    Turning(u64, Vec<Queued>),
     /// A commit is under way.
     Committing(Box<InFlight>),
     /// Its execution waits for something to happen.
@@ -63,6 +69,12 @@ pub(super) struct Queued {
     pub(super) origin: Origin,
 }
 
+impl Queued {
+    pub(super) fn is_event(&self) -> bool {
+        matches!(self.message, Message::Job(Job::ExternalEvent { .. }))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// A caller who waits for an answer.
@@ -80,6 +92,7 @@ pub(super) struct Facts {
     pub(super) owed: bool,
     pub(super) wake_at_ms: Option<u64>,
     pub(super) blocked_attempts: u32,
+    pub(super) blocked_since_ms: Option<u64>,
     pub(super) execution: u64,
 }
 
@@ -90,6 +103,7 @@ impl Facts {
             owed: row.owed,
             wake_at_ms: row.wake_at_ms,
             blocked_attempts: row.blocked.as_ref().map_or(0, |blocked| blocked.attempts),
+            blocked_since_ms: row.blocked.as_ref().map(|blocked| blocked.since_ms),
             execution: row.execution,
         }
     }
@@ -110,7 +124,14 @@ impl Facts {
             (_, wanted) => wanted,
         };
         let owed = running && ledger.open_activities() > 0;
-        Facts { status, owed, wake_at_ms, blocked_attempts: 0, execution: started.execution }
+        Facts {
+            status,
+            owed,
+            wake_at_ms,
+            blocked_attempts: 0,
+            blocked_since_ms: None,
+            execution: started.execution,
+        }
     }
 
     /// What has to be written to get from what is stored to this.
@@ -141,14 +162,59 @@ impl Slot {
             facts: None,
             last_used_ms: now_ms,
             rival_starts: Vec::new(),
+            grace_until_ms: None,
+            kept_events: 0,
         }
+    }
+
+    /// Ends the commit that is under way, if one is.
+    pub(super) fn end_commit(&mut self) -> Option<Box<InFlight>> {
+        match mem::replace(&mut self.phase, Phase::Loading) {
+            Phase::Committing(in_flight) => Some(in_flight),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// Ends the turn task of this number, if that is the one that is being run.
+    pub(super) fn end_turn(&mut self, number: u64) -> Option<Vec<Queued>> {
+        match mem::replace(&mut self.phase, Phase::Loading) {
+            Phase::Turning(running, messages) if running == number => Some(messages),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// The activities whose results wait in the queue: they need not run again.
+    pub(super) fn waiting_results(&self) -> BTreeSet<EventId> {
+        let source = |queued: &Queued| match &queued.message {
+            Message::Job(job) => job.source_event_id(),
+            _ => None,
+        };
+        self.queue.iter().filter_map(source).collect()
+    }
+
+    /// Adds a message of the inbox behind those of lower numbers and before those of higher ones.
+    pub(super) fn insert_inbox(&mut self, number: InboxNumber, message: Message) {
+        let is_later = |queued: &Queued| matches!(queued.origin, Origin::Inbox(other) if other > number);
+        let place = self.queue.iter().position(is_later).unwrap_or(self.queue.len());
+        self.queue.insert(place, Queued { message, origin: Origin::Inbox(number) });
+    }
+
+    /// How many events wait for the instance.
+    pub(super) fn unread_events(&self) -> usize {
+        self.kept_events + self.queue.iter().filter(|queued| queued.is_event()).count()
     }
 
     /// Whether a message of the inbox is in memory already.
     pub(super) fn knows_inbox(&self, number: InboxNumber) -> bool {
         let is_it = |queued: &Queued| queued.origin == Origin::Inbox(number);
         let in_work = match &self.phase {
-            Phase::Turning(messages) => messages.iter().any(is_it),
+            Phase::Turning(_, messages) => messages.iter().any(is_it),
             Phase::Committing(in_flight) => in_flight.messages.iter().any(is_it),
             Phase::Loading | Phase::Idle(_) | Phase::Blocked => false,
         };
@@ -161,6 +227,15 @@ impl Slot {
             Message::Terminate { reason } => Some(reason.clone()),
             _ => None,
         })
+    }
+
+    /// Reads from a blocked instance's history until when it may clean up. Returns why it has to end now, if so.
+    pub(super) fn read_grace(&mut self, turns: &[Arc<[u8]>], now_ms: u64) -> Option<String> {
+        let history = decode_history(turns).ok()?;
+        let mut ledger = Ledger::default();
+        history.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).ok()?;
+        self.grace_until_ms = ledger.cancel_grace_until_ms();
+        overdue(&ledger, history.started()?, now_ms)
     }
 
     /// The reason of a cancel request that waits and whose grace is over.

@@ -1,11 +1,12 @@
 //! The shard itself: what it does about each input.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 
 use crate::history::EventId;
 use crate::instance::{InstanceKey, ShardId};
+use crate::store::InboxNumber;
 
 use super::options::ShardOptions;
 use super::output::Output;
@@ -28,8 +29,46 @@ pub struct Shard {
     pub(super) waiters: BTreeMap<InstanceKey, Vec<RequestId>>,
     /// Idle executions by when they were used last.
     pub(super) idle: BTreeSet<(u64, InstanceKey)>,
+    /// Keys that ended while ids were being looked up: a look-up may tell of them as they were.
+    pub(super) ended_lately: BTreeSet<InstanceKey>,
+    /// Numbers of messages that were consumed: a page of the inbox may have been read before.
+    pub(super) consumed: Consumed,
+    /// Tells one turn task from another.
+    pub(super) next_turn: u64,
+    /// What tells the messages that this shard keeps from those of every other owner, and from each other.
+    pub(super) nonce: u128,
+    pub(super) next_kept: u64,
     pub(super) counters: Counters,
     pub(super) outputs: Vec<Output>,
+}
+
+/// The inbox numbers that were consumed last.
+#[derive(Default)]
+pub(super) struct Consumed {
+    numbers: BTreeSet<InboxNumber>,
+    order: VecDeque<InboxNumber>,
+}
+
+impl Consumed {
+    /// How many numbers are remembered: far more than a page that is being read can hold.
+    const REMEMBERED: usize = 20_000;
+
+    pub(super) fn contains(&self, number: InboxNumber) -> bool {
+        self.numbers.contains(&number)
+    }
+
+    pub(super) fn extend(&mut self, numbers: impl IntoIterator<Item = InboxNumber>) {
+        for number in numbers {
+            if self.numbers.insert(number) {
+                self.order.push_back(number);
+            }
+            if self.order.len() > Consumed::REMEMBERED
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.numbers.remove(&oldest);
+            }
+        }
+    }
 }
 
 /// What a shard has seen that leaves no other trace.
@@ -48,8 +87,8 @@ pub struct Counters {
 }
 
 impl Shard {
-    /// A shard that was just taken over: everything is dormant.
-    pub fn new(id: ShardId, options: ShardOptions) -> Shard {
+    /// A shard that was just taken over: everything is dormant. The nonce is random, and drawn for this owner alone.
+    pub fn new(id: ShardId, options: ShardOptions, nonce: u128) -> Shard {
         Shard {
             id,
             options,
@@ -61,6 +100,11 @@ impl Shard {
             lookups: BTreeMap::new(),
             waiters: BTreeMap::new(),
             idle: BTreeSet::new(),
+            ended_lately: BTreeSet::new(),
+            consumed: Consumed::default(),
+            next_turn: 0,
+            nonce,
+            next_kept: 0,
             counters: Counters::default(),
             outputs: Vec::new(),
         }

@@ -43,10 +43,10 @@ impl Shard {
                 _ => None,
             })
         } else {
-            decode_history(turns).ok().map(|history| {
+            decode_history(turns).ok().and_then(|history| {
                 let mut ledger = Ledger::default();
                 history.turns.iter().for_each(|turn| ledger.apply_turn(turn).expect("it was checked"));
-                ledger.terminate(now_ms, reason)
+                ledger.ended().is_none().then(|| ledger.terminate(now_ms, reason))
             })
         };
         match turn {
@@ -75,6 +75,7 @@ impl Shard {
             owed: false,
             wake_at_ms: None,
             blocked_attempts: 0,
+            blocked_since_ms: None,
             execution,
         };
         let commit = Commit {
@@ -83,7 +84,11 @@ impl Shard {
             consumed: inbox_numbers(&messages),
             ..self.empty_commit(key)
         };
-        let outputs = replies(&messages, &Answer::Accepted);
+        let (wanted, overtaken): (Vec<Queued>, Vec<Queued>) =
+            messages.into_iter().partition(|queued| matches!(queued.message, Message::Terminate { .. }));
+        let mut outputs = replies(&wanted, &Answer::Accepted);
+        outputs.extend(replies(&overtaken, &Answer::EndedBefore));
+        let messages = wanted.into_iter().chain(overtaken).collect();
         let next = Next::Ended(alive, Box::new(ending));
         self.commit(key, commit, InFlight { outputs, facts, next, messages, start: None });
     }

@@ -24,6 +24,8 @@ impl HandlerSource for crate::execution::Handlers {
 pub struct TurnTask {
     /// The instance.
     pub key: InstanceKey,
+    /// Tells this task from others of the instance.
+    pub number: u64,
     /// The instance's id.
     pub instance: Arc<str>,
     /// Where its execution comes from.
@@ -61,6 +63,8 @@ impl fmt::Debug for TurnSource {
 pub struct TurnTaskDone {
     /// The instance.
     pub key: InstanceKey,
+    /// The task's number.
+    pub number: u64,
     /// What came of it.
     pub outcome: Result<(Box<Execution>, TurnTaken), TaskFailure>,
     /// An execution that failed, to be dropped where user code may run.
@@ -114,6 +118,11 @@ impl TaskFailure {
         }
     }
 
+    /// Whether the same turn may go through later in this process. One past its deadline is not tried again.
+    pub fn may_pass(&self) -> bool {
+        !matches!(self, TaskFailure::ThreadLost | TaskFailure::Turn(TurnFailure::DeadlinePassed))
+    }
+
     /// All there is to say, over several lines where that helps.
     pub fn report(&self) -> String {
         match self {
@@ -128,17 +137,19 @@ impl TurnTask {
     ///
     /// `watch` is told which execution is about to run, so that a watchdog can interrupt it.
     pub fn run(self, handlers: &dyn HandlerSource, watch: impl FnOnce(&Execution)) -> TurnTaskDone {
-        let TurnTask { key, instance, source, jobs, now_ms, options } = self;
+        let TurnTask { key, number, instance, source, jobs, now_ms, options } = self;
         let (mut execution, history) = match prepare(&instance, source, handlers, options) {
             Ok(prepared) => prepared,
             Err(failure) => {
-                return TurnTaskDone { key, outcome: Err(failure), wreck: None };
+                return TurnTaskDone { key, number, outcome: Err(failure), wreck: None };
             }
         };
         watch(&execution);
         match advance(&mut execution, &history, jobs, now_ms) {
-            Ok(taken) => TurnTaskDone { key, outcome: Ok((execution, taken)), wreck: None },
-            Err(failure) => TurnTaskDone { key, outcome: Err(failure.into()), wreck: Some(execution) },
+            Ok(taken) => TurnTaskDone { key, number, outcome: Ok((execution, taken)), wreck: None },
+            Err(failure) => {
+                TurnTaskDone { key, number, outcome: Err(failure.into()), wreck: Some(execution) }
+            }
         }
     }
 }

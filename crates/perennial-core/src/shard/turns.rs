@@ -12,7 +12,7 @@ use super::message::Message;
 use super::output::{ActivityTask, Output};
 use super::request::Answer;
 use super::rows::*;
-use super::slot::{Facts, InFlight, Next, Phase, Queued, wake_at_ms};
+use super::slot::{Facts, InFlight, Next, Phase, Queued, Slot, wake_at_ms};
 use super::state_machine::Shard;
 use super::turn_task::{TaskFailure, TurnSource, TurnTaskDone};
 
@@ -35,7 +35,7 @@ impl Shard {
                     self.keep_queue(key);
                 }
             }
-            Phase::Loading | Phase::Turning(_) | Phase::Committing(_) => {}
+            Phase::Loading | Phase::Turning(..) | Phase::Committing(_) => {}
         }
     }
 
@@ -52,7 +52,7 @@ impl Shard {
 
     /// Gives an idle execution its next turn, if there is something for it.
     pub(super) fn form_turn(&mut self, now_ms: u64, key: InstanceKey) {
-        let limit = self.options.jobs_per_turn();
+        let (limit, max_bytes) = self.options.jobs_per_turn();
         let slot = self.slots.get_mut(&key).expect("it is idle");
         let Phase::Idle(execution) = &slot.phase else {
             return;
@@ -68,38 +68,39 @@ impl Shard {
             .map(|(_, source_event_id)| Job::TimerFired { source_event_id })
             .collect();
         let mut messages = Vec::new();
+        let mut bytes = 0;
         while jobs.len() < limit
-            && let Some(queued) = slot.queue.pop_front()
+            && let Some(queued) = slot.queue.front()
         {
             if let Message::Job(job) = &queued.message {
+                bytes += job.weight();
+                if bytes > max_bytes && !jobs.is_empty() {
+                    break;
+                }
                 jobs.push(job.clone());
             }
-            messages.push(queued);
+            messages.extend(slot.queue.pop_front());
         }
         if jobs.is_empty() && messages.is_empty() {
             let wake = wake_at_ms(ledger, started);
             return self.set_wake(key, wake);
         }
-        let Phase::Idle(execution) = mem::replace(&mut slot.phase, Phase::Turning(messages)) else {
+        let Phase::Idle(execution) = mem::replace(&mut slot.phase, Phase::Loading) else {
             return;
         };
-        let instance = Arc::clone(&slot.id);
         self.leave_idle(key);
         self.set_wake(key, None);
-        self.take_turn(key, instance, TurnSource::Resident(execution), jobs, now_ms);
+        self.take_turn(key, TurnSource::Resident(execution), jobs, messages, now_ms);
     }
 
     /// A turn task was run.
     pub fn handle_turn_done(&mut self, now_ms: u64, done: TurnTaskDone) {
-        let TurnTaskDone { key, outcome, wreck } = done;
+        let TurnTaskDone { key, number, outcome, wreck } = done;
         self.outputs.extend(wreck.map(Output::Drop));
-        let Some(slot) = self.slots.get_mut(&key) else {
+        let Some(messages) = self.slots.get_mut(&key).and_then(|slot| slot.end_turn(number)) else {
             if let Ok((execution, _)) = outcome {
                 self.outputs.push(Output::Drop(execution));
             }
-            return;
-        };
-        let Phase::Turning(messages) = mem::replace(&mut slot.phase, Phase::Loading) else {
             return;
         };
         match outcome {
@@ -109,11 +110,8 @@ impl Shard {
     }
 
     /// A turn's thread was given up, and its execution with it.
-    pub fn handle_turn_lost(&mut self, now_ms: u64, key: InstanceKey) {
-        let Some(slot) = self.slots.get_mut(&key) else {
-            return;
-        };
-        if let Phase::Turning(messages) = mem::replace(&mut slot.phase, Phase::Loading) {
+    pub fn handle_turn_lost(&mut self, now_ms: u64, key: InstanceKey, number: u64) {
+        if let Some(messages) = self.slots.get_mut(&key).and_then(|slot| slot.end_turn(number)) {
             self.block(now_ms, key, messages, &TaskFailure::ThreadLost);
         }
     }
@@ -128,6 +126,11 @@ impl Shard {
     ) {
         self.counters.stale += taken.stale.len() as u64;
         let Some(turn) = taken.turn else {
+            if execution.has_ended() {
+                self.outputs.push(Output::Drop(execution));
+                let reason = "PER-0508 corrupt row: it is not final, but its history has ended".to_owned();
+                return self.block(now_ms, key, messages, &TaskFailure::Unreadable(reason));
+            }
             return self.nothing_taken(now_ms, key, messages, execution);
         };
         if let Some(what) = unsupported(&turn) {
@@ -142,6 +145,7 @@ impl Shard {
         let stored = slot.facts.clone().unwrap_or_else(|| nothing_stored(execution.started().execution));
         let facts =
             Facts::after_turn(execution.ledger(), execution.started(), ending.as_ref(), &stored, now_ms);
+        slot.grace_until_ms = execution.ledger().cancel_grace_until_ms();
         let start = start_request(&messages);
         let mut outputs = effects;
         if slot.facts.is_none() {
@@ -169,7 +173,12 @@ impl Shard {
     ) {
         let slot = self.slots.get_mut(&key).expect("its turn was taken");
         let stored = slot.facts.clone().expect("it has taken turns before");
-        let facts = Facts::after_turn(execution.ledger(), execution.started(), None, &stored, now_ms);
+        let mut facts = Facts::after_turn(execution.ledger(), execution.started(), None, &stored, now_ms);
+        if !slot.queue.is_empty() {
+            // What has changed is written with what waits; a blocked instance is cured when that has gone through.
+            facts = stored.clone();
+        }
+        slot.grace_until_ms = execution.ledger().cancel_grace_until_ms();
         let (consumed, change) = (inbox_numbers(&messages), facts.change_from(&stored));
         let mut outputs = self.owed_activities(key, &execution);
         outputs.extend(replies(&messages, &Answer::Accepted));
@@ -204,7 +213,10 @@ impl Shard {
 
     /// The activities that are open and not running here: after a crash they run again.
     pub(super) fn owed_activities(&self, key: InstanceKey, execution: &Execution) -> Vec<Output> {
-        let open = execution.ledger().open().filter(|(event, _)| !self.attempts.contains_key(&(key, *event)));
+        let results = self.slots.get(&key).map(Slot::waiting_results).unwrap_or_default();
+        let is_owed =
+            |event: &EventId| !self.attempts.contains_key(&(key, *event)) && !results.contains(event);
+        let open = execution.ledger().open().filter(|(event, _)| is_owed(event));
         open.filter_map(|(event, _)| self.activity_task(key, execution, event)).collect()
     }
 

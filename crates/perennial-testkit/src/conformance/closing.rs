@@ -39,7 +39,9 @@ pub fn s0_after_closing_every_call_says_so(make: Make<'_>) {
     closed(|reply| store.list(Filter::default(), None, 1, reply));
 }
 
-fn closed<T: Send + PartialEq + std::fmt::Debug + 'static>(call: impl FnOnce(perennial_core::store::Reply<T>)) {
+fn closed<T: Send + PartialEq + std::fmt::Debug + 'static>(
+    call: impl FnOnce(perennial_core::store::Reply<T>),
+) {
     let (reply, answer) = waiting();
     call(reply);
     assert_eq!(answer_of(&answer), Err(StoreError::Closed));

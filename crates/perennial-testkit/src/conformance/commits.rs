@@ -43,7 +43,11 @@ fn full_row() -> InstanceRow {
         owed: true,
         wake_at_ms: Some(1_700_000_000_999),
         blocked: Some(blocked()),
-        attributes: attributes(&[("customer", "\"née \\\"X\\\"\""), ("amount", "12.50"), ("tags", "[1,null]")]),
+        attributes: attributes(&[
+            ("customer", "\"née \\\"X\\\"\""),
+            ("amount", "12.50"),
+            ("tags", "[1,null]"),
+        ]),
         published: Some(Payload::from_json("{\"step\": 3, \"of\": 7}").unwrap()),
         parent: Some(ParentLink {
             instance: "order-42".to_owned(),
@@ -118,7 +122,8 @@ pub fn s2_turns_of_any_size_come_back_as_they_were(make: Make<'_>) {
     let a = row(1, "a");
     subject.write(session, start(&a));
     let sizes = [0, 1, 1_000, 1_100, 4_000, 5_000, 1 << 20];
-    let bodies: Vec<String> = sizes.iter().map(|size| "\0é\u{1f}x".chars().cycle().take(*size).collect()).collect();
+    let bodies: Vec<String> =
+        sizes.iter().map(|size| "\0é\u{1f}x".chars().cycle().take(*size).collect()).collect();
     for (number, body) in (2..).zip(&bodies) {
         subject.write(session, member(&a).turn(number, body));
     }

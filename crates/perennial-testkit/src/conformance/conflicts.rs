@@ -125,7 +125,11 @@ pub fn s2_a_member_without_the_shards_session_is_fenced(make: Make<'_>) {
 }
 
 /// Everything that a store shows.
-fn everything(subject: &Subject, session: SessionId, rows: &[&InstanceRow]) -> (Page, Vec<InboxRow>, Vec<usize>) {
+fn everything(
+    subject: &Subject,
+    session: SessionId,
+    rows: &[&InstanceRow],
+) -> (Page, Vec<InboxRow>, Vec<usize>) {
     let turns = rows.iter().map(|row| subject.turns(row.key, 1, 0, 100).len()).collect();
     (subject.list(&Default::default(), None, 100), subject.inbox(session, 0, 100), turns)
 }
@@ -152,7 +156,7 @@ pub fn s2_a_member_is_written_as_a_whole_or_not_at_all(make: Make<'_>) {
         (with_all(member(&a).inserting(nobody.clone()).turn(1, "another")), conflict(Conflict::OtherTurn)),
     ];
     for (member, outcome) in bad {
-        assert_eq!(subject.commit(session, [member]), [outcome.clone()]);
+        assert_eq!(subject.commit(session, [member]), std::slice::from_ref(&outcome));
         assert_eq!(everything(&subject, session, &[&a, &b, &nobody]), before, "after {outcome:?}");
     }
 }

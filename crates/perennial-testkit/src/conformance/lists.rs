@@ -13,7 +13,7 @@ fn mixed_rows() -> Vec<InstanceRow> {
             InstanceRow {
                 name: ["checkout", "refund", "archive"][number % 3].to_owned(),
                 status: Status::ALL[number / 2 % 6],
-                blocked: (number % 7 == 0).then(blocked),
+                blocked: number.is_multiple_of(7).then(blocked),
                 ..row(u64::try_from(number).unwrap(), &id)
             }
         })

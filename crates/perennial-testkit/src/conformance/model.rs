@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use perennial_core::SHARDS;
 use perennial_core::store::{
-    Commit, CommitOutcome, Filter, InboxNumber, InboxRow, LoadedInstance, MemoryStore, SendOutcome, SessionId,
-    StoreError,
+    Commit, CommitOutcome, Filter, InboxNumber, InboxRow, LoadedInstance, MemoryStore, SendOutcome,
+    SessionId, StoreError,
 };
 
 use super::operation::{Member, MessagePlace, Operation, Operations};
@@ -64,7 +64,9 @@ impl Pair {
         for row in &known.rows {
             for execution in 1..=2 {
                 let turns = self.model.subject.turns(row.key, execution, 0, 10_000).len();
-                known.last_turns.insert((row.key, execution), u64::try_from(turns).expect("there are few turns"));
+                known
+                    .last_turns
+                    .insert((row.key, execution), u64::try_from(turns).expect("there are few turns"));
             }
         }
         format!("{operation:?} -> {}", answers.0)
@@ -103,7 +105,12 @@ struct Side {
 
 impl Side {
     fn new(make: Make<'_>) -> Side {
-        Side { subject: Subject::new(make), sessions: Vec::new(), messages: Vec::new(), places: BTreeMap::new() }
+        Side {
+            subject: Subject::new(make),
+            sessions: Vec::new(),
+            messages: Vec::new(),
+            places: BTreeMap::new(),
+        }
     }
 
     /// Makes the call; gives the answer in words that mean the same for every store.
@@ -121,9 +128,7 @@ impl Side {
             }
             Operation::RenewSession(session) => text(&subject.renew(self.sessions[session])),
             Operation::EndSession(session) => text(&subject.end(self.sessions[session])),
-            Operation::ClaimShards(session, at_most) => {
-                text(&subject.claim(self.sessions[session], at_most))
-            }
+            Operation::ClaimShards(session, at_most) => text(&subject.claim(self.sessions[session], at_most)),
             Operation::Commit(session, members) => {
                 let batch: Vec<Commit> = members.into_iter().map(|member| self.member(member)).collect();
                 let outcomes = subject.try_commit(self.sessions[session], batch);

@@ -98,7 +98,8 @@ impl Operations {
                 Operation::Send((0..count).map(|_| self.send_request()).collect())
             }
             75..80 => {
-                let from = (self.known.messages > 0 && self.chance.percent(50)).then(|| self.chance.below(self.known.messages));
+                let from = (self.known.messages > 0 && self.chance.percent(50))
+                    .then(|| self.chance.below(self.known.messages));
                 Operation::ReadInbox(session, from, limit)
             }
             80..84 => {
@@ -106,7 +107,7 @@ impl Operations {
                 Operation::ReadDue(session, self.wake_at_ms(), after, limit)
             }
             84..88 => Operation::ReadOwed(session, self.maybe_key(), limit),
-            88..90 => Operation::Find(*self.chance.pick(&IDS)),
+            88..90 => Operation::Find(word(&mut self.chance, &IDS)),
             90..93 => Operation::Load(self.key(), self.chance.between(0, 3)),
             93..95 => {
                 Operation::ReadTurns(self.key(), self.chance.between(1, 2), self.chance.between(0, 3), limit)
@@ -142,9 +143,9 @@ impl Operations {
     fn new_row(&mut self) -> InstanceRow {
         self.drawn_rows += 1;
         let own_id = format!("order-{}", self.drawn_rows);
-        let id = if self.chance.percent(50) { &own_id } else { *self.chance.pick(&IDS) };
+        let id = if self.chance.percent(50) { &own_id } else { word(&mut self.chance, &IDS) };
         let mut new = row(self.drawn_rows, id);
-        new.name = (*self.chance.pick(&["checkout", "refund"])).to_owned();
+        new.name = word(&mut self.chance, &["checkout", "refund"]).to_owned();
         self.change().apply(&mut new);
         // Executions begin with the first.
         new.execution = 1;
@@ -199,7 +200,7 @@ impl Operations {
                 *last
             }
         };
-        TurnRow { execution, number, bytes: bytes(*self.chance.pick(&BODIES)) }
+        TurnRow { execution, number, bytes: bytes(word(&mut self.chance, &BODIES)) }
     }
 
     fn change(&mut self) -> RowChange {
@@ -220,7 +221,7 @@ impl Operations {
             change.execution = Some(chance.between(1, 2));
         }
         if chance.percent(10) {
-            change.version = Some((*chance.pick(&["1.0.0", "2.0.0"])).to_owned());
+            change.version = Some(word(chance, &["1.0.0", "2.0.0"]).to_owned());
         }
         if chance.percent(30) {
             change.owed = Some(chance.percent(50));
@@ -232,7 +233,7 @@ impl Operations {
             change.blocked = Some(chance.percent(40).then(blocked));
         }
         if chance.percent(10) {
-            let attribute = ("customer".to_owned(), payload(*chance.pick(&["1", "\"x\"", "null"])));
+            let attribute = ("customer".to_owned(), payload(word(chance, &["1", "\"x\"", "null"])));
             change.attributes = Some(chance.percent(60).then_some(attribute).into_iter().collect());
         }
         if chance.percent(10) {
@@ -254,16 +255,16 @@ impl Operations {
             let row = Box::new(InstanceRow { status: Status::Pending, ..self.new_row() });
             return SendRequest::Start { row, body: self.body() };
         }
-        let id = (*self.chance.pick(&IDS)).to_owned();
+        let id = word(&mut self.chance, &IDS).to_owned();
         SendRequest::Message { id, dedupe: self.dedupe(), body: self.body() }
     }
 
     fn dedupe(&mut self) -> Option<String> {
-        self.chance.percent(50).then(|| (*self.chance.pick(&KEYS)).to_owned())
+        self.chance.percent(50).then(|| word(&mut self.chance, &KEYS).to_owned())
     }
 
     fn body(&mut self) -> Arc<[u8]> {
-        bytes(*self.chance.pick(&BODIES))
+        bytes(word(&mut self.chance, &BODIES))
     }
 
     fn filter(&mut self) -> Filter {
@@ -275,14 +276,18 @@ impl Operations {
             }
         }
         if chance.percent(30) {
-            filter.name = Some((*chance.pick(&["checkout", "refund", "none"])).to_owned());
+            filter.name = Some(word(chance, &["checkout", "refund", "none"]).to_owned());
         }
         if chance.percent(30) {
-            filter.id_prefix = Some((*chance.pick(&["o", "order-1", "a", ""])).to_owned());
+            filter.id_prefix = Some(word(chance, &["o", "order-1", "a", ""]).to_owned());
         }
         if chance.percent(30) {
             filter.blocked = Some(chance.percent(50));
         }
         filter
     }
+}
+
+fn word(chance: &mut Chance, words: &[&'static str]) -> &'static str {
+    words[chance.below(words.len())]
 }

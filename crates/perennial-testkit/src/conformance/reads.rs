@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use perennial_core::store::{CommitOutcome, DueInstance, InboxRow, InstanceRow, RowChange, SessionId, Status};
+use perennial_core::store::{
+    CommitOutcome, DueInstance, InboxRow, InstanceRow, RowChange, SessionId, Status,
+};
 use perennial_core::{InstanceKey, SHARDS, ShardId};
 
 use super::instances::{Build, blocked, bytes, key, member, message, row, start, status};
@@ -91,8 +93,14 @@ fn due(row: &InstanceRow) -> DueInstance {
 pub fn s4_due_instances_come_in_due_order_in_pages(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
-    let rows =
-        [waking(1, 3_000), waking(2, 1_000), waking(3, 2_000), waking(4, 2_000), waking(5, 2_000), waking(6, 9_000)];
+    let rows = [
+        waking(1, 3_000),
+        waking(2, 1_000),
+        waking(3, 2_000),
+        waking(4, 2_000),
+        waking(5, 2_000),
+        waking(6, 9_000),
+    ];
     insert(&subject, session, &rows);
     insert(&subject, session, &[row(7, "never")]);
     let in_order = [1, 2, 3, 4, 0, 5].map(|place: usize| due(&rows[place]));
@@ -114,11 +122,10 @@ pub fn s4_due_instances_come_in_due_order_in_pages(make: Make<'_>) {
 pub fn s4_only_unfinished_instances_of_the_sessions_shards_are_due(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
-    let rows: Vec<InstanceRow> = (1..).zip(Status::ALL).map(|(number, status)| InstanceRow {
-        status,
-        owed: true,
-        ..waking(number, 1_000)
-    }).collect();
+    let rows: Vec<InstanceRow> = (1..)
+        .zip(Status::ALL)
+        .map(|(number, status)| InstanceRow { status, owed: true, ..waking(number, 1_000) })
+        .collect();
     insert(&subject, session, &rows);
     let keys = |rows: &[&InstanceRow]| rows.iter().map(|row| row.key).collect::<Vec<_>>();
     let due_keys = || subject.due(session, 2_000, None, 100).iter().map(|due| due.key).collect::<Vec<_>>();

@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use perennial_core::store::{
-    Commit, CommitOutcome, DueInstance, Filter, InboxNumber, InboxRow, InstanceRow, Lease, LoadedInstance, Page,
-    PageKey, Reply, SendOutcome, SendRequest, Session, SessionId, Store, StoreError,
+    Commit, CommitOutcome, DueInstance, Filter, InboxNumber, InboxRow, InstanceRow, Lease, LoadedInstance,
+    Page, PageKey, Reply, SendOutcome, SendRequest, Session, SessionId, Store, StoreError,
 };
 use perennial_core::{InstanceKey, SHARDS, ShardId};
 
@@ -106,11 +106,7 @@ impl Subject {
     }
 
     /// Commits a batch that is answered.
-    pub fn commit(
-        &self,
-        session: SessionId,
-        batch: impl IntoIterator<Item = Commit>,
-    ) -> Vec<CommitOutcome> {
+    pub fn commit(&self, session: SessionId, batch: impl IntoIterator<Item = Commit>) -> Vec<CommitOutcome> {
         self.try_commit(session, batch).expect("the commit is answered")
     }
 
@@ -179,13 +175,7 @@ impl Subject {
     }
 
     /// Turns of one execution.
-    pub fn turns(
-        &self,
-        key: InstanceKey,
-        execution: u64,
-        after_turn: u64,
-        limit: usize,
-    ) -> Vec<Arc<[u8]>> {
+    pub fn turns(&self, key: InstanceKey, execution: u64, after_turn: u64, limit: usize) -> Vec<Arc<[u8]>> {
         ask(|reply| self.store().read_turns(key, execution, after_turn, limit, reply)).expect("the turns")
     }
 

@@ -80,7 +80,7 @@ impl Node {
         handle: tokio::runtime::Handle,
     ) -> Node {
         let workers = Workers::new(handle, options.activity_slots, options.activity_cancel_grace);
-        let shards = ShardId::all().map(|id| Mutex::new(Shard::new(id, options.shard.clone()))).collect();
+        let shards = ShardId::all().map(|id| Mutex::new(Shard::new(id, options.shard.clone(), session.id.0))).collect();
         Node {
             lane: Mutex::new(Lane {
                 committer: Committer::new(options.max_batch),
@@ -271,6 +271,7 @@ impl Node {
                 }
                 // The next batch is on its way while this one's effects are let go.
                 self.submit();
+                let fenced = outcomes.iter().any(|outcome| *outcome == CommitOutcome::Fenced);
                 let mut outputs = Vec::new();
                 for (commit, outcome) in batch.iter().zip(outcomes) {
                     let key = commit.key;
@@ -281,6 +282,9 @@ impl Node {
                     );
                 }
                 self.carry_out(outputs);
+                if fenced {
+                    self.fail("another node has taken the store over".to_owned());
+                }
                 self.changed.notify_waiters();
             }
             Err(error) if error.is_retryable() => self.later(|node| {

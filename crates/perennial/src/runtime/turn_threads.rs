@@ -49,6 +49,7 @@ struct Seat {
 struct RunningTurn {
     shard: ShardId,
     key: InstanceKey,
+    number: u64,
     since: Instant,
     interrupter: Option<Interrupter>,
     written_off: bool,
@@ -134,15 +135,15 @@ impl TurnThreads {
             }
             if running.since.elapsed() > deadline + UNWIND_GRACE && !running.written_off {
                 running.written_off = true;
-                let (shard, key) = (running.shard, running.key);
+                let lost = (running.shard, running.key, running.number);
                 drop(turn);
-                TurnThreads::write_off(&node, &seat, shard, key);
+                TurnThreads::write_off(&node, &seat, lost);
             }
         }
         !node.turn_threads.lock().stopped
     }
 
-    fn write_off(node: &Arc<Node>, seat: &Arc<Seat>, shard: ShardId, key: InstanceKey) {
+    fn write_off(node: &Arc<Node>, seat: &Arc<Seat>, (shard, key, number): (ShardId, InstanceKey, u64)) {
         let lost = {
             let mut queue = node.turn_threads.lock();
             queue.running.retain(|other| !Arc::ptr_eq(other, seat));
@@ -150,7 +151,7 @@ impl TurnThreads {
             queue.lost
         };
         tracing::error!(%key, lost, "a turn did not end; its thread is given up");
-        node.with_shard(shard, |shard, now_ms| shard.handle_turn_lost(now_ms, key));
+        node.with_shard(shard, |shard, now_ms| shard.handle_turn_lost(now_ms, key, number));
         if lost > node.options.max_lost_threads {
             return node
                 .fail("too many turns did not end and kept their threads; restart the process".to_owned());
@@ -178,8 +179,8 @@ fn run_one(node: &Arc<Node>, seat: &Seat, work: TurnWork) -> bool {
             return true;
         }
     };
-    let (key, since) = (task.key, Instant::now());
-    *seat.lock() = Some(RunningTurn { shard, key, since, interrupter: None, written_off: false });
+    let (key, number, since) = (task.key, task.number, Instant::now());
+    *seat.lock() = Some(RunningTurn { shard, key, number, since, interrupter: None, written_off: false });
     let done = task.run(&node.registry, |execution| {
         if let Some(turn) = seat.lock().as_mut() {
             turn.interrupter = Some(execution.interrupter());

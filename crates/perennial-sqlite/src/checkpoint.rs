@@ -1,0 +1,122 @@
+//! Moves the write-ahead log into the database, between transactions.
+//!
+//! Always in the passive way, which waits for nobody: a log that was moved as a whole is written from its beginning
+//! again, and never shrinks. That matters for every commit: a sync that has to grow the file takes twice as long as one
+//! that writes over what was there.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use crate::connection::begin_immediate;
+
+/// So many pages are moved also when there is work.
+const PAGES_AT_ANY_TIME: i64 = 1_024;
+/// So many are moved as soon as there is no work.
+const PAGES_WHEN_IDLE: i64 = 512;
+/// After so long without work everything is moved.
+const LONG_IDLE: Duration = Duration::from_secs(1);
+/// How many members or batches are written before the log is measured.
+const MEASURE_EVERY: usize = 64;
+
+/// What the log is laid out for: all that gathers before it is moved, and a batch more.
+const LAID_OUT_BYTES: u64 = 5 << 20;
+
+/// Makes the log as large as it will get, so that commits find room that is there already. The filler is never
+/// committed: it only has to pass through the log. Where that fails, commits are slower at first, or fail themselves.
+pub(crate) fn lay_out_log(connection: &Connection, log: &Path) -> rusqlite::Result<()> {
+    if log.metadata().is_ok_and(|metadata| metadata.len() >= LAID_OUT_BYTES) {
+        return Ok(());
+    }
+    let cache: i64 = connection.query_row("PRAGMA cache_size", [], |row| row.get(0))?;
+    // What does not fit into the cache is written to the log at once.
+    connection.execute_batch("PRAGMA cache_size=10")?;
+    begin_immediate(connection)?;
+    let filled = connection.execute_batch(&format!(
+        "CREATE TABLE filler (bytes BLOB); INSERT INTO filler VALUES (zeroblob({LAID_OUT_BYTES}))"
+    ));
+    if let Err(error) = filled {
+        tracing::debug!(%error, "the log could not be laid out");
+    }
+    if !connection.is_autocommit() {
+        connection.execute_batch("ROLLBACK")?;
+    }
+    connection.execute_batch(&format!("PRAGMA cache_size={cache}"))
+}
+
+pub(crate) struct Checkpoints {
+    /// What was written since the log was measured.
+    unmeasured: usize,
+    /// Pages that were not moved when the log was measured last.
+    pages: i64,
+    /// When the last batch was written that may not have been moved.
+    last_write: Option<Instant>,
+}
+
+impl Checkpoints {
+    pub(crate) fn new() -> Checkpoints {
+        // The log may hold what the last owner left in it.
+        Checkpoints { unmeasured: MEASURE_EVERY, pages: 0, last_write: Some(Instant::now()) }
+    }
+
+    /// A batch was written, and answered.
+    pub(crate) fn after_batch(&mut self, connection: &Connection, members: usize) -> rusqlite::Result<()> {
+        self.unmeasured += members.max(1);
+        self.last_write = Some(Instant::now());
+        if self.unmeasured >= MEASURE_EVERY {
+            self.measure(connection)?;
+        }
+        if self.pages >= PAGES_AT_ANY_TIME {
+            self.checkpoint(connection)?;
+        }
+        Ok(())
+    }
+
+    /// There is no work.
+    pub(crate) fn when_idle(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let Some(last_write) = self.last_write else {
+            return Ok(());
+        };
+        if self.unmeasured > 0 {
+            self.measure(connection)?;
+        }
+        if self.pages >= PAGES_WHEN_IDLE || (self.pages > 0 && last_write.elapsed() >= LONG_IDLE) {
+            self.checkpoint(connection)?;
+        }
+        if self.pages == 0 {
+            self.last_write = None;
+        }
+        Ok(())
+    }
+
+    /// How long to wait for work before [`Checkpoints::when_idle`] has something to do.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let last_write = self.last_write?;
+        Some(LONG_IDLE.saturating_sub(last_write.elapsed()).max(Duration::from_millis(20)))
+    }
+
+    pub(crate) fn checkpoint(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        self.pages = remaining_pages(connection, "PRAGMA wal_checkpoint(PASSIVE)")?;
+        self.unmeasured = 0;
+        if self.pages > 0 {
+            // A reader is still behind; wait a while rather than try at every turn.
+            self.last_write = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        self.pages = remaining_pages(connection, "PRAGMA wal_checkpoint(NOOP)")?;
+        self.unmeasured = 0;
+        Ok(())
+    }
+}
+
+/// How many pages of the log are not in the database yet.
+fn remaining_pages(connection: &Connection, pragma: &str) -> rusqlite::Result<i64> {
+    connection.prepare_cached(pragma)?.query_row([], |row| {
+        let (in_log, moved): (i64, i64) = (row.get(1)?, row.get(2)?);
+        Ok(in_log - moved)
+    })
+}

@@ -1,0 +1,43 @@
+//! What all connections have in common: how they wait for one another.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use crate::failure::Trouble;
+
+/// How long a call waits for other processes to let go of the file.
+pub(crate) const BUSY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// After how long a wait is worth a warning.
+const BUSY_WARNING: Duration = Duration::from_secs(5);
+
+/// How long to wait before the next attempt. Short and even: under load the owner leaves only short gaps between its
+/// transactions, and who comes back ever more rarely would hardly meet one.
+const BUSY_WAIT: Duration = Duration::from_millis(1);
+
+/// Begins a transaction that writes, waiting out whoever else does.
+pub(crate) fn begin_immediate(connection: &Connection) -> rusqlite::Result<()> {
+    wait_out(|| connection.execute_batch("BEGIN IMMEDIATE"))
+}
+
+/// Tries until the file is free, within [`BUSY_PATIENCE`].
+pub(crate) fn wait_out<T>(mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let begun = Instant::now();
+    let mut warned = false;
+    loop {
+        match attempt() {
+            Err(error) if Trouble::of(&error) == Trouble::Busy && begun.elapsed() < BUSY_PATIENCE => {
+                if !warned && begun.elapsed() > BUSY_WARNING {
+                    warned = true;
+                    tracing::warn!(
+                        "another process has kept the database locked for {BUSY_WARNING:?}; still waiting"
+                    );
+                }
+                thread::sleep(BUSY_WAIT);
+            }
+            other => return other,
+        }
+    }
+}

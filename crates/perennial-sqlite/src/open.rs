@@ -1,0 +1,242 @@
+//! Gets a path ready: checks it, creates the file for its owner's eyes only, and opens connections.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use perennial_core::store::StoreError;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::checkpoint::lay_out_log;
+use crate::connection::{begin_immediate, wait_out};
+use crate::options::SqliteOptions;
+use crate::owner_lock::OwnerLock;
+use crate::schema::{self, Standing};
+
+/// A path that keeps everything in memory.
+pub(crate) const IN_MEMORY: &str = ":memory:";
+
+/// What opening gives to the threads.
+pub(crate) struct Opened {
+    /// The database's real path.
+    pub(crate) path: PathBuf,
+    /// The connection that writes.
+    pub(crate) writer: Connection,
+    /// Connections that read; none in memory, where the only connection does both.
+    pub(crate) readers: Vec<Connection>,
+    /// The owner's lock.
+    pub(crate) lock: Option<OwnerLock>,
+}
+
+/// Opens the file for its owner.
+pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, StoreError> {
+    let path = existing_file(path, options.create)?;
+    let lock = OwnerLock::take(&path)?;
+    let writer = writer(&path, options, schema::Role::Owner)?;
+    delete_sessions(&writer).map_err(|error| cannot_open(&path, &error))?;
+    if options.relaxed {
+        let path = path.display();
+        tracing::warn!("{path} is relaxed: if the power fails, what was acknowledged last may be lost");
+    } else {
+        lay_out_log(&writer, &beside(&path, "-wal")).map_err(|error| cannot_open(&path, &error))?;
+    }
+    let readers = vec![reader(&path)?, reader(&path)?];
+    Ok(Opened { path, writer, readers, lock: Some(lock) })
+}
+
+/// Whoever holds the lock knows that the sessions of earlier owners are dead.
+fn delete_sessions(connection: &Connection) -> rusqlite::Result<()> {
+    begin_immediate(connection)?;
+    connection.execute_batch("DELETE FROM shards; DELETE FROM sessions; COMMIT")
+}
+
+/// Opens the file for somebody who looks and sends beside its owner.
+pub(crate) fn guest(path: &Path, options: &SqliteOptions) -> Result<Opened, StoreError> {
+    let path = existing_file(path, options.create)?;
+    let writer = writer(&path, options, schema::Role::Guest)?;
+    let readers = vec![reader(&path)?, reader(&path)?];
+    Ok(Opened { path, writer, readers, lock: None })
+}
+
+/// Opens a database that dies with its only connection.
+pub(crate) fn in_memory(options: &SqliteOptions) -> Result<Opened, StoreError> {
+    let path = PathBuf::from(IN_MEMORY);
+    let open = || -> rusqlite::Result<Connection> {
+        let connection = Connection::open_in_memory()?;
+        configure(&connection, options)?;
+        schema::create(&connection)?;
+        Ok(connection)
+    };
+    let writer = open().map_err(|error| cannot_open(&path, &error))?;
+    Ok(Opened { path, writer, readers: Vec::new(), lock: None })
+}
+
+/// The path of a file that stands beside the database.
+pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
+    let mut path = OsString::from(database);
+    path.push(suffix);
+    PathBuf::from(path)
+}
+
+/// Gives a file that this program made to its user alone, whatever the umask says.
+#[cfg(unix)]
+pub(crate) fn make_private(file: &File) -> io::Result<()> {
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))
+}
+
+/// Elsewhere files inherit who may read them.
+#[cfg(not(unix))]
+pub(crate) fn make_private(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
+/// Makes sure that there is a file, and finds its real path: two names of one file must lead to one lock.
+///
+/// A file that is there is never opened here. Closing it would take away, without a word, the locks that SQLite holds on
+/// it for other connections of this process; so that a file which is being made is not yet in use, one thread makes
+/// files at a time.
+fn existing_file(path: &Path, create: bool) -> Result<PathBuf, StoreError> {
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let refuse = |why: String| Err(StoreError::CannotOpen(format!("{}: {why}", path.display())));
+    if path.as_os_str().is_empty() {
+        return refuse("the path is empty".to_owned());
+    }
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => return refuse("this is a directory, not a file".to_owned()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound && create => match make_file(path) {
+            Ok(()) => {}
+            // Another process was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return refuse(why_not_made(path, &error)),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return refuse("there is no such file".to_owned());
+        }
+        Err(error) => return refuse(format!("the file cannot be reached: {error}")),
+    }
+    fs::canonicalize(path).or_else(|error| refuse(format!("the path cannot be resolved: {error}")))
+}
+
+fn make_file(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    make_private(&options.open(path)?)
+}
+
+fn why_not_made(path: &Path, error: &io::Error) -> String {
+    match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() && !directory.exists() => {
+            format!("the directory {} does not exist; create it first", directory.display())
+        }
+        _ => format!("the file cannot be created: {error}"),
+    }
+}
+
+fn writer(path: &Path, options: &SqliteOptions, role: schema::Role) -> Result<Connection, StoreError> {
+    let connection = connect(path)?;
+    if connection.is_readonly("main").map_err(|error| cannot_open(path, &error))? {
+        let why = "the file cannot be written by this user; check its permissions";
+        return Err(StoreError::CannotOpen(format!("{}: {why}", path.display())));
+    }
+    let standing = schema::standing(&connection).map_err(|error| cannot_open(path, &error))?;
+    standing.check(path)?;
+    configure(&connection, options).map_err(|error| cannot_open(path, &error))?;
+    use_wal(&connection, path)?;
+    if standing != Standing::Current {
+        schema::migrate(&connection, path, role)?;
+    }
+    // From here on this program waits by itself, evenly.
+    connection.busy_timeout(Duration::ZERO).map_err(|error| cannot_open(path, &error))?;
+    Ok(connection)
+}
+
+fn reader(path: &Path) -> Result<Connection, StoreError> {
+    let connection = connect(path)?;
+    connection
+        .execute_batch("PRAGMA query_only=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8192")
+        .map_err(|error| cannot_open(path, &error))?;
+    Ok(connection)
+}
+
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    // Not as a URI: a path is a path, whatever characters are in it.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(path, flags).map_err(|error| cannot_open(path, &error))
+}
+
+fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
+    let synchronous = if options.relaxed { "NORMAL" } else { "FULL" };
+    connection.execute_batch(&format!(
+        "PRAGMA synchronous={synchronous}; PRAGMA wal_autocheckpoint=0; PRAGMA temp_store=MEMORY; \
+         PRAGMA cache_size=-32768; PRAGMA trusted_schema=OFF"
+    ))?;
+    if let Some(pages) = options.max_pages {
+        connection.execute_batch(&format!("PRAGMA max_page_count={pages}"))?;
+    }
+    Ok(())
+}
+
+/// Switches to a write-ahead log. SQLite does not wait for others who switch at the same moment, so this does.
+fn use_wal(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    match wait_out(|| connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get::<_, String>(0))) {
+        Ok(mode) if mode == "wal" => Ok(()),
+        Ok(mode) => Err(StoreError::CannotOpen(format!(
+            "{}: a write-ahead log is not possible on this file system (journal mode {mode})",
+            path.display()
+        ))),
+        Err(error) => Err(cannot_open(path, &error)),
+    }
+}
+
+/// Says why a file could not be opened, and what to do where that is known.
+pub(crate) fn cannot_open(path: &Path, error: &rusqlite::Error) -> StoreError {
+    let why = match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => "this is not a SQLite database; choose another path".to_owned(),
+        Some(ErrorCode::DatabaseBusy) => format!("another process keeps the file locked ({error})"),
+        Some(ErrorCode::DatabaseCorrupt) => {
+            format!("the file is damaged ({error}); restore it from a backup")
+        }
+        Some(ErrorCode::DiskFull) => format!("the disk is full ({error}); free some space first"),
+        _ => error.to_string(),
+    };
+    StoreError::CannotOpen(format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pragma(connection: &Connection, name: &str) -> String {
+        connection
+            .query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, rusqlite::types::Value>(0))
+            .map(|value| match value {
+                rusqlite::types::Value::Integer(number) => number.to_string(),
+                rusqlite::types::Value::Text(text) => text,
+                other => format!("{other:?}"),
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn g5_every_commit_is_synced_unless_the_store_is_relaxed() {
+        let directory = tempfile::tempdir().unwrap();
+        let full = owner(&directory.path().join("full.db"), &SqliteOptions::default()).unwrap();
+        assert_eq!(pragma(&full.writer, "synchronous"), "2");
+        assert_eq!(pragma(&full.writer, "journal_mode"), "wal");
+        assert_eq!(pragma(&full.writer, "wal_autocheckpoint"), "0", "checkpoints never run inside a commit");
+        assert_eq!(full.readers.len(), 2);
+        assert!(full.readers.iter().all(|reader| pragma(reader, "query_only") == "1"));
+        let options = SqliteOptions::default().relaxed(true);
+        let relaxed = owner(&directory.path().join("relaxed.db"), &options).unwrap();
+        assert_eq!(pragma(&relaxed.writer, "synchronous"), "1");
+        let guest = guest(&directory.path().join("relaxed.db"), &SqliteOptions::default()).unwrap();
+        assert_eq!(pragma(&guest.writer, "synchronous"), "2", "a guest's messages are synced all the same");
+    }
+}

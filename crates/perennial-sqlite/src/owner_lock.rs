@@ -1,0 +1,67 @@
+//! The lock that makes one runtime the owner of a file.
+//!
+//! It is an advisory lock on a file beside the database, held for as long as the file is open; the operating system
+//! lets go of it when the process dies, however it dies. The file stays when the lock is gone: deleting it would let
+//! two processes lock two different files of the same name.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process;
+
+use perennial_core::store::StoreError;
+
+use crate::open::{beside, make_private};
+
+/// Held by the owner.
+#[derive(Debug)]
+pub(crate) struct OwnerLock {
+    file: File,
+}
+
+impl OwnerLock {
+    /// Takes the lock of a database, or says who has it.
+    pub(crate) fn take(database: &Path) -> Result<OwnerLock, StoreError> {
+        let path = beside(database, "-lock");
+        let cannot = |error: &dyn std::fmt::Display| {
+            StoreError::CannotOpen(format!("the lock file {} cannot be used: {error}", path.display()))
+        };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(&path).map_err(|error| cannot(&error))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(in_use(database, &path, &mut file)),
+            Err(TryLockError::Error(error)) => return Err(cannot(&error)),
+        }
+        make_private(&file).and_then(|()| write_process_id(&mut file)).map_err(|error| cannot(&error))?;
+        Ok(OwnerLock { file })
+    }
+}
+
+impl Drop for OwnerLock {
+    fn drop(&mut self) {
+        // The process id is only for the message to others; without it they are told less.
+        let _ = self.file.set_len(0);
+    }
+}
+
+fn write_process_id(file: &mut File) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.seek(SeekFrom::Start(0))?;
+    writeln!(file, "{}", process::id())
+}
+
+fn in_use(database: &Path, lock: &Path, file: &mut File) -> StoreError {
+    let mut owner = String::new();
+    let owner = match file.read_to_string(&mut owner) {
+        Ok(_) if !owner.trim().is_empty() => format!("process {}", owner.trim()),
+        _ => "another process".to_owned(),
+    };
+    StoreError::InUse(format!(
+        "{} is owned by a runtime in {owner} (lock file {}); stop that runtime first, or open the file as a guest to \
+         look and send",
+        database.display(),
+        lock.display()
+    ))
+}

@@ -1,0 +1,112 @@
+//! Questions on their way to the threads that read.
+//!
+//! The engine waits for some of them; people look at the others, which may take long. One thread never takes those,
+//! so that nobody's list stands in the engine's way.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// The engine.
+    Engine,
+    /// Somebody who looks.
+    Looker,
+}
+
+/// What a thread takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// The engine's questions only.
+    Engine,
+    /// Lookers' questions, and the engine's when there are none.
+    All,
+}
+
+/// A queue with some readers.
+pub(crate) struct ReadQueue<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+struct State<T> {
+    engine: VecDeque<T>,
+    lookers: VecDeque<T>,
+    closed: bool,
+}
+
+impl<T> ReadQueue<T> {
+    pub(crate) fn new() -> ReadQueue<T> {
+        ReadQueue {
+            state: Mutex::new(State { engine: VecDeque::new(), lookers: VecDeque::new(), closed: false }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Appends a question; gives it back if the queue is closed.
+    pub(crate) fn push(&self, asker: Asker, question: T) -> Result<(), T> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(question);
+        }
+        match asker {
+            Asker::Engine => state.engine.push_back(question),
+            Asker::Looker => state.lookers.push_back(question),
+        }
+        drop(state);
+        // All of them: not every thread takes every question.
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Takes no more questions; those that wait are still answered.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// The next question for a thread; none when the queue is closed and empty.
+    pub(crate) fn take(&self, takes: Takes) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            let next = match takes {
+                Takes::Engine => state.engine.pop_front(),
+                Takes::All => state.lookers.pop_front().or_else(|| state.engine.pop_front()),
+            };
+            if next.is_some() || state.closed {
+                return next;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s7_a_list_never_stands_in_the_engines_way() {
+        let queue = ReadQueue::new();
+        queue.push(Asker::Looker, "list").unwrap();
+        queue.push(Asker::Engine, "load").unwrap();
+        assert_eq!(queue.take(Takes::Engine), Some("load"));
+        queue.push(Asker::Engine, "due").unwrap();
+        assert_eq!(queue.take(Takes::All), Some("list"));
+        assert_eq!(queue.take(Takes::All), Some("due"));
+    }
+
+    #[test]
+    fn what_waits_when_the_queue_closes_is_still_answered() {
+        let queue = ReadQueue::new();
+        queue.push(Asker::Engine, 1).unwrap();
+        queue.close();
+        assert_eq!(queue.push(Asker::Engine, 2), Err(2));
+        assert_eq!((queue.take(Takes::Engine), queue.take(Takes::Engine)), (Some(1), None));
+    }
+}

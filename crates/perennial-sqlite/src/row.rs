@@ -1,0 +1,165 @@
+//! The row of an instance, in and out of columns.
+
+use perennial_core::store::{InstanceRow, Status, StoreError};
+use perennial_core::{Attributes, InstanceKey, Payload, ShardId};
+use rusqlite::Row;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The columns that [`read_instance`] expects, in its order.
+pub(crate) const COLUMNS: &str = "key, id, shard, name, version, status, execution, owed, wake_at_ms, blocked, \
+                                  attributes, published, parent, created_ms";
+
+/// The number that stands for a status. Partial indexes name these numbers.
+pub(crate) fn status_code(status: Status) -> i64 {
+    match status {
+        Status::Pending => 0,
+        Status::Running => 1,
+        Status::Completed => 2,
+        Status::Failed => 3,
+        Status::Cancelled => 4,
+        Status::Terminated => 5,
+    }
+}
+
+/// The status that a number stands for.
+pub(crate) fn status_of_code(code: i64) -> Option<Status> {
+    Status::ALL.into_iter().find(|status| status_code(*status) == code)
+}
+
+/// A number as SQLite keeps it. Numbers beyond its range are larger than any that is stored, so that the largest one
+/// serves as well as a bound.
+pub(crate) fn bound(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number as SQLite keeps it, exactly.
+pub(crate) fn exact(number: u64) -> rusqlite::Result<i64> {
+    i64::try_from(number).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+/// A value as JSON text.
+pub(crate) fn json<T: Serialize>(value: &T) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+/// Attributes as JSON text; most instances have none.
+pub(crate) fn attributes_json(attributes: &Attributes) -> rusqlite::Result<Option<String>> {
+    if attributes.is_empty() { Ok(None) } else { json(attributes).map(Some) }
+}
+
+/// A row whose first columns are [`COLUMNS`].
+pub(crate) fn read_instance(row: &Row<'_>) -> Result<InstanceRow, StoreError> {
+    decode(row).map_err(|fault| {
+        let id = row.get_ref(1).ok().and_then(|id| id.as_str().ok().map(str::to_owned));
+        let key = row.get_ref(0).ok().and_then(|key| key.as_blob().ok().map(key_text));
+        StoreError::CorruptRow(format!(
+            "instance {} (key {}): {fault}",
+            id.as_deref().unwrap_or("without an id"),
+            key.as_deref().unwrap_or("missing"),
+        ))
+    })
+}
+
+/// A key in a column.
+pub(crate) fn read_key(row: &Row<'_>, column: usize) -> Result<InstanceKey, StoreError> {
+    let key = blob::<16>(row, column).map_err(|fault| StoreError::CorruptRow(fault.to_string()))?;
+    Ok(InstanceKey::from_bytes(key))
+}
+
+/// A shard in a column.
+pub(crate) fn read_shard(row: &Row<'_>, column: usize) -> Result<ShardId, StoreError> {
+    let shard = row.get(column).map(ShardId);
+    shard.map_err(|error| StoreError::CorruptRow(error.to_string()))
+}
+
+/// A number in a column.
+pub(crate) fn read_number(row: &Row<'_>, column: usize) -> Result<u64, StoreError> {
+    number(row, column).map_err(|fault| StoreError::CorruptRow(fault.to_string()))
+}
+
+/// What is wrong with a row.
+type Fault = Box<dyn std::error::Error>;
+
+fn decode(row: &Row<'_>) -> Result<InstanceRow, Fault> {
+    let status: i64 = row.get(5)?;
+    Ok(InstanceRow {
+        key: InstanceKey::from_bytes(blob(row, 0)?),
+        id: row.get(1)?,
+        shard: ShardId(row.get(2)?),
+        name: row.get(3)?,
+        version: row.get(4)?,
+        status: status_of_code(status).ok_or_else(|| format!("column status: {status} is no status"))?,
+        execution: number(row, 6)?,
+        owed: row.get(7)?,
+        wake_at_ms: if row.get_ref(8)? == rusqlite::types::ValueRef::Null {
+            None
+        } else {
+            Some(number(row, 8)?)
+        },
+        blocked: from_json(row, 9)?,
+        attributes: from_json(row, 10)?.unwrap_or_default(),
+        published: published(row, 11)?,
+        parent: from_json(row, 12)?,
+        created_ms: number(row, 13)?,
+    })
+}
+
+fn blob<const N: usize>(row: &Row<'_>, column: usize) -> Result<[u8; N], Fault> {
+    let bytes = row.get_ref(column)?.as_blob()?;
+    bytes.try_into().map_err(|_| format!("a key of {} bytes instead of {N}", bytes.len()).into())
+}
+
+fn number(row: &Row<'_>, column: usize) -> Result<u64, Fault> {
+    let number: i64 = row.get(column)?;
+    u64::try_from(number).map_err(|_| format!("{} is {number}", column_name(row, column)).into())
+}
+
+fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<Option<T>, Fault> {
+    let Some(text) = row.get_ref(column)?.as_str_or_null()? else {
+        return Ok(None);
+    };
+    match serde_json::from_str(text) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => Err(format!("{}: {error}", column_name(row, column)).into()),
+    }
+}
+
+fn published(row: &Row<'_>, column: usize) -> Result<Option<Payload>, Fault> {
+    let Some(text) = row.get_ref(column)?.as_str_or_null()? else {
+        return Ok(None);
+    };
+    match Payload::from_json(text) {
+        Ok(payload) => Ok(Some(payload)),
+        Err(error) => Err(format!("{}: {error}", column_name(row, column)).into()),
+    }
+}
+
+fn column_name(row: &Row<'_>, column: usize) -> String {
+    let name = row.as_ref().column_name(column).unwrap_or("unknown");
+    format!("column {name}")
+}
+
+fn key_text(bytes: &[u8]) -> String {
+    match bytes.try_into() {
+        Ok(bytes) => InstanceKey::from_bytes(bytes).to_string(),
+        Err(_) => format!("of {} bytes", bytes.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s7_every_status_has_a_number_of_its_own_that_indexes_rely_on() {
+        let codes: Vec<i64> = Status::ALL.into_iter().map(status_code).collect();
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5]);
+        for status in Status::ALL {
+            assert_eq!(status_of_code(status_code(status)), Some(status));
+            // `status < 2` in the partial indexes.
+            assert_eq!(status_code(status) >= 2, status.is_final());
+        }
+        assert_eq!(status_of_code(6), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! The schema and its versions.
+//!
+//! A database says whose it is (`application_id`) and what it looks like (`user_version`). Migrations run when it is
+//! opened, each once: whoever comes first does them in a transaction, and the others find them done.
+
+use std::path::Path;
+
+use perennial_core::store::StoreError;
+use rusqlite::Connection;
+
+use crate::connection::begin_immediate;
+use crate::open::cannot_open;
+use crate::owner_lock::OwnerLock;
+
+/// "Pere", as SQLite keeps it in the file's header.
+const APPLICATION_ID: i32 = 0x5065_7265;
+
+/// What makes each version of the one before.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/1.sql")];
+
+/// The version that this code knows.
+const CURRENT: usize = MIGRATIONS.len();
+
+/// Who opens the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The runtime, which holds the lock.
+    Owner,
+    /// Anybody else.
+    Guest,
+}
+
+/// How a database stands to this code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It is empty.
+    Fresh,
+    /// An older version of this code made it.
+    Older(usize),
+    /// It is what this code expects.
+    Current,
+    /// A newer version of this code made it.
+    Newer(i64),
+    /// It belongs to another program.
+    Foreign,
+}
+
+impl Standing {
+    /// Refuses what cannot be used.
+    pub(crate) fn check(self, path: &Path) -> Result<(), StoreError> {
+        let why = match self {
+            Standing::Fresh | Standing::Older(_) | Standing::Current => return Ok(()),
+            Standing::Newer(version) => format!(
+                "its schema has version {version}, and this program knows versions up to {CURRENT}: a newer Perennial \
+                 made it; use that one or newer"
+            ),
+            Standing::Foreign => "this is the database of another program; choose another path".to_owned(),
+        };
+        Err(StoreError::CannotOpen(format!("{}: {why}", path.display())))
+    }
+}
+
+/// Finds out how a database stands to this code.
+pub(crate) fn standing(connection: &Connection) -> rusqlite::Result<Standing> {
+    // One statement, so that all of it is of one moment.
+    let (application_id, version, tables): (i32, i64, i64) = connection.query_row(
+        "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version), \
+         (SELECT count(*) FROM sqlite_schema)",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    )?;
+    Ok(match (application_id, usize::try_from(version)) {
+        (0, Ok(0)) if tables == 0 => Standing::Fresh,
+        (APPLICATION_ID, Ok(CURRENT)) => Standing::Current,
+        (APPLICATION_ID, Ok(older)) if older < CURRENT => Standing::Older(older),
+        (APPLICATION_ID, _) => Standing::Newer(version),
+        _ => Standing::Foreign,
+    })
+}
+
+/// Brings a database to the current version.
+pub(crate) fn migrate(connection: &Connection, path: &Path, role: Role) -> Result<(), StoreError> {
+    let sqlite = |error: rusqlite::Error| cannot_open(path, &error);
+    begin_immediate(connection).map_err(sqlite)?;
+    let migrated = migrate_within(connection, path, role);
+    let end = if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    let ended = connection.execute_batch(end).map_err(sqlite);
+    migrated.and(ended)
+}
+
+fn migrate_within(connection: &Connection, path: &Path, role: Role) -> Result<(), StoreError> {
+    let sqlite = |error: rusqlite::Error| cannot_open(path, &error);
+    let standing = standing(connection).map_err(sqlite)?;
+    standing.check(path)?;
+    match (standing, role) {
+        (Standing::Older(version), Role::Guest) => {
+            // An owner that runs would find its tables changed under its hands.
+            let _lock = OwnerLock::take(path).map_err(|error| {
+                StoreError::CannotOpen(format!(
+                    "{}: its schema has version {version} and must be brought to {CURRENT}, which has to wait: {error}",
+                    path.display()
+                ))
+            })?;
+            apply(connection, version).map_err(sqlite)
+        }
+        (Standing::Older(version), Role::Owner) => apply(connection, version).map_err(sqlite),
+        (Standing::Fresh, _) => apply(connection, 0).map_err(sqlite),
+        (Standing::Current | Standing::Newer(_) | Standing::Foreign, _) => Ok(()),
+    }
+}
+
+/// Makes all tables in an empty database.
+pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
+    apply(connection, 0)
+}
+
+fn apply(connection: &Connection, from: usize) -> rusqlite::Result<()> {
+    for migration in &MIGRATIONS[from..] {
+        connection.execute_batch(migration)?;
+    }
+    connection
+        .execute_batch(&format!("PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={CURRENT}"))
+}

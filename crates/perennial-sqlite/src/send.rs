@@ -1,0 +1,69 @@
+//! Writes one message from outside of the owner.
+//!
+//! What stands in its way is found before anything of it was written.
+
+use perennial_core::store::memory::MAX_UNREAD;
+use perennial_core::store::{InstanceRow, Outgoing, SendOutcome, SendRequest, StoreError};
+
+use crate::tables::Tables;
+use crate::unread::Unread;
+
+/// Why a message did not get through.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// What is stored, or is to be stored, does not hold what it must.
+    Row(StoreError),
+    /// SQLite said so.
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Stop {
+        Stop::Sqlite(error)
+    }
+}
+
+pub(crate) fn write(
+    tables: &mut Tables<'_>,
+    unread: &mut Unread,
+    request: &SendRequest,
+) -> Result<SendOutcome, Stop> {
+    let message = match request {
+        SendRequest::Start { row, body } => {
+            if !tables.insert_instance(row)? {
+                let existing = existing(tables, &row.id)?.ok_or_else(|| {
+                    let reason = format!("instance {}: the key {} belongs to another one", row.id, row.key);
+                    Stop::Row(StoreError::CorruptRow(reason))
+                })?;
+                return Ok(SendOutcome::IdTaken(Box::new(existing)));
+            }
+            Outgoing { to: row.key, shard: row.shard, dedupe: None, body: body.clone() }
+        }
+        SendRequest::Message { id, dedupe, body } => {
+            let Some(addressee) = tables.addressee(id)? else {
+                return Ok(SendOutcome::NoInstance);
+            };
+            if addressee.has_ended {
+                let ended = existing(tables, id)?;
+                return Ok(ended.map_or(SendOutcome::NoInstance, |row| SendOutcome::Ended(Box::new(row))));
+            }
+            if unread.bound(addressee.key).is_none_or(|bound| bound >= MAX_UNREAD) {
+                let count = tables.count_unread(addressee.key)?;
+                unread.counted(addressee.key, count);
+                if count >= MAX_UNREAD {
+                    return Ok(SendOutcome::Full(count));
+                }
+            }
+            Outgoing { to: addressee.key, shard: addressee.shard, dedupe: dedupe.clone(), body: body.clone() }
+        }
+    };
+    let Some(number) = tables.append_message(&message)? else {
+        return Ok(SendOutcome::Duplicate);
+    };
+    unread.appended(message.to);
+    Ok(SendOutcome::Sent(number))
+}
+
+fn existing(tables: &mut Tables<'_>, id: &str) -> Result<Option<InstanceRow>, Stop> {
+    tables.find(id)?.transpose().map_err(Stop::Row)
+}

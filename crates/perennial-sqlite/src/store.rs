@@ -1,0 +1,268 @@
+//! The store as its callers see it: calls go into queues, answers come from threads.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle, ThreadId};
+
+use perennial_core::store::{
+    Commit, CommitOutcome, DueInstance, Filter, Hint, InboxNumber, InboxRow, InstanceRow, Lease,
+    LoadedInstance, Page, PageKey, Reply, SendOutcome, SendRequest, Session, SessionId, Store, StoreError,
+};
+use perennial_core::{InstanceKey, ShardId};
+
+use crate::open::{self, IN_MEMORY, Opened};
+use crate::options::SqliteOptions;
+use crate::queue::Queue;
+use crate::read_queue::{ReadQueue, Takes};
+use crate::reader::Reader;
+use crate::request::{Answer, Asked, Batch, Claim, NewSession, ReadRequest, Work, WriteRequest};
+use crate::watchers::Watchers;
+use crate::writer::Writer;
+
+/// A store in a SQLite file.
+///
+/// Replies and hints are called on the store's own threads, one after another: what they do has to be short, and they
+/// must not wait for the store. Dropping the store closes it, and waits for that.
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    threads: Vec<ThreadId>,
+}
+
+/// What the threads and the callers share.
+pub(crate) struct Shared {
+    pub(crate) queue: Queue<Work>,
+    pub(crate) reads: ReadQueue<ReadRequest>,
+    pub(crate) watchers: Watchers,
+    pub(crate) health: Health,
+    pub(crate) is_guest: bool,
+    /// Not in memory: other processes may change it.
+    pub(crate) is_file: bool,
+}
+
+/// Whether the store can go on. What failed once has failed for good.
+#[derive(Default)]
+pub(crate) struct Health(OnceLock<StoreError>);
+
+impl Health {
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        self.0.get().map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+
+    pub(crate) fn fail(&self, failure: StoreError) {
+        // The first failure is the one to report.
+        let _ = self.0.set(failure);
+    }
+}
+
+impl SqliteStore {
+    /// Opens a file for the runtime that owns it, and creates it if need be. The path `:memory:` keeps everything in
+    /// memory, for as long as the store is open.
+    ///
+    /// Only one runtime owns a file at a time: a second one gets [`StoreError::InUse`]. Sessions that an earlier owner
+    /// left behind are gone when this returns.
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
+        if path.as_ref() == Path::new(IN_MEMORY) {
+            return SqliteStore::start(open::in_memory(&options)?, &options, false);
+        }
+        SqliteStore::start(open::owner(path.as_ref(), &options)?, &options, false)
+    }
+
+    /// Opens a file beside its owner, if there is one, to look and to send. Sessions and commits are refused with
+    /// [`StoreError::InUse`].
+    pub fn open_guest(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
+        if path.as_ref() == Path::new(IN_MEMORY) {
+            return Err(StoreError::CannotOpen(format!(
+                "{IN_MEMORY}: what is in memory belongs to one process and has no guests"
+            )));
+        }
+        SqliteStore::start(open::guest(path.as_ref(), &options)?, &options, true)
+    }
+
+    fn start(opened: Opened, options: &SqliteOptions, is_guest: bool) -> Result<SqliteStore, StoreError> {
+        let Opened { path, writer, readers, lock } = opened;
+        let shared = Arc::new(Shared {
+            queue: Queue::new(),
+            reads: ReadQueue::new(),
+            watchers: Watchers::default(),
+            health: Health::default(),
+            is_guest,
+            is_file: !readers.is_empty(),
+        });
+        let mut handles = Vec::new();
+        for (connection, (name, takes)) in
+            readers.into_iter().zip([("perennial-read", Takes::Engine), ("perennial-look", Takes::All)])
+        {
+            let reader = Reader { shared: Arc::clone(&shared), path: path.clone(), connection, takes };
+            match spawn(name, move || reader.run()) {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    shared.reads.close();
+                    return Err(error);
+                }
+            }
+        }
+        let mut threads: Vec<ThreadId> = handles.iter().map(|handle| handle.thread().id()).collect();
+        let writer = Writer {
+            shared: Arc::clone(&shared),
+            path,
+            connection: writer,
+            clock: Arc::clone(&options.clock),
+            lock,
+            readers: handles,
+        };
+        let reads = Arc::clone(&shared);
+        let writer = spawn("perennial-write", move || writer.run()).inspect_err(|_| reads.reads.close())?;
+        threads.push(writer.thread().id());
+        Ok(SqliteStore { shared, writer: Mutex::new(Some(writer)), threads })
+    }
+
+    fn write(&self, request: WriteRequest) {
+        if let Err(failure) = self.shared.health.check() {
+            return request.finish(&Err(failure));
+        }
+        if let Err(work) = self.shared.queue.push(Work::Write(request)) {
+            work.refuse(StoreError::Closed);
+        }
+    }
+
+    fn write_as_owner(&self, request: WriteRequest) {
+        if self.shared.is_guest {
+            let reason =
+                "this process opened the file as a guest, to look and send; only its owner takes turns";
+            return request.finish(&Err(StoreError::InUse(reason.to_owned())));
+        }
+        self.write(request);
+    }
+
+    fn read(&self, request: ReadRequest) {
+        if let Err(failure) = self.shared.health.check() {
+            return request.refuse(failure);
+        }
+        if self.shared.is_file {
+            if let Err(request) = self.shared.reads.push(request.asker(), request) {
+                request.refuse(StoreError::Closed);
+            }
+        } else if let Err(work) = self.shared.queue.push(Work::Read(request)) {
+            work.refuse(StoreError::Closed);
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map_err(|error| StoreError::CannotOpen(format!("no thread for the store: {error}")))
+}
+
+impl Store for SqliteStore {
+    fn open_session(&self, node: &str, lease_ms: u64, reply: Reply<Session>) {
+        let question = NewSession { node: node.to_owned(), lease_ms };
+        self.write_as_owner(WriteRequest::OpenSession(Asked::new(question, reply)));
+    }
+
+    fn renew_session(&self, session: SessionId, reply: Reply<Lease>) {
+        self.write_as_owner(WriteRequest::RenewSession(Asked::new(session, reply)));
+    }
+
+    fn end_session(&self, session: SessionId, reply: Reply<()>) {
+        self.write_as_owner(WriteRequest::EndSession(Asked::new(session, reply)));
+    }
+
+    fn claim_shards(&self, session: SessionId, at_most: usize, reply: Reply<Vec<ShardId>>) {
+        self.write_as_owner(WriteRequest::ClaimShards(Asked::new(Claim { session, at_most }, reply)));
+    }
+
+    fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
+        let question = Batch { session, members: batch };
+        self.write_as_owner(WriteRequest::Commit(Asked::new(question, reply)));
+    }
+
+    fn send(&self, requests: Vec<SendRequest>, reply: Reply<Vec<SendOutcome>>) {
+        self.write(WriteRequest::Send(Asked::new(requests, reply)));
+    }
+
+    fn read_inbox(&self, session: SessionId, from: InboxNumber, limit: usize, reply: Reply<Vec<InboxRow>>) {
+        self.read(ReadRequest::Inbox { session, from, limit, reply: Answer::to(reply) });
+    }
+
+    fn read_due(
+        &self,
+        session: SessionId,
+        before_ms: u64,
+        after: Option<(u64, InstanceKey)>,
+        limit: usize,
+        reply: Reply<Vec<DueInstance>>,
+    ) {
+        self.read(ReadRequest::Due { session, before_ms, after, limit, reply: Answer::to(reply) });
+    }
+
+    fn read_owed(
+        &self,
+        session: SessionId,
+        after: Option<InstanceKey>,
+        limit: usize,
+        reply: Reply<Vec<(InstanceKey, ShardId)>>,
+    ) {
+        self.read(ReadRequest::Owed { session, after, limit, reply: Answer::to(reply) });
+    }
+
+    fn find(&self, id: &str, reply: Reply<Option<InstanceRow>>) {
+        self.read(ReadRequest::Find { id: id.to_owned(), reply: Answer::to(reply) });
+    }
+
+    fn load(&self, key: InstanceKey, after_turn: u64, reply: Reply<Option<LoadedInstance>>) {
+        self.read(ReadRequest::Load { key, after_turn, reply: Answer::to(reply) });
+    }
+
+    fn read_turns(
+        &self,
+        key: InstanceKey,
+        execution: u64,
+        after_turn: u64,
+        limit: usize,
+        reply: Reply<Vec<Arc<[u8]>>>,
+    ) {
+        self.read(ReadRequest::Turns { key, execution, after_turn, limit, reply: Answer::to(reply) });
+    }
+
+    fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
+        self.read(ReadRequest::List { filter, after, limit, reply: Answer::to(reply) });
+    }
+
+    fn watch(&self, hint: Hint) {
+        self.shared.watchers.add(hint);
+        // The thread that writes looks for changes only while somebody watches.
+        self.shared.queue.wake();
+    }
+
+    fn close(&self, reply: Reply<()>) {
+        // What was asked before is still answered.
+        match self.shared.queue.close(Work::Close(Answer::to(reply))) {
+            Ok(()) => self.shared.reads.close(),
+            Err(work) => work.refuse(StoreError::Closed),
+        }
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.close(Box::new(|_| {}));
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Dropped in a reply, this runs on a thread of the store itself, which cannot wait for itself.
+        if let Some(writer) = writer
+            && !self.threads.contains(&thread::current().id())
+        {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("is_guest", &self.shared.is_guest).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,243 @@
+//! The statements of the thread that writes, prepared once.
+
+use perennial_core::store::{InboxNumber, InstanceRow, Outgoing, RowChange, StoreError, TurnRow};
+use perennial_core::{InstanceKey, ShardId};
+use rusqlite::{Connection, OptionalExtension, Statement, params};
+
+use crate::failure::is_constraint;
+use crate::reader::by_id;
+use crate::row::{attributes_json, exact, json, read_instance, status_code};
+
+pub(crate) const INSERT_INSTANCE: &str = "INSERT INTO instances (key, id, shard, name, version, status, execution, \
+     owed, wake_at_ms, blocked, attributes, published, parent, created_ms) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+pub(crate) const INSTANCE_EXISTS: &str = "SELECT 1 FROM instances WHERE key = ?1";
+pub(crate) const ADDRESSEE: &str = "SELECT key, shard, status FROM instances WHERE id = ?1";
+pub(crate) const INSERT_TURN: &str =
+    "INSERT INTO turns (key, execution, number, body) VALUES (?1, ?2, ?3, ?4)";
+pub(crate) const TURN_EXISTS: &str = "SELECT 1 FROM turns WHERE key = ?1 AND execution = ?2 AND number = ?3";
+pub(crate) const SAME_TURN: &str =
+    "SELECT body = ?4 FROM turns WHERE key = ?1 AND execution = ?2 AND number = ?3";
+pub(crate) const APPEND_MESSAGE: &str = "INSERT INTO inbox (key, shard, dedupe, body) VALUES (?1, ?2, ?3, ?4) \
+     ON CONFLICT (key, dedupe) DO NOTHING";
+pub(crate) const DELETE_MESSAGE: &str = "DELETE FROM inbox WHERE number = ?1";
+pub(crate) const COUNT_UNREAD: &str = "SELECT count(*) FROM inbox WHERE key = ?1";
+pub(crate) const DATA_VERSION: &str = "PRAGMA data_version";
+
+/// The columns that a change may touch, each with its bit in a mask of changes.
+const CHANGEABLE: [&str; 8] =
+    ["status", "execution", "version", "owed", "wake_at_ms", "blocked", "attributes", "published"];
+
+pub(crate) struct Tables<'c> {
+    connection: &'c Connection,
+    begin: Statement<'c>,
+    commit: Statement<'c>,
+    insert_instance: Statement<'c>,
+    instance_exists: Statement<'c>,
+    addressee: Statement<'c>,
+    insert_turn: Statement<'c>,
+    turn_exists: Statement<'c>,
+    append_message: Statement<'c>,
+    delete_message: Statement<'c>,
+    data_version: Statement<'c>,
+    /// By mask. A statement that names only what changes leaves the indexes of other columns alone.
+    updates: Vec<Option<Statement<'c>>>,
+}
+
+/// Who a message is for.
+pub(crate) struct Addressee {
+    pub(crate) key: InstanceKey,
+    pub(crate) shard: ShardId,
+    pub(crate) has_ended: bool,
+}
+
+impl<'c> Tables<'c> {
+    pub(crate) fn prepare(connection: &'c Connection) -> rusqlite::Result<Tables<'c>> {
+        Ok(Tables {
+            connection,
+            begin: connection.prepare("BEGIN IMMEDIATE")?,
+            commit: connection.prepare("COMMIT")?,
+            insert_instance: connection.prepare(INSERT_INSTANCE)?,
+            instance_exists: connection.prepare(INSTANCE_EXISTS)?,
+            addressee: connection.prepare(ADDRESSEE)?,
+            insert_turn: connection.prepare(INSERT_TURN)?,
+            turn_exists: connection.prepare(TURN_EXISTS)?,
+            append_message: connection.prepare(APPEND_MESSAGE)?,
+            delete_message: connection.prepare(DELETE_MESSAGE)?,
+            data_version: connection.prepare(DATA_VERSION)?,
+            updates: (0..1 << CHANGEABLE.len()).map(|_| None).collect(),
+        })
+    }
+
+    pub(crate) fn begin(&mut self) -> rusqlite::Result<()> {
+        self.begin.execute([]).map(drop)
+    }
+
+    pub(crate) fn commit(&mut self) -> rusqlite::Result<()> {
+        self.commit.execute([]).map(drop)
+    }
+
+    /// A number that differs from before if another connection has changed the database.
+    pub(crate) fn data_version(&mut self) -> rusqlite::Result<i64> {
+        self.data_version.query_row([], |row| row.get(0))
+    }
+
+    /// Inserts a row; `false` if its id or key is taken.
+    pub(crate) fn insert_instance(&mut self, row: &InstanceRow) -> rusqlite::Result<bool> {
+        let inserted = self.insert_instance.execute(params![
+            row.key.as_bytes(),
+            row.id,
+            row.shard.0,
+            row.name,
+            row.version,
+            status_code(row.status),
+            exact(row.execution)?,
+            row.owed,
+            row.wake_at_ms.map(exact).transpose()?,
+            row.blocked.as_ref().map(json).transpose()?,
+            attributes_json(&row.attributes)?,
+            row.published.as_ref().map(|published| published.as_json()),
+            row.parent.as_ref().map(json).transpose()?,
+            exact(row.created_ms)?,
+        ]);
+        match inserted {
+            Ok(_) => Ok(true),
+            Err(error) if is_constraint(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Changes a row; `false` if there is none.
+    pub(crate) fn change_instance(&mut self, key: InstanceKey, change: &RowChange) -> rusqlite::Result<bool> {
+        let mask = mask_of(change);
+        let update = match &mut self.updates[mask] {
+            Some(update) => update,
+            none => none.insert(self.connection.prepare(&update_sql(mask))?),
+        };
+        update.raw_bind_parameter(1, key.as_bytes())?;
+        let mut position = 1;
+        let mut next = || {
+            position += 1;
+            position
+        };
+        if let Some(status) = change.status {
+            update.raw_bind_parameter(next(), status_code(status))?;
+        }
+        if let Some(execution) = change.execution {
+            update.raw_bind_parameter(next(), exact(execution)?)?;
+        }
+        if let Some(version) = &change.version {
+            update.raw_bind_parameter(next(), version)?;
+        }
+        if let Some(owed) = change.owed {
+            update.raw_bind_parameter(next(), owed)?;
+        }
+        if let Some(wake_at_ms) = change.wake_at_ms {
+            update.raw_bind_parameter(next(), wake_at_ms.map(exact).transpose()?)?;
+        }
+        if let Some(blocked) = &change.blocked {
+            update.raw_bind_parameter(next(), blocked.as_ref().map(json).transpose()?)?;
+        }
+        if let Some(attributes) = &change.attributes {
+            update.raw_bind_parameter(next(), attributes_json(attributes)?)?;
+        }
+        if let Some(published) = &change.published {
+            update.raw_bind_parameter(next(), published.as_ref().map(|published| published.as_json()))?;
+        }
+        Ok(update.raw_execute()? == 1)
+    }
+
+    pub(crate) fn instance_exists(&mut self, key: InstanceKey) -> rusqlite::Result<bool> {
+        self.instance_exists.exists([key.as_bytes()])
+    }
+
+    /// The row of an id.
+    pub(crate) fn find(&mut self, id: &str) -> rusqlite::Result<Option<Result<InstanceRow, StoreError>>> {
+        self.connection.prepare_cached(&by_id())?.query_row([id], |row| Ok(read_instance(row))).optional()
+    }
+
+    /// Who has an id.
+    pub(crate) fn addressee(&mut self, id: &str) -> rusqlite::Result<Option<Addressee>> {
+        let addressee = self.addressee.query_row([id], |row| {
+            Ok(Addressee {
+                key: InstanceKey::from_bytes(row.get(0)?),
+                shard: ShardId(row.get(1)?),
+                has_ended: row.get::<_, i64>(2)? >= 2,
+            })
+        });
+        addressee.optional()
+    }
+
+    /// Inserts a turn; `false` if one of its number is there.
+    pub(crate) fn insert_turn(&mut self, key: InstanceKey, turn: &TurnRow) -> rusqlite::Result<bool> {
+        let inserted = self.insert_turn.execute(params![
+            key.as_bytes(),
+            exact(turn.execution)?,
+            exact(turn.number)?,
+            &turn.bytes[..]
+        ]);
+        match inserted {
+            Ok(_) => Ok(true),
+            Err(error) if is_constraint(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn turn_exists(
+        &mut self,
+        key: InstanceKey,
+        execution: u64,
+        number: u64,
+    ) -> rusqlite::Result<bool> {
+        self.turn_exists.exists(params![key.as_bytes(), exact(execution)?, exact(number)?])
+    }
+
+    /// Whether the turn of this number has these bytes; none if there is no such turn.
+    pub(crate) fn same_turn(&mut self, key: InstanceKey, turn: &TurnRow) -> rusqlite::Result<Option<bool>> {
+        let values = params![key.as_bytes(), exact(turn.execution)?, exact(turn.number)?, &turn.bytes[..]];
+        self.connection.prepare_cached(SAME_TURN)?.query_row(values, |row| row.get(0)).optional()
+    }
+
+    /// Appends a message; none if one with its key waits.
+    pub(crate) fn append_message(&mut self, message: &Outgoing) -> rusqlite::Result<Option<InboxNumber>> {
+        let appended = self.append_message.execute(params![
+            message.to.as_bytes(),
+            message.shard.0,
+            message.dedupe,
+            &message.body[..]
+        ])?;
+        Ok((appended == 1).then(|| self.connection.last_insert_rowid().cast_unsigned()))
+    }
+
+    pub(crate) fn delete_message(&mut self, number: InboxNumber) -> rusqlite::Result<()> {
+        self.delete_message.execute([exact(number)?]).map(drop)
+    }
+
+    pub(crate) fn count_unread(&mut self, key: InstanceKey) -> rusqlite::Result<usize> {
+        let mut statement = self.connection.prepare_cached(COUNT_UNREAD)?;
+        let count: i64 = statement.query_row([key.as_bytes()], |row| row.get(0))?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+}
+
+fn mask_of(change: &RowChange) -> usize {
+    let RowChange { status, execution, version, owed, wake_at_ms, blocked, attributes, published } = change;
+    let changed = [
+        status.is_some(),
+        execution.is_some(),
+        version.is_some(),
+        owed.is_some(),
+        wake_at_ms.is_some(),
+        blocked.is_some(),
+        attributes.is_some(),
+        published.is_some(),
+    ];
+    changed.iter().rev().fold(0, |mask, changed| mask << 1 | usize::from(*changed))
+}
+
+pub(crate) fn update_sql(mask: usize) -> String {
+    let changed = CHANGEABLE.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);
+    let set: Vec<String> =
+        changed.zip(2..).map(|((_, column), position)| format!("{column} = ?{position}")).collect();
+    format!("UPDATE instances SET {} WHERE key = ?1", set.join(", "))
+}

@@ -1,0 +1,254 @@
+//! The thread that writes.
+//!
+//! It owns the write connection and the lock, takes whatever has gathered as one transaction, and answers when that is
+//! durable. Between transactions it moves the log and looks for what other processes have written. After a failure
+//! that leaves the disk unknown it answers everything with that failure.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use perennial_core::store::StoreError;
+use rusqlite::Connection;
+
+use crate::checkpoint::Checkpoints;
+use crate::failure::{Trouble, failed, unavailable};
+use crate::options::Clock;
+use crate::owner_lock::OwnerLock;
+use crate::queue::Taken;
+use crate::reader;
+use crate::request::{Answer, Work, WriteRequest};
+use crate::store::Shared;
+use crate::transaction::{Halt, WriteConnection};
+use crate::watchers::calling;
+
+/// How often the owner looks for changes of others when it has nothing to do.
+const OWNER_LOOKS_EVERY: Duration = Duration::from_millis(20);
+/// How soon a guest looks for changes, and how rarely in the end.
+const GUEST_LOOKS_EVERY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+
+pub(crate) struct Writer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) path: PathBuf,
+    pub(crate) connection: Connection,
+    pub(crate) clock: Clock,
+    pub(crate) lock: Option<OwnerLock>,
+    pub(crate) readers: Vec<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Works until the store is closed.
+    pub(crate) fn run(self) {
+        let Writer { shared, path, connection, clock, lock, readers } = self;
+        let closing = match WriteConnection::new(&connection, clock) {
+            Ok(write_connection) => {
+                let is_file = lock.is_some();
+                let mut desk = Desk {
+                    shared: &shared,
+                    path,
+                    write_connection,
+                    checkpoints: is_file.then(Checkpoints::new),
+                    looks_every: if shared.is_guest { GUEST_LOOKS_EVERY.0 } else { OWNER_LOOKS_EVERY },
+                };
+                catch_unwind(AssertUnwindSafe(|| desk.work())).unwrap_or_else(|_| {
+                    let reason = "the thread that writes panicked; this is a defect of Perennial";
+                    shared.health.fail(StoreError::Failed(reason.to_owned()));
+                    refuse_until_closed(&shared)
+                })
+            }
+            Err(error) => {
+                shared.health.fail(failed(&path, &error));
+                refuse_until_closed(&shared)
+            }
+        };
+        for reader in readers {
+            // A reader that panicked has answered nothing wrongly.
+            let _ = reader.join();
+        }
+        shared.watchers.clear();
+        if let Err((_, error)) = connection.close() {
+            tracing::warn!(%error, "the database did not close cleanly");
+        }
+        drop(lock);
+        calling("a reply", || closing.give(Ok(())));
+    }
+}
+
+/// Answers everything with the failure; gives the reply of whoever closes.
+fn refuse_until_closed(shared: &Shared) -> Answer<()> {
+    loop {
+        let Taken::Items(items) = shared.queue.take(None) else {
+            continue;
+        };
+        for work in items {
+            match work {
+                Work::Close(reply) => return reply,
+                other => other.refuse(shared.health.check().err().unwrap_or(StoreError::Closed)),
+            }
+        }
+    }
+}
+
+/// What the thread works with.
+struct Desk<'c> {
+    shared: &'c Shared,
+    path: PathBuf,
+    write_connection: WriteConnection<'c>,
+    /// The owner of a file moves its log.
+    checkpoints: Option<Checkpoints>,
+    looks_every: Duration,
+}
+
+impl Desk<'_> {
+    /// Works until the store is closed; gives the reply of whoever closed it.
+    fn work(&mut self) -> Answer<()> {
+        loop {
+            match self.shared.queue.take(self.patience()) {
+                Taken::Nothing => self.idle(),
+                Taken::Woken => {
+                    // Somebody began to watch.
+                    self.look_soon();
+                    self.idle();
+                }
+                Taken::Items(items) => {
+                    if let Some(closing) = self.handle(items) {
+                        if let Some(checkpoints) = &mut self.checkpoints {
+                            // The next owner would move what is left.
+                            let _ = checkpoints.checkpoint(self.write_connection.connection());
+                        }
+                        return closing;
+                    }
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, items: Vec<Work>) -> Option<Answer<()>> {
+        let mut batch = Vec::with_capacity(items.len());
+        for work in items {
+            match work {
+                Work::Write(request) => batch.push(request),
+                Work::Read(request) => {
+                    self.write(std::mem::take(&mut batch));
+                    let connection = self.write_connection.connection();
+                    calling("a reply", || {
+                        reader::answer(connection, &self.path, &self.shared.health, request)
+                    });
+                }
+                Work::Close(reply) => {
+                    self.write(std::mem::take(&mut batch));
+                    return Some(reply);
+                }
+            }
+        }
+        self.write(batch);
+        None
+    }
+
+    fn write(&mut self, mut batch: Vec<WriteRequest>) {
+        if batch.is_empty() {
+            return;
+        }
+        let written = match self.shared.health.check() {
+            Ok(()) => self.write_connection.write(&mut batch).map_err(|halt| self.explain(&halt)),
+            Err(failure) => Err(failure),
+        };
+        let members = batch.iter().map(WriteRequest::weight).sum();
+        let sent_messages = written.is_ok() && batch.iter().any(WriteRequest::sent_messages);
+        for request in batch {
+            calling("a reply", || request.finish(&written));
+        }
+        // Who sends waits for what comes of it.
+        self.look_soon();
+        if self.write_connection.take_changed_by_others() || sent_messages {
+            self.shared.watchers.hint();
+        }
+        if written.is_ok()
+            && let Some(checkpoints) = &mut self.checkpoints
+        {
+            let checkpointed = checkpoints.after_batch(self.write_connection.connection(), members);
+            self.after_checkpoint(checkpointed);
+        }
+    }
+
+    /// What a transaction that was not committed means for those who asked, and for the store.
+    fn explain(&self, halt: &Halt) -> StoreError {
+        let failure = match halt {
+            Halt::Redo => StoreError::Unavailable("a member could not be undone".to_owned()),
+            Halt::Write(error) => match Trouble::of(error) {
+                Trouble::Busy | Trouble::Passing | Trouble::Refused => unavailable(&self.path, error),
+                Trouble::Lasting => failed(&self.path, error),
+            },
+            Halt::Commit(error) => match Trouble::of(error) {
+                Trouble::Busy => unavailable(&self.path, error),
+                Trouble::Passing | Trouble::Refused | Trouble::Lasting => failed(&self.path, error),
+            },
+        };
+        if matches!(failure, StoreError::Failed(_)) {
+            tracing::error!(%failure, "the store stops");
+            self.shared.health.fail(failure.clone());
+        }
+        failure
+    }
+
+    fn idle(&mut self) {
+        if self.shared.health.check().is_err() {
+            return;
+        }
+        if !self.shared.watchers.is_empty() {
+            self.look_for_changes();
+        }
+        if let Some(checkpoints) = &mut self.checkpoints {
+            let checkpointed = checkpoints.when_idle(self.write_connection.connection());
+            self.after_checkpoint(checkpointed);
+        }
+    }
+
+    fn look_for_changes(&mut self) {
+        if let Err(error) = self.write_connection.notice_changes() {
+            // The next look may succeed; a hint that is lost costs time only.
+            tracing::debug!(%error, "could not look for changes");
+        }
+        let changed = self.write_connection.take_changed_by_others();
+        if changed {
+            self.shared.watchers.hint();
+        }
+        if changed {
+            self.look_soon();
+        } else if self.shared.is_guest {
+            self.looks_every = (self.looks_every * 2).min(GUEST_LOOKS_EVERY.1);
+        }
+    }
+
+    fn look_soon(&mut self) {
+        self.looks_every = if self.shared.is_guest { GUEST_LOOKS_EVERY.0 } else { OWNER_LOOKS_EVERY };
+    }
+
+    /// How long to wait for work.
+    fn patience(&self) -> Option<Duration> {
+        if self.shared.health.check().is_err() {
+            return None;
+        }
+        let looks = (!self.shared.watchers.is_empty() && self.shared.is_file).then_some(self.looks_every);
+        let moves = self.checkpoints.as_ref().and_then(Checkpoints::patience);
+        looks.into_iter().chain(moves).min()
+    }
+
+    fn after_checkpoint(&self, checkpointed: rusqlite::Result<()>) {
+        let Err(error) = checkpointed else {
+            return;
+        };
+        match Trouble::of(&error) {
+            Trouble::Lasting => {
+                let failure = failed(&self.path, &error);
+                tracing::error!(%failure, "the store stops");
+                self.shared.health.fail(failure);
+            }
+            Trouble::Busy | Trouble::Passing | Trouble::Refused => {
+                tracing::debug!(%error, "the log could not be moved; it grows until it can");
+            }
+        }
+    }
+}
