@@ -16,10 +16,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(step: &'static str, reason: impl fmt::Display) -> Self {
-        Self {
-            step,
-            reason: reason.to_string(),
-        }
+        Self { step, reason: reason.to_string() }
     }
 
     fn of_status(step: &'static str, status: ExitStatus) -> Self {
@@ -43,10 +40,7 @@ pub(crate) fn workspace_root() -> PathBuf {
     // Cargo sets the variable when it runs us; the constant serves those who start the binary by hand.
     let manifest_directory =
         std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    PathBuf::from(manifest_directory)
-        .parent()
-        .expect("xtask lies inside the workspace")
-        .to_owned()
+    PathBuf::from(manifest_directory).parent().expect("xtask lies inside the workspace").to_owned()
 }
 
 /// A cargo command in the workspace's root, by the same cargo that started us.
@@ -95,11 +89,7 @@ fn describe(command: &Command) -> String {
         }
     }
     words.push("cargo".to_owned());
-    words.extend(
-        command
-            .get_args()
-            .map(|argument| argument.to_string_lossy().into_owned()),
-    );
+    words.extend(command.get_args().map(|argument| argument.to_string_lossy().into_owned()));
     words.join(" ")
 }
 
@@ -111,19 +101,13 @@ mod tests {
     fn a_command_is_described_as_one_would_type_it() {
         let mut command = cargo(&["doc", "--no-deps"]);
         command.env("RUSTDOCFLAGS", "-D warnings");
-        assert_eq!(
-            describe(&command),
-            "RUSTDOCFLAGS=\"-D warnings\" cargo doc --no-deps"
-        );
+        assert_eq!(describe(&command), "RUSTDOCFLAGS=\"-D warnings\" cargo doc --no-deps");
     }
 
     #[test]
     fn a_failure_names_its_step() {
         let failure = run("speak", cargo(&["--no-such-option"])).unwrap_err();
-        assert!(
-            failure.to_string().starts_with("step `speak` failed: "),
-            "{failure}"
-        );
+        assert!(failure.to_string().starts_with("step `speak` failed: "), "{failure}");
     }
 
     #[test]

@@ -23,11 +23,7 @@ pub(crate) fn violations(workspace_root: &Path, packages: &[Package]) -> Vec<Str
         "`[workspace.lints.rust]` must hold `unsafe_code = \"forbid\"`",
     );
     for member in packages.iter().filter(|package| package.is_member) {
-        demand(
-            &member.manifest,
-            inherits_lints,
-            "`[lints]` must hold `workspace = true`",
-        );
+        demand(&member.manifest, inherits_lints, "`[lints]` must hold `workspace = true`");
     }
     violations
 }
@@ -66,15 +62,9 @@ mod tests {
 
     #[test]
     fn inherited_lints_are_recognised() {
-        assert!(inherits_lints(
-            "[package]\nname = \"a\"\n\n[lints]\nworkspace = true\n"
-        ));
-        assert!(inherits_lints(
-            "[lints] # ours\n  workspace=true # all of them\n[dependencies]\n"
-        ));
-        assert!(inherits_lints(
-            "lints.workspace = true\n[package]\nname = \"a\"\n"
-        ));
+        assert!(inherits_lints("[package]\nname = \"a\"\n\n[lints]\nworkspace = true\n"));
+        assert!(inherits_lints("[lints] # ours\n  workspace=true # all of them\n[dependencies]\n"));
+        assert!(inherits_lints("lints.workspace = true\n[package]\nname = \"a\"\n"));
     }
 
     #[test]
@@ -90,14 +80,8 @@ mod tests {
 
     #[test]
     fn only_forbid_bans_unsafe_code() {
-        assert!(forbids_unsafe_code(
-            "[workspace.lints.rust]\nunsafe_code = \"forbid\"\n"
-        ));
-        assert!(!forbids_unsafe_code(
-            "[workspace.lints.rust]\nunsafe_code = \"deny\"\n"
-        ));
-        assert!(!forbids_unsafe_code(
-            "[workspace.lints.clippy]\nunsafe_code = \"forbid\"\n"
-        ));
+        assert!(forbids_unsafe_code("[workspace.lints.rust]\nunsafe_code = \"forbid\"\n"));
+        assert!(!forbids_unsafe_code("[workspace.lints.rust]\nunsafe_code = \"deny\"\n"));
+        assert!(!forbids_unsafe_code("[workspace.lints.clippy]\nunsafe_code = \"forbid\"\n"));
     }
 }

@@ -29,11 +29,7 @@ pub(crate) fn violations(packages: &[Package]) -> Vec<String> {
 }
 
 fn violation(package: &Package) -> Option<String> {
-    let complaint = match package
-        .licence
-        .as_deref()
-        .map(|licence| (licence, Expression::parse(licence)))
-    {
+    let complaint = match package.licence.as_deref().map(|licence| (licence, Expression::parse(licence))) {
         None => "states no licence".to_owned(),
         Some((licence, Err(error))) => format!("licence `{licence}` cannot be read: {error}"),
         Some((_, Ok(expression))) if expression.is_satisfied_by(ALLOWED) => return None,
@@ -107,11 +103,7 @@ impl Parser<'_> {
     fn one(&mut self) -> Result<Expression, String> {
         if self.accept("(") {
             let inner = self.any()?;
-            return if self.accept(")") {
-                Ok(inner)
-            } else {
-                Err("a parenthesis is not closed".to_owned())
-            };
+            return if self.accept(")") { Ok(inner) } else { Err("a parenthesis is not closed".to_owned()) };
         }
         let licence = self.name()?;
         if self.accept("WITH") {
@@ -146,11 +138,7 @@ impl Parser<'_> {
 }
 
 fn single_or(mut parts: Vec<Expression>, combine: fn(Vec<Expression>) -> Expression) -> Expression {
-    if parts.len() == 1 {
-        parts.remove(0)
-    } else {
-        combine(parts)
-    }
+    if parts.len() == 1 { parts.remove(0) } else { combine(parts) }
 }
 
 #[cfg(test)]
@@ -161,18 +149,12 @@ mod tests {
 
     #[track_caller]
     fn assert_allowed(licence: &str) {
-        assert!(
-            Expression::parse(licence).unwrap().is_satisfied_by(GOOD),
-            "{licence}"
-        );
+        assert!(Expression::parse(licence).unwrap().is_satisfied_by(GOOD), "{licence}");
     }
 
     #[track_caller]
     fn assert_refused(licence: &str) {
-        assert!(
-            !Expression::parse(licence).unwrap().is_satisfied_by(GOOD),
-            "{licence}"
-        );
+        assert!(!Expression::parse(licence).unwrap().is_satisfied_by(GOOD), "{licence}");
     }
 
     #[track_caller]

@@ -14,18 +14,11 @@ pub(crate) fn run() -> Result<(), Vec<Failure>> {
         Err(failure) => outcomes.push(Err(failure)),
     }
     // Not its licence check: ours has spoken, and without a configuration cargo-deny refuses every licence.
-    outcomes.push(optional(
-        "deny",
-        &["deny", "check", "advisories", "bans", "sources"],
-    ));
+    outcomes.push(optional("deny", &["deny", "check", "advisories", "bans", "sources"]));
     outcomes.push(optional("audit", &["audit"]));
 
     let failures: Vec<Failure> = outcomes.into_iter().filter_map(Result::err).collect();
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(failures)
-    }
+    if failures.is_empty() { Ok(()) } else { Err(failures) }
 }
 
 fn formatting() -> Result<(), Failure> {
@@ -33,15 +26,7 @@ fn formatting() -> Result<(), Failure> {
 }
 
 fn clippy() -> Result<(), Failure> {
-    let arguments = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--all-features",
-        "--",
-        "-D",
-        "warnings",
-    ];
+    let arguments = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
     command::run("clippy", cargo(&arguments))
 }
 
@@ -53,17 +38,11 @@ fn docs() -> Result<(), Failure> {
 
 fn house(packages: &[Package]) -> Result<(), Failure> {
     announce("house rules", "no unsafe code, in any member");
-    verdict(
-        "house rules",
-        house_rules::violations(&command::workspace_root(), packages),
-    )
+    verdict("house rules", house_rules::violations(&command::workspace_root(), packages))
 }
 
 fn licence_list(packages: &[Package]) -> Result<(), Failure> {
-    announce(
-        "licences",
-        format_args!("{} packages against the list of allowed licences", packages.len()),
-    );
+    announce("licences", format_args!("{} packages against the list of allowed licences", packages.len()));
     verdict("licences", licences::violations(packages))
 }
 

@@ -3,6 +3,7 @@
 //! This file turns the arguments into a task and its outcome into an exit code: 0 when all went well, 1 when
 //! a step failed, 2 when the arguments make no sense. Each task has a file of its own.
 
+mod bench;
 mod command;
 mod house_rules;
 mod licences;
@@ -17,22 +18,23 @@ Usage: cargo xtask <task>
 
 Tasks:
   test    compile the benches and run every test, doc tests included
+  bench   run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--json], bench --help
   lint    check formatting, clippy, docs, house rules and the licences of dependencies
   help    print this text";
 
 #[derive(Debug, PartialEq, Eq)]
 enum Task {
+    Bench(Vec<String>),
     Test,
     Lint,
     Help,
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args_os()
-        .skip(1)
-        .map(|argument| argument.to_string_lossy().into_owned())
-        .collect();
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
     let outcome = match parse(&arguments) {
+        Ok(Task::Bench(arguments)) => bench::run(&arguments).map_err(|failure| vec![failure]),
         Ok(Task::Test) => test::run().map_err(|failure| vec![failure]),
         Ok(Task::Lint) => lint::run(),
         Ok(Task::Help) => {
@@ -64,6 +66,7 @@ fn parse(arguments: &[String]) -> Result<Task, String> {
         return Err("which task?".to_owned());
     };
     let task = match task.as_str() {
+        "bench" => return Ok(Task::Bench(rest.to_vec())),
         "test" => Task::Test,
         "lint" => Task::Lint,
         "help" | "--help" | "-h" => Task::Help,
@@ -94,9 +97,6 @@ mod tests {
     fn a_missing_unknown_or_extra_argument_is_refused_by_name() {
         assert_eq!(parse_words(""), Err("which task?".to_owned()));
         assert_eq!(parse_words("tset"), Err("there is no task `tset`".to_owned()));
-        assert_eq!(
-            parse_words("test now"),
-            Err("`now` is one argument too many".to_owned())
-        );
+        assert_eq!(parse_words("test now"), Err("`now` is one argument too many".to_owned()));
     }
 }

@@ -22,10 +22,7 @@ pub(crate) struct Package {
 
 /// All packages of the graph.
 pub(crate) fn packages() -> Result<Vec<Package>, Failure> {
-    let output = command::read(
-        STEP,
-        cargo(&["metadata", "--format-version", "1", "--all-features"]),
-    )?;
+    let output = command::read(STEP, cargo(&["metadata", "--format-version", "1", "--all-features"]))?;
     let metadata: Value = serde_json::from_slice(&output).map_err(|error| Failure::new(STEP, error))?;
     decode(&metadata).ok_or_else(|| Failure::new(STEP, "not the shape that format version 1 promises"))
 }
@@ -61,13 +58,7 @@ mod tests {
         let packages = decode(&metadata).unwrap();
         let seen: Vec<_> = packages
             .iter()
-            .map(|package| {
-                (
-                    package.name.as_str(),
-                    package.licence.as_deref(),
-                    package.is_member,
-                )
-            })
+            .map(|package| (package.name.as_str(), package.licence.as_deref(), package.is_member))
             .collect();
         assert_eq!(seen, [("ours", Some("MIT"), true), ("else", None, false)]);
     }

@@ -27,6 +27,7 @@ mod mutate;
 pub mod program;
 mod recording;
 mod renumber;
+pub mod simulator;
 mod world;
 
 pub use accumulator::Accumulator;

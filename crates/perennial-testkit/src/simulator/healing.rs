@@ -1,0 +1,114 @@
+//! The end of all trouble: everything is up, and everything has to finish.
+
+use perennial_core::store::InstanceRow;
+use perennial_core::{Decision, Ledger};
+
+use super::Simulation;
+use crate::ProgramHandler;
+use crate::program::{HandlerKind, PROGRAM_VERSION};
+
+/// The orchestration whose code comes only with the healing.
+pub(super) const ABSENT: &str = "absent";
+/// How long everything may take once there is no more trouble.
+const PATIENCE_MS: u64 = 2 * 60 * 60 * 1_000;
+const ROUND_MS: u64 = 400;
+
+impl Simulation {
+    /// No more faults; every node is restarted, with all code.
+    pub(super) fn heal(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
+        self.note(|| "HEALED".to_owned());
+        self.is_healed = true;
+        let code = ProgramHandler::new(self.side_effects.clone());
+        self.handlers = std::mem::take(&mut self.handlers).with(ABSENT, PROGRAM_VERSION, code);
+        for node in 0..self.nodes.len() {
+            self.forget(node);
+            self.boot(node);
+        }
+    }
+
+    pub(super) fn run_healed(&mut self) {
+        let end_ms = self.now_ms() + PATIENCE_MS;
+        while self.failure.is_none() {
+            let unfinished = self.unfinished();
+            if unfinished.is_empty() && self.store.tables().inbox.is_empty() {
+                return;
+            }
+            if self.now_ms() > end_ms {
+                let inbox = self.store.tables().inbox.len();
+                return self.fail(format!("I17: unfinished: {unfinished:?}, {inbox} messages in the inbox"));
+            }
+            self.help();
+            self.run_until(self.now_ms() + ROUND_MS);
+        }
+    }
+
+    fn row(&self, id: &str) -> Option<InstanceRow> {
+        let tables = self.store.tables();
+        tables.ids.get(id).map(|key| tables.instances[key].clone())
+    }
+
+    fn unfinished(&self) -> Vec<String> {
+        let line = |id: &str| match self.row(id) {
+            None => Some(format!("{id} not started")),
+            Some(row) if row.status.is_final() => None,
+            Some(row) => {
+                let blocked = row.blocked.map(|blocked| blocked.reason);
+                let open: Option<Vec<String>> = self.ledger(id).map(|ledger| {
+                    ledger.open().map(|(event, decision)| format!("{event} {}", decision.name())).collect()
+                });
+                Some(format!(
+                    "{id} {} owed {} wake {:?} blocked {blocked:?} open {open:?}",
+                    row.status.name(),
+                    row.owed,
+                    row.wake_at_ms
+                ))
+            }
+        };
+        self.callers.subjects.iter().filter_map(|subject| line(&subject.id)).collect()
+    }
+
+    fn ledger(&self, id: &str) -> Option<Ledger> {
+        let history = self.history(self.row(id)?.key)?;
+        history.turns.iter().try_fold(Ledger::default(), |mut ledger, turn| {
+            ledger.apply_turn(turn).ok()?;
+            Some(ledger)
+        })
+    }
+
+    /// Callers give every instance what it waits for.
+    fn help(&mut self) {
+        for number in 0..self.callers.subjects.len() {
+            let id = self.callers.subjects[number].id.clone();
+            let Some(row) = self.row(&id) else {
+                if self.chance.percent(30) {
+                    self.start(number);
+                }
+                continue;
+            };
+            let Some(ledger) = self.ledger(&id).filter(|_| !row.status.is_final()) else {
+                continue;
+            };
+            let waits: Vec<String> = ledger
+                .open()
+                .filter_map(|(_, decision)| match decision {
+                    Decision::ExternalSubscribed { name } => Some(name.clone()),
+                    _ => None,
+                })
+                .collect();
+            let is_at_work = ledger.open_activities() > 0 || ledger.timers().next().is_some();
+            if let Some(name) = waits.first() {
+                self.raise(number, name);
+            }
+            if !is_at_work && self.chance.percent(40) {
+                let program = &self.callers.subjects[number].program;
+                let handled: Vec<String> = program.handled(HandlerKind::Event).map(str::to_owned).collect();
+                for name in handled {
+                    self.raise(number, &name);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A worker process is killed again and again, and every order is finished all the same.
+//!
+//! `cargo run --release --example survive`. The program starts itself as a worker on an embedded SQLite file, starts
+//! orders from outside, kills the worker (as `kill -9` does) while they run, starts it again, and in the end shows how
+//! one order went and that none was lost.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use perennial::{ActivityContext, Client, Filter, OrchestrationContext, Payload, Runtime, Status};
+
+const ORDERS: usize = 200;
+const KILLS: usize = 5;
+
+async fn order(ctx: OrchestrationContext, item: Payload) -> Result<Payload, Payload> {
+    let failed = |_| Payload::from("an activity failed");
+    let reserved = ctx.schedule_activity("reserve", item).await.map_err(failed)?;
+    ctx.schedule_timer(Duration::from_millis(1_200)).await;
+    let parcels = ctx.join((0..3).map(|_| ctx.schedule_activity("pack", reserved.clone()))).await;
+    let packed = parcels.into_iter().collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    ctx.schedule_activity("ship", serde_json::json!(packed.len())).await.map_err(failed)
+}
+
+/// Stands for a call to another system.
+async fn work(_: ActivityContext, input: Payload) -> Result<Payload, Payload> {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    Ok(input)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    match std::env::args().nth(1) {
+        Some(url) => worker(&url).await,
+        None => director().await,
+    }
+}
+
+/// Runs orders until it is killed.
+async fn worker(url: &str) -> Result<(), Box<dyn Error>> {
+    let _runtime = Runtime::open(url)
+        .orchestration("order", "1.0.0", order)
+        .activity("reserve", work)
+        .activity("pack", work)
+        .activity("ship", work)
+        .start()
+        .await?;
+    std::future::pending().await
+}
+
+/// Starts orders, kills the worker, and looks at what became of them.
+async fn director() -> Result<(), Box<dyn Error>> {
+    let directory = tempfile::tempdir()?;
+    let url = format!("sqlite:{}", directory.path().join("orders.db").display());
+    let begun = Instant::now();
+    let mut worker = start_worker(&url)?;
+    let client = connect(&url, directory.path()).await?;
+    for number in 1..=ORDERS {
+        client.start_versioned("order", "1.0.0", &format!("order-{number}"), "a rose").await?;
+    }
+    println!("started {ORDERS} orders");
+    for kill in 1..=KILLS {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        worker.kill()?;
+        worker.wait()?;
+        println!("killed the worker ({kill} of {KILLS}); {} orders are done", completed(&client).await?);
+        worker = start_worker(&url)?;
+    }
+    for number in 1..=ORDERS {
+        client.result(&format!("order-{number}")).await?;
+    }
+    println!("\nhow order-1 went:");
+    for turn in &client.history("order-1").await? {
+        for event in &turn.events {
+            println!("  turn {:>2}  event {:>2}  {}", turn.number, event.id, event.summary());
+        }
+    }
+    let done = completed(&client).await?;
+    worker.kill()?;
+    worker.wait()?;
+    println!("\nstarted {ORDERS}, completed {done}, lost {}, kills {KILLS}, {:.1?}", ORDERS - done, begun.elapsed());
+    Ok(())
+}
+
+fn start_worker(url: &str) -> std::io::Result<Child> {
+    Command::new(std::env::current_exe()?).arg(url).spawn()
+}
+
+/// Opens the store beside the worker, once that has made it.
+async fn connect(url: &str, directory: &Path) -> Result<Client, Box<dyn Error>> {
+    while !directory.join("orders.db").exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(Client::open(url)?)
+}
+
+async fn completed(client: &Client) -> Result<usize, Box<dyn Error>> {
+    let filter = Filter { statuses: vec![Status::Completed], ..Filter::default() };
+    Ok(client.list(filter, None, ORDERS).await?.rows.len())
+}
