@@ -13,6 +13,7 @@ mod same_json;
 mod summary;
 mod turn;
 mod unit_id;
+mod weight;
 
 pub use activity_options::{ActivityOptions, Backoff, RetryPolicy};
 pub use codec::{decode_history, decode_turn, encode_turn};

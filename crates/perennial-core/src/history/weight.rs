@@ -1,0 +1,92 @@
+//! What events weigh: about how many bytes they take. A function of the record alone, so that every replay weighs alike.
+
+use super::{ActivityFailure, ChildFailure, Decision, Ending, Job, Payload};
+
+/// What an event takes beside its texts: id, kind and field names.
+const EVENT_FRAME: u64 = 64;
+
+impl Decision {
+    /// About how many bytes the decision takes in a history. A function of the record alone.
+    pub(crate) fn weight(&self) -> u64 {
+        let (names, payload) = self.sizes();
+        EVENT_FRAME + (names + payload) as u64
+    }
+
+    /// The bytes of its payload.
+    pub(crate) fn payload_size(&self) -> u64 {
+        self.sizes().1 as u64
+    }
+
+    /// Its payload, if it has one.
+    pub(crate) fn payload(&self) -> Option<&Payload> {
+        match self {
+            Decision::ActivityScheduled { input: payload, .. }
+            | Decision::SubOrchestrationScheduled { input: payload, .. }
+            | Decision::OrchestrationChained { input: payload, .. }
+            | Decision::ExternalEventSent { payload, .. }
+            | Decision::StatusSet { status: payload }
+            | Decision::UpdateCompleted { result: Ok(payload) | Err(payload), .. } => Some(payload),
+            _ => None,
+        }
+    }
+
+    /// The bytes of its names and of its payload.
+    fn sizes(&self) -> (usize, usize) {
+        match self {
+            Decision::ActivityScheduled { name, input, .. } => (name.len(), input.size()),
+            Decision::ExternalSubscribed { name } => (name.len(), 0),
+            Decision::SubOrchestrationScheduled { name, instance, input, .. } => {
+                (name.len() + instance.as_ref().map_or(0, String::len), input.size())
+            }
+            Decision::OrchestrationChained { name, instance, input, .. } => {
+                (name.len() + instance.len(), input.size())
+            }
+            Decision::ExternalEventSent { instance, name, payload } => {
+                (instance.len() + name.len(), payload.size())
+            }
+            Decision::SystemCall { op, value } => (op.len(), value.size()),
+            Decision::PatchMarked { id } => (id.len(), 0),
+            Decision::AttributesUpserted { attributes } => {
+                (0, attributes.iter().map(|(name, value)| name.len() + value.size()).sum())
+            }
+            Decision::StatusSet { status } => (0, status.size()),
+            Decision::UpdateCompleted { result: Ok(payload) | Err(payload), .. } => (0, payload.size()),
+            Decision::ActivityCancelRequested { .. }
+            | Decision::TimerCreated { .. }
+            | Decision::TimerCancelled { .. }
+            | Decision::ExternalUnsubscribed { .. }
+            | Decision::SubOrchestrationCancelRequested { .. } => (0, 0),
+        }
+    }
+}
+
+impl Job {
+    /// About how many bytes the job takes in a history. A function of the record alone.
+    pub(crate) fn weight(&self) -> u64 {
+        let text = match self {
+            Job::ActivityCompleted { result, .. } | Job::SubOrchestrationCompleted { result, .. } => {
+                result.size()
+            }
+            Job::ActivityFailed { error: ActivityFailure::Application(error), .. }
+            | Job::SubOrchestrationFailed { error: ChildFailure::Application(error), .. } => error.size(),
+            Job::ExternalEvent { name, payload, .. } | Job::UpdateRequested { name, payload, .. } => {
+                name.len() + payload.size()
+            }
+            Job::OrchestrationCancelRequested { reason, .. } => reason.len(),
+            Job::ActivityFailed { .. } | Job::TimerFired { .. } | Job::SubOrchestrationFailed { .. } => 0,
+        };
+        EVENT_FRAME + text as u64
+    }
+}
+
+impl Ending {
+    /// Its payload, if it has one.
+    pub(crate) fn payload(&self) -> Option<&Payload> {
+        match self {
+            Ending::OrchestrationCompleted { output: payload }
+            | Ending::OrchestrationFailed { error: payload }
+            | Ending::OrchestrationContinuedAsNew { input: payload, .. } => Some(payload),
+            Ending::OrchestrationCancelled { .. } | Ending::OrchestrationTerminated { .. } => None,
+        }
+    }
+}
