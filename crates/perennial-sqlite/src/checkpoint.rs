@@ -25,14 +25,14 @@ const LAID_OUT_BYTES: u64 = 5 << 20;
 
 /// Makes the log as large as it will get, so that commits find room that is there already. The filler is never
 /// committed: it only has to pass through the log. Where that fails, commits are slower at first, or fail themselves.
-pub(crate) fn lay_out_log(connection: &Connection, log: &Path) -> rusqlite::Result<()> {
+pub(crate) fn lay_out_log(connection: &Connection, log: &Path, patience: Duration) -> rusqlite::Result<()> {
     if log.metadata().is_ok_and(|metadata| metadata.len() >= LAID_OUT_BYTES) {
         return Ok(());
     }
     let cache: i64 = connection.query_row("PRAGMA cache_size", [], |row| row.get(0))?;
     // What does not fit into the cache is written to the log at once.
     connection.execute_batch("PRAGMA cache_size=10")?;
-    begin_immediate(connection)?;
+    begin_immediate(connection, patience)?;
     let filled = connection.execute_batch(&format!(
         "CREATE TABLE filler (bytes BLOB); INSERT INTO filler VALUES (zeroblob({LAID_OUT_BYTES}))"
     ));

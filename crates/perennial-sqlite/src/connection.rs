@@ -7,9 +7,6 @@ use rusqlite::Connection;
 
 use crate::failure::Trouble;
 
-/// How long a call waits for other processes to let go of the file.
-pub(crate) const BUSY_PATIENCE: Duration = Duration::from_secs(30);
-
 /// After how long a wait is worth a warning.
 const BUSY_WARNING: Duration = Duration::from_secs(5);
 
@@ -18,17 +15,20 @@ const BUSY_WARNING: Duration = Duration::from_secs(5);
 const BUSY_WAIT: Duration = Duration::from_millis(1);
 
 /// Begins a transaction that writes, waiting out whoever else does.
-pub(crate) fn begin_immediate(connection: &Connection) -> rusqlite::Result<()> {
-    wait_out(|| connection.execute_batch("BEGIN IMMEDIATE"))
+pub(crate) fn begin_immediate(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
+    wait_out(patience, || connection.execute_batch("BEGIN IMMEDIATE"))
 }
 
-/// Tries until the file is free, within [`BUSY_PATIENCE`].
-pub(crate) fn wait_out<T>(mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+/// Tries until the file is free, or patience ends.
+pub(crate) fn wait_out<T>(
+    patience: Duration,
+    mut attempt: impl FnMut() -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
     let begun = Instant::now();
     let mut warned = false;
     loop {
         match attempt() {
-            Err(error) if Trouble::of(&error) == Trouble::Busy && begun.elapsed() < BUSY_PATIENCE => {
+            Err(error) if Trouble::of(&error) == Trouble::Busy && begun.elapsed() < patience => {
                 if !warned && begun.elapsed() > BUSY_WARNING {
                     warned = true;
                     tracing::warn!(

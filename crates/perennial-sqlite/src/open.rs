@@ -15,6 +15,7 @@ use crate::connection::{begin_immediate, wait_out};
 use crate::options::SqliteOptions;
 use crate::owner_lock::OwnerLock;
 use crate::schema::{self, Standing};
+use crate::tables::DATA_VERSION;
 
 /// A path that keeps everything in memory.
 pub(crate) const IN_MEMORY: &str = ":memory:";
@@ -25,6 +26,8 @@ pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     /// The connection that writes.
     pub(crate) writer: Connection,
+    /// The writer's data version: what changes from now on is news.
+    pub(crate) data_version: i64,
     /// Connections that read; none in memory, where the only connection does both.
     pub(crate) readers: Vec<Connection>,
     /// The owner's lock.
@@ -36,20 +39,22 @@ pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
     let path = existing_file(path, options.create)?;
     let lock = OwnerLock::take(&path)?;
     let writer = writer(&path, options, schema::Role::Owner)?;
-    delete_sessions(&writer).map_err(|error| cannot_open(&path, &error))?;
+    delete_sessions(&writer, options.busy_patience).map_err(|error| cannot_open(&path, &error))?;
     if options.relaxed {
         let path = path.display();
         tracing::warn!("{path} is relaxed: if the power fails, what was acknowledged last may be lost");
     } else {
-        lay_out_log(&writer, &beside(&path, "-wal")).map_err(|error| cannot_open(&path, &error))?;
+        lay_out_log(&writer, &beside(&path, "-wal"), options.busy_patience)
+            .map_err(|error| cannot_open(&path, &error))?;
     }
     let readers = vec![reader(&path)?, reader(&path)?];
-    Ok(Opened { path, writer, readers, lock: Some(lock) })
+    let data_version = data_version(&path, &writer)?;
+    Ok(Opened { path, writer, data_version, readers, lock: Some(lock) })
 }
 
 /// Whoever holds the lock knows that the sessions of earlier owners are dead.
-fn delete_sessions(connection: &Connection) -> rusqlite::Result<()> {
-    begin_immediate(connection)?;
+fn delete_sessions(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
+    begin_immediate(connection, patience)?;
     connection.execute_batch("DELETE FROM shards; DELETE FROM sessions; COMMIT")
 }
 
@@ -58,7 +63,8 @@ pub(crate) fn guest(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
     let path = existing_file(path, options.create)?;
     let writer = writer(&path, options, schema::Role::Guest)?;
     let readers = vec![reader(&path)?, reader(&path)?];
-    Ok(Opened { path, writer, readers, lock: None })
+    let data_version = data_version(&path, &writer)?;
+    Ok(Opened { path, writer, data_version, readers, lock: None })
 }
 
 /// Opens a database that dies with its only connection.
@@ -71,7 +77,12 @@ pub(crate) fn in_memory(options: &SqliteOptions) -> Result<Opened, StoreError> {
         Ok(connection)
     };
     let writer = open().map_err(|error| cannot_open(&path, &error))?;
-    Ok(Opened { path, writer, readers: Vec::new(), lock: None })
+    let data_version = data_version(&path, &writer)?;
+    Ok(Opened { path, writer, data_version, readers: Vec::new(), lock: None })
+}
+
+fn data_version(path: &Path, writer: &Connection) -> Result<i64, StoreError> {
+    writer.query_row(DATA_VERSION, [], |row| row.get(0)).map_err(|error| cannot_open(path, &error))
 }
 
 /// The path of a file that stands beside the database.
@@ -148,9 +159,9 @@ fn writer(path: &Path, options: &SqliteOptions, role: schema::Role) -> Result<Co
     let standing = schema::standing(&connection).map_err(|error| cannot_open(path, &error))?;
     standing.check(path)?;
     configure(&connection, options).map_err(|error| cannot_open(path, &error))?;
-    use_wal(&connection, path)?;
+    use_wal(&connection, path, options.busy_patience)?;
     if standing != Standing::Current {
-        schema::migrate(&connection, path, role)?;
+        schema::migrate(&connection, path, role, options.busy_patience)?;
     }
     // From here on this program waits by itself, evenly.
     connection.busy_timeout(Duration::ZERO).map_err(|error| cannot_open(path, &error))?;
@@ -184,8 +195,10 @@ fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Resu
 }
 
 /// Switches to a write-ahead log. SQLite does not wait for others who switch at the same moment, so this does.
-fn use_wal(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    match wait_out(|| connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get::<_, String>(0))) {
+fn use_wal(connection: &Connection, path: &Path, patience: Duration) -> Result<(), StoreError> {
+    match wait_out(patience, || {
+        connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get::<_, String>(0))
+    }) {
         Ok(mode) if mode == "wal" => Ok(()),
         Ok(mode) => Err(StoreError::CannotOpen(format!(
             "{}: a write-ahead log is not possible on this file system (journal mode {mode})",

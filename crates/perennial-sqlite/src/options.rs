@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Gives milliseconds since 1970.
 pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -21,6 +21,7 @@ pub struct SqliteOptions {
     pub(crate) relaxed: bool,
     pub(crate) create: bool,
     pub(crate) clock: Clock,
+    pub(crate) busy_patience: Duration,
     pub(crate) max_pages: Option<u32>,
 }
 
@@ -50,6 +51,14 @@ impl SqliteOptions {
         self
     }
 
+    /// How long a call waits for another process that holds the file before it is answered with
+    /// [`StoreError::Unavailable`](perennial_core::store::StoreError::Unavailable). Default: 30 seconds.
+    #[must_use]
+    pub fn busy_patience(mut self, patience: Duration) -> SqliteOptions {
+        self.busy_patience = patience;
+        self
+    }
+
     /// Lets the database grow to this many pages only, so that tests can fill it.
     #[doc(hidden)]
     #[must_use]
@@ -61,7 +70,13 @@ impl SqliteOptions {
 
 impl Default for SqliteOptions {
     fn default() -> SqliteOptions {
-        SqliteOptions { relaxed: false, create: true, clock: Arc::new(system_time_ms), max_pages: None }
+        SqliteOptions {
+            relaxed: false,
+            create: true,
+            clock: Arc::new(system_time_ms),
+            busy_patience: Duration::from_secs(30),
+            max_pages: None,
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! opened, each once: whoever comes first does them in a transaction, and the others find them done.
 
 use std::path::Path;
+use std::time::Duration;
 
 use perennial_core::store::StoreError;
 use rusqlite::Connection;
@@ -79,9 +80,14 @@ pub(crate) fn standing(connection: &Connection) -> rusqlite::Result<Standing> {
 }
 
 /// Brings a database to the current version.
-pub(crate) fn migrate(connection: &Connection, path: &Path, role: Role) -> Result<(), StoreError> {
+pub(crate) fn migrate(
+    connection: &Connection,
+    path: &Path,
+    role: Role,
+    patience: Duration,
+) -> Result<(), StoreError> {
     let sqlite = |error: rusqlite::Error| cannot_open(path, &error);
-    begin_immediate(connection).map_err(sqlite)?;
+    begin_immediate(connection, patience).map_err(sqlite)?;
     let migrated = migrate_within(connection, path, role);
     let end = if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = connection.execute_batch(end).map_err(sqlite);

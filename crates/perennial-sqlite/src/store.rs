@@ -65,9 +65,9 @@ impl SqliteStore {
     /// left behind are gone when this returns.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         if path.as_ref() == Path::new(IN_MEMORY) {
-            return SqliteStore::start(open::in_memory(&options)?, &options, false);
+            return SqliteStore::start(open::in_memory(&options)?, options, false);
         }
-        SqliteStore::start(open::owner(path.as_ref(), &options)?, &options, false)
+        SqliteStore::start(open::owner(path.as_ref(), &options)?, options, false)
     }
 
     /// Opens a file beside its owner, if there is one, to look and to send. Sessions and commits are refused with
@@ -78,11 +78,11 @@ impl SqliteStore {
                 "{IN_MEMORY}: what is in memory belongs to one process and has no guests"
             )));
         }
-        SqliteStore::start(open::guest(path.as_ref(), &options)?, &options, true)
+        SqliteStore::start(open::guest(path.as_ref(), &options)?, options, true)
     }
 
-    fn start(opened: Opened, options: &SqliteOptions, is_guest: bool) -> Result<SqliteStore, StoreError> {
-        let Opened { path, writer, readers, lock } = opened;
+    fn start(opened: Opened, options: SqliteOptions, is_guest: bool) -> Result<SqliteStore, StoreError> {
+        let Opened { path, writer, data_version, readers, lock } = opened;
         let shared = Arc::new(Shared {
             queue: Queue::new(),
             reads: ReadQueue::new(),
@@ -109,7 +109,8 @@ impl SqliteStore {
             shared: Arc::clone(&shared),
             path,
             connection: writer,
-            clock: Arc::clone(&options.clock),
+            data_version,
+            options,
             lock,
             readers: handles,
         };

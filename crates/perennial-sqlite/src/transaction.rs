@@ -4,13 +4,16 @@
 //! members check before they write. The rare transaction in which one finds out too late is rolled back as a whole and
 //! done again, then with savepoints.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use perennial_core::store::{Commit, CommitOutcome, SessionId, StoreError};
 use rusqlite::Connection;
 
 use crate::commit;
 use crate::connection::wait_out;
 use crate::failure::Trouble;
-use crate::options::Clock;
+use crate::options::{Clock, SqliteOptions};
 use crate::request::WriteRequest;
 use crate::send;
 use crate::sessions::Sessions;
@@ -24,6 +27,7 @@ pub(crate) struct WriteConnection<'c> {
     sessions: Sessions,
     unread: Unread,
     clock: Clock,
+    busy_patience: Duration,
     data_version: i64,
     changed_by_others: bool,
 }
@@ -55,15 +59,18 @@ impl From<rusqlite::Error> for Halt {
 }
 
 impl<'c> WriteConnection<'c> {
-    pub(crate) fn new(connection: &'c Connection, clock: Clock) -> rusqlite::Result<WriteConnection<'c>> {
-        let mut tables = Tables::prepare(connection)?;
-        let data_version = tables.data_version()?;
+    pub(crate) fn new(
+        connection: &'c Connection,
+        data_version: i64,
+        options: &SqliteOptions,
+    ) -> rusqlite::Result<WriteConnection<'c>> {
         Ok(WriteConnection {
             connection,
-            tables,
+            tables: Tables::prepare(connection)?,
             sessions: Sessions::new(),
             unread: Unread::default(),
-            clock,
+            clock: Arc::clone(&options.clock),
+            busy_patience: options.busy_patience,
             data_version,
             changed_by_others: false,
         })
@@ -110,7 +117,7 @@ impl<'c> WriteConnection<'c> {
     }
 
     fn attempt(&mut self, requests: &mut [WriteRequest], pace: Pace) -> Result<(), Halt> {
-        wait_out(|| self.tables.begin())?;
+        wait_out(self.busy_patience, || self.tables.begin())?;
         match self.write_within(requests, pace) {
             Ok(()) => {}
             Err(halt) => {
@@ -118,7 +125,7 @@ impl<'c> WriteConnection<'c> {
                 return Err(halt);
             }
         }
-        match wait_out(|| self.tables.commit()) {
+        match wait_out(self.busy_patience, || self.tables.commit()) {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.roll_back();

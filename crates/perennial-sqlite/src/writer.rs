@@ -15,7 +15,7 @@ use rusqlite::Connection;
 
 use crate::checkpoint::Checkpoints;
 use crate::failure::{Trouble, failed, unavailable};
-use crate::options::Clock;
+use crate::options::SqliteOptions;
 use crate::owner_lock::OwnerLock;
 use crate::queue::Taken;
 use crate::reader;
@@ -33,7 +33,8 @@ pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) path: PathBuf,
     pub(crate) connection: Connection,
-    pub(crate) clock: Clock,
+    pub(crate) data_version: i64,
+    pub(crate) options: SqliteOptions,
     pub(crate) lock: Option<OwnerLock>,
     pub(crate) readers: Vec<JoinHandle<()>>,
 }
@@ -41,8 +42,8 @@ pub(crate) struct Writer {
 impl Writer {
     /// Works until the store is closed.
     pub(crate) fn run(self) {
-        let Writer { shared, path, connection, clock, lock, readers } = self;
-        let closing = match WriteConnection::new(&connection, clock) {
+        let Writer { shared, path, connection, data_version, options, lock, readers } = self;
+        let closing = match WriteConnection::new(&connection, data_version, &options) {
             Ok(write_connection) => {
                 let is_file = lock.is_some();
                 let mut desk = Desk {

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use perennial_core::SHARDS;
 use perennial_core::store::{Filter, InstanceRow, SendOutcome, SendRequest, SessionId, Status, StoreError};
+use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::conformance::instances::{Build, bytes, member, message, row, start};
-use perennial_testkit::conformance::{Subject, answer_of, waiting};
+use perennial_testkit::conformance::{Subject, TestClock, answer_of, waiting};
 use support::{Place, durable};
 
 /// Hints of a store, as a channel.
@@ -149,10 +150,26 @@ fn g32_the_owner_waits_out_a_process_that_holds_the_file() {
 }
 
 #[test]
-fn s1_a_lease_counts_from_when_the_wait_for_the_file_is_over() {
-    use perennial_sqlite::{SqliteOptions, SqliteStore};
-    use perennial_testkit::conformance::TestClock;
+fn g32_a_file_that_stays_busy_is_unavailable_and_nothing_is_written() {
+    let place = Place::new();
+    let options = SqliteOptions::default().busy_patience(Duration::from_millis(5));
+    let owner = Subject::over(SqliteStore::open(place.path(), options).unwrap());
+    let session = owner.own_all();
+    let other = place.connection();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = owner.try_commit(session, [start(&row(1, "a"))]).unwrap_err();
+    let file = place.path().canonicalize().unwrap();
+    let reason =
+        format!("another process keeps {} locked (database is locked, SQLite error 5)", file.display());
+    assert_eq!(error, StoreError::Unavailable(reason));
+    assert!(error.is_retryable());
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(owner.find("a"), None);
+    assert_eq!(owner.commit(session, [start(&row(1, "a"))]), [durable()]);
+}
 
+#[test]
+fn s1_a_lease_counts_from_when_the_wait_for_the_file_is_over() {
     let place = Place::new();
     let clock = TestClock::new();
     let reading = clock.clone();

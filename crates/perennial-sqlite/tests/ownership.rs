@@ -37,7 +37,10 @@ fn locks_on(path: &std::path::Path) -> usize {
     let inode = format!(":{} ", std::fs::metadata(path).unwrap().ino());
     let mine = format!(" {} ", process::id());
     let locks = std::fs::read_to_string("/proc/locks").unwrap();
-    locks.lines().filter(|line| line.contains("POSIX") && line.contains(&mine) && line.contains(&inode)).count()
+    locks
+        .lines()
+        .filter(|line| line.contains("POSIX") && line.contains(&mine) && line.contains(&inode))
+        .count()
 }
 
 /// Whoever closes a file takes away all locks of its process on it, those of SQLite included. Another process would then

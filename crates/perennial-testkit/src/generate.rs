@@ -145,9 +145,10 @@ impl Generator {
         self.left = self.left.saturating_sub(1);
         let on = &self.features;
         let nests = place.depth < DEPTH;
-        let choices: [(u64, Make<Statement>); 15] = [
+        let choices: [(u64, Make<Statement>); 16] = [
             (12, |this, place| Statement::Await(this.awaitable(place))),
             (weight(on.holds && nests, 5), Generator::hold),
+            (weight(on.holds && on.events && on.units && nests, 1), Generator::rivals),
             (weight(on.branching && nests, 2), Generator::branch),
             (weight(on.branching && nests && !place.in_loop, 2), Generator::repeat),
             (weight(on.patches && nests, 2), Generator::patched),
@@ -166,14 +167,9 @@ impl Generator {
     }
 
     fn hold(&mut self, place: Place) -> Statement {
-        let Features { events, units, .. } = self.features;
-        // Waits are held more than others: an event that came for one passes on when it is given up.
-        let what = match events && self.chance.percent(30) {
-            true => self.event(place),
-            false => self.awaitable(place.deeper()),
-        };
+        let units = self.features.units;
         Statement::Hold {
-            what,
+            what: self.awaitable(place.deeper()),
             polled: self.chance.percent(50),
             meanwhile: self.block(place.deeper()),
             fate: self.chance.weighted(&[
@@ -183,6 +179,19 @@ impl Generator {
                 (weight(units, 1), Fate::Detached),
             ]),
         }
+    }
+
+    /// Two branches that wait for the same event. The first gives up, and what came for it passes to the second.
+    fn rivals(&mut self, place: Place) -> Statement {
+        let wait = self.event(place);
+        let given_up = Statement::Hold {
+            what: wait.clone(),
+            polled: self.chance.percent(50),
+            meanwhile: Block(vec![Statement::Await(self.activity(place))]),
+            fate: Fate::Dropped,
+        };
+        let branches = vec![Block(vec![given_up]), Block(vec![Statement::Await(wait)])];
+        Statement::Await(Awaitable::Parallel(branches))
     }
 
     fn branch(&mut self, place: Place) -> Statement {

@@ -178,12 +178,15 @@ impl Checked<'_> {
             }
             return;
         }
-        let read = turns.iter().try_fold(Ledger::default(), |mut ledger, turn| {
-            ledger.apply_turn(turn).map(|()| ledger)
-        });
+        let read = turns
+            .iter()
+            .try_fold(Ledger::default(), |mut ledger, turn| ledger.apply_turn(turn).map(|()| ledger));
         let Some(ledger) = replayed.cloned().or_else(|| read.ok()) else { return };
         if ledger.open_activities() > 0 && !row.owed {
-            self.breach("I2", format!("{} activities are open, and it is not owed", ledger.open_activities()));
+            self.breach(
+                "I2",
+                format!("{} activities are open, and it is not owed", ledger.open_activities()),
+            );
         }
         if let Some((due_ms, event)) = ledger.timers().next()
             && row.wake_at_ms.is_none_or(|wake_at_ms| wake_at_ms > due_ms)

@@ -20,6 +20,8 @@ use support::Place;
 /// Names the directory of the worker process, and its part in the test.
 const DIRECTORY: &str = "PERENNIAL_CRASH_DIRECTORY";
 const DRAIN: &str = "PERENNIAL_CRASH_DRAIN";
+/// How many executions the worker keeps in memory per shard: with none, each is replayed for each of its turns.
+const RESIDENT: &str = "PERENNIAL_CRASH_RESIDENT";
 /// How many letters each instance of `mail` waits for.
 const LETTERS: usize = 3;
 
@@ -27,11 +29,12 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().map_or(default, |text| text.parse().expect("a number"))
 }
 
-fn spawn_worker(load: &Load, drain: bool) -> Child {
+fn spawn_worker(load: &Load, drain: bool, resident: u64) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--ignored", "--exact", "worker_process", "--nocapture"])
         .env(DIRECTORY, load.directory())
+        .env(RESIDENT, resident.to_string())
         .stdout(Stdio::null());
     if drain {
         command.env(DRAIN, "yes");
@@ -46,7 +49,7 @@ fn worker_process() {
     let load = Load::at(directory.into());
     let drain = std::env::var_os(DRAIN).is_some();
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    tokio.block_on(load.work(drain));
+    tokio.block_on(load.work(drain, usize::try_from(number(RESIDENT, 1_000)).unwrap()));
 }
 
 /// A client in the test's own process, which lives on: it starts instances and sends them letters while their owner
@@ -102,7 +105,7 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
 
     let mut kills_under_load = 0;
     for kill in 0..kills {
-        let mut worker = spawn_worker(&load, false);
+        let mut worker = spawn_worker(&load, false, *chance.pick(&[0, 1_000]));
         let moment = Instant::now() + Duration::from_millis(chance.between(10, 500));
         while Instant::now() < moment {
             let sent = tokio.block_on(correspondent.send(&load));
@@ -118,7 +121,7 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
     while correspondent.next.is_some() {
         tokio.block_on(correspondent.send(&load)).unwrap();
     }
-    let mut last = spawn_worker(&load, true);
+    let mut last = spawn_worker(&load, true, 1_000);
     let deadline = Instant::now() + Duration::from_secs(120);
     let ended = loop {
         if let Some(status) = last.try_wait().unwrap() {
@@ -127,7 +130,10 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
         if Instant::now() > deadline {
             last.kill().unwrap();
             let unfinished = tokio.block_on(correspondent.unfinished());
-            panic!("seed {seed}: {unfinished} instances never finished; the store is kept in {:?}", keep(&place));
+            panic!(
+                "seed {seed}: {unfinished} instances never finished; the store is kept in {:?}",
+                keep(&place)
+            );
         }
         thread::sleep(Duration::from_millis(10));
     };

@@ -242,10 +242,7 @@ async fn g23_the_loser_of_a_race_is_told_to_stop() {
     assert_eq!(soon(client.result("r")).await.unwrap().as_json(), r#""first""#);
     let history = client.history("r").await.unwrap();
     let cancels = history.flatten().filter(|event| {
-        matches!(
-            event.kind,
-            EventKind::Decision { decision: Decision::ActivityCancelRequested { .. }, .. }
-        )
+        matches!(event.kind, EventKind::Decision { decision: Decision::ActivityCancelRequested { .. }, .. })
     });
     assert_eq!(cancels.count(), 1);
     check_client(&client, &ClientLog::default(), &Handlers::default().with("race", "1.0.0", race)).await;

@@ -77,12 +77,13 @@ impl ClientLog {
                 let is_it = |(name, found): &(&String, &Payload)| *name == event && *found == payload;
                 let places: Vec<usize> =
                     applied.iter().enumerate().filter(|(_, it)| is_it(it)).map(|(place, _)| place).collect();
-                let waits = waiting
-                    .as_ref()
-                    .is_none_or(|all| all.iter().any(|(name, found)| is_it(&(name, found))));
+                let waits =
+                    waiting.as_ref().is_none_or(|all| all.iter().any(|(name, found)| is_it(&(name, found))));
                 match places[..] {
                     [] if waits || instance.row.status.is_final() => {}
-                    [] => breach("I8", format!("{event} {payload:?} of {sender} was acknowledged and is lost")),
+                    [] => {
+                        breach("I8", format!("{event} {payload:?} of {sender} was acknowledged and is lost"))
+                    }
                     [place] if last.is_some_and(|last| place < last) => {
                         breach("I8", format!("{event} {payload:?} of {sender} came out of order"));
                     }

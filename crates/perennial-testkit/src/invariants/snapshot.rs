@@ -36,7 +36,8 @@ impl Snapshot {
             for row in page.rows {
                 let executions = (1..=row.execution).map(|execution| read_turns(store, &row, execution));
                 let executions = executions.collect::<Result<Vec<_>, _>>()?;
-                let inbox = ask(|reply| store.load(row.key, u64::MAX >> 1, reply))?.map(|loaded| loaded.inbox);
+                let inbox =
+                    ask(|reply| store.load(row.key, u64::MAX >> 1, reply))?.map(|loaded| loaded.inbox);
                 snapshot.instances.push(StoredInstance { row, executions, inbox });
             }
             after = page.next;

@@ -47,7 +47,7 @@ pub(super) struct Subject {
 enum Asked {
     Start(usize),
     Raise { event: usize, existed: bool },
-    End(usize),
+    End,
     AwaitEnd(usize),
 }
 
@@ -336,7 +336,7 @@ impl Simulation {
         let reason = "enough".to_owned();
         if let Some(node) = self.near(subject) {
             let request = if cancels { Request::Cancel { reason } } else { Request::Terminate { reason } };
-            return self.ask_near(node, subject, Asked::End(subject), request);
+            return self.ask_near(node, subject, Asked::End, request);
         }
         let grace_until_ms = self.now_ms() + self.plan.shard.cancel_grace_ms;
         let message = match cancels {

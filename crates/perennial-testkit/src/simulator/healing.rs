@@ -10,7 +10,7 @@ use crate::program::{HandlerKind, PROGRAM_VERSION};
 /// The orchestration whose code comes only with the healing.
 pub(super) const ABSENT: &str = "absent";
 /// How long everything may take once there is no more trouble.
-const PATIENCE_MS: u64 = 2 * 60 * 60 * 1_000;
+const PATIENCE_MS: u64 = 5 * 60 * 1_000;
 const ROUND_MS: u64 = 400;
 
 impl Simulation {

@@ -46,6 +46,8 @@ use witness::Witness;
 
 /// When the virtual clock starts.
 const START_MS: u64 = 1_000_000;
+/// More steps than this are too many.
+const MAX_STEPS: u64 = 60_000;
 
 /// One run of a few nodes through whatever the seed has in store.
 pub struct Simulation {
@@ -66,6 +68,7 @@ pub struct Simulation {
     trace: Trace,
     /// Counts up whenever a node gets a shard, so that what belongs to an earlier tenure is known as late.
     tenures: u64,
+    steps: u64,
     is_healed: bool,
     failure: Option<String>,
 }
@@ -126,6 +129,7 @@ impl Simulation {
             tally: Tally(BTreeMap::new()),
             trace: Trace::default(),
             tenures: 0,
+            steps: 0,
             is_healed: false,
             failure: None,
         }
@@ -199,6 +203,10 @@ impl Simulation {
             return false;
         };
         self.clock.fetch_max(at_ms, Ordering::Relaxed);
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            self.fail("I17: it does not come to an end".to_owned());
+        }
         if let Some((number, incarnation)) = entry.guard {
             let node = &self.nodes[number];
             if node.incarnation != incarnation {

@@ -135,8 +135,13 @@ impl Client {
                         .latest_version(name)
                         .ok_or_else(|| ClientError::NotRegistered { name: name.to_owned() })?,
                 };
-                while node.queued_commits() > node.max_queued_commits() {
-                    node.batch_written().await;
+                loop {
+                    // Before the look: a batch that is written right after it must not be missed.
+                    let written = node.batch_written();
+                    if node.queued_commits() <= node.max_queued_commits() || node.failure().is_some() {
+                        break;
+                    }
+                    written.await;
                 }
                 let started = Started::new(name, version, input, seed);
                 let request = Request::Start(Box::new(StartRequest { key, started }));

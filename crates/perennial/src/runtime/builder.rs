@@ -17,6 +17,9 @@ use crate::client::Client;
 use crate::error::{Error, StartError};
 use crate::store_url::open_owner;
 
+/// How long a dropped runtime waits for its store to close. One batch may be under way.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Tunables of a runtime. The defaults need no tuning.
 #[derive(Clone, Debug)]
 pub struct RuntimeOptions {
@@ -172,7 +175,7 @@ impl Runtime {
         self.stopped = true;
         self.node.stop_taking();
         if tokio::time::timeout(grace, self.node.workers.finished()).await.is_err() {
-            self.node.workers.cancel_all();
+            self.node.workers.abandon_all();
             let last_words = self.node.options.activity_cancel_grace + Duration::from_secs(1);
             let _ = tokio::time::timeout(last_words, self.node.workers.finished()).await;
         }
@@ -183,12 +186,16 @@ impl Runtime {
     }
 }
 
-/// A runtime that is dropped stops at once, as safely as a process that is killed.
+/// A runtime that is dropped stops at once, as safely as a process that is killed. The store is free afterwards.
 impl Drop for Runtime {
     fn drop(&mut self) {
         if !self.stopped {
             self.node.fail("the runtime was dropped".to_owned());
-            self.node.store.close(Box::new(|_| {}));
+            let (sender, receiver) = std::sync::mpsc::channel();
+            self.node.store.close(Box::new(move |_| {
+                let _ = sender.send(());
+            }));
+            let _ = receiver.recv_timeout(CLOSING_PATIENCE);
         }
     }
 }

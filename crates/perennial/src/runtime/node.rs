@@ -80,7 +80,9 @@ impl Node {
         handle: tokio::runtime::Handle,
     ) -> Node {
         let workers = Workers::new(handle, options.activity_slots, options.activity_cancel_grace);
-        let shards = ShardId::all().map(|id| Mutex::new(Shard::new(id, options.shard.clone(), session.id.0))).collect();
+        let shards = ShardId::all()
+            .map(|id| Mutex::new(Shard::new(id, options.shard.clone(), session.id.0)))
+            .collect();
         Node {
             lane: Mutex::new(Lane {
                 committer: Committer::new(options.max_batch),
@@ -271,7 +273,7 @@ impl Node {
                 }
                 // The next batch is on its way while this one's effects are let go.
                 self.submit();
-                let fenced = outcomes.iter().any(|outcome| *outcome == CommitOutcome::Fenced);
+                let fenced = outcomes.contains(&CommitOutcome::Fenced);
                 let mut outputs = Vec::new();
                 for (commit, outcome) in batch.iter().zip(outcomes) {
                     let key = commit.key;
@@ -531,9 +533,9 @@ impl Node {
         lock(&self.lane).committer.queued()
     }
 
-    /// Resolves after the next batch was written.
-    pub(crate) async fn batch_written(&self) {
-        self.changed.notified().await;
+    /// Resolves after the next batch was written, counted from this call, or when the node fails.
+    pub(crate) fn batch_written(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
     }
 
     fn answer(&self, request: RequestId, answer: Answer) {
@@ -551,7 +553,7 @@ impl Node {
     }
 
     /// Why the node stopped by itself, if it did.
-    pub(super) fn failure(&self) -> Option<String> {
+    pub(crate) fn failure(&self) -> Option<String> {
         match &*lock(&self.health) {
             Health::Failed(reason) => Some(reason.clone()),
             Health::Running | Health::Stopping => None,
@@ -568,7 +570,7 @@ impl Node {
             *health = Health::Failed(reason.clone());
         }
         tracing::error!(%reason, "the node stops");
-        self.workers.cancel_all();
+        self.workers.abandon_all();
         self.timekeeper.stop();
         self.turn_threads.stop();
         let waiting = std::mem::take(&mut lock(&self.requests).waiting);
@@ -580,6 +582,7 @@ impl Node {
 
     /// Takes no more requests.
     pub(super) fn stop_taking(&self) {
+        self.workers.stop_taking();
         let mut health = lock(&self.health);
         if *health == Health::Running {
             *health = Health::Stopping;

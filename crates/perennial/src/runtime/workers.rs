@@ -19,20 +19,36 @@ use crate::activity::{ActivityContext, ActivityHandler};
 
 pub(crate) struct Workers {
     handle: Handle,
-    slots: Arc<Semaphore>,
+    slots: Semaphore,
     grace: Duration,
     running: Mutex<HashMap<(InstanceKey, EventId), CancellationToken>>,
     idle: tokio::sync::Notify,
+    /// Fires when no more attempts are to begin.
+    closing: CancellationToken,
+    /// Fires when the results of those that run no longer count: they are told to stop for the node's sake, and run
+    /// again in the next one.
+    abandoned: CancellationToken,
 }
 
 impl Workers {
     pub(crate) fn new(handle: Handle, slots: usize, grace: Duration) -> Workers {
-        let slots = Arc::new(Semaphore::new(slots.clamp(1, Semaphore::MAX_PERMITS)));
-        Workers { handle, slots, grace, running: Mutex::default(), idle: tokio::sync::Notify::new() }
+        let slots = Semaphore::new(slots.clamp(1, Semaphore::MAX_PERMITS));
+        Workers {
+            handle,
+            slots,
+            grace,
+            running: Mutex::default(),
+            idle: tokio::sync::Notify::new(),
+            closing: CancellationToken::new(),
+            abandoned: CancellationToken::new(),
+        }
     }
 
     /// Runs one attempt and brings its result to the shard.
     pub(crate) fn run(&self, node: &Arc<Node>, task: ActivityTask) {
+        if self.closing.is_cancelled() {
+            return;
+        }
         let Some(handler) = node.registry.activity(&task.name) else {
             tracing::warn!(
                 instance = &*task.instance,
@@ -43,11 +59,21 @@ impl Workers {
         };
         let cancellation = CancellationToken::new();
         self.lock().insert((task.key, task.event), cancellation.clone());
-        let (node, slots, grace) = (Arc::clone(node), Arc::clone(&self.slots), self.grace);
+        let (node, grace) = (Arc::clone(node), self.grace);
         self.handle.spawn(async move {
-            let result = attempt(&*handler, &task, &slots, cancellation, grace).await;
+            let slot = tokio::select! {
+                slot = node.workers.slots.acquire() => Some(slot),
+                () = cancellation.cancelled() => None,
+                () = node.workers.closing.cancelled() => return node.workers.forget(task.key, task.event),
+            };
+            let result = match slot {
+                Some(_slot) => attempt(&*handler, &task, cancellation, grace).await,
+                None => Err(ActivityFailure::Cancelled),
+            };
+            if !node.workers.abandoned.is_cancelled() {
+                node.activity_done(&task, result);
+            }
             node.workers.forget(task.key, task.event);
-            node.activity_done(&task, result);
         });
     }
 
@@ -63,7 +89,15 @@ impl Workers {
         }
     }
 
-    pub(crate) fn cancel_all(&self) {
+    /// Begins no more attempts. What waits for a slot stays open and runs in the next node.
+    pub(crate) fn stop_taking(&self) {
+        self.closing.cancel();
+    }
+
+    /// Tells all attempts to stop, for the node's sake and not for their instances': their results do not count.
+    pub(crate) fn abandon_all(&self) {
+        self.closing.cancel();
+        self.abandoned.cancel();
         self.lock().values().for_each(CancellationToken::cancel);
     }
 
@@ -94,14 +128,9 @@ impl Workers {
 async fn attempt(
     handler: &dyn ActivityHandler,
     task: &ActivityTask,
-    slots: &Semaphore,
     cancellation: CancellationToken,
     grace: Duration,
 ) -> Result<Payload, ActivityFailure> {
-    let slot = tokio::select! {
-        slot = slots.acquire() => slot,
-        () = cancellation.cancelled() => return Err(ActivityFailure::Cancelled),
-    };
     let ctx = ActivityContext {
         instance: Arc::clone(&task.instance),
         execution: task.execution,
@@ -118,7 +147,6 @@ async fn attempt(
         result = run => result,
         () = told_off => return Err(ActivityFailure::Cancelled),
     };
-    drop(slot);
     match result {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => Err(ActivityFailure::Application(error)),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use perennial::{
     ActivityContext, Client, ClientError, Either, EventId, Handlers, OrchestrationContext, Payload, Runtime,
+    RuntimeOptions,
 };
 use perennial_testkit::invariants::ClientLog;
 
@@ -153,7 +154,7 @@ impl Load {
     }
 
     /// What the worker process does: goes on with what is there, and keeps starting more, or waits for all of it.
-    pub(crate) async fn work(self, drain: bool) {
+    pub(crate) async fn work(self, drain: bool, max_resident: usize) {
         let runs = self.clone();
         let add_one = move |ctx: ActivityContext, value: Payload| {
             runs.note(&format!("run|{}|{}", ctx.instance(), ctx.event_id()));
@@ -163,7 +164,10 @@ impl Load {
                 Ok(number(value + 1))
             }
         };
+        let mut options = RuntimeOptions::default();
+        options.shard.max_resident = max_resident;
         let runtime = Runtime::open(self.url())
+            .options(options)
             .orchestration("sequence", "1.0.0", sequence)
             .orchestration("fanout", "1.0.0", fanout)
             .orchestration("timers", "1.0.0", timers)
@@ -205,9 +209,7 @@ impl Load {
                 }));
             }
         }
-        for starter in starters {
-            starter.await.unwrap();
-        }
+        panic!("a starter ended: {:?}", futures::future::select_all(starters).await.0.err());
     }
 
     async fn run_one(&self, client: &Client, kind: &str, count: usize) {

@@ -1,0 +1,186 @@
+//! Clients beside the runtime: they look, send, start and wait through the store.
+
+mod support;
+
+use futures::future::join_all;
+use perennial::{
+    ActivityContext, Client, ClientError, Ending, Filter, Handlers, OrchestrationContext, Payload, Runtime,
+    Status,
+};
+use perennial_testkit::invariants::ClientLog;
+
+use support::{Place, failed, not_found, relaxed, soon, until};
+
+type Outcome = Result<Payload, Payload>;
+
+/// Collects events until one is empty.
+async fn collect(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    let mut seen = Vec::new();
+    loop {
+        let item = ctx.schedule_wait("item").typed::<String>().await;
+        if item.is_empty() {
+            return Ok(Payload::encode(&seen).unwrap());
+        }
+        seen.push(item);
+    }
+}
+
+async fn hello(ctx: OrchestrationContext, name: Payload) -> Outcome {
+    ctx.schedule_activity("echo", name).await.map_err(failed)
+}
+
+fn handlers() -> Handlers {
+    Handlers::default().with("collect", "1.0.0", collect).with("hello", "1.0.0", hello)
+}
+
+async fn runtime(place: &Place) -> Runtime {
+    Runtime::open(place.url())
+        .options(relaxed())
+        .orchestration("collect", "1.0.0", collect)
+        .orchestration("hello", "1.0.0", hello)
+        .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
+        .start()
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p5_a_guest_looks_starts_raises_and_waits() {
+    let place = Place::new();
+    let runtime = runtime(&place).await;
+    let guest = Client::open(&place.url()).unwrap();
+    let mut log = ClientLog::default();
+    assert!(matches!(guest.start("hello", "h", "Ada").await, Err(ClientError::NotHere { .. })));
+    guest.start_versioned("hello", "1.0.0", "h", "Ada").await.unwrap();
+    log.started("h");
+    assert_eq!(soon(guest.result("h")).await.unwrap().as_json(), r#""Ada""#);
+    let again = guest.start_versioned("hello", "1.0.0", "h", "Ada").await;
+    assert_eq!(again, Err(ClientError::AlreadyExists { id: "h".to_owned(), status: Status::Completed }));
+
+    runtime.client().start("collect", "c", Payload::null()).await.unwrap();
+    log.started("c");
+    for item in ["one", "two", ""] {
+        guest.raise_event("c", "item", item).await.unwrap();
+        log.raised("guest", "c", "item", item);
+    }
+    assert_eq!(soon(guest.result("c")).await.unwrap().as_json(), r#"["one","two"]"#);
+    let ids: Vec<String> =
+        guest.list(Filter::default(), None, 10).await.unwrap().rows.into_iter().map(|row| row.id).collect();
+    assert_eq!(ids, ["h", "c"]);
+    assert_eq!(guest.history("h").await.unwrap(), runtime.client().history("h").await.unwrap());
+    assert_eq!(guest.status("c").await.unwrap().status, Status::Completed);
+
+    assert_eq!(guest.raise_event("nobody", "item", "x").await, Err(not_found("nobody")));
+    assert_eq!(guest.raise_event("c", "item", "x").await, Err(ClientError::Ended { id: "c".to_owned() }));
+    let big = guest.raise_event("c", "item", "x".repeat(4 << 20)).await;
+    assert!(matches!(big, Err(ClientError::TooLarge { .. })), "{big:?}");
+    runtime.shutdown().await.unwrap();
+    place.check(&log, &handlers());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e23_a_guest_cancels_and_terminates() {
+    let place = Place::new();
+    let runtime = runtime(&place).await;
+    let guest = Client::open(&place.url()).unwrap();
+    for id in ["a", "b"] {
+        runtime.client().start("collect", id, Payload::null()).await.unwrap();
+    }
+    guest.cancel("a", "enough").await.unwrap();
+    let cancelled = Ending::OrchestrationCancelled { reason: "enough".to_owned() };
+    assert_eq!(soon(guest.wait("a")).await, Ok(cancelled));
+    guest.terminate("b", "enough").await.unwrap();
+    let terminated = Ending::OrchestrationTerminated { reason: "enough".to_owned() };
+    assert_eq!(soon(guest.wait("b")).await, Ok(terminated));
+    runtime.shutdown().await.unwrap();
+    place.check(&ClientLog::default(), &handlers());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g15_what_a_guest_sends_while_nobody_runs_is_kept() {
+    let place = Place::new();
+    let guest = Client::open(&place.url()).unwrap();
+    guest.start_versioned("collect", "1.0.0", "c", Payload::null()).await.unwrap();
+    assert_eq!(guest.status("c").await.unwrap().status, Status::Pending);
+    let mut log = ClientLog::default();
+    log.started("c");
+    for item in ["one", "two", ""] {
+        guest.raise_event("c", "item", item).await.unwrap();
+        log.raised("guest", "c", "item", item);
+    }
+    place.check(&log, &handlers());
+    let runtime = runtime(&place).await;
+    assert_eq!(soon(guest.result("c")).await.unwrap().as_json(), r#"["one","two"]"#);
+    runtime.shutdown().await.unwrap();
+    place.check(&log, &handlers());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i7_starts_by_guests_and_the_runtime_give_one_instance() {
+    let place = Place::new();
+    let runtime = runtime(&place).await;
+    let clients =
+        [runtime.client(), Client::open(&place.url()).unwrap(), Client::open(&place.url()).unwrap()];
+    for round in 0..20 {
+        let id = format!("h-{round}");
+        let starts = clients.iter().map(|client| client.start_versioned("hello", "1.0.0", &id, "Ada"));
+        let starts = soon(join_all(starts)).await;
+        assert_eq!(starts.iter().filter(|start| start.is_ok()).count(), 1, "{starts:?}");
+        for client in &clients {
+            assert_eq!(soon(client.result(&id)).await.unwrap().as_json(), r#""Ada""#);
+        }
+    }
+    runtime.shutdown().await.unwrap();
+    place.check(&ClientLog::default(), &handlers());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i8_events_of_several_senders_come_once_each_in_their_senders_order() {
+    const EVENTS: usize = 40;
+    let place = Place::new();
+    let runtime = runtime(&place).await;
+    let senders = [
+        ("runtime", runtime.client()),
+        ("guest a", Client::open(&place.url()).unwrap()),
+        ("guest b", Client::open(&place.url()).unwrap()),
+    ];
+    let client = runtime.client();
+    client.start("collect", "c", Payload::null()).await.unwrap();
+    let send = async |sender: &str, client: &Client| {
+        for count in 0..EVENTS {
+            client.raise_event("c", "item", format!("{sender} {count}")).await.unwrap();
+        }
+    };
+    soon(join_all(senders.iter().map(|(sender, client)| send(sender, client)))).await;
+    let mut log = ClientLog::default();
+    for (sender, _) in &senders {
+        (0..EVENTS).for_each(|count| log.raised(sender, "c", "item", format!("{sender} {count}")));
+    }
+    // The last one must not overtake what guests sent before it.
+    soon(async {
+        loop {
+            let history = client.history("c").await.unwrap();
+            let jobs: usize = history.turns.iter().map(|turn| turn.jobs().count()).sum();
+            if jobs >= 3 * EVENTS {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    client.raise_event("c", "item", "").await.unwrap();
+    let seen: Vec<String> = soon(client.result("c")).await.unwrap().decode().unwrap();
+    assert_eq!(seen.len(), 3 * EVENTS);
+    until(&client, "c", |status| status.status == Status::Completed).await;
+    runtime.shutdown().await.unwrap();
+    place.check(&log, &handlers());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_in_memory_has_no_guests() {
+    let refused = Client::open("memory:").err().unwrap().to_string();
+    assert_eq!(
+        refused,
+        "PER-0506 cannot open the store: a store in memory belongs to its process; use the client of that runtime"
+    );
+}

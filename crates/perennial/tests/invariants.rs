@@ -1,0 +1,179 @@
+//! The checker of invariants: it accepts what a runtime wrote, and notices when one thing in it is changed.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use perennial::history::{decode_turn, encode_turn};
+use perennial::{ActivityContext, EventId, Handlers, OrchestrationContext, Payload, Runtime, Status, Turn};
+use perennial_testkit::invariants::{ClientLog, Snapshot, assert_invariants, breaches};
+
+use support::{client_snapshot, failed, soon};
+
+type Outcome = Result<Payload, Payload>;
+
+async fn mixed(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    ctx.schedule_timer(Duration::from_millis(1)).await;
+    ctx.schedule_activity("echo", "x").await.map_err(failed)?;
+    ctx.schedule_wait("go").await;
+    ctx.schedule_wait("go").await;
+    Ok(Payload::null())
+}
+
+async fn changed(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    ctx.schedule_activity("other", "x").await.map_err(failed)
+}
+
+async fn waiting(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    ctx.schedule_activity("never", "x").await.map_err(failed)
+}
+
+async fn sleeping(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    ctx.schedule_timer(Duration::from_secs(100_000)).await;
+    Ok(Payload::null())
+}
+
+fn handlers() -> Handlers {
+    Handlers::default()
+        .with("mixed", "1.0.0", mixed)
+        .with("waiting", "1.0.0", waiting)
+        .with("sleeping", "1.0.0", sleeping)
+}
+
+/// What a runtime wrote, and what its client was told: `m` has ended, `w` and `s` have not.
+async fn sound() -> (Snapshot, ClientLog) {
+    let runtime = Runtime::open("memory:")
+        .orchestration("mixed", "1.0.0", mixed)
+        .orchestration("waiting", "1.0.0", waiting)
+        .orchestration("sleeping", "1.0.0", sleeping)
+        .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
+        .start()
+        .await
+        .unwrap();
+    let client = runtime.client();
+    let mut log = ClientLog::default();
+    for (name, id) in [("mixed", "m"), ("waiting", "w"), ("sleeping", "s")] {
+        client.start(name, id, Payload::null()).await.unwrap();
+        log.started(id);
+    }
+    for go in ["one", "two"] {
+        client.raise_event("m", "go", go).await.unwrap();
+        log.raised("me", "m", "go", go);
+    }
+    soon(client.result("m")).await.unwrap();
+    let snapshot = client_snapshot(&client).await;
+    assert_invariants(&snapshot, &log, &handlers());
+    (snapshot, log)
+}
+
+/// What the checker says after a change.
+fn found(
+    (snapshot, log): &(Snapshot, ClientLog),
+    change: impl FnOnce(&mut Snapshot, &mut ClientLog),
+) -> Vec<&'static str> {
+    let (mut snapshot, mut log) = (snapshot.clone(), log.clone());
+    change(&mut snapshot, &mut log);
+    let mut found: Vec<&str> =
+        breaches(&snapshot, &log, &handlers()).into_iter().map(|breach| breach.invariant).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Changes the turns of an instance.
+fn turns(snapshot: &mut Snapshot, id: &str, change: impl FnOnce(&mut Vec<Turn>)) {
+    let instance = snapshot.instances.iter_mut().find(|instance| instance.row.id == id).unwrap();
+    let bodies = &mut instance.executions[0];
+    let mut turns: Vec<Turn> =
+        (1..).zip(&*bodies).map(|(number, body)| decode_turn(number, body).unwrap()).collect();
+    change(&mut turns);
+    *bodies = turns.iter().map(|turn| Arc::from(encode_turn(turn))).collect();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_planted_breach_is_noticed() {
+    let sound = sound().await;
+    let assert_found = |invariant: &str, change: &dyn Fn(&mut Snapshot, &mut ClientLog)| {
+        let found = found(&sound, change);
+        assert!(found.contains(&invariant), "{invariant} was broken, found were {found:?}");
+    };
+    let row = |snapshot: &mut Snapshot, id: &str, change: &dyn Fn(&mut perennial::store::InstanceRow)| {
+        change(&mut snapshot.instances.iter_mut().find(|instance| instance.row.id == id).unwrap().row);
+    };
+    assert_eq!(found(&sound, |_, _| {}), [""; 0]);
+    // A renumbered event; a turn that is missing; half a turn.
+    assert_found("I1", &|snapshot, _| turns(snapshot, "m", |turns| turns[1].events[0].id = EventId(99)));
+    assert_found("I4", &|snapshot, _| turns(snapshot, "m", |turns| drop(turns.remove(1))));
+    assert_found("I4", &|snapshot, _| {
+        let body = &mut snapshot.instances[0].executions[0][1];
+        *body = Arc::from(&body[..body.len() / 2]);
+    });
+    // A start that is lost; an activity, a timer that nobody would pick up.
+    assert_found("I2", &|snapshot, _| drop(snapshot.instances.remove(0)));
+    assert_found("I2", &|snapshot, _| row(snapshot, "w", &|row| row.owed = false));
+    assert_found("I2", &|snapshot, _| row(snapshot, "s", &|row| row.wake_at_ms = None));
+    assert_found("I2", &|snapshot, _| {
+        row(snapshot, "s", &|row| row.wake_at_ms = row.wake_at_ms.map(|wake_at_ms| wake_at_ms + 1));
+    });
+    // A completion twice, a timer twice.
+    assert_found("I5", &|snapshot, _| twice(snapshot, "ActivityCompleted"));
+    assert_found("I10", &|snapshot, _| twice(snapshot, "TimerFired"));
+    assert_found("I6", &|_, log| log.ran("m", EventId(77)));
+    assert_found("I7", &|snapshot, _| {
+        let again = snapshot.instances[0].clone();
+        snapshot.instances.push(again);
+    });
+    // Events in another order, one that came twice, one that got lost.
+    assert_found("I8", &|_, log| {
+        *log = ClientLog::default();
+        log.raised("me", "m", "go", "two");
+        log.raised("me", "m", "go", "one");
+    });
+    assert_found("I8", &|snapshot, _| twice(snapshot, "ExternalEvent"));
+    assert_found("I8", &|snapshot, log| {
+        log.raised("me", "w", "go", "away");
+        snapshot.instances.iter_mut().for_each(|instance| instance.inbox = Some(Vec::new()));
+    });
+    // A timer that is early, time that goes back.
+    assert_found("I10", &|snapshot, _| {
+        turns(snapshot, "m", |turns| {
+            let at_ms = turns[0].at_ms;
+            turns.iter_mut().for_each(|turn| turn.at_ms = at_ms);
+        })
+    });
+    assert_found("I11", &|snapshot, _| turns(snapshot, "m", |turns| turns[1].at_ms = 1));
+    // Two ends; an end that the row does not know of; a row that has not heard of it.
+    assert_found("I12", &|snapshot, _| {
+        turns(snapshot, "m", |turns| {
+            let end = turns.last().unwrap().events.last().unwrap().clone();
+            turns[0].events.push(end);
+        })
+    });
+    assert_found("I14", &|snapshot, _| row(snapshot, "m", &|row| row.status = Status::Running));
+    assert_found("I14", &|snapshot, _| row(snapshot, "w", &|row| row.status = Status::Completed));
+    assert_found("I14", &|snapshot, _| row(snapshot, "m", &|row| row.owed = true));
+}
+
+/// Repeats the first event of a kind.
+fn twice(snapshot: &mut Snapshot, kind: &str) {
+    turns(snapshot, "m", |turns| {
+        for turn in turns {
+            if let Some(place) = turn.events.iter().position(|event| event.kind.name() == kind) {
+                let again = turn.events[place].clone();
+                turn.events.insert(place, again);
+                return;
+            }
+        }
+        panic!("there is no {kind}");
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i15_code_that_decides_otherwise_is_noticed() {
+    let (snapshot, log) = sound().await;
+    let other = handlers().with("mixed", "1.0.0", changed);
+    let found: Vec<&str> =
+        breaches(&snapshot, &log, &other).into_iter().map(|breach| breach.invariant).collect();
+    assert_eq!(found, ["I15"]);
+}
