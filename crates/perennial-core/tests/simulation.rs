@@ -4,7 +4,33 @@
 //! - `PERENNIAL_CASES=20000` runs as many seeds as that.
 //! - `PERENNIAL_SEED=17` runs that one; with `PERENNIAL_CASES`, as many from there on.
 
-use perennial_testkit::simulator::{Simulation, Tally};
+use perennial_testkit::simulator::{Flaw, Simulation, Tally};
+
+/// Everything that has to have happened in an ordinary run, or it shows nothing.
+const TROUBLE: [&str; 22] = [
+    "batch refused",
+    "call refused",
+    "cancel",
+    "commit fenced",
+    "commit refused",
+    "commit settled",
+    "commit unknown and not written",
+    "commit unknown and still under way",
+    "commit unknown and written",
+    "crash",
+    "crash with a batch in flight",
+    "culprit found",
+    "duplicate result",
+    "event sent again",
+    "late turn",
+    "pause",
+    "rival start",
+    "session lost",
+    "slow call",
+    "takeover",
+    "terminate",
+    "withheld past the deadline",
+];
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("it is a number"))
@@ -25,5 +51,59 @@ fn i17_nothing_is_lost_or_doubled_and_everything_finishes() {
     }
     for (what, count) in tally.iter() {
         println!("{count:>8} {what}");
+    }
+    if count >= 300 {
+        let missing: Vec<_> = TROUBLE.iter().filter(|what| tally.of(what) == 0).collect();
+        assert!(missing.is_empty(), "these never happened: {missing:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in 0..20 {
+        let hash = |seed| Simulation::new(seed).run().map(|finished| finished.trace_hash).ok();
+        assert_eq!(hash(seed), hash(seed), "seed {seed}");
+        assert_ne!(hash(seed), hash(seed + 1), "seed {seed}");
+    }
+}
+
+/// Which invariant a planted mistake was noticed by.
+fn noticed(flaw: Flaw) -> String {
+    let mishap = (0..200).find_map(|seed| Simulation::new(seed).with_flaw(flaw).run().err());
+    let mishap = mishap.unwrap_or_else(|| panic!("{flaw:?} was not noticed"));
+    mishap.what.split([':', ' ']).next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_store_that_does_not_fence_is_noticed() {
+    assert_eq!(noticed(Flaw::NoFencing), "I3");
+}
+
+#[test]
+fn effects_before_their_commit_are_noticed() {
+    assert_eq!(noticed(Flaw::EffectsBeforeCommit), "G5");
+}
+
+#[test]
+fn batches_that_are_not_recognized_are_noticed() {
+    assert_eq!(noticed(Flaw::NoDedupe), "I8");
+}
+
+#[test]
+fn lost_messages_are_noticed() {
+    assert!(["I2", "I8", "I17"].contains(&noticed(Flaw::LostMessages).as_str()));
+}
+
+#[test]
+fn timers_that_fire_early_are_noticed() {
+    assert_eq!(noticed(Flaw::EarlyTimers), "I10");
+}
+
+#[test]
+fn i8_the_order_of_a_sender_holds_wherever_it_sends_from() {
+    for seed in 0..100 {
+        if let Err(mishap) = Simulation::new(seed).with_roaming_senders().run() {
+            panic!("{mishap}");
+        }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn write(
             }
             Outgoing { to: row.key, shard: row.shard, dedupe: None, body: body.clone() }
         }
-        SendRequest::Message { id, dedupe, body } => {
+        SendRequest::Message { id, dedupe, urgent, body } => {
             let Some(addressee) = tables.addressee(id)? else {
                 return Ok(SendOutcome::NoInstance);
             };
@@ -53,6 +53,9 @@ pub(crate) fn write(
                 if count >= MAX_UNREAD {
                     return Ok(SendOutcome::Full(count));
                 }
+            }
+            if *urgent {
+                tables.make_due_if_blocked(addressee.key)?;
             }
             Outgoing { to: addressee.key, shard: addressee.shard, dedupe: dedupe.clone(), body: body.clone() }
         }

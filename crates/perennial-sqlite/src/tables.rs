@@ -21,6 +21,8 @@ pub(crate) const SAME_TURN: &str =
 pub(crate) const APPEND_MESSAGE: &str = "INSERT INTO inbox (key, shard, dedupe, body) VALUES (?1, ?2, ?3, ?4) \
      ON CONFLICT (key, dedupe) DO NOTHING";
 pub(crate) const DELETE_MESSAGE: &str = "DELETE FROM inbox WHERE number = ?1";
+pub(crate) const MAKE_DUE_IF_BLOCKED: &str =
+    "UPDATE instances SET wake_at_ms = 0 WHERE key = ?1 AND blocked IS NOT NULL";
 pub(crate) const COUNT_UNREAD: &str = "SELECT count(*) FROM inbox WHERE key = ?1";
 pub(crate) const DATA_VERSION: &str = "PRAGMA data_version";
 
@@ -211,6 +213,11 @@ impl<'c> Tables<'c> {
 
     pub(crate) fn delete_message(&mut self, number: InboxNumber) -> rusqlite::Result<()> {
         self.delete_message.execute([exact(number)?]).map(drop)
+    }
+
+    /// Lets a blocked instance look at a message at once.
+    pub(crate) fn make_due_if_blocked(&mut self, key: InstanceKey) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(MAKE_DUE_IF_BLOCKED)?.execute([key.as_bytes()]).map(drop)
     }
 
     pub(crate) fn count_unread(&mut self, key: InstanceKey) -> rusqlite::Result<usize> {

@@ -352,11 +352,13 @@ impl Desk {
         self
     }
 
-    /// The shards are told that they belong to another node; then they belong to this one again.
+    /// The shards are told that they belong to another node; then they belong to this one again. Activities have
+    /// stopped by then.
     pub fn lose_shards(&mut self) {
         for shard in ShardId::all() {
             self.with_shard(shard, |shard, _| shard.handle_lost());
         }
+        self.running.clear();
         self.committer.clear();
         self.seen.turning.clear();
         self.seen.committing.clear();

@@ -48,13 +48,7 @@ impl Drive {
         options: ExecutionOptions,
     ) -> Result<Drive, TurnFailure> {
         let execution = Execution::new(Drive::INSTANCE, Arc::clone(&handler), started, options.clone())?;
-        Ok(Drive {
-            handler,
-            options,
-            execution,
-            history: History::default(),
-            now_ms: 1_000,
-        })
+        Ok(Drive { handler, options, execution, history: History::default(), now_ms: 1_000 })
     }
 
     /// The execution.
@@ -80,8 +74,7 @@ impl Drive {
 
     /// Takes a turn.
     pub fn turn(&mut self, jobs: impl Into<Vec<Job>>) -> &mut Drive {
-        self.try_turn(jobs)
-            .unwrap_or_else(|failure| panic!("the turn failed: {failure}"));
+        self.try_turn(jobs).unwrap_or_else(|failure| panic!("the turn failed: {failure}"));
         self
     }
 
@@ -109,62 +102,38 @@ impl Drive {
 
     /// An activity returned.
     pub fn completed(source: u64, result: impl Into<Payload>) -> Job {
-        Job::ActivityCompleted {
-            source_event_id: EventId(source),
-            result: result.into(),
-            attempts: 1,
-        }
+        Job::ActivityCompleted { source_event_id: EventId(source), result: result.into(), attempts: 1 }
     }
 
     /// An activity failed.
     pub fn failed(source: u64, error: impl Into<Payload>) -> Job {
         let error = ActivityFailure::Application(error.into());
-        Job::ActivityFailed {
-            source_event_id: EventId(source),
-            error,
-            attempts: 1,
-        }
+        Job::ActivityFailed { source_event_id: EventId(source), error, attempts: 1 }
     }
 
     /// A timer fired.
     pub fn fired(source: u64) -> Job {
-        Job::TimerFired {
-            source_event_id: EventId(source),
-        }
+        Job::TimerFired { source_event_id: EventId(source) }
     }
 
     /// A child returned.
     pub fn child_completed(source: u64, result: impl Into<Payload>) -> Job {
-        Job::SubOrchestrationCompleted {
-            source_event_id: EventId(source),
-            result: result.into(),
-        }
+        Job::SubOrchestrationCompleted { source_event_id: EventId(source), result: result.into() }
     }
 
     /// An event arrived.
     pub fn event(name: &str, payload: impl Into<Payload>) -> Job {
-        Job::ExternalEvent {
-            name: name.to_owned(),
-            payload: payload.into(),
-            key: None,
-        }
+        Job::ExternalEvent { name: name.to_owned(), payload: payload.into(), key: None }
     }
 
     /// An update was accepted.
     pub fn update(name: &str, payload: impl Into<Payload>) -> Job {
-        Job::UpdateRequested {
-            name: name.to_owned(),
-            payload: payload.into(),
-            key: None,
-        }
+        Job::UpdateRequested { name: name.to_owned(), payload: payload.into(), key: None }
     }
 
     /// Cancellation was requested, with a grace until `grace_until_ms`.
     pub fn cancel(reason: &str, grace_until_ms: u64) -> Job {
-        Job::OrchestrationCancelRequested {
-            reason: reason.to_owned(),
-            grace_until_ms,
-        }
+        Job::OrchestrationCancelRequested { reason: reason.to_owned(), grace_until_ms }
     }
 
     /// Every event of the history as `id summary`.
@@ -182,9 +151,8 @@ impl Drive {
         let turns: Vec<Vec<u8>> = self.history.turns.iter().map(encode_turn).collect();
         let history = perennial_core::history::decode_history(turns).expect("a recorded history decodes");
         assert_eq!(history, self.history, "the bytes hold what was recorded");
-        self.execution = self
-            .replayed(&history)
-            .unwrap_or_else(|failure| panic!("the replay failed: {failure}"));
+        self.execution =
+            self.replayed(&history).unwrap_or_else(|failure| panic!("the replay failed: {failure}"));
         self
     }
 

@@ -79,7 +79,11 @@ async fn director() -> Result<(), Box<dyn Error>> {
     let done = completed(&client).await?;
     worker.kill()?;
     worker.wait()?;
-    println!("\nstarted {ORDERS}, completed {done}, lost {}, kills {KILLS}, {:.1?}", ORDERS - done, begun.elapsed());
+    println!(
+        "\nstarted {ORDERS}, completed {done}, lost {}, kills {KILLS}, {:.1?}",
+        ORDERS - done,
+        begun.elapsed()
+    );
     Ok(())
 }
 

@@ -32,7 +32,7 @@ impl Shard {
         let since_ms = stored.as_ref().and_then(|facts| facts.blocked_since_ms).unwrap_or(now_ms);
         let retry_at_ms = failure.may_pass().then(|| now_ms + self.options.retry_pause_ms(attempts));
         // What the instance wanted to be woken for may be the end of a cancel's grace, which is kept without code.
-        let wanted_ms = stored.as_ref().and_then(|facts| facts.wake_at_ms).filter(|at_ms| *at_ms > now_ms);
+        let wanted_ms = stored.as_ref().and_then(|facts| facts.wake_at_ms).filter(|at_ms| *at_ms > now_ms && failure.may_pass());
         let graces = cancel_grace(&messages).into_iter().chain(slot.grace_until_ms).chain(wanted_ms);
         let wake_at_ms = graces.chain(retry_at_ms).min();
         slot.kept_events = messages.iter().filter(|queued| queued.is_event()).count();
@@ -71,7 +71,11 @@ impl Shard {
         };
         let mut outputs = replies(&messages, &Answer::Accepted);
         outputs.extend(start.map(|request| Output::Reply(request, Answer::Started(key))));
-        self.commit(key, commit, InFlight { outputs, facts, next: Next::Blocked, messages, start });
+        // A termination needs no code: it is done as soon as it is kept, unless it is what failed.
+        let is_termination = |queued: &Queued| matches!(queued.message, Message::Terminate { .. });
+        let is_over = messages.iter().any(is_termination) && failure.leaves_history();
+        let next = if is_over { Next::Reloaded } else { Next::Blocked };
+        self.commit(key, commit, InFlight { outputs, facts, next, messages, start });
     }
 
     /// Writes what came for a blocked instance into its inbox.

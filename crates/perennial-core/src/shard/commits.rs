@@ -67,7 +67,7 @@ impl Shard {
 
     pub(super) fn durable(&mut self, now_ms: u64, key: InstanceKey, in_flight: InFlight) {
         let InFlight { outputs, facts, next, messages, .. } = in_flight;
-        if !matches!(next, Next::Blocked) {
+        if !matches!(next, Next::Blocked | Next::Reloaded) {
             self.consumed.extend(inbox_numbers(&messages));
         }
         self.release(outputs);
@@ -84,6 +84,7 @@ impl Shard {
                 self.set_wake(key, wake_at_ms);
                 self.go_on(now_ms, key);
             }
+            Next::Reloaded => self.reload(key),
             Next::Ended(execution, ending) => self.ended(key, execution, &ending),
             Next::Gone => self.clear_leftovers(key),
         }
@@ -151,7 +152,7 @@ impl Shard {
         for waiter in waiters {
             self.look_up(waiter, Arc::clone(&slot.id), Request::AwaitEnd);
         }
-        for queued in slot.queue.into_iter().chain(in_flight.messages) {
+        for queued in in_flight.messages.into_iter().chain(slot.queue) {
             let request = match queued.message {
                 Message::Job(Job::ExternalEvent { name, payload, key }) => {
                     Request::Raise { name, payload, key }
@@ -181,12 +182,25 @@ impl Shard {
 
     /// The store can never take this commit: the instance is blocked without it.
     pub(super) fn rejected(&mut self, now_ms: u64, key: InstanceKey, in_flight: InFlight, reason: String) {
-        let was_block = matches!(in_flight.next, Next::Blocked);
+        if matches!(in_flight.next, Next::Gone) {
+            // It has ended. What is left over goes another time.
+            let Some(slot) = self.remove_slot(key) else { return };
+            let messages: Vec<Queued> = in_flight.messages.into_iter().chain(slot.queue).collect();
+            return self.answer_all(key, &messages, Vec::new(), &Answer::EndedBefore);
+        }
+        let was_block = matches!(in_flight.next, Next::Blocked | Next::Reloaded);
         self.drop_execution(in_flight.next);
         if was_block {
             tracing::error!(%reason, "a blocked instance cannot be marked as blocked");
+            let Some(slot) = self.slots.get_mut(&key) else { return };
+            let messages: Vec<Queued> = in_flight.messages.into_iter().chain(slot.queue.drain(..)).collect();
+            if slot.facts.is_some() {
+                // It is stored all the same, and tried again as if it had been marked.
+                slot.phase = Phase::Blocked;
+                self.set_wake(key, in_flight.facts.wake_at_ms);
+                return self.outputs.extend(replies(&messages, &Answer::Unknown { reason }));
+            }
             let Some(slot) = self.remove_slot(key) else { return };
-            let messages: Vec<Queued> = slot.queue.into_iter().chain(in_flight.messages).collect();
             return self.answer_all(key, &messages, slot.rival_starts, &Answer::Unknown { reason });
         }
         self.block(now_ms, key, in_flight.messages, &TaskFailure::StoreRefused(reason));

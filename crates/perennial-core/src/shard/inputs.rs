@@ -48,8 +48,10 @@ impl Shard {
 
     /// A dormant instance wants attention at a time.
     pub fn handle_due(&mut self, key: InstanceKey, wake_at_ms: u64) {
-        if !self.slots.contains_key(&key) {
-            self.set_wake(key, Some(wake_at_ms));
+        // An instance that is alive knows better itself; a blocked one may have been made due from outside.
+        match self.slots.get(&key).map(|slot| &slot.phase) {
+            None | Some(Phase::Blocked) => self.set_wake(key, Some(wake_at_ms)),
+            Some(_) => {}
         }
     }
 

@@ -34,6 +34,11 @@ impl Message {
         serde_json::from_slice(bytes)
     }
 
+    /// Whether a blocked instance has to look at it at once: it may cure or end it.
+    pub fn is_urgent(&self) -> bool {
+        matches!(self, Message::Retry | Message::Terminate { .. })
+    }
+
     /// The key against duplicates that the message brings.
     pub fn dedupe(&self) -> Option<&str> {
         match self {

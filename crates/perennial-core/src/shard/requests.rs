@@ -74,6 +74,9 @@ impl Shard {
         if self.lookups.remove(&request_id).is_some() {
             self.reply(request_id, Answer::Unknown { reason });
         }
+        if self.lookups.is_empty() {
+            self.ended_lately.clear();
+        }
     }
 
     pub(super) fn handle_start(&mut self, now_ms: u64, request_id: RequestId, id: &str, start: StartRequest) {

@@ -58,6 +58,8 @@ pub(super) struct InFlight {
 pub(super) enum Next {
     Idle(Box<Execution>),
     Blocked,
+    /// Blocked, and tried again at once.
+    Reloaded,
     Ended(Option<Box<Execution>>, Box<Ending>),
     /// It had ended before; only left-overs were cleared.
     Gone,

@@ -37,25 +37,33 @@ impl Shard {
     ) {
         let slot = self.slots.get_mut(&key).expect("it was just loaded");
         let execution = slot.facts.as_ref().map_or(1, |facts| facts.execution);
+        let unreadable = |what: &str| TaskFailure::Unreadable(format!("PER-0508 corrupt row: {what}"));
         let turn = if turns.is_empty() {
-            slot.queue.iter().find_map(|queued| match &queued.message {
-                Message::Start(started) => Ledger::terminate_unstarted(started, now_ms, reason).ok(),
+            let start = slot.queue.iter().find_map(|queued| match &queued.message {
+                Message::Start(started) => Some(started),
                 _ => None,
-            })
+            });
+            match start {
+                Some(started) => Ledger::terminate_unstarted(started, now_ms, reason)
+                    .map_err(|error| TaskFailure::Turn(error.into())),
+                None => Err(unreadable("it has neither turns nor a start")),
+            }
         } else {
-            decode_history(turns).ok().and_then(|history| {
-                let mut ledger = Ledger::default();
-                history.turns.iter().for_each(|turn| ledger.apply_turn(turn).expect("it was checked"));
-                ledger.ended().is_none().then(|| ledger.terminate(now_ms, reason))
-            })
+            match decode_history(turns) {
+                Err(error) => Err(TaskFailure::Turn(error.into())),
+                Ok(history) => {
+                    let mut ledger = Ledger::default();
+                    history.turns.iter().for_each(|turn| ledger.apply_turn(turn).expect("it was checked"));
+                    match ledger.ended() {
+                        None => Ok(ledger.terminate(now_ms, reason)),
+                        Some(_) => Err(unreadable("it is not final, but its history has ended")),
+                    }
+                }
+            }
         };
         match turn {
-            Some(turn) => self.commit_termination(key, execution, &turn, None),
-            None => {
-                let failure =
-                    TaskFailure::Unreadable("PER-0101 corrupt history: it cannot be continued".to_owned());
-                self.block(now_ms, key, Vec::new(), &failure);
-            }
+            Ok(turn) => self.commit_termination(key, execution, &turn, None),
+            Err(failure) => self.block(now_ms, key, Vec::new(), &failure),
         }
     }
 

@@ -123,6 +123,11 @@ impl TaskFailure {
         !matches!(self, TaskFailure::ThreadLost | TaskFailure::Turn(TurnFailure::DeadlinePassed))
     }
 
+    /// Whether the stored history can be read, as far as this failure tells.
+    pub(super) fn leaves_history(&self) -> bool {
+        !matches!(self, TaskFailure::Unreadable(_) | TaskFailure::Turn(TurnFailure::History(_)))
+    }
+
     /// All there is to say, over several lines where that helps.
     pub fn report(&self) -> String {
         match self {

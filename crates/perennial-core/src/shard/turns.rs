@@ -174,7 +174,8 @@ impl Shard {
         let slot = self.slots.get_mut(&key).expect("its turn was taken");
         let stored = slot.facts.clone().expect("it has taken turns before");
         let mut facts = Facts::after_turn(execution.ledger(), execution.started(), None, &stored, now_ms);
-        if !slot.queue.is_empty() {
+        let is_due = execution.ledger().timers().next().is_some_and(|(due_ms, _)| due_ms <= now_ms);
+        if !slot.queue.is_empty() || (is_due && messages.is_empty()) {
             // What has changed is written with what waits; a blocked instance is cured when that has gone through.
             facts = stored.clone();
         }

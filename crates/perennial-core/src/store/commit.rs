@@ -113,6 +113,8 @@ pub enum SendRequest {
         id: String,
         /// A key against duplicates.
         dedupe: Option<String>,
+        /// Whether a blocked instance is to look at it at once: it is then due now.
+        urgent: bool,
         /// The message.
         body: Arc<[u8]>,
     },

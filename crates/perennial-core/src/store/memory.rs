@@ -175,7 +175,7 @@ impl Tables {
                 self.instances.insert(row.key, InstanceRow::clone(&row));
                 (*row, None, body)
             }
-            SendRequest::Message { id, dedupe, body } => {
+            SendRequest::Message { id, dedupe, urgent, body } => {
                 let Some(row) = self.ids.get(&id).map(|key| self.instances[key].clone()) else {
                     return SendOutcome::NoInstance;
                 };
@@ -185,6 +185,12 @@ impl Tables {
                 let unread = self.inbox.values().filter(|message| message.to == row.key).count();
                 if unread >= MAX_UNREAD {
                     return SendOutcome::Full(unread);
+                }
+                if let Some(stored) = self.instances.get_mut(&row.key)
+                    && urgent
+                    && stored.blocked.is_some()
+                {
+                    stored.wake_at_ms = Some(0);
                 }
                 (row, dedupe, body)
             }

@@ -63,7 +63,12 @@ pub fn start(row: &InstanceRow) -> Commit {
 
 /// A message to the instance of an id.
 pub fn message(id: &str, dedupe: Option<&str>, body: &str) -> SendRequest {
-    SendRequest::Message { id: id.to_owned(), dedupe: dedupe.map(str::to_owned), body: bytes(body) }
+    SendRequest::Message {
+        id: id.to_owned(),
+        dedupe: dedupe.map(str::to_owned),
+        urgent: false,
+        body: bytes(body),
+    }
 }
 
 /// A message that a member sends.

@@ -256,7 +256,8 @@ impl Operations {
             return SendRequest::Start { row, body: self.body() };
         }
         let id = word(&mut self.chance, &IDS).to_owned();
-        SendRequest::Message { id, dedupe: self.dedupe(), body: self.body() }
+        let urgent = self.chance.percent(25);
+        SendRequest::Message { id, dedupe: self.dedupe(), urgent, body: self.body() }
     }
 
     fn dedupe(&mut self) -> Option<String> {

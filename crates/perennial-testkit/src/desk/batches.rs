@@ -110,7 +110,8 @@ impl Desk {
     /// it; so that this node's own is another turn of the same number.
     pub fn write_otherwise(&mut self, id: &str) {
         let batch = self.committer.in_flight().expect("a batch is in flight");
-        let mut commit = batch.iter().find(|commit| self.name_in(commit) == id).expect("it is in the batch").clone();
+        let mut commit =
+            batch.iter().find(|commit| self.name_in(commit) == id).expect("it is in the batch").clone();
         let row = commit.turn.as_mut().expect("it has a turn");
         let mut turn = decode_turn(row.number, &row.bytes).expect("a shard writes turns that can be read");
         turn.at_ms += 1;

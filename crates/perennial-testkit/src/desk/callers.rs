@@ -91,7 +91,12 @@ impl Desk {
     /// Another process sends a message.
     pub fn send_message(&mut self, id: &str, message: &Message) -> SendOutcome {
         let dedupe = message.dedupe().map(str::to_owned);
-        self.send(SendRequest::Message { id: id.to_owned(), dedupe, body: message.encode() })
+        self.send(SendRequest::Message {
+            id: id.to_owned(),
+            dedupe,
+            urgent: message.is_urgent(),
+            body: message.encode(),
+        })
     }
 
     /// Another process sends something.

@@ -18,6 +18,8 @@ use crate::{Chance, Features, Program, ProgramInput, generate};
 const SHARDS_IN_USE: [u8; 3] = [3, 100, 200];
 /// How many callers raise events at each instance, one event at a time each.
 const SENDERS: usize = 2;
+/// The sender that is always where the owner is; the other one never is.
+const NEAR: usize = 0;
 /// How long a caller waits for an answer.
 const PATIENCE_MS: u64 = 2_500;
 
@@ -129,7 +131,8 @@ impl Simulation {
             3 | 4 => self.await_end(subject),
             _ => {
                 let program = &self.callers.subjects[subject].program;
-                let mut names: Vec<String> = program.awaited_events().into_iter().map(str::to_owned).collect();
+                let mut names: Vec<String> =
+                    program.awaited_events().into_iter().map(str::to_owned).collect();
                 names.extend(program.handled(HandlerKind::Event).map(str::to_owned));
                 names.push("nobody waits for this".to_owned());
                 let name = self.chance.pick(&names).clone();
@@ -140,13 +143,21 @@ impl Simulation {
 
     /// A node that takes requests for an instance in memory, if the caller happens to be there.
     fn near(&mut self, subject: usize) -> Option<usize> {
-        let shard = ShardId::of(&self.callers.subjects[subject].id);
         let node = self.chance.below(self.nodes.len());
+        self.takes(node, subject).then_some(node)
+    }
+
+    /// The node that takes requests for an instance in memory.
+    fn owner(&self, subject: usize) -> Option<usize> {
+        (0..self.nodes.len()).find(|node| self.takes(*node, subject))
+    }
+
+    fn takes(&self, node: usize, subject: usize) -> bool {
+        let shard = ShardId::of(&self.callers.subjects[subject].id);
         let it = &self.nodes[node];
-        let takes = it.owned.contains_key(&shard)
+        it.owned.contains_key(&shard)
             && it.paused_until_ms <= self.now_ms()
-            && !self.is_past_deadline(node);
-        takes.then_some(node)
+            && !self.is_past_deadline(node)
     }
 
     fn ask_near(&mut self, node: usize, subject: usize, asked: Asked, request: Request) {
@@ -193,7 +204,9 @@ impl Simulation {
         for node in 0..self.nodes.len() {
             if self.chance.percent(60) && self.nodes[node].is_up {
                 let delay_ms = self.chance.between(0, 10);
-                self.later_on(node, delay_ms, format!("n{node} gets a hint"), move |this| this.read_inbox(node));
+                self.later_on(node, delay_ms, format!("n{node} gets a hint"), move |this| {
+                    this.read_inbox(node)
+                });
             }
         }
     }
@@ -248,6 +261,9 @@ impl Simulation {
     /// Somebody raises an event: a sender that waits for nothing, or the same one again.
     pub(super) fn raise(&mut self, subject: usize, name: &str) {
         let sender = self.chance.below(SENDERS);
+        if !self.roams && sender == NEAR && self.owner(subject).is_none() {
+            return;
+        }
         if let Some(event) = self.callers.outstanding.get(&(subject, sender)).copied() {
             let raised = &mut self.callers.events[event];
             if raised.since_ms + PATIENCE_MS > self.clock.load(std::sync::atomic::Ordering::Relaxed) {
@@ -281,12 +297,17 @@ impl Simulation {
         self.callers.events[event].since_ms = self.now_ms();
         let id = self.callers.subjects[subject].id.clone();
         let existed = self.store.tables().ids.contains_key(&id);
-        if let Some(node) = self.near(subject) {
+        let node = match self.callers.events[event].sender {
+            _ if self.roams => self.near(subject),
+            NEAR => self.owner(subject),
+            _ => None,
+        };
+        if let Some(node) = node {
             let request = Request::Raise { name, payload, key };
             return self.ask_near(node, subject, Asked::Raise { event, existed }, request);
         }
         let message = Message::Job(Job::ExternalEvent { name, payload, key: key.clone() });
-        let request = SendRequest::Message { id, dedupe: key, body: message.encode() };
+        let request = SendRequest::Message { id, dedupe: key, urgent: false, body: message.encode() };
         self.send(request, move |this, outcome| match outcome {
             SendOutcome::Sent(_) | SendOutcome::Duplicate => this.acknowledge_event(event),
             _ => this.refuse_event(event),
@@ -344,7 +365,10 @@ impl Simulation {
             false => Message::Terminate { reason },
         };
         let id = self.callers.subjects[subject].id.clone();
-        self.send(SendRequest::Message { id, dedupe: None, body: message.encode() }, |_, _| ());
+        self.send(
+            SendRequest::Message { id, dedupe: None, urgent: message.is_urgent(), body: message.encode() },
+            |_, _| (),
+        );
     }
 
     fn await_end(&mut self, subject: usize) {
@@ -373,7 +397,8 @@ impl Simulation {
                 if existed && matches!(answer, Answer::NotFound) {
                     self.fail("I2: an event was refused although its instance exists".to_owned());
                 }
-                let is_refused = matches!(answer, Answer::NotFound | Answer::EndedBefore | Answer::Full { .. });
+                let is_refused =
+                    matches!(answer, Answer::NotFound | Answer::EndedBefore | Answer::Full { .. });
                 if is_refused {
                     self.refuse_event(event);
                 }

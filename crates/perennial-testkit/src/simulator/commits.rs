@@ -92,7 +92,8 @@ impl Simulation {
         let before = self.messages_before(batch);
         let outcomes: Vec<CommitOutcome> = match self.flaw {
             Some(Flaw::NoFencing) => {
-                let owner = |commit: &Commit| self.witness.owners.get(&commit.shard).copied().unwrap_or(session);
+                let owner =
+                    |commit: &Commit| self.witness.owners.get(&commit.shard).copied().unwrap_or(session);
                 let write = |commit: &Commit| {
                     let alone: Arc<[Commit]> = vec![commit.clone()].into();
                     let outcomes = ask(|reply| self.store.commit(owner(commit), alone, reply));
@@ -174,7 +175,8 @@ impl Simulation {
     /// Starts the activities of a turn that is not durable.
     pub(super) fn start_early(&mut self, node: usize, shard: ShardId, commit: &Commit) {
         let Some(turn) = &commit.turn else { return };
-        let decoded = perennial_core::history::decode_turn(turn.number, &turn.bytes).expect("it was just made");
+        let decoded =
+            perennial_core::history::decode_turn(turn.number, &turn.bytes).expect("it was just made");
         let id = commit.insert.as_ref().map(|row| row.id.clone());
         let id = id.or_else(|| self.store.tables().instances.get(&commit.key).map(|row| row.id.clone()));
         for (event, _, decision) in decoded.decisions() {

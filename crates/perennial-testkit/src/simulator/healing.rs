@@ -99,8 +99,10 @@ impl Simulation {
                 })
                 .collect();
             let is_at_work = ledger.open_activities() > 0 || ledger.timers().next().is_some();
-            if let Some(name) = waits.first() {
-                self.raise(number, name);
+            if !waits.is_empty() {
+                // Which of them still waits, only the code knows.
+                let name = self.chance.pick(&waits).clone();
+                self.raise(number, &name);
             }
             if !is_at_work && self.chance.percent(40) {
                 let program = &self.callers.subjects[number].program;

@@ -20,8 +20,8 @@ mod sessions;
 mod store_calls;
 mod tally;
 mod trace;
-mod work;
 mod witness;
+mod work;
 
 pub use plan::Flaw;
 pub use tally::Tally;
@@ -54,6 +54,8 @@ pub struct Simulation {
     seed: u64,
     plan: Plan,
     flaw: Option<Flaw>,
+    /// Senders of events go to the owner one time and through the store another.
+    roams: bool,
     /// Decides everything after the plan.
     chance: Chance,
     clock: Arc<AtomicU64>,
@@ -112,6 +114,7 @@ impl Simulation {
         Simulation {
             seed,
             flaw: None,
+            roams: false,
             nodes: (0..plan.nodes).map(|_| Node::new(plan.max_batch)).collect(),
             plan,
             chance,
@@ -139,6 +142,13 @@ impl Simulation {
     #[must_use]
     pub fn with_flaw(mut self, flaw: Flaw) -> Simulation {
         self.flaw = Some(flaw);
+        self
+    }
+
+    /// The same run, with senders that raise one event at the owner and the next one from elsewhere.
+    #[must_use]
+    pub fn with_roaming_senders(mut self) -> Simulation {
+        self.roams = true;
         self
     }
 

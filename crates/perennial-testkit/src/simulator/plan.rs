@@ -22,13 +22,8 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 5] = [
-        Flaw::NoFencing,
-        Flaw::EffectsBeforeCommit,
-        Flaw::NoDedupe,
-        Flaw::LostMessages,
-        Flaw::EarlyTimers,
-    ];
+    pub const ALL: [Flaw; 5] =
+        [Flaw::NoFencing, Flaw::EffectsBeforeCommit, Flaw::NoDedupe, Flaw::LostMessages, Flaw::EarlyTimers];
 }
 
 pub(super) struct Plan {

@@ -68,7 +68,12 @@ impl Simulation {
     }
 
     /// Tries something again after a pause.
-    pub(super) fn again(&mut self, node: usize, what: &'static str, run: impl FnOnce(&mut Simulation) + 'static) {
+    pub(super) fn again(
+        &mut self,
+        node: usize,
+        what: &'static str,
+        run: impl FnOnce(&mut Simulation) + 'static,
+    ) {
         let pause_ms = self.chance.between(10, 300);
         self.later_on(node, pause_ms, format!("n{node} tries again to {what}"), run);
     }

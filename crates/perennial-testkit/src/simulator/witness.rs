@@ -50,7 +50,10 @@ impl Simulation {
         };
         self.witness.sent.extend(sent.iter().flatten());
         if self.witness.owners.get(&commit.shard) != Some(&session) || self.witness.ended.contains(&session) {
-            let what = format!("I3: a commit for shard {} was made under a session that is not its owner's", commit.shard.0);
+            let what = format!(
+                "I3: a commit for shard {} was made under a session that is not its owner's",
+                commit.shard.0
+            );
             return self.fail(what);
         }
         if let Some(turn) = &commit.turn {
@@ -62,12 +65,15 @@ impl Simulation {
             }
             match known {
                 Some(known) if known == turn.bytes => return self.count("same turn again"),
-                Some(_) => return self.fail(format!("I1: turn {} was written again, otherwise", turn.number)),
+                Some(_) => {
+                    return self.fail(format!("I1: turn {} was written again, otherwise", turn.number));
+                }
                 None => {}
             }
             let decoded = decode_turn(turn.number, &turn.bytes).expect("the engine wrote it");
             if decoded.at_ms > self.now_ms() {
-                let what = format!("I10: turn {} is of {}, and it is not that late", turn.number, decoded.at_ms);
+                let what =
+                    format!("I10: turn {} is of {}, and it is not that late", turn.number, decoded.at_ms);
                 return self.fail(what);
             }
             self.witness.turns.insert(place, Arc::clone(&turn.bytes));
@@ -89,9 +95,7 @@ impl Simulation {
     /// Whether an instance has taken an event, or has ended.
     fn is_applied(&self, key: InstanceKey, payload: &Payload) -> bool {
         let is_final = self.store.tables().instances.get(&key).is_some_and(|row| row.status.is_final());
-        let is_it = |kind: &EventKind| {
-            matches!(kind, EventKind::Job(Job::ExternalEvent { payload: other, .. }) if other == payload)
-        };
+        let is_it = |kind: &EventKind| matches!(kind, EventKind::Job(Job::ExternalEvent { payload: other, .. }) if other == payload);
         is_final || self.history(key).is_some_and(|history| history.flatten().any(|event| is_it(&event.kind)))
     }
 

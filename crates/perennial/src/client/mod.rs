@@ -226,8 +226,16 @@ impl Client {
                     Request::Start(_) | Request::AwaitEnd => return Ok(()),
                 };
                 let dedupe = message.dedupe().map(str::to_owned);
-                self.send(id, SendRequest::Message { id: id.to_owned(), dedupe, body: message.encode() })
-                    .await
+                self.send(
+                    id,
+                    SendRequest::Message {
+                        id: id.to_owned(),
+                        dedupe,
+                        urgent: message.is_urgent(),
+                        body: message.encode(),
+                    },
+                )
+                .await
             }
         }
     }

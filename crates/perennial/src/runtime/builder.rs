@@ -126,6 +126,7 @@ impl RuntimeBuilder {
         node.store.watch(Arc::new(move || {
             if let Some(node) = weak.upgrade() {
                 node.read_inbox();
+                node.read_due_now();
             }
         }));
         node.take_over();

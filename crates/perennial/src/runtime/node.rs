@@ -452,6 +452,11 @@ impl Node {
         }
     }
 
+    /// Reads what was made due from outside.
+    pub(super) fn read_due_now(self: &Arc<Node>) {
+        self.read_due(self.now_ms() + 1, None);
+    }
+
     fn read_due(self: &Arc<Node>, before_ms: u64, after: Option<(u64, InstanceKey)>) {
         let node = Arc::clone(self);
         let reply = move |due: Result<Vec<DueInstance>, StoreError>| match due {
