@@ -82,6 +82,7 @@ fn s4_no_statement_of_the_engine_scans_or_sorts() {
         tables::SAME_TURN,
         tables::APPEND_MESSAGE,
         tables::DELETE_MESSAGE,
+        tables::MAKE_DUE_IF_BLOCKED,
         tables::COUNT_UNREAD,
         INBOX,
         DUE,

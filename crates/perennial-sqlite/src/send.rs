@@ -1,6 +1,7 @@
 //! Writes one message from outside of the owner.
 //!
-//! What stands in its way is found before anything of it was written.
+//! What stands in its way is found before anything of it was written; an urgent message counts as such also when its key
+//! is known already.
 
 use perennial_core::store::memory::MAX_UNREAD;
 use perennial_core::store::{InstanceRow, Outgoing, SendOutcome, SendRequest, StoreError};

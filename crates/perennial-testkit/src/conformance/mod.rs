@@ -149,6 +149,7 @@ macro_rules! __store_rules {
             s3_an_ended_instance_takes_no_messages
             s3_a_message_to_nobody_is_refused
             s3_a_blocked_instance_takes_messages
+            s3_an_urgent_message_makes_a_blocked_instance_due
             s3_ten_thousand_unread_messages_refuse_the_next
             s3_requests_of_a_call_stand_for_themselves
             s3_a_number_is_never_given_twice

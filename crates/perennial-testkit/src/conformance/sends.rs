@@ -119,6 +119,34 @@ pub fn s3_a_blocked_instance_takes_messages(make: Make<'_>) {
     assert_eq!(kept, [bytes("kept")]);
 }
 
+pub fn s3_an_urgent_message_makes_a_blocked_instance_due(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let blocked_row = InstanceRow { blocked: Some(blocked()), wake_at_ms: Some(9_000), ..row(1, "blocked") };
+    let healthy = InstanceRow { wake_at_ms: Some(9_000), ..row(2, "healthy") };
+    let rows = [&blocked_row, &healthy];
+    subject.commit(session, rows.map(|row| member(row).inserting(row.clone())));
+    let urgent = |id: &str, dedupe: Option<&str>| SendRequest::Message {
+        id: id.to_owned(),
+        dedupe: dedupe.map(str::to_owned),
+        urgent: true,
+        body: bytes("look"),
+    };
+    let due = || subject.due(session, 1, None, 10).iter().map(|due| due.key).collect::<Vec<_>>();
+    subject.sent(message("blocked", None, "not urgent"));
+    subject.sent(urgent("healthy", None));
+    assert_eq!(due(), []);
+    subject.sent(urgent("blocked", Some("k")));
+    assert_eq!(due(), [blocked_row.key]);
+    assert_eq!(subject.find("blocked"), Some(InstanceRow { wake_at_ms: Some(0), ..blocked_row.clone() }));
+    // It was blocked again; who asks again is heard again.
+    let later = RowChange { wake_at_ms: Some(Some(9_000)), ..RowChange::default() };
+    subject.write(session, member(&blocked_row).changing(later));
+    assert_eq!(subject.send(urgent("blocked", Some("k"))), SendOutcome::Duplicate);
+    assert_eq!(due(), [blocked_row.key]);
+    assert_eq!(subject.find("healthy"), Some(healthy));
+}
+
 pub fn s3_ten_thousand_unread_messages_refuse_the_next(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();

@@ -155,9 +155,7 @@ impl Simulation {
     fn takes(&self, node: usize, subject: usize) -> bool {
         let shard = ShardId::of(&self.callers.subjects[subject].id);
         let it = &self.nodes[node];
-        it.owned.contains_key(&shard)
-            && it.paused_until_ms <= self.now_ms()
-            && !self.is_past_deadline(node)
+        it.owned.contains_key(&shard) && it.paused_until_ms <= self.now_ms() && !self.is_past_deadline(node)
     }
 
     fn ask_near(&mut self, node: usize, subject: usize, asked: Asked, request: Request) {

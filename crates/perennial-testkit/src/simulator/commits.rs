@@ -64,7 +64,8 @@ impl Simulation {
             self.count("commit refused");
             return Err(StoreError::Unavailable(reason()));
         }
-        if self.chance.percent(batch_refused) {
+        // A store does not refuse for ever what it may have written before.
+        if self.chance.percent(batch_refused) && !is_again {
             self.count("batch refused");
             return Err(StoreError::BatchRefused(reason()));
         }

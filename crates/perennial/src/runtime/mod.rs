@@ -5,6 +5,7 @@
 
 mod builder;
 mod node;
+mod reading;
 mod registry;
 mod timekeeper;
 mod turn_threads;

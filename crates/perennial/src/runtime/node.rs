@@ -9,21 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use perennial_core::shard::{ActivityTask, Answer, Committer, Counters, Output, Request, RequestId, Shard};
-use perennial_core::store::{
-    Commit, CommitOutcome, DueInstance, Filter, InboxNumber, InboxRow, LoadedInstance, PageKey, Session,
-    SessionId, Store, StoreError,
-};
+use perennial_core::store::{Commit, CommitOutcome, LoadedInstance, Session, SessionId, Store, StoreError};
 use perennial_core::{ActivityFailure, InstanceKey, Payload, ShardId};
 use tokio::sync::{Notify, oneshot};
 
 use super::builder::RuntimeOptions;
+use super::reading::InboxPass;
 use super::registry::Registry;
 use super::timekeeper::Timekeeper;
 use super::turn_threads::{TurnThreads, TurnWork};
 use super::workers::Workers;
 
-/// How many rows a page of owed, due or inbox rows has.
-const PAGE: usize = 1_000;
 /// The longest pause between two tries to reach the store.
 const MAX_STORE_PAUSE: Duration = Duration::from_secs(5);
 
@@ -31,7 +27,7 @@ pub(crate) struct Node {
     pub(super) options: RuntimeOptions,
     pub(crate) registry: Registry,
     pub(crate) store: Arc<dyn Store>,
-    shards: Vec<Mutex<Shard>>,
+    pub(super) shards: Vec<Mutex<Shard>>,
     lane: Mutex<Lane>,
     requests: Mutex<Requests>,
     next_request: AtomicU64,
@@ -41,7 +37,7 @@ pub(crate) struct Node {
     pub(super) timekeeper: Timekeeper,
     health: Mutex<Health>,
     changed: Notify,
-    inbox_pass: Mutex<InboxPass>,
+    pub(super) inbox_pass: Mutex<InboxPass>,
 }
 
 /// The commits of this node and the session they are made under.
@@ -62,13 +58,6 @@ enum Health {
     Running,
     Stopping,
     Failed(String),
-}
-
-/// Whether the inbox is being read, and whether it has to be read again.
-#[derive(Default)]
-struct InboxPass {
-    running: bool,
-    again: bool,
 }
 
 impl Node {
@@ -353,139 +342,12 @@ impl Node {
         open_session(&self.store, &self.options, reply);
     }
 
-    // ---- reading ahead --------------------------------------------------------------------------------------------
-
-    /// Looks at everything that a new owner has to look at: what is owed, what is blocked, what is in the inbox.
-    pub(super) fn take_over(self: &Arc<Node>) {
-        self.read_owed(None);
-        self.read_blocked(None);
-        self.read_inbox();
-    }
-
-    fn session(&self) -> SessionId {
+    pub(super) fn session(&self) -> SessionId {
         lock(&self.lane).session
     }
 
-    fn read_owed(self: &Arc<Node>, after: Option<InstanceKey>) {
-        let node = Arc::clone(self);
-        let reply = move |owed: Result<Vec<(InstanceKey, ShardId)>, StoreError>| match owed {
-            Ok(owed) => {
-                for (key, shard) in &owed {
-                    node.with_shard(*shard, |shard, now_ms| shard.handle_owed(now_ms, *key));
-                }
-                if owed.len() == PAGE {
-                    node.read_owed(owed.last().map(|(key, _)| *key));
-                }
-            }
-            Err(error) => node.reading_failed(&error, move |node| node.read_owed(after)),
-        };
-        self.store.read_owed(self.session(), after, PAGE, Box::new(reply));
-    }
-
-    fn read_blocked(self: &Arc<Node>, after: Option<PageKey>) {
-        let node = Arc::clone(self);
-        let filter = Filter { blocked: Some(true), ..Filter::default() };
-        let reply = move |page: Result<perennial_core::store::Page, StoreError>| match page {
-            Ok(page) => {
-                for row in page.rows.iter().filter(|row| !row.status.is_final()) {
-                    node.with_shard(row.shard, |shard, now_ms| shard.handle_owed(now_ms, row.key));
-                }
-                if page.next.is_some() {
-                    node.read_blocked(page.next);
-                }
-            }
-            Err(error) => node.reading_failed(&error, move |node| node.read_blocked(after)),
-        };
-        self.store.list(filter, after, PAGE, Box::new(reply));
-    }
-
-    /// Reads the inbox from its beginning, once more if something changed meanwhile.
-    pub(super) fn read_inbox(self: &Arc<Node>) {
-        {
-            let mut pass = lock(&self.inbox_pass);
-            if pass.running {
-                pass.again = true;
-                return;
-            }
-            pass.running = true;
-        }
-        self.read_inbox_from(0);
-    }
-
-    fn read_inbox_from(self: &Arc<Node>, from: InboxNumber) {
-        let node = Arc::clone(self);
-        let reply = move |rows: Result<Vec<InboxRow>, StoreError>| match rows {
-            Ok(rows) => {
-                let next = (rows.len() == PAGE).then(|| rows.last().map(|row| row.number + 1)).flatten();
-                for row in rows {
-                    node.with_shard(row.shard, |shard, now_ms| shard.handle_inbox(now_ms, vec![row]));
-                }
-                match next {
-                    Some(next) => node.read_inbox_from(next),
-                    None => node.end_inbox_pass(),
-                }
-            }
-            Err(error) => node.reading_failed(&error, move |node| node.read_inbox_from(from)),
-        };
-        self.store.read_inbox(self.session(), from, PAGE, Box::new(reply));
-    }
-
-    fn end_inbox_pass(self: &Arc<Node>) {
-        let again = {
-            let mut pass = lock(&self.inbox_pass);
-            pass.running = false;
-            std::mem::take(&mut pass.again)
-        };
-        if again {
-            self.read_inbox();
-        }
-    }
-
-    /// Reads what will be due soon, and lets shards put idle executions away.
-    pub(super) fn read_ahead(self: &Arc<Node>) {
-        let before_ms = self.now_ms() + self.options.shard.lookahead_ms;
-        self.read_due(before_ms, None);
-        for shard in ShardId::all() {
-            if lock(&self.shards[usize::from(shard.0)]).slots() > 0 {
-                self.bring_time(shard);
-            }
-        }
-    }
-
-    /// Reads what was made due from outside.
-    pub(super) fn read_due_now(self: &Arc<Node>) {
-        self.read_due(self.now_ms() + 1, None);
-    }
-
-    fn read_due(self: &Arc<Node>, before_ms: u64, after: Option<(u64, InstanceKey)>) {
-        let node = Arc::clone(self);
-        let reply = move |due: Result<Vec<DueInstance>, StoreError>| match due {
-            Ok(due) => {
-                for instance in &due {
-                    node.with_shard(instance.shard, |shard, _| {
-                        shard.handle_due(instance.key, instance.wake_at_ms)
-                    });
-                }
-                if due.len() == PAGE {
-                    let last = due.last().map(|instance| (instance.wake_at_ms, instance.key));
-                    node.read_due(before_ms, last);
-                }
-            }
-            Err(error) => node.reading_failed(&error, move |node| node.read_due(before_ms, after)),
-        };
-        self.store.read_due(self.session(), before_ms, after, PAGE, Box::new(reply));
-    }
-
-    fn reading_failed(self: &Arc<Node>, error: &StoreError, again: impl FnOnce(&Arc<Node>) + Send + 'static) {
-        match error {
-            StoreError::Closed => {}
-            error if error.is_retryable() => self.later(again),
-            error => self.fail(error.to_string()),
-        }
-    }
-
     /// Tries something again after a pause that grows while the store cannot be reached.
-    fn later(self: &Arc<Node>, again: impl FnOnce(&Arc<Node>) + Send + 'static) {
+    pub(super) fn later(self: &Arc<Node>, again: impl FnOnce(&Arc<Node>) + Send + 'static) {
         let attempts = {
             let mut lane = lock(&self.lane);
             lane.attempts = (lane.attempts + 1).min(20);
@@ -645,6 +507,6 @@ pub(super) fn open_session(
     );
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
