@@ -102,7 +102,7 @@ fn timers_that_fire_early_are_noticed() {
 #[test]
 fn i8_the_order_of_a_sender_holds_wherever_it_sends_from() {
     for seed in 0..100 {
-        if let Err(mishap) = Simulation::new(seed).with_roaming_senders().run() {
+        if let Err(mishap) = Simulation::new(seed).with_roaming_senders().keeping_lines(2_000).run() {
             panic!("{mishap}");
         }
     }

@@ -151,7 +151,7 @@ impl Tables {
             None => {}
         }
         let follows =
-            turn.number == 1 || self.turns.contains_key(&(member.key, turn.execution, turn.number - 1));
+            turn.number <= 1 || self.turns.contains_key(&(member.key, turn.execution, turn.number.saturating_sub(1)));
         if follows { Ok(false) } else { Err(Conflict::MissingTurn) }
     }
 
@@ -318,7 +318,7 @@ impl Store for MemoryStore {
     fn load(&self, key: InstanceKey, after_turn: u64, reply: Reply<Option<LoadedInstance>>) {
         self.answer(reply, |tables, _| {
             Ok(tables.instances.get(&key).cloned().map(|row| {
-                let range = (key, row.execution, after_turn + 1)..=(key, row.execution, u64::MAX);
+                let range = (key, row.execution, after_turn.saturating_add(1))..=(key, row.execution, u64::MAX);
                 let turns = tables.turns.range(range).map(|(_, bytes)| Arc::clone(bytes)).collect();
                 let mine = tables.inbox.iter().filter(|(_, message)| message.to == key);
                 let inbox = mine.map(|(number, message)| message.to_row(*number)).collect();
@@ -336,7 +336,7 @@ impl Store for MemoryStore {
         reply: Reply<Vec<Arc<[u8]>>>,
     ) {
         self.answer(reply, |tables, _| {
-            let range = (key, execution, after_turn + 1)..=(key, execution, u64::MAX);
+            let range = (key, execution, after_turn.saturating_add(1))..=(key, execution, u64::MAX);
             Ok(tables.turns.range(range).take(limit).map(|(_, bytes)| Arc::clone(bytes)).collect())
         });
     }
@@ -349,7 +349,7 @@ impl Store for MemoryStore {
                 .values()
                 .filter(behind)
                 .filter(|row| filter.matches(row))
-                .take(limit + 1)
+                .take(limit.saturating_add(1))
                 .cloned()
                 .collect();
             let next =

@@ -304,6 +304,7 @@ impl Simulation {
             let request = Request::Raise { name, payload, key };
             return self.ask_near(node, subject, Asked::Raise { event, existed }, request);
         }
+        self.note(|| format!("event {event} is sent to {id}"));
         let message = Message::Job(Job::ExternalEvent { name, payload, key: key.clone() });
         let request = SendRequest::Message { id, dedupe: key, urgent: false, body: message.encode() };
         self.send(request, move |this, outcome| match outcome {

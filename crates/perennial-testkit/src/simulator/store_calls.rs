@@ -89,7 +89,16 @@ impl Simulation {
         let Some(session) = self.nodes[node].session else {
             return false;
         };
-        self.call(node, what, move |this| ask(|answer| read(&this.store, session, answer)), reply);
+        let effect = move |this: &mut Simulation| ask(|answer| read(&this.store, session, answer));
+        self.call(node, what, effect, move |this, answer| {
+            // What an earlier session read may have been done since, by a memory that is gone.
+            if this.nodes[node].session == Some(session) {
+                reply(this, answer);
+            } else {
+                this.count("page of an earlier session");
+                reply(this, Err(StoreError::SessionGone));
+            }
+        });
         true
     }
 
