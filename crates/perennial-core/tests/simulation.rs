@@ -7,7 +7,7 @@
 use perennial_testkit::simulator::{Flaw, Simulation, Tally};
 
 /// Everything that has to have happened in an ordinary run, or it shows nothing.
-const TROUBLE: [&str; 22] = [
+const TROUBLE: [&str; 27] = [
     "batch refused",
     "call refused",
     "cancel",
@@ -22,13 +22,18 @@ const TROUBLE: [&str; 22] = [
     "culprit found",
     "duplicate result",
     "event sent again",
+    "eviction",
+    "hydration",
     "late turn",
     "pause",
     "rival start",
+    "same turn again",
     "session lost",
     "slow call",
+    "stale input",
     "takeover",
     "terminate",
+    "turn given up",
     "withheld past the deadline",
 ];
 

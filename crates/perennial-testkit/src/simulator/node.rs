@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perennial_core::ShardId;
-use perennial_core::shard::{Committer, Output, Shard};
+use perennial_core::shard::{Committer, Counters, Output, Shard};
 use perennial_core::store::SessionId;
 
 use super::Simulation;
@@ -112,8 +112,24 @@ impl Simulation {
         });
     }
 
+    /// Takes over what a shard has counted before it goes.
+    pub(super) fn count_shard(&mut self, shard: &Shard) {
+        let Counters { stale, conflicts, evictions, hydrations, .. } = shard.counters();
+        for (what, count) in [
+            ("stale input", stale),
+            ("conflict", conflicts),
+            ("eviction", evictions),
+            ("hydration", hydrations),
+        ] {
+            *self.tally.0.entry(what).or_default() += count;
+        }
+    }
+
     /// All memory of a node is gone.
     pub(super) fn forget(&mut self, node: usize) {
+        for shard in std::mem::take(&mut self.nodes[node].shards).values() {
+            self.count_shard(shard);
+        }
         let incarnation = self.nodes[node].incarnation + 1;
         let lane = self.nodes[node].lane + 1;
         self.nodes[node] = Node { incarnation, lane, ..Node::new(self.plan.max_batch) };

@@ -203,6 +203,7 @@ impl Simulation {
         it.owned.remove(&id);
         it.wakes.remove(&id);
         if let Some(mut shard) = it.shards.remove(&id) {
+            self.count_shard(&shard);
             shard.handle_lost();
             for output in shard.take_outputs() {
                 match output {
