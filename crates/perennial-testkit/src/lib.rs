@@ -7,6 +7,7 @@
 //! - [`mutants`]: what becomes of a history when one thing in it is changed; [`for_each_case`] runs such properties.
 //! - [`conformance`]: the store contract as tests that any store can run.
 //! - [`invariants`]: what has to hold of a store's rows, whatever happened.
+//! - [`simulator`]: nodes with their shards over one store, through every disaster that a seed thinks of.
 //! - [`fuzzing`]: any bytes as histories, for fuzz targets and for a bounded run of the same.
 
 mod accumulator;

@@ -32,7 +32,10 @@ impl Shard {
         let since_ms = stored.as_ref().and_then(|facts| facts.blocked_since_ms).unwrap_or(now_ms);
         let retry_at_ms = failure.may_pass().then(|| now_ms + self.options.retry_pause_ms(attempts));
         // What the instance wanted to be woken for may be the end of a cancel's grace, which is kept without code.
-        let wanted_ms = stored.as_ref().and_then(|facts| facts.wake_at_ms).filter(|at_ms| *at_ms > now_ms && failure.may_pass());
+        let wanted_ms = stored
+            .as_ref()
+            .and_then(|facts| facts.wake_at_ms)
+            .filter(|at_ms| *at_ms > now_ms && failure.may_pass());
         let graces = cancel_grace(&messages).into_iter().chain(slot.grace_until_ms).chain(wanted_ms);
         let wake_at_ms = graces.chain(retry_at_ms).min();
         slot.kept_events = messages.iter().filter(|queued| queued.is_event()).count();
@@ -93,7 +96,7 @@ impl Shard {
         let facts = Facts { wake_at_ms, ..stored.clone() };
         let change = RowChange { blocked: None, ..facts.change_from(&stored) };
         let commit = Commit { send, change, ..self.empty_commit(key) };
-        self.commit(key, commit, InFlight { outputs, facts, next: Next::Blocked, messages, start: None });
+        self.commit(key, commit, InFlight { outputs, facts, next: Next::Kept, messages, start: None });
     }
 
     /// The messages that are not in the inbox yet and would be lost, as rows for it. Each has a key, so that a commit

@@ -67,7 +67,7 @@ impl Shard {
 
     pub(super) fn durable(&mut self, now_ms: u64, key: InstanceKey, in_flight: InFlight) {
         let InFlight { outputs, facts, next, messages, .. } = in_flight;
-        if !matches!(next, Next::Blocked | Next::Reloaded) {
+        if !matches!(next, Next::Blocked | Next::Kept | Next::Reloaded) {
             self.consumed.extend(inbox_numbers(&messages));
         }
         self.release(outputs);
@@ -79,7 +79,7 @@ impl Shard {
         }
         match next {
             Next::Idle(execution) => self.settle_idle(now_ms, key, execution),
-            Next::Blocked => {
+            Next::Blocked | Next::Kept => {
                 slot.phase = Phase::Blocked;
                 self.set_wake(key, wake_at_ms);
                 self.go_on(now_ms, key);
@@ -188,7 +188,7 @@ impl Shard {
             let messages: Vec<Queued> = in_flight.messages.into_iter().chain(slot.queue).collect();
             return self.answer_all(key, &messages, Vec::new(), &Answer::EndedBefore);
         }
-        let was_block = matches!(in_flight.next, Next::Blocked | Next::Reloaded);
+        let was_block = matches!(in_flight.next, Next::Blocked | Next::Kept | Next::Reloaded);
         self.drop_execution(in_flight.next);
         if was_block {
             tracing::error!(%reason, "a blocked instance cannot be marked as blocked");

@@ -5,7 +5,7 @@ use crate::instance::InstanceKey;
 use crate::store::InboxRow;
 
 use super::message::Message;
-use super::slot::{Origin, Phase, Queued, Slot};
+use super::slot::{Next, Origin, Phase, Queued, Slot};
 use super::state_machine::Shard;
 
 impl Shard {
@@ -39,9 +39,12 @@ impl Shard {
 
     /// A new owner has to look at this instance: it is owed work, or blocked.
     pub fn handle_owed(&mut self, now_ms: u64, key: InstanceKey) {
-        match self.slots.get(&key).map(|slot| &slot.phase) {
+        match self.slots.get_mut(&key).map(|slot| &mut slot.phase) {
             None => self.load(key, now_ms),
             Some(Phase::Blocked) => self.reload(key),
+            Some(Phase::Committing(in_flight)) if matches!(in_flight.next, Next::Kept) => {
+                in_flight.next = Next::Reloaded;
+            }
             Some(_) => {}
         }
     }

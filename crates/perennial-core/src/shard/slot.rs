@@ -58,6 +58,8 @@ pub(super) struct InFlight {
 pub(super) enum Next {
     Idle(Box<Execution>),
     Blocked,
+    /// Blocked as it was; what came for it is kept.
+    Kept,
     /// Blocked, and tried again at once.
     Reloaded,
     Ended(Option<Box<Execution>>, Box<Ending>),

@@ -150,8 +150,8 @@ impl Tables {
             Some(_) => return Err(Conflict::OtherTurn),
             None => {}
         }
-        let follows =
-            turn.number <= 1 || self.turns.contains_key(&(member.key, turn.execution, turn.number.saturating_sub(1)));
+        let follows = turn.number <= 1
+            || self.turns.contains_key(&(member.key, turn.execution, turn.number.saturating_sub(1)));
         if follows { Ok(false) } else { Err(Conflict::MissingTurn) }
     }
 
@@ -318,7 +318,8 @@ impl Store for MemoryStore {
     fn load(&self, key: InstanceKey, after_turn: u64, reply: Reply<Option<LoadedInstance>>) {
         self.answer(reply, |tables, _| {
             Ok(tables.instances.get(&key).cloned().map(|row| {
-                let range = (key, row.execution, after_turn.saturating_add(1))..=(key, row.execution, u64::MAX);
+                let range =
+                    (key, row.execution, after_turn.saturating_add(1))..=(key, row.execution, u64::MAX);
                 let turns = tables.turns.range(range).map(|(_, bytes)| Arc::clone(bytes)).collect();
                 let mine = tables.inbox.iter().filter(|(_, message)| message.to == key);
                 let inbox = mine.map(|(number, message)| message.to_row(*number)).collect();
