@@ -23,7 +23,8 @@ impl Execution {
         }
     }
 
-    /// Offers an update between turns. If it is accepted, deliver it as [`Job::UpdateRequested`] with the next turn.
+    /// Offers an update between turns. If it is accepted, deliver it with the next turn, as
+    /// [`Job::UpdateRequested`](crate::Job::UpdateRequested).
     pub fn offer_update(&mut self, name: &str, payload: &Payload) -> Result<(), UpdateRefusal> {
         let name = name.to_owned();
         if self.phase != Phase::Running || self.ledger().turns() == 0 {
