@@ -1,6 +1,6 @@
 //! A map whose keys are inserted in ascending order, as event ids are.
 //!
-//! Looking up is a binary search in one block of memory, inserting an append. A removed entry leaves a hole, which goes
+//! Looking up is a step in one block of memory, or a binary search where ids have gaps; inserting is an append. A removed entry leaves a hole, which goes
 //! when it reaches the front or when holes outnumber entries, so that memory follows what is in the map.
 
 use std::collections::VecDeque;
@@ -49,8 +49,13 @@ impl<T> AscendingMap<T> {
         self.slots.iter().filter_map(|(id, value)| Some((*id, value.as_ref()?)))
     }
 
+    /// Where an id stands. Without gaps that is its distance from the first; gaps only bring it nearer.
     fn position(&self, id: EventId) -> Option<usize> {
-        self.slots.binary_search_by_key(&id, |(id, _)| *id).ok()
+        let distance = usize::try_from(id.0.checked_sub(self.slots.front()?.0.0)?).ok()?;
+        match self.slots.get(distance) {
+            Some((found, _)) if *found == id => Some(distance),
+            _ => self.slots.binary_search_by_key(&id, |(id, _)| *id).ok(),
+        }
     }
 }
 
