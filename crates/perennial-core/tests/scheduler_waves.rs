@@ -1,51 +1,12 @@
 //! Waves: who goes on when, after several jobs of one turn.
 
-use std::task::Poll;
+mod branch_cases;
 
 use futures::future::BoxFuture;
 use perennial_core::{OrchestrationContext, Payload};
 use perennial_testkit::Drive;
 
-type Output = Result<Payload, Payload>;
-
-async fn until_the_end(ctx: &OrchestrationContext) -> Output {
-    ctx.schedule_wait("end").await;
-    Ok("ended".into())
-}
-
-/// Gives the rest of the round to the others.
-async fn yield_once() {
-    let mut yielded = false;
-    std::future::poll_fn(|cx| {
-        if yielded {
-            return Poll::Ready(());
-        }
-        yielded = true;
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
-/// A branch that runs an activity and then says so, twice, a round apart.
-fn task(ctx: &OrchestrationContext, name: &'static str) -> BoxFuture<'static, ()> {
-    let ctx = ctx.clone();
-    Box::pin(async move {
-        let _ = ctx.schedule_activity(name, "").await;
-        ctx.set_status(format!("{name} resumes"));
-        yield_once().await;
-        ctx.set_status(format!("{name} goes on"));
-    })
-}
-
-/// The statuses of the last turn, as `text in unit`.
-fn said(drive: &Drive) -> Vec<String> {
-    drive
-        .last_lines()
-        .iter()
-        .filter_map(|line| line.split_once("StatusSet ").map(|(_, said)| said.replace('"', "")))
-        .collect()
-}
+use branch_cases::{said, task, until_the_end, yield_once};
 
 #[test]
 fn e10_adjacent_jobs_to_different_branches_form_one_wave_in_branch_order() {

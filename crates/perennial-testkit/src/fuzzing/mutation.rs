@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use perennial_core::history::encode_turn;
 use perennial_core::{Decision, Event, EventId, EventKind, Job, Turn};
 
+use crate::renumber::source_mut;
+
 use super::choices::Choices;
 use super::target;
 
@@ -99,34 +101,11 @@ fn count_anew(turns: &mut [Turn]) {
         }
     }
     for event in turns.iter_mut().flat_map(|turn| &mut turn.events) {
-        if let Some(source) = source_of(&mut event.kind)
+        if let Some(source) = source_mut(&mut event.kind)
             && let Some(id) = moved.get(source)
         {
             *source = *id;
         }
-    }
-}
-
-/// The event that an event refers to.
-fn source_of(kind: &mut EventKind) -> Option<&mut EventId> {
-    match kind {
-        EventKind::Job(
-            Job::ActivityCompleted { source_event_id, .. }
-            | Job::ActivityFailed { source_event_id, .. }
-            | Job::TimerFired { source_event_id }
-            | Job::SubOrchestrationCompleted { source_event_id, .. }
-            | Job::SubOrchestrationFailed { source_event_id, .. },
-        )
-        | EventKind::Decision {
-            decision:
-                Decision::ActivityCancelRequested { source_event_id }
-                | Decision::TimerCancelled { source_event_id }
-                | Decision::ExternalUnsubscribed { source_event_id }
-                | Decision::SubOrchestrationCancelRequested { source_event_id }
-                | Decision::UpdateCompleted { source_event_id, .. },
-            ..
-        } => Some(source_event_id),
-        _ => None,
     }
 }
 
