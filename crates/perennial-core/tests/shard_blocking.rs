@@ -4,7 +4,7 @@ mod shard_cases;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use perennial_core::shard::Message;
+use perennial_core::shard::{FailurePolicy, Message, OnFailure, ShardOptions};
 use perennial_core::{Handlers, Job, OrchestrationContext, Payload};
 use perennial_testkit::Desk;
 use shard_cases::{Outcome, collect, handlers, handlers_and, steps};
@@ -32,6 +32,42 @@ fn assert_blocked_alone(desk: &mut Desk, id: &str, neighbour: &str, code: &str, 
     desk.settle();
     assert_eq!(desk.status(neighbour), "completed");
     assert!(desk.is_quiet());
+}
+
+#[test]
+fn e24_what_ends_an_instance_instead_of_blocking_it_is_a_policy() {
+    async fn panics_at_once(_: OrchestrationContext, _: Payload) -> Outcome {
+        panic!("boom")
+    }
+    async fn says_too_much(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        ctx.set_status("x".repeat(100));
+        Ok(Payload::null())
+    }
+    let boom = "PER-0201 panic in unit root: boom";
+    let over = "PER-0204 limit: bytes of a payload would be 102, allowed are 50; \
+                keep large data elsewhere and pass a reference to it";
+    for (name, reason) in [("panics", boom), ("waits", boom), ("talks", over)] {
+        let code = handlers()
+            .with("panics", "1.0.0", panics_at_once)
+            .with("waits", "1.0.0", waits_then_panics)
+            .with("talks", "1.0.0", says_too_much);
+        let on_failure =
+            FailurePolicy { panic: OnFailure::End, limit: OnFailure::End, ..FailurePolicy::default() };
+        let mut options = ShardOptions { on_failure, ..ShardOptions::default() };
+        options.execution.limits.payload_bytes = 50;
+        let mut desk = Desk::with_options(code, options);
+        let started = desk.start(name, "a", ());
+        desk.settle();
+        if name == "waits" {
+            desk.raise("a", "n", "1");
+            desk.settle();
+        }
+        assert_eq!((desk.told(started), desk.status("a")), ("started".to_owned(), "terminated".to_owned()));
+        let last = desk.last_lines("a", 1);
+        assert!(last[0].contains("OrchestrationTerminated"), "{last:?}");
+        assert!(last[0].contains(&reason[..30]), "{last:?}");
+        assert_eq!(desk.in_memory("a"), 0);
+    }
 }
 
 async fn waits_then_panics(ctx: OrchestrationContext, _: Payload) -> Outcome {

@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::execution::condition::Seat;
+use crate::execution::condition::{Condition, Seat};
 use crate::execution::mailbox::EventHandler;
-use crate::execution::scheduler::{UnitFuture, Waiter};
+use crate::execution::scheduler::{Scheduler, UnitFuture, Waiter};
 use crate::execution::state::{
     Access, CancelHandler, ExecutionState, QueryHandler, UpdateHandler, Validator,
 };
@@ -203,23 +203,23 @@ impl Which {
         seat: &mut Option<Seat>,
         waiter: Option<Waiter>,
     ) -> Option<Waiter> {
-        let ExecutionState { scheduler, cancel, idle, states, .. } = state;
-        let condition = match self {
-            Which::Cancelled => &mut cancel.condition,
-            Which::HandlersIdle => idle,
-            Which::State(id) => &mut states[id],
-        };
+        let (condition, scheduler) = self.of(state);
         condition.park(seat, waiter, scheduler)
     }
 
     fn leave(self, state: &mut ExecutionState, seat: &mut Option<Seat>) -> Option<Waiter> {
+        let (condition, scheduler) = self.of(state);
+        condition.leave(seat.take()?, scheduler)
+    }
+
+    fn of(self, state: &mut ExecutionState) -> (&mut Condition, &mut Scheduler) {
         let ExecutionState { scheduler, cancel, idle, states, .. } = state;
         let condition = match self {
             Which::Cancelled => &mut cancel.condition,
             Which::HandlersIdle => idle,
             Which::State(id) => &mut states[id],
         };
-        condition.leave(seat.take()?, scheduler)
+        (condition, scheduler)
     }
 }
 

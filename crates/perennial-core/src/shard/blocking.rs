@@ -6,6 +6,7 @@ use crate::instance::InstanceKey;
 use crate::store::{Blocked, Commit, Outgoing, RowChange};
 
 use super::message::Message;
+use super::options::OnFailure;
 use super::output::Output;
 use super::request::Answer;
 use super::rows::*;
@@ -26,6 +27,10 @@ impl Shard {
         let slot = self.slots.get_mut(&key).expect("its turn failed");
         let mut messages = messages;
         messages.extend(slot.queue.drain(..));
+        if self.options.on_failure.of(failure) == OnFailure::End {
+            let message = Message::Terminate { reason: failure.to_string() };
+            messages.push(Queued { message, origin: Origin::Engine });
+        }
         let start = start_request(&messages);
         let stored = slot.facts.clone();
         let attempts = stored.as_ref().map_or(0, |facts| facts.blocked_attempts) + 1;

@@ -25,7 +25,7 @@ mod turns;
 
 pub use committer::Committer;
 pub use message::Message;
-pub use options::ShardOptions;
+pub use options::{FailurePolicy, OnFailure, ShardOptions};
 pub use output::{ActivityTask, Output};
 pub use request::{Answer, Request, RequestId, StartRequest};
 pub use state_machine::{Counters, Shard};

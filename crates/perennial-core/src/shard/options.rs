@@ -1,6 +1,8 @@
 //! How a shard behaves.
 
-use crate::execution::{ExecutionOptions, Limits};
+use crate::execution::{ExecutionOptions, Limits, TurnFailure};
+
+use super::turn_task::TaskFailure;
 
 /// Tunables of a shard. The defaults need no tuning.
 #[derive(Clone, Debug)]
@@ -19,8 +21,48 @@ pub struct ShardOptions {
     pub retry_first_ms: u64,
     /// The longest pause before a blocked instance is tried again. Default 5 minutes.
     pub retry_max_ms: u64,
+    /// Which failures of a turn end the instance instead of blocking it. Default: none.
+    pub on_failure: FailurePolicy,
     /// More unread events than this refuse the next. Default 10,000.
     pub max_unread: usize,
+}
+
+/// What comes of an instance whose turn failed by its own code's doing. Divergence, corruption and missing code always
+/// block, since a deployment cures them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FailurePolicy {
+    /// A panic, misuse of the context, or waiting for something that is not durable. Default: block.
+    pub panic: OnFailure,
+    /// A turn over its limits. Default: block.
+    pub limit: OnFailure,
+    /// A turn past its deadline. Default: block.
+    pub deadline: OnFailure,
+}
+
+/// What a failed turn leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The instance waits for a cure; nothing is lost.
+    #[default]
+    Block,
+    /// The instance is terminated, with the failure as the reason.
+    End,
+}
+
+impl FailurePolicy {
+    /// What this failure leads to.
+    pub fn of(&self, failure: &TaskFailure) -> OnFailure {
+        match failure {
+            TaskFailure::ThreadLost | TaskFailure::Turn(TurnFailure::DeadlinePassed) => self.deadline,
+            TaskFailure::Turn(TurnFailure::OverLimit { .. }) => self.limit,
+            TaskFailure::Turn(
+                TurnFailure::Panicked { .. }
+                | TurnFailure::Misuse { .. }
+                | TurnFailure::NonDurableAwait { .. },
+            ) => self.panic,
+            _ => OnFailure::Block,
+        }
+    }
 }
 
 impl ShardOptions {
@@ -46,6 +88,7 @@ impl Default for ShardOptions {
             cancel_grace_ms: 30_000,
             retry_first_ms: 1_000,
             retry_max_ms: 300_000,
+            on_failure: FailurePolicy::default(),
             max_unread: 10_000,
         }
     }
