@@ -115,7 +115,13 @@ impl Shard {
             self.next_kept += 1;
             let own = || format!("~{:x}.{}.{}", self.nonce, self.id.0, self.next_kept);
             let dedupe = Some(queued.message.dedupe().map_or_else(own, str::to_owned));
-            rows.push(Outgoing { to: key, shard: self.id, dedupe, body: queued.message.encode() });
+            rows.push(Outgoing::ToKey {
+                to: key,
+                shard: self.id,
+                dedupe,
+                urgent: false,
+                body: queued.message.encode(),
+            });
         }
         rows
     }

@@ -27,6 +27,8 @@ impl Shard {
             change: RowChange::default(),
             consumed: Vec::new(),
             send: Vec::new(),
+            tasks: Vec::new(),
+            answers: Vec::new(),
         }
     }
 

@@ -108,6 +108,8 @@ mod tests {
             change: RowChange::default(),
             consumed: Vec::new(),
             send: Vec::new(),
+            tasks: Vec::new(),
+            answers: Vec::new(),
         }
     }
 

@@ -49,7 +49,7 @@ impl Shard {
         let Some(slot) = self.slots.get_mut(&key).filter(|slot| matches!(slot.phase, Phase::Loading)) else {
             return;
         };
-        let Some(LoadedInstance { row, turns, inbox }) = loaded else {
+        let Some(LoadedInstance { row, turns, inbox, .. }) = loaded else {
             return self.forget_missing(key);
         };
         slot.id = Arc::from(row.id.as_str());

@@ -77,6 +77,7 @@ pub(super) fn new_row(
         published: ledger.status().cloned(),
         parent: started.parent.clone(),
         created_ms,
+        ended_ms: facts.status.is_final().then_some(created_ms),
     }
 }
 
@@ -105,6 +106,7 @@ pub(super) fn pending_row(
         published: started.status.clone(),
         parent: started.parent.clone(),
         created_ms: now_ms,
+        ended_ms: None,
     }
 }
 

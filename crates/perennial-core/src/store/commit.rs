@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::instance::{InstanceKey, ShardId};
 
+use super::ask::AskAnswer;
 use super::row::{InstanceRow, NewInstance, RowChange};
+use super::task::TaskChange;
 
 /// The number of a message, counting up within a store.
 pub type InboxNumber = u64;
@@ -25,10 +27,14 @@ pub struct Commit {
     pub turn: Option<TurnRow>,
     /// Changes of the row.
     pub change: RowChange,
-    /// Messages that were applied, to be deleted.
+    /// Messages that were applied, to be deleted. Each has to be there still.
     pub consumed: Vec<InboxNumber>,
-    /// Messages to be appended.
+    /// Messages to be appended, in order.
     pub send: Vec<Outgoing>,
+    /// Changes of the instance's tasks, in order.
+    pub tasks: Vec<TaskChange>,
+    /// Answers to requests; each request goes. One that is gone gets none.
+    pub answers: Vec<AskAnswer>,
 }
 
 /// A turn as it is stored.
@@ -43,16 +49,39 @@ pub struct TurnRow {
 }
 
 /// A message on its way to an instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outgoing {
-    /// The instance it is bound to.
-    pub to: InstanceKey,
-    /// The instance's shard.
-    pub shard: ShardId,
-    /// A key against duplicates, unique among the instance's messages.
-    pub dedupe: Option<String>,
-    /// What it says.
-    pub body: Arc<[u8]>,
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outgoing {
+    /// To the instance of a key. Nothing is sent if it does not exist or has ended.
+    ToKey {
+        /// The instance it is bound to.
+        to: InstanceKey,
+        /// The instance's shard.
+        shard: ShardId,
+        /// A key against duplicates, unique among the instance's messages.
+        dedupe: Option<String>,
+        /// Whether a blocked instance is to look at it at once: it is then due now.
+        urgent: bool,
+        /// What it says.
+        body: Arc<[u8]>,
+    },
+    /// To whichever instance has an id. Nothing is sent if there is none or it has ended.
+    ToId {
+        /// The instance's id.
+        id: String,
+        /// A key against duplicates, unique among the instance's messages.
+        dedupe: Option<String>,
+        /// What it says.
+        body: Arc<[u8]>,
+    },
+    /// A new instance, pending, and the message that starts it.
+    Start {
+        /// The row. One with a time to wake has its message parked until then.
+        row: Box<NewInstance>,
+        /// The message.
+        body: Arc<[u8]>,
+        /// What the sender is sent instead if the id is another instance's.
+        otherwise: Option<Arc<[u8]>>,
+    },
 }
 
 /// What came of a member.
@@ -60,7 +89,7 @@ pub struct Outgoing {
 pub enum CommitOutcome {
     /// It is on disk.
     Durable {
-        /// The numbers of the messages it sent; none for those whose key was known.
+        /// The numbers of the messages it sent, in order; none for those that were not sent.
         sent: Vec<Option<InboxNumber>>,
     },
     /// The session does not own the shard, or is gone. Nothing was written.
@@ -82,6 +111,8 @@ pub enum Conflict {
     MissingTurn,
     /// The instance does not exist.
     NoInstance,
+    /// A message that it applied is gone: it was applied before.
+    MessageGone,
 }
 
 /// A message in the inbox.
@@ -102,7 +133,7 @@ pub struct InboxRow {
 pub enum SendRequest {
     /// A new instance, pending, and the message that starts it.
     Start {
-        /// The row.
+        /// The row. One with a time to wake has its message parked until then.
         row: Box<NewInstance>,
         /// The message.
         body: Arc<[u8]>,
@@ -135,4 +166,15 @@ pub enum SendOutcome {
     Ended(Box<InstanceRow>),
     /// The instance has this many unread messages and takes no more.
     Full(usize),
+}
+
+/// What came of deleting an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeleteOutcome {
+    /// It is gone, with all its rows.
+    Deleted,
+    /// It has not ended, and nothing was touched.
+    NotEnded,
+    /// There is no such instance.
+    Gone,
 }

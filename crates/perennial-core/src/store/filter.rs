@@ -1,28 +1,56 @@
 //! Which instances a list shows, page by page.
 
-use super::row::{InstanceRow, Status};
+use crate::history::Attributes;
 use crate::instance::InstanceKey;
 
+use super::row::{InstanceRow, Status};
+
 /// What a row has to be like. Everything that is set has to hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
     /// One of these statuses; any if empty.
     pub statuses: Vec<Status>,
     /// The orchestration.
     pub name: Option<String>,
+    /// The orchestration's version.
+    pub version: Option<String>,
     /// How the id begins.
     pub id_prefix: Option<String>,
     /// Whether it is blocked.
     pub blocked: Option<bool>,
+    /// Whose child it is.
+    pub parent: Option<InstanceKey>,
+    /// Values that it has, by attribute; compared as JSON text.
+    pub attributes: Attributes,
+    /// Started at this time or later.
+    pub created_from_ms: Option<u64>,
+    /// Started before this time.
+    pub created_before_ms: Option<u64>,
+    /// Ended before this time.
+    pub ended_before_ms: Option<u64>,
+    /// The order of the list: oldest first, or newest first.
+    pub newest_first: bool,
 }
 
 impl Filter {
     /// Whether a row is shown.
     pub fn matches(&self, row: &InstanceRow) -> bool {
+        let is_child_of =
+            |parent: &InstanceKey| row.parent.as_ref().is_some_and(|link| link.key == parent.to_string());
         (self.statuses.is_empty() || self.statuses.contains(&row.status))
             && self.name.as_ref().is_none_or(|name| *name == row.name)
+            && self.version.as_ref().is_none_or(|version| *version == row.version)
             && self.id_prefix.as_ref().is_none_or(|prefix| row.id.starts_with(prefix.as_str()))
             && self.blocked.is_none_or(|blocked| blocked == row.blocked.is_some())
+            && self.parent.as_ref().is_none_or(is_child_of)
+            && self.attributes.iter().all(|(name, value)| {
+                row.attributes.get(name).is_some_and(|has| has.as_json() == value.as_json())
+            })
+            && self.created_from_ms.is_none_or(|from_ms| row.created_ms >= from_ms)
+            && self.created_before_ms.is_none_or(|before_ms| row.created_ms < before_ms)
+            && self
+                .ended_before_ms
+                .is_none_or(|before_ms| row.ended_ms.is_some_and(|at_ms| at_ms < before_ms))
     }
 }
 
@@ -32,7 +60,7 @@ pub type PageKey = InstanceKey;
 /// Some rows, and where to go on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// The rows, oldest first.
+    /// The rows, in the order that was asked for.
     pub rows: Vec<InstanceRow>,
     /// Where the next page begins; none if this is the last.
     pub next: Option<PageKey>,

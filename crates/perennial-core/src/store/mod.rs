@@ -4,24 +4,32 @@
 //! searched is in columns. Every call takes a [`Reply`] and may answer from any thread, or at once on the caller's;
 //! so callers hold no lock across a call. Calls of one session take effect in the order they are made.
 
+mod ask;
 mod commit;
 mod error;
 mod filter;
 pub mod memory;
 mod row;
 mod session;
+mod stats;
+mod task;
 
+pub use ask::{Ask, AskAnswer, AskNumber, AskOutcome, AskRow};
 pub use commit::{
-    Commit, CommitOutcome, Conflict, InboxNumber, InboxRow, Outgoing, SendOutcome, SendRequest, TurnRow,
+    Commit, CommitOutcome, Conflict, DeleteOutcome, InboxNumber, InboxRow, Outgoing, SendOutcome,
+    SendRequest, TurnRow,
 };
 pub use error::StoreError;
 pub use filter::{Filter, Page, PageKey};
 pub use memory::MemoryStore;
 pub use row::{Blocked, InstanceRow, NewInstance, RowChange, Status};
 pub use session::{Lease, Session, SessionId};
+pub use stats::{Count, StoreStats};
+pub use task::{Served, TaskChange, TaskId, TaskRenewal, TaskRow, TaskState};
 
 use std::sync::Arc;
 
+use crate::history::Payload;
 use crate::instance::{InstanceKey, ShardId};
 
 /// Where an answer goes.
@@ -37,8 +45,10 @@ pub struct LoadedInstance {
     pub row: InstanceRow,
     /// The stored bytes of its turns, in order, from the one that was asked for.
     pub turns: Vec<Arc<[u8]>>,
-    /// Its messages, by number, also if it is blocked.
+    /// Its messages, by number, also if it is blocked or they are parked.
     pub inbox: Vec<InboxRow>,
+    /// The tasks of its current execution, by event.
+    pub tasks: Vec<TaskRow>,
 }
 
 /// An instance that wants attention at a time.
@@ -52,7 +62,7 @@ pub struct DueInstance {
     pub wake_at_ms: u64,
 }
 
-/// Keeps instances, turns and messages.
+/// Keeps instances, turns, messages, tasks and requests.
 pub trait Store: Send + Sync + 'static {
     /// Opens a session that lives for `lease_ms` by the store's clock unless renewed.
     fn open_session(&self, node: &str, lease_ms: u64, reply: Reply<Session>);
@@ -75,7 +85,8 @@ pub trait Store: Send + Sync + 'static {
     /// Appends messages from outside of the owner, each standing for itself, synced before it answers.
     fn send(&self, requests: Vec<SendRequest>, reply: Reply<Vec<SendOutcome>>);
 
-    /// The inbox of a session's shards from number `from` on, without rows of blocked instances. A pass starts at 0.
+    /// The inbox of a session's shards from number `from` on, without rows of blocked instances and without parked
+    /// ones. A pass starts at 0.
     fn read_inbox(&self, session: SessionId, from: InboxNumber, limit: usize, reply: Reply<Vec<InboxRow>>);
 
     /// The unfinished instances of a session's shards that are due before a time, in due order, behind `after`.
@@ -113,8 +124,64 @@ pub trait Store: Send + Sync + 'static {
         reply: Reply<Vec<Arc<[u8]>>>,
     );
 
-    /// A page of rows, oldest first.
+    /// Leases up to `limit` queued tasks that a node can run to a holder, for `lease_ms` by the store's clock.
+    fn take_tasks(
+        &self,
+        holder: SessionId,
+        served: Served,
+        limit: usize,
+        lease_ms: u64,
+        reply: Reply<Vec<TaskRow>>,
+    );
+
+    /// Renews a holder's leases and writes what their attempts reported, if anything. Answers in the same order.
+    fn renew_tasks(
+        &self,
+        holder: SessionId,
+        tasks: Vec<(TaskId, Option<Payload>)>,
+        lease_ms: u64,
+        reply: Reply<Vec<TaskRenewal>>,
+    );
+
+    /// Ends a holder's attempt: its result goes into the owner's inbox and the row goes, together. `false` if the
+    /// attempt is no longer the holder's: nothing was written.
+    fn finish_task(&self, holder: SessionId, task: TaskId, attempt: u32, body: Arc<[u8]>, reply: Reply<bool>);
+
+    /// Gives a holder's tasks back, to be taken by another node.
+    fn give_back_tasks(&self, holder: SessionId, tasks: Vec<TaskId>, reply: Reply<()>);
+
+    /// Writes a request to whichever instance has an id.
+    fn ask(&self, ask: Ask, reply: Reply<AskOutcome>);
+
+    /// The requests to instances of a session's shards from number `from` on, without those past their deadline.
+    fn read_asks(&self, session: SessionId, from: AskNumber, limit: usize, reply: Reply<Vec<AskRow>>);
+
+    /// The answer to a request, if there is one.
+    fn read_answer(&self, number: AskNumber, reply: Reply<Option<Arc<[u8]>>>);
+
+    /// Takes a request back. `false` if it is gone: it was answered, or swept.
+    fn withdraw_ask(&self, number: AskNumber, reply: Reply<bool>);
+
+    /// Removes requests and answers that are past their deadline by the store's clock.
+    fn sweep_asks(&self, reply: Reply<()>);
+
+    /// What the engine noted under a name.
+    fn read_note(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>);
+
+    /// Notes something under a name, or nothing any more, under a live session.
+    fn write_note(&self, session: SessionId, name: &str, note: Option<Arc<[u8]>>, reply: Reply<()>);
+
+    /// A page of rows, in the filter's order.
     fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>);
+
+    /// How many rows there are, exact up to `at_most`.
+    fn count(&self, filter: Filter, at_most: u64, reply: Reply<Count>);
+
+    /// How much there is of what, and how late.
+    fn stats(&self, reply: Reply<StoreStats>);
+
+    /// Deletes instances that have ended, with all their rows; whether they have is checked while deleting.
+    fn delete(&self, keys: Vec<InstanceKey>, reply: Reply<Vec<DeleteOutcome>>);
 
     /// Asks to be called when something may have changed: another process sent a message, or a commit was made.
     fn watch(&self, hint: Hint);

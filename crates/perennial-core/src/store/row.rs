@@ -114,6 +114,8 @@ pub struct InstanceRow {
     pub parent: Option<ParentLink>,
     /// When it was started.
     pub created_ms: u64,
+    /// When it ended, if it has.
+    pub ended_ms: Option<u64>,
 }
 
 /// A row that a start inserts.
@@ -138,6 +140,8 @@ pub struct RowChange {
     pub attributes: Option<Attributes>,
     /// See [`InstanceRow::published`].
     pub published: Option<Option<Payload>>,
+    /// See [`InstanceRow::ended_ms`].
+    pub ended_ms: Option<u64>,
 }
 
 impl RowChange {
@@ -148,11 +152,21 @@ impl RowChange {
 
     /// Makes the changes.
     pub fn apply(&self, row: &mut InstanceRow) {
-        let RowChange { status, execution, version, owed, wake_at_ms, blocked, attributes, published } =
-            self.clone();
+        let RowChange {
+            status,
+            execution,
+            version,
+            owed,
+            wake_at_ms,
+            blocked,
+            attributes,
+            published,
+            ended_ms,
+        } = self.clone();
         row.status = status.unwrap_or(row.status);
         row.execution = execution.unwrap_or(row.execution);
         row.owed = owed.unwrap_or(row.owed);
+        row.ended_ms = ended_ms.or(row.ended_ms);
         row.wake_at_ms = wake_at_ms.unwrap_or(row.wake_at_ms);
         if let Some(version) = version {
             row.version = version;

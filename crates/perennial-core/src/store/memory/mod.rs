@@ -2,19 +2,26 @@
 //!
 //! It answers every call at once, on the caller's thread. Nothing survives the process.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod tables;
+
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::history::Payload;
 use crate::instance::{InstanceKey, ShardId};
 
-use super::commit::{
-    Commit, CommitOutcome, Conflict, InboxNumber, InboxRow, Outgoing, SendOutcome, SendRequest, TurnRow,
-};
+use super::ask::{Ask, AskNumber, AskOutcome, AskRow};
+use super::commit::{Commit, CommitOutcome, DeleteOutcome, InboxNumber, InboxRow, SendOutcome, SendRequest};
 use super::error::StoreError;
 use super::filter::{Filter, Page, PageKey};
 use super::row::InstanceRow;
 use super::session::{Lease, Session, SessionId};
+use super::stats::{Count, StoreStats};
+use super::task::{Served, TaskId, TaskRenewal, TaskRow};
 use super::{DueInstance, Hint, LoadedInstance, Reply, Store};
+
+use tables::SessionRow;
+pub use tables::{Message, Tables};
 
 /// More unread messages than this refuse the next.
 pub const MAX_UNREAD: usize = 10_000;
@@ -24,49 +31,6 @@ pub struct MemoryStore {
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
     tables: Mutex<Tables>,
     hints: Mutex<Vec<Hint>>,
-}
-
-/// All rows. Public to tests and the simulator through [`MemoryStore::tables`].
-#[derive(Clone, Debug, Default)]
-pub struct Tables {
-    /// Rows by key.
-    pub instances: BTreeMap<InstanceKey, InstanceRow>,
-    /// Keys by id.
-    pub ids: BTreeMap<String, InstanceKey>,
-    /// Turns by key, execution and number.
-    pub turns: BTreeMap<(InstanceKey, u64, u64), Arc<[u8]>>,
-    /// Messages by number.
-    pub inbox: BTreeMap<InboxNumber, Message>,
-    sessions: BTreeMap<SessionId, SessionRow>,
-    owners: BTreeMap<ShardId, SessionId>,
-    next_number: InboxNumber,
-    next_session: u128,
-    closed: bool,
-}
-
-/// A message as it is kept.
-#[derive(Clone, Debug)]
-pub struct Message {
-    /// The instance it is bound to.
-    pub to: InstanceKey,
-    /// The instance's shard.
-    pub shard: ShardId,
-    /// Its key against duplicates.
-    pub dedupe: Option<String>,
-    /// What it says.
-    pub body: Arc<[u8]>,
-}
-
-impl Message {
-    fn to_row(&self, number: InboxNumber) -> InboxRow {
-        InboxRow { number, key: self.to, shard: self.shard, body: Arc::clone(&self.body) }
-    }
-}
-
-#[derive(Clone, Debug)]
-struct SessionRow {
-    lease_ms: u64,
-    expires_ms: u64,
 }
 
 impl MemoryStore {
@@ -92,115 +56,6 @@ impl MemoryStore {
     fn give_hints(&self) {
         let hints: Vec<Hint> = self.hints.lock().unwrap_or_else(PoisonError::into_inner).clone();
         hints.iter().for_each(|hint| hint());
-    }
-}
-
-impl Tables {
-    fn owns(&self, session: SessionId, shard: ShardId) -> bool {
-        self.sessions.contains_key(&session) && self.owners.get(&shard) == Some(&session)
-    }
-
-    fn end_session(&mut self, session: SessionId) {
-        self.sessions.remove(&session);
-        self.owners.retain(|_, owner| *owner != session);
-    }
-
-    fn commit(&mut self, session: SessionId, member: &Commit) -> CommitOutcome {
-        if !self.owns(session, member.shard) {
-            return CommitOutcome::Fenced;
-        }
-        if let Some(turn) = &member.turn {
-            match self.check_turn(member, turn) {
-                Ok(true) => {
-                    return CommitOutcome::Durable { sent: vec![None; member.send.len()] };
-                }
-                Ok(false) => {}
-                Err(conflict) => return CommitOutcome::Conflict(conflict),
-            }
-        }
-        match &member.insert {
-            Some(row) => {
-                if let Some(key) = self.ids.get(&row.id) {
-                    return CommitOutcome::Conflict(Conflict::IdTaken(Box::new(self.instances[key].clone())));
-                }
-                self.ids.insert(row.id.clone(), row.key);
-                self.instances.insert(row.key, InstanceRow::clone(row));
-            }
-            None if !self.instances.contains_key(&member.key) => {
-                return CommitOutcome::Conflict(Conflict::NoInstance);
-            }
-            None => {}
-        }
-        if let Some(turn) = &member.turn {
-            self.turns.insert((member.key, turn.execution, turn.number), Arc::clone(&turn.bytes));
-        }
-        if let Some(row) = self.instances.get_mut(&member.key) {
-            member.change.apply(row);
-        }
-        for number in &member.consumed {
-            self.inbox.remove(number);
-        }
-        CommitOutcome::Durable { sent: member.send.iter().map(|message| self.append(message)).collect() }
-    }
-
-    /// Whether the same turn is stored already; or why it cannot be.
-    fn check_turn(&self, member: &Commit, turn: &TurnRow) -> Result<bool, Conflict> {
-        match self.turns.get(&(member.key, turn.execution, turn.number)) {
-            Some(stored) if *stored == turn.bytes => return Ok(true),
-            Some(_) => return Err(Conflict::OtherTurn),
-            None => {}
-        }
-        let follows = turn.number <= 1
-            || self.turns.contains_key(&(member.key, turn.execution, turn.number.saturating_sub(1)));
-        if follows { Ok(false) } else { Err(Conflict::MissingTurn) }
-    }
-
-    fn append(&mut self, message: &Outgoing) -> Option<InboxNumber> {
-        let Outgoing { to, shard, dedupe, body } = message.clone();
-        if dedupe.is_some() && self.inbox.values().any(|other| other.to == to && other.dedupe == dedupe) {
-            return None;
-        }
-        self.next_number += 1;
-        self.inbox.insert(self.next_number, Message { to, shard, dedupe, body });
-        Some(self.next_number)
-    }
-
-    fn send(&mut self, request: SendRequest) -> SendOutcome {
-        let (row, dedupe, body) = match request {
-            SendRequest::Start { row, body } => {
-                if let Some(key) = self.ids.get(&row.id) {
-                    return SendOutcome::IdTaken(Box::new(self.instances[key].clone()));
-                }
-                self.ids.insert(row.id.clone(), row.key);
-                self.instances.insert(row.key, InstanceRow::clone(&row));
-                (*row, None, body)
-            }
-            SendRequest::Message { id, dedupe, urgent, body } => {
-                let Some(row) = self.ids.get(&id).map(|key| self.instances[key].clone()) else {
-                    return SendOutcome::NoInstance;
-                };
-                if row.status.is_final() {
-                    return SendOutcome::Ended(Box::new(row));
-                }
-                let unread = self.inbox.values().filter(|message| message.to == row.key).count();
-                if unread >= MAX_UNREAD {
-                    return SendOutcome::Full(unread);
-                }
-                if let Some(stored) = self.instances.get_mut(&row.key)
-                    && urgent
-                    && stored.blocked.is_some()
-                {
-                    stored.wake_at_ms = Some(0);
-                }
-                (row, dedupe, body)
-            }
-        };
-        let message = Outgoing { to: row.key, shard: row.shard, dedupe, body };
-        self.append(&message).map_or(SendOutcome::Duplicate, SendOutcome::Sent)
-    }
-
-    fn owned_rows(&self, session: SessionId) -> impl Iterator<Item = &InstanceRow> {
-        self.instances.values().filter(move |row| self.owns(session, row.shard) && !row.status.is_final())
     }
 }
 
@@ -250,9 +105,13 @@ impl Store for MemoryStore {
     }
 
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
+        let speaks = batch.iter().any(|member| !member.answers.is_empty());
         self.answer(reply, |tables, _| {
             Ok(batch.iter().map(|member| tables.commit(session, member)).collect())
         });
+        if speaks {
+            self.give_hints();
+        }
     }
 
     fn send(&self, requests: Vec<SendRequest>, reply: Reply<Vec<SendOutcome>>) {
@@ -269,7 +128,8 @@ impl Store for MemoryStore {
             Ok(tables
                 .inbox
                 .range(from..)
-                .filter(|(_, message)| tables.owns(session, message.shard) && !blocked.contains(&message.to))
+                .filter(|(_, message)| tables.owns(session, message.shard))
+                .filter(|(_, message)| !message.parked && !blocked.contains(&message.to))
                 .take(limit)
                 .map(|(number, message)| message.to_row(*number))
                 .collect())
@@ -323,7 +183,9 @@ impl Store for MemoryStore {
                 let turns = tables.turns.range(range).map(|(_, bytes)| Arc::clone(bytes)).collect();
                 let mine = tables.inbox.iter().filter(|(_, message)| message.to == key);
                 let inbox = mine.map(|(number, message)| message.to_row(*number)).collect();
-                LoadedInstance { row, turns, inbox }
+                let of_execution = |task: &&TaskRow| task.id.key == key && task.id.execution == row.execution;
+                let tasks = tables.tasks.values().filter(of_execution).cloned().collect();
+                LoadedInstance { row, turns, inbox, tasks }
             }))
         });
     }
@@ -342,22 +204,125 @@ impl Store for MemoryStore {
         });
     }
 
+    fn take_tasks(
+        &self,
+        holder: SessionId,
+        served: Served,
+        limit: usize,
+        lease_ms: u64,
+        reply: Reply<Vec<TaskRow>>,
+    ) {
+        self.answer(reply, |tables, now_ms| Ok(tables.take_tasks(holder, &served, limit, now_ms + lease_ms)));
+    }
+
+    fn renew_tasks(
+        &self,
+        holder: SessionId,
+        tasks: Vec<(TaskId, Option<Payload>)>,
+        lease_ms: u64,
+        reply: Reply<Vec<TaskRenewal>>,
+    ) {
+        self.answer(reply, |tables, now_ms| {
+            let renew = |(id, details)| tables.renew_task(holder, id, details, now_ms + lease_ms);
+            Ok(tasks.into_iter().map(renew).collect())
+        });
+    }
+
+    fn finish_task(
+        &self,
+        holder: SessionId,
+        task: TaskId,
+        attempt: u32,
+        body: Arc<[u8]>,
+        reply: Reply<bool>,
+    ) {
+        self.answer(reply, |tables, _| Ok(tables.finish_task(holder, task, attempt, &body)));
+        self.give_hints();
+    }
+
+    fn give_back_tasks(&self, holder: SessionId, tasks: Vec<TaskId>, reply: Reply<()>) {
+        self.answer(reply, |tables, _| {
+            tasks.into_iter().for_each(|id| tables.give_back_task(holder, id));
+            Ok(())
+        });
+        self.give_hints();
+    }
+
+    fn ask(&self, ask: Ask, reply: Reply<AskOutcome>) {
+        self.answer(reply, |tables, _| Ok(tables.ask(ask)));
+        self.give_hints();
+    }
+
+    fn read_asks(&self, session: SessionId, from: AskNumber, limit: usize, reply: Reply<Vec<AskRow>>) {
+        self.answer(reply, |tables, now_ms| {
+            let open = tables.asks.range(from..).map(|(_, ask)| ask);
+            let mine = open.filter(|ask| ask.deadline_ms > now_ms && tables.owns(session, ask.shard));
+            Ok(mine.take(limit).cloned().collect())
+        });
+    }
+
+    fn read_answer(&self, number: AskNumber, reply: Reply<Option<Arc<[u8]>>>) {
+        self.answer(reply, |tables, _| Ok(tables.answers.get(&number).map(|(body, _)| Arc::clone(body))));
+    }
+
+    fn withdraw_ask(&self, number: AskNumber, reply: Reply<bool>) {
+        self.answer(reply, |tables, _| Ok(tables.asks.remove(&number).is_some()));
+    }
+
+    fn sweep_asks(&self, reply: Reply<()>) {
+        self.answer(reply, |tables, now_ms| {
+            tables.sweep_asks(now_ms);
+            Ok(())
+        });
+    }
+
+    fn read_note(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>) {
+        self.answer(reply, |tables, _| Ok(tables.notes.get(name).cloned()));
+    }
+
+    fn write_note(&self, session: SessionId, name: &str, note: Option<Arc<[u8]>>, reply: Reply<()>) {
+        self.answer(reply, |tables, _| {
+            if !tables.sessions.contains_key(&session) {
+                return Err(StoreError::SessionGone);
+            }
+            match note {
+                Some(note) => tables.notes.insert(name.to_owned(), note),
+                None => tables.notes.remove(name),
+            };
+            Ok(())
+        });
+    }
+
     fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
         self.answer(reply, |tables, _| {
-            let behind = |row: &&InstanceRow| after.is_none_or(|after| row.key > after);
-            let mut rows: Vec<InstanceRow> = tables
-                .instances
-                .values()
-                .filter(behind)
-                .filter(|row| filter.matches(row))
-                .take(limit.saturating_add(1))
-                .cloned()
-                .collect();
+            let shown = tables.instances.values().filter(|row| filter.matches(row));
+            let mut rows: Vec<InstanceRow> = if filter.newest_first {
+                let behind = |row: &&InstanceRow| after.is_none_or(|after| row.key < after);
+                shown.rev().filter(behind).take(limit.saturating_add(1)).cloned().collect()
+            } else {
+                let behind = |row: &&InstanceRow| after.is_none_or(|after| row.key > after);
+                shown.filter(behind).take(limit.saturating_add(1)).cloned().collect()
+            };
             let next =
                 if rows.len() > limit { rows.get(limit.saturating_sub(1)).map(|row| row.key) } else { None };
             rows.truncate(limit);
             Ok(Page { rows, next })
         });
+    }
+
+    fn count(&self, filter: Filter, at_most: u64, reply: Reply<Count>) {
+        self.answer(reply, |tables, _| {
+            let rows = tables.instances.values().filter(|row| filter.matches(row)).count();
+            Ok(Count::bounded(rows as u64, at_most))
+        });
+    }
+
+    fn stats(&self, reply: Reply<StoreStats>) {
+        self.answer(reply, |tables, now_ms| Ok(tables.stats(now_ms)));
+    }
+
+    fn delete(&self, keys: Vec<InstanceKey>, reply: Reply<Vec<DeleteOutcome>>) {
+        self.answer(reply, |tables, _| Ok(keys.into_iter().map(|key| tables.delete(key)).collect()));
     }
 
     fn watch(&self, hint: Hint) {
