@@ -2,6 +2,7 @@
 
 use crate::fnv::Fnv1a;
 use crate::history::{Segment, UnitId};
+use crate::instance::ShardId;
 
 /// A SplitMix64 generator.
 #[derive(Clone, Debug)]
@@ -20,6 +21,14 @@ impl Stream {
             hash.write(&[kind]);
             hash.write(&number.to_le_bytes());
         }
+        Stream(hash.finish())
+    }
+
+    /// The stream of a shard's owner, for what is drawn once and recorded.
+    pub(crate) fn of_shard(nonce: u128, shard: ShardId) -> Stream {
+        let mut hash = Fnv1a::default();
+        hash.write(&nonce.to_le_bytes());
+        hash.write(&[shard.0]);
         Stream(hash.finish())
     }
 

@@ -26,7 +26,7 @@ pub(crate) mod state;
 mod stepping;
 pub(crate) mod turn_local;
 
-pub(crate) use chance::uuid4_text;
+pub(crate) use chance::{Stream, uuid4_text};
 pub use divergence::{Nondeterminism, Side};
 pub use driver::Execution;
 pub use failure::{QueryFailure, TurnFailure, UpdateRefusal};

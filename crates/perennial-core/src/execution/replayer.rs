@@ -33,6 +33,15 @@ impl Handlers {
     pub fn get(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
         self.by_name.get(&(name.to_owned(), version.to_owned())).cloned()
     }
+
+    /// The highest version of a name, by its numbers.
+    pub fn latest_version(&self, name: &str) -> Option<String> {
+        let versions = self.by_name.keys().filter(|(other, _)| other == name).map(|(_, version)| version);
+        let numbers = |version: &&String| -> Vec<u64> {
+            version.split('.').map(|part| part.parse().unwrap_or(0)).collect()
+        };
+        versions.max_by_key(numbers).cloned()
+    }
 }
 
 /// Replays histories, one execution at a time.

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Payload;
+
 /// Retry, timeouts and routing of one activity. The default is one attempt, no timeouts and no tag.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -86,5 +88,115 @@ impl RetryPolicy {
             jitter_percent: 0,
             non_retryable: Vec::new(),
         }
+    }
+
+    /// Up to `max_attempts` attempts with pauses that grow by `step_ms` up to `max_ms`.
+    pub fn linear(max_attempts: u32, step_ms: u64, max_ms: u64) -> RetryPolicy {
+        RetryPolicy {
+            max_attempts,
+            backoff: Backoff::Linear { step_ms, max_ms },
+            jitter_percent: 0,
+            non_retryable: Vec::new(),
+        }
+    }
+
+    /// Makes errors of these kinds final. See [`RetryPolicy::is_final`].
+    #[must_use]
+    pub fn non_retryable(mut self, kinds: impl IntoIterator<Item = impl Into<String>>) -> RetryPolicy {
+        self.non_retryable.extend(kinds.into_iter().map(Into::into));
+        self
+    }
+
+    /// Lets each pause stray by up to this share of it, in percent.
+    #[must_use]
+    pub fn jitter(mut self, percent: u8) -> RetryPolicy {
+        self.jitter_percent = percent.min(100);
+        self
+    }
+
+    /// Whether an error is final because its kind is listed.
+    ///
+    /// The kind of an error that is a string is the string; that of an object its field `kind` or `type`, or its only
+    /// key, as enums are written.
+    pub fn is_final(&self, error: &Payload) -> bool {
+        !self.non_retryable.is_empty()
+            && error_kind(error).is_some_and(|kind| self.non_retryable.contains(&kind))
+    }
+
+    /// The pause after attempt `attempt`, jittered by a random number.
+    pub fn pause_ms(&self, attempt: u32, random: u64) -> u64 {
+        let pause_ms = self.backoff.pause_ms(attempt);
+        let spread = u128::from(pause_ms) * u128::from(self.jitter_percent.min(100)) / 100;
+        // From one spread below to one above.
+        let stray = u128::from(random) * (2 * spread + 1) >> 64;
+        u64::try_from((u128::from(pause_ms) + stray).saturating_sub(spread)).unwrap_or(u64::MAX)
+    }
+}
+
+impl Backoff {
+    /// The pause after attempt `attempt`, from 1.
+    pub fn pause_ms(&self, attempt: u32) -> u64 {
+        match *self {
+            Backoff::Fixed { pause_ms } => pause_ms,
+            Backoff::Linear { step_ms, max_ms } => step_ms.saturating_mul(u64::from(attempt)).min(max_ms),
+            Backoff::Exponential { first_ms, factor_percent, max_ms } => {
+                let grow = |pause_ms: u64, _: u32| {
+                    let grown = u128::from(pause_ms) * u128::from(factor_percent.max(100)) / 100;
+                    u64::try_from(grown).unwrap_or(u64::MAX).min(max_ms)
+                };
+                // A pause that no longer grows need not be multiplied on.
+                (1..attempt.min(1_000)).fold(first_ms.min(max_ms), grow)
+            }
+        }
+    }
+}
+
+fn error_kind(error: &Payload) -> Option<String> {
+    match error.decode::<serde_json::Value>().ok()? {
+        serde_json::Value::String(text) => Some(text),
+        serde_json::Value::Object(fields) => {
+            let named =
+                ["kind", "type"].iter().find_map(|name| fields.get(*name)?.as_str().map(str::to_owned));
+            named.or_else(|| if fields.len() == 1 { fields.keys().next().cloned() } else { None })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g21_pauses_are_fixed_linear_or_exponential_and_bounded() {
+        let pauses = |backoff: Backoff| [1, 2, 3, 4].map(|attempt| backoff.pause_ms(attempt));
+        assert_eq!(pauses(Backoff::Fixed { pause_ms: 7 }), [7, 7, 7, 7]);
+        assert_eq!(pauses(Backoff::Linear { step_ms: 10, max_ms: 25 }), [10, 20, 25, 25]);
+        let exponential = Backoff::Exponential { first_ms: 10, factor_percent: 200, max_ms: 70 };
+        assert_eq!(pauses(exponential), [10, 20, 40, 70]);
+        let endless = Backoff::Exponential { first_ms: 1, factor_percent: 300, max_ms: u64::MAX };
+        assert_eq!(endless.pause_ms(u32::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn g21_jitter_strays_to_both_sides_by_its_share() {
+        let policy = RetryPolicy::fixed(3, 1_000).jitter(10);
+        assert_eq!(policy.pause_ms(1, 0), 900);
+        assert_eq!(policy.pause_ms(1, u64::MAX), 1_100);
+        assert_eq!(policy.pause_ms(1, u64::MAX / 2), 1_000);
+        assert_eq!(RetryPolicy::fixed(3, 1_000).pause_ms(1, u64::MAX), 1_000);
+    }
+
+    #[test]
+    fn g21_the_kind_of_an_error_decides_whether_it_is_final() {
+        let policy = RetryPolicy::fixed(3, 1).non_retryable(["Declined", "no such card"]);
+        let is_final = |json: &str| policy.is_final(&Payload::from_json(json).unwrap());
+        assert!(is_final(r#""no such card""#));
+        assert!(is_final(r#"{"Declined":{"code":3}}"#));
+        assert!(is_final(r#"{"kind":"Declined","code":3}"#));
+        assert!(is_final(r#"{"type":"Declined","code":3}"#));
+        assert!(!is_final(r#""Declined by a human""#));
+        assert!(!is_final(r#"{"Declined":1,"code":3}"#));
+        assert!(!is_final("17"));
     }
 }

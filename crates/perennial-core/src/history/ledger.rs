@@ -4,7 +4,7 @@
 //! offline checks apply recorded events and call a breach corruption; the engine reads what is open. Memory grows with
 //! what is open and with the keys seen, never with the length of the history.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::ascending_map::AscendingMap;
 
@@ -29,7 +29,10 @@ pub struct Ledger {
     /// Of what is open: the timers by due time, and how many activities.
     timers: BTreeSet<(u64, EventId)>,
     activities: usize,
-    open_updates: BTreeSet<EventId>,
+    /// When children were scheduled, also those that have ended, and open activities with a limit on all their time.
+    scheduled_at_ms: BTreeMap<EventId, u64>,
+    open_updates: BTreeMap<EventId, Option<String>>,
+    updates: KeyedUpdates,
     cancel: Option<CancelRequest>,
     keys: SeenKeys,
     patches: BTreeSet<String>,
@@ -96,7 +99,17 @@ impl Ledger {
 
     /// The updates that have no answer yet, in order.
     pub fn open_updates(&self) -> impl Iterator<Item = EventId> + '_ {
-        self.open_updates.iter().copied()
+        self.open_updates.keys().copied()
+    }
+
+    /// The update that was accepted with a key in this execution, as far as it is remembered, and its answer.
+    pub fn update(&self, key: &str) -> Option<(EventId, Option<&Result<Payload, Payload>>)> {
+        self.updates.by_key.get(key).map(|(event, result)| (*event, result.as_ref()))
+    }
+
+    /// When a child, or an open activity with a limit on all its time, was scheduled.
+    pub fn scheduled_at_ms(&self, id: EventId) -> Option<u64> {
+        self.scheduled_at_ms.get(&id).copied()
     }
 
     /// What is open under an event id.
@@ -329,8 +342,11 @@ impl Ledger {
             self.keys.insert(key);
         }
         match job {
-            Job::UpdateRequested { .. } => {
-                self.open_updates.insert(id);
+            Job::UpdateRequested { key, .. } => {
+                self.open_updates.insert(id, key.clone());
+                if let Some(key) = key {
+                    self.updates.insert(key, id);
+                }
             }
             Job::OrchestrationCancelRequested { reason, grace_until_ms } => {
                 self.cancel = Some(CancelRequest { reason: reason.clone(), grace_until_ms: *grace_until_ms });
@@ -367,7 +383,13 @@ impl Ledger {
             }
             Decision::SubOrchestrationCancelRequested { source_event_id } => self
                 .close(*source_event_id, |open| matches!(open, Decision::SubOrchestrationScheduled { .. })),
-            Decision::UpdateCompleted { source_event_id, .. } => self.open_updates.remove(source_event_id),
+            Decision::UpdateCompleted { source_event_id, result } => {
+                let open = self.open_updates.remove(source_event_id);
+                if let Some(Some(key)) = &open {
+                    self.updates.complete(key, result);
+                }
+                open.is_some()
+            }
             Decision::PatchMarked { id } => self.patches.insert(id.clone()),
             Decision::AttributesUpserted { attributes } => {
                 self.upsert(attributes);
@@ -407,7 +429,15 @@ impl Ledger {
             Decision::TimerCreated { due_ms } => {
                 self.timers.insert((*due_ms, id));
             }
-            Decision::ActivityScheduled { .. } => self.activities += 1,
+            Decision::ActivityScheduled { options, .. } => {
+                self.activities += 1;
+                if options.as_ref().is_some_and(|options| options.total_timeout_ms.is_some()) {
+                    self.scheduled_at_ms.insert(id, self.last_at_ms);
+                }
+            }
+            Decision::SubOrchestrationScheduled { .. } => {
+                self.scheduled_at_ms.insert(id, self.last_at_ms);
+            }
             _ => {}
         }
         self.open.insert(id, decision.clone());
@@ -418,7 +448,10 @@ impl Ledger {
             Some(Decision::TimerCreated { due_ms }) => {
                 self.timers.remove(&(due_ms, id));
             }
-            Some(Decision::ActivityScheduled { .. }) => self.activities -= 1,
+            Some(Decision::ActivityScheduled { .. }) => {
+                self.activities -= 1;
+                self.scheduled_at_ms.remove(&id);
+            }
             _ => {}
         }
     }
@@ -473,6 +506,31 @@ impl Ledger {
     fn count(&mut self, bytes: u64) {
         self.events += 1;
         self.bytes += bytes;
+    }
+}
+
+/// The updates that came with a key, latest first to be remembered, so that one sent again gets the first's answer.
+#[derive(Clone, Debug, Default)]
+struct KeyedUpdates {
+    by_key: BTreeMap<String, (EventId, Option<Result<Payload, Payload>>)>,
+    order: VecDeque<String>,
+}
+
+impl KeyedUpdates {
+    fn insert(&mut self, key: &str, event: EventId) {
+        self.by_key.insert(key.to_owned(), (event, None));
+        self.order.push_back(key.to_owned());
+        if self.order.len() > CARRIED_KEYS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by_key.remove(&oldest);
+        }
+    }
+
+    fn complete(&mut self, key: &str, answer: &Result<Payload, Payload>) {
+        if let Some((_, result)) = self.by_key.get_mut(key) {
+            *result = Some(answer.clone());
+        }
     }
 }
 

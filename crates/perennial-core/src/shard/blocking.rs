@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use crate::instance::InstanceKey;
-use crate::store::{Blocked, Commit, Outgoing, RowChange};
+use crate::store::{AskAnswer, Blocked, Commit, Outgoing, RowChange};
 
 use super::message::Message;
 use super::options::OnFailure;
 use super::output::Output;
-use super::request::Answer;
+use super::request::{Answer, AskReply, PendingAsk};
 use super::rows::*;
 use super::slot::{Facts, InFlight, Next, Origin, Queued};
 use super::state_machine::Shard;
+use super::tasks::TaskPlan;
 use super::turn_task::TaskFailure;
 
 impl Shard {
@@ -22,6 +23,18 @@ impl Shard {
         key: InstanceKey,
         messages: Vec<Queued>,
         failure: &TaskFailure,
+    ) {
+        self.block_with(now_ms, key, messages, failure, Vec::new());
+    }
+
+    /// Blocks, and writes answers that were given before the turn failed.
+    pub(super) fn block_with(
+        &mut self,
+        now_ms: u64,
+        key: InstanceKey,
+        messages: Vec<Queued>,
+        failure: &TaskFailure,
+        answers: Vec<AskAnswer>,
     ) {
         self.counters.failed_turns += 1;
         let slot = self.slots.get_mut(&key).expect("its turn failed");
@@ -53,8 +66,11 @@ impl Shard {
         };
         tracing::warn!(instance = &*slot.id, code = blocked.code, attempts, "blocked: {failure}");
         let id = Arc::clone(&slot.id);
+        let asks: Vec<PendingAsk> = slot.asks.drain(..).collect();
+        let plan = TaskPlan::of_slot(slot, |_| true);
         let send = self.kept(key, &messages);
-        let mut commit = Commit { send, ..self.empty_commit(key) };
+        let mut commit = Commit { send, answers, ..self.empty_commit(key) };
+        let refused = self.refuse_asks(asks, &Shard::blocked_reply(failure), &mut commit.answers);
         let facts = match (stored, started_of(&messages)) {
             (None, Some(started)) => {
                 let row = pending_row(key, self.id, &id, started, now_ms, wake_at_ms, blocked);
@@ -79,29 +95,52 @@ impl Shard {
         };
         let mut outputs = replies(&messages, &Answer::Accepted);
         outputs.extend(start.map(|request| Output::Reply(request, Answer::Started(key))));
+        outputs.extend(refused);
         // A termination needs no code: it is done as soon as it is kept, unless it is what failed.
         let is_termination = |queued: &Queued| matches!(queued.message, Message::Terminate { .. });
         let is_over = messages.iter().any(is_termination) && failure.leaves_history();
         let next = if is_over { Next::Reloaded } else { Next::Blocked };
-        self.commit(key, commit, InFlight { outputs, facts, next, messages, start });
+        let mut in_flight = InFlight { outputs, start, ..InFlight::new(facts, next, messages) };
+        plan.apply(&mut commit, &mut in_flight);
+        self.commit(key, commit, in_flight);
     }
 
-    /// Writes what came for a blocked instance into its inbox.
-    pub(super) fn keep_queue(&mut self, key: InstanceKey) {
-        let slot = self.slots.get_mut(&key).expect("it is blocked");
-        let messages: Vec<Queued> = slot.queue.drain(..).collect();
+    /// Writes what came for an instance that cannot go on, or has not begun, into its inbox.
+    pub(super) fn keep_queue(&mut self, key: InstanceKey, next: Next) {
+        let slot = self.slots.get_mut(&key).expect("it is blocked or delayed");
+        let is_kept = |queued: &Queued| matches!(queued.origin, Origin::Inbox(_));
+        let (kept, messages): (Vec<Queued>, Vec<Queued>) = slot.queue.drain(..).partition(is_kept);
+        // What a delayed instance has in its inbox is remembered, so that it is not read again and again.
+        if matches!(next, Next::Delayed) {
+            slot.queue.extend(kept);
+        }
+        let asks: Vec<PendingAsk> = slot.asks.drain(..).collect();
+        let plan = TaskPlan::of_slot(slot, |_| true);
         let stored = slot.facts.clone().expect("it is stored");
         slot.kept_events += messages.iter().filter(|queued| queued.is_event()).count();
         let send = self.kept(key, &messages);
-        let outputs = replies(&messages, &Answer::Accepted);
-        if send.is_empty() {
-            return self.outputs.extend(outputs);
-        }
+        let mut commit = Commit { send, ..self.empty_commit(key) };
+        let mut outputs = replies(&messages, &Answer::Accepted);
+        let reply = match &next {
+            Next::Delayed => AskReply::Refused {
+                reason: "PER-0208 update: the instance has not begun".to_owned(),
+                error: None,
+            },
+            _ => AskReply::Blocked {
+                code: "PER-0300".to_owned(),
+                reason: "the instance is blocked; its status says why".to_owned(),
+            },
+        };
+        outputs.extend(self.refuse_asks(asks, &reply, &mut commit.answers));
         let wake_at_ms = cancel_grace(&messages).into_iter().chain(stored.wake_at_ms).min();
         let facts = Facts { wake_at_ms, ..stored.clone() };
-        let change = RowChange { blocked: None, ..facts.change_from(&stored) };
-        let commit = Commit { send, change, ..self.empty_commit(key) };
-        self.commit(key, commit, InFlight { outputs, facts, next: Next::Kept, messages, start: None });
+        commit.change = RowChange { blocked: None, ..facts.change_from(&stored) };
+        let mut in_flight = InFlight { outputs, ..InFlight::new(facts, next, messages) };
+        plan.apply(&mut commit, &mut in_flight);
+        if commit.is_empty() {
+            return self.outputs.extend(in_flight.outputs);
+        }
+        self.commit(key, commit, in_flight);
     }
 
     /// The messages that are not in the inbox yet and would be lost, as rows for it. Each has a key, so that a commit
@@ -109,7 +148,9 @@ impl Shard {
     fn kept(&mut self, key: InstanceKey, messages: &[Queued]) -> Vec<Outgoing> {
         let mut rows = Vec::new();
         for queued in messages {
-            if matches!(queued.origin, Origin::Inbox(_)) || matches!(queued.message, Message::Retry) {
+            if matches!(queued.origin, Origin::Inbox(_))
+                || matches!(queued.message, Message::Retry | Message::Unreadable { .. })
+            {
                 continue;
             }
             self.next_kept += 1;

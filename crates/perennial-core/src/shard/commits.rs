@@ -7,14 +7,14 @@ use std::sync::Arc;
 use crate::execution::Execution;
 use crate::history::{Ending, EventId, Job, Turn};
 use crate::instance::InstanceKey;
-use crate::store::{Commit, CommitOutcome, Conflict, InstanceRow, RowChange};
+use crate::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, RowChange};
 
 use super::message::Message;
 use super::output::Output;
-use super::request::{Answer, Request, RequestId};
+use super::request::{Answer, Asker, PendingAsk, Request, RequestId};
 use super::rows::*;
 use super::slot::{InFlight, Next, Origin, Phase, Queued, Slot};
-use super::state_machine::Shard;
+use super::state_machine::{Attempt, Shard};
 use super::turn_task::TaskFailure;
 
 impl Shard {
@@ -37,6 +37,8 @@ impl Shard {
     }
 
     pub(super) fn commit(&mut self, key: InstanceKey, commit: Commit, in_flight: InFlight) {
+        let mut in_flight = in_flight;
+        in_flight.answered_rows = commit.answers.iter().map(|answer| answer.number).collect();
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.phase = Phase::Committing(Box::new(in_flight));
         }
@@ -47,10 +49,10 @@ impl Shard {
     pub fn handle_committed(&mut self, now_ms: u64, key: InstanceKey, outcome: CommitOutcome) {
         let Some(in_flight) = self.slots.get_mut(&key).and_then(Slot::end_commit) else { return };
         match outcome {
-            CommitOutcome::Durable { .. } => self.durable(now_ms, key, *in_flight),
+            CommitOutcome::Durable { sent } => self.durable(now_ms, key, *in_flight, &sent),
             // The instance itself is there: the commit was made before, and sent again.
             CommitOutcome::Conflict(Conflict::IdTaken(row)) if row.key == key => {
-                self.durable(now_ms, key, *in_flight);
+                self.durable(now_ms, key, *in_flight, &[]);
             }
             CommitOutcome::Conflict(Conflict::IdTaken(row)) => self.id_taken(key, *in_flight, &row),
             CommitOutcome::Conflict(_) => {
@@ -67,15 +69,25 @@ impl Shard {
         }
     }
 
-    pub(super) fn durable(&mut self, now_ms: u64, key: InstanceKey, in_flight: InFlight) {
-        let InFlight { outputs, facts, next, messages, .. } = in_flight;
-        if !matches!(next, Next::Blocked | Next::Kept | Next::Reloaded) {
+    pub(super) fn durable(
+        &mut self,
+        now_ms: u64,
+        key: InstanceKey,
+        in_flight: InFlight,
+        sent: &[Option<InboxNumber>],
+    ) {
+        let InFlight { outputs, facts, next, messages, tasks, accepted, answered, answered_rows, .. } =
+            in_flight;
+        if !matches!(next, Next::Blocked | Next::Kept | Next::Delayed | Next::Reloaded) {
             self.consumed.extend(inbox_numbers(&messages));
         }
+        self.answered.extend(answered_rows);
+        self.await_updates(key, accepted, &answered);
         self.release(outputs);
         let slot = self.slots.get_mut(&key).expect("its commit was under way");
         let (wake_at_ms, status) = (facts.wake_at_ms, facts.status);
         slot.facts = Some(facts);
+        slot.tasks = tasks;
         for rival in mem::take(&mut slot.rival_starts) {
             self.outputs.push(Output::Reply(rival, Answer::AlreadyExists(status)));
         }
@@ -86,8 +98,21 @@ impl Shard {
                 self.set_wake(key, wake_at_ms);
                 self.go_on(now_ms, key);
             }
+            Next::Delayed => {
+                slot.phase = Phase::Delayed;
+                self.set_wake(key, wake_at_ms);
+                self.go_on(now_ms, key);
+            }
             Next::Reloaded => self.reload(key),
+            Next::Continued(execution, start) => {
+                let number = sent.last().copied().flatten();
+                self.continued(now_ms, key, execution, *start, number);
+            }
             Next::Ended(execution, ending) => self.ended(key, execution, &ending),
+            Next::Consulted(execution) => {
+                self.outputs.push(Output::Drop(execution));
+                self.clear_leftovers(key);
+            }
             Next::Gone => self.clear_leftovers(key),
         }
     }
@@ -97,7 +122,8 @@ impl Shard {
         for output in &outputs {
             match output {
                 Output::RunActivity(task) => {
-                    self.attempts.insert((task.key, task.event), task.execution);
+                    let (execution, attempt, details) = (task.execution, task.attempt, task.details.clone());
+                    self.attempts.insert((task.key, task.event), Attempt { execution, attempt, details });
                 }
                 Output::CancelActivity { key, event } => {
                     self.attempts.remove(&(*key, *event));
@@ -118,15 +144,7 @@ impl Shard {
     }
 
     pub(super) fn ended(&mut self, key: InstanceKey, execution: Option<Box<Execution>>, ending: &Ending) {
-        let running: Vec<EventId> = self
-            .attempts
-            .range((key, EventId(0))..=(key, EventId(u64::MAX)))
-            .map(|((_, event), _)| *event)
-            .collect();
-        for event in running {
-            self.attempts.remove(&(key, event));
-            self.outputs.push(Output::CancelActivity { key, event });
-        }
+        self.stop_attempts(key);
         for waiter in self.waiters.remove(&key).unwrap_or_default() {
             self.reply(waiter, Answer::Ended(Box::new(ending.clone())));
         }
@@ -135,7 +153,8 @@ impl Shard {
         }
         self.outputs.extend(execution.map(Output::Drop));
         let slot = self.slots.get_mut(&key).expect("its commit was under way");
-        if slot.queue.is_empty() {
+        slot.task_writes.clear();
+        if slot.queue.is_empty() && slot.asks.is_empty() {
             self.remove_slot(key);
         } else {
             slot.phase = Phase::Loading;
@@ -154,6 +173,11 @@ impl Shard {
         for waiter in waiters {
             self.look_up(waiter, Arc::clone(&slot.id), Request::AwaitEnd);
         }
+        for ask in slot.asks {
+            if let Asker::Request(request) = ask.asker {
+                self.look_up(request, Arc::clone(&slot.id), Request::Ask(ask.question));
+            }
+        }
         for queued in in_flight.messages.into_iter().chain(slot.queue) {
             let request = match queued.message {
                 Message::Job(Job::ExternalEvent { name, payload, key }) => {
@@ -162,7 +186,7 @@ impl Shard {
                 Message::Job(Job::OrchestrationCancelRequested { reason, .. }) => Request::Cancel { reason },
                 Message::Terminate { reason } => Request::Terminate { reason },
                 Message::Retry => Request::Retry,
-                Message::Job(_) | Message::Start(_) => continue,
+                _ => continue,
             };
             if let Origin::Caller(request_id) = queued.origin {
                 self.look_up(request_id, Arc::clone(&slot.id), request);
@@ -177,20 +201,24 @@ impl Shard {
         for queued in in_flight.messages.into_iter().rev() {
             slot.queue.push_front(queued);
         }
+        slot.task_writes.extend(in_flight.task_writes);
+        slot.asks.extend(in_flight.accepted.into_iter().map(|(_, ask)| ask));
         // Loading brings the messages of the inbox that are still there.
         slot.queue.retain(|queued| !matches!(queued.origin, Origin::Inbox(_)));
+        slot.phase = Phase::Loading;
         self.outputs.push(Output::Load { key });
     }
 
     /// The store can never take this commit: the instance is blocked without it.
     pub(super) fn rejected(&mut self, now_ms: u64, key: InstanceKey, in_flight: InFlight, reason: String) {
-        if matches!(in_flight.next, Next::Gone) {
+        if matches!(in_flight.next, Next::Gone | Next::Consulted(_)) {
+            self.drop_execution(in_flight.next);
             // It has ended. What is left over goes another time.
             let Some(slot) = self.remove_slot(key) else { return };
             let messages: Vec<Queued> = in_flight.messages.into_iter().chain(slot.queue).collect();
             return self.answer_all(key, &messages, Vec::new(), &Answer::EndedBefore);
         }
-        let was_block = matches!(in_flight.next, Next::Blocked | Next::Kept | Next::Reloaded);
+        let was_block = matches!(in_flight.next, Next::Blocked | Next::Kept | Next::Delayed | Next::Reloaded);
         self.drop_execution(in_flight.next);
         if was_block {
             tracing::error!(%reason, "a blocked instance cannot be marked as blocked");
@@ -204,6 +232,9 @@ impl Shard {
             }
             let Some(slot) = self.remove_slot(key) else { return };
             return self.answer_all(key, &messages, slot.rival_starts, &Answer::Unknown { reason });
+        }
+        if let Some(slot) = self.slots.get_mut(&key) {
+            slot.asks.extend(in_flight.accepted.into_iter().map(|(_, ask)| ask));
         }
         self.block(now_ms, key, in_flight.messages, &TaskFailure::StoreRefused(reason));
     }
@@ -234,15 +265,21 @@ impl Shard {
                 continue;
             };
             let mut messages: Vec<Queued> = slot.queue.drain(..).collect();
+            let mut asks: Vec<PendingAsk> = slot.asks.drain(..).collect();
             match slot.phase {
                 Phase::Idle(execution) => self.outputs.push(Output::Drop(execution)),
-                Phase::Turning(_, turning) => messages.extend(turning),
+                Phase::Turning(turning) => {
+                    messages.extend(turning.messages);
+                    asks.extend(turning.asks);
+                }
                 Phase::Committing(in_flight) => {
                     self.drop_execution(in_flight.next);
                     messages.extend(in_flight.messages);
+                    asks.extend(in_flight.accepted.into_iter().map(|(_, ask)| ask));
                 }
-                Phase::Loading | Phase::Blocked => {}
+                Phase::Loading | Phase::Blocked | Phase::Delayed => {}
             }
+            self.updates.entry((key, EventId(0))).or_default().extend(asks.iter().map(|ask| ask.asker));
             let reason = "another node has taken over".to_owned();
             self.answer_all(key, &messages, slot.rival_starts, &Answer::Unknown { reason });
         }
@@ -251,7 +288,12 @@ impl Shard {
         }
         let waiting = mem::take(&mut self.waiters).into_values().flatten();
         let looking = mem::take(&mut self.lookups).into_keys();
-        for request in waiting.chain(looking).collect::<Vec<_>>() {
+        // The writers of request rows are answered by the next owner.
+        let asking = mem::take(&mut self.updates).into_values().flatten().filter_map(|asker| match asker {
+            Asker::Request(request) => Some(request),
+            Asker::Row(_) => None,
+        });
+        for request in waiting.chain(looking).chain(asking).collect::<Vec<_>>() {
             self.reply(request, Answer::Unknown { reason: "another node has taken over".to_owned() });
         }
         self.wakes.clear();
@@ -259,7 +301,11 @@ impl Shard {
     }
 
     pub(super) fn drop_execution(&mut self, next: Next) {
-        if let Next::Idle(execution) | Next::Ended(Some(execution), _) = next {
+        if let Next::Idle(execution)
+        | Next::Ended(Some(execution), _)
+        | Next::Continued(execution, _)
+        | Next::Consulted(execution) = next
+        {
             self.outputs.push(Output::Drop(execution));
         }
     }

@@ -1,11 +1,10 @@
-//! What comes without a caller: messages from the store, finished activities, time.
+//! What comes without a caller: messages from the store, time.
 
-use crate::history::{ActivityFailure, EventId, Job, Payload};
 use crate::instance::InstanceKey;
 use crate::store::InboxRow;
 
 use super::message::Message;
-use super::slot::{Next, Origin, Phase, Queued, Slot};
+use super::slot::{Next, Phase, Queued, Slot};
 use super::state_machine::Shard;
 
 impl Shard {
@@ -24,16 +23,9 @@ impl Shard {
     }
 
     pub(super) fn enqueue_inbox(&mut self, now_ms: u64, row: InboxRow) {
-        match Message::decode(&row.body) {
-            Ok(message) => {
-                if let Some(slot) = self.slots.get_mut(&row.key) {
-                    slot.insert_inbox(row.number, message);
-                    self.go_on(now_ms, row.key);
-                }
-            }
-            Err(error) => {
-                tracing::error!(number = row.number, %error, "a message cannot be read and stays in the inbox");
-            }
+        if let Some(slot) = self.slots.get_mut(&row.key) {
+            slot.insert_inbox(row.number, Message::read(row.number, &row.body));
+            self.go_on(now_ms, row.key);
         }
     }
 
@@ -53,34 +45,9 @@ impl Shard {
     pub fn handle_due(&mut self, key: InstanceKey, wake_at_ms: u64) {
         // An instance that is alive knows better itself; a blocked one may have been made due from outside.
         match self.slots.get(&key).map(|slot| &slot.phase) {
-            None | Some(Phase::Blocked) => self.set_wake(key, Some(wake_at_ms)),
+            None | Some(Phase::Blocked | Phase::Delayed) => self.set_wake(key, Some(wake_at_ms)),
             Some(_) => {}
         }
-    }
-
-    /// An attempt of an activity ended.
-    pub fn handle_activity_done(
-        &mut self,
-        now_ms: u64,
-        key: InstanceKey,
-        execution: u64,
-        event: EventId,
-        attempts: u32,
-        result: Result<Payload, ActivityFailure>,
-    ) {
-        if self.attempts.get(&(key, event)) != Some(&execution) {
-            self.counters.stale += 1;
-            return;
-        }
-        self.attempts.remove(&(key, event));
-        let job = match result {
-            Ok(result) => Job::ActivityCompleted { source_event_id: event, result, attempts },
-            Err(error) => Job::ActivityFailed { source_event_id: event, error, attempts },
-        };
-        if !self.slots.contains_key(&key) {
-            self.load(key, now_ms);
-        }
-        self.enqueue(now_ms, key, Queued { message: Message::Job(job), origin: Origin::Engine });
     }
 
     /// Time has passed.
@@ -90,7 +57,7 @@ impl Shard {
             self.wake_of.remove(&key);
             match self.slots.get(&key).map(|slot| &slot.phase) {
                 Some(Phase::Idle(_)) => self.go_on(now_ms, key),
-                Some(Phase::Blocked) => self.reload(key),
+                Some(Phase::Blocked | Phase::Delayed) => self.reload(key),
                 Some(_) => {}
                 None => self.load(key, now_ms),
             }

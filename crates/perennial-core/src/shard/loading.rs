@@ -8,11 +8,11 @@ use crate::history::Job;
 use crate::instance::InstanceKey;
 use crate::store::{Commit, LoadedInstance};
 
-use super::message::Message;
+use super::message::{Message, Start};
 use super::output::Output;
-use super::request::Answer;
+use super::request::{Answer, AskReply, Asker, PendingAsk};
 use super::rows::*;
-use super::slot::{Facts, InFlight, Next, Origin, Phase, Queued, Slot};
+use super::slot::{Facts, InFlight, Next, Origin, Phase, Queued, Slot, Turning};
 use super::state_machine::Shard;
 use super::turn_task::{TaskFailure, TurnSource, TurnTask};
 
@@ -49,13 +49,14 @@ impl Shard {
         let Some(slot) = self.slots.get_mut(&key).filter(|slot| matches!(slot.phase, Phase::Loading)) else {
             return;
         };
-        let Some(LoadedInstance { row, turns, inbox, .. }) = loaded else {
+        let Some(LoadedInstance { row, turns, inbox, tasks }) = loaded else {
             return self.forget_missing(key);
         };
         slot.id = Arc::from(row.id.as_str());
         slot.facts = Some(Facts::of_row(&row));
         self.by_id.insert(Arc::from(row.id.as_str()), key);
         slot.kept_events = 0;
+        slot.tasks = tasks.into_iter().map(|task| (task.id.event, task)).collect();
         // What came through the inbox came before what callers brought since.
         let queue = mem::take(&mut slot.queue);
         let is_stored = |queued: &Queued| matches!(queued.origin, Origin::Inbox(_));
@@ -65,20 +66,21 @@ impl Shard {
             if self.consumed.contains(message_row.number) || slot.knows_inbox(message_row.number) {
                 continue;
             }
-            match Message::decode(&message_row.body) {
-                Ok(message) => slot.insert_inbox(message_row.number, message),
-                Err(error) => {
-                    tracing::error!(instance = row.id, number = message_row.number, %error, "unreadable message");
-                }
-            }
+            slot.insert_inbox(message_row.number, Message::read(message_row.number, &message_row.body));
         }
         slot.queue.extend(brought);
+        if row.status.is_final() && slot.has_query() {
+            return self.take_turn(now_ms, key, TurnSource::History(turns), Vec::new(), Vec::new());
+        }
         if row.status.is_final() {
             return self.clear_leftovers(key);
         }
         let overdue = if row.blocked.is_some() { slot.read_grace(&turns, now_ms) } else { None };
         if let Some(reason) = slot.termination().or_else(|| slot.overdue_cancel(now_ms)).or(overdue) {
             return self.terminate_loaded(now_ms, key, &turns, &reason);
+        }
+        if let Some(reason) = slot.unreadable() {
+            return self.block(now_ms, key, Vec::new(), &TaskFailure::UnreadableMessage(reason));
         }
         self.hydrate(now_ms, key, turns);
     }
@@ -94,34 +96,70 @@ impl Shard {
         let slot = self.slots.get_mut(&key).expect("it was just loaded");
         if !turns.is_empty() {
             self.counters.hydrations += 1;
-            return self.take_turn(key, TurnSource::History(turns), Vec::new(), Vec::new(), now_ms);
+            return self.take_turn(now_ms, key, TurnSource::History(turns), Vec::new(), Vec::new());
         }
-        let start = slot.queue.iter().position(|queued| matches!(queued.message, Message::Start(_)));
-        let Some(Queued { message: Message::Start(started), origin }) =
-            start.and_then(|position| slot.queue.remove(position))
+        let is_start = |queued: &Queued| matches!(queued.message, Message::Start(_));
+        let position = slot.queue.iter().position(is_start);
+        let not_before_ms = position.and_then(|position| match &slot.queue[position].message {
+            Message::Start(start) => start.not_before_ms,
+            _ => None,
+        });
+        if not_before_ms.is_some_and(|at_ms| at_ms > now_ms) && !slot.is_asked_to_cancel() {
+            slot.phase = Phase::Delayed;
+            self.set_wake(key, not_before_ms);
+            return self.go_on(now_ms, key);
+        }
+        let Some(Queued { message: Message::Start(start), origin }) =
+            position.and_then(|position| slot.queue.remove(position))
         else {
             let failure =
                 TaskFailure::Unreadable("PER-0508 corrupt row: it has neither turns nor a start".to_owned());
             return self.block(now_ms, key, Vec::new(), &failure);
         };
-        let messages = vec![Queued { message: Message::Start(started.clone()), origin }];
-        self.take_turn(key, TurnSource::Start(started), Vec::new(), messages, now_ms);
+        self.begin(now_ms, key, *start, origin);
     }
 
-    /// Hands a turn out, with the messages that it delivers.
+    /// Takes the first turn of an execution, with what waits for it.
+    pub(super) fn begin(&mut self, now_ms: u64, key: InstanceKey, start: Start, origin: Origin) {
+        let mut jobs = start.jobs.clone();
+        let source = TurnSource::Start(Box::new(start.started.clone()));
+        let mut messages = vec![Queued { message: Message::Start(Box::new(start)), origin }];
+        let slot = self.slots.get_mut(&key).expect("it is in memory");
+        // A cancel request that came before must not let the first turn take effect.
+        if slot.is_asked_to_cancel() {
+            let (taken, rest): (Vec<Queued>, Vec<Queued>) =
+                slot.queue.drain(..).partition(|queued| matches!(queued.message, Message::Job(_)));
+            slot.queue.extend(rest);
+            for queued in taken {
+                if let Message::Job(job) = &queued.message {
+                    jobs.push(job.clone());
+                }
+                messages.push(queued);
+            }
+        }
+        self.take_turn(now_ms, key, source, jobs, messages);
+    }
+
+    /// Hands a turn out, with the messages that it delivers and the questions that wait.
     pub(super) fn take_turn(
         &mut self,
+        now_ms: u64,
         key: InstanceKey,
         source: TurnSource,
         jobs: Vec<Job>,
         messages: Vec<Queued>,
-        now_ms: u64,
     ) {
         self.next_turn += 1;
+        let number = self.next_turn;
         let slot = self.slots.get_mut(&key).expect("it is in memory");
-        slot.phase = Phase::Turning(self.next_turn, messages);
+        // A new execution is asked after its first turn.
+        let asks: Vec<PendingAsk> = match source {
+            TurnSource::Start(_) => Vec::new(),
+            TurnSource::Resident(_) | TurnSource::History(_) => slot.asks.drain(..).collect(),
+        };
+        slot.phase = Phase::Turning(Turning { number, messages, asks: asks.clone() });
         let (instance, options) = (Arc::clone(&slot.id), self.options.execution.clone());
-        let task = TurnTask { key, number: self.next_turn, instance, source, jobs, now_ms, options };
+        let task = TurnTask { key, number, instance, source, asks, jobs, now_ms, options };
         self.outputs.push(Output::TakeTurn(Box::new(task)));
     }
 
@@ -130,22 +168,34 @@ impl Shard {
         let Some(slot) = self.remove_slot(key) else { return };
         let messages: Vec<Queued> = slot.queue.into_iter().collect();
         self.counters.stale += messages.len() as u64;
+        for ask in slot.asks {
+            if let Asker::Request(request) = ask.asker {
+                self.reply(request, Answer::NotFound);
+            }
+        }
         self.answer_all(key, &messages, slot.rival_starts, &Answer::NotFound);
     }
 
     /// The instance has ended; what still came for it is answered and its messages go.
     pub(super) fn clear_leftovers(&mut self, key: InstanceKey) {
         let slot = self.slots.get_mut(&key).expect("it was just loaded");
+        if slot.has_query() {
+            // It can be answered from the history.
+            slot.phase = Phase::Loading;
+            return self.outputs.push(Output::Load { key });
+        }
         let messages: Vec<Queued> = slot.queue.drain(..).collect();
+        let asks: Vec<PendingAsk> = slot.asks.drain(..).collect();
         let facts = slot.facts.clone().expect("a loaded row has facts");
-        let consumed = inbox_numbers(&messages);
+        let mut commit = Commit { consumed: inbox_numbers(&messages), ..self.empty_commit(key) };
         self.counters.stale += messages.len() as u64;
-        if consumed.is_empty() {
+        let mut outputs = self.refuse_asks(asks, &AskReply::Ended, &mut commit.answers);
+        if commit.consumed.is_empty() && commit.answers.is_empty() {
             self.remove_slot(key);
+            self.outputs.extend(outputs);
             return self.answer_all(key, &messages, Vec::new(), &Answer::EndedBefore);
         }
-        let outputs = replies(&messages, &Answer::EndedBefore);
-        let commit = Commit { consumed, ..self.empty_commit(key) };
-        self.commit(key, commit, InFlight { outputs, facts, next: Next::Gone, messages, start: None });
+        outputs.extend(replies(&messages, &Answer::EndedBefore));
+        self.commit(key, commit, InFlight { outputs, ..InFlight::new(facts, Next::Gone, messages) });
     }
 }

@@ -4,16 +4,37 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::{Job, Started};
+use crate::history::{ActivityFailure, EventId, Job, Payload, Started};
 
 /// A message to an instance, as it is written into the inbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Message {
     /// Begin.
-    Start(Box<Started>),
-    /// Take this job.
+    Start(Box<Start>),
+    /// Take this job: an event, or a cancel request.
     Job(Job),
+    /// Take what came of something that an execution waits for.
+    Outcome {
+        /// The execution.
+        execution: u64,
+        /// What came of it.
+        job: Job,
+    },
+    /// Another node's attempt of an activity ended.
+    Attempt {
+        /// The execution.
+        execution: u64,
+        /// The activity's schedule event.
+        event: EventId,
+        /// Which attempt.
+        attempt: u32,
+        /// What came of it.
+        result: Result<Payload, ActivityFailure>,
+        /// What it had reported last.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        details: Option<Payload>,
+    },
     /// End without running code.
     Terminate {
         /// Why.
@@ -21,6 +42,33 @@ pub enum Message {
     },
     /// Try a blocked instance again.
     Retry,
+    /// A row that cannot be read. It blocks its instance, and is never written.
+    #[serde(skip)]
+    Unreadable {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// How an execution begins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Start {
+    /// Its first event. A version that is empty is resolved to the latest one when the first turn is taken.
+    pub started: Started,
+    /// Its first jobs: what nobody read in the execution before, or an event that comes with the start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<Job>,
+    /// When it begins, if not at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before_ms: Option<u64>,
+}
+
+impl Start {
+    /// A start at once, with nothing waiting.
+    pub fn new(started: Started) -> Start {
+        Start { started, jobs: Vec::new(), not_before_ms: None }
+    }
 }
 
 impl Message {
@@ -34,9 +82,21 @@ impl Message {
         serde_json::from_slice(bytes)
     }
 
+    /// The message of a row, whatever it holds.
+    pub(super) fn read(number: u64, bytes: &[u8]) -> Message {
+        Message::decode(bytes).unwrap_or_else(|error| Message::Unreadable {
+            reason: format!("PER-0304 unreadable message: number {number} in the inbox: {error}"),
+        })
+    }
+
     /// Whether a blocked instance has to look at it at once: it may cure or end it.
     pub fn is_urgent(&self) -> bool {
-        matches!(self, Message::Retry | Message::Terminate { .. })
+        matches!(
+            self,
+            Message::Retry
+                | Message::Terminate { .. }
+                | Message::Job(Job::OrchestrationCancelRequested { .. })
+        )
     }
 
     /// The key against duplicates that the message brings.

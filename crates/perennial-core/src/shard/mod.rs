@@ -5,6 +5,7 @@
 //! I/O, reads no clock and runs no user code: executions to run or to drop are handed out. Nothing that a turn decided
 //! leaves before the turn is durable.
 
+mod asks;
 mod blocking;
 mod commits;
 mod committer;
@@ -12,6 +13,7 @@ mod inputs;
 mod loading;
 mod message;
 mod options;
+mod outgoing;
 mod output;
 mod request;
 mod requests;
@@ -19,14 +21,17 @@ mod residency;
 mod rows;
 mod slot;
 mod state_machine;
+mod tasks;
 mod terminating;
 mod turn_task;
 mod turns;
 
 pub use committer::Committer;
-pub use message::Message;
+pub use message::{Message, Start};
 pub use options::{FailurePolicy, OnFailure, ShardOptions};
+pub use outgoing::{child_id, child_key};
 pub use output::{ActivityTask, Output};
-pub use request::{Answer, Request, RequestId, StartRequest};
+pub use request::{Answer, AskReply, Asker, PendingAsk, Question, Request, RequestId, StartRequest};
 pub use state_machine::{Counters, Shard};
-pub use turn_task::{HandlerSource, TaskFailure, TurnSource, TurnTask, TurnTaskDone};
+pub use tasks::TaskWork;
+pub use turn_task::{Consultation, HandlerSource, TaskFailure, TurnSource, TurnTask, TurnTaskDone};

@@ -1,6 +1,9 @@
 //! How a shard behaves.
 
+use std::sync::Arc;
+
 use crate::execution::{ExecutionOptions, Limits, TurnFailure};
+use crate::store::Served;
 
 use super::turn_task::TaskFailure;
 
@@ -25,6 +28,10 @@ pub struct ShardOptions {
     pub on_failure: FailurePolicy,
     /// More unread events than this refuse the next. Default 10,000.
     pub max_unread: usize,
+    /// An activity that ended more often than this with its process is poison. Default 5.
+    pub max_interruptions: u32,
+    /// Which activities this node can run; all if not given.
+    pub served: Option<Arc<Served>>,
 }
 
 /// What comes of an instance whose turn failed by its own code's doing. Divergence, corruption and missing code always
@@ -72,6 +79,11 @@ impl ShardOptions {
         (usize::try_from(turn_decisions / 2).unwrap_or(usize::MAX).max(1), (turn_bytes / 2).max(1))
     }
 
+    /// Whether this node can run an activity.
+    pub(super) fn serves(&self, name: &str, tag: Option<&str>) -> bool {
+        self.served.as_ref().is_none_or(|served| served.serves(name, tag))
+    }
+
     /// The pause before attempt `attempts` + 1 of a blocked instance.
     pub(super) fn retry_pause_ms(&self, attempts: u32) -> u64 {
         self.retry_first_ms.saturating_mul(1 << attempts.saturating_sub(1).min(32)).min(self.retry_max_ms)
@@ -90,6 +102,8 @@ impl Default for ShardOptions {
             retry_max_ms: 300_000,
             on_failure: FailurePolicy::default(),
             max_unread: 10_000,
+            max_interruptions: 5,
+            served: None,
         }
     }
 }

@@ -28,7 +28,8 @@ pub enum Output {
     /// Run this on a turn thread and bring the outcome with
     /// [`Shard::handle_turn_done`](super::Shard::handle_turn_done).
     TakeTurn(Box<TurnTask>),
-    /// Commit this and bring the outcome with [`Shard::handle_committed`](super::Shard::handle_committed).
+    /// Commit this and bring the outcome with [`Shard::handle_committed`](super::Shard::handle_committed). Once it is
+    /// durable and sent messages, the inbox is to be read.
     Commit(Box<Commit>),
     /// Run an activity and bring its result with
     /// [`Shard::handle_activity_done`](super::Shard::handle_activity_done).
@@ -59,6 +60,12 @@ pub struct ActivityTask {
     pub event: EventId,
     /// 1 for the first attempt.
     pub attempt: u32,
+    /// How many times it ended with its process.
+    pub interruptions: u32,
+    /// What earlier attempts reported last.
+    pub details: Option<Payload>,
+    /// When all attempts together have taken too long.
+    pub deadline_ms: Option<u64>,
     /// The activity.
     pub name: String,
     /// What it is given.

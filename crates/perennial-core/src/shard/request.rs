@@ -1,8 +1,10 @@
 //! What callers ask of an instance, and what they are told.
 
-use crate::history::{Ending, Payload, Started};
+use serde::{Deserialize, Serialize};
+
+use crate::history::{Ending, Job, Payload, Started};
 use crate::instance::InstanceKey;
-use crate::store::Status;
+use crate::store::{AskNumber, Status};
 
 /// Tells one caller's request from another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +38,8 @@ pub enum Request {
     Retry,
     /// Tell how it ended, once it has.
     AwaitEnd,
+    /// Answer a query, or carry out an update.
+    Ask(Question),
 }
 
 /// A start, with everything that has to be drawn or resolved beforehand.
@@ -45,6 +49,76 @@ pub struct StartRequest {
     pub key: InstanceKey,
     /// How it starts.
     pub started: Started,
+    /// Events that come with the start.
+    pub jobs: Vec<Job>,
+}
+
+/// What is asked of an instance's code. It is also what a request row holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Question {
+    /// Look, and decide nothing.
+    Query {
+        /// The handler's name.
+        name: String,
+        /// What goes with it.
+        payload: Payload,
+    },
+    /// Change something, if the code's validator accepts.
+    Update {
+        /// The handler's name.
+        name: String,
+        /// What goes with it.
+        payload: Payload,
+        /// A key against duplicates.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+    },
+}
+
+/// What is answered to a [`Question`]. It is also what an answer row holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum AskReply {
+    /// The handler returned this.
+    Answered(Payload),
+    /// The handler of an accepted update returned this error.
+    Failed(Payload),
+    /// It was not accepted, and left no trace.
+    Refused {
+        /// Why.
+        reason: String,
+        /// What the code said, if it did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Payload>,
+    },
+    /// The instance ended before it could answer.
+    Ended,
+    /// The instance is blocked and cannot answer.
+    Blocked {
+        /// The stable code of what blocks it.
+        code: String,
+        /// What blocks it.
+        reason: String,
+    },
+}
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asker {
+    /// A caller in this process.
+    Request(RequestId),
+    /// The writer of a request row.
+    Row(AskNumber),
+}
+
+/// A question on its way to the code.
+#[derive(Clone, Debug)]
+pub struct PendingAsk {
+    /// Who asks.
+    pub asker: Asker,
+    /// What is asked.
+    pub question: Question,
 }
 
 /// What a caller is told. It leaves only when what it says is durable.
@@ -70,6 +144,8 @@ pub enum Answer {
     },
     /// The instance is not blocked.
     NotBlocked,
+    /// A query or update was answered.
+    Asked(AskReply),
     /// Whether it was done is not known.
     Unknown {
         /// What happened.

@@ -1,4 +1,4 @@
-//! What callers ask: starts, events, cancels, terminations, retries, and waiting for the end.
+//! What callers ask: starts, events, cancels, terminations, retries, questions, and waiting for the end.
 
 use std::sync::Arc;
 
@@ -6,12 +6,11 @@ use crate::history::Job;
 use crate::instance::InstanceKey;
 use crate::store::InstanceRow;
 
-use super::message::Message;
+use super::message::{Message, Start};
 use super::output::Output;
-use super::request::{Answer, Request, RequestId, StartRequest};
+use super::request::{Answer, Asker, PendingAsk, Question, Request, RequestId, StartRequest};
 use super::slot::{Facts, Origin, Phase, Queued};
 use super::state_machine::Shard;
-use super::turn_task::TurnSource;
 
 impl Shard {
     /// A caller asks something of the instance with this id.
@@ -51,14 +50,16 @@ impl Shard {
             return self.reply(request_id, Answer::NotFound);
         };
         let is_known = self.slots.contains_key(&row.key);
-        if !is_known && (row.status.is_final() || self.ended_lately.contains(&row.key)) {
+        let is_query = matches!(request, Request::Ask(Question::Query { .. }));
+        if !is_known && !is_query && (row.status.is_final() || self.ended_lately.contains(&row.key)) {
             return self.reply(request_id, Answer::EndedBefore);
         }
         if !is_known {
             if matches!(request, Request::AwaitEnd) {
                 return self.waiters.entry(row.key).or_default().push(request_id);
             }
-            let phase = if row.blocked.is_some() { Phase::Blocked } else { Phase::Loading };
+            let is_blocked = row.blocked.is_some() && !row.status.is_final();
+            let phase = if is_blocked { Phase::Blocked } else { Phase::Loading };
             let loading = matches!(phase, Phase::Loading);
             let slot = self.add_slot(row.key, Arc::from(row.id.as_str()), phase, now_ms);
             slot.facts = Some(Facts::of_row(&row));
@@ -92,11 +93,10 @@ impl Shard {
             }
             return;
         }
-        let StartRequest { key, started } = start;
-        let message = Message::Start(Box::new(started.clone()));
+        let StartRequest { key, started, jobs } = start;
+        let start = Start { jobs, ..Start::new(started) };
         self.add_slot(key, Arc::from(id), Phase::Loading, now_ms);
-        let messages = vec![Queued { message, origin: Origin::Caller(request_id) }];
-        self.take_turn(key, TurnSource::Start(Box::new(started)), Vec::new(), messages, now_ms);
+        self.begin(now_ms, key, start, Origin::Caller(request_id));
     }
 
     pub(super) fn ask(&mut self, now_ms: u64, request_id: RequestId, key: InstanceKey, request: Request) {
@@ -109,6 +109,10 @@ impl Shard {
             Request::Terminate { reason } => Message::Terminate { reason },
             Request::Retry => Message::Retry,
             Request::AwaitEnd => return self.waiters.entry(key).or_default().push(request_id),
+            Request::Ask(question) => {
+                let ask = PendingAsk { asker: Asker::Request(request_id), question };
+                return self.put_question(now_ms, key, ask);
+            }
             Request::Start(_) => return,
         };
         let Some(slot) = self.slots.get(&key) else { return };

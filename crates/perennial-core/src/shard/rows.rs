@@ -1,7 +1,7 @@
 //! Rows and answers made from turns and messages.
 
 use crate::execution::Execution;
-use crate::history::{Decision, Ending, Job, Ledger, Started, Turn, encode_turn};
+use crate::history::{Decision, Job, Ledger, Started, Turn, encode_turn};
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::{Blocked, InboxNumber, InstanceRow, RowChange, Status, TurnRow};
 
@@ -13,21 +13,6 @@ use super::slot::{Facts, Origin, Queued};
 /// The row of a turn.
 pub(super) fn turn_row(execution: u64, turn: &Turn) -> TurnRow {
     TurnRow { execution, number: turn.number, bytes: encode_turn(turn).into() }
-}
-
-/// What a turn decided that this engine cannot do yet.
-pub(super) fn unsupported(turn: &Turn) -> Option<&'static str> {
-    let decided = turn.decisions().find_map(|(_, _, decision)| match decision {
-        Decision::SubOrchestrationScheduled { .. } => Some("sub-orchestrations"),
-        Decision::OrchestrationChained { .. } => Some("detached starts"),
-        Decision::ExternalEventSent { .. } => Some("events to other instances"),
-        Decision::UpdateCompleted { .. } => Some("updates"),
-        _ => None,
-    });
-    decided.or(match turn.ending() {
-        Some(Ending::OrchestrationContinuedAsNew { .. }) => Some("continue-as-new"),
-        _ => None,
-    })
 }
 
 /// Why the engine ends an execution now, if it has to.
@@ -160,7 +145,7 @@ pub(super) fn cancel_grace(messages: &[Queued]) -> Option<u64> {
 /// How the instance with these messages starts.
 pub(super) fn started_of(messages: &[Queued]) -> Option<&Started> {
     messages.iter().find_map(|queued| match &queued.message {
-        Message::Start(started) => Some(&**started),
+        Message::Start(start) => Some(&start.started),
         _ => None,
     })
 }

@@ -1,16 +1,16 @@
 //! What a shard knows about one instance that is not dormant.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 
 use crate::execution::Execution;
 use crate::history::{Ending, EventId, Job, Ledger, Started, decode_history};
-use crate::store::{InboxNumber, InstanceRow, RowChange, Status};
+use crate::store::{AskNumber, InboxNumber, InstanceRow, RowChange, Status, TaskRow, TaskState};
 
-use super::message::Message;
-use super::output::Output;
-use super::request::RequestId;
+use super::message::{Message, Start};
+use super::output::{ActivityTask, Output};
+use super::request::{Asker, PendingAsk, Question, RequestId};
 use super::rows::overdue;
 
 pub(super) struct Slot {
@@ -27,20 +27,41 @@ pub(super) struct Slot {
     pub(super) grace_until_ms: Option<u64>,
     /// How many events of a blocked instance are kept in its inbox, as far as it is known.
     pub(super) kept_events: usize,
+    /// The stored tasks of the current execution.
+    pub(super) tasks: BTreeMap<EventId, TaskRow>,
+    /// Rows of tasks that go with the next commit.
+    pub(super) task_writes: Vec<TaskWrite>,
+    /// What the code is asked next.
+    pub(super) asks: VecDeque<PendingAsk>,
+}
+
+/// A task's row that has to be durable before its attempt runs.
+pub(super) struct TaskWrite {
+    pub(super) row: TaskRow,
+    pub(super) then_run: Option<Box<ActivityTask>>,
 }
 
 /// What is going on with an instance. Whatever it is, it is one thing at a time.
 pub(super) enum Phase {
     /// Its rows were asked for.
     Loading,
-    /// The turn task of this number is being run with these messages.
-    Turning(u64, Vec<Queued>),
+    /// A turn task is being run.
+    Turning(Turning),
     /// A commit is under way.
     Committing(Box<InFlight>),
     /// Its execution waits for something to happen.
     Idle(Box<Execution>),
     /// It cannot go on.
     Blocked,
+    /// Its time to start has not come.
+    Delayed,
+}
+
+/// A turn task that is being run, and what is part of it.
+pub(super) struct Turning {
+    pub(super) number: u64,
+    pub(super) messages: Vec<Queued>,
+    pub(super) asks: Vec<PendingAsk>,
 }
 
 /// What happens once a commit is durable.
@@ -52,6 +73,33 @@ pub(super) struct InFlight {
     pub(super) messages: Vec<Queued>,
     /// Whether it inserts the instance.
     pub(super) start: Option<RequestId>,
+    /// The tasks that are stored then.
+    pub(super) tasks: BTreeMap<EventId, TaskRow>,
+    /// The task rows that are part of it, in case it comes to nothing.
+    pub(super) task_writes: Vec<TaskWrite>,
+    /// Updates that it records, by event.
+    pub(super) accepted: Vec<(EventId, PendingAsk)>,
+    /// Updates that it answers, by event.
+    pub(super) answered: Vec<EventId>,
+    /// Request rows that it answers.
+    pub(super) answered_rows: Vec<AskNumber>,
+}
+
+impl InFlight {
+    pub(super) fn new(facts: Facts, next: Next, messages: Vec<Queued>) -> InFlight {
+        InFlight {
+            outputs: Vec::new(),
+            facts,
+            next,
+            messages,
+            start: None,
+            tasks: BTreeMap::new(),
+            task_writes: Vec::new(),
+            accepted: Vec::new(),
+            answered: Vec::new(),
+            answered_rows: Vec::new(),
+        }
+    }
 }
 
 /// Where an instance goes from a durable commit.
@@ -62,6 +110,12 @@ pub(super) enum Next {
     Kept,
     /// Blocked, and tried again at once.
     Reloaded,
+    /// Still waiting for its time to start; what came for it is kept.
+    Delayed,
+    /// The next execution begins.
+    Continued(Box<Execution>, Box<Start>),
+    /// It had ended before, and was only asked something.
+    Consulted(Box<Execution>),
     Ended(Option<Box<Execution>>, Box<Ending>),
     /// It had ended before; only left-overs were cleared.
     Gone,
@@ -74,6 +128,10 @@ pub(super) struct Queued {
 }
 
 impl Queued {
+    pub(super) fn engine(message: Message) -> Queued {
+        Queued { message, origin: Origin::Engine }
+    }
+
     pub(super) fn is_event(&self) -> bool {
         matches!(self.message, Message::Job(Job::ExternalEvent { .. }))
     }
@@ -118,16 +176,18 @@ impl Facts {
         started: &Started,
         ending: Option<&Ending>,
         stored: &Facts,
+        tasks: &BTreeMap<EventId, TaskRow>,
         now_ms: u64,
     ) -> Facts {
         let status = ending.map_or(Status::Running, Status::after);
         let running = !status.is_final();
-        let wanted = if running { wake_at_ms(ledger, started) } else { None };
+        let wanted = if running { wake_at_ms(ledger, started, tasks) } else { None };
         let wake_at_ms = match (stored.wake_at_ms, wanted) {
             (Some(stored), Some(wanted)) if stored <= wanted && stored > now_ms => Some(stored),
             (_, wanted) => wanted,
         };
-        let owed = running && ledger.open_activities() > 0;
+        let elsewhere = tasks.values().filter(|row| !is_owners(row)).count();
+        let owed = running && ledger.open_activities() > elsewhere;
         Facts {
             status,
             owed,
@@ -151,10 +211,20 @@ impl Facts {
     }
 }
 
-/// When a running execution wants attention by itself: a timer, the end of a cancel's grace, its deadline.
-pub(super) fn wake_at_ms(ledger: &Ledger, started: &Started) -> Option<u64> {
+/// When a running execution wants attention by itself: a timer, a task, the end of a cancel's grace, its deadline.
+pub(super) fn wake_at_ms(
+    ledger: &Ledger,
+    started: &Started,
+    tasks: &BTreeMap<EventId, TaskRow>,
+) -> Option<u64> {
     let timer = ledger.timers().next().map(|(due_ms, _)| due_ms);
-    [timer, ledger.cancel_grace_until_ms(), started.deadline_ms].into_iter().flatten().min()
+    let task = tasks.values().filter_map(|row| row.due_ms).min();
+    [timer, task, ledger.cancel_grace_until_ms(), started.deadline_ms].into_iter().flatten().min()
+}
+
+/// Whether the owner itself runs a task now.
+pub(super) fn is_owners(row: &TaskRow) -> bool {
+    matches!(row.state, TaskState::Leased { .. }) && row.due_ms.is_none()
 }
 
 impl Slot {
@@ -168,6 +238,9 @@ impl Slot {
             rival_starts: Vec::new(),
             grace_until_ms: None,
             kept_events: 0,
+            tasks: BTreeMap::new(),
+            task_writes: Vec::new(),
+            asks: VecDeque::new(),
         }
     }
 
@@ -183,9 +256,9 @@ impl Slot {
     }
 
     /// Ends the turn task of this number, if that is the one that is being run.
-    pub(super) fn end_turn(&mut self, number: u64) -> Option<Vec<Queued>> {
+    pub(super) fn end_turn(&mut self, number: u64) -> Option<Turning> {
         match mem::replace(&mut self.phase, Phase::Loading) {
-            Phase::Turning(running, messages) if running == number => Some(messages),
+            Phase::Turning(turning) if turning.number == number => Some(turning),
             other => {
                 self.phase = other;
                 None
@@ -196,7 +269,8 @@ impl Slot {
     /// The activities whose results wait in the queue: they need not run again.
     pub(super) fn waiting_results(&self) -> BTreeSet<EventId> {
         let source = |queued: &Queued| match &queued.message {
-            Message::Job(job) => job.source_event_id(),
+            Message::Outcome { job, .. } => job.source_event_id(),
+            Message::Attempt { event, .. } => Some(*event),
             _ => None,
         };
         self.queue.iter().filter_map(source).collect()
@@ -218,11 +292,47 @@ impl Slot {
     pub(super) fn knows_inbox(&self, number: InboxNumber) -> bool {
         let is_it = |queued: &Queued| queued.origin == Origin::Inbox(number);
         let in_work = match &self.phase {
-            Phase::Turning(_, messages) => messages.iter().any(is_it),
+            Phase::Turning(turning) => turning.messages.iter().any(is_it),
             Phase::Committing(in_flight) => in_flight.messages.iter().any(is_it),
-            Phase::Loading | Phase::Idle(_) | Phase::Blocked => false,
+            Phase::Loading | Phase::Idle(_) | Phase::Blocked | Phase::Delayed => false,
         };
         in_work || self.queue.iter().any(is_it)
+    }
+
+    /// Whether a message that cannot be read is among those that wait.
+    pub(super) fn unreadable(&self) -> Option<String> {
+        self.queue.iter().find_map(|queued| match &queued.message {
+            Message::Unreadable { reason } => Some(reason.clone()),
+            _ => None,
+        })
+    }
+
+    /// Whether a cancel request waits.
+    pub(super) fn is_asked_to_cancel(&self) -> bool {
+        let is_cancel = |queued: &Queued| {
+            matches!(queued.message, Message::Job(Job::OrchestrationCancelRequested { .. }))
+        };
+        self.queue.iter().any(is_cancel)
+    }
+
+    /// Whether somebody's question is waiting or in work.
+    pub(super) fn knows_asker(&self, asker: Asker) -> bool {
+        let is_it = |ask: &PendingAsk| ask.asker == asker;
+        let in_work = match &self.phase {
+            Phase::Turning(turning) => turning.asks.iter().any(is_it),
+            Phase::Committing(in_flight) => {
+                let answered = |number: &AskNumber| Asker::Row(*number) == asker;
+                in_flight.accepted.iter().any(|(_, ask)| is_it(ask))
+                    || in_flight.answered_rows.iter().any(answered)
+            }
+            Phase::Loading | Phase::Idle(_) | Phase::Blocked | Phase::Delayed => false,
+        };
+        in_work || self.asks.iter().any(is_it)
+    }
+
+    /// Whether a query waits: it can be answered after the end, too.
+    pub(super) fn has_query(&self) -> bool {
+        self.asks.iter().any(|ask| matches!(ask.question, Question::Query { .. }))
     }
 
     /// The reason of a termination that waits, if one does.

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 
-use crate::history::EventId;
+use crate::execution::Stream;
+use crate::history::{EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::InboxNumber;
 
 use super::options::ShardOptions;
-use super::output::Output;
-use super::request::{Request, RequestId};
+use super::output::{ActivityTask, Output};
+use super::request::{Asker, Request, RequestId};
 use super::slot::{Phase, Slot};
 
 /// The instances of one shard, as far as they are not dormant.
@@ -22,7 +23,11 @@ pub struct Shard {
     pub(super) wakes: BTreeSet<(u64, InstanceKey)>,
     pub(super) wake_of: BTreeMap<InstanceKey, u64>,
     /// Attempts of activities that run on this node.
-    pub(super) attempts: BTreeMap<(InstanceKey, EventId), u64>,
+    pub(super) attempts: BTreeMap<(InstanceKey, EventId), Attempt>,
+    /// Who waits for the answers of accepted updates.
+    pub(super) updates: BTreeMap<(InstanceKey, EventId), Vec<Asker>>,
+    /// Request rows that were answered: a page of them may have been read before.
+    pub(super) answered: Consumed,
     /// Requests whose id is being looked up.
     pub(super) lookups: BTreeMap<RequestId, Request>,
     /// Who waits for an instance to end.
@@ -37,12 +42,31 @@ pub struct Shard {
     pub(super) next_turn: u64,
     /// What tells the messages that this shard keeps from those of every other owner, and from each other.
     pub(super) nonce: u128,
+    /// Where seeds and jitter come from.
+    stream: Stream,
     pub(super) next_kept: u64,
+    /// Whether the node stops: no attempt is begun from a row.
+    pub(super) stopping: bool,
     pub(super) counters: Counters,
     pub(super) outputs: Vec<Output>,
 }
 
-/// The inbox numbers that were consumed last.
+/// An attempt that runs on this node.
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    pub(super) execution: u64,
+    pub(super) attempt: u32,
+    /// What it reported last.
+    pub(super) details: Option<Payload>,
+}
+
+impl Attempt {
+    pub(super) fn is_of(&self, task: &ActivityTask) -> bool {
+        self.execution == task.execution && self.attempt == task.attempt
+    }
+}
+
+/// The numbers that were consumed last.
 #[derive(Default)]
 pub(super) struct Consumed {
     numbers: BTreeSet<InboxNumber>,
@@ -84,6 +108,8 @@ pub struct Counters {
     pub evictions: u64,
     /// Executions that grew back from their history.
     pub hydrations: u64,
+    /// Messages to other instances that did not exist or had ended.
+    pub undelivered: u64,
 }
 
 impl Shard {
@@ -97,6 +123,8 @@ impl Shard {
             wakes: BTreeSet::new(),
             wake_of: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            updates: BTreeMap::new(),
+            answered: Consumed::default(),
             lookups: BTreeMap::new(),
             waiters: BTreeMap::new(),
             idle: BTreeSet::new(),
@@ -104,15 +132,27 @@ impl Shard {
             consumed: Consumed::default(),
             next_turn: 0,
             nonce,
+            stream: Stream::of_shard(nonce, id),
             next_kept: 0,
+            stopping: false,
             counters: Counters::default(),
             outputs: Vec::new(),
         }
     }
 
+    /// A random number of this shard's own.
+    pub(super) fn draw(&mut self) -> u64 {
+        self.stream.draw()
+    }
+
     /// What is to be done now. To be taken after every input.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         mem::take(&mut self.outputs)
+    }
+
+    /// The node stops: what is under way ends, and nothing is begun for its own sake.
+    pub fn handle_stopping(&mut self) {
+        self.stopping = true;
     }
 
     /// When [`Shard::handle_time`] is wanted next.
@@ -132,6 +172,6 @@ impl Shard {
 
     /// Whether nothing is under way: no turn, no load, no commit.
     pub fn is_quiet(&self) -> bool {
-        self.slots.values().all(|slot| matches!(slot.phase, Phase::Idle(_) | Phase::Blocked))
+        self.slots.values().all(|slot| matches!(slot.phase, Phase::Idle(_) | Phase::Blocked | Phase::Delayed))
     }
 }

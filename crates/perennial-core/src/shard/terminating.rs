@@ -4,15 +4,17 @@ use std::mem;
 use std::sync::Arc;
 
 use crate::execution::Execution;
-use crate::history::{Ledger, Turn, decode_history};
+use crate::history::{Ledger, Started, Turn, decode_history};
 use crate::instance::InstanceKey;
-use crate::store::{Commit, Status};
+use crate::store::{Commit, RowChange, Status};
 
 use super::message::Message;
-use super::request::Answer;
+use super::outgoing::Sender;
+use super::request::{Answer, AskReply};
 use super::rows::*;
 use super::slot::{Facts, InFlight, Next, Phase, Queued};
 use super::state_machine::Shard;
+use super::tasks::TaskPlan;
 use super::turn_task::TaskFailure;
 
 impl Shard {
@@ -24,8 +26,8 @@ impl Shard {
         };
         let mut ledger = execution.ledger().clone();
         let turn = ledger.terminate(now_ms, reason);
-        let execution_number = execution.started().execution;
-        self.commit_termination(key, execution_number, &turn, Some(execution));
+        let started = execution.started().clone();
+        self.commit_termination(key, &started, &ledger, &turn, Some(execution));
     }
 
     pub(super) fn terminate_loaded(
@@ -36,15 +38,15 @@ impl Shard {
         reason: &str,
     ) {
         let slot = self.slots.get_mut(&key).expect("it was just loaded");
-        let execution = slot.facts.as_ref().map_or(1, |facts| facts.execution);
         let unreadable = |what: &str| TaskFailure::Unreadable(format!("PER-0508 corrupt row: {what}"));
         let turn = if turns.is_empty() {
             let start = slot.queue.iter().find_map(|queued| match &queued.message {
-                Message::Start(started) => Some(started),
+                Message::Start(start) => Some(start.started.clone()),
                 _ => None,
             });
             match start {
-                Some(started) => Ledger::terminate_unstarted(started, now_ms, reason)
+                Some(started) => Ledger::terminate_unstarted(&started, now_ms, reason)
+                    .map(|turn| (turn, Ledger::default(), started))
                     .map_err(|error| TaskFailure::Turn(error.into())),
                 None => Err(unreadable("it has neither turns nor a start")),
             }
@@ -54,15 +56,15 @@ impl Shard {
                 Ok(history) => {
                     let mut ledger = Ledger::default();
                     history.turns.iter().for_each(|turn| ledger.apply_turn(turn).expect("it was checked"));
-                    match ledger.ended() {
-                        None => Ok(ledger.terminate(now_ms, reason)),
-                        Some(_) => Err(unreadable("it is not final, but its history has ended")),
+                    match (ledger.ended(), history.started().cloned()) {
+                        (None, Some(started)) => Ok((ledger.terminate(now_ms, reason), ledger, started)),
+                        _ => Err(unreadable("it is not final, but its history has ended")),
                     }
                 }
             }
         };
         match turn {
-            Ok(turn) => self.commit_termination(key, execution, &turn, None),
+            Ok((turn, ledger, started)) => self.commit_termination(key, &started, &ledger, &turn, None),
             Err(failure) => self.block(now_ms, key, Vec::new(), &failure),
         }
     }
@@ -70,7 +72,8 @@ impl Shard {
     pub(super) fn commit_termination(
         &mut self,
         key: InstanceKey,
-        execution: u64,
+        started: &Started,
+        ledger: &Ledger,
         turn: &Turn,
         alive: Option<Box<Execution>>,
     ) {
@@ -84,20 +87,31 @@ impl Shard {
             wake_at_ms: None,
             blocked_attempts: 0,
             blocked_since_ms: None,
-            execution,
+            execution: started.execution,
         };
-        let commit = Commit {
-            turn: Some(turn_row(execution, turn)),
-            change: facts.change_from(&stored),
+        let ended_ms = Some(turn.at_ms);
+        let id = Arc::clone(&slot.id);
+        let updates = slot.take_update_asks();
+        slot.task_writes.clear();
+        let mut plan = TaskPlan::of_slot(slot, |_| false);
+        plan.close_all();
+        let mut commit = Commit {
+            turn: Some(turn_row(started.execution, turn)),
+            change: RowChange { ended_ms, ..facts.change_from(&stored) },
             consumed: inbox_numbers(&messages),
             ..self.empty_commit(key)
         };
+        commit.send = self.parting(&Sender { key, id: &id, started }, ledger, &ending, turn);
         let (wanted, overtaken): (Vec<Queued>, Vec<Queued>) =
             messages.into_iter().partition(|queued| matches!(queued.message, Message::Terminate { .. }));
         let mut outputs = replies(&wanted, &Answer::Accepted);
         outputs.extend(replies(&overtaken, &Answer::EndedBefore));
+        outputs.extend(self.refuse_asks(updates, &AskReply::Ended, &mut commit.answers));
+        outputs.extend(self.orphaned_updates(key, &mut commit.answers));
         let messages = wanted.into_iter().chain(overtaken).collect();
         let next = Next::Ended(alive, Box::new(ending));
-        self.commit(key, commit, InFlight { outputs, facts, next, messages, start: None });
+        let mut in_flight = InFlight { outputs, ..InFlight::new(facts, next, messages) };
+        plan.apply(&mut commit, &mut in_flight);
+        self.commit(key, commit, in_flight);
     }
 }

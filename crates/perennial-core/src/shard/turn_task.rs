@@ -4,18 +4,28 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFailure, TurnTaken};
-use crate::history::{CorruptHistory, HistoryError, Job, Started, Turn, decode_turn};
+use crate::history::{CorruptHistory, EventId, HistoryError, Job, Started, Turn, decode_turn};
 use crate::instance::InstanceKey;
+
+use super::asks::consult;
+use super::request::{AskReply, PendingAsk};
 
 /// Where the code of orchestrations is found.
 pub trait HandlerSource {
     /// The code of a name at a version.
     fn handler(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>>;
+
+    /// The version that a start without one gets.
+    fn latest(&self, name: &str) -> Option<String>;
 }
 
 impl HandlerSource for crate::execution::Handlers {
     fn handler(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
         self.get(name, version)
+    }
+
+    fn latest(&self, name: &str) -> Option<String> {
+        self.latest_version(name)
     }
 }
 
@@ -30,6 +40,8 @@ pub struct TurnTask {
     pub instance: Arc<str>,
     /// Where its execution comes from.
     pub source: TurnSource,
+    /// What the code is asked before the turn.
+    pub asks: Vec<PendingAsk>,
     /// What the turn delivers.
     pub jobs: Vec<Job>,
     /// The time of the turn.
@@ -67,8 +79,23 @@ pub struct TurnTaskDone {
     pub number: u64,
     /// What came of it.
     pub outcome: Result<(Box<Execution>, TurnTaken), TaskFailure>,
+    /// What came of each question.
+    pub asks: Vec<(PendingAsk, Consultation)>,
     /// An execution that failed, to be dropped where user code may run.
     pub wreck: Option<Box<Execution>>,
+}
+
+/// What came of a question to the code.
+#[derive(Clone, Debug)]
+pub enum Consultation {
+    /// This is the answer.
+    Answered(AskReply),
+    /// The update is a job of the turn.
+    Accepted,
+    /// The update was recorded before, with this event.
+    Known(EventId),
+    /// It has to be asked again.
+    Later,
 }
 
 /// Why a turn task came to nothing.
@@ -79,19 +106,21 @@ pub enum TaskFailure {
     #[error(transparent)]
     Turn(#[from] TurnFailure),
     /// The code is not registered here.
-    #[error("PER-0301 missing code: {name} {version} is not registered; register that version and retry")]
+    #[error(
+        "PER-0301 missing code: {name} {} is not registered; register it and start the node again",
+        if version.is_empty() { "in any version" } else { version }
+    )]
     MissingCode {
         /// The orchestration.
         name: String,
-        /// The version that the instance is pinned to.
+        /// The version that the instance is pinned to; empty if it is pinned to none yet.
         version: String,
     },
-    /// The turn decided something that this engine cannot do yet.
-    #[error("PER-0302 unsupported: {what}")]
-    Unsupported {
-        /// What was decided.
-        what: &'static str,
-    },
+    /// The process ended, more than once, while this instance alone was being brought back.
+    #[error(
+        "PER-0302 takes the process down: it ended each time this instance was brought back; mend its code and retry"
+    )]
+    TakesProcessDown,
     /// The thread that took the turn was given up.
     #[error(
         "PER-0205 deadline: the turn did not end and its thread was given up; it runs again in the next process"
@@ -100,6 +129,9 @@ pub enum TaskFailure {
     /// The store cannot take the turn.
     #[error("PER-0303 the store refused the turn: {0}")]
     StoreRefused(String),
+    /// A message to the instance cannot be read.
+    #[error("{0}; a newer engine may have written it: use that one, or terminate the instance")]
+    UnreadableMessage(String),
     /// The store cannot give the instance.
     #[error("{0}")]
     Unreadable(String),
@@ -111,16 +143,22 @@ impl TaskFailure {
         match self {
             TaskFailure::Turn(failure) => failure.code(),
             TaskFailure::MissingCode { .. } => "PER-0301",
-            TaskFailure::Unsupported { .. } => "PER-0302",
+            TaskFailure::TakesProcessDown => "PER-0302",
             TaskFailure::ThreadLost => "PER-0205",
             TaskFailure::StoreRefused(_) => "PER-0303",
+            TaskFailure::UnreadableMessage(_) => "PER-0304",
             TaskFailure::Unreadable(_) => "PER-0508",
         }
     }
 
     /// Whether the same turn may go through later in this process. One past its deadline is not tried again.
     pub fn may_pass(&self) -> bool {
-        !matches!(self, TaskFailure::ThreadLost | TaskFailure::Turn(TurnFailure::DeadlinePassed))
+        !matches!(
+            self,
+            TaskFailure::ThreadLost
+                | TaskFailure::TakesProcessDown
+                | TaskFailure::Turn(TurnFailure::DeadlinePassed)
+        )
     }
 
     /// Whether the stored history can be read, as far as this failure tells.
@@ -142,18 +180,31 @@ impl TurnTask {
     ///
     /// `watch` is told which execution is about to run, so that a watchdog can interrupt it.
     pub fn run(self, handlers: &dyn HandlerSource, watch: impl FnOnce(&Execution)) -> TurnTaskDone {
-        let TurnTask { key, number, instance, source, jobs, now_ms, options } = self;
+        let TurnTask { key, number, instance, source, asks, mut jobs, now_ms, options } = self;
+        let unasked =
+            |asks: Vec<PendingAsk>| asks.into_iter().map(|ask| (ask, Consultation::Later)).collect();
         let (mut execution, history) = match prepare(&instance, source, handlers, options) {
             Ok(prepared) => prepared,
             Err(failure) => {
-                return TurnTaskDone { key, number, outcome: Err(failure), wreck: None };
+                return TurnTaskDone { key, number, outcome: Err(failure), asks: unasked(asks), wreck: None };
             }
         };
         watch(&execution);
-        match advance(&mut execution, &history, jobs, now_ms) {
-            Ok(taken) => TurnTaskDone { key, number, outcome: Ok((execution, taken)), wreck: None },
+        if let Err(failure) = history.iter().try_for_each(|turn| execution.replay_turn(turn)) {
+            let outcome = Err(failure.into());
+            return TurnTaskDone { key, number, outcome, asks: unasked(asks), wreck: Some(execution) };
+        }
+        let asks = consult(&mut execution, asks, &mut jobs);
+        let is_quiet = jobs.is_empty() && execution.ledger().turns() > 0;
+        let taken = if execution.has_ended() || is_quiet {
+            Ok(TurnTaken { turn: None, stale: Vec::new(), successor: None, ended_updates: Vec::new() })
+        } else {
+            execution.take_turn(now_ms, jobs)
+        };
+        match taken {
+            Ok(taken) => TurnTaskDone { key, number, outcome: Ok((execution, taken)), asks, wreck: None },
             Err(failure) => {
-                TurnTaskDone { key, number, outcome: Err(failure.into()), wreck: Some(execution) }
+                TurnTaskDone { key, number, outcome: Err(failure.into()), asks, wreck: Some(execution) }
             }
         }
     }
@@ -181,23 +232,16 @@ fn prepare(
             (started, history)
         }
     };
+    let mut started = started;
+    if started.version.is_empty()
+        && let Some(version) = handlers.latest(&started.name)
+    {
+        started.version = version;
+    }
     let Some(handler) = handlers.handler(&started.name, &started.version) else {
         return Err(TaskFailure::MissingCode { name: started.name, version: started.version });
     };
     let execution =
         Execution::new(Arc::clone(instance), handler, started, options).map_err(TurnFailure::from)?;
     Ok((Box::new(execution), history))
-}
-
-fn advance(
-    execution: &mut Execution,
-    history: &[Turn],
-    jobs: Vec<Job>,
-    now_ms: u64,
-) -> Result<TurnTaken, TurnFailure> {
-    history.iter().try_for_each(|turn| execution.replay_turn(turn))?;
-    if execution.has_ended() || (jobs.is_empty() && !history.is_empty()) {
-        return Ok(TurnTaken { turn: None, stale: Vec::new(), successor: None, ended_updates: Vec::new() });
-    }
-    execution.take_turn(now_ms, jobs)
 }

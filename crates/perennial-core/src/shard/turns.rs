@@ -1,20 +1,21 @@
 //! Giving an instance its next turn, and what follows from it.
 
 use std::mem;
-use std::sync::Arc;
 
 use crate::execution::{Execution, TurnTaken};
-use crate::history::{Decision, EventId, Job, Turn};
+use crate::history::{Ending, Job};
 use crate::instance::InstanceKey;
-use crate::store::Commit;
+use crate::store::{Commit, Outgoing};
 
-use super::message::Message;
-use super::output::{ActivityTask, Output};
-use super::request::Answer;
+use super::message::{Message, Start};
+use super::outgoing::Sender;
+use super::output::Output;
+use super::request::{Answer, AskReply, PendingAsk};
 use super::rows::*;
-use super::slot::{Facts, InFlight, Next, Phase, Queued, Slot, wake_at_ms};
+use super::slot::{Facts, InFlight, Next, Phase, Queued, Turning, wake_at_ms};
 use super::state_machine::Shard;
-use super::turn_task::{TaskFailure, TurnSource, TurnTaskDone};
+use super::tasks::{TaskPlan, is_open};
+use super::turn_task::{Consultation, TaskFailure, TurnSource, TurnTaskDone};
 
 impl Shard {
     /// Does what is next for an instance that has nothing under way.
@@ -22,19 +23,21 @@ impl Shard {
         let Some(slot) = self.slots.get_mut(&key) else {
             return;
         };
+        let is_empty = slot.queue.is_empty() && slot.asks.is_empty() && slot.task_writes.is_empty();
+        let wants = |wanted: fn(&Message) -> bool| slot.queue.iter().any(|queued| wanted(&queued.message));
         match &slot.phase {
             Phase::Idle(_) => self.form_turn(now_ms, key),
-            Phase::Blocked if slot.queue.is_empty() => {}
-            Phase::Blocked => {
-                let wants_load =
-                    |queued: &Queued| matches!(queued.message, Message::Terminate { .. } | Message::Retry);
-                if slot.queue.iter().any(wants_load) {
-                    self.answer_retries(key);
-                    self.reload(key);
-                } else {
-                    self.keep_queue(key);
-                }
+            Phase::Blocked | Phase::Delayed if is_empty => {}
+            Phase::Blocked
+                if wants(|message| matches!(message, Message::Terminate { .. } | Message::Retry)) =>
+            {
+                self.answer_retries(key);
+                self.reload(key);
             }
+            // What has not begun yet can be ended at once.
+            Phase::Delayed if wants(Message::is_urgent) => self.reload(key),
+            Phase::Blocked => self.keep_queue(key, Next::Kept),
+            Phase::Delayed => self.keep_queue(key, Next::Delayed),
             Phase::Loading | Phase::Turning(..) | Phase::Committing(_) => {}
         }
     }
@@ -52,194 +55,317 @@ impl Shard {
 
     /// Gives an idle execution its next turn, if there is something for it.
     pub(super) fn form_turn(&mut self, now_ms: u64, key: InstanceKey) {
-        let (limit, max_bytes) = self.options.jobs_per_turn();
         let slot = self.slots.get_mut(&key).expect("it is idle");
         let Phase::Idle(execution) = &slot.phase else {
             return;
         };
-        let (ledger, started) = (execution.ledger(), execution.started());
-        if let Some(reason) = slot.termination().or_else(|| overdue(ledger, started, now_ms)) {
+        if let Some(reason) =
+            slot.termination().or_else(|| overdue(execution.ledger(), execution.started(), now_ms))
+        {
             return self.terminate_resident(now_ms, key, &reason);
         }
-        let mut jobs: Vec<Job> = ledger
-            .timers()
-            .take_while(|(due_ms, _)| *due_ms <= now_ms)
-            .take(limit)
-            .map(|(_, source_event_id)| Job::TimerFired { source_event_id })
-            .collect();
-        let mut messages = Vec::new();
-        let mut bytes = 0;
-        while jobs.len() < limit
-            && let Some(queued) = slot.queue.front()
-        {
-            if let Message::Job(job) = &queued.message {
-                bytes += job.weight();
-                if bytes > max_bytes && !jobs.is_empty() {
-                    break;
-                }
-                jobs.push(job.clone());
-            }
-            messages.extend(slot.queue.pop_front());
-        }
-        if jobs.is_empty() && messages.is_empty() {
-            let wake = wake_at_ms(ledger, started);
-            return self.set_wake(key, wake);
+        if let Some(reason) = slot.unreadable() {
+            return self.block_idle(now_ms, key, &TaskFailure::UnreadableMessage(reason));
         }
         let Phase::Idle(execution) = mem::replace(&mut slot.phase, Phase::Loading) else {
             return;
         };
+        self.tend_tasks(now_ms, key, &execution, false);
+        let (jobs, messages) = self.take_jobs(now_ms, key, &execution);
+        let slot = self.slots.get_mut(&key).expect("it is idle");
+        if jobs.is_empty() && messages.is_empty() && slot.asks.is_empty() && slot.task_writes.is_empty() {
+            let wake = wake_at_ms(execution.ledger(), execution.started(), &slot.tasks);
+            slot.phase = Phase::Idle(execution);
+            return self.set_wake(key, wake);
+        }
+        let needs_code = !jobs.is_empty() || !slot.asks.is_empty();
         self.leave_idle(key);
         self.set_wake(key, None);
-        self.take_turn(key, TurnSource::Resident(execution), jobs, messages, now_ms);
+        if needs_code {
+            return self.take_turn(now_ms, key, TurnSource::Resident(execution), jobs, messages);
+        }
+        self.nothing_taken(
+            now_ms,
+            key,
+            Turning { number: 0, messages, asks: Vec::new() },
+            execution,
+            Vec::new(),
+        );
+    }
+
+    /// What an execution's next turn delivers: the timers that are due, then messages, up to half a turn's limits.
+    fn take_jobs(&mut self, now_ms: u64, key: InstanceKey, execution: &Execution) -> (Vec<Job>, Vec<Queued>) {
+        let (limit, max_bytes) = self.options.jobs_per_turn();
+        let due = execution.ledger().timers().take_while(|(due_ms, _)| *due_ms <= now_ms).take(limit);
+        let mut jobs: Vec<Job> =
+            due.map(|(_, source_event_id)| Job::TimerFired { source_event_id }).collect();
+        let (mut messages, mut bytes) = (Vec::new(), 0);
+        let current = execution.started().execution;
+        while jobs.len() < limit
+            && let Some(slot) = self.slots.get_mut(&key)
+            && let Some(queued) = slot.queue.front()
+        {
+            match &queued.message {
+                Message::Job(job) | Message::Outcome { job, .. } => {
+                    bytes += job.weight();
+                    if bytes > max_bytes && !jobs.is_empty() {
+                        break;
+                    }
+                    match &queued.message {
+                        Message::Outcome { execution, .. } if *execution != current => {
+                            self.counters.stale += 1;
+                        }
+                        _ => jobs.push(job.clone()),
+                    }
+                    messages.extend(slot.queue.pop_front());
+                }
+                Message::Attempt { execution: of, event, attempt, result, details } => {
+                    let (of, which) = (*of, (*event, *attempt));
+                    let (result, details) = (result.clone(), details.clone());
+                    messages.extend(slot.queue.pop_front());
+                    if of == current {
+                        self.take_attempt(now_ms, key, execution, which, details, result);
+                    } else {
+                        self.counters.stale += 1;
+                    }
+                }
+                Message::Start(_)
+                | Message::Terminate { .. }
+                | Message::Retry
+                | Message::Unreadable { .. } => {
+                    messages.extend(slot.queue.pop_front());
+                }
+            }
+        }
+        (jobs, messages)
     }
 
     /// A turn task was run.
     pub fn handle_turn_done(&mut self, now_ms: u64, done: TurnTaskDone) {
-        let TurnTaskDone { key, number, outcome, wreck } = done;
+        let TurnTaskDone { key, number, outcome, asks, wreck } = done;
         self.outputs.extend(wreck.map(Output::Drop));
-        let Some(messages) = self.slots.get_mut(&key).and_then(|slot| slot.end_turn(number)) else {
+        let Some(turning) = self.slots.get_mut(&key).and_then(|slot| slot.end_turn(number)) else {
             if let Ok((execution, _)) = outcome {
                 self.outputs.push(Output::Drop(execution));
             }
             return;
         };
         match outcome {
-            Err(failure) => self.block(now_ms, key, messages, &failure),
-            Ok((execution, taken)) => self.turn_taken(now_ms, key, messages, execution, taken),
+            Err(failure) => {
+                let mut answers = Vec::new();
+                let accepted = self.settle_asks(key, asks, &mut answers);
+                // Nothing of the turn is recorded, so the updates are as if never offered.
+                let slot = self.slots.get_mut(&key).expect("its turn failed");
+                accepted.into_iter().rev().for_each(|ask| slot.asks.push_front(ask));
+                self.block_with(now_ms, key, turning.messages, &failure, answers);
+            }
+            Ok((execution, taken)) => self.turn_taken(now_ms, key, turning, execution, taken, asks),
         }
     }
 
     /// A turn's thread was given up, and its execution with it.
     pub fn handle_turn_lost(&mut self, now_ms: u64, key: InstanceKey, number: u64) {
-        if let Some(messages) = self.slots.get_mut(&key).and_then(|slot| slot.end_turn(number)) {
-            self.block(now_ms, key, messages, &TaskFailure::ThreadLost);
+        if let Some(slot) = self.slots.get_mut(&key)
+            && let Some(turning) = slot.end_turn(number)
+        {
+            slot.asks.extend(turning.asks);
+            self.block(now_ms, key, turning.messages, &TaskFailure::ThreadLost);
         }
     }
 
-    pub(super) fn turn_taken(
+    fn turn_taken(
         &mut self,
         now_ms: u64,
         key: InstanceKey,
-        messages: Vec<Queued>,
+        turning: Turning,
         execution: Box<Execution>,
         taken: TurnTaken,
+        asks: Vec<(PendingAsk, Consultation)>,
     ) {
         self.counters.stale += taken.stale.len() as u64;
         let Some(turn) = taken.turn else {
-            if execution.has_ended() {
+            let is_final = self.slots.get(&key).and_then(|slot| slot.facts.as_ref());
+            let is_final = is_final.is_some_and(|facts| facts.status.is_final());
+            if execution.has_ended() && !is_final {
                 self.outputs.push(Output::Drop(execution));
                 let reason = "PER-0508 corrupt row: it is not final, but its history has ended".to_owned();
-                return self.block(now_ms, key, messages, &TaskFailure::Unreadable(reason));
+                return self.block(now_ms, key, turning.messages, &TaskFailure::Unreadable(reason));
             }
-            return self.nothing_taken(now_ms, key, messages, execution);
+            return self.nothing_taken(now_ms, key, turning, execution, asks);
         };
-        if let Some(what) = unsupported(&turn) {
-            self.outputs.push(Output::Drop(execution));
-            return self.block(now_ms, key, messages, &TaskFailure::Unsupported { what });
-        }
+        let messages = turning.messages;
         let ending = turn.ending().cloned();
-        let effects = self.effects(key, &execution, &turn);
         let mut commit = self.turn_commit(key, &execution, &turn);
         commit.consumed = inbox_numbers(&messages);
+        let accepted = self.settle_asks(key, asks, &mut commit.answers);
+        let plan = self.plan_tasks(key, &execution, &turn);
         let slot = self.slots.get_mut(&key).expect("its turn was taken");
+        let (id, is_stored) = (slot.id.clone(), slot.facts.is_some());
         let stored = slot.facts.clone().unwrap_or_else(|| nothing_stored(execution.started().execution));
-        let facts =
-            Facts::after_turn(execution.ledger(), execution.started(), ending.as_ref(), &stored, now_ms);
-        slot.grace_until_ms = execution.ledger().cancel_grace_until_ms();
+        let (ledger, started) = (execution.ledger(), execution.started());
+        let mut facts = Facts::after_turn(ledger, started, ending.as_ref(), &stored, &plan.after, now_ms);
+        slot.grace_until_ms = ledger.cancel_grace_until_ms();
+        let sender = Sender { key, id: &id, started };
+        commit.send = self.outgoing(&sender, ledger, &turn);
         let start = start_request(&messages);
-        let mut outputs = effects;
-        if slot.facts.is_none() {
-            commit.insert = Some(Box::new(new_row(key, self.id, &slot.id, &execution, &facts, turn.at_ms)));
-            outputs.extend(start.map(|request| Output::Reply(request, Answer::Started(key))));
+        let mut in_flight = InFlight::new(facts.clone(), Next::Gone, Vec::new());
+        if is_stored {
+            in_flight.outputs.extend(replies(&messages, &Answer::Accepted));
         } else {
-            commit.change = facts.change_from(&stored);
-            describe_changes(&mut commit.change, execution.ledger(), &turn);
-            outputs.extend(replies(&messages, &Answer::Accepted));
+            commit.insert = Some(Box::new(new_row(key, self.id, &id, &execution, &facts, turn.at_ms)));
+            in_flight.outputs.extend(start.map(|request| Output::Reply(request, Answer::Started(key))));
         }
-        let next = match ending {
-            Some(ending) => Next::Ended(Some(execution), Box::new(ending)),
-            None => Next::Idle(execution),
-        };
-        self.commit(key, commit, InFlight { outputs, facts, next, messages, start });
+        in_flight.start = start;
+        plan.apply(&mut commit, &mut in_flight);
+        self.answer_updates(key, &turn, &taken.ended_updates, accepted, &mut commit, &mut in_flight);
+        if let Some(Ending::OrchestrationContinuedAsNew { version, .. }) = &ending {
+            let successor = taken.successor.expect("an execution that continues has a successor");
+            let seed = self.draw();
+            let started = successor.started(version.clone().unwrap_or_default(), seed);
+            facts.execution = started.execution;
+            facts.wake_at_ms = started.deadline_ms;
+            let start = Start { jobs: successor.jobs, ..Start::new(started) };
+            let body = Message::Start(Box::new(start.clone())).encode();
+            commit.send.push(Outgoing::ToKey { to: key, shard: self.id, dedupe: None, urgent: false, body });
+            if let Some(row) = &mut commit.insert {
+                (row.execution, row.wake_at_ms) = (facts.execution, facts.wake_at_ms);
+            }
+            in_flight.next = Next::Continued(execution, Box::new(start));
+        } else {
+            in_flight.next = match ending {
+                Some(ending) => Next::Ended(Some(execution), Box::new(ending)),
+                None => Next::Idle(execution),
+            };
+        }
+        if is_stored {
+            commit.change = facts.change_from(&stored);
+            let execution = in_flight.next.execution().expect("its turn was taken");
+            describe_changes(&mut commit.change, execution.ledger(), &turn);
+            if turn.number == 1 {
+                commit.change.version = Some(execution.started().version.clone());
+            }
+            commit.change.ended_ms = facts.status.is_final().then_some(turn.at_ms);
+        }
+        in_flight.facts = facts;
+        in_flight.messages = messages;
+        self.commit(key, commit, in_flight);
     }
 
-    /// A turn had nothing to record: the instance was only hydrated, or all its jobs were stale.
-    pub(super) fn nothing_taken(
+    /// A turn had nothing to record: the instance was only hydrated or asked, or all its jobs were stale.
+    fn nothing_taken(
         &mut self,
         now_ms: u64,
         key: InstanceKey,
+        turning: Turning,
+        execution: Box<Execution>,
+        asks: Vec<(PendingAsk, Consultation)>,
+    ) {
+        let messages = turning.messages;
+        let mut commit = Commit { consumed: inbox_numbers(&messages), ..self.empty_commit(key) };
+        let accepted = self.settle_asks(key, asks, &mut commit.answers);
+        debug_assert!(accepted.is_empty(), "an accepted update is a job, and is recorded");
+        let slot = self.slots.get_mut(&key).expect("its turn was taken");
+        let stored = slot.facts.clone().expect("it has taken turns before");
+        if execution.has_ended() {
+            return self.consulted(key, stored, commit, messages, execution);
+        }
+        self.tend_tasks(now_ms, key, &execution, true);
+        let slot = self.slots.get_mut(&key).expect("its turn was taken");
+        let plan = TaskPlan::of_slot(slot, is_open(execution.ledger()));
+        let (ledger, started) = (execution.ledger(), execution.started());
+        let mut facts = Facts::after_turn(ledger, started, None, &stored, &plan.after, now_ms);
+        let is_due = ledger.timers().next().is_some_and(|(due_ms, _)| due_ms <= now_ms);
+        if !slot.queue.is_empty() || (is_due && messages.is_empty()) {
+            // What has changed is written with what waits; a blocked instance is cured when that has gone through.
+            let (blocked_attempts, blocked_since_ms) = (stored.blocked_attempts, stored.blocked_since_ms);
+            facts = match plan.changes.is_empty() {
+                true => stored.clone(),
+                false => Facts { blocked_attempts, blocked_since_ms, ..facts },
+            };
+        }
+        slot.grace_until_ms = ledger.cancel_grace_until_ms();
+        commit.change = facts.change_from(&stored);
+        let mut in_flight = InFlight::new(facts, Next::Gone, Vec::new());
+        in_flight.outputs.extend(replies(&messages, &Answer::Accepted));
+        plan.apply(&mut commit, &mut in_flight);
+        if commit.is_empty() {
+            self.release(in_flight.outputs);
+            return self.settle_idle(now_ms, key, execution);
+        }
+        in_flight.next = Next::Idle(execution);
+        in_flight.messages = messages;
+        self.commit(key, commit, in_flight);
+    }
+
+    /// An instance that has ended was asked something.
+    fn consulted(
+        &mut self,
+        key: InstanceKey,
+        stored: Facts,
+        commit: Commit,
         messages: Vec<Queued>,
         execution: Box<Execution>,
     ) {
-        let slot = self.slots.get_mut(&key).expect("its turn was taken");
-        let stored = slot.facts.clone().expect("it has taken turns before");
-        let mut facts = Facts::after_turn(execution.ledger(), execution.started(), None, &stored, now_ms);
-        let is_due = execution.ledger().timers().next().is_some_and(|(due_ms, _)| due_ms <= now_ms);
-        if !slot.queue.is_empty() || (is_due && messages.is_empty()) {
-            // What has changed is written with what waits; a blocked instance is cured when that has gone through.
-            facts = stored.clone();
+        if commit.is_empty() {
+            self.outputs.push(Output::Drop(execution));
+            return self.clear_leftovers(key);
         }
-        slot.grace_until_ms = execution.ledger().cancel_grace_until_ms();
-        let (consumed, change) = (inbox_numbers(&messages), facts.change_from(&stored));
-        let mut outputs = self.owed_activities(key, &execution);
-        outputs.extend(replies(&messages, &Answer::Accepted));
-        if consumed.is_empty() && change.is_empty() {
-            self.release(outputs);
-            return self.settle_idle(now_ms, key, execution);
-        }
-        let commit = Commit { consumed, change, ..self.empty_commit(key) };
-        let next = Next::Idle(execution);
-        self.commit(key, commit, InFlight { outputs, facts, next, messages, start: None });
+        self.commit(key, commit, InFlight::new(stored, Next::Consulted(execution), messages));
     }
 
-    /// What follows from a turn once it is durable.
-    pub(super) fn effects(&mut self, key: InstanceKey, execution: &Execution, turn: &Turn) -> Vec<Output> {
-        if turn.ending().is_some() {
-            return Vec::new();
+    /// Blocks an instance whose execution is idle.
+    fn block_idle(&mut self, now_ms: u64, key: InstanceKey, failure: &TaskFailure) {
+        self.leave_idle(key);
+        let slot = self.slots.get_mut(&key).expect("it is idle");
+        if let Phase::Idle(execution) = mem::replace(&mut slot.phase, Phase::Loading) {
+            self.outputs.push(Output::Drop(execution));
         }
-        let mut effects = Vec::new();
-        for (event, _, decision) in turn.decisions() {
-            match decision {
-                Decision::ActivityScheduled { .. } => {
-                    effects.extend(self.activity_task(key, execution, event));
-                }
-                Decision::ActivityCancelRequested { source_event_id } => {
-                    effects.push(Output::CancelActivity { key, event: *source_event_id });
-                }
-                _ => {}
-            }
-        }
-        effects
+        self.block(now_ms, key, Vec::new(), failure);
     }
 
-    /// The activities that are open and not running here: after a crash they run again.
-    pub(super) fn owed_activities(&self, key: InstanceKey, execution: &Execution) -> Vec<Output> {
-        let results = self.slots.get(&key).map(Slot::waiting_results).unwrap_or_default();
-        let is_owed =
-            |event: &EventId| !self.attempts.contains_key(&(key, *event)) && !results.contains(event);
-        let open = execution.ledger().open().filter(|(event, _)| is_owed(event));
-        open.filter_map(|(event, _)| self.activity_task(key, execution, event)).collect()
-    }
-
-    pub(super) fn activity_task(
-        &self,
+    /// The next execution begins: its start is durable.
+    pub(super) fn continued(
+        &mut self,
+        now_ms: u64,
         key: InstanceKey,
-        execution: &Execution,
-        event: EventId,
-    ) -> Option<Output> {
-        let Decision::ActivityScheduled { name, input, options } = execution.ledger().open_decision(event)?
-        else {
-            return None;
-        };
-        Some(Output::RunActivity(Box::new(ActivityTask {
-            key,
-            instance: Arc::clone(&self.slots.get(&key)?.id),
-            execution: execution.started().execution,
-            event,
-            attempt: 1,
-            name: name.clone(),
-            input: input.clone(),
-            options: options.clone(),
-        })))
+        execution: Box<Execution>,
+        start: Start,
+        number: Option<u64>,
+    ) {
+        self.outputs.push(Output::Drop(execution));
+        self.stop_attempts(key);
+        let slot = self.slots.get_mut(&key).expect("its commit was under way");
+        slot.tasks.clear();
+        slot.task_writes.clear();
+        slot.grace_until_ms = None;
+        self.set_wake(key, None);
+        match number {
+            Some(number) => self.begin(now_ms, key, start, super::slot::Origin::Inbox(number)),
+            // It was committed before; what was sent then is read.
+            None => self.reload(key),
+        }
+    }
+
+    /// What a blocked instance tells those who ask it something.
+    pub(super) fn blocked_reply(failure: &TaskFailure) -> AskReply {
+        AskReply::Blocked { code: failure.code().to_owned(), reason: failure.to_string() }
+    }
+}
+
+impl Next {
+    /// The execution that took the turn, if there was one.
+    pub(super) fn execution(&self) -> Option<&Execution> {
+        match self {
+            Next::Idle(execution)
+            | Next::Continued(execution, _)
+            | Next::Consulted(execution)
+            | Next::Ended(Some(execution), _) => Some(execution),
+            Next::Ended(None, _)
+            | Next::Blocked
+            | Next::Kept
+            | Next::Delayed
+            | Next::Reloaded
+            | Next::Gone => None,
+        }
     }
 }

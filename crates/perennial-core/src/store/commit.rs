@@ -37,6 +37,19 @@ pub struct Commit {
     pub answers: Vec<AskAnswer>,
 }
 
+impl Commit {
+    /// Whether nothing would be written.
+    pub fn is_empty(&self) -> bool {
+        self.insert.is_none()
+            && self.turn.is_none()
+            && self.change.is_empty()
+            && self.consumed.is_empty()
+            && self.send.is_empty()
+            && self.tasks.is_empty()
+            && self.answers.is_empty()
+    }
+}
+
 /// A turn as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnRow {

@@ -32,7 +32,8 @@ pub struct TaskRow {
     pub attempt: u32,
     /// Where it stands.
     pub state: TaskState,
-    /// When a waiting task is to run, a queued one is given up, a leased one's lease ends; by state.
+    /// When a waiting task is to run, a queued one is given up, a leased one's lease ends; by state. What the owner
+    /// runs itself is leased without an end.
     pub due_ms: Option<u64>,
     /// What its attempts reported last.
     pub details: Option<Payload>,
@@ -78,7 +79,7 @@ impl TaskState {
 pub enum TaskChange {
     /// Write the row, over an older one.
     Put(Box<TaskRow>),
-    /// Nobody waits for it: the row goes, or is marked if somebody other than the committing session runs it.
+    /// Nobody waits for it: the row goes, or is marked if it is leased until a time, which the owner's own are not.
     Cancel(TaskId),
 }
 

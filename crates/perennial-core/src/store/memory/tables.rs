@@ -121,7 +121,7 @@ impl Tables {
             self.inbox.remove(number);
         }
         for change in &member.tasks {
-            self.change_task(session, change);
+            self.change_task(change);
         }
         for answer in &member.answers {
             if let Some(ask) = self.asks.remove(&answer.number) {
@@ -149,17 +149,18 @@ impl Tables {
         if follows { Ok(false) } else { Err(Conflict::MissingTurn) }
     }
 
-    fn change_task(&mut self, session: SessionId, change: &TaskChange) {
+    fn change_task(&mut self, change: &TaskChange) {
         match change {
             TaskChange::Put(row) => {
                 self.tasks.insert(row.id, TaskRow::clone(row));
             }
-            TaskChange::Cancel(id) => match self.tasks.get_mut(id).map(|row| &mut row.state) {
-                Some(TaskState::Leased { holder, cancelled }) if *holder != session => *cancelled = true,
-                Some(_) => {
+            TaskChange::Cancel(id) => match self.tasks.get_mut(id) {
+                Some(TaskRow { state: TaskState::Leased { cancelled, .. }, due_ms: Some(_), .. }) => {
+                    *cancelled = true;
+                }
+                _ => {
                     self.tasks.remove(id);
                 }
-                None => {}
             },
         }
     }

@@ -1,0 +1,218 @@
+//! What a turn sends to other instances: starts of children and of others, cancels, events, outcomes for parents.
+//!
+//! All of it is part of the commit of the turn. A child's key follows from its schedule event, so that a parent reaches
+//! exactly its own child, whoever has the id later.
+
+use crate::fnv::Fnv1a;
+use crate::history::{
+    ChildFailure, ClosePolicy, Decision, Ending, EventId, Job, Ledger, ParentLink, Started, Turn,
+};
+use crate::instance::{InstanceKey, NameError, ShardId, check_derived_id, check_name};
+use crate::store::{InstanceRow, Outgoing, Status};
+
+use super::message::{Message, Start};
+use super::state_machine::Shard;
+
+/// Who sends.
+pub(super) struct Sender<'a> {
+    pub(super) key: InstanceKey,
+    pub(super) id: &'a str,
+    pub(super) started: &'a Started,
+}
+
+/// The key of the instance that a schedule event starts.
+pub fn child_key(parent: InstanceKey, execution: u64, event: EventId, at_ms: u64) -> InstanceKey {
+    let half = |salt: u8| {
+        let mut hash = Fnv1a::default();
+        hash.write(&[salt]);
+        hash.write(parent.as_bytes());
+        hash.write(&execution.to_le_bytes());
+        hash.write(&event.0.to_le_bytes());
+        u128::from(hash.finish())
+    };
+    InstanceKey::new(at_ms, half(1) << 64 | half(2))
+}
+
+/// The id of a child whose parent did not choose one.
+pub fn child_id(parent: &str, execution: u64, event: EventId) -> String {
+    format!("{parent}::{execution}.{event}")
+}
+
+impl Shard {
+    /// What a turn sends. The ledger is that of the execution after the turn.
+    pub(super) fn outgoing(&mut self, from: &Sender<'_>, ledger: &Ledger, turn: &Turn) -> Vec<Outgoing> {
+        let mut send = Vec::new();
+        let ending = turn.ending();
+        for (event, _, decision) in turn.decisions() {
+            match decision {
+                // A child that its parent's end would cancel in the same breath is not started.
+                Decision::SubOrchestrationScheduled { close: ClosePolicy::Cancel, .. }
+                    if ending.is_some() => {}
+                Decision::SubOrchestrationScheduled { name, version, instance, input, .. } => {
+                    let parent = ParentLink {
+                        instance: from.id.to_owned(),
+                        key: from.key.to_string(),
+                        execution: from.started.execution,
+                        event_id: event,
+                    };
+                    let checked = match instance {
+                        Some(id) => check_name(id).map(|()| id.clone()),
+                        None => derived_id(from, event),
+                    };
+                    let version = version.clone().unwrap_or_default();
+                    let started = Started {
+                        parent: Some(parent),
+                        ..Started::new(name.as_str(), version, input.clone(), self.draw())
+                    };
+                    send.push(match checked {
+                        Ok(id) => {
+                            let reason = format!("PER-0306 child id taken: an instance {id:?} exists");
+                            let taken = not_started(from, event, reason);
+                            start(from, event, turn.at_ms, id, started, Some(&taken))
+                        }
+                        Err(error) => {
+                            let reason = format!("PER-0307 child id refused: {error}");
+                            to_key(from.key, from.id, &not_started(from, event, reason))
+                        }
+                    });
+                }
+                Decision::SubOrchestrationCancelRequested { source_event_id } => {
+                    send.extend(self.cancel_child(from, ledger, *source_event_id, turn.at_ms));
+                }
+                Decision::OrchestrationChained { name, version, instance, input } => {
+                    match check_name(instance) {
+                        Ok(()) => {
+                            let version = version.clone().unwrap_or_default();
+                            let started = Started::new(name.as_str(), version, input.clone(), self.draw());
+                            send.push(start(from, event, turn.at_ms, instance.clone(), started, None));
+                        }
+                        Err(error) => {
+                            self.counters.undelivered += 1;
+                            tracing::warn!(instance = from.id, %event, %error, "a detached start has no usable id");
+                        }
+                    }
+                }
+                Decision::ExternalEventSent { instance, name, payload } => {
+                    let (name, payload) = (name.clone(), payload.clone());
+                    let body = Message::Job(Job::ExternalEvent { name, payload, key: None }).encode();
+                    send.push(Outgoing::ToId { id: instance.clone(), dedupe: None, body });
+                }
+                _ => {}
+            }
+        }
+        if let Some(ending) = ending {
+            send.extend(self.parting(from, ledger, ending, turn));
+        }
+        send
+    }
+
+    /// What an execution that ends sends to its children and, if its instance ends with it, to its parent.
+    pub(super) fn parting(
+        &mut self,
+        from: &Sender<'_>,
+        ledger: &Ledger,
+        ending: &Ending,
+        turn: &Turn,
+    ) -> Vec<Outgoing> {
+        let first = turn.events.first().map_or(EventId(u64::MAX), |event| event.id);
+        let is_left = |(event, open): &(EventId, &Decision)| {
+            *event < first
+                && matches!(open, Decision::SubOrchestrationScheduled { close: ClosePolicy::Cancel, .. })
+        };
+        let children: Vec<EventId> = ledger.open().filter(is_left).map(|(event, _)| event).collect();
+        let mut send: Vec<Outgoing> = children
+            .into_iter()
+            .filter_map(|event| self.cancel_child(from, ledger, event, turn.at_ms))
+            .collect();
+        send.extend(outcome_for_parent(from.started, ending));
+        send
+    }
+
+    fn cancel_child(
+        &self,
+        from: &Sender<'_>,
+        ledger: &Ledger,
+        event: EventId,
+        now_ms: u64,
+    ) -> Option<Outgoing> {
+        let key = child_key(from.key, from.started.execution, event, ledger.scheduled_at_ms(event)?);
+        let job = Job::OrchestrationCancelRequested {
+            reason: format!("its parent {} no longer waits for it", from.id),
+            grace_until_ms: now_ms.saturating_add(self.options.cancel_grace_ms),
+        };
+        // The child's shard is read from its row; its id is not known any more.
+        Some(to_key(key, "", &Message::Job(job)))
+    }
+}
+
+fn derived_id(from: &Sender<'_>, event: EventId) -> Result<String, NameError> {
+    let id = child_id(from.id, from.started.execution, event);
+    check_derived_id(&id).map(|()| id)
+}
+
+fn not_started(from: &Sender<'_>, source_event_id: EventId, reason: String) -> Message {
+    let error = ChildFailure::NotStarted { reason };
+    let job = Job::SubOrchestrationFailed { source_event_id, error };
+    Message::Outcome { execution: from.started.execution, job }
+}
+
+fn to_key(to: InstanceKey, id: &str, message: &Message) -> Outgoing {
+    Outgoing::ToKey {
+        to,
+        shard: ShardId::of(id),
+        dedupe: None,
+        urgent: message.is_urgent(),
+        body: message.encode(),
+    }
+}
+
+fn start(
+    from: &Sender<'_>,
+    event: EventId,
+    at_ms: u64,
+    id: String,
+    started: Started,
+    otherwise: Option<&Message>,
+) -> Outgoing {
+    let row = InstanceRow {
+        key: child_key(from.key, from.started.execution, event, at_ms),
+        shard: ShardId::of(&id),
+        id,
+        name: started.name.clone(),
+        version: started.version.clone(),
+        status: Status::Pending,
+        execution: 1,
+        owed: false,
+        wake_at_ms: None,
+        blocked: None,
+        attributes: started.attributes.clone(),
+        published: None,
+        parent: started.parent.clone(),
+        created_ms: at_ms,
+        ended_ms: None,
+    };
+    let body = Message::Start(Box::new(Start::new(started))).encode();
+    Outgoing::Start { row: Box::new(row), body, otherwise: otherwise.map(Message::encode) }
+}
+
+/// What the parent of an instance that ended is told. One that continues as new has not ended.
+fn outcome_for_parent(started: &Started, ending: &Ending) -> Option<Outgoing> {
+    let link = started.parent.as_ref()?;
+    let source_event_id = link.event_id;
+    let failed = |error| Job::SubOrchestrationFailed { source_event_id, error };
+    let job = match ending {
+        Ending::OrchestrationCompleted { output } => {
+            Job::SubOrchestrationCompleted { source_event_id, result: output.clone() }
+        }
+        Ending::OrchestrationFailed { error } => failed(ChildFailure::Application(error.clone())),
+        Ending::OrchestrationCancelled { reason } => {
+            failed(ChildFailure::Cancelled { reason: reason.clone() })
+        }
+        Ending::OrchestrationTerminated { reason } => {
+            failed(ChildFailure::Terminated { reason: reason.clone() })
+        }
+        Ending::OrchestrationContinuedAsNew { .. } => return None,
+    };
+    let key = link.key.parse().ok()?;
+    Some(to_key(key, &link.instance, &Message::Outcome { execution: link.execution, job }))
+}

@@ -1,0 +1,438 @@
+//! Activities beyond their first attempt: retries, interruptions, and what other nodes run.
+//!
+//! A first attempt that runs here has no row. Everything else is a row of the instance, written by a commit of the
+//! instance before its attempt runs. The shard's own attempts are leased without an end: when they are found by a new
+//! owner, the process that ran them is gone, and that counts as an interruption.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::execution::Execution;
+use crate::history::{
+    ActivityFailure, ActivityOptions, Decision, EventId, Job, Ledger, Payload, RetryPolicy, TimeoutKind, Turn,
+};
+use crate::instance::{InstanceKey, ShardId};
+use crate::store::{Commit, SessionId, TaskChange, TaskId, TaskRow, TaskState};
+
+use super::message::Message;
+use super::output::{ActivityTask, Output};
+use super::slot::{Queued, Slot, TaskWrite};
+use super::state_machine::{Attempt, Shard};
+
+/// All that another node needs to run an activity, besides its row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskWork {
+    /// The instance's id.
+    pub instance: String,
+    /// What the activity is given.
+    pub input: Payload,
+    /// How it is to be run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<Box<ActivityOptions>>,
+    /// When all attempts together have taken too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+}
+
+impl ActivityTask {
+    /// The task that a node takes from the store.
+    pub fn from_row(row: &TaskRow) -> Result<ActivityTask, serde_json::Error> {
+        let work: TaskWork = serde_json::from_slice(row.work.as_deref().unwrap_or_default())?;
+        Ok(ActivityTask {
+            key: row.id.key,
+            instance: Arc::from(work.instance),
+            execution: row.id.execution,
+            event: row.id.event,
+            attempt: row.attempt,
+            interruptions: row.interruptions,
+            details: row.details.clone(),
+            deadline_ms: work.deadline_ms,
+            name: row.name.clone(),
+            input: work.input,
+            options: work.options,
+        })
+    }
+
+    fn id(&self) -> TaskId {
+        TaskId { key: self.key, execution: self.execution, event: self.event }
+    }
+
+    fn tag(&self) -> Option<&str> {
+        self.options.as_ref().and_then(|options| options.tag.as_deref())
+    }
+
+    /// Its row in a state.
+    fn row(&self, shard: ShardId, state: TaskState, due_ms: Option<u64>) -> TaskRow {
+        TaskRow {
+            id: self.id(),
+            shard,
+            attempt: self.attempt,
+            state,
+            due_ms,
+            details: self.details.clone(),
+            interruptions: self.interruptions,
+            name: self.name.clone(),
+            tag: self.tag().map(str::to_owned),
+            work: None,
+        }
+    }
+}
+
+/// What a commit does about the tasks of an instance.
+#[derive(Default)]
+pub(super) struct TaskPlan {
+    pub(super) changes: Vec<TaskChange>,
+    /// What is stored once it is durable.
+    pub(super) after: BTreeMap<EventId, TaskRow>,
+    pub(super) writes: Vec<TaskWrite>,
+    pub(super) effects: Vec<Output>,
+}
+
+impl TaskPlan {
+    /// What the next commit writes if nothing else happens.
+    pub(super) fn of_slot(slot: &mut Slot, is_open: impl Fn(EventId) -> bool) -> TaskPlan {
+        let mut plan = TaskPlan { after: slot.tasks.clone(), ..TaskPlan::default() };
+        for write in slot.task_writes.drain(..).filter(|write| is_open(write.row.id.event)) {
+            plan.changes.push(TaskChange::Put(Box::new(write.row.clone())));
+            plan.after.insert(write.row.id.event, write.row.clone());
+            plan.effects.extend(write.then_run.clone().map(Output::RunActivity));
+            plan.writes.push(write);
+        }
+        plan
+    }
+
+    /// Nobody waits for an activity any more, or its result has come.
+    fn close(&mut self, event: EventId) {
+        if let Some(row) = self.after.remove(&event) {
+            self.changes.push(TaskChange::Cancel(row.id));
+        }
+    }
+
+    pub(super) fn close_all(&mut self) {
+        for row in std::mem::take(&mut self.after).into_values() {
+            self.changes.push(TaskChange::Cancel(row.id));
+        }
+    }
+
+    /// Moves the plan into a commit and what follows from it.
+    pub(super) fn apply(self, commit: &mut Commit, in_flight: &mut super::slot::InFlight) {
+        commit.tasks = self.changes;
+        in_flight.tasks = self.after;
+        in_flight.task_writes = self.writes;
+        in_flight.outputs.extend(self.effects);
+    }
+}
+
+impl Shard {
+    /// What a turn means for the tasks of its instance.
+    pub(super) fn plan_tasks(&mut self, key: InstanceKey, execution: &Execution, turn: &Turn) -> TaskPlan {
+        let ledger = execution.ledger();
+        let has_ended = turn.ending().is_some();
+        let slot = self.slots.get_mut(&key).expect("its turn was taken");
+        let mut plan = TaskPlan::of_slot(slot, |event| ledger.open_decision(event).is_some() && !has_ended);
+        turn.jobs().filter_map(|(_, job)| job.source_event_id()).for_each(|event| plan.close(event));
+        if has_ended {
+            plan.close_all();
+            return plan;
+        }
+        for (event, _, decision) in turn.decisions() {
+            match decision {
+                Decision::ActivityScheduled { .. } => {
+                    let Some(task) = self.activity_task(key, execution, event) else { continue };
+                    if self.options.serves(&task.name, task.tag()) {
+                        plan.effects.push(Output::RunActivity(Box::new(task)));
+                    } else {
+                        let row = self.queued_row(&task, turn.at_ms);
+                        plan.changes.push(TaskChange::Put(Box::new(row.clone())));
+                        plan.after.insert(event, row);
+                    }
+                }
+                Decision::ActivityCancelRequested { source_event_id } => {
+                    plan.close(*source_event_id);
+                    plan.effects.push(Output::CancelActivity { key, event: *source_event_id });
+                }
+                _ => {}
+            }
+        }
+        plan
+    }
+
+    /// The row of a task that this node cannot run.
+    fn queued_row(&self, task: &ActivityTask, now_ms: u64) -> TaskRow {
+        let options = task.options.as_deref();
+        let queue_until_ms =
+            options.and_then(|options| options.queue_timeout_ms).map(|ms| now_ms.saturating_add(ms));
+        let due_ms = queue_until_ms.into_iter().chain(task.deadline_ms).min();
+        let work = TaskWork {
+            instance: task.instance.to_string(),
+            input: task.input.clone(),
+            options: task.options.clone(),
+            deadline_ms: task.deadline_ms,
+        };
+        let work = serde_json::to_vec(&work).expect("a task holds nothing that JSON cannot");
+        TaskRow { work: Some(work.into()), ..task.row(self.id, TaskState::Queued, due_ms) }
+    }
+
+    /// The first attempt of an open activity.
+    pub(super) fn activity_task(
+        &self,
+        key: InstanceKey,
+        execution: &Execution,
+        event: EventId,
+    ) -> Option<ActivityTask> {
+        let Decision::ActivityScheduled { name, input, options } = execution.ledger().open_decision(event)?
+        else {
+            return None;
+        };
+        let total_ms = options.as_ref().and_then(|options| options.total_timeout_ms);
+        let deadline_ms = total_ms
+            .and_then(|ms| execution.ledger().scheduled_at_ms(event).map(|at_ms| at_ms.saturating_add(ms)));
+        Some(ActivityTask {
+            key,
+            instance: Arc::clone(&self.slots.get(&key)?.id),
+            execution: execution.started().execution,
+            event,
+            attempt: 1,
+            interruptions: 0,
+            details: None,
+            deadline_ms,
+            name: name.clone(),
+            input: input.clone(),
+            options: options.clone(),
+        })
+    }
+
+    /// Looks after the tasks of an idle instance: those that are due, and after growing back those that nobody runs.
+    pub(super) fn tend_tasks(
+        &mut self,
+        now_ms: u64,
+        key: InstanceKey,
+        execution: &Execution,
+        has_grown_back: bool,
+    ) {
+        let Some(slot) = self.slots.get(&key) else { return };
+        if self.stopping || (slot.tasks.is_empty() && !has_grown_back) {
+            return;
+        }
+        let results = slot.waiting_results();
+        let is_looked_after = |event: EventId| {
+            self.attempts.contains_key(&(key, event))
+                || results.contains(&event)
+                || slot.task_writes.iter().any(|write| write.row.id.event == event)
+        };
+        let mut steps: Vec<(EventId, Option<TaskRow>)> = Vec::new();
+        steps.extend(slot.tasks.iter().map(|(event, row)| (*event, Some(row.clone()))));
+        if has_grown_back {
+            let open = execution.ledger().open();
+            let activities = open.filter(|(_, open)| matches!(open, Decision::ActivityScheduled { .. }));
+            let bare = activities.filter(|(event, _)| !slot.tasks.contains_key(event));
+            steps.extend(bare.map(|(event, _)| (event, None)));
+        }
+        steps.retain(|(event, _)| !is_looked_after(*event));
+        for (event, row) in steps {
+            let Some(mut task) = self.activity_task(key, execution, event) else { continue };
+            let step = self.next_step(now_ms, &mut task, row.as_ref());
+            let slot = self.slots.get_mut(&key).expect("it was just looked at");
+            match step {
+                TaskStep::None => {}
+                TaskStep::Run => {
+                    let state = TaskState::Leased { holder: SessionId(self.nonce), cancelled: false };
+                    let row = task.row(self.id, state, None);
+                    slot.task_writes.push(TaskWrite { row, then_run: Some(Box::new(task)) });
+                }
+                TaskStep::GiveUp(error) => {
+                    let (execution, attempts) = (task.execution, task.attempt);
+                    let job = Job::ActivityFailed { source_event_id: event, error, attempts };
+                    slot.queue.push_back(Queued::engine(Message::Outcome { execution, job }));
+                }
+            }
+        }
+    }
+
+    /// What is next for an activity that nobody looks after.
+    fn next_step(&self, now_ms: u64, task: &mut ActivityTask, row: Option<&TaskRow>) -> TaskStep {
+        if let Some(row) = row {
+            task.attempt = row.attempt;
+            task.interruptions = row.interruptions;
+            task.details = row.details.clone();
+        }
+        let is_due = row.and_then(|row| row.due_ms).is_none_or(|due_ms| due_ms <= now_ms);
+        let is_interrupted = match row.map(|row| row.state) {
+            None => true,
+            Some(TaskState::Leased { .. }) if is_due => true,
+            Some(TaskState::Waiting) if is_due => false,
+            Some(TaskState::Queued) if self.options.serves(&task.name, task.tag()) => false,
+            Some(TaskState::Queued) if is_due && row.is_some_and(|row| row.due_ms.is_some()) => {
+                let is_over = task.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
+                let kind = if is_over { TimeoutKind::Total } else { TimeoutKind::Queue };
+                return TaskStep::GiveUp(ActivityFailure::Timeout(kind));
+            }
+            Some(_) => return TaskStep::None,
+        };
+        if is_interrupted {
+            task.interruptions += 1;
+        }
+        if task.interruptions > self.options.max_interruptions {
+            TaskStep::GiveUp(ActivityFailure::Poisoned)
+        } else {
+            TaskStep::Run
+        }
+    }
+
+    /// An attempt of an activity ended.
+    pub fn handle_activity_done(
+        &mut self,
+        now_ms: u64,
+        task: &ActivityTask,
+        result: Result<Payload, ActivityFailure>,
+    ) {
+        let Some(attempt) = self.end_attempt(task) else { return };
+        if !self.slots.contains_key(&task.key) {
+            self.load(task.key, now_ms);
+        }
+        let task = ActivityTask { details: attempt.details, ..task.clone() };
+        self.attempt_ended(now_ms, &task, result);
+        self.go_on(now_ms, task.key);
+    }
+
+    /// An attempt is told to stop for the node's sake, or never began: it runs again elsewhere, and that counts as no
+    /// interruption.
+    pub fn handle_activity_released(&mut self, now_ms: u64, task: &ActivityTask) {
+        let Some(attempt) = self.end_attempt(task) else { return };
+        if !self.slots.contains_key(&task.key) {
+            self.load(task.key, now_ms);
+        }
+        let task = ActivityTask { details: attempt.details, ..task.clone() };
+        let row = task.row(self.id, TaskState::Waiting, Some(now_ms));
+        self.write_task(task.key, row);
+        self.go_on(now_ms, task.key);
+    }
+
+    /// A running attempt reports how far it is.
+    pub fn handle_heartbeat(&mut self, now_ms: u64, task: &ActivityTask, details: Payload) {
+        let Some(attempt) =
+            self.attempts.get_mut(&(task.key, task.event)).filter(|attempt| attempt.is_of(task))
+        else {
+            return;
+        };
+        attempt.details = Some(details.clone());
+        if !self.slots.contains_key(&task.key) {
+            self.load(task.key, now_ms);
+        }
+        let state = TaskState::Leased { holder: SessionId(self.nonce), cancelled: false };
+        let row = ActivityTask { details: Some(details), ..task.clone() }.row(self.id, state, None);
+        self.write_task(task.key, row);
+        self.go_on(now_ms, task.key);
+    }
+
+    /// Has a row written with the next commit, instead of an older one of the same task.
+    fn write_task(&mut self, key: InstanceKey, row: TaskRow) {
+        let Some(slot) = self.slots.get_mut(&key) else { return };
+        slot.task_writes.retain(|write| write.row.id != row.id || write.then_run.is_some());
+        slot.task_writes.push(TaskWrite { row, then_run: None });
+    }
+
+    /// Forgets an attempt, if it is the current one.
+    fn end_attempt(&mut self, task: &ActivityTask) -> Option<Attempt> {
+        let place = (task.key, task.event);
+        if !self.attempts.get(&place).is_some_and(|attempt| attempt.is_of(task)) {
+            self.counters.stale += 1;
+            return None;
+        }
+        self.attempts.remove(&place)
+    }
+
+    /// Queues what came of an attempt: its result, or a row for the next attempt.
+    pub(super) fn attempt_ended(
+        &mut self,
+        now_ms: u64,
+        task: &ActivityTask,
+        result: Result<Payload, ActivityFailure>,
+    ) {
+        let (source_event_id, attempts) = (task.event, task.attempt);
+        let job = match result {
+            Ok(result) => Job::ActivityCompleted { source_event_id, result, attempts },
+            Err(error) => {
+                if let Some(due_ms) = self.retry_at_ms(now_ms, task, &error) {
+                    let next = ActivityTask { attempt: task.attempt.saturating_add(1), ..task.clone() };
+                    let row = if self.options.serves(&task.name, task.tag()) {
+                        next.row(self.id, TaskState::Waiting, Some(due_ms))
+                    } else {
+                        self.queued_row(&next, now_ms)
+                    };
+                    return self.write_task(task.key, row);
+                }
+                Job::ActivityFailed { source_event_id, error, attempts }
+            }
+        };
+        let message = Message::Outcome { execution: task.execution, job };
+        if let Some(slot) = self.slots.get_mut(&task.key) {
+            slot.queue.push_back(Queued::engine(message));
+        }
+    }
+
+    /// When a failed attempt is followed by another, if it is.
+    fn retry_at_ms(&mut self, now_ms: u64, task: &ActivityTask, error: &ActivityFailure) -> Option<u64> {
+        let policy = task.options.as_ref()?.retry.as_ref()?;
+        let may_pass = match error {
+            ActivityFailure::Application(payload) => !policy.is_final(payload),
+            ActivityFailure::Timeout(kind) => matches!(kind, TimeoutKind::Attempt | TimeoutKind::Heartbeat),
+            ActivityFailure::Cancelled | ActivityFailure::Poisoned => false,
+        };
+        if !may_pass || task.attempt >= policy.max_attempts {
+            return None;
+        }
+        let due_ms = now_ms.saturating_add(self.pause_ms(policy, task.attempt));
+        (task.deadline_ms.is_none_or(|deadline_ms| due_ms < deadline_ms)).then_some(due_ms)
+    }
+
+    fn pause_ms(&mut self, policy: &RetryPolicy, attempt: u32) -> u64 {
+        let draw = self.draw();
+        policy.pause_ms(attempt, draw)
+    }
+
+    /// What another node's attempt means for an execution, if it still waits for it.
+    pub(super) fn take_attempt(
+        &mut self,
+        now_ms: u64,
+        key: InstanceKey,
+        execution: &Execution,
+        (event, attempt): (EventId, u32),
+        details: Option<Payload>,
+        result: Result<Payload, ActivityFailure>,
+    ) {
+        let Some(task) = self.activity_task(key, execution, event) else {
+            self.counters.stale += 1;
+            return;
+        };
+        if let Some(slot) = self.slots.get_mut(&key) {
+            // Its row went with the result.
+            slot.tasks.remove(&event);
+        }
+        self.attempt_ended(now_ms, &ActivityTask { attempt, details, ..task }, result);
+    }
+
+    /// Tells the attempts of an execution that ended.
+    pub(super) fn stop_attempts(&mut self, key: InstanceKey) {
+        let all = (key, EventId(0))..=(key, EventId(u64::MAX));
+        let running: Vec<EventId> = self.attempts.range(all).map(|((_, event), _)| *event).collect();
+        for event in running {
+            self.attempts.remove(&(key, event));
+            self.outputs.push(Output::CancelActivity { key, event });
+        }
+    }
+}
+
+enum TaskStep {
+    None,
+    Run,
+    GiveUp(ActivityFailure),
+}
+
+/// Whether an activity of a ledger is open.
+pub(super) fn is_open(ledger: &Ledger) -> impl Fn(EventId) -> bool + '_ {
+    |event| ledger.open_decision(event).is_some()
+}
