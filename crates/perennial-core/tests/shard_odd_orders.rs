@@ -3,7 +3,8 @@
 mod shard_cases;
 
 use perennial_core::shard::{
-    Answer, Output, Request, RequestId, Shard, ShardOptions, StartRequest, TurnTask, TurnTaskDone,
+    ActivityTask, Answer, Output, Request, RequestId, Shard, ShardOptions, StartRequest, TurnTask,
+    TurnTaskDone,
 };
 use perennial_core::store::{CommitOutcome, Conflict};
 use perennial_core::{EventId, InstanceKey, Payload, ShardId, Started};
@@ -179,7 +180,7 @@ impl Alone {
         let key = InstanceKey::new(1_000, 1);
         let mut alone = Alone { shard: Shard::new(ShardId::of("a"), ShardOptions::default(), 1), key };
         let started = Started::new("collect", Desk::VERSION, (), 1);
-        let start = Request::Start(Box::new(StartRequest { key, started }));
+        let start = Request::Start(Box::new(StartRequest { key, started, jobs: Vec::new() }));
         alone.shard.handle_request(1_000, RequestId(1), "a", start);
         let task = alone.task();
         (alone, task)
@@ -277,7 +278,22 @@ fn g3_inputs_for_what_is_not_in_memory_do_nothing() {
     shard.handle_load_failed(1_000, other, "gone".to_owned());
     shard.handle_found(1_000, RequestId(7), None);
     shard.handle_find_failed(RequestId(7), "gone".to_owned());
-    shard.handle_activity_done(1_000, other, 1, EventId(2), 1, Ok(Payload::null()));
+    let stray = ActivityTask {
+        key: other,
+        instance: "other".into(),
+        execution: 1,
+        event: EventId(2),
+        attempt: 1,
+        interruptions: 0,
+        details: None,
+        deadline_ms: None,
+        name: "work".to_owned(),
+        input: Payload::null(),
+        options: None,
+    };
+    shard.handle_activity_done(1_000, &stray, Ok(Payload::null()));
+    shard.handle_heartbeat(1_000, &stray, Payload::null());
+    shard.handle_asks(1_000, Vec::new());
     shard.handle_inbox(1_000, Vec::new());
     shard.handle_time(1_000);
     assert!(shard.take_outputs().is_empty());

@@ -36,6 +36,8 @@ pub struct Desk {
     running: Vec<ActivityTask>,
     /// Instances that the store cannot read.
     unreadable: BTreeSet<InstanceKey>,
+    /// Whether a durable commit has sent messages that were not read since.
+    is_hinted: bool,
     seen: Seen,
     next_number: u64,
 }
@@ -105,6 +107,7 @@ impl Desk {
             turns: VecDeque::new(),
             running: Vec::new(),
             unreadable: BTreeSet::new(),
+            is_hinted: false,
             seen: Seen::default(),
             next_number: 0,
         }
@@ -215,7 +218,7 @@ impl Desk {
 
     /// Does everything that can be done, except finishing activities.
     pub fn settle(&mut self) -> &mut Desk {
-        while self.look_up() || self.load() || self.take_turns() || self.commit() > 0 {}
+        while self.look_up() || self.load() || self.take_turns() || self.commit() > 0 || self.follow_hint() {}
         self
     }
 
@@ -234,10 +237,39 @@ impl Desk {
 
     /// Brings the result of an attempt to its shard.
     pub fn bring_result(&mut self, task: &ActivityTask, result: Result<Payload, ActivityFailure>) {
-        let (key, execution, event, attempt) = (task.key, task.execution, task.event, task.attempt);
         self.with_shard(ShardId::of(&task.instance), |shard, now_ms| {
-            shard.handle_activity_done(now_ms, key, execution, event, attempt, result);
+            shard.handle_activity_done(now_ms, task, result);
         });
+    }
+
+    /// A running activity fails with an error of its own.
+    pub fn fail(&mut self, id: &str, activity: &str, error: impl Into<Payload>) -> &mut Desk {
+        let task = self.pick_activity(id, activity);
+        self.bring_result(&task, Err(ActivityFailure::Application(error.into())));
+        self
+    }
+
+    /// A running activity reports how far it is.
+    pub fn heartbeat(&mut self, id: &str, activity: &str, details: impl Into<Payload>) -> &mut Desk {
+        let task = self.pick_activity(id, activity);
+        self.with_shard(ShardId::of(id), |shard, now_ms| {
+            shard.handle_heartbeat(now_ms, &task, details.into());
+        });
+        self.running.push(task);
+        self
+    }
+
+    /// The node stops in good order: activities that run are told to stop and given back.
+    pub fn release_activities(&mut self) -> &mut Desk {
+        for shard in ShardId::all() {
+            self.with_shard(shard, |shard, _| shard.handle_stopping());
+        }
+        for task in std::mem::take(&mut self.running) {
+            self.with_shard(ShardId::of(&task.instance), |shard, now_ms| {
+                shard.handle_activity_released(now_ms, &task);
+            });
+        }
+        self
     }
 
     /// A running activity returns.
@@ -295,6 +327,24 @@ impl Desk {
         }
     }
 
+    /// Reads the inbox if a commit has sent something since. Returns whether it was read.
+    pub fn follow_hint(&mut self) -> bool {
+        let is_hinted = std::mem::take(&mut self.is_hinted);
+        if is_hinted {
+            self.pass_inbox();
+        }
+        is_hinted
+    }
+
+    /// Reads what other processes ask and brings it to the shards.
+    pub fn pass_asks(&mut self) -> &mut Desk {
+        let read = |reply| self.store.read_asks(self.session, 0, usize::MAX, reply);
+        for row in ask_store(read).expect("the store is open") {
+            self.with_shard(row.shard, |shard, now_ms| shard.handle_asks(now_ms, vec![row]));
+        }
+        self
+    }
+
     /// Reads the inbox and brings it to the shards.
     pub fn pass_inbox(&mut self) -> &mut Desk {
         let rows = self.read_inbox();
@@ -332,8 +382,7 @@ impl Desk {
                 self.with_shard(row.shard, |shard, now_ms| shard.handle_owed(now_ms, row.key));
             }
         }
-        self.pass_inbox();
-        self.tick()
+        self.pass_inbox().pass_asks().tick()
     }
 
     /// A shard is told to look at an instance as a new owner does.

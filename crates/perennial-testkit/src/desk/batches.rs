@@ -152,6 +152,7 @@ impl Desk {
 
     fn bring_outcome(&mut self, commit: &Commit, outcome: CommitOutcome) {
         self.seen.committing.remove(&commit.key);
+        self.is_hinted |= !commit.send.is_empty() && matches!(outcome, CommitOutcome::Durable { .. });
         self.with_shard(commit.shard, |shard, now_ms| shard.handle_committed(now_ms, commit.key, outcome));
     }
 

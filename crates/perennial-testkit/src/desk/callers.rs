@@ -1,8 +1,10 @@
 //! What callers ask for, in this process and from others.
 
-use perennial_core::shard::{Message, Request, RequestId, StartRequest};
-use perennial_core::store::{InstanceRow, SendOutcome, SendRequest, Status, Store};
-use perennial_core::{Job, Payload, ShardId, Started};
+use perennial_core::shard::{AskReply, Message, Question, Request, RequestId, Start, StartRequest};
+use perennial_core::store::{
+    Ask, AskNumber, AskOutcome, InstanceRow, SendOutcome, SendRequest, Status, Store,
+};
+use perennial_core::{InstanceKey, Job, Payload, ShardId, Started};
 
 use super::{Desk, ask_store};
 
@@ -16,7 +18,25 @@ impl Desk {
     /// Somebody starts an instance this way.
     pub fn start_with(&mut self, id: &str, started: Started) -> RequestId {
         let key = self.new_key();
-        self.ask(id, Request::Start(Box::new(StartRequest { key, started })))
+        self.ask(id, Request::Start(Box::new(StartRequest { key, started, jobs: Vec::new() })))
+    }
+
+    /// Somebody asks a query.
+    pub fn query(&mut self, id: &str, name: &str, payload: impl Into<Payload>) -> RequestId {
+        let question = Question::Query { name: name.to_owned(), payload: payload.into() };
+        self.ask(id, Request::Ask(question))
+    }
+
+    /// Somebody sends an update, with a key against duplicates or without.
+    pub fn update(
+        &mut self,
+        id: &str,
+        name: &str,
+        key: Option<&str>,
+        payload: impl Into<Payload>,
+    ) -> RequestId {
+        let (payload, key) = (payload.into(), key.map(str::to_owned));
+        self.ask(id, Request::Ask(Question::Update { name: name.to_owned(), payload, key }))
     }
 
     /// Somebody raises an event.
@@ -62,25 +82,39 @@ impl Desk {
     /// Another process sends a start: a pending row and a message.
     pub fn send_start(&mut self, name: &str, id: &str, input: impl Into<Payload>) -> SendOutcome {
         let started = Started::new(name, Desk::VERSION, input, self.next_number);
-        let row = InstanceRow {
-            key: self.new_key(),
-            id: id.to_owned(),
-            shard: ShardId::of(id),
-            name: started.name.clone(),
-            version: started.version.clone(),
-            status: Status::Pending,
-            execution: started.execution,
-            owed: false,
-            wake_at_ms: None,
-            blocked: None,
-            attributes: started.attributes.clone(),
-            published: None,
-            parent: None,
-            created_ms: self.now_ms(),
-            ended_ms: None,
-        };
-        let body = Message::Start(Box::new(started)).encode();
+        let (key, created_ms) = (self.new_key(), self.now_ms());
+        let row = pending_row(key, id, &started, created_ms);
+        let body = Message::Start(Box::new(Start::new(started))).encode();
         self.send(SendRequest::Start { row: Box::new(row), body })
+    }
+
+    /// Another process sends a start that is to begin at a time.
+    pub fn send_delayed_start(
+        &mut self,
+        name: &str,
+        id: &str,
+        input: impl Into<Payload>,
+        at_ms: u64,
+    ) -> SendOutcome {
+        let started = Started::new(name, Desk::VERSION, input, self.next_number);
+        let (key, created_ms) = (self.new_key(), self.now_ms());
+        let row = InstanceRow { wake_at_ms: Some(at_ms), ..pending_row(key, id, &started, created_ms) };
+        let start = Start { not_before_ms: Some(at_ms), ..Start::new(started) };
+        let body = Message::Start(Box::new(start)).encode();
+        self.send(SendRequest::Start { row: Box::new(row), body })
+    }
+
+    /// Another process asks something, to be answered until a time.
+    pub fn send_ask(&mut self, id: &str, question: &Question, deadline_ms: u64) -> AskOutcome {
+        let body = serde_json::to_vec(question).expect("a question is JSON").into();
+        let ask = Ask { instance: id.to_owned(), deadline_ms, body };
+        ask_store(|reply| self.store.ask(ask, reply)).expect("the store is open")
+    }
+
+    /// What another process was answered, if it was.
+    pub fn reply(&self, number: AskNumber) -> Option<AskReply> {
+        let answer = ask_store(|reply| self.store.read_answer(number, reply)).expect("the store is open");
+        answer.map(|body| serde_json::from_slice(&body).expect("a shard writes replies"))
     }
 
     /// Another process sends an event.
@@ -104,5 +138,25 @@ impl Desk {
     pub fn send(&mut self, request: SendRequest) -> SendOutcome {
         let outcomes = ask_store(|reply| self.store.send(vec![request], reply)).expect("the store is open");
         outcomes.into_iter().next().expect("one outcome per request")
+    }
+}
+
+fn pending_row(key: InstanceKey, id: &str, started: &Started, created_ms: u64) -> InstanceRow {
+    InstanceRow {
+        key,
+        id: id.to_owned(),
+        shard: ShardId::of(id),
+        name: started.name.clone(),
+        version: started.version.clone(),
+        status: Status::Pending,
+        execution: started.execution,
+        owed: false,
+        wake_at_ms: None,
+        blocked: None,
+        attributes: started.attributes.clone(),
+        published: None,
+        parent: None,
+        created_ms,
+        ended_ms: None,
     }
 }

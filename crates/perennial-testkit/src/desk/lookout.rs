@@ -78,11 +78,12 @@ impl Desk {
         let tables = self.tables();
         let mine = tables.inbox.values().filter(|message| message.to == key);
         mine.map(|message| match Message::decode(&message.body) {
-            Ok(Message::Start(started)) => format!("Start {}", started.name),
-            Ok(Message::Job(job)) => job.summary(),
+            Ok(Message::Start(start)) => format!("Start {}", start.started.name),
+            Ok(Message::Job(job) | Message::Outcome { job, .. }) => job.summary(),
+            Ok(Message::Attempt { event, attempt, .. }) => format!("Attempt {attempt} of {event}"),
             Ok(Message::Terminate { reason }) => format!("Terminate {reason:?}"),
             Ok(Message::Retry) => "Retry".to_owned(),
-            Err(_) => "unreadable".to_owned(),
+            Ok(Message::Unreadable { .. }) | Err(_) => "unreadable".to_owned(),
         })
         .collect()
     }

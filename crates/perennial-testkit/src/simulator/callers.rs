@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perennial_core::shard::{Answer, Message, Request, RequestId, StartRequest};
+use perennial_core::shard::{Answer, Message, Request, RequestId, Start, StartRequest};
 use perennial_core::store::{InstanceRow, SendOutcome, SendRequest, Status, Store, StoreError};
 use perennial_core::{InstanceKey, Job, Payload, ShardId, Started};
 
@@ -218,7 +218,7 @@ impl Simulation {
         let random = u128::from(self.chance.draw()) << 64 | u128::from(self.chance.draw());
         let key = InstanceKey::new(self.now_ms(), random);
         if let Some(node) = self.near(subject) {
-            let request = Request::Start(Box::new(StartRequest { key, started }));
+            let request = Request::Start(Box::new(StartRequest { key, started, jobs: Vec::new() }));
             return self.ask_near(node, subject, Asked::Start(subject), request);
         }
         let row = InstanceRow {
@@ -238,7 +238,7 @@ impl Simulation {
             created_ms: self.now_ms(),
             ended_ms: None,
         };
-        let body = Message::Start(Box::new(started)).encode();
+        let body = Message::Start(Box::new(Start::new(started))).encode();
         self.send(SendRequest::Start { row: Box::new(row), body }, move |this, outcome| {
             if let SendOutcome::Sent(_) = outcome {
                 this.acknowledge_start(subject, key);

@@ -126,8 +126,7 @@ impl Simulation {
                     this.count("duplicate result");
                 }
                 this.with_shard(node, shard, |shard, now_ms| {
-                    let ActivityTask { key, execution, event, attempt, .. } = task;
-                    shard.handle_activity_done(now_ms, key, execution, event, attempt, result);
+                    shard.handle_activity_done(now_ms, &task, result);
                 });
             });
         }
