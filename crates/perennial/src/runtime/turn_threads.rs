@@ -179,6 +179,9 @@ fn run_one(node: &Arc<Node>, seat: &Seat, work: TurnWork) -> bool {
             return true;
         }
     };
+    if !node.lease_keeper.wait() {
+        return true;
+    }
     let (key, number, since) = (task.key, task.number, Instant::now());
     *seat.lock() = Some(RunningTurn { shard, key, number, since, interrupter: None, written_off: false });
     let done = task.run(&node.registry, |execution| {
