@@ -16,6 +16,7 @@ mod commit;
 mod connection;
 mod failure;
 mod list;
+mod log_watch;
 mod open;
 mod options;
 mod owner_lock;

@@ -15,6 +15,8 @@ use rusqlite::Connection;
 
 use crate::checkpoint::Checkpoints;
 use crate::failure::{Trouble, failed, unavailable};
+use crate::log_watch::LogWatch;
+use crate::open::beside;
 use crate::options::SqliteOptions;
 use crate::owner_lock::OwnerLock;
 use crate::queue::Taken;
@@ -48,9 +50,10 @@ impl Writer {
                 let is_file = lock.is_some();
                 let mut desk = Desk {
                     shared: &shared,
-                    path,
                     write_connection,
                     checkpoints: is_file.then(Checkpoints::new),
+                    log_watch: is_file.then(|| LogWatch::new(beside(&path, "-wal"))),
+                    path,
                     looks_every: if shared.is_guest { GUEST_LOOKS_EVERY.0 } else { OWNER_LOOKS_EVERY },
                 };
                 catch_unwind(AssertUnwindSafe(|| desk.work())).unwrap_or_else(|_| {
@@ -99,6 +102,8 @@ struct Desk<'c> {
     write_connection: WriteConnection<'c>,
     /// The owner of a file moves its log.
     checkpoints: Option<Checkpoints>,
+    /// The owner looks so often that it pays to look cheaply.
+    log_watch: Option<LogWatch>,
     looks_every: Duration,
 }
 
@@ -208,6 +213,9 @@ impl Desk<'_> {
     }
 
     fn look_for_changes(&mut self) {
+        if self.log_watch.as_mut().is_some_and(LogWatch::is_still) {
+            return;
+        }
         if let Err(error) = self.write_connection.notice_changes() {
             // The next look may succeed; a hint that is lost costs time only.
             tracing::debug!(%error, "could not look for changes");

@@ -39,4 +39,6 @@ pub use client::{Client, InstanceStatus};
 pub use error::{ClientError, Error, OrchestrationError, StartError};
 pub use perennial_core::store::{Filter, Page, PageKey, Status};
 pub use perennial_core::*;
+#[doc(hidden)]
+pub use runtime::LocalClock;
 pub use runtime::{Runtime, RuntimeBuilder, RuntimeOptions};

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use perennial_core::OrchestrationHandler;
 use perennial_core::shard::{Counters, ShardOptions};
-use perennial_core::store::{Session, StoreError};
+use perennial_core::store::{Store, StoreError};
 use tokio::sync::oneshot;
 
-use super::node::{Node, open_session};
+use super::clock::{LocalClock, MachineClock};
+use super::lease_keeper::LeaseKeeper;
+use super::node::{Node, OpenedSession, open_session};
 use super::registry::Registry;
 use super::timekeeper::Timekeeper;
 use super::turn_threads::TurnThreads;
@@ -19,6 +21,9 @@ use crate::store_url::open_owner;
 
 /// How long a dropped runtime waits for its store to close. One batch may be under way.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A shorter lease would be spent on renewing it.
+const MIN_LEASE_MS: u64 = 1_000;
 
 /// Tunables of a runtime. The defaults need no tuning.
 #[derive(Clone, Debug)]
@@ -41,7 +46,8 @@ pub struct RuntimeOptions {
     pub max_batch: usize,
     /// More commits than this in the queue make starts wait. Default 10,000.
     pub max_queued_commits: usize,
-    /// How long the session lives without a renewal. Embedded stores are owned by one process, so it never runs out.
+    /// How long the session lives without a renewal; it is renewed at a third of it. A node that was paused for longer
+    /// does nothing until it has renewed it. Default 30 s, at least 1 s.
     pub lease_ms: u64,
     /// Safe against the death of the process, but not against power loss. For tests and caches. Default false.
     pub relaxed: bool,
@@ -59,7 +65,7 @@ impl Default for RuntimeOptions {
             activity_cancel_grace: Duration::from_secs(5),
             max_batch: 1_024,
             max_queued_commits: 10_000,
-            lease_ms: 100 * 365 * 86_400_000,
+            lease_ms: 30_000,
             relaxed: false,
         }
     }
@@ -70,6 +76,8 @@ pub struct RuntimeBuilder {
     url: String,
     options: RuntimeOptions,
     registry: Result<Registry, StartError>,
+    store: Option<Arc<dyn Store>>,
+    clock: Option<Arc<dyn LocalClock>>,
 }
 
 impl RuntimeBuilder {
@@ -77,6 +85,22 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn options(mut self, options: RuntimeOptions) -> RuntimeBuilder {
         self.options = options;
+        self
+    }
+
+    /// Runs on this store instead of one that the URL names. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn store(mut self, store: Arc<dyn Store>) -> RuntimeBuilder {
+        self.store = Some(store);
+        self
+    }
+
+    /// Reads this clock instead of the machine's. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn LocalClock>) -> RuntimeBuilder {
+        self.clock = Some(clock);
         self
     }
 
@@ -105,20 +129,33 @@ impl RuntimeBuilder {
 
     /// Opens the store, takes it over and goes on with everything that is unfinished in it.
     pub async fn start(self) -> Result<Runtime, Error> {
-        let RuntimeBuilder { url, options, registry } = self;
+        let RuntimeBuilder { url, mut options, registry, store, clock } = self;
+        options.lease_ms = options.lease_ms.max(MIN_LEASE_MS);
         let registry = registry?;
         let handle = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoTokio)?;
-        let store = open_owner(&url, options.relaxed)?;
+        let clock = clock.unwrap_or_else(|| Arc::new(MachineClock::new()));
+        let store = match store {
+            Some(store) => store,
+            None => open_owner(&url, options.relaxed)?,
+        };
         let (sender, receiver) = oneshot::channel();
         open_session(
             &store,
             &options,
+            &*clock,
             Box::new(move |session| {
                 let _ = sender.send(session);
             }),
         );
-        let session: Session = receiver.await.unwrap_or(Err(StoreError::Closed))?;
-        let node = Arc::new(Node::new(options, registry, store, session, handle));
+        let opened: OpenedSession = receiver.await.unwrap_or(Err(StoreError::Closed))?;
+        let OpenedSession { session, asked } = opened;
+        if let Some(problem) = asked.answered(&*clock, session.lease.now_ms).problem() {
+            store.end_session(session.id, Box::new(|_| {}));
+            return Err(StartError::ClockFarOff { problem }.into());
+        }
+        let node = Arc::new(Node::new(options, registry, store, clock, opened, handle));
+        node.leased(session.id, asked, session.lease);
+        LeaseKeeper::run(Arc::downgrade(&node));
         TurnThreads::start(&node, node.options.turn_threads.max(1));
         let half_window = Duration::from_millis(node.options.shard.lookahead_ms / 2);
         Timekeeper::run(Arc::downgrade(&node), half_window);
@@ -127,6 +164,13 @@ impl RuntimeBuilder {
             if let Some(node) = weak.upgrade() {
                 node.read_inbox();
                 node.read_due_now();
+            }
+        }));
+        let weak = Arc::downgrade(&node);
+        node.turn_clock.local.when_moved(Arc::new(move || {
+            if let Some(node) = weak.upgrade() {
+                node.lease_keeper.look();
+                node.timekeeper.look();
             }
         }));
         node.take_over();
@@ -147,6 +191,8 @@ impl Runtime {
             url: url.into(),
             options: RuntimeOptions::default(),
             registry: Ok(Registry::default()),
+            store: None,
+            clock: None,
         }
     }
 
@@ -160,7 +206,8 @@ impl Runtime {
         self.node.counters()
     }
 
-    /// Why the runtime stopped by itself, if it did: its store failed, or it lost too many threads.
+    /// Why the runtime stopped by itself, if it did: its store failed, its session is gone, its clock is
+    /// far off, or it lost too many threads.
     pub fn failure(&self) -> Option<String> {
         self.node.failure()
     }

@@ -1,9 +1,12 @@
 //! The runtime: a node in this process.
 //!
 //! [`Node`] is the glue between shards, store, turn threads and workers. Each background role is one noun in a file
-//! of its own: TurnThreads run orchestration code, Workers run activities, the Timekeeper brings the time.
+//! of its own: TurnThreads run orchestration code, Workers run activities, the Timekeeper brings the time, the
+//! LeaseKeeper renews the session.
 
 mod builder;
+mod clock;
+mod lease_keeper;
 mod node;
 mod reading;
 mod registry;
@@ -12,4 +15,5 @@ mod turn_threads;
 mod workers;
 
 pub use builder::{Runtime, RuntimeBuilder, RuntimeOptions};
+pub use clock::LocalClock;
 pub(crate) use node::Node;

@@ -9,11 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use perennial_core::shard::{ActivityTask, Answer, Committer, Counters, Output, Request, RequestId, Shard};
-use perennial_core::store::{Commit, CommitOutcome, LoadedInstance, Session, SessionId, Store, StoreError};
+use perennial_core::store::{
+    Commit, CommitOutcome, LoadedInstance, Reply, Session, SessionId, Store, StoreError,
+};
 use perennial_core::{ActivityFailure, InstanceKey, Payload, ShardId};
 use tokio::sync::{Notify, oneshot};
 
 use super::builder::RuntimeOptions;
+use super::clock::{Asked, LocalClock, TurnClock};
+use super::lease_keeper::LeaseKeeper;
 use super::reading::InboxPass;
 use super::registry::Registry;
 use super::timekeeper::Timekeeper;
@@ -31,7 +35,8 @@ pub(crate) struct Node {
     lane: Mutex<Lane>,
     requests: Mutex<Requests>,
     next_request: AtomicU64,
-    last_now_ms: AtomicU64,
+    pub(super) turn_clock: TurnClock,
+    pub(super) lease_keeper: LeaseKeeper,
     pub(super) turn_threads: TurnThreads,
     pub(super) workers: Workers,
     pub(super) timekeeper: Timekeeper,
@@ -45,6 +50,15 @@ struct Lane {
     committer: Committer,
     session: SessionId,
     attempts: u32,
+    /// The batch in flight has to be sent again.
+    resends: bool,
+}
+
+/// A session, and when it was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenedSession {
+    pub(super) session: Session,
+    pub(super) asked: Asked,
 }
 
 #[derive(Default)]
@@ -65,9 +79,11 @@ impl Node {
         options: RuntimeOptions,
         registry: Registry,
         store: Arc<dyn Store>,
-        session: Session,
+        clock: Arc<dyn LocalClock>,
+        OpenedSession { session, asked }: OpenedSession,
         handle: tokio::runtime::Handle,
     ) -> Node {
+        let sighting = asked.answered(&*clock, session.lease.now_ms);
         let workers = Workers::new(handle, options.activity_slots, options.activity_cancel_grace);
         let shards = ShardId::all()
             .map(|id| Mutex::new(Shard::new(id, options.shard.clone(), session.id.0)))
@@ -77,6 +93,7 @@ impl Node {
                 committer: Committer::new(options.max_batch),
                 session: session.id,
                 attempts: 0,
+                resends: false,
             }),
             options,
             registry,
@@ -84,7 +101,8 @@ impl Node {
             shards,
             requests: Mutex::default(),
             next_request: AtomicU64::new(0),
-            last_now_ms: AtomicU64::new(session.lease.now_ms),
+            turn_clock: TurnClock::new(Arc::clone(&clock), &sighting),
+            lease_keeper: LeaseKeeper::new(clock),
             turn_threads: TurnThreads::default(),
             workers,
             timekeeper: Timekeeper::default(),
@@ -96,8 +114,7 @@ impl Node {
 
     /// The time of turns. It never goes back.
     pub(crate) fn now_ms(&self) -> u64 {
-        let now_ms = crate::store_url::system_now_ms();
-        self.last_now_ms.fetch_max(now_ms, Ordering::Relaxed).max(now_ms)
+        self.turn_clock.now_ms()
     }
 
     // ---- shards ---------------------------------------------------------------------------------------------------
@@ -231,9 +248,9 @@ impl Node {
         self.submit();
     }
 
-    /// Submits the next batch, unless one is in flight.
+    /// Submits the next batch, unless one is in flight or the lease has run out.
     fn submit(self: &Arc<Node>) {
-        if self.has_failed() {
+        if self.has_failed() || !self.lease_keeper.holds_or_hurries() {
             return;
         }
         let (session, batch) = {
@@ -250,6 +267,23 @@ impl Node {
         let node = Arc::clone(self);
         let members = Arc::clone(&batch);
         self.store.commit(session, batch, Box::new(move |outcome| node.batch_answered(&members, outcome)));
+    }
+
+    /// Sends the batch in flight once more if it has to be, or else the next one. Nothing is sent past the deadline of
+    /// the lease; the next renewal comes here again.
+    pub(super) fn go_on_committing(self: &Arc<Node>) {
+        if self.has_failed() || !self.lease_keeper.holds_or_hurries() {
+            return;
+        }
+        let again = {
+            let mut lane = lock(&self.lane);
+            let resends = std::mem::take(&mut lane.resends);
+            if resends { lane.committer.in_flight().map(|batch| (lane.session, batch)) } else { None }
+        };
+        match again {
+            Some((session, batch)) => self.send_batch(session, batch),
+            None => self.submit(),
+        }
     }
 
     fn batch_answered(self: &Arc<Node>, batch: &[Commit], outcome: Result<Vec<CommitOutcome>, StoreError>) {
@@ -279,13 +313,8 @@ impl Node {
                 self.changed.notify_waiters();
             }
             Err(error) if error.is_retryable() => self.later(|node| {
-                let again = {
-                    let lane = lock(&node.lane);
-                    lane.committer.in_flight().map(|batch| (lane.session, batch))
-                };
-                if let Some((session, batch)) = again {
-                    node.send_batch(session, batch);
-                }
+                lock(&node.lane).resends = true;
+                node.go_on_committing();
             }),
             Err(StoreError::Unknown(reason)) => self.settle_unknown(reason),
             Err(StoreError::BatchRefused(reason)) => {
@@ -306,6 +335,8 @@ impl Node {
     /// beats it, and send the same bytes under a new one. What is there already stays as it is.
     fn settle_unknown(self: &Arc<Node>, reason: String) {
         tracing::warn!(%reason, "the outcome of a commit is not known; settling it under a new session");
+        // Without a session nothing starts and no answer leaves.
+        self.lease_keeper.handle_ended();
         let (node, old) = (Arc::clone(self), lock(&self.lane).session);
         let retry = move |error: StoreError, node: Arc<Node>, reason: String| {
             if matches!(error, StoreError::Failed(_) | StoreError::Closed) {
@@ -323,23 +354,25 @@ impl Node {
                 let reopened = Arc::clone(&node);
                 node.open_session(Box::new(move |session| match session {
                     Err(error) => retry(error, reopened, reason),
-                    Ok(session) => {
-                        let batch = {
+                    Ok(opened) => {
+                        let session = opened.session;
+                        {
                             let mut lane = lock(&reopened.lane);
                             lane.session = session.id;
-                            lane.committer.in_flight()
-                        };
-                        if let Some(batch) = batch {
-                            reopened.send_batch(session.id, batch);
+                            lane.resends = true;
                         }
+                        reopened.leased(session.id, opened.asked, session.lease);
+                        // Without a session these found nothing.
+                        reopened.read_inbox();
+                        reopened.read_ahead();
                     }
                 }));
             }),
         );
     }
 
-    fn open_session(self: &Arc<Node>, reply: perennial_core::store::Reply<Session>) {
-        open_session(&self.store, &self.options, reply);
+    fn open_session(self: &Arc<Node>, reply: Reply<OpenedSession>) {
+        open_session(&self.store, &self.options, &*self.turn_clock.local, reply);
     }
 
     pub(super) fn session(&self) -> SessionId {
@@ -405,7 +438,10 @@ impl Node {
         self.changed.notified()
     }
 
-    fn answer(&self, request: RequestId, answer: Answer) {
+    pub(super) fn answer(&self, request: RequestId, answer: Answer) {
+        let Some(answer) = self.lease_keeper.hold_back(request, answer) else {
+            return;
+        };
         let sender = lock(&self.requests).waiting.remove(&request);
         if let Some(sender) = sender {
             // A caller that went away needs no answer.
@@ -429,6 +465,11 @@ impl Node {
 
     /// The node cannot go on: what is on disk can no longer be known. Callers are told just that.
     pub(crate) fn fail(self: &Arc<Node>, reason: String) {
+        self.fail_and(reason, |_| {});
+    }
+
+    /// Stops, and does something as the last thing before the turn threads end.
+    pub(super) fn fail_and(self: &Arc<Node>, reason: String, last: impl FnOnce(&Arc<Node>)) {
         {
             let mut health = lock(&self.health);
             if matches!(*health, Health::Failed(_)) {
@@ -439,11 +480,13 @@ impl Node {
         tracing::error!(%reason, "the node stops");
         self.workers.abandon_all();
         self.timekeeper.stop();
-        self.turn_threads.stop();
+        self.lease_keeper.stop();
         let waiting = std::mem::take(&mut lock(&self.requests).waiting);
         for sender in waiting.into_values() {
             let _ = sender.send(Answer::Unknown { reason: reason.clone() });
         }
+        last(self);
+        self.turn_threads.stop();
         self.changed.notify_waiters();
     }
 
@@ -467,6 +510,7 @@ impl Node {
     /// Ends the session and closes the store.
     pub(super) async fn release(self: &Arc<Node>) -> Result<(), StoreError> {
         self.timekeeper.stop();
+        self.lease_keeper.stop();
         self.turn_threads.stop();
         let (sender, receiver) = oneshot::channel();
         let store = Arc::clone(&self.store);
@@ -484,9 +528,10 @@ impl Node {
 pub(super) fn open_session(
     store: &Arc<dyn Store>,
     options: &RuntimeOptions,
-    reply: perennial_core::store::Reply<Session>,
+    clock: &dyn LocalClock,
+    reply: Reply<OpenedSession>,
 ) {
-    let claimant = Arc::clone(store);
+    let (claimant, asked) = (Arc::clone(store), Asked::now(clock));
     store.open_session(
         &options.node,
         options.lease_ms,
@@ -500,7 +545,7 @@ pub(super) fn open_session(
                     Ok(shards) if shards.len() < perennial_core::SHARDS => {
                         reply(Err(StoreError::InUse("another node owns some of its shards".to_owned())));
                     }
-                    Ok(_) => reply(Ok(session)),
+                    Ok(_) => reply(Ok(OpenedSession { session, asked })),
                 }),
             ),
         }),

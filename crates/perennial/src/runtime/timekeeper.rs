@@ -1,12 +1,14 @@
 //! The Timekeeper: brings the time to shards when they want it, and reads ahead what will be due.
 
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, PoisonError, Weak};
+use std::mem;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use perennial_core::ShardId;
 
+use super::clock::TurnClock;
 use super::node::Node;
 
 #[derive(Default)]
@@ -19,13 +21,15 @@ pub(crate) struct Timekeeper {
 struct Agenda {
     /// When each shard wants the time.
     wakes: BTreeMap<ShardId, u64>,
+    /// The clock was moved since it was looked at.
+    moved: bool,
     stopped: bool,
 }
 
 impl Timekeeper {
     /// A shard wants the time then, or no more.
     pub(crate) fn want(&self, shard: ShardId, at_ms: Option<u64>) {
-        let mut agenda = self.agenda.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut agenda = self.lock();
         let earliest = agenda.wakes.values().min().copied();
         match at_ms {
             Some(at_ms) => agenda.wakes.insert(shard, at_ms),
@@ -36,8 +40,14 @@ impl Timekeeper {
         }
     }
 
+    /// The clock was moved: look at it again.
+    pub(crate) fn look(&self) {
+        self.lock().moved = true;
+        self.changed.notify_one();
+    }
+
     pub(crate) fn stop(&self) {
-        self.agenda.lock().unwrap_or_else(PoisonError::into_inner).stopped = true;
+        self.lock().stopped = true;
         self.changed.notify_one();
     }
 
@@ -54,7 +64,7 @@ impl Timekeeper {
                 for shard in node.timekeeper.due(now_ms) {
                     node.bring_time(shard);
                 }
-                if !node.timekeeper.sleep(node.now_ms(), next_read_ms) {
+                if !node.timekeeper.sleep(&node.turn_clock, next_read_ms) {
                     return;
                 }
             }
@@ -64,7 +74,7 @@ impl Timekeeper {
 
     /// The shards that want the time now.
     fn due(&self, now_ms: u64) -> Vec<ShardId> {
-        let mut agenda = self.agenda.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut agenda = self.lock();
         let due: Vec<ShardId> =
             agenda.wakes.iter().filter(|(_, at_ms)| **at_ms <= now_ms).map(|(shard, _)| *shard).collect();
         for shard in &due {
@@ -74,14 +84,21 @@ impl Timekeeper {
     }
 
     /// Sleeps until something is due. Returns whether to go on.
-    fn sleep(&self, now_ms: u64, until_ms: u64) -> bool {
-        let agenda = self.agenda.lock().unwrap_or_else(PoisonError::into_inner);
+    fn sleep(&self, clock: &TurnClock, until_ms: u64) -> bool {
+        let mut agenda = self.lock();
+        let now_ms = clock.now_ms();
         let next_ms = agenda.wakes.values().copied().chain([until_ms]).min().unwrap_or(until_ms);
-        if agenda.stopped || next_ms <= now_ms {
+        if agenda.stopped || mem::take(&mut agenda.moved) || next_ms <= now_ms {
             return !agenda.stopped;
         }
-        let pause = Duration::from_millis(next_ms - now_ms);
-        let (agenda, _) = self.changed.wait_timeout(agenda, pause).unwrap_or_else(PoisonError::into_inner);
+        let pause = clock.local.patience(Duration::from_millis(next_ms - now_ms));
+        let waited = self.changed.wait_timeout(agenda, pause);
+        let mut agenda = waited.unwrap_or_else(PoisonError::into_inner).0;
+        agenda.moved = false;
         !agenda.stopped
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Agenda> {
+        self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -29,12 +29,16 @@ pub(crate) enum TurnWork {
 pub(crate) struct TurnThreads {
     queue: Mutex<Queue>,
     ready: Condvar,
+    /// Wakes the watch.
+    watch: Condvar,
 }
 
 #[derive(Default)]
 struct Queue {
     work: VecDeque<TurnWork>,
     idle: usize,
+    /// The watch sleeps until there is a turn to watch.
+    watch_sleeps: bool,
     stopped: bool,
     running: Vec<Arc<Seat>>,
     lost: usize,
@@ -61,7 +65,11 @@ impl TurnThreads {
         let before = queue.work.len();
         queue.work.extend(work);
         let wanted = (queue.work.len() - before).min(queue.idle);
+        let wakes_watch = std::mem::take(&mut queue.watch_sleeps);
         drop(queue);
+        if wakes_watch {
+            self.watch.notify_one();
+        }
         for _ in 0..wanted {
             self.ready.notify_one();
         }
@@ -76,6 +84,7 @@ impl TurnThreads {
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.ready.notify_all();
+        self.watch.notify_one();
     }
 
     pub(crate) fn start(node: &Arc<Node>, threads: usize) {
@@ -121,8 +130,8 @@ impl TurnThreads {
 
     /// Looks at the running turns once. Returns whether to go on.
     fn watch(node: &Weak<Node>) -> bool {
-        thread::sleep(WATCH_INTERVAL);
         let Some(node) = node.upgrade() else { return false };
+        node.turn_threads.wait_to_watch();
         let deadline = node.options.turn_deadline;
         let seats = node.turn_threads.lock().running.clone();
         for seat in seats {
@@ -141,6 +150,16 @@ impl TurnThreads {
             }
         }
         !node.turn_threads.lock().stopped
+    }
+
+    /// Waits until running turns are to be looked at: for as long as there is none, and a while.
+    fn wait_to_watch(&self) {
+        let mut queue = self.lock();
+        queue.watch_sleeps = queue.work.is_empty() && queue.idle == queue.running.len();
+        let asleep = |queue: &mut Queue| queue.watch_sleeps && !queue.stopped;
+        let queue = self.watch.wait_while(queue, asleep).unwrap_or_else(PoisonError::into_inner);
+        let awake = |queue: &mut Queue| !queue.stopped;
+        let _ = self.watch.wait_timeout_while(queue, WATCH_INTERVAL, awake);
     }
 
     fn write_off(node: &Arc<Node>, seat: &Arc<Seat>, (shard, key, number): (ShardId, InstanceKey, u64)) {
@@ -179,6 +198,9 @@ fn run_one(node: &Arc<Node>, seat: &Seat, work: TurnWork) -> bool {
             return true;
         }
     };
+    if !node.lease_keeper.wait() {
+        return true;
+    }
     let (key, number, since) = (task.key, task.number, Instant::now());
     *seat.lock() = Some(RunningTurn { shard, key, number, since, interrupter: None, written_off: false });
     let done = task.run(&node.registry, |execution| {

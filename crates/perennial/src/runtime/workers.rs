@@ -62,7 +62,12 @@ impl Workers {
         let (node, grace) = (Arc::clone(node), self.grace);
         self.handle.spawn(async move {
             let slot = tokio::select! {
-                slot = node.workers.slots.acquire() => Some(slot),
+                slot = async {
+                    let slot = node.workers.slots.acquire().await;
+                    // An attempt begins only while the node may act.
+                    node.lease_keeper.held().await;
+                    slot
+                } => Some(slot),
                 () = cancellation.cancelled() => None,
                 () = node.workers.closing.cancelled() => return node.workers.forget(task.key, task.event),
             };

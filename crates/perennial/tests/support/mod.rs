@@ -1,6 +1,9 @@
 //! What end-to-end tests share: a place for a store, ways to wait, and the check that runs after each of them.
 #![allow(dead_code, reason = "no test file needs all of it")]
 
+pub(crate) mod hands;
+pub(crate) mod tapped;
+
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
