@@ -1,47 +1,54 @@
 //! Activities: ordinary async code with side effects.
 
+use std::fmt;
 use std::future::Future;
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use perennial_core::shard::ActivityTask;
 use perennial_core::{EventId, Payload};
+use serde::de::DeserializeOwned;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
-/// What an activity knows about the attempt it is.
-#[derive(Clone, Debug)]
+use crate::client::Client;
+use crate::runtime::Pulse;
+
+/// What an activity knows about the attempt it is. Cloning is cheap.
+#[derive(Clone)]
 pub struct ActivityContext {
-    pub(crate) instance: Arc<str>,
-    pub(crate) execution: u64,
-    pub(crate) event: EventId,
-    pub(crate) attempt: u32,
+    pub(crate) task: Arc<ActivityTask>,
     pub(crate) cancellation: CancellationToken,
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) client: Client,
 }
 
 impl ActivityContext {
     /// The instance that scheduled the activity.
     pub fn instance(&self) -> &str {
-        &self.instance
+        &self.task.instance
     }
 
     /// The instance's execution.
     pub fn execution(&self) -> u64 {
-        self.execution
+        self.task.execution
     }
 
     /// The event that scheduled the activity.
     pub fn event_id(&self) -> EventId {
-        self.event
+        self.task.event
     }
 
     /// 1 for the first attempt.
     pub fn attempt(&self) -> u32 {
-        self.attempt
+        self.task.attempt
     }
 
     /// A key that is the same for every attempt of this activity and differs from that of every other. Give it to
     /// services that can tell a repeated request by it.
     pub fn idempotency_key(&self) -> String {
-        format!("{}/{}/{}", self.instance, self.execution, self.event)
+        // Not the id: another instance may have it later.
+        format!("{}/{}/{}", self.task.key, self.task.execution, self.task.event)
     }
 
     /// Whether nobody waits for the result any more.
@@ -53,16 +60,47 @@ impl ActivityContext {
     pub fn cancelled(&self) -> WaitForCancellationFuture<'_> {
         self.cancellation.cancelled()
     }
+
+    /// Says that the attempt is alive, and how far it is. The details survive a crash (they are written every few
+    /// seconds) and are there for the next attempt, in [`ActivityContext::details`].
+    pub fn heartbeat(&self, details: impl Into<Payload>) {
+        self.pulse.beat(details.into());
+    }
+
+    /// What earlier attempts reported last.
+    pub fn details(&self) -> Option<&Payload> {
+        self.task.details.as_ref()
+    }
+
+    /// What earlier attempts reported last, if it is of this type.
+    pub fn decode_details<T: DeserializeOwned>(&self) -> Option<T> {
+        self.task.details.as_ref()?.decode().ok()
+    }
+
+    /// A client of the node that runs this attempt.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
 }
+
+impl fmt::Debug for ActivityContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActivityContext")
+            .field("instance", &self.task.instance)
+            .field("execution", &self.task.execution)
+            .field("event", &self.task.event)
+            .field("attempt", &self.task.attempt)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an attempt returns.
+pub type ActivityFutureBox = Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
 
 /// What runs an activity. Closures that take a context and an input do.
 pub trait ActivityHandler: Send + Sync + 'static {
     /// Begins one attempt.
-    fn run(
-        &self,
-        ctx: ActivityContext,
-        input: Payload,
-    ) -> Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
+    fn run(&self, ctx: ActivityContext, input: Payload) -> ActivityFutureBox;
 }
 
 impl<F, Fut> ActivityHandler for F
@@ -70,11 +108,30 @@ where
     F: Fn(ActivityContext, Payload) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Payload, Payload>> + Send + 'static,
 {
-    fn run(
-        &self,
-        ctx: ActivityContext,
-        input: Payload,
-    ) -> Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>> {
+    fn run(&self, ctx: ActivityContext, input: Payload) -> ActivityFutureBox {
         Box::pin(self(ctx, input))
+    }
+}
+
+/// An activity that blocks its thread: it runs on tokio's pool of blocking threads.
+///
+/// A cancelled one cannot be dropped; it should look at [`ActivityContext::is_cancelled`] now and then.
+pub(crate) struct Blocking<F>(pub(crate) Arc<F>);
+
+impl<F> ActivityHandler for Blocking<F>
+where
+    F: Fn(ActivityContext, Payload) -> Result<Payload, Payload> + Send + Sync + 'static,
+{
+    fn run(&self, ctx: ActivityContext, input: Payload) -> ActivityFutureBox {
+        let f = Arc::clone(&self.0);
+        Box::pin(async move {
+            match tokio::task::spawn_blocking(move || f(ctx, input)).await {
+                Ok(result) => result,
+                Err(error) => match error.try_into_panic() {
+                    Ok(panic) => resume_unwind(panic),
+                    Err(_) => Err(Payload::from("the pool of blocking threads was shut down")),
+                },
+            }
+        })
     }
 }

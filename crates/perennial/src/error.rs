@@ -37,6 +37,16 @@ pub enum StartError {
         /// What.
         what: String,
     },
+    /// A version is not one.
+    #[error("PER-0619 bad version: orchestration {name:?} {version:?}: {problem}; use semver, such as 1.0.0")]
+    Version {
+        /// The orchestration.
+        name: String,
+        /// What was given.
+        version: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A name cannot be used.
     #[error("cannot register {name:?}: {source}")]
     Name {
@@ -151,6 +161,53 @@ pub enum ClientError {
     Stopped {
         /// Why.
         reason: String,
+    },
+    /// The instance has not ended.
+    #[error("PER-0620 not ended: instance {id:?} is {}; wait for it, or terminate it first", .status.name())]
+    NotEnded {
+        /// The id.
+        id: String,
+        /// Where it stands.
+        status: Status,
+    },
+    /// A query or update was refused, and left no trace.
+    #[error("PER-0621 refused: instance {id:?}: {reason}")]
+    Refused {
+        /// The id.
+        id: String,
+        /// Why.
+        reason: String,
+        /// What the code said, if it did.
+        error: Option<Payload>,
+    },
+    /// The handler of an accepted update returned an error.
+    #[error("PER-0622 update failed: instance {id:?} accepted it, and its handler returned an error")]
+    UpdateFailed {
+        /// The id.
+        id: String,
+        /// The error.
+        error: Payload,
+    },
+    /// The instance is blocked and cannot answer.
+    #[error("PER-0623 blocked: instance {id:?} cannot answer until it is cured: {reason}")]
+    Blocked {
+        /// The id.
+        id: String,
+        /// The stable code of what blocks it.
+        code: String,
+        /// What blocks it.
+        reason: String,
+    },
+    /// Nobody answered a query in time.
+    #[error(
+        "PER-0624 not answered: no runtime took the query to instance {id:?} within {patience:?}; is one running on \
+         this store?"
+    )]
+    NotAnswered {
+        /// The id.
+        id: String,
+        /// How long was waited.
+        patience: std::time::Duration,
     },
     /// This client cannot do that.
     #[error("PER-0614 not here: {what}")]

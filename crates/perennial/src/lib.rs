@@ -34,10 +34,12 @@ mod error;
 mod runtime;
 mod store_url;
 
-pub use activity::{ActivityContext, ActivityHandler};
-pub use client::{Client, InstanceStatus};
+pub use activity::{ActivityContext, ActivityFutureBox, ActivityHandler};
+pub use client::{
+    Action, Client, InstanceStatus, OnExisting, Progress, Prune, StartOptions, StartOutcome, Tree,
+};
 pub use error::{ClientError, Error, OrchestrationError, StartError};
-pub use perennial_core::store::{Filter, Page, PageKey, Status};
+pub use perennial_core::store::{Count, Filter, Page, PageKey, Status, StoreStats};
 pub use perennial_core::*;
 #[doc(hidden)]
 pub use runtime::LocalClock;

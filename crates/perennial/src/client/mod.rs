@@ -3,6 +3,10 @@
 //! A client works in the process of the runtime, or beside it in another process that can open the store; then
 //! changes travel through the store to whoever owns it.
 
+mod asking;
+mod managing;
+mod starting;
+
 use std::sync::Arc;
 
 use perennial_core::history::decode_history;
@@ -21,6 +25,9 @@ use uuid::Uuid;
 use crate::error::{ClientError, Error, OrchestrationError};
 use crate::runtime::Node;
 use crate::store_url::{open_guest, system_now_ms};
+
+pub use managing::{Action, Progress, Prune, Tree};
+pub use starting::{OnExisting, StartOptions, StartOutcome};
 
 /// How many turns are read at a time.
 const TURNS_PER_PAGE: usize = 1_000;
@@ -96,67 +103,6 @@ impl Client {
         let hint: Hint = Arc::new(move || hinted.notify_waiters());
         store.watch(hint);
         Ok(Client { backend: Backend::Guest { store, changed } })
-    }
-
-    /// Starts an instance of an orchestration, at its latest version. It is durable when this returns.
-    pub async fn start(&self, name: &str, id: &str, input: impl Into<Payload>) -> Result<(), ClientError> {
-        self.start_at(name, None, id, input.into()).await
-    }
-
-    /// Starts an instance at an exact version.
-    pub async fn start_versioned(
-        &self,
-        name: &str,
-        version: &str,
-        id: &str,
-        input: impl Into<Payload>,
-    ) -> Result<(), ClientError> {
-        self.start_at(name, Some(version), id, input.into()).await
-    }
-
-    async fn start_at(
-        &self,
-        name: &str,
-        version: Option<&str>,
-        id: &str,
-        input: Payload,
-    ) -> Result<(), ClientError> {
-        check("instance id", id, check_name)?;
-        check("orchestration", name, check_name)?;
-        self.check_payload(id, &input)?;
-        let key = InstanceKey::from_bytes(*Uuid::now_v7().as_bytes());
-        let (seed, _) = Uuid::new_v4().as_u64_pair();
-        match &self.backend {
-            Backend::Node(node) => {
-                let version = match version {
-                    Some(version) => version.to_owned(),
-                    None => node
-                        .registry
-                        .latest_version(name)
-                        .ok_or_else(|| ClientError::NotRegistered { name: name.to_owned() })?,
-                };
-                loop {
-                    // Before the look: a batch that is written right after it must not be missed.
-                    let written = node.batch_written();
-                    if node.queued_commits() <= node.max_queued_commits() || node.failure().is_some() {
-                        break;
-                    }
-                    written.await;
-                }
-                let started = Started::new(name, version, input, seed);
-                let request = Request::Start(Box::new(StartRequest { key, started }));
-                self.ask(node, id, request).await.map(|_| ())
-            }
-            Backend::Guest { .. } => {
-                let version = version.ok_or(ClientError::NotHere {
-                    what: "outside of the runtime it is not known which versions there are; use start_versioned",
-                })?;
-                let started = Started::new(name, version, input, seed);
-                let row = pending_row(key, id, &started);
-                let body = Message::Start(Box::new(started)).encode();
-                self.send(id, SendRequest::Start { row: Box::new(row), body }).await
-            }
-        }
     }
 
     /// Raises an event at an instance. It is durable when this returns.
@@ -240,11 +186,16 @@ impl Client {
         }
     }
 
-    async fn ask(&self, node: &Arc<Node>, id: &str, request: Request) -> Result<Option<Ending>, ClientError> {
+    async fn ask_node(&self, node: &Arc<Node>, id: &str, request: Request) -> Result<Answer, ClientError> {
         let receiver = node.ask(id, request).map_err(|reason| ClientError::Stopped { reason })?;
         let lost = |_| Answer::Unknown { reason: "the runtime is gone".to_owned() };
+        Ok(receiver.await.unwrap_or_else(lost))
+    }
+
+    async fn ask(&self, node: &Arc<Node>, id: &str, request: Request) -> Result<Option<Ending>, ClientError> {
+        let answer = self.ask_node(node, id, request).await?;
         let id = id.to_owned();
-        match receiver.await.unwrap_or_else(lost) {
+        match answer {
             Answer::Started(_) | Answer::Accepted => Ok(None),
             Answer::Ended(ending) => Ok(Some(*ending)),
             Answer::AlreadyExists(status) => Err(ClientError::AlreadyExists { id, status }),
@@ -332,12 +283,22 @@ impl Client {
     /// What is recorded of an instance's current execution.
     pub async fn history(&self, id: &str) -> Result<History, ClientError> {
         let row = self.row(id).await?;
+        self.turns(&row, row.execution).await
+    }
+
+    /// What is recorded of one execution of an instance: 1, 2, 3, … with each continue-as-new.
+    pub async fn history_of(&self, id: &str, execution: u64) -> Result<History, ClientError> {
+        let row = self.row(id).await?;
+        self.turns(&row, execution).await
+    }
+
+    async fn turns(&self, row: &InstanceRow, execution: u64) -> Result<History, ClientError> {
         let mut turns = Vec::new();
         loop {
             let after = turns.len() as u64;
             let page = self
-                .call(id, |store, reply| {
-                    store.read_turns(row.key, row.execution, after, TURNS_PER_PAGE, reply)
+                .call(&row.id, |store, reply| {
+                    store.read_turns(row.key, execution, after, TURNS_PER_PAGE, reply)
                 })
                 .await?;
             let is_last = page.len() < TURNS_PER_PAGE;
@@ -348,18 +309,8 @@ impl Client {
         }
         decode_history(turns).map_err(|error| {
             let source = StoreError::CorruptRow(TurnFailure::from(error).to_string());
-            ClientError::Store { id: id.to_owned(), source }
+            ClientError::Store { id: row.id.clone(), source }
         })
-    }
-
-    /// A page of instances, oldest first.
-    pub async fn list(
-        &self,
-        filter: Filter,
-        after: Option<PageKey>,
-        limit: usize,
-    ) -> Result<Page, ClientError> {
-        self.call("", |store, reply| store.list(filter, after, limit, reply)).await
     }
 
     async fn call<T: Send + 'static>(
@@ -399,23 +350,4 @@ fn check(what: &'static str, name: &str, rule: fn(&str) -> Result<(), NameError>
         name: name.chars().take(50).collect(),
         source,
     })
-}
-
-fn pending_row(key: InstanceKey, id: &str, started: &Started) -> InstanceRow {
-    InstanceRow {
-        key,
-        id: id.to_owned(),
-        shard: ShardId::of(id),
-        name: started.name.clone(),
-        version: started.version.clone(),
-        status: Status::Pending,
-        execution: started.execution,
-        owed: false,
-        wake_at_ms: None,
-        blocked: None,
-        attributes: started.attributes.clone(),
-        published: None,
-        parent: None,
-        created_ms: system_now_ms(),
-    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial_core::OrchestrationHandler;
+use perennial_core::{OrchestrationHandler, Payload};
 use perennial_core::shard::{Counters, ShardOptions};
 use perennial_core::store::{Store, StoreError};
 use tokio::sync::oneshot;
@@ -14,7 +14,7 @@ use super::node::{Node, OpenedSession, open_session};
 use super::registry::Registry;
 use super::timekeeper::Timekeeper;
 use super::turn_threads::TurnThreads;
-use crate::activity::ActivityHandler;
+use crate::activity::{ActivityContext, ActivityHandler, Blocking};
 use crate::client::Client;
 use crate::error::{Error, StartError};
 use crate::store_url::open_owner;
@@ -40,6 +40,8 @@ pub struct RuntimeOptions {
     pub max_lost_threads: usize,
     /// How many activities run at a time. Default 1,000.
     pub activity_slots: usize,
+    /// Activities that ask for one of these tags run here, too. Those without a tag run anywhere. Default none.
+    pub tags: Vec<String>,
     /// How long a cancelled activity may take to end by itself. Default 5 s.
     pub activity_cancel_grace: Duration,
     /// How many turns one transaction holds at most. Default 1,024.
@@ -62,6 +64,7 @@ impl Default for RuntimeOptions {
             turn_deadline: Duration::from_secs(10),
             max_lost_threads: 16,
             activity_slots: 1_000,
+            tags: Vec::new(),
             activity_cancel_grace: Duration::from_secs(5),
             max_batch: 1_024,
             max_queued_commits: 10_000,
@@ -121,6 +124,19 @@ impl RuntimeBuilder {
         self.register(|registry| registry.add_activity(name, Arc::new(handler)))
     }
 
+    /// Registers an activity that blocks its thread. It runs on tokio's pool of blocking threads.
+    ///
+    /// Once cancelled it cannot be dropped like a future; it should look at
+    /// [`ActivityContext::is_cancelled`] now and then.
+    #[must_use]
+    pub fn blocking_activity(
+        self,
+        name: &str,
+        handler: impl Fn(ActivityContext, Payload) -> Result<Payload, Payload> + Send + Sync + 'static,
+    ) -> RuntimeBuilder {
+        self.activity(name, Blocking(Arc::new(handler)))
+    }
+
     /// Keeps the first error for the start to report.
     fn register(mut self, add: impl FnOnce(&mut Registry) -> Result<(), StartError>) -> RuntimeBuilder {
         self.registry = self.registry.and_then(|mut registry| add(&mut registry).map(|()| registry));
@@ -132,6 +148,7 @@ impl RuntimeBuilder {
         let RuntimeBuilder { url, mut options, registry, store, clock } = self;
         options.lease_ms = options.lease_ms.max(MIN_LEASE_MS);
         let registry = registry?;
+        options.shard.served = Some(Arc::new(registry.served(&options.tags)));
         let handle = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoTokio)?;
         let clock = clock.unwrap_or_else(|| Arc::new(MachineClock::new()));
         let store = match store {
@@ -164,6 +181,7 @@ impl RuntimeBuilder {
             if let Some(node) = weak.upgrade() {
                 node.read_inbox();
                 node.read_due_now();
+                node.read_asks();
             }
         }));
         let weak = Arc::downgrade(&node);

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use super::builder::RuntimeOptions;
 use super::clock::{Asked, LocalClock, TurnClock};
 use super::lease_keeper::LeaseKeeper;
-use super::reading::InboxPass;
+use super::reading::Pass;
 use super::registry::Registry;
 use super::timekeeper::Timekeeper;
 use super::turn_threads::{TurnThreads, TurnWork};
@@ -42,7 +42,8 @@ pub(crate) struct Node {
     pub(super) timekeeper: Timekeeper,
     health: Mutex<Health>,
     changed: Notify,
-    pub(super) inbox_pass: Mutex<InboxPass>,
+    pub(super) inbox_pass: Mutex<Pass>,
+    pub(super) ask_pass: Mutex<Pass>,
 }
 
 /// The commits of this node and the session they are made under.
@@ -109,6 +110,7 @@ impl Node {
             health: Mutex::default(),
             changed: Notify::new(),
             inbox_pass: Mutex::default(),
+            ask_pass: Mutex::default(),
         }
     }
 
@@ -200,9 +202,36 @@ impl Node {
         result: Result<Payload, ActivityFailure>,
     ) {
         let result = self.within_limits(result);
-        let (key, execution, event, attempt) = (task.key, task.execution, task.event, task.attempt);
         self.with_shard(ShardId::of(&task.instance), |shard, now_ms| {
-            shard.handle_activity_done(now_ms, key, execution, event, attempt, result);
+            shard.handle_activity_done(now_ms, task, result);
+        });
+    }
+
+    /// An attempt did not begin, or was stopped for the node's sake.
+    pub(super) fn activity_released(self: &Arc<Node>, task: &ActivityTask) {
+        if self.has_failed() {
+            return;
+        }
+        self.with_shard(ShardId::of(&task.instance), |shard, now_ms| {
+            shard.handle_activity_released(now_ms, task);
+        });
+    }
+
+    /// A running attempt reports how far it is.
+    pub(super) fn heartbeat(self: &Arc<Node>, task: &ActivityTask, details: Payload) {
+        let limit = self.payload_limit();
+        if details.size() > limit {
+            tracing::warn!(
+                instance = &*task.instance,
+                activity = task.name,
+                bytes = details.size(),
+                limit,
+                "PER-0401 too large: the details of a heartbeat are not kept"
+            );
+            return;
+        }
+        self.with_shard(ShardId::of(&task.instance), |shard, now_ms| {
+            shard.handle_heartbeat(now_ms, task, details);
         });
     }
 
@@ -235,6 +264,7 @@ impl Node {
                 conflicts: sum.conflicts + counters.conflicts,
                 evictions: sum.evictions + counters.evictions,
                 hydrations: sum.hydrations + counters.hydrations,
+                undelivered: sum.undelivered + counters.undelivered,
             }
         })
     }
@@ -297,6 +327,7 @@ impl Node {
                 // The next batch is on its way while this one's effects are let go.
                 self.submit();
                 let fenced = outcomes.contains(&CommitOutcome::Fenced);
+                let has_sent = batch.iter().any(|commit| !commit.send.is_empty());
                 let mut outputs = Vec::new();
                 for (commit, outcome) in batch.iter().zip(outcomes) {
                     let key = commit.key;
@@ -307,6 +338,9 @@ impl Node {
                     );
                 }
                 self.carry_out(outputs);
+                if has_sent {
+                    self.read_inbox();
+                }
                 if fenced {
                     self.fail("another node has taken the store over".to_owned());
                 }
@@ -364,6 +398,7 @@ impl Node {
                         reopened.leased(session.id, opened.asked, session.lease);
                         // Without a session these found nothing.
                         reopened.read_inbox();
+                        reopened.read_asks();
                         reopened.read_ahead();
                     }
                 }));
@@ -492,11 +527,14 @@ impl Node {
 
     /// Takes no more requests.
     pub(super) fn stop_taking(&self) {
-        self.workers.stop_taking();
-        let mut health = lock(&self.health);
-        if *health == Health::Running {
-            *health = Health::Stopping;
+        {
+            let mut health = lock(&self.health);
+            if *health == Health::Running {
+                *health = Health::Stopping;
+            }
         }
+        self.shards.iter().for_each(|shard| lock(shard).handle_stopping());
+        self.workers.stop_taking();
     }
 
     /// Whether no turn, load or commit is under way.

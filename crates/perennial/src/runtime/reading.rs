@@ -1,8 +1,10 @@
-//! What the node reads by itself: what a new owner has to look at, the inbox, and what will be due.
+//! What the node reads by itself: what a new owner has to look at, the inbox, requests, and what will be due.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use perennial_core::store::{DueInstance, Filter, InboxNumber, InboxRow, Page, PageKey, StoreError};
+use perennial_core::store::{
+    AskNumber, AskRow, DueInstance, Filter, InboxNumber, InboxRow, Page, PageKey, StoreError,
+};
 use perennial_core::{InstanceKey, ShardId};
 
 use super::node::{Node, lock};
@@ -10,11 +12,27 @@ use super::node::{Node, lock};
 /// How many rows a page of owed, due or inbox rows has.
 const PAGE: usize = 1_000;
 
-/// Whether the inbox is being read, and whether it has to be read again.
+/// Whether something is being read from its beginning, and whether it has to be read again.
 #[derive(Default)]
-pub(super) struct InboxPass {
+pub(super) struct Pass {
     running: bool,
     again: bool,
+}
+
+impl Pass {
+    /// Whether a pass is to begin now; if one is under way, another follows it.
+    fn begin(pass: &Mutex<Pass>) -> bool {
+        let mut pass = lock(pass);
+        pass.again = pass.running;
+        !std::mem::replace(&mut pass.running, true)
+    }
+
+    /// Whether another pass is to follow the one that ends.
+    fn end(pass: &Mutex<Pass>) -> bool {
+        let mut pass = lock(pass);
+        pass.running = false;
+        std::mem::take(&mut pass.again)
+    }
 }
 
 impl Node {
@@ -23,6 +41,7 @@ impl Node {
         self.read_owed(None);
         self.read_blocked(None);
         self.read_inbox();
+        self.read_asks();
     }
 
     fn read_owed(self: &Arc<Node>, after: Option<InstanceKey>) {
@@ -60,15 +79,9 @@ impl Node {
 
     /// Reads the inbox from its beginning, once more if something changed meanwhile.
     pub(super) fn read_inbox(self: &Arc<Node>) {
-        {
-            let mut pass = lock(&self.inbox_pass);
-            if pass.running {
-                pass.again = true;
-                return;
-            }
-            pass.running = true;
+        if Pass::begin(&self.inbox_pass) {
+            self.read_inbox_from(0);
         }
-        self.read_inbox_from(0);
     }
 
     fn read_inbox_from(self: &Arc<Node>, from: InboxNumber) {
@@ -90,25 +103,63 @@ impl Node {
     }
 
     fn end_inbox_pass(self: &Arc<Node>) {
-        let again = {
-            let mut pass = lock(&self.inbox_pass);
-            pass.running = false;
-            std::mem::take(&mut pass.again)
-        };
-        if again {
+        if Pass::end(&self.inbox_pass) {
             self.read_inbox();
         }
+    }
+
+    /// Reads what other processes ask, once more if something changed meanwhile.
+    pub(super) fn read_asks(self: &Arc<Node>) {
+        if Pass::begin(&self.ask_pass) {
+            self.read_asks_from(0);
+        }
+    }
+
+    fn read_asks_from(self: &Arc<Node>, from: AskNumber) {
+        let node = Arc::clone(self);
+        let reply = move |rows: Result<Vec<AskRow>, StoreError>| match rows {
+            Ok(rows) => {
+                let next = (rows.len() == PAGE).then(|| rows.last().map(|row| row.number + 1)).flatten();
+                for row in rows {
+                    node.with_shard(row.shard, |shard, now_ms| shard.handle_asks(now_ms, vec![row]));
+                }
+                match next {
+                    Some(next) => node.read_asks_from(next),
+                    None if Pass::end(&node.ask_pass) => node.read_asks(),
+                    None => {}
+                }
+            }
+            Err(error) => node.reading_failed(&error, move |node| node.read_asks_from(from)),
+        };
+        self.store.read_asks(self.session(), from, PAGE, Box::new(reply));
+    }
+
+    /// Removes requests that nobody answered and answers that nobody read in time.
+    fn sweep_asks(self: &Arc<Node>) {
+        let node = Arc::clone(self);
+        self.store.sweep_asks(Box::new(move |swept| {
+            if let Err(error) = swept {
+                // The next sweep comes by itself.
+                node.reading_failed(&error, |_| ());
+            }
+        }));
     }
 
     /// Reads what will be due soon, and lets shards put idle executions away.
     pub(super) fn read_ahead(self: &Arc<Node>) {
         let before_ms = self.now_ms() + self.options.shard.lookahead_ms;
         self.read_due(before_ms, None);
+        self.sweep_asks();
         for shard in ShardId::all() {
             if lock(&self.shards[usize::from(shard.0)]).slots() > 0 {
                 self.bring_time(shard);
             }
         }
+    }
+
+    /// Reads what will be due soon: something was added to it.
+    pub(crate) fn look_ahead(self: &Arc<Node>) {
+        self.read_due(self.now_ms() + self.options.shard.lookahead_ms, None);
     }
 
     /// Reads what was made due from outside.

@@ -1,17 +1,19 @@
 //! What this node can run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use perennial_core::shard::HandlerSource;
+use perennial_core::store::Served;
 use perennial_core::{OrchestrationHandler, check_name};
+use semver::Version;
 
 use crate::activity::ActivityHandler;
 use crate::error::StartError;
 
 #[derive(Default)]
 pub(crate) struct Registry {
-    orchestrations: BTreeMap<String, BTreeMap<String, Arc<dyn OrchestrationHandler>>>,
+    orchestrations: BTreeMap<String, BTreeMap<Version, Arc<dyn OrchestrationHandler>>>,
     activities: BTreeMap<String, Arc<dyn ActivityHandler>>,
 }
 
@@ -23,9 +25,13 @@ impl Registry {
         handler: Arc<dyn OrchestrationHandler>,
     ) -> Result<(), StartError> {
         check(name)?;
-        check(version)?;
+        let parsed = Version::parse(version).map_err(|problem| StartError::Version {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            problem: problem.to_string(),
+        })?;
         let versions = self.orchestrations.entry(name.to_owned()).or_default();
-        match versions.insert(version.to_owned(), handler) {
+        match versions.insert(parsed, handler) {
             Some(_) => Err(StartError::RegisteredTwice { what: format!("orchestration {name:?} {version}") }),
             None => Ok(()),
         }
@@ -47,23 +53,30 @@ impl Registry {
         self.activities.get(name).cloned()
     }
 
-    /// The version that a start gets.
+    /// Which activities can run here.
+    pub(crate) fn served(&self, tags: &[String]) -> Served {
+        let tags: BTreeSet<String> = tags.iter().cloned().collect();
+        Served { names: self.activities.keys().cloned().collect(), tags }
+    }
+
+    /// The version that a start gets: the highest by semver, and no pre-release if there is a release.
     pub(crate) fn latest_version(&self, name: &str) -> Option<String> {
-        self.orchestrations.get(name)?.keys().max_by_key(|version| numbers(version)).cloned()
+        let versions = self.orchestrations.get(name)?;
+        let release = versions.keys().rev().find(|version| version.pre.is_empty());
+        release.or_else(|| versions.keys().next_back()).map(Version::to_string)
     }
 }
 
 impl HandlerSource for Registry {
     fn handler(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
-        self.orchestrations.get(name)?.get(version).cloned()
+        self.orchestrations.get(name)?.get(&Version::parse(version).ok()?).cloned()
+    }
+
+    fn latest(&self, name: &str) -> Option<String> {
+        self.latest_version(name)
     }
 }
 
 fn check(name: &str) -> Result<(), StartError> {
     check_name(name).map_err(|source| StartError::Name { name: name.to_owned(), source })
-}
-
-/// Versions order by their numbers: 1.10.0 comes after 1.9.0.
-fn numbers(version: &str) -> Vec<u64> {
-    version.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0)).collect()
 }

@@ -1,4 +1,7 @@
-//! Workers: run activities on tokio, a bounded number at a time.
+//! Workers: run attempts of activities on tokio, a bounded number at a time.
+//!
+//! An attempt ends with a result, by one of its timeouts, or because nobody waits for it; then its token fires, and
+//! after a grace its future is dropped. When the node stops, what still runs is given back, to run in the next one.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -9,17 +12,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use perennial_core::shard::ActivityTask;
-use perennial_core::{ActivityFailure, EventId, InstanceKey, Payload};
+use perennial_core::{ActivityFailure, ActivityOptions, EventId, InstanceKey, Payload, TimeoutKind};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::node::Node;
+use super::pulse::{Pulse, sleep_until};
 use crate::activity::{ActivityContext, ActivityHandler};
+use crate::client::Client;
+
+/// An activity that ended this often with its process runs alone among its like, so that the one that takes the
+/// process down is told from its neighbours.
+const LONE_FROM: u32 = 3;
 
 pub(crate) struct Workers {
     handle: Handle,
     slots: Semaphore,
+    lone_slot: Semaphore,
     grace: Duration,
     running: Mutex<HashMap<(InstanceKey, EventId), CancellationToken>>,
     idle: tokio::sync::Notify,
@@ -30,12 +41,19 @@ pub(crate) struct Workers {
     abandoned: CancellationToken,
 }
 
+/// What came of an attempt.
+enum Ended {
+    Result(Result<Payload, ActivityFailure>),
+    /// It never began, or was stopped for the node's sake.
+    Released,
+}
+
 impl Workers {
     pub(crate) fn new(handle: Handle, slots: usize, grace: Duration) -> Workers {
-        let slots = Semaphore::new(slots.clamp(1, Semaphore::MAX_PERMITS));
         Workers {
             handle,
-            slots,
+            slots: Semaphore::new(slots.clamp(1, Semaphore::MAX_PERMITS)),
+            lone_slot: Semaphore::new(1),
             grace,
             running: Mutex::default(),
             idle: tokio::sync::Notify::new(),
@@ -46,37 +64,32 @@ impl Workers {
 
     /// Runs one attempt and brings its result to the shard.
     pub(crate) fn run(&self, node: &Arc<Node>, task: ActivityTask) {
-        if self.closing.is_cancelled() {
-            return;
-        }
         let Some(handler) = node.registry.activity(&task.name) else {
-            tracing::warn!(
+            tracing::error!(
                 instance = &*task.instance,
                 activity = task.name,
-                "the activity is not registered here and stays open; register it and restart"
+                "an activity that is not registered was to run"
             );
             return;
         };
+        if self.closing.is_cancelled() {
+            return node.activity_released(&task);
+        }
         let cancellation = CancellationToken::new();
         self.lock().insert((task.key, task.event), cancellation.clone());
-        let (node, grace) = (Arc::clone(node), self.grace);
+        let (node, task) = (Arc::clone(node), Arc::new(task));
         self.handle.spawn(async move {
-            let slot = tokio::select! {
-                slot = async {
-                    let slot = node.workers.slots.acquire().await;
-                    // An attempt begins only while the node may act.
-                    node.lease_keeper.held().await;
-                    slot
-                } => Some(slot),
-                () = cancellation.cancelled() => None,
-                () = node.workers.closing.cancelled() => return node.workers.forget(task.key, task.event),
-            };
-            let result = match slot {
-                Some(_slot) => attempt(&*handler, &task, cancellation, grace).await,
-                None => Err(ActivityFailure::Cancelled),
-            };
-            if !node.workers.abandoned.is_cancelled() {
-                node.activity_done(&task, result);
+            let pulse = Arc::new(Pulse::new());
+            let ended = attempt(&node, &*handler, &task, cancellation, &pulse).await;
+            let ended = if node.workers.abandoned.is_cancelled() { Ended::Released } else { ended };
+            if !matches!(ended, Ended::Result(Ok(_)))
+                && let Some(details) = pulse.take_unwritten()
+            {
+                node.heartbeat(&task, details);
+            }
+            match ended {
+                Ended::Result(result) => node.activity_done(&task, result),
+                Ended::Released => node.activity_released(&task),
             }
             node.workers.forget(task.key, task.event);
         });
@@ -94,7 +107,7 @@ impl Workers {
         }
     }
 
-    /// Begins no more attempts. What waits for a slot stays open and runs in the next node.
+    /// Begins no more attempts. What waits for a slot is given back and runs in the next node.
     pub(crate) fn stop_taking(&self) {
         self.closing.cancel();
     }
@@ -117,6 +130,11 @@ impl Workers {
         }
     }
 
+    /// How many attempts run or wait for a slot.
+    pub(crate) fn running(&self) -> usize {
+        self.lock().len()
+    }
+
     fn forget(&self, key: InstanceKey, event: EventId) {
         let mut running = self.lock();
         running.remove(&(key, event));
@@ -125,33 +143,76 @@ impl Workers {
         }
     }
 
+    /// A slot for an attempt.
+    async fn slot(&self, node: &Node, task: &ActivityTask) -> (SemaphorePermit<'_>, Option<SemaphorePermit<'_>>) {
+        let open = "slots are never closed";
+        let lone = match task.interruptions >= LONE_FROM {
+            true => Some(self.lone_slot.acquire().await.expect(open)),
+            false => None,
+        };
+        let slot = self.slots.acquire().await.expect(open);
+        // An attempt begins only while the node may act.
+        node.lease_keeper.held().await;
+        (slot, lone)
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<(InstanceKey, EventId), CancellationToken>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 async fn attempt(
+    node: &Arc<Node>,
     handler: &dyn ActivityHandler,
-    task: &ActivityTask,
+    task: &Arc<ActivityTask>,
     cancellation: CancellationToken,
-    grace: Duration,
-) -> Result<Payload, ActivityFailure> {
-    let ctx = ActivityContext {
-        instance: Arc::clone(&task.instance),
-        execution: task.execution,
-        event: task.event,
-        attempt: task.attempt,
-        cancellation: cancellation.clone(),
+    pulse: &Arc<Pulse>,
+) -> Ended {
+    let options = task.options.as_deref();
+    let after = |ms: fn(&ActivityOptions) -> Option<u64>| options.and_then(ms).map(Duration::from_millis);
+    let until = |span: Option<Duration>| span.and_then(|span| Instant::now().checked_add(span));
+    let left = |deadline_ms: u64| Duration::from_millis(deadline_ms.saturating_sub(node.now_ms()));
+    let total_until = until(task.deadline_ms.map(left));
+    let queue_until = until(after(|options| options.queue_timeout_ms));
+    let timed_out = |kind| Ended::Result(Err(ActivityFailure::Timeout(kind)));
+
+    let _slot = tokio::select! {
+        biased;
+        () = cancellation.cancelled() => return Ended::Result(Err(ActivityFailure::Cancelled)),
+        () = node.workers.closing.cancelled() => return Ended::Released,
+        slot = node.workers.slot(node, task) => slot,
+        () = sleep_until(total_until) => return timed_out(TimeoutKind::Total),
+        () = sleep_until(queue_until) => return timed_out(TimeoutKind::Queue),
     };
-    let run = CatchPanic(Box::pin(async { handler.run(ctx, task.input.clone()).await }));
+
+    let attempt_until = until(after(|options| options.attempt_timeout_ms));
+    let silence = after(|options| options.heartbeat_timeout_ms);
+    let ctx = ActivityContext {
+        task: Arc::clone(task),
+        cancellation: cancellation.clone(),
+        pulse: Arc::clone(pulse),
+        client: Client::of_node(Arc::clone(node)),
+    };
+    pulse.begin();
+    let mut run = CatchPanic(Box::pin(async { handler.run(ctx, task.input.clone()).await }));
     let told_off = async {
         cancellation.cancelled().await;
-        tokio::time::sleep(grace).await;
+        tokio::time::sleep(node.workers.grace).await;
     };
-    let result = tokio::select! {
-        result = run => result,
-        () = told_off => return Err(ActivityFailure::Cancelled),
+    let kind = tokio::select! {
+        result = &mut run => return Ended::Result(settle(result)),
+        () = told_off => return Ended::Result(Err(ActivityFailure::Cancelled)),
+        () = sleep_until(total_until) => TimeoutKind::Total,
+        () = sleep_until(attempt_until) => TimeoutKind::Attempt,
+        () = pulse.watch(silence, |details| node.heartbeat(task, details)) => TimeoutKind::Heartbeat,
     };
+    // It is told, and has a moment to stop before another attempt runs beside it.
+    cancellation.cancel();
+    let _ = tokio::time::timeout(node.workers.grace, run).await;
+    timed_out(kind)
+}
+
+fn settle(result: Result<Result<Payload, Payload>, String>) -> Result<Payload, ActivityFailure> {
     match result {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => Err(ActivityFailure::Application(error)),

@@ -1,0 +1,147 @@
+//! Queries and updates.
+
+use std::time::Duration;
+
+use perennial_core::shard::{Answer, AskReply, Question, Request};
+use perennial_core::store::{Ask, AskNumber, AskOutcome, StoreError};
+use perennial_core::{Payload, check_derived_id, check_name};
+use uuid::Uuid;
+
+use super::{Backend, Client, check};
+use crate::error::ClientError;
+use crate::store_url::system_now_ms;
+
+/// How long a client in another process waits for an answer.
+const ASK_PATIENCE: Duration = Duration::from_secs(30);
+
+impl Client {
+    /// Asks an instance something that its code answers from what it shares, without a trace. Instances that have
+    /// ended answer, too.
+    pub async fn query(
+        &self,
+        id: &str,
+        name: &str,
+        payload: impl Into<Payload>,
+    ) -> Result<Payload, ClientError> {
+        let payload = payload.into();
+        self.put(id, name, payload.clone(), Question::Query { name: name.to_owned(), payload }).await
+    }
+
+    /// Has an instance change something, if its code accepts, and waits for the outcome. What is refused leaves no
+    /// trace.
+    pub async fn update(
+        &self,
+        id: &str,
+        name: &str,
+        payload: impl Into<Payload>,
+    ) -> Result<Payload, ClientError> {
+        self.put_update(id, name, payload.into(), None).await
+    }
+
+    /// Has an instance change something once: sent again with the same key, it gets the first one's outcome.
+    pub async fn update_once(
+        &self,
+        id: &str,
+        name: &str,
+        key: &str,
+        payload: impl Into<Payload>,
+    ) -> Result<Payload, ClientError> {
+        check("key", key, check_derived_id)?;
+        self.put_update(id, name, payload.into(), Some(key.to_owned())).await
+    }
+
+    async fn put_update(
+        &self,
+        id: &str,
+        name: &str,
+        payload: Payload,
+        key: Option<String>,
+    ) -> Result<Payload, ClientError> {
+        // From another process, a key lets the next owner find the update that the last one had accepted.
+        let key = match &self.backend {
+            Backend::Node(_) => key,
+            Backend::Guest { .. } => Some(key.unwrap_or_else(|| Uuid::new_v4().to_string())),
+        };
+        let question = Question::Update { name: name.to_owned(), payload: payload.clone(), key };
+        self.put(id, name, payload, question).await
+    }
+
+    async fn put(
+        &self,
+        id: &str,
+        name: &str,
+        payload: Payload,
+        question: Question,
+    ) -> Result<Payload, ClientError> {
+        check("instance id", id, check_derived_id)?;
+        check("handler", name, check_name)?;
+        self.check_payload(id, &payload)?;
+        let node = match &self.backend {
+            Backend::Node(node) => node,
+            Backend::Guest { .. } => return self.put_from_afar(id, &question).await,
+        };
+        match self.ask_node(node, id, Request::Ask(question)).await? {
+            Answer::Asked(reply) => outcome(id, reply),
+            Answer::NotFound => Err(ClientError::NotFound { id: id.to_owned() }),
+            Answer::EndedBefore => Err(ClientError::Ended { id: id.to_owned() }),
+            Answer::Unknown { reason } => Err(ClientError::Unknown { id: id.to_owned(), reason }),
+            other => Err(ClientError::Unknown { id: id.to_owned(), reason: format!("unexpected: {other:?}") }),
+        }
+    }
+
+    /// Writes the question into the store and waits for the owner to answer it.
+    async fn put_from_afar(&self, id: &str, question: &Question) -> Result<Payload, ClientError> {
+        let Backend::Guest { changed, .. } = &self.backend else {
+            return Err(ClientError::NotHere { what: "only a client outside of the runtime asks through the store" });
+        };
+        let body = serde_json::to_vec(question).expect("a question holds nothing that JSON cannot").into();
+        let deadline_ms = system_now_ms().saturating_add(ASK_PATIENCE.as_millis() as u64);
+        let ask = Ask { instance: id.to_owned(), deadline_ms, body };
+        let number = match self.call(id, |store, reply| store.ask(ask, reply)).await? {
+            AskOutcome::Asked(number) => number,
+            AskOutcome::NoInstance => return Err(ClientError::NotFound { id: id.to_owned() }),
+        };
+        let answered = async {
+            loop {
+                let hint = changed.notified();
+                if let Some(answer) = self.read_answer(id, number).await? {
+                    return Ok(answer);
+                }
+                hint.await;
+            }
+        };
+        let late = match tokio::time::timeout(ASK_PATIENCE, answered).await {
+            Ok(answer) => return outcome(id, answer?),
+            Err(late) => late,
+        };
+        let is_untaken = self.call(id, |store, reply| store.withdraw_ask(number, reply)).await?;
+        if let Some(answer) = self.read_answer(id, number).await? {
+            return outcome(id, answer);
+        }
+        let id = id.to_owned();
+        if is_untaken && matches!(question, Question::Query { .. }) {
+            return Err(ClientError::NotAnswered { id, patience: ASK_PATIENCE });
+        }
+        Err(ClientError::Unknown { id, reason: format!("no answer in time: {late}") })
+    }
+
+    async fn read_answer(&self, id: &str, number: AskNumber) -> Result<Option<AskReply>, ClientError> {
+        let body = self.call(id, |store, reply| store.read_answer(number, reply)).await?;
+        let decode = |body: std::sync::Arc<[u8]>| serde_json::from_slice(&body);
+        body.map(decode).transpose().map_err(|error| {
+            let source = StoreError::CorruptRow(format!("an answer cannot be read: {error}"));
+            ClientError::Store { id: id.to_owned(), source }
+        })
+    }
+}
+
+fn outcome(id: &str, reply: AskReply) -> Result<Payload, ClientError> {
+    let id = id.to_owned();
+    match reply {
+        AskReply::Answered(payload) => Ok(payload),
+        AskReply::Failed(error) => Err(ClientError::UpdateFailed { id, error }),
+        AskReply::Refused { reason, error } => Err(ClientError::Refused { id, reason, error }),
+        AskReply::Ended => Err(ClientError::Ended { id }),
+        AskReply::Blocked { code, reason } => Err(ClientError::Blocked { id, code, reason }),
+    }
+}

@@ -1,0 +1,312 @@
+//! Looking at many instances, and doing something about them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use perennial_core::store::{Count, DeleteOutcome, Filter, InstanceRow, Page, PageKey, Status, StoreStats};
+use perennial_core::{InstanceKey, Payload};
+
+use super::{Client, InstanceStatus};
+use crate::error::ClientError;
+use crate::store_url::system_now_ms;
+
+/// How many instances are looked at together.
+const PAGE: usize = 200;
+/// How many instances one transaction deletes.
+const DELETED_TOGETHER: usize = 50;
+
+/// An instance and the instances that it started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tree {
+    /// The instance.
+    pub instance: InstanceStatus,
+    /// Its children, oldest first, with theirs.
+    pub children: Vec<Tree>,
+}
+
+impl Tree {
+    /// How many instances there are in it.
+    pub fn size(&self) -> usize {
+        1 + self.children.iter().map(Tree::size).sum::<usize>()
+    }
+}
+
+/// What is done to each instance of a list.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Ask it to cancel.
+    Cancel {
+        /// Why.
+        reason: String,
+    },
+    /// End it without running its code.
+    Terminate {
+        /// Why.
+        reason: String,
+    },
+    /// Raise an event at it.
+    Raise {
+        /// The event.
+        event: String,
+        /// What goes with it.
+        payload: Payload,
+    },
+    /// Try it again, if it is blocked.
+    Retry,
+    /// Delete it, with its children.
+    Delete {
+        /// Whether it is terminated first, if it runs.
+        force: bool,
+    },
+}
+
+/// How far something over many instances is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// How many instances were looked at.
+    pub seen: u64,
+    /// How many it was done to.
+    pub done: u64,
+    /// How many it did not apply to: they had ended, or had not, or were gone.
+    pub skipped: u64,
+    /// How many it failed for, and the first reasons.
+    pub failed: u64,
+    /// The first of them, by id.
+    pub failures: Vec<(String, String)>,
+}
+
+impl Progress {
+    /// How many failures are kept with their reasons.
+    const KEPT_FAILURES: usize = 20;
+
+    fn fail(&mut self, id: &str, error: &ClientError) {
+        self.failed += 1;
+        if self.failures.len() < Progress::KEPT_FAILURES {
+            self.failures.push((id.to_owned(), error.to_string()));
+        }
+    }
+}
+
+/// Which finished instances are deleted. Everything that is set has to hold.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Prune {
+    filter: Filter,
+    older_than: Option<Duration>,
+    keep_newest: usize,
+    pause: Duration,
+}
+
+impl Prune {
+    /// All finished instances.
+    pub fn all() -> Prune {
+        Prune::default()
+    }
+
+    /// Only those that ended at least this long ago.
+    pub fn older_than(mut self, age: Duration) -> Prune {
+        self.older_than = Some(age);
+        self
+    }
+
+    /// All but this many of the newest.
+    pub fn keep_newest(mut self, count: usize) -> Prune {
+        self.keep_newest = count;
+        self
+    }
+
+    /// Only those that a filter shows. Its statuses and the time of ending are replaced.
+    pub fn only(mut self, filter: Filter) -> Prune {
+        self.filter = filter;
+        self
+    }
+
+    /// Rests this long after each transaction, so that other work is not disturbed. Default: not at all.
+    pub fn pause(mut self, pause: Duration) -> Prune {
+        self.pause = pause;
+        self
+    }
+}
+
+impl Client {
+    /// A page of instances, in the filter's order.
+    pub async fn list(
+        &self,
+        filter: Filter,
+        after: Option<PageKey>,
+        limit: usize,
+    ) -> Result<Page, ClientError> {
+        self.call("", |store, reply| store.list(filter, after, limit, reply)).await
+    }
+
+    /// How many instances a filter shows: exact up to 10,000, then "more".
+    pub async fn count(&self, filter: Filter) -> Result<Count, ClientError> {
+        self.call("", |store, reply| store.count(filter, Count::EXACT, reply)).await
+    }
+
+    /// How much there is of what, and how late.
+    pub async fn stats(&self) -> Result<StoreStats, ClientError> {
+        self.call("", |store, reply| store.stats(reply)).await
+    }
+
+    /// An instance with all that it started as children.
+    pub async fn tree(&self, id: &str) -> Result<Tree, ClientError> {
+        let row = self.row(id).await?;
+        let rows = self.family(row).await?;
+        Ok(grow(&rows, 0))
+    }
+
+    /// An instance and its children and theirs, each with the place of its parent; parents come first.
+    async fn family(&self, root: InstanceRow) -> Result<Vec<(InstanceRow, usize)>, ClientError> {
+        let mut seen = BTreeSet::from([root.key]);
+        let mut rows = vec![(root, 0)];
+        let mut next = 0;
+        while next < rows.len() {
+            let filter = Filter { parent: Some(rows[next].0.key), ..Filter::default() };
+            let mut after = None;
+            loop {
+                let page = self.list(filter.clone(), after, PAGE).await?;
+                let children = page.rows.into_iter().filter(|row| seen.insert(row.key));
+                rows.extend(children.map(|row| (row, next)).collect::<Vec<_>>());
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            next += 1;
+        }
+        Ok(rows)
+    }
+
+    /// Deletes an instance that has ended, with its children; returns how many instances are gone. If it or one of its
+    /// children runs, nothing is touched, unless forced: then they are terminated first.
+    pub async fn delete(&self, id: &str, force: bool) -> Result<u64, ClientError> {
+        let root = self.row(id).await?;
+        let family = self.family(root).await?;
+        for (row, _) in family.iter().filter(|(row, _)| !row.status.is_final()) {
+            if !force {
+                return Err(ClientError::NotEnded { id: row.id.clone(), status: row.status });
+            }
+            match self.terminate(&row.id, "deleted").await {
+                Ok(()) => drop(self.wait(&row.id).await),
+                Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // Children first, so that what is left after a crash still hangs together.
+        let keys: Vec<InstanceKey> = family.iter().rev().map(|(row, _)| row.key).collect();
+        let mut deleted = 0;
+        for part in keys.chunks(DELETED_TOGETHER) {
+            let outcomes = self.delete_keys(part.to_vec()).await?;
+            deleted += outcomes.iter().filter(|outcome| **outcome == DeleteOutcome::Deleted).count() as u64;
+            if let Some(place) = outcomes.iter().position(|outcome| *outcome == DeleteOutcome::NotEnded) {
+                let row = family.iter().find(|(row, _)| row.key == part[place]).map(|(row, _)| row);
+                let (id, status) = row.map_or((id.to_owned(), Status::Running), |row| (row.id.clone(), row.status));
+                return Err(ClientError::NotEnded { id, status });
+            }
+        }
+        Ok(deleted)
+    }
+
+    async fn delete_keys(&self, keys: Vec<InstanceKey>) -> Result<Vec<DeleteOutcome>, ClientError> {
+        self.call("", |store, reply| store.delete(keys, reply)).await
+    }
+
+    /// Deletes finished instances, a few at a time. Nothing that runs is touched. A child goes when its own turn
+    /// comes.
+    pub async fn prune(
+        &self,
+        prune: Prune,
+        mut progress: impl FnMut(&Progress),
+    ) -> Result<Progress, ClientError> {
+        let ended_before_ms =
+            prune.older_than.map(|age| system_now_ms().saturating_sub(age.as_millis() as u64));
+        let statuses = Status::ALL.into_iter().filter(|status| status.is_final()).collect();
+        let filter = Filter { statuses, ended_before_ms, newest_first: true, ..prune.filter };
+        let mut report = Progress::default();
+        let (mut after, mut kept) = (None, 0);
+        loop {
+            let page = self.list(filter.clone(), after, PAGE).await?;
+            let keep = (prune.keep_newest - kept).min(page.rows.len());
+            kept += keep;
+            report.seen += page.rows.len() as u64;
+            report.skipped += keep as u64;
+            let keys: Vec<InstanceKey> = page.rows[keep..].iter().map(|row| row.key).collect();
+            for part in keys.chunks(DELETED_TOGETHER) {
+                for outcome in self.delete_keys(part.to_vec()).await? {
+                    match outcome {
+                        DeleteOutcome::Deleted => report.done += 1,
+                        DeleteOutcome::NotEnded | DeleteOutcome::Gone => report.skipped += 1,
+                    }
+                }
+                progress(&report);
+                if !prune.pause.is_zero() {
+                    tokio::time::sleep(prune.pause).await;
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(report);
+            }
+        }
+    }
+
+    /// Does something to every instance that a filter shows. One that fails stops no other; the report says which.
+    pub async fn for_each(
+        &self,
+        filter: Filter,
+        action: Action,
+        mut progress: impl FnMut(&Progress),
+    ) -> Result<Progress, ClientError> {
+        let mut report = Progress::default();
+        let mut after = None;
+        loop {
+            let page = self.list(filter.clone(), after, PAGE).await?;
+            for row in &page.rows {
+                report.seen += 1;
+                match self.act(row, &action).await {
+                    Ok(true) => report.done += 1,
+                    Ok(false) => report.skipped += 1,
+                    Err(error @ ClientError::Stopped { .. }) => return Err(error),
+                    Err(error) => report.fail(&row.id, &error),
+                }
+                progress(&report);
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(report);
+            }
+        }
+    }
+
+    /// Does something to one instance of a list. Returns whether it applied.
+    async fn act(&self, row: &InstanceRow, action: &Action) -> Result<bool, ClientError> {
+        let done = match action {
+            Action::Delete { force } => self.delete(&row.id, *force).await.map(drop),
+            _ if row.status.is_final() => return Ok(false),
+            Action::Cancel { reason } => self.cancel(&row.id, reason).await,
+            Action::Terminate { reason } => self.terminate(&row.id, reason).await,
+            Action::Raise { event, payload } => self.raise_event(&row.id, event, payload.clone()).await,
+            Action::Retry if row.blocked.is_none() => return Ok(false),
+            Action::Retry => self.retry(&row.id).await,
+        };
+        match done {
+            Ok(()) => Ok(true),
+            Err(
+                ClientError::NotFound { .. }
+                | ClientError::Ended { .. }
+                | ClientError::NotBlocked { .. }
+                | ClientError::NotEnded { .. },
+            ) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn grow(rows: &[(InstanceRow, usize)], place: usize) -> Tree {
+    let children = (place + 1..rows.len()).filter(|child| rows[*child].1 == place);
+    Tree {
+        instance: InstanceStatus::from(rows[place].0.clone()),
+        children: children.map(|child| grow(rows, child)).collect(),
+    }
+}

@@ -1,0 +1,237 @@
+//! Starting instances.
+
+use std::time::Duration;
+
+use perennial_core::shard::{Message, Request, Start, StartRequest};
+use perennial_core::store::{InstanceRow, SendRequest, Status};
+use perennial_core::{Attributes, InstanceKey, Job, Payload, ShardId, Started, check_name};
+use uuid::Uuid;
+
+use super::{Backend, Client, check};
+use crate::error::ClientError;
+use crate::store_url::system_now_ms;
+
+/// How an instance is started. The default: at once, at the latest version, refused if the id exists.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct StartOptions {
+    version: Option<String>,
+    on_existing: OnExisting,
+    attributes: Attributes,
+    delay: Option<Duration>,
+    timeout: Option<Duration>,
+    event: Option<(String, Payload)>,
+}
+
+/// What a start does if its id exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnExisting {
+    /// It is refused, with the existing instance's status.
+    #[default]
+    Reject,
+    /// The existing instance is taken as it is.
+    Use,
+    /// One that has ended is deleted, with its children, and replaced; one that runs refuses the start.
+    ReplaceEnded,
+    /// One that runs is terminated; then it is replaced.
+    TerminateAndReplace,
+}
+
+/// What a start came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartOutcome {
+    /// The instance is new.
+    Started,
+    /// The id existed, and its instance was taken as it is; or the event was raised at it.
+    Existed,
+}
+
+impl StartOptions {
+    /// Starts at an exact version instead of the latest.
+    pub fn version(mut self, version: impl Into<String>) -> StartOptions {
+        self.version = Some(version.into());
+        self
+    }
+
+    /// Says what happens if the id exists.
+    pub fn on_existing(mut self, policy: OnExisting) -> StartOptions {
+        self.on_existing = policy;
+        self
+    }
+
+    /// Gives the instance a value that it can be found by.
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<Payload>) -> StartOptions {
+        self.attributes.insert(name.into(), value.into());
+        self
+    }
+
+    /// Begins after a while. The start itself is durable at once.
+    pub fn delay(mut self, delay: Duration) -> StartOptions {
+        self.delay = Some(delay);
+        self
+    }
+
+    /// Ends the instance as timed out if it takes longer, counted from now; continue-as-new does not reset it.
+    pub fn timeout(mut self, timeout: Duration) -> StartOptions {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Raises an event with the start, in one step; or at the instance that has the id already.
+    pub fn or_raise(mut self, event: impl Into<String>, payload: impl Into<Payload>) -> StartOptions {
+        self.event = Some((event.into(), payload.into()));
+        self
+    }
+}
+
+impl Client {
+    /// Starts an instance of an orchestration, at its latest version. It is durable when this returns.
+    pub async fn start(&self, name: &str, id: &str, input: impl Into<Payload>) -> Result<(), ClientError> {
+        self.start_with(name, id, input, StartOptions::default()).await.map(drop)
+    }
+
+    /// Starts an instance at an exact version.
+    pub async fn start_versioned(
+        &self,
+        name: &str,
+        version: &str,
+        id: &str,
+        input: impl Into<Payload>,
+    ) -> Result<(), ClientError> {
+        self.start_with(name, id, input, StartOptions::default().version(version)).await.map(drop)
+    }
+
+    /// Starts an instance this way. What it did is durable when this returns.
+    pub async fn start_with(
+        &self,
+        name: &str,
+        id: &str,
+        input: impl Into<Payload>,
+        options: StartOptions,
+    ) -> Result<StartOutcome, ClientError> {
+        let input = input.into();
+        check("instance id", id, check_name)?;
+        check("orchestration", name, check_name)?;
+        self.check_payload(id, &input)?;
+        if let Some((event, payload)) = &options.event {
+            check("event", event, check_name)?;
+            self.check_payload(id, payload)?;
+        }
+        for (attribute, value) in &options.attributes {
+            check("attribute", attribute, check_name)?;
+            self.check_payload(id, value)?;
+        }
+        loop {
+            let status = match self.start_once(name, id, &input, &options).await {
+                Ok(()) => return Ok(StartOutcome::Started),
+                Err(ClientError::AlreadyExists { status, .. }) => status,
+                Err(error) => return Err(error),
+            };
+            let refused = || ClientError::AlreadyExists { id: id.to_owned(), status };
+            if let Some((event, payload)) = &options.event
+                && !status.is_final()
+            {
+                self.raise(id, event, payload.clone(), None).await?;
+                return Ok(StartOutcome::Existed);
+            }
+            match options.on_existing {
+                OnExisting::Reject => return Err(refused()),
+                OnExisting::Use => return Ok(StartOutcome::Existed),
+                OnExisting::ReplaceEnded if !status.is_final() => return Err(refused()),
+                OnExisting::ReplaceEnded => self.make_way(id, false).await?,
+                OnExisting::TerminateAndReplace => self.make_way(id, true).await?,
+            }
+        }
+    }
+
+    /// Removes the instance that has an id. Somebody else may have done so; then that is fine, too.
+    async fn make_way(&self, id: &str, force: bool) -> Result<(), ClientError> {
+        match self.delete(id, force).await {
+            Ok(_) | Err(ClientError::NotFound { .. }) => Ok(()),
+            Err(ClientError::NotEnded { id, status }) => Err(ClientError::AlreadyExists { id, status }),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn start_once(
+        &self,
+        name: &str,
+        id: &str,
+        input: &Payload,
+        options: &StartOptions,
+    ) -> Result<(), ClientError> {
+        let key = InstanceKey::from_bytes(*Uuid::now_v7().as_bytes());
+        let (seed, _) = Uuid::new_v4().as_u64_pair();
+        let now_ms = match &self.backend {
+            Backend::Node(node) => node.now_ms(),
+            Backend::Guest { .. } => system_now_ms(),
+        };
+        let after = |span: Duration| now_ms.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+        let started = Started {
+            deadline_ms: options.timeout.map(after),
+            attributes: options.attributes.clone(),
+            ..Started::new(name, options.version.clone().unwrap_or_default(), input.clone(), seed)
+        };
+        let event = options.event.clone();
+        let jobs: Vec<Job> =
+            event.map(|(name, payload)| Job::ExternalEvent { name, payload, key: None }).into_iter().collect();
+        let not_before_ms = options.delay.map(after);
+        let node = match &self.backend {
+            Backend::Node(node) => node,
+            Backend::Guest { .. } => return self.send_start(key, id, started, jobs, not_before_ms, now_ms).await,
+        };
+        let is_known = match &options.version {
+            Some(_) => true,
+            None => node.registry.latest_version(name).is_some(),
+        };
+        if !is_known {
+            return Err(ClientError::NotRegistered { name: name.to_owned() });
+        }
+        if not_before_ms.is_some() {
+            self.send_start(key, id, started, jobs, not_before_ms, now_ms).await?;
+            node.look_ahead();
+            return Ok(());
+        }
+        loop {
+            // Before the look: a batch that is written right after it must not be missed.
+            let written = node.batch_written();
+            if node.queued_commits() <= node.max_queued_commits() || node.failure().is_some() {
+                break;
+            }
+            written.await;
+        }
+        let request = Request::Start(Box::new(StartRequest { key, started, jobs }));
+        self.ask(node, id, request).await.map(drop)
+    }
+
+    /// Writes a start as a row and a message.
+    async fn send_start(
+        &self,
+        key: InstanceKey,
+        id: &str,
+        started: Started,
+        jobs: Vec<Job>,
+        not_before_ms: Option<u64>,
+        now_ms: u64,
+    ) -> Result<(), ClientError> {
+        let row = InstanceRow {
+            key,
+            id: id.to_owned(),
+            shard: ShardId::of(id),
+            name: started.name.clone(),
+            version: started.version.clone(),
+            status: Status::Pending,
+            execution: started.execution,
+            owed: false,
+            wake_at_ms: not_before_ms,
+            blocked: None,
+            attributes: started.attributes.clone(),
+            published: None,
+            parent: None,
+            created_ms: now_ms,
+            ended_ms: None,
+        };
+        let body = Message::Start(Box::new(Start { started, jobs, not_before_ms })).encode();
+        self.send(id, SendRequest::Start { row: Box::new(row), body }).await
+    }
+}

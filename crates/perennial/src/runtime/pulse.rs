@@ -1,0 +1,91 @@
+//! The Pulse of one attempt: its heartbeats, when they are written, and when it is silent for too long.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use perennial_core::Payload;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Heartbeats are written at most this often.
+const WRITE_INTERVAL: Duration = Duration::from_secs(5);
+
+pub(crate) struct Pulse {
+    beats: Mutex<Beats>,
+    beaten: Notify,
+}
+
+struct Beats {
+    last: Instant,
+    /// What was reported and not written.
+    unwritten: Option<Payload>,
+    written: Option<Instant>,
+}
+
+impl Pulse {
+    pub(super) fn new() -> Pulse {
+        let beats = Beats { last: Instant::now(), unwritten: None, written: None };
+        Pulse { beats: Mutex::new(beats), beaten: Notify::new() }
+    }
+
+    /// The attempt begins now.
+    pub(super) fn begin(&self) {
+        self.lock().last = Instant::now();
+    }
+
+    pub(crate) fn beat(&self, details: Payload) {
+        {
+            let mut beats = self.lock();
+            beats.last = Instant::now();
+            beats.unwritten = Some(details);
+        }
+        self.beaten.notify_one();
+    }
+
+    /// What was reported and not written.
+    pub(super) fn take_unwritten(&self) -> Option<Payload> {
+        let mut beats = self.lock();
+        let details = beats.unwritten.take()?;
+        beats.written = Some(Instant::now());
+        Some(details)
+    }
+
+    /// Has heartbeats written, until there is none for too long.
+    pub(super) async fn watch(&self, silence: Option<Duration>, mut write: impl FnMut(Payload)) {
+        loop {
+            let (write_at, silent_at) = {
+                let beats = self.lock();
+                let write_at = beats.written.map_or(beats.last, |written| written + WRITE_INTERVAL);
+                let write_at = beats.unwritten.is_some().then_some(write_at);
+                (write_at, silence.and_then(|silence| beats.last.checked_add(silence)))
+            };
+            let now = Instant::now();
+            if write_at.is_some_and(|at| at <= now) {
+                if let Some(details) = self.take_unwritten() {
+                    write(details);
+                }
+                continue;
+            }
+            if silent_at.is_some_and(|at| at <= now) {
+                return;
+            }
+            let wake = write_at.into_iter().chain(silent_at).min();
+            tokio::select! {
+                () = self.beaten.notified() => {}
+                () = sleep_until(wake) => {}
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Beats> {
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sleeps until a time, or for ever.
+pub(super) async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
