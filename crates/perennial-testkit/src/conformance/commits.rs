@@ -56,6 +56,7 @@ fn full_row() -> InstanceRow {
             event_id: EventId(2),
         }),
         created_ms: 1_700_000_000_007,
+        ended_ms: Some(1_700_000_000_999),
     }
 }
 
@@ -98,6 +99,7 @@ pub fn s2_every_column_that_may_change_does_and_others_stay(make: Make<'_>) {
             blocked: Some(Some(blocked())),
             attributes: Some(attributes(&[("customer", "null")])),
             published: Some(Some(Payload::null())),
+            ended_ms: Some(1_700_000_001_000),
         },
         unchanged,
     ];
@@ -186,7 +188,7 @@ pub fn s2_a_turn_deletes_the_messages_that_it_consumed(make: Make<'_>) {
     let a = row(1, "a");
     subject.write(session, start(&a));
     let numbers: Vec<_> = ["x", "y", "z"].map(|body| subject.sent(message("a", None, body))).into();
-    subject.write(session, member(&a).turn(2, "took y").consuming([numbers[1], 999_999]));
+    subject.write(session, member(&a).turn(2, "took y").consuming([numbers[1]]));
     let left: Vec<_> = subject.inbox(session, 0, 10).into_iter().map(|row| row.number).collect();
     assert_eq!(left, [numbers[0], numbers[2]]);
     // A change alone may consume, too.

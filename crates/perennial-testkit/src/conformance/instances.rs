@@ -29,6 +29,7 @@ pub fn row(number: u64, id: &str) -> InstanceRow {
         published: None,
         parent: None,
         created_ms: 1_700_000_000_000 + number,
+        ended_ms: None,
     }
 }
 
@@ -53,6 +54,8 @@ pub fn member(row: &InstanceRow) -> Commit {
         change: RowChange::default(),
         consumed: Vec::new(),
         send: Vec::new(),
+        tasks: Vec::new(),
+        answers: Vec::new(),
     }
 }
 
@@ -73,7 +76,13 @@ pub fn message(id: &str, dedupe: Option<&str>, body: &str) -> SendRequest {
 
 /// A message that a member sends.
 pub fn outgoing(to: &InstanceRow, dedupe: Option<&str>, body: &str) -> Outgoing {
-    Outgoing { to: to.key, shard: to.shard, dedupe: dedupe.map(str::to_owned), body: bytes(body) }
+    Outgoing::ToKey {
+        to: to.key,
+        shard: to.shard,
+        dedupe: dedupe.map(str::to_owned),
+        urgent: false,
+        body: bytes(body),
+    }
 }
 
 /// Text as bytes.

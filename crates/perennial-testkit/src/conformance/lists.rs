@@ -143,6 +143,7 @@ pub fn s7_filters_of_a_list_hold_together_in_every_page(make: Make<'_>) {
                         name: name.map(str::to_owned),
                         id_prefix: prefix.map(str::to_owned),
                         blocked,
+                        ..Filter::default()
                     };
                     shown += assert_shown(&subject, &rows, &filter);
                 }

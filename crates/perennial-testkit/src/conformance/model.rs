@@ -152,7 +152,10 @@ impl Side {
             Operation::Find(id) => text(&subject.find(id)),
             Operation::Load(key, after_turn) => {
                 let loaded = subject.load(key, after_turn);
-                text(&loaded.map(|LoadedInstance { row, turns, inbox }| (row, turns, self.places_of(inbox))))
+                text(
+                    &loaded
+                        .map(|LoadedInstance { row, turns, inbox, .. }| (row, turns, self.places_of(inbox))),
+                )
             }
             Operation::ReadTurns(key, execution, after_turn, limit) => {
                 text(&subject.turns(key, execution, after_turn, limit))

@@ -247,7 +247,14 @@ impl Operations {
             true => row(999_999, "nobody"),
             false => self.chance.pick(&self.known.rows).clone(),
         };
-        Outgoing { to: to.key, shard: to.shard, dedupe: self.dedupe(), body: self.body() }
+        let (to, shard) = (to.key, to.shard);
+        Outgoing::ToKey {
+            to,
+            shard,
+            dedupe: self.dedupe(),
+            urgent: self.chance.percent(25),
+            body: self.body(),
+        }
     }
 
     fn send_request(&mut self) -> SendRequest {

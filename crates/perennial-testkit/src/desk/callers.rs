@@ -77,6 +77,7 @@ impl Desk {
             published: None,
             parent: None,
             created_ms: self.now_ms(),
+            ended_ms: None,
         };
         let body = Message::Start(Box::new(started)).encode();
         self.send(SendRequest::Start { row: Box::new(row), body })

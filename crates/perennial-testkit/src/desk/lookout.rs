@@ -192,7 +192,18 @@ fn write_line(commit: &Commit) -> String {
 }
 
 fn change_words(change: &RowChange) -> Vec<String> {
-    let RowChange { status, execution, version, owed, wake_at_ms, blocked, attributes, published } = change;
+    // When it ended says no more than that it ended.
+    let RowChange {
+        status,
+        execution,
+        version,
+        owed,
+        wake_at_ms,
+        blocked,
+        attributes,
+        published,
+        ended_ms: _,
+    } = change;
     let or_none = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
     let words = [
         status.map(|status| format!("status {}", status.name())),

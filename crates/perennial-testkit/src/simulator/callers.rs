@@ -236,6 +236,7 @@ impl Simulation {
             published: None,
             parent: None,
             created_ms: self.now_ms(),
+            ended_ms: None,
         };
         let body = Message::Start(Box::new(started)).encode();
         self.send(SendRequest::Start { row: Box::new(row), body }, move |this, outcome| {
