@@ -377,20 +377,26 @@ fn reason(fault: &StoreError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use perennial_core::Payload;
+
     use super::*;
 
     fn filled() -> Connection {
+        filled_with(100)
+    }
+
+    fn filled_with(rows: u32) -> Connection {
         let connection = Connection::open_in_memory().unwrap();
         crate::schema::create(&connection).unwrap();
         connection
-            .execute_batch(
-                "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 100)
+            .execute_batch(&format!(
+                "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {rows})
                  INSERT INTO instances (key, id, shard, name, version, status, execution, owed, created_ms, ended_ms,
                                         attributes, parent_key)
                  SELECT randomblob(16), 'order-' || n, 0, 'checkout', '1.0.0', n % 6, 1, 0, n,
-                        iif(n % 6 > 1, n, NULL), '{\"region\":\"eu\"}', iif(n <= 3, 'parent', NULL) FROM n;
+                        iif(n % 6 > 1, n, NULL), '{{\"region\":\"eu\"}}', iif(n <= 3, 'parent', NULL) FROM n;
                  INSERT INTO attributes SELECT key, 'region', '\"eu\"' FROM instances",
-            )
+            ))
             .unwrap();
         connection
     }
@@ -443,6 +449,45 @@ mod tests {
         // Most instances are completed: an index would not help.
         let completed = Filter { statuses: vec![Status::Completed], ..everything };
         assert_eq!(chosen(completed), [Source::All]);
+    }
+
+    #[test]
+    fn s7_what_would_have_to_be_sorted_is_a_source_only_if_it_is_small() {
+        let ended = |at_ms| Filter { ended_before_ms: Some(at_ms), ..Filter::default() };
+        let chosen =
+            |connection: &Connection, filter: Filter| sources(connection, &filter).unwrap().remove(0);
+        let connection = filled_with(16_000);
+        assert_eq!(chosen(&connection, ended(1_000)), Source::EndedBefore(1_000));
+        // Those who ended are many, and soon found in the order of keys.
+        assert_eq!(chosen(&connection, ended(16_000)), Source::All);
+        let prefix = |prefix: &str| Filter { id_prefix: Some(prefix.to_owned()), ..Filter::default() };
+        assert_eq!(
+            chosen(&connection, prefix("order-1")),
+            Source::Ids("order-1".into(), Some("order-2".into()))
+        );
+        assert_eq!(chosen(&connection, prefix("order-")), Source::All);
+        let value = Payload::from_json("\"eu\"").unwrap();
+        let region = Filter { attributes: [("region".to_owned(), value)].into(), ..Filter::default() };
+        let by_region = Source::Attribute("region".to_owned(), "\"eu\"".to_owned());
+        assert_eq!(chosen(&connection, region.clone()), by_region);
+        assert_eq!(
+            chosen(&connection, Filter { ended_before_ms: Some(9), ..region }),
+            Source::EndedBefore(9)
+        );
+    }
+
+    #[test]
+    fn g33_a_count_stops_at_its_bound() {
+        let connection = filled();
+        let count = |filter: Filter, at_most| {
+            count(&connection, &filter, at_most).unwrap_or_else(|_| panic!("{filter:?} can be counted"))
+        };
+        let unfinished = Filter { statuses: vec![Status::Pending, Status::Running], ..Filter::default() };
+        assert_eq!(count(unfinished.clone(), 50), Count { rows: 33, more: false });
+        assert_eq!(count(unfinished.clone(), 33), Count { rows: 33, more: false });
+        assert_eq!(count(unfinished.clone(), 20), Count { rows: 20, more: true });
+        assert_eq!(count(unfinished, 5), Count { rows: 5, more: true });
+        assert_eq!(count(Filter { ended_before_ms: Some(9), ..Filter::default() }, 9).rows, 5);
     }
 
     #[test]

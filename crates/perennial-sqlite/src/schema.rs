@@ -140,3 +140,28 @@ fn apply(connection: &Connection, from: usize) -> rusqlite::Result<()> {
     connection
         .execute_batch(&format!("PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={CURRENT}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s9_a_guest_leaves_an_older_schema_to_the_owner_that_uses_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("shop.db");
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch(MIGRATIONS[0].sql).unwrap();
+        let older = format!("PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version=1");
+        connection.execute_batch(&older).unwrap();
+        let owner = OwnerLock::take(&path).unwrap();
+        let error = migrate(&connection, &path, Role::Guest, Duration::ZERO).unwrap_err().to_string();
+        assert!(
+            error.contains("its schema has version 1 and must be brought to 2, which has to wait"),
+            "{error}"
+        );
+        assert_eq!(standing(&connection).unwrap(), Standing::Older(1));
+        drop(owner);
+        migrate(&connection, &path, Role::Guest, Duration::ZERO).unwrap();
+        assert_eq!(standing(&connection).unwrap(), Standing::Current);
+    }
+}
