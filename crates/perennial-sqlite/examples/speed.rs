@@ -77,7 +77,8 @@ fn plain(path: &Path) -> Connection {
         .execute_batch(
             "CREATE TABLE instances (key BLOB PRIMARY KEY, id TEXT UNIQUE, shard INTEGER, name TEXT, version TEXT,
                                      status INTEGER, execution INTEGER, owed INTEGER, wake_at_ms INTEGER, blocked TEXT,
-                                     attributes TEXT, published TEXT, parent TEXT, created_ms INTEGER) WITHOUT ROWID;
+                                     attributes TEXT, published TEXT, parent TEXT, created_ms INTEGER,
+                                     ended_ms INTEGER) WITHOUT ROWID;
              CREATE TABLE turns (key BLOB, execution INTEGER, number INTEGER, body BLOB,
                                  PRIMARY KEY (key, execution, number)) WITHOUT ROWID",
         )
@@ -100,7 +101,7 @@ fn bare_hello(connection: &Connection) -> Duration {
         .expect("it prepares");
     let mut turn = connection.prepare("INSERT INTO turns VALUES (?1, ?2, ?3, ?4)").expect("it prepares");
     let mut update = connection
-        .prepare("UPDATE instances SET status = ?2, owed = ?3 WHERE key = ?1")
+        .prepare("UPDATE instances SET status = ?2, owed = ?3, ended_ms = ?4 WHERE key = ?1")
         .expect("it prepares");
     let begun = Instant::now();
     for batch in 0..BATCHES {
@@ -126,7 +127,8 @@ fn bare_hello(connection: &Connection) -> Duration {
         connection.execute_batch("COMMIT; BEGIN IMMEDIATE").expect("it commits");
         for row in &rows {
             turn.execute(params![row.key.as_bytes(), 1, 2, BODY]).expect("the turn goes in");
-            update.execute(params![row.key.as_bytes(), 2, false]).expect("the row changes");
+            let ended_ms = row.created_ms as i64 + 5;
+            update.execute(params![row.key.as_bytes(), 2, false, ended_ms]).expect("the row changes");
         }
         connection.execute_batch("COMMIT").expect("it commits");
     }
@@ -214,6 +216,7 @@ fn row(number: usize) -> InstanceRow {
         published: None,
         parent: None,
         created_ms,
+        ended_ms: None,
     }
 }
 
@@ -230,6 +233,8 @@ fn member(row: &InstanceRow) -> Commit {
         change: RowChange::default(),
         consumed: Vec::new(),
         send: Vec::new(),
+        tasks: Vec::new(),
+        answers: Vec::new(),
     }
 }
 
@@ -238,6 +243,11 @@ fn start(row: &InstanceRow) -> Commit {
 }
 
 fn finish(row: &InstanceRow) -> Commit {
-    let change = RowChange { status: Some(Status::Completed), owed: Some(false), ..RowChange::default() };
+    let change = RowChange {
+        status: Some(Status::Completed),
+        owed: Some(false),
+        ended_ms: Some(row.created_ms + 5),
+        ..RowChange::default()
+    };
     Commit { turn: Some(turn(2)), change, ..member(row) }
 }

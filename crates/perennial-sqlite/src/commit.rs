@@ -5,9 +5,13 @@
 
 use std::borrow::Cow;
 
-use perennial_core::store::{Commit, CommitOutcome, Conflict, InstanceRow, TurnRow};
+use perennial_core::store::{
+    Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, Outgoing, SessionId, TurnRow,
+};
 
-use crate::tables::Tables;
+use crate::asks;
+use crate::tables::{Message, Tables};
+use crate::tasks;
 use crate::unread::Unread;
 
 /// Why a member did not get through.
@@ -29,6 +33,7 @@ impl From<rusqlite::Error> for Stop {
 pub(crate) fn write(
     tables: &mut Tables<'_>,
     unread: &mut Unread,
+    session: SessionId,
     member: &Commit,
 ) -> Result<CommitOutcome, Stop> {
     if member.turn.as_ref().is_some_and(|turn| turn.number == 0) {
@@ -47,18 +52,68 @@ pub(crate) fn write(
     if let Some(outcome) = begun {
         return Ok(outcome);
     }
-    for number in &member.consumed {
-        tables.delete_message(*number)?;
+    for (place, number) in member.consumed.iter().enumerate() {
+        // Named twice, it counts once.
+        if !tables.delete_message(*number)? && !member.consumed[..place].contains(number) {
+            return Err(Stop::Undo(conflict(Conflict::MessageGone)));
+        }
+    }
+    for change in &member.tasks {
+        tasks::change(tables.connection(), change)?;
+    }
+    for answer in &member.answers {
+        asks::answer(tables.connection(), answer)?;
     }
     let mut sent = Vec::with_capacity(member.send.len());
     for message in &member.send {
-        let number = tables.append_message(message)?;
-        if number.is_some() {
-            unread.appended(message.to);
-        }
-        sent.push(number);
+        sent.push(send(tables, unread, member, message)?);
     }
     Ok(CommitOutcome::Durable { sent })
+}
+
+/// Appends a message of a member; none if nothing was sent.
+fn send(
+    tables: &mut Tables<'_>,
+    unread: &mut Unread,
+    sender: &Commit,
+    message: &Outgoing,
+) -> Result<Option<InboxNumber>, Stop> {
+    let (to, number) = match message {
+        Outgoing::ToKey { to, dedupe, urgent, body, .. } => {
+            if *urgent {
+                tables.make_due_if_blocked(*to)?;
+            }
+            (*to, tables.append_to_key(*to, dedupe.as_deref(), body)?)
+        }
+        Outgoing::ToId { id, dedupe, body } => {
+            let Some(addressee) = tables.addressee(id)?.filter(|addressee| !addressee.has_ended) else {
+                return Ok(None);
+            };
+            let (to, shard) = (addressee.key, addressee.shard);
+            let message = Message { to, shard, dedupe: dedupe.as_deref(), parked: false, body };
+            (to, tables.append_message(&message)?)
+        }
+        Outgoing::Start { row, body, otherwise } => {
+            let message = if tables.insert_instance(row)? {
+                let parked = row.wake_at_ms.is_some();
+                Message { to: row.key, shard: row.shard, dedupe: None, parked, body }
+            } else {
+                let Some(existing) = tables.addressee(&row.id)? else {
+                    let reason = format!("the key {} belongs to another instance", row.key);
+                    return Err(Stop::Undo(CommitOutcome::Rejected(reason)));
+                };
+                let Some(body) = otherwise.as_ref().filter(|_| existing.key != row.key) else {
+                    return Ok(None);
+                };
+                Message { to: sender.key, shard: sender.shard, dedupe: None, parked: false, body }
+            };
+            (message.to, tables.append_message(&message)?)
+        }
+    };
+    if number.is_some() {
+        unread.appended(to);
+    }
+    Ok(number)
 }
 
 /// Writes the row and the turn of an instance that starts here. Gives an outcome if nothing of it went in.

@@ -7,13 +7,16 @@
 //! - [`SqliteStore::open`] makes its caller the owner, guarded by a lock file beside the database.
 //!   [`SqliteStore::open_guest`] lets other processes look and send meanwhile.
 //!
-//! Code map: `store` takes calls and queues them; `writer` is the thread that writes, with `commit`, `send` and
-//! `sessions` as what it writes and `tables` as how; `reader` and `list` answer questions; `open`,
-//! `schema` and `owner_lock` get a file ready.
+//! Code map: `store` takes calls and queues them; `writer` is the thread that writes, with `commit`, `send`, `tasks`,
+//! `asks`, `delete` and `sessions` as what it writes and `tables` as how; `attributes` is what attributes are searched
+//! by; `reader`, `list` and `stats` answer questions; `open`, `schema` and `owner_lock` get a file ready.
 
+mod asks;
+mod attributes;
 mod checkpoint;
 mod commit;
 mod connection;
+mod delete;
 mod failure;
 mod list;
 mod log_watch;
@@ -30,8 +33,10 @@ mod row;
 mod schema;
 mod send;
 mod sessions;
+mod stats;
 mod store;
 mod tables;
+mod tasks;
 mod transaction;
 mod unread;
 mod watchers;

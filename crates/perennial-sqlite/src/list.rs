@@ -1,23 +1,26 @@
 //! Pages of instances, by what people look for.
 //!
-//! Every source gives its rows by key, so that a page can go on behind any row. A page may have to pass over many rows
-//! that do not match; the snapshot that it reads from is given up every half second, since as long as one is held the
-//! log cannot be written from its beginning again.
+//! Every source gives its rows by key, so that a page can go on behind any row, in both directions. A page may have to
+//! pass over many rows that do not match; the snapshot that it reads from is given up every half second, since as long
+//! as one is held the log cannot be written from its beginning again.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use perennial_core::InstanceKey;
-use perennial_core::store::{Blocked, Filter, InstanceRow, Page, PageKey, Status, StoreError};
+use perennial_core::store::{Blocked, Count, Filter, InstanceRow, Page, PageKey, Status, StoreError};
+use perennial_core::{Attributes, InstanceKey};
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Row, ToSql, params};
+use rusqlite::{Connection, Row, ToSql};
 
 use crate::reader::Fault;
-use crate::row::{COLUMNS, read_instance, read_key, status_code};
+use crate::row::{COLUMNS, PARENT_KEY_COLUMN, bound, read_instance, read_key, status_code};
 
 /// How long a snapshot is held at most, and after how many rows the time is looked at.
 const SNAPSHOT: (Duration, usize) = (Duration::from_millis(500), 256);
-/// An id prefix that has no more instances than this is searched by id.
-const FEW: i64 = 10_000;
+/// A source of which all rows have to be sorted is used if it has no more than this. Others are not counted further.
+const FEW: u64 = 10_000;
+/// A source with no more rows than this is taken without looking for a smaller one.
+const VERY_FEW: u64 = 100;
 
 pub(crate) fn list(
     connection: &Connection,
@@ -32,9 +35,27 @@ pub(crate) fn list(
         rows.extend(gather(connection, &source, filter, after, wanted, SNAPSHOT)?);
     }
     rows.sort_by_key(|row| row.key);
+    if filter.newest_first {
+        rows.reverse();
+    }
     let next = if rows.len() > limit { rows.get(limit - 1).map(|row| row.key) } else { None };
     rows.truncate(limit);
     Ok(Page { rows, next })
+}
+
+/// How many rows match, exact up to a bound.
+pub(crate) fn count(connection: &Connection, filter: &Filter, at_most: u64) -> Result<Count, Fault> {
+    let mut counted: u64 = 0;
+    for source in sources(connection, filter)? {
+        walk(connection, &source, filter, None, SNAPSHOT, |_| {
+            counted += 1;
+            Ok(if counted > at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        if counted > at_most {
+            break;
+        }
+    }
+    Ok(Count::bounded(counted, at_most))
 }
 
 /// Where rows come from, in the order of their keys.
@@ -44,76 +65,163 @@ pub(crate) enum Source {
     Blocked,
     Status(Status),
     Name(String),
+    Parent(String),
+    /// An attribute's name and value.
+    Attribute(String, String),
     /// Ids from the first on, up to before the second.
     Ids(String, Option<String>),
+    /// What ended before a time.
+    EndedBefore(u64),
 }
 
 impl Source {
+    /// What is searched, by which index, for what; its parameters count from 2.
+    fn place(&self) -> (&'static str, &'static str) {
+        match self {
+            Source::All => ("instances INDEXED BY instances_by_key", "TRUE"),
+            Source::Blocked => ("instances INDEXED BY instances_blocked", "blocked IS NOT NULL"),
+            Source::Status(Status::Completed) => {
+                unreachable!("most instances are completed: an index in the order of keys would not help")
+            }
+            Source::Status(_) => ("instances INDEXED BY instances_by_status", "status = ?2 AND status <> 2"),
+            Source::Name(_) => ("instances INDEXED BY instances_by_name", "name = ?2"),
+            Source::Parent(_) => {
+                ("instances INDEXED BY instances_by_parent", "parent_key = ?2 AND parent_key IS NOT NULL")
+            }
+            Source::Attribute(..) => (
+                "attributes INDEXED BY attributes_by_value CROSS JOIN instances INDEXED BY instances_by_key",
+                "attributes.name = ?2 AND attributes.value = ?3 AND instances.key = attributes.key",
+            ),
+            Source::Ids(_, Some(_)) => ("instances INDEXED BY instances_by_id", "id >= ?2 AND id < ?3"),
+            Source::Ids(_, None) => ("instances INDEXED BY instances_by_id", "id >= ?2"),
+            Source::EndedBefore(_) => (
+                "instances INDEXED BY instances_ended",
+                "status IN (0, 1, 2, 3, 4, 5) AND ended_ms < ?2 AND ended_ms IS NOT NULL",
+            ),
+        }
+    }
+
     /// The statement; its first parameter is the key behind which to go on.
-    pub(crate) fn sql(&self) -> String {
-        let (index, condition) = match self {
-            Source::All => ("instances_by_key", ""),
-            Source::Blocked => ("instances_blocked", "blocked IS NOT NULL AND "),
-            Source::Status(_) => ("instances_by_status", "status = ?2 AND status <> 2 AND "),
-            Source::Name(_) => ("instances_by_name", "name = ?2 AND "),
-            Source::Ids(_, Some(_)) => ("instances_by_id", "id >= ?2 AND id < ?3 AND "),
-            Source::Ids(_, None) => ("instances_by_id", "id >= ?2 AND "),
+    pub(crate) fn sql(&self, newest_first: bool) -> String {
+        let (tables, condition) = self.place();
+        let (columns, key) = match self {
+            Source::Attribute(..) => {
+                let columns: Vec<String> =
+                    COLUMNS.split(", ").map(|column| format!("instances.{column}")).collect();
+                (columns.join(", "), "attributes.key")
+            }
+            _ => (COLUMNS.to_owned(), "key"),
         };
-        format!("SELECT {COLUMNS} FROM instances INDEXED BY {index} WHERE {condition}key > ?1 ORDER BY key")
+        let (behind, order) = if newest_first { ("<", " DESC") } else { (">", "") };
+        format!(
+            "SELECT {columns} FROM {tables} WHERE {condition} AND {key} {behind} ?1 ORDER BY {key}{order}"
+        )
+    }
+
+    /// The statement that counts its rows; its first parameter is how many are counted at most.
+    pub(crate) fn size_sql(&self) -> String {
+        let (tables, condition) = match self {
+            // Its rows need not be looked up.
+            Source::Attribute(..) => {
+                ("attributes INDEXED BY attributes_by_value", "name = ?2 AND value = ?3")
+            }
+            _ => self.place(),
+        };
+        format!("SELECT count(*) FROM (SELECT 1 FROM {tables} WHERE {condition} LIMIT ?1)")
+    }
+
+    /// Whether its rows come in another order and have to be sorted, all of them.
+    pub(crate) fn needs_sorting(&self) -> bool {
+        matches!(self, Source::Ids(..) | Source::EndedBefore(_))
+    }
+
+    /// Calls with its parameters, behind a first one.
+    fn with_values<T>(&self, first: &dyn ToSql, call: impl FnOnce(&[&dyn ToSql]) -> T) -> T {
+        match self {
+            Source::All | Source::Blocked => call(&[first]),
+            Source::Status(status) => call(&[first, &status_code(*status)]),
+            Source::Name(text) | Source::Parent(text) | Source::Ids(text, None) => call(&[first, text]),
+            Source::Attribute(name, value) => call(&[first, name, value]),
+            Source::Ids(from, Some(before)) => call(&[first, from, before]),
+            Source::EndedBefore(at_ms) => call(&[first, &bound(*at_ms)]),
+        }
     }
 
     fn query<'s>(
         &self,
         statement: &'s mut rusqlite::Statement<'_>,
         after: Option<InstanceKey>,
+        newest_first: bool,
     ) -> rusqlite::Result<rusqlite::Rows<'s>> {
-        let after: &[u8] = after.as_ref().map_or(&[], |after| after.as_bytes());
-        let code;
-        let mut values: Vec<&dyn ToSql> = vec![&after];
-        match self {
-            Source::All | Source::Blocked => {}
-            Source::Status(status) => {
-                code = status_code(*status);
-                values.push(&code);
-            }
-            Source::Name(name) => values.push(name),
-            Source::Ids(from, before) => {
-                values.push(from);
-                values.extend(before.as_ref().map(|before| before as &dyn ToSql));
-            }
-        }
-        statement.query(values.as_slice())
+        // Before and behind all keys.
+        const ENDS: (&[u8], &[u8]) = (&[], &[0xff; 17]);
+        let beginning = if newest_first { ENDS.1 } else { ENDS.0 };
+        let after: &[u8] = after.as_ref().map_or(beginning, |after| after.as_bytes());
+        self.with_values(&after, |values| statement.query(values))
+    }
+
+    /// How many rows it has; one more than `at_most` stands for any larger number.
+    fn size(&self, connection: &Connection, at_most: u64) -> rusqlite::Result<u64> {
+        let mut statement = connection.prepare_cached(&self.size_sql())?;
+        let limit = bound(at_most.saturating_add(1));
+        let count: i64 = self.with_values(&limit, |values| statement.query_row(values, |row| row.get(0)))?;
+        Ok(count.cast_unsigned())
     }
 }
 
 /// The sources that together have every row that matches: those with the fewest others.
 fn sources(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Source>> {
+    let mut candidates = candidates(filter);
+    if let [only] = &mut candidates[..]
+        && !only.iter().any(Source::needs_sorting)
+    {
+        return Ok(std::mem::take(only));
+    }
+    let mut best = (u64::MAX, vec![Source::All]);
+    for candidate in candidates {
+        let mut size = 0;
+        for source in &candidate {
+            size += source.size(connection, FEW)?;
+        }
+        if size > FEW && candidate.iter().any(Source::needs_sorting) {
+            continue;
+        }
+        if size < best.0 {
+            best = (size, candidate);
+        }
+        if best.0 <= VERY_FEW {
+            break;
+        }
+    }
+    Ok(best.1)
+}
+
+/// All ways to get at the rows that match, those first that promise to be short.
+fn candidates(filter: &Filter) -> Vec<Vec<Source>> {
+    let mut candidates = Vec::new();
+    if let Some(parent) = &filter.parent {
+        candidates.push(vec![Source::Parent(parent.to_string())]);
+    }
     if filter.blocked == Some(true) {
-        return Ok(vec![Source::Blocked]);
+        candidates.push(vec![Source::Blocked]);
+    }
+    for (name, value) in &filter.attributes {
+        candidates.push(vec![Source::Attribute(name.clone(), value.as_json().to_owned())]);
     }
     if let Some(prefix) = filter.id_prefix.as_ref().filter(|prefix| !prefix.is_empty()) {
-        let ids = Source::Ids(prefix.clone(), after_prefix(prefix));
-        if are_few(connection, &ids)? {
-            return Ok(vec![ids]);
-        }
+        candidates.push(vec![Source::Ids(prefix.clone(), after_prefix(prefix))]);
     }
     if !filter.statuses.is_empty() && !filter.statuses.contains(&Status::Completed) {
         let asked = Status::ALL.into_iter().filter(|status| filter.statuses.contains(status));
-        return Ok(asked.map(Source::Status).collect());
+        candidates.push(asked.map(Source::Status).collect());
     }
-    Ok(vec![filter.name.clone().map_or(Source::All, Source::Name)])
-}
-
-/// Whether an id prefix has few instances. By id they come out of order, so that all of them have to be sorted.
-fn are_few(connection: &Connection, ids: &Source) -> rusqlite::Result<bool> {
-    let Source::Ids(from, before) = ids else {
-        return Ok(false);
-    };
-    let mut statement = connection.prepare_cached(
-        "SELECT count(*) FROM (SELECT 1 FROM instances WHERE id >= ?1 AND (?2 IS NULL OR id < ?2) LIMIT ?3)",
-    )?;
-    let count: i64 = statement.query_row(params![from, before, FEW + 1], |row| row.get(0))?;
-    Ok(count <= FEW)
+    if let Some(ended_before_ms) = filter.ended_before_ms {
+        candidates.push(vec![Source::EndedBefore(ended_before_ms)]);
+    }
+    if let Some(name) = &filter.name {
+        candidates.push(vec![Source::Name(name.clone())]);
+    }
+    candidates
 }
 
 /// The first text behind all that begin with the prefix; none if there is no such text.
@@ -129,28 +237,41 @@ fn after_prefix(prefix: &str) -> Option<String> {
     None
 }
 
-/// The first rows of a source that match, from one snapshot after another.
+/// The first rows of a source that match.
 fn gather(
     connection: &Connection,
     source: &Source,
     filter: &Filter,
     after: Option<InstanceKey>,
     wanted: usize,
-    (snapshot, look_every): (Duration, usize),
+    snapshot: (Duration, usize),
 ) -> Result<Vec<InstanceRow>, Fault> {
     let mut gathered = Vec::new();
+    walk(connection, source, filter, after, snapshot, |row| {
+        gathered.push(shown(row)?);
+        Ok(if gathered.len() < wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
+    Ok(gathered)
+}
+
+/// Visits the rows of a source that match, from one snapshot after another.
+fn walk(
+    connection: &Connection,
+    source: &Source,
+    filter: &Filter,
+    after: Option<InstanceKey>,
+    (snapshot, look_every): (Duration, usize),
+    mut visit: impl FnMut(&Row<'_>) -> Result<ControlFlow<()>, Fault>,
+) -> Result<(), Fault> {
     let mut after = after;
     'snapshots: loop {
         let begun = Instant::now();
-        let mut statement = connection.prepare_cached(&source.sql())?;
-        let mut rows = source.query(&mut statement, after)?;
+        let mut statement = connection.prepare_cached(&source.sql(filter.newest_first))?;
+        let mut rows = source.query(&mut statement, after, filter.newest_first)?;
         let mut seen = 0;
         while let Some(row) = rows.next()? {
-            if matches(row, filter)? {
-                gathered.push(shown(row)?);
-                if gathered.len() == wanted {
-                    return Ok(gathered);
-                }
+            if matches(row, filter)? && visit(row)?.is_break() {
+                return Ok(());
             }
             seen += 1;
             if seen % look_every == 0 && begun.elapsed() >= snapshot {
@@ -158,7 +279,7 @@ fn gather(
                 continue 'snapshots;
             }
         }
-        return Ok(gathered);
+        return Ok(());
     }
 }
 
@@ -166,13 +287,24 @@ fn gather(
 fn matches(row: &Row<'_>, filter: &Filter) -> rusqlite::Result<bool> {
     let text =
         |column| -> rusqlite::Result<&[u8]> { Ok(row.get_ref(column)?.as_bytes().unwrap_or_default()) };
+    let is = |column, asked: &Option<String>| -> rusqlite::Result<bool> {
+        Ok(match asked {
+            Some(asked) => text(column)? == asked.as_bytes(),
+            None => true,
+        })
+    };
+    let within = |column, from_ms: Option<u64>, before_ms: Option<u64>| -> rusqlite::Result<bool> {
+        if from_ms.is_none() && before_ms.is_none() {
+            return Ok(true);
+        }
+        let at_ms: Option<i64> = row.get(column)?;
+        Ok(at_ms.is_some_and(|at_ms| {
+            from_ms.is_none_or(|from_ms| at_ms >= bound(from_ms))
+                && before_ms.is_none_or(|before_ms| at_ms < bound(before_ms))
+        }))
+    };
     if let Some(prefix) = &filter.id_prefix
         && !text(1)?.starts_with(prefix.as_bytes())
-    {
-        return Ok(false);
-    }
-    if let Some(name) = &filter.name
-        && text(3)? != name.as_bytes()
     {
         return Ok(false);
     }
@@ -181,8 +313,26 @@ fn matches(row: &Row<'_>, filter: &Filter) -> rusqlite::Result<bool> {
     {
         return Ok(false);
     }
-    let status: i64 = row.get(5)?;
-    Ok(filter.statuses.is_empty() || filter.statuses.iter().any(|asked| status_code(*asked) == status))
+    if !filter.statuses.is_empty() {
+        let status: i64 = row.get(5)?;
+        if !filter.statuses.iter().any(|asked| status_code(*asked) == status) {
+            return Ok(false);
+        }
+    }
+    Ok(is(3, &filter.name)?
+        && is(4, &filter.version)?
+        && is(PARENT_KEY_COLUMN, &filter.parent.map(|parent| parent.to_string()))?
+        && within(13, filter.created_from_ms, filter.created_before_ms)?
+        && within(14, None, filter.ended_before_ms)?
+        && (filter.attributes.is_empty() || has_attributes(text(10)?, &filter.attributes)))
+}
+
+/// Whether attributes, as JSON text, have all these values. What is corrupt has none.
+fn has_attributes(stored: &[u8], asked: &Attributes) -> bool {
+    let stored: Attributes = serde_json::from_slice(stored).unwrap_or_default();
+    asked
+        .iter()
+        .all(|(name, value)| stored.get(name).is_some_and(|stored| stored.as_json() == value.as_json()))
 }
 
 /// The row as the list shows it. One that is corrupt must not hide the others: it is shown as blocked, with what can be
@@ -214,6 +364,7 @@ fn shown(row: &Row<'_>) -> Result<InstanceRow, Fault> {
         published: None,
         parent: None,
         created_ms: row.get::<_, i64>(13).map_or(0, i64::cast_unsigned),
+        ended_ms: None,
     })
 }
 
@@ -226,38 +377,56 @@ fn reason(fault: &StoreError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use perennial_core::Payload;
+
     use super::*;
 
     fn filled() -> Connection {
+        filled_with(100)
+    }
+
+    fn filled_with(rows: u32) -> Connection {
         let connection = Connection::open_in_memory().unwrap();
         crate::schema::create(&connection).unwrap();
         connection
-            .execute_batch(
-                "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 100)
-                 INSERT INTO instances (key, id, shard, name, version, status, execution, owed, created_ms)
-                 SELECT randomblob(16), 'order-' || n, 0, 'checkout', '1.0.0', n % 6, 1, 0, n FROM n",
-            )
+            .execute_batch(&format!(
+                "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {rows})
+                 INSERT INTO instances (key, id, shard, name, version, status, execution, owed, created_ms, ended_ms,
+                                        attributes, parent_key)
+                 SELECT randomblob(16), 'order-' || n, 0, 'checkout', '1.0.0', n % 6, 1, 0, n,
+                        iif(n % 6 > 1, n, NULL), '{{\"region\":\"eu\"}}', iif(n <= 3, 'parent', NULL) FROM n;
+                 INSERT INTO attributes SELECT key, 'region', '\"eu\"' FROM instances",
+            ))
             .unwrap();
         connection
     }
 
     #[test]
-    fn s7_a_list_goes_on_from_one_snapshot_to_the_next() {
+    fn s7_a_list_goes_on_from_one_snapshot_to_the_next_in_both_directions() {
         let connection = filled();
-        let filter = Filter { statuses: vec![Status::Failed], ..Filter::default() };
-        let sources =
-            [Source::All, Source::Name("checkout".to_owned()), Source::Ids("order".to_owned(), None)];
-        let gather = |source: &Source, snapshot| {
-            let rows = gather(&connection, source, &filter, None, 100, snapshot);
-            let keys = rows.map(|rows| rows.iter().map(|row| row.key).collect::<Vec<_>>());
-            keys.unwrap_or_else(|_| panic!("{source:?} can be read"))
-        };
-        let expected = gather(&Source::Status(Status::Failed), SNAPSHOT);
-        assert_eq!(expected.len(), 17);
-        assert!(expected.is_sorted());
-        for source in sources {
-            assert_eq!(gather(&source, SNAPSHOT), expected, "{source:?}");
-            assert_eq!(gather(&source, (Duration::ZERO, 1)), expected, "{source:?}, a snapshot for each row");
+        for newest_first in [false, true] {
+            let filter = Filter { statuses: vec![Status::Failed], newest_first, ..Filter::default() };
+            let sources = [
+                Source::All,
+                Source::Name("checkout".to_owned()),
+                Source::Ids("order".to_owned(), None),
+                Source::Attribute("region".to_owned(), "\"eu\"".to_owned()),
+                Source::EndedBefore(u64::MAX),
+            ];
+            let gather = |source: &Source, snapshot| {
+                let rows = gather(&connection, source, &filter, None, 100, snapshot);
+                let keys = rows.map(|rows| rows.iter().map(|row| row.key).collect::<Vec<_>>());
+                keys.unwrap_or_else(|_| panic!("{source:?} can be read"))
+            };
+            let expected = gather(&Source::Status(Status::Failed), SNAPSHOT);
+            assert_eq!(expected.len(), 17);
+            let is_ordered = |(a, b): (&InstanceKey, &InstanceKey)| (a > b) == newest_first;
+            assert!(expected.iter().zip(&expected[1..]).all(is_ordered));
+            for source in sources {
+                assert_eq!(gather(&source, SNAPSHOT), expected, "{source:?}");
+                let one_by_one = gather(&source, (Duration::ZERO, 1));
+                assert_eq!(one_by_one, expected, "{source:?}, a snapshot for each row");
+            }
         }
     }
 
@@ -280,6 +449,45 @@ mod tests {
         // Most instances are completed: an index would not help.
         let completed = Filter { statuses: vec![Status::Completed], ..everything };
         assert_eq!(chosen(completed), [Source::All]);
+    }
+
+    #[test]
+    fn s7_what_would_have_to_be_sorted_is_a_source_only_if_it_is_small() {
+        let ended = |at_ms| Filter { ended_before_ms: Some(at_ms), ..Filter::default() };
+        let chosen =
+            |connection: &Connection, filter: Filter| sources(connection, &filter).unwrap().remove(0);
+        let connection = filled_with(16_000);
+        assert_eq!(chosen(&connection, ended(1_000)), Source::EndedBefore(1_000));
+        // Those who ended are many, and soon found in the order of keys.
+        assert_eq!(chosen(&connection, ended(16_000)), Source::All);
+        let prefix = |prefix: &str| Filter { id_prefix: Some(prefix.to_owned()), ..Filter::default() };
+        assert_eq!(
+            chosen(&connection, prefix("order-1")),
+            Source::Ids("order-1".into(), Some("order-2".into()))
+        );
+        assert_eq!(chosen(&connection, prefix("order-")), Source::All);
+        let value = Payload::from_json("\"eu\"").unwrap();
+        let region = Filter { attributes: [("region".to_owned(), value)].into(), ..Filter::default() };
+        let by_region = Source::Attribute("region".to_owned(), "\"eu\"".to_owned());
+        assert_eq!(chosen(&connection, region.clone()), by_region);
+        assert_eq!(
+            chosen(&connection, Filter { ended_before_ms: Some(9), ..region }),
+            Source::EndedBefore(9)
+        );
+    }
+
+    #[test]
+    fn g33_a_count_stops_at_its_bound() {
+        let connection = filled();
+        let count = |filter: Filter, at_most| {
+            count(&connection, &filter, at_most).unwrap_or_else(|_| panic!("{filter:?} can be counted"))
+        };
+        let unfinished = Filter { statuses: vec![Status::Pending, Status::Running], ..Filter::default() };
+        assert_eq!(count(unfinished.clone(), 50), Count { rows: 33, more: false });
+        assert_eq!(count(unfinished.clone(), 33), Count { rows: 33, more: false });
+        assert_eq!(count(unfinished.clone(), 20), Count { rows: 20, more: true });
+        assert_eq!(count(unfinished, 5), Count { rows: 5, more: true });
+        assert_eq!(count(Filter { ended_before_ms: Some(9), ..Filter::default() }, 9).rows, 5);
     }
 
     #[test]

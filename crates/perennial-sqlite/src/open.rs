@@ -20,6 +20,9 @@ use crate::tables::DATA_VERSION;
 /// A path that keeps everything in memory.
 pub(crate) const IN_MEMORY: &str = ":memory:";
 
+/// Room for all statements that a connection prepares when it first needs them.
+const PREPARED_STATEMENTS: usize = 64;
+
 /// What opening gives to the threads.
 pub(crate) struct Opened {
     /// The database's real path.
@@ -72,6 +75,7 @@ pub(crate) fn in_memory(options: &SqliteOptions) -> Result<Opened, StoreError> {
     let path = PathBuf::from(IN_MEMORY);
     let open = || -> rusqlite::Result<Connection> {
         let connection = Connection::open_in_memory()?;
+        connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
         configure(&connection, options)?;
         schema::create(&connection)?;
         Ok(connection)
@@ -179,7 +183,9 @@ fn reader(path: &Path) -> Result<Connection, StoreError> {
 fn connect(path: &Path) -> Result<Connection, StoreError> {
     // Not as a URI: a path is a path, whatever characters are in it.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Connection::open_with_flags(path, flags).map_err(|error| cannot_open(path, &error))
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| cannot_open(path, &error))?;
+    connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+    Ok(connection)
 }
 
 fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {

@@ -7,8 +7,8 @@ use rusqlite::Connection;
 
 use crate::list::Source;
 use crate::reader::{self, DUE, INBOX, MESSAGES, OWED, TURNS};
-use crate::schema;
 use crate::tables::{self, update_sql};
+use crate::{asks, attributes, delete, schema, stats, tasks};
 
 /// The plan of a statement, a line for each step.
 fn plan(connection: &Connection, sql: &str) -> Vec<String> {
@@ -59,12 +59,19 @@ fn filled() -> Connection {
         .execute_batch(
             "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 20000)
              INSERT INTO instances (key, id, shard, name, version, status, execution, owed, wake_at_ms, blocked,
-                                    created_ms)
+                                    created_ms, ended_ms, parent_key)
              SELECT randomblob(16), 'order-' || n, n % 256, 'checkout', '1.0.0', n % 6, 1, n % 2,
-                    iif(n % 3 = 0, n, NULL), iif(n % 50 = 0, '{}', NULL), n FROM n;
+                    iif(n % 3 = 0, n, NULL), iif(n % 50 = 0, '{}', NULL), n, iif(n % 6 >= 2, n, NULL),
+                    iif(n % 10 = 0, 'parent-' || n % 100, NULL) FROM n;
              INSERT INTO turns SELECT key, 1, 1, x'00' FROM instances;
-             INSERT INTO inbox (key, shard, body) SELECT key, shard, x'00' FROM instances;
+             INSERT INTO inbox (key, shard, body, parked) SELECT key, shard, x'00', shard % 2 FROM instances;
              INSERT INTO shards SELECT DISTINCT shard, x'00' FROM instances;
+             INSERT INTO attributes SELECT key, 'customer', shard FROM instances;
+             INSERT INTO tasks (key, execution, event, shard, state, cancelled, attempt, interruptions, name, tag)
+             SELECT key, 1, 2, shard, shard % 3, 0, 1, 0, 'charge', iif(shard % 5 = 0, NULL, 'gpu') FROM instances;
+             INSERT INTO asks (key, shard, deadline_ms, body) SELECT key, shard, created_ms, x'00' FROM instances;
+             INSERT INTO answers (deadline_ms, body) SELECT created_ms, x'00' FROM instances;
+             INSERT INTO notes SELECT id, x'00' FROM instances;
              ANALYZE",
         )
         .unwrap();
@@ -81,6 +88,7 @@ fn s4_no_statement_of_the_engine_scans_or_sorts() {
         tables::TURN_EXISTS,
         tables::SAME_TURN,
         tables::APPEND_MESSAGE,
+        tables::APPEND_TO_KEY,
         tables::DELETE_MESSAGE,
         tables::MAKE_DUE_IF_BLOCKED,
         tables::COUNT_UNREAD,
@@ -88,13 +96,14 @@ fn s4_no_statement_of_the_engine_scans_or_sorts() {
         DUE,
         OWED,
         TURNS,
+        asks::READ_ASKS,
+        asks::READ_ANSWER,
+        asks::READ_NOTE,
     ];
-    let by_row = [reader::by_key(), reader::by_id(), update_sql(0b1001), update_sql(0xff)];
+    let by_row = [reader::by_key(), reader::by_id(), update_sql(0b1001), update_sql(0x1ff)];
     for connection in [empty(), filled()] {
         for sql in hot.iter().copied().chain(by_row.iter().map(String::as_str)) {
-            for step in plan(&connection, sql) {
-                assert!(!step.starts_with("SCAN") && !step.contains("TEMP B-TREE"), "{step}: {sql}");
-            }
+            assert_goes_by_index(&connection, sql);
         }
         // The messages of one instance are few; they are sorted.
         let messages = plan(&connection, MESSAGES);
@@ -102,6 +111,90 @@ fn s4_no_statement_of_the_engine_scans_or_sorts() {
             messages[0].starts_with("SEARCH inbox USING INDEX inbox_by_instance (key=?)"),
             "{messages:?}"
         );
+    }
+}
+
+/// Neither does it scan a table nor does it sort.
+fn assert_goes_by_index(connection: &Connection, sql: &str) {
+    for step in plan(connection, sql) {
+        // A constant row is scanned where two questions are asked in one statement.
+        let scans = step.starts_with("SCAN") && step != "SCAN CONSTANT ROW";
+        assert!(!scans && !step.contains("TEMP B-TREE"), "{step}: {sql}");
+    }
+}
+
+#[test]
+fn s5_no_statement_about_tasks_or_asks_scans_or_sorts() {
+    let fixed = [
+        tasks::PUT,
+        tasks::CANCEL,
+        tasks::MARK_CANCELLED,
+        tasks::ANY_QUEUED,
+        tasks::ANY_QUEUED_OF_NAME,
+        tasks::QUEUED,
+        tasks::RENEW,
+        tasks::FINISH,
+        tasks::DROP_CANCELLED,
+        tasks::QUEUE_AGAIN,
+        asks::ASK,
+        asks::ANSWER,
+        asks::DELETE_ASK,
+        asks::SWEEP_ASKS,
+        asks::SWEEP_ANSWERS,
+        asks::ANY_PAST_DEADLINE,
+        asks::WRITE_NOTE,
+        asks::DELETE_NOTE,
+    ];
+    let made = [tasks::lease(), tasks::of_execution()];
+    for connection in [empty(), filled()] {
+        for sql in fixed.iter().copied().chain(made.iter().map(String::as_str)) {
+            assert_goes_by_index(&connection, sql);
+        }
+        let queued = plan(&connection, tasks::QUEUED);
+        assert_eq!(
+            queued[0],
+            "SEARCH tasks USING COVERING INDEX tasks_by_state (state=? AND name=? AND tag=?)"
+        );
+    }
+}
+
+#[test]
+fn g33_what_an_instance_leaves_behind_is_found_by_its_key() {
+    for connection in [empty(), filled()] {
+        for sql in delete::DELETE_ROWS.into_iter().chain([delete::DELETE_ENDED, attributes::INSERT]) {
+            assert_goes_by_index(&connection, sql);
+        }
+    }
+}
+
+#[test]
+fn s4_parked_messages_are_passed_over_by_an_index() {
+    for connection in [empty(), filled()] {
+        let inbox = plan(&connection, INBOX);
+        assert_eq!(inbox[0], "SEARCH inbox USING INDEX inbox_unparked (number>?)");
+    }
+}
+
+#[test]
+fn g33_every_count_goes_by_an_index_and_stops() {
+    let counts = [stats::OF_STATUS, stats::COMPLETED, stats::INBOX, stats::TASKS, stats::ASKS];
+    for connection in [empty(), filled()] {
+        for sql in counts {
+            assert!(sql.contains("LIMIT ?1"), "{sql}");
+            let plan = plan(&connection, sql);
+            let by_index = plan.iter().any(|step| step.contains("USING COVERING INDEX"));
+            assert!(by_index && plan.iter().all(|step| !step.contains("TEMP B-TREE")), "{plan:?}: {sql}");
+        }
+        // SQLite looks at the rows, too, though the index has only those that are blocked.
+        let blocked = plan(&connection, stats::BLOCKED);
+        assert!(stats::BLOCKED.contains("LIMIT ?1"));
+        assert!(blocked.iter().any(|step| step.contains("USING INDEX instances_blocked")), "{blocked:?}");
+        let late = plan(&connection, stats::LATE);
+        assert!(
+            late.iter().any(|step| step == "SEARCH instances USING INDEX instances_due (wake_at_ms<?)"),
+            "{late:?}"
+        );
+        assert!(late.iter().all(|step| !step.contains("TEMP B-TREE")), "{late:?}");
     }
 }
 
@@ -126,16 +219,57 @@ fn s7_lists_go_by_an_index_in_the_order_of_keys() {
         Source::Blocked,
         Source::Status(Status::Failed),
         Source::Name("checkout".to_owned()),
+        Source::Parent("parent-1".to_owned()),
         Source::Ids("order-".to_owned(), Some("order.".to_owned())),
+        Source::EndedBefore(1),
     ];
     for connection in [empty(), filled()] {
         for source in &sources {
-            let steps = plan(&connection, &source.sql());
-            assert!(steps[0].starts_with("SEARCH instances USING INDEX"), "{source:?}: {steps:?}");
-            // By id the order is another one.
-            let sorts = steps.iter().any(|step| step.contains("TEMP B-TREE"));
-            assert_eq!(sorts, matches!(source, Source::Ids(..)), "{source:?}: {steps:?}");
+            for newest_first in [false, true] {
+                let steps = plan(&connection, &source.sql(newest_first));
+                assert!(steps[0].starts_with("SEARCH instances USING INDEX"), "{source:?}: {steps:?}");
+                // By id and by end the order is another one.
+                let sorts = steps.iter().any(|step| step.contains("TEMP B-TREE"));
+                assert_eq!(sorts, source.needs_sorting(), "{source:?}: {steps:?}");
+            }
+            let size = plan(&connection, &source.size_sql());
+            let by_index = if *source == Source::Blocked { "USING INDEX" } else { "USING COVERING INDEX" };
+            assert!(size.iter().any(|step| step.contains(by_index)), "{source:?}: {size:?}");
         }
+    }
+}
+
+#[test]
+fn s7_a_list_by_attribute_reads_only_what_has_it_in_the_order_of_keys() {
+    let source = Source::Attribute("customer".to_owned(), "7".to_owned());
+    for connection in [empty(), filled()] {
+        for (newest_first, behind) in [(false, "key>?"), (true, "key<?")] {
+            let expected = [
+                format!(
+                    "SEARCH attributes USING COVERING INDEX attributes_by_value (name=? AND value=? AND {behind})"
+                ),
+                "SEARCH instances USING INDEX instances_by_key (key=?)".to_owned(),
+            ];
+            assert_eq!(plan(&connection, &source.sql(newest_first)), expected);
+        }
+        let size = plan(&connection, &source.size_sql());
+        assert!(
+            size.iter().any(|step| {
+                step == "SEARCH attributes USING COVERING INDEX attributes_by_value (name=? AND value=?)"
+            }),
+            "{size:?}"
+        );
+    }
+}
+
+#[test]
+fn g33_what_is_old_enough_to_be_pruned_is_found_by_when_it_ended() {
+    for connection in [empty(), filled()] {
+        let steps = plan(&connection, &Source::EndedBefore(1).sql(false));
+        assert_eq!(
+            steps[0], "SEARCH instances USING INDEX instances_ended (status=? AND ended_ms>? AND ended_ms<?)",
+            "{steps:?}"
+        );
     }
 }
 
@@ -152,6 +286,8 @@ fn g12_a_step_writes_one_row_and_no_index_of_instances() {
     assert_eq!(written(&connection, &update_sql(wake_at)), names(&["instances", "instances_due"]));
     assert_eq!(
         written(&connection, &update_sql(status)),
-        names(&["instances", "instances_by_status", "instances_due", "instances_owed"])
+        names(&["instances", "instances_by_status", "instances_due", "instances_ended", "instances_owed"])
     );
+    // Heartbeats, too, leave indexes alone.
+    assert_eq!(written(&connection, tasks::RENEW), names(&["tasks"]));
 }

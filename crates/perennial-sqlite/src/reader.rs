@@ -12,17 +12,20 @@ use perennial_core::store::{
 use perennial_core::{InstanceKey, ShardId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
+use crate::asks;
 use crate::failure::unavailable;
 use crate::list;
 use crate::read_queue::Takes;
 use crate::request::ReadRequest;
 use crate::row::{COLUMNS, bound, read_instance, read_key, read_number, read_shard};
-use crate::store::{Health, Shared};
+use crate::stats;
+use crate::store::Shared;
+use crate::tasks;
 use crate::watchers::calling;
 
-/// Messages of a session's shards, without those of blocked instances.
-pub(crate) const INBOX: &str = "SELECT number, key, shard, body FROM inbox \
-     WHERE number >= ?2 \
+/// Messages of a session's shards, without those of blocked instances and without parked ones.
+pub(crate) const INBOX: &str = "SELECT number, key, shard, body FROM inbox INDEXED BY inbox_unparked \
+     WHERE parked = 0 AND number >= ?2 \
      AND EXISTS (SELECT 1 FROM shards WHERE shards.shard = inbox.shard AND session = ?1) \
      AND NOT EXISTS (SELECT 1 FROM instances INDEXED BY instances_blocked \
                      WHERE instances.key = inbox.key AND blocked IS NOT NULL) \
@@ -60,14 +63,14 @@ impl Reader {
     /// Answers until the store is closed.
     pub(crate) fn run(self) {
         while let Some(request) = self.shared.reads.take(self.takes) {
-            calling("a reply", || answer(&self.connection, &self.path, &self.shared.health, request));
+            calling("a reply", || answer(&self.connection, &self.path, &self.shared, request));
         }
     }
 }
 
 /// Answers one question.
-pub(crate) fn answer(connection: &Connection, path: &Path, health: &Health, request: ReadRequest) {
-    if let Err(failure) = health.check() {
+pub(crate) fn answer(connection: &Connection, path: &Path, shared: &Shared, request: ReadRequest) {
+    if let Err(failure) = shared.health.check() {
         return request.refuse(failure);
     }
     let told = |fault: Fault| fault.explain(path);
@@ -94,6 +97,19 @@ pub(crate) fn answer(connection: &Connection, path: &Path, health: &Health, requ
         ReadRequest::List { filter, after, limit, reply } => {
             reply.give(list::list(connection, &filter, after, limit).map_err(told));
         }
+        ReadRequest::Count { filter, at_most, reply } => {
+            reply.give(list::count(connection, &filter, at_most).map_err(told));
+        }
+        ReadRequest::Stats { reply } => {
+            reply.give(stats::stats(connection, (shared.clock)()).map_err(told));
+        }
+        ReadRequest::Asks { session, from, limit, reply } => {
+            reply.give(asks::read(connection, session, from, limit, (shared.clock)()).map_err(told));
+        }
+        ReadRequest::AnswerTo { number, reply } => {
+            reply.give(asks::read_answer(connection, number).map_err(told));
+        }
+        ReadRequest::Note { name, reply } => reply.give(asks::read_note(connection, &name).map_err(told)),
     }
 }
 
@@ -118,6 +134,10 @@ impl From<StoreError> for Fault {
 }
 
 impl Fault {
+    pub(crate) fn corrupt(reason: String) -> Fault {
+        Fault::Row(StoreError::CorruptRow(reason))
+    }
+
     /// Damage that was met in reading one instance is that instance's.
     fn of_instance(self, key: InstanceKey) -> Fault {
         match self {
@@ -204,7 +224,7 @@ fn find(connection: &Connection, id: &str) -> Result<Option<InstanceRow>, Fault>
 }
 
 fn load(connection: &Connection, key: InstanceKey, after_turn: u64) -> Result<Option<LoadedInstance>, Fault> {
-    // Three statements that must see the same moment.
+    // Four statements that must see the same moment.
     let transaction = connection.unchecked_transaction()?;
     let mut statement = connection.prepare_cached(&by_key())?;
     let row = statement.query_row([key.as_bytes()], |row| Ok(read_instance(row))).optional()?;
@@ -214,8 +234,9 @@ fn load(connection: &Connection, key: InstanceKey, after_turn: u64) -> Result<Op
     let turns = turns(connection, key, row.execution, after_turn, usize::MAX)?;
     let mut messages = connection.prepare_cached(MESSAGES)?;
     let inbox = collect(messages.query([key.as_bytes()])?, message)?;
+    let tasks = tasks::load(connection, key, row.execution)?;
     transaction.finish()?;
-    Ok(Some(LoadedInstance { row, turns, inbox }))
+    Ok(Some(LoadedInstance { row, turns, inbox, tasks }))
 }
 
 fn turns(
@@ -240,12 +261,12 @@ fn message(row: &Row<'_>) -> Result<InboxRow, Fault> {
     })
 }
 
-fn bytes(row: &Row<'_>, column: usize) -> Result<Arc<[u8]>, Fault> {
+pub(crate) fn bytes(row: &Row<'_>, column: usize) -> Result<Arc<[u8]>, Fault> {
     let bytes = row.get_ref(column)?.as_blob().map_err(rusqlite::Error::from)?;
     Ok(Arc::from(bytes))
 }
 
-fn collect<T>(
+pub(crate) fn collect<T>(
     mut rows: rusqlite::Rows<'_>,
     read: impl Fn(&Row<'_>) -> Result<T, Fault>,
 ) -> Result<Vec<T>, Fault> {
@@ -257,6 +278,6 @@ fn collect<T>(
 }
 
 /// A limit as SQLite takes it.
-fn at_most(limit: usize) -> i64 {
+pub(crate) fn at_most(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use perennial_core::store::{
-    Commit, CommitOutcome, DueInstance, Filter, InboxNumber, InboxRow, InstanceRow, Lease, LoadedInstance,
-    Page, PageKey, Reply, SendOutcome, SendRequest, Session, SessionId, StoreError,
+    Ask, AskNumber, AskOutcome, AskRow, Commit, CommitOutcome, Count, DeleteOutcome, DueInstance, Filter,
+    InboxNumber, InboxRow, InstanceRow, Lease, LoadedInstance, Page, PageKey, Reply, SendOutcome,
+    SendRequest, Served, Session, SessionId, StoreError, StoreStats, TaskId, TaskRenewal, TaskRow,
 };
-use perennial_core::{InstanceKey, ShardId};
+use perennial_core::{InstanceKey, Payload, ShardId};
 
 use crate::read_queue::Asker;
 
@@ -64,6 +65,15 @@ pub(crate) enum WriteRequest {
     ClaimShards(Asked<Claim, Vec<ShardId>>),
     Commit(Asked<Batch, Vec<CommitOutcome>>),
     Send(Asked<Vec<SendRequest>, Vec<SendOutcome>>),
+    TakeTasks(Asked<TaskTake, Vec<TaskRow>>),
+    RenewTasks(Asked<TaskRenewals, Vec<TaskRenewal>>),
+    FinishTask(Asked<TaskEnd, bool>),
+    GiveBackTasks(Asked<(SessionId, Vec<TaskId>), ()>),
+    Ask(Asked<Ask, AskOutcome>),
+    WithdrawAsk(Asked<AskNumber, bool>),
+    SweepAsks(Asked<(), ()>),
+    WriteNote(Asked<NewNote, ()>),
+    Delete(Asked<Vec<InstanceKey>, Vec<DeleteOutcome>>),
 }
 
 pub(crate) struct NewSession {
@@ -81,6 +91,32 @@ pub(crate) struct Batch {
     pub(crate) members: Arc<[Commit]>,
 }
 
+pub(crate) struct TaskTake {
+    pub(crate) holder: SessionId,
+    pub(crate) served: Served,
+    pub(crate) limit: usize,
+    pub(crate) lease_ms: u64,
+}
+
+pub(crate) struct TaskRenewals {
+    pub(crate) holder: SessionId,
+    pub(crate) tasks: Vec<(TaskId, Option<Payload>)>,
+    pub(crate) lease_ms: u64,
+}
+
+pub(crate) struct TaskEnd {
+    pub(crate) holder: SessionId,
+    pub(crate) task: TaskId,
+    pub(crate) attempt: u32,
+    pub(crate) body: Arc<[u8]>,
+}
+
+pub(crate) struct NewNote {
+    pub(crate) session: SessionId,
+    pub(crate) name: String,
+    pub(crate) body: Option<Arc<[u8]>>,
+}
+
 impl WriteRequest {
     /// Answers, now that the outcome of the transaction is known.
     pub(crate) fn finish(self, outcome: &Result<(), StoreError>) {
@@ -91,6 +127,15 @@ impl WriteRequest {
             WriteRequest::ClaimShards(asked) => asked.finish(outcome),
             WriteRequest::Commit(asked) => asked.finish(outcome),
             WriteRequest::Send(asked) => asked.finish(outcome),
+            WriteRequest::TakeTasks(asked) => asked.finish(outcome),
+            WriteRequest::RenewTasks(asked) => asked.finish(outcome),
+            WriteRequest::FinishTask(asked) => asked.finish(outcome),
+            WriteRequest::GiveBackTasks(asked) => asked.finish(outcome),
+            WriteRequest::Ask(asked) => asked.finish(outcome),
+            WriteRequest::WithdrawAsk(asked) => asked.finish(outcome),
+            WriteRequest::SweepAsks(asked) => asked.finish(outcome),
+            WriteRequest::WriteNote(asked) => asked.finish(outcome),
+            WriteRequest::Delete(asked) => asked.finish(outcome),
         }
     }
 
@@ -99,29 +144,40 @@ impl WriteRequest {
         match self {
             WriteRequest::Commit(asked) => asked.question.members.len(),
             WriteRequest::Send(asked) => asked.question.len(),
+            WriteRequest::RenewTasks(asked) => asked.question.tasks.len(),
+            WriteRequest::GiveBackTasks(asked) => asked.question.1.len(),
+            // Each with all its turns.
+            WriteRequest::Delete(asked) => asked.question.len().saturating_mul(16),
             _ => 1,
         }
     }
 
-    /// Whether it appended messages, once it is answered.
-    pub(crate) fn sent_messages(&self) -> bool {
+    /// Whether somebody may wait for what it wrote, once it is answered.
+    pub(crate) fn is_news(&self) -> bool {
         match self {
             WriteRequest::Commit(asked) => match &asked.answer {
-                Some(Ok(outcomes)) => outcomes.iter().any(has_sent),
+                Some(Ok(outcomes)) => {
+                    let members = asked.question.members.iter();
+                    members.zip(outcomes).any(|(member, outcome)| speaks(member, outcome))
+                }
                 _ => false,
             },
             WriteRequest::Send(asked) => match &asked.answer {
                 Some(Ok(outcomes)) => outcomes.iter().any(|outcome| matches!(outcome, SendOutcome::Sent(_))),
                 _ => false,
             },
+            WriteRequest::FinishTask(asked) => asked.answer == Some(Ok(true)),
+            WriteRequest::GiveBackTasks(asked) => !asked.question.1.is_empty(),
+            WriteRequest::Ask(asked) => matches!(asked.answer, Some(Ok(AskOutcome::Asked(_)))),
             _ => false,
         }
     }
 }
 
-fn has_sent(outcome: &CommitOutcome) -> bool {
+/// Whether a member sent a message, or answered somebody.
+fn speaks(member: &Commit, outcome: &CommitOutcome) -> bool {
     match outcome {
-        CommitOutcome::Durable { sent } => sent.iter().any(Option::is_some),
+        CommitOutcome::Durable { sent } => !member.answers.is_empty() || sent.iter().any(Option::is_some),
         _ => false,
     }
 }
@@ -169,13 +225,35 @@ pub(crate) enum ReadRequest {
         limit: usize,
         reply: Answer<Page>,
     },
+    Count {
+        filter: Filter,
+        at_most: u64,
+        reply: Answer<Count>,
+    },
+    Stats {
+        reply: Answer<StoreStats>,
+    },
+    Asks {
+        session: SessionId,
+        from: AskNumber,
+        limit: usize,
+        reply: Answer<Vec<AskRow>>,
+    },
+    AnswerTo {
+        number: AskNumber,
+        reply: Answer<Option<Arc<[u8]>>>,
+    },
+    Note {
+        name: String,
+        reply: Answer<Option<Arc<[u8]>>>,
+    },
 }
 
 impl ReadRequest {
     /// Who waits for the answer.
     pub(crate) fn asker(&self) -> Asker {
         match self {
-            ReadRequest::List { .. } => Asker::Looker,
+            ReadRequest::List { .. } | ReadRequest::Count { .. } | ReadRequest::Stats { .. } => Asker::Looker,
             _ => Asker::Engine,
         }
     }
@@ -190,6 +268,11 @@ impl ReadRequest {
             ReadRequest::Load { reply, .. } => reply.give(Err(error)),
             ReadRequest::Turns { reply, .. } => reply.give(Err(error)),
             ReadRequest::List { reply, .. } => reply.give(Err(error)),
+            ReadRequest::Count { reply, .. } => reply.give(Err(error)),
+            ReadRequest::Stats { reply } => reply.give(Err(error)),
+            ReadRequest::Asks { reply, .. } => reply.give(Err(error)),
+            ReadRequest::AnswerTo { reply, .. } => reply.give(Err(error)),
+            ReadRequest::Note { reply, .. } => reply.give(Err(error)),
         }
     }
 }

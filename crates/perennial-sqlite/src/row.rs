@@ -3,12 +3,16 @@
 use perennial_core::store::{InstanceRow, Status, StoreError};
 use perennial_core::{Attributes, InstanceKey, Payload, ShardId};
 use rusqlite::Row;
+use rusqlite::types::ValueRef;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The columns that [`read_instance`] expects, in its order.
 pub(crate) const COLUMNS: &str = "key, id, shard, name, version, status, execution, owed, wake_at_ms, blocked, \
-                                  attributes, published, parent, created_ms";
+                                  attributes, published, parent, created_ms, ended_ms, parent_key";
+
+/// The column that only searches need.
+pub(crate) const PARENT_KEY_COLUMN: usize = 15;
 
 /// The number that stands for a status. Partial indexes name these numbers.
 pub(crate) fn status_code(status: Status) -> i64 {
@@ -78,6 +82,16 @@ pub(crate) fn read_number(row: &Row<'_>, column: usize) -> Result<u64, StoreErro
     number(row, column).map_err(|fault| StoreError::CorruptRow(fault.to_string()))
 }
 
+/// A number in a column that may be empty.
+pub(crate) fn read_maybe_number(row: &Row<'_>, column: usize) -> Result<Option<u64>, StoreError> {
+    maybe_number(row, column).map_err(|fault| StoreError::CorruptRow(fault.to_string()))
+}
+
+/// A payload in a column that may be empty.
+pub(crate) fn read_payload(row: &Row<'_>, column: usize) -> Result<Option<Payload>, StoreError> {
+    payload(row, column).map_err(|fault| StoreError::CorruptRow(fault.to_string()))
+}
+
 /// What is wrong with a row.
 type Fault = Box<dyn std::error::Error>;
 
@@ -92,16 +106,13 @@ fn decode(row: &Row<'_>) -> Result<InstanceRow, Fault> {
         status: status_of_code(status).ok_or_else(|| format!("column status: {status} is no status"))?,
         execution: number(row, 6)?,
         owed: row.get(7)?,
-        wake_at_ms: if row.get_ref(8)? == rusqlite::types::ValueRef::Null {
-            None
-        } else {
-            Some(number(row, 8)?)
-        },
+        wake_at_ms: maybe_number(row, 8)?,
         blocked: from_json(row, 9)?,
         attributes: from_json(row, 10)?.unwrap_or_default(),
-        published: published(row, 11)?,
+        published: payload(row, 11)?,
         parent: from_json(row, 12)?,
         created_ms: number(row, 13)?,
+        ended_ms: maybe_number(row, 14)?,
     })
 }
 
@@ -115,6 +126,10 @@ fn number(row: &Row<'_>, column: usize) -> Result<u64, Fault> {
     u64::try_from(number).map_err(|_| format!("{} is {number}", column_name(row, column)).into())
 }
 
+fn maybe_number(row: &Row<'_>, column: usize) -> Result<Option<u64>, Fault> {
+    if row.get_ref(column)? == ValueRef::Null { Ok(None) } else { number(row, column).map(Some) }
+}
+
 fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<Option<T>, Fault> {
     let Some(text) = row.get_ref(column)?.as_str_or_null()? else {
         return Ok(None);
@@ -125,7 +140,7 @@ fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<Option
     }
 }
 
-fn published(row: &Row<'_>, column: usize) -> Result<Option<Payload>, Fault> {
+fn payload(row: &Row<'_>, column: usize) -> Result<Option<Payload>, Fault> {
     let Some(text) = row.get_ref(column)?.as_str_or_null()? else {
         return Ok(None);
     };

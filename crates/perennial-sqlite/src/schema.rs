@@ -9,6 +9,7 @@ use std::time::Duration;
 use perennial_core::store::StoreError;
 use rusqlite::Connection;
 
+use crate::attributes;
 use crate::connection::begin_immediate;
 use crate::open::cannot_open;
 use crate::owner_lock::OwnerLock;
@@ -16,8 +17,17 @@ use crate::owner_lock::OwnerLock;
 /// "Pere", as SQLite keeps it in the file's header.
 const APPLICATION_ID: i32 = 0x5065_7265;
 
+/// What makes a version of the one before: statements, then perhaps what cannot be said in SQL.
+struct Migration {
+    sql: &'static str,
+    then: Option<fn(&Connection) -> rusqlite::Result<()>>,
+}
+
 /// What makes each version of the one before.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/1.sql")];
+const MIGRATIONS: [Migration; 2] = [
+    Migration { sql: include_str!("migrations/1.sql"), then: None },
+    Migration { sql: include_str!("migrations/2.sql"), then: Some(attributes::fill) },
+];
 
 /// The version that this code knows.
 const CURRENT: usize = MIGRATIONS.len();
@@ -122,8 +132,36 @@ pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
 
 fn apply(connection: &Connection, from: usize) -> rusqlite::Result<()> {
     for migration in &MIGRATIONS[from..] {
-        connection.execute_batch(migration)?;
+        connection.execute_batch(migration.sql)?;
+        if let Some(then) = migration.then {
+            then(connection)?;
+        }
     }
     connection
         .execute_batch(&format!("PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={CURRENT}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s9_a_guest_leaves_an_older_schema_to_the_owner_that_uses_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("shop.db");
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch(MIGRATIONS[0].sql).unwrap();
+        let older = format!("PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version=1");
+        connection.execute_batch(&older).unwrap();
+        let owner = OwnerLock::take(&path).unwrap();
+        let error = migrate(&connection, &path, Role::Guest, Duration::ZERO).unwrap_err().to_string();
+        assert!(
+            error.contains("its schema has version 1 and must be brought to 2, which has to wait"),
+            "{error}"
+        );
+        assert_eq!(standing(&connection).unwrap(), Standing::Older(1));
+        drop(owner);
+        migrate(&connection, &path, Role::Guest, Duration::ZERO).unwrap();
+        assert_eq!(standing(&connection).unwrap(), Standing::Current);
+    }
 }

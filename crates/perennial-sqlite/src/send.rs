@@ -4,12 +4,13 @@
 //! is known already.
 
 use perennial_core::store::memory::MAX_UNREAD;
-use perennial_core::store::{InstanceRow, Outgoing, SendOutcome, SendRequest, StoreError};
+use perennial_core::store::{InstanceRow, SendOutcome, SendRequest, StoreError};
 
-use crate::tables::Tables;
+use crate::reader::Fault;
+use crate::tables::{Message, Tables};
 use crate::unread::Unread;
 
-/// Why a message did not get through.
+/// Why a message, or another call that writes, did not get through.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// What is stored, or is to be stored, does not hold what it must.
@@ -21,6 +22,15 @@ pub(crate) enum Stop {
 impl From<rusqlite::Error> for Stop {
     fn from(error: rusqlite::Error) -> Stop {
         Stop::Sqlite(error)
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Stop {
+        match fault {
+            Fault::Row(error) => Stop::Row(error),
+            Fault::Sqlite(error) => Stop::Sqlite(error),
+        }
     }
 }
 
@@ -38,7 +48,8 @@ pub(crate) fn write(
                 })?;
                 return Ok(SendOutcome::IdTaken(Box::new(existing)));
             }
-            Outgoing { to: row.key, shard: row.shard, dedupe: None, body: body.clone() }
+            let parked = row.wake_at_ms.is_some();
+            Message { to: row.key, shard: row.shard, dedupe: None, parked, body }
         }
         SendRequest::Message { id, dedupe, urgent, body } => {
             let Some(addressee) = tables.addressee(id)? else {
@@ -58,7 +69,8 @@ pub(crate) fn write(
             if *urgent {
                 tables.make_due_if_blocked(addressee.key)?;
             }
-            Outgoing { to: addressee.key, shard: addressee.shard, dedupe: dedupe.clone(), body: body.clone() }
+            let (to, shard) = (addressee.key, addressee.shard);
+            Message { to, shard, dedupe: dedupe.as_deref(), parked: false, body }
         }
     };
     let Some(number) = tables.append_message(&message)? else {

@@ -32,6 +32,10 @@ impl Sessions {
         self.owners[usize::from(shard.0)] == Some(session)
     }
 
+    pub(crate) fn is_live(&self, session: SessionId) -> bool {
+        self.leases.contains_key(&session)
+    }
+
     pub(crate) fn open(
         &mut self,
         connection: &Connection,

@@ -7,17 +7,21 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 
 use perennial_core::store::{
-    Commit, CommitOutcome, DueInstance, Filter, Hint, InboxNumber, InboxRow, InstanceRow, Lease,
-    LoadedInstance, Page, PageKey, Reply, SendOutcome, SendRequest, Session, SessionId, Store, StoreError,
+    Ask, AskNumber, AskOutcome, AskRow, Commit, CommitOutcome, Count, DeleteOutcome, DueInstance, Filter,
+    Hint, InboxNumber, InboxRow, InstanceRow, Lease, LoadedInstance, Page, PageKey, Reply, SendOutcome,
+    SendRequest, Served, Session, SessionId, Store, StoreError, StoreStats, TaskId, TaskRenewal, TaskRow,
 };
-use perennial_core::{InstanceKey, ShardId};
+use perennial_core::{InstanceKey, Payload, ShardId};
 
 use crate::open::{self, IN_MEMORY, Opened};
-use crate::options::SqliteOptions;
+use crate::options::{Clock, SqliteOptions};
 use crate::queue::Queue;
 use crate::read_queue::{ReadQueue, Takes};
 use crate::reader::Reader;
-use crate::request::{Answer, Asked, Batch, Claim, NewSession, ReadRequest, Work, WriteRequest};
+use crate::request::{
+    Answer, Asked, Batch, Claim, NewNote, NewSession, ReadRequest, TaskEnd, TaskRenewals, TaskTake, Work,
+    WriteRequest,
+};
 use crate::watchers::Watchers;
 use crate::writer::Writer;
 
@@ -37,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) reads: ReadQueue<ReadRequest>,
     pub(crate) watchers: Watchers,
     pub(crate) health: Health,
+    pub(crate) clock: Clock,
     pub(crate) is_guest: bool,
     /// Not in memory: other processes may change it.
     pub(crate) is_file: bool,
@@ -88,6 +93,7 @@ impl SqliteStore {
             reads: ReadQueue::new(),
             watchers: Watchers::default(),
             health: Health::default(),
+            clock: Arc::clone(&options.clock),
             is_guest,
             is_file: !readers.is_empty(),
         });
@@ -230,8 +236,88 @@ impl Store for SqliteStore {
         self.read(ReadRequest::Turns { key, execution, after_turn, limit, reply: Answer::to(reply) });
     }
 
+    fn take_tasks(
+        &self,
+        holder: SessionId,
+        served: Served,
+        limit: usize,
+        lease_ms: u64,
+        reply: Reply<Vec<TaskRow>>,
+    ) {
+        let question = TaskTake { holder, served, limit, lease_ms };
+        self.write(WriteRequest::TakeTasks(Asked::new(question, reply)));
+    }
+
+    fn renew_tasks(
+        &self,
+        holder: SessionId,
+        tasks: Vec<(TaskId, Option<Payload>)>,
+        lease_ms: u64,
+        reply: Reply<Vec<TaskRenewal>>,
+    ) {
+        let question = TaskRenewals { holder, tasks, lease_ms };
+        self.write(WriteRequest::RenewTasks(Asked::new(question, reply)));
+    }
+
+    fn finish_task(
+        &self,
+        holder: SessionId,
+        task: TaskId,
+        attempt: u32,
+        body: Arc<[u8]>,
+        reply: Reply<bool>,
+    ) {
+        let question = TaskEnd { holder, task, attempt, body };
+        self.write(WriteRequest::FinishTask(Asked::new(question, reply)));
+    }
+
+    fn give_back_tasks(&self, holder: SessionId, tasks: Vec<TaskId>, reply: Reply<()>) {
+        self.write(WriteRequest::GiveBackTasks(Asked::new((holder, tasks), reply)));
+    }
+
+    fn ask(&self, ask: Ask, reply: Reply<AskOutcome>) {
+        self.write(WriteRequest::Ask(Asked::new(ask, reply)));
+    }
+
+    fn read_asks(&self, session: SessionId, from: AskNumber, limit: usize, reply: Reply<Vec<AskRow>>) {
+        self.read(ReadRequest::Asks { session, from, limit, reply: Answer::to(reply) });
+    }
+
+    fn read_answer(&self, number: AskNumber, reply: Reply<Option<Arc<[u8]>>>) {
+        self.read(ReadRequest::AnswerTo { number, reply: Answer::to(reply) });
+    }
+
+    fn withdraw_ask(&self, number: AskNumber, reply: Reply<bool>) {
+        self.write(WriteRequest::WithdrawAsk(Asked::new(number, reply)));
+    }
+
+    fn sweep_asks(&self, reply: Reply<()>) {
+        self.write(WriteRequest::SweepAsks(Asked::new((), reply)));
+    }
+
+    fn read_note(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>) {
+        self.read(ReadRequest::Note { name: name.to_owned(), reply: Answer::to(reply) });
+    }
+
+    fn write_note(&self, session: SessionId, name: &str, note: Option<Arc<[u8]>>, reply: Reply<()>) {
+        let question = NewNote { session, name: name.to_owned(), body: note };
+        self.write_as_owner(WriteRequest::WriteNote(Asked::new(question, reply)));
+    }
+
     fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
         self.read(ReadRequest::List { filter, after, limit, reply: Answer::to(reply) });
+    }
+
+    fn count(&self, filter: Filter, at_most: u64, reply: Reply<Count>) {
+        self.read(ReadRequest::Count { filter, at_most, reply: Answer::to(reply) });
+    }
+
+    fn stats(&self, reply: Reply<StoreStats>) {
+        self.read(ReadRequest::Stats { reply: Answer::to(reply) });
+    }
+
+    fn delete(&self, keys: Vec<InstanceKey>, reply: Reply<Vec<DeleteOutcome>>) {
+        self.write(WriteRequest::Delete(Asked::new(keys, reply)));
     }
 
     fn watch(&self, hint: Hint) {

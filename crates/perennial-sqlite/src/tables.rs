@@ -1,16 +1,17 @@
 //! The statements of the thread that writes, prepared once.
 
-use perennial_core::store::{InboxNumber, InstanceRow, Outgoing, RowChange, StoreError, TurnRow};
+use perennial_core::store::{InboxNumber, InstanceRow, RowChange, StoreError, TurnRow};
 use perennial_core::{InstanceKey, ShardId};
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
+use crate::attributes;
 use crate::failure::is_constraint;
 use crate::reader::by_id;
-use crate::row::{attributes_json, exact, json, read_instance, status_code};
+use crate::row::{attributes_json, bound, exact, json, read_instance, status_code};
 
 pub(crate) const INSERT_INSTANCE: &str = "INSERT INTO instances (key, id, shard, name, version, status, execution, \
-     owed, wake_at_ms, blocked, attributes, published, parent, created_ms) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+     owed, wake_at_ms, blocked, attributes, published, parent, created_ms, ended_ms, parent_key) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
 pub(crate) const INSTANCE_EXISTS: &str = "SELECT 1 FROM instances WHERE key = ?1";
 pub(crate) const ADDRESSEE: &str = "SELECT key, shard, status FROM instances WHERE id = ?1";
 pub(crate) const INSERT_TURN: &str =
@@ -18,17 +19,30 @@ pub(crate) const INSERT_TURN: &str =
 pub(crate) const TURN_EXISTS: &str = "SELECT 1 FROM turns WHERE key = ?1 AND execution = ?2 AND number = ?3";
 pub(crate) const SAME_TURN: &str =
     "SELECT body = ?4 FROM turns WHERE key = ?1 AND execution = ?2 AND number = ?3";
-pub(crate) const APPEND_MESSAGE: &str = "INSERT INTO inbox (key, shard, dedupe, body) VALUES (?1, ?2, ?3, ?4) \
+pub(crate) const APPEND_MESSAGE: &str = "INSERT INTO inbox (key, shard, dedupe, parked, body) \
+     VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (key, dedupe) DO NOTHING";
+/// Whether the instance takes messages is asked while appending.
+pub(crate) const APPEND_TO_KEY: &str = "INSERT INTO inbox (key, shard, dedupe, body) \
+     SELECT key, shard, ?2, ?3 FROM instances WHERE key = ?1 AND status < 2 \
      ON CONFLICT (key, dedupe) DO NOTHING";
 pub(crate) const DELETE_MESSAGE: &str = "DELETE FROM inbox WHERE number = ?1";
 pub(crate) const MAKE_DUE_IF_BLOCKED: &str =
-    "UPDATE instances SET wake_at_ms = 0 WHERE key = ?1 AND blocked IS NOT NULL";
+    "UPDATE instances SET wake_at_ms = 0 WHERE key = ?1 AND blocked IS NOT NULL AND status < 2";
 pub(crate) const COUNT_UNREAD: &str = "SELECT count(*) FROM inbox WHERE key = ?1";
 pub(crate) const DATA_VERSION: &str = "PRAGMA data_version";
 
 /// The columns that a change may touch, each with its bit in a mask of changes.
-const CHANGEABLE: [&str; 8] =
-    ["status", "execution", "version", "owed", "wake_at_ms", "blocked", "attributes", "published"];
+const CHANGEABLE: [&str; 9] = [
+    "status",
+    "execution",
+    "version",
+    "owed",
+    "wake_at_ms",
+    "blocked",
+    "attributes",
+    "published",
+    "ended_ms",
+];
 
 pub(crate) struct Tables<'c> {
     connection: &'c Connection,
@@ -40,6 +54,7 @@ pub(crate) struct Tables<'c> {
     insert_turn: Statement<'c>,
     turn_exists: Statement<'c>,
     append_message: Statement<'c>,
+    append_to_key: Statement<'c>,
     delete_message: Statement<'c>,
     data_version: Statement<'c>,
     /// By mask. A statement that names only what changes leaves the indexes of other columns alone.
@@ -51,6 +66,16 @@ pub(crate) struct Addressee {
     pub(crate) key: InstanceKey,
     pub(crate) shard: ShardId,
     pub(crate) has_ended: bool,
+}
+
+/// A message to an instance that is known to take it.
+pub(crate) struct Message<'a> {
+    pub(crate) to: InstanceKey,
+    pub(crate) shard: ShardId,
+    pub(crate) dedupe: Option<&'a str>,
+    /// Only a load shows it.
+    pub(crate) parked: bool,
+    pub(crate) body: &'a [u8],
 }
 
 impl<'c> Tables<'c> {
@@ -65,10 +90,15 @@ impl<'c> Tables<'c> {
             insert_turn: connection.prepare(INSERT_TURN)?,
             turn_exists: connection.prepare(TURN_EXISTS)?,
             append_message: connection.prepare(APPEND_MESSAGE)?,
+            append_to_key: connection.prepare(APPEND_TO_KEY)?,
             delete_message: connection.prepare(DELETE_MESSAGE)?,
             data_version: connection.prepare(DATA_VERSION)?,
             updates: (0..1 << CHANGEABLE.len()).map(|_| None).collect(),
         })
+    }
+
+    pub(crate) fn connection(&self) -> &'c Connection {
+        self.connection
     }
 
     pub(crate) fn begin(&mut self) -> rusqlite::Result<()> {
@@ -101,12 +131,16 @@ impl<'c> Tables<'c> {
             row.published.as_ref().map(|published| published.as_json()),
             row.parent.as_ref().map(json).transpose()?,
             exact(row.created_ms)?,
+            row.ended_ms.map(exact).transpose()?,
+            row.parent.as_ref().map(|parent| &parent.key),
         ]);
         match inserted {
-            Ok(_) => Ok(true),
-            Err(error) if is_constraint(&error) => Ok(false),
-            Err(error) => Err(error),
+            Ok(_) => {}
+            Err(error) if is_constraint(&error) => return Ok(false),
+            Err(error) => return Err(error),
         }
+        attributes::insert(self.connection, row.key, &row.attributes)?;
+        Ok(true)
     }
 
     /// Changes a row; `false` if there is none.
@@ -146,7 +180,14 @@ impl<'c> Tables<'c> {
         if let Some(published) = &change.published {
             update.raw_bind_parameter(next(), published.as_ref().map(|published| published.as_json()))?;
         }
-        Ok(update.raw_execute()? == 1)
+        if let Some(ended_ms) = change.ended_ms {
+            update.raw_bind_parameter(next(), exact(ended_ms)?)?;
+        }
+        let changed = update.raw_execute()? == 1;
+        if let Some(attributes) = change.attributes.as_ref().filter(|_| changed) {
+            attributes::replace(self.connection, key, attributes)?;
+        }
+        Ok(changed)
     }
 
     pub(crate) fn instance_exists(&mut self, key: InstanceKey) -> rusqlite::Result<bool> {
@@ -201,18 +242,26 @@ impl<'c> Tables<'c> {
     }
 
     /// Appends a message; none if one with its key waits.
-    pub(crate) fn append_message(&mut self, message: &Outgoing) -> rusqlite::Result<Option<InboxNumber>> {
-        let appended = self.append_message.execute(params![
-            message.to.as_bytes(),
-            message.shard.0,
-            message.dedupe,
-            &message.body[..]
-        ])?;
+    pub(crate) fn append_message(&mut self, message: &Message<'_>) -> rusqlite::Result<Option<InboxNumber>> {
+        let Message { to, shard, dedupe, parked, body } = message;
+        let appended = self.append_message.execute(params![to.as_bytes(), shard.0, dedupe, parked, body])?;
         Ok((appended == 1).then(|| self.connection.last_insert_rowid().cast_unsigned()))
     }
 
-    pub(crate) fn delete_message(&mut self, number: InboxNumber) -> rusqlite::Result<()> {
-        self.delete_message.execute([exact(number)?]).map(drop)
+    /// Appends a message; none if the instance takes none, or if one with its key waits.
+    pub(crate) fn append_to_key(
+        &mut self,
+        to: InstanceKey,
+        dedupe: Option<&str>,
+        body: &[u8],
+    ) -> rusqlite::Result<Option<InboxNumber>> {
+        let appended = self.append_to_key.execute(params![to.as_bytes(), dedupe, body])?;
+        Ok((appended == 1).then(|| self.connection.last_insert_rowid().cast_unsigned()))
+    }
+
+    /// Deletes a message; `false` if it is gone.
+    pub(crate) fn delete_message(&mut self, number: InboxNumber) -> rusqlite::Result<bool> {
+        Ok(self.delete_message.execute([bound(number)])? == 1)
     }
 
     /// Lets a blocked instance look at a message at once.
@@ -228,7 +277,8 @@ impl<'c> Tables<'c> {
 }
 
 fn mask_of(change: &RowChange) -> usize {
-    let RowChange { status, execution, version, owed, wake_at_ms, blocked, attributes, published } = change;
+    let RowChange { status, execution, version, owed, wake_at_ms, blocked, attributes, published, ended_ms } =
+        change;
     let changed = [
         status.is_some(),
         execution.is_some(),
@@ -238,6 +288,7 @@ fn mask_of(change: &RowChange) -> usize {
         blocked.is_some(),
         attributes.is_some(),
         published.is_some(),
+        ended_ms.is_some(),
     ];
     changed.iter().rev().fold(0, |mask, changed| mask << 1 | usize::from(*changed))
 }

@@ -10,14 +10,17 @@ use std::time::Duration;
 use perennial_core::store::{Commit, CommitOutcome, SessionId, StoreError};
 use rusqlite::Connection;
 
+use crate::asks;
 use crate::commit;
 use crate::connection::wait_out;
+use crate::delete;
 use crate::failure::Trouble;
 use crate::options::{Clock, SqliteOptions};
 use crate::request::WriteRequest;
 use crate::send;
 use crate::sessions::Sessions;
 use crate::tables::Tables;
+use crate::tasks;
 use crate::unread::Unread;
 
 /// The connection that writes, with what is remembered between transactions.
@@ -87,6 +90,9 @@ impl<'c> WriteConnection<'c> {
             self.notice_changes()?;
             return requests.iter_mut().try_for_each(|request| self.apply(request, Pace::Quick));
         }
+        if self.find_nothing_to_do(requests)? {
+            return Ok(());
+        }
         let sessions = requests.iter().any(touches_sessions).then(|| self.sessions.clone());
         let mut written = self.attempt(requests, Pace::Quick);
         if matches!(written, Err(Halt::Redo)) {
@@ -114,6 +120,29 @@ impl<'c> WriteConnection<'c> {
             self.data_version = data_version;
         }
         Ok(())
+    }
+
+    /// Answers those who look for work where there is none: nobody has to wait for the file for that.
+    fn find_nothing_to_do(&mut self, requests: &mut [WriteRequest]) -> rusqlite::Result<bool> {
+        for request in &*requests {
+            let is_idle = match request {
+                WriteRequest::TakeTasks(_) => !tasks::any_queued(self.connection)?,
+                WriteRequest::SweepAsks(_) => !asks::any_past_deadline(self.connection, (self.clock)())?,
+                _ => false,
+            };
+            if !is_idle {
+                return Ok(false);
+            }
+        }
+        self.notice_changes()?;
+        for request in requests {
+            match request {
+                WriteRequest::TakeTasks(asked) => asked.answer = Some(Ok(Vec::new())),
+                WriteRequest::SweepAsks(asked) => asked.answer = Some(Ok(())),
+                _ => {}
+            }
+        }
+        Ok(true)
     }
 
     fn attempt(&mut self, requests: &mut [WriteRequest], pace: Pace) -> Result<(), Halt> {
@@ -165,7 +194,81 @@ impl<'c> WriteConnection<'c> {
                 let outcomes = members.map(|member| self.commit(asked.question.session, member, pace));
                 asked.answer = Some(Ok(outcomes.collect::<Result<_, _>>()?));
             }
-            WriteRequest::Send(asked) => asked.answer = Some(self.send(&asked.question, pace)?),
+            WriteRequest::Send(asked) => {
+                let requests = asked.question.iter();
+                asked.answer = Some(self.call(pace, |this| {
+                    requests.map(|request| send::write(&mut this.tables, &mut this.unread, request)).collect()
+                })?);
+            }
+            WriteRequest::WriteNote(asked) => {
+                let note = &asked.question;
+                asked.answer = Some(if self.sessions.is_live(note.session) {
+                    self.call(pace, |this| {
+                        Ok(asks::write_note(this.connection, &note.name, note.body.as_deref())?)
+                    })?
+                } else {
+                    Err(StoreError::SessionGone)
+                });
+            }
+            WriteRequest::Delete(asked) => {
+                let keys = asked.question.iter();
+                let outcomes = keys.map(|key| delete::delete(self.connection, *key));
+                asked.answer = Some(Ok(outcomes.collect::<Result<_, _>>()?));
+            }
+            other => self.apply_tasks_and_asks(other, pace)?,
+        }
+        Ok(())
+    }
+
+    fn apply_tasks_and_asks(&mut self, request: &mut WriteRequest, pace: Pace) -> Result<(), Halt> {
+        let now_ms = (self.clock)();
+        match request {
+            WriteRequest::TakeTasks(asked) => {
+                let take = &asked.question;
+                let until_ms = now_ms.saturating_add(take.lease_ms);
+                asked.answer = Some(self.call(pace, |this| {
+                    Ok(tasks::take(this.connection, take.holder, &take.served, take.limit, until_ms)?)
+                })?);
+            }
+            WriteRequest::RenewTasks(asked) => {
+                let renewals = &asked.question;
+                let until_ms = now_ms.saturating_add(renewals.lease_ms);
+                asked.answer = Some(self.call(pace, |this| {
+                    let renew = |(id, details): &(_, Option<_>)| {
+                        tasks::renew(this.connection, renewals.holder, *id, details.as_ref(), until_ms)
+                    };
+                    Ok(renewals.tasks.iter().map(renew).collect::<Result<_, _>>()?)
+                })?);
+            }
+            WriteRequest::FinishTask(asked) => {
+                let end = &asked.question;
+                asked.answer = Some(self.call(pace, |this| {
+                    let finished = tasks::finish(this.connection, end.holder, end.task, end.attempt)?;
+                    if finished && this.tables.append_to_key(end.task.key, None, &end.body)?.is_some() {
+                        this.unread.appended(end.task.key);
+                    }
+                    Ok(finished)
+                })?);
+            }
+            WriteRequest::GiveBackTasks(asked) => {
+                let (holder, ids) = &asked.question;
+                for id in ids {
+                    tasks::give_back(self.connection, *holder, *id)?;
+                }
+                asked.answer = Some(Ok(()));
+            }
+            WriteRequest::Ask(asked) => {
+                let ask = &asked.question;
+                asked.answer = Some(self.call(pace, |this| Ok(asks::ask(this.connection, ask)?))?);
+            }
+            WriteRequest::WithdrawAsk(asked) => {
+                asked.answer = Some(Ok(asks::withdraw(self.connection, asked.question)?));
+            }
+            WriteRequest::SweepAsks(asked) => {
+                asks::sweep(self.connection, now_ms)?;
+                asked.answer = Some(Ok(()));
+            }
+            _ => unreachable!("the others are handled where this is called"),
         }
         Ok(())
     }
@@ -177,7 +280,7 @@ impl<'c> WriteConnection<'c> {
         if pace == Pace::Careful {
             self.connection.execute_batch("SAVEPOINT member")?;
         }
-        let stop = match commit::write(&mut self.tables, &mut self.unread, member) {
+        let stop = match commit::write(&mut self.tables, &mut self.unread, session, member) {
             Ok(outcome) => {
                 if pace == Pace::Careful {
                     self.connection.execute_batch("RELEASE member")?;
@@ -199,23 +302,21 @@ impl<'c> WriteConnection<'c> {
         }
     }
 
-    /// Writes the messages of one call. If one of them cannot be stored at all, none of the call's is.
-    fn send(
+    /// Writes what one call brings. If something of it cannot be stored at all, nothing of the call is.
+    fn call<T>(
         &mut self,
-        requests: &[perennial_core::store::SendRequest],
         pace: Pace,
-    ) -> Result<Result<Vec<perennial_core::store::SendOutcome>, StoreError>, Halt> {
+        write: impl FnOnce(&mut Self) -> Result<T, send::Stop>,
+    ) -> Result<Result<T, StoreError>, Halt> {
         if pace == Pace::Careful {
             self.connection.execute_batch("SAVEPOINT call")?;
         }
-        let written: Result<Vec<_>, send::Stop> =
-            requests.iter().map(|request| send::write(&mut self.tables, &mut self.unread, request)).collect();
-        let error = match written {
-            Ok(outcomes) => {
+        let error = match write(self) {
+            Ok(outcome) => {
                 if pace == Pace::Careful {
                     self.connection.execute_batch("RELEASE call")?;
                 }
-                return Ok(Ok(outcomes));
+                return Ok(Ok(outcome));
             }
             Err(send::Stop::Row(error)) => error,
             Err(send::Stop::Sqlite(error)) => StoreError::CorruptRow(refusal(error)?),
@@ -254,5 +355,11 @@ fn refusal(error: rusqlite::Error) -> Result<String, Halt> {
 }
 
 fn touches_sessions(request: &WriteRequest) -> bool {
-    !matches!(request, WriteRequest::Commit(_) | WriteRequest::Send(_))
+    matches!(
+        request,
+        WriteRequest::OpenSession(_)
+            | WriteRequest::RenewSession(_)
+            | WriteRequest::EndSession(_)
+            | WriteRequest::ClaimShards(_)
+    )
 }

@@ -139,9 +139,7 @@ impl Desk<'_> {
                 Work::Read(request) => {
                     self.write(std::mem::take(&mut batch));
                     let connection = self.write_connection.connection();
-                    calling("a reply", || {
-                        reader::answer(connection, &self.path, &self.shared.health, request)
-                    });
+                    calling("a reply", || reader::answer(connection, &self.path, self.shared, request));
                 }
                 Work::Close(reply) => {
                     self.write(std::mem::take(&mut batch));
@@ -162,13 +160,13 @@ impl Desk<'_> {
             Err(failure) => Err(failure),
         };
         let members = batch.iter().map(WriteRequest::weight).sum();
-        let sent_messages = written.is_ok() && batch.iter().any(WriteRequest::sent_messages);
+        let is_news = written.is_ok() && batch.iter().any(WriteRequest::is_news);
         for request in batch {
             calling("a reply", || request.finish(&written));
         }
         // Who sends waits for what comes of it.
         self.look_soon();
-        if self.write_connection.take_changed_by_others() || sent_messages {
+        if self.write_connection.take_changed_by_others() || is_news {
             self.shared.watchers.hint();
         }
         if written.is_ok()

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use perennial_core::store::{CommitOutcome, StoreError};
+use perennial_core::store::{CommitOutcome, Reply, StoreError};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
-use perennial_testkit::conformance::Subject;
+use perennial_testkit::conformance::{Subject, answer_of, waiting};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -58,4 +58,12 @@ impl Place {
 #[allow(dead_code, reason = "no test file needs all of it")]
 pub(crate) fn durable() -> CommitOutcome {
     CommitOutcome::Durable { sent: vec![] }
+}
+
+/// The answer to a call.
+#[allow(dead_code, reason = "no test file needs all of it")]
+pub(crate) fn answered<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
+    let (reply, answer) = waiting();
+    call(reply);
+    answer_of(&answer)
 }

@@ -85,14 +85,18 @@ impl Client {
             Answer::NotFound => Err(ClientError::NotFound { id: id.to_owned() }),
             Answer::EndedBefore => Err(ClientError::Ended { id: id.to_owned() }),
             Answer::Unknown { reason } => Err(ClientError::Unknown { id: id.to_owned(), reason }),
-            other => Err(ClientError::Unknown { id: id.to_owned(), reason: format!("unexpected: {other:?}") }),
+            other => {
+                Err(ClientError::Unknown { id: id.to_owned(), reason: format!("unexpected: {other:?}") })
+            }
         }
     }
 
     /// Writes the question into the store and waits for the owner to answer it.
     async fn put_from_afar(&self, id: &str, question: &Question) -> Result<Payload, ClientError> {
         let Backend::Guest { changed, .. } = &self.backend else {
-            return Err(ClientError::NotHere { what: "only a client outside of the runtime asks through the store" });
+            return Err(ClientError::NotHere {
+                what: "only a client outside of the runtime asks through the store",
+            });
         };
         let body = serde_json::to_vec(question).expect("a question holds nothing that JSON cannot").into();
         let deadline_ms = system_now_ms().saturating_add(ASK_PATIENCE.as_millis() as u64);

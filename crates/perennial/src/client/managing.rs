@@ -201,7 +201,8 @@ impl Client {
             deleted += outcomes.iter().filter(|outcome| **outcome == DeleteOutcome::Deleted).count() as u64;
             if let Some(place) = outcomes.iter().position(|outcome| *outcome == DeleteOutcome::NotEnded) {
                 let row = family.iter().find(|(row, _)| row.key == part[place]).map(|(row, _)| row);
-                let (id, status) = row.map_or((id.to_owned(), Status::Running), |row| (row.id.clone(), row.status));
+                let (id, status) =
+                    row.map_or((id.to_owned(), Status::Running), |row| (row.id.clone(), row.status));
                 return Err(ClientError::NotEnded { id, status });
             }
         }

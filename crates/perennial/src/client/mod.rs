@@ -10,17 +10,15 @@ mod starting;
 use std::sync::Arc;
 
 use perennial_core::history::decode_history;
-use perennial_core::shard::{Answer, Message, Request, StartRequest};
+use perennial_core::shard::{Answer, Message, Request};
 use perennial_core::store::{
-    Blocked, Filter, Hint, InstanceRow, Page, PageKey, Reply, SendOutcome, SendRequest, Status, Store,
-    StoreError,
+    Blocked, Hint, InstanceRow, Reply, SendOutcome, SendRequest, Status, Store, StoreError,
 };
 use perennial_core::{
-    Attributes, Ending, History, InstanceKey, Job, NameError, Payload, ShardId, Started, TurnFailure,
-    check_derived_id, check_name,
+    Attributes, Ending, History, InstanceKey, Job, NameError, Payload, TurnFailure, check_derived_id,
+    check_name,
 };
 use tokio::sync::{Notify, oneshot};
-use uuid::Uuid;
 
 use crate::error::{ClientError, Error, OrchestrationError};
 use crate::runtime::Node;
@@ -169,7 +167,10 @@ impl Client {
                     }
                     Request::Terminate { reason } => Message::Terminate { reason },
                     Request::Retry => Message::Retry,
-                    Request::Start(_) | Request::AwaitEnd => return Ok(()),
+                    Request::Start(_) | Request::AwaitEnd | Request::Ask(_) => {
+                        let what = "starts, questions and waiting have calls of their own";
+                        return Err(ClientError::NotHere { what });
+                    }
                 };
                 let dedupe = message.dedupe().map(str::to_owned);
                 self.send(

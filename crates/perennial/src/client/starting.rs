@@ -166,19 +166,24 @@ impl Client {
             Backend::Node(node) => node.now_ms(),
             Backend::Guest { .. } => system_now_ms(),
         };
-        let after = |span: Duration| now_ms.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+        let after =
+            |span: Duration| now_ms.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
         let started = Started {
             deadline_ms: options.timeout.map(after),
             attributes: options.attributes.clone(),
             ..Started::new(name, options.version.clone().unwrap_or_default(), input.clone(), seed)
         };
         let event = options.event.clone();
-        let jobs: Vec<Job> =
-            event.map(|(name, payload)| Job::ExternalEvent { name, payload, key: None }).into_iter().collect();
+        let jobs: Vec<Job> = event
+            .map(|(name, payload)| Job::ExternalEvent { name, payload, key: None })
+            .into_iter()
+            .collect();
         let not_before_ms = options.delay.map(after);
         let node = match &self.backend {
             Backend::Node(node) => node,
-            Backend::Guest { .. } => return self.send_start(key, id, started, jobs, not_before_ms, now_ms).await,
+            Backend::Guest { .. } => {
+                return self.send_start(key, id, started, jobs, not_before_ms, now_ms).await;
+            }
         };
         let is_known = match &options.version {
             Some(_) => true,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial_core::{OrchestrationHandler, Payload};
 use perennial_core::shard::{Counters, ShardOptions};
 use perennial_core::store::{Store, StoreError};
+use perennial_core::{OrchestrationHandler, Payload};
 use tokio::sync::oneshot;
 
 use super::clock::{LocalClock, MachineClock};

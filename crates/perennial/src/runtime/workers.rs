@@ -130,11 +130,6 @@ impl Workers {
         }
     }
 
-    /// How many attempts run or wait for a slot.
-    pub(crate) fn running(&self) -> usize {
-        self.lock().len()
-    }
-
     fn forget(&self, key: InstanceKey, event: EventId) {
         let mut running = self.lock();
         running.remove(&(key, event));
@@ -144,7 +139,11 @@ impl Workers {
     }
 
     /// A slot for an attempt.
-    async fn slot(&self, node: &Node, task: &ActivityTask) -> (SemaphorePermit<'_>, Option<SemaphorePermit<'_>>) {
+    async fn slot(
+        &self,
+        node: &Node,
+        task: &ActivityTask,
+    ) -> (SemaphorePermit<'_>, Option<SemaphorePermit<'_>>) {
         let open = "slots are never closed";
         let lone = match task.interruptions >= LONE_FROM {
             true => Some(self.lone_slot.acquire().await.expect(open)),

@@ -1,0 +1,61 @@
+//! The search index of attributes, in step with the column that rows are read from.
+//!
+//! Values are compared as JSON text, so the text is kept as it came. What has no attributes costs nothing here.
+
+use perennial_core::{Attributes, InstanceKey};
+use rusqlite::{Connection, params};
+
+pub(crate) const INSERT: &str = "INSERT INTO attributes (key, name, value) VALUES (?1, ?2, ?3)";
+pub(crate) const DELETE: &str = "DELETE FROM attributes WHERE key = ?1";
+
+/// How many instances are read at a time when the index is filled.
+const FILLED_AT_ONCE: i64 = 1_000;
+
+/// Writes the attributes of an instance that has none here.
+pub(crate) fn insert(
+    connection: &Connection,
+    key: InstanceKey,
+    attributes: &Attributes,
+) -> rusqlite::Result<()> {
+    if attributes.is_empty() {
+        return Ok(());
+    }
+    let mut insert = connection.prepare_cached(INSERT)?;
+    for (name, value) in attributes {
+        insert.execute(params![key.as_bytes(), name, value.as_json()])?;
+    }
+    Ok(())
+}
+
+/// Writes the attributes of an instance in the place of those that it had.
+pub(crate) fn replace(
+    connection: &Connection,
+    key: InstanceKey,
+    attributes: &Attributes,
+) -> rusqlite::Result<()> {
+    connection.prepare_cached(DELETE)?.execute([key.as_bytes()])?;
+    insert(connection, key, attributes)
+}
+
+/// Fills the index from the rows that are there. SQLite's own JSON functions would write values anew, spaces and all;
+/// the text has to stay as it is.
+pub(crate) fn fill(connection: &Connection) -> rusqlite::Result<()> {
+    let mut page = connection.prepare(
+        "SELECT rowid, key, attributes FROM instances WHERE rowid > ?1 AND attributes IS NOT NULL ORDER BY rowid LIMIT ?2",
+    )?;
+    let mut after = 0;
+    loop {
+        let rows = page.query_map([after, FILLED_AT_ONCE], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, [u8; 16]>(1)?, row.get::<_, String>(2)?))
+        })?;
+        let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+        let Some((last, _, _)) = rows.last() else { return Ok(()) };
+        after = *last;
+        for (_, key, text) in rows {
+            // A row that is corrupt is shown as such and found by nothing else.
+            if let Ok(attributes) = serde_json::from_str(&text) {
+                insert(connection, InstanceKey::from_bytes(key), &attributes)?;
+            }
+        }
+    }
+}

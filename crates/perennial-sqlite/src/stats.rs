@@ -1,0 +1,61 @@
+//! How much there is of what. Every count stops at a bound and goes by an index, so that looking costs the same
+//! whatever there is.
+
+use perennial_core::store::{Count, Status, StoreStats};
+use rusqlite::{Connection, OptionalExtension, Params};
+
+use crate::reader::Fault;
+use crate::row::{bound, status_code};
+
+pub(crate) const OF_STATUS: &str = "SELECT count(*) FROM \
+     (SELECT 1 FROM instances INDEXED BY instances_by_status WHERE status = ?2 AND status <> 2 LIMIT ?1)";
+pub(crate) const COMPLETED: &str = "SELECT count(*) FROM \
+     (SELECT 1 FROM instances INDEXED BY instances_ended WHERE status = 2 AND status >= 2 LIMIT ?1)";
+pub(crate) const BLOCKED: &str = "SELECT count(*) FROM \
+     (SELECT 1 FROM instances INDEXED BY instances_blocked WHERE blocked IS NOT NULL LIMIT ?1)";
+pub(crate) const INBOX: &str =
+    "SELECT count(*) FROM (SELECT 1 FROM inbox INDEXED BY inbox_by_instance LIMIT ?1)";
+pub(crate) const TASKS: &str =
+    "SELECT count(*) FROM (SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = ?2 LIMIT ?1)";
+pub(crate) const ASKS: &str =
+    "SELECT count(*) FROM (SELECT 1 FROM asks INDEXED BY asks_by_deadline LIMIT ?1)";
+/// The earliest instance that is late. Of those that are blocked only so many are passed over.
+pub(crate) const LATE: &str = "SELECT wake_at_ms FROM \
+     (SELECT wake_at_ms, blocked FROM instances INDEXED BY instances_due \
+      WHERE wake_at_ms < ?2 AND status < 2 ORDER BY wake_at_ms, key LIMIT ?1) \
+     WHERE blocked IS NULL LIMIT 1";
+
+pub(crate) fn stats(connection: &Connection, now_ms: u64) -> Result<StoreStats, Fault> {
+    // All of one moment.
+    let transaction = connection.unchecked_transaction()?;
+    let one_over = bound(Count::EXACT + 1);
+    let mut instances = Vec::with_capacity(Status::ALL.len());
+    for status in Status::ALL {
+        let rows = match status {
+            Status::Completed => counted(connection, COMPLETED, [one_over])?,
+            other => counted(connection, OF_STATUS, [one_over, status_code(other)])?,
+        };
+        instances.push((status, rows));
+    }
+    let late = connection
+        .prepare_cached(LATE)?
+        .query_row([one_over, bound(now_ms)], |row| row.get::<_, i64>(0))
+        .optional()?;
+    let stats = StoreStats {
+        instances,
+        blocked: counted(connection, BLOCKED, [one_over])?,
+        inbox: counted(connection, INBOX, [one_over])?,
+        tasks_queued: counted(connection, TASKS, [one_over, 0])?,
+        tasks_leased: counted(connection, TASKS, [one_over, 1])?,
+        tasks_waiting: counted(connection, TASKS, [one_over, 2])?,
+        asks: counted(connection, ASKS, [one_over])?,
+        lag_ms: late.map_or(0, |at_ms| now_ms.saturating_sub(at_ms.cast_unsigned())),
+    };
+    transaction.finish()?;
+    Ok(stats)
+}
+
+fn counted(connection: &Connection, sql: &str, values: impl Params) -> rusqlite::Result<Count> {
+    let rows: i64 = connection.prepare_cached(sql)?.query_row(values, |row| row.get(0))?;
+    Ok(Count::bounded(rows.cast_unsigned(), Count::EXACT))
+}

@@ -1,0 +1,256 @@
+//! Tasks: activities that are not on their first local attempt, and who runs them under which lease.
+
+use perennial_core::InstanceKey;
+use perennial_core::history::{EventId, Payload};
+use perennial_core::store::{Served, SessionId, TaskChange, TaskId, TaskRenewal, TaskRow, TaskState};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
+
+use crate::reader::{Fault, bytes, collect};
+use crate::row::{bound, exact, read_key, read_maybe_number, read_number, read_payload, read_shard};
+
+pub(crate) const PUT: &str = "INSERT INTO tasks (key, execution, event, shard, state, holder, cancelled, attempt, \
+     due_ms, details, interruptions, name, tag, work) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) \
+     ON CONFLICT (key, execution, event) DO UPDATE SET shard = excluded.shard, state = excluded.state, \
+     holder = excluded.holder, cancelled = excluded.cancelled, attempt = excluded.attempt, due_ms = excluded.due_ms, \
+     details = excluded.details, interruptions = excluded.interruptions, name = excluded.name, tag = excluded.tag, \
+     work = excluded.work";
+/// The row goes unless it is leased until a time, which the owner's own are not.
+pub(crate) const CANCEL: &str = "DELETE FROM tasks WHERE key = ?1 AND execution = ?2 AND event = ?3 \
+     AND (state <> 1 OR due_ms IS NULL)";
+pub(crate) const MARK_CANCELLED: &str =
+    "UPDATE tasks SET cancelled = 1 WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1";
+pub(crate) const ANY_QUEUED: &str = "SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = 0 LIMIT 1";
+pub(crate) const ANY_QUEUED_OF_NAME: &str =
+    "SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = 0 AND name = ?1 LIMIT 1";
+/// `IS`, so that no tag is a tag to look for.
+pub(crate) const QUEUED: &str = "SELECT key, execution, event FROM tasks INDEXED BY tasks_by_state \
+     WHERE state = 0 AND name = ?1 AND tag IS ?2 ORDER BY key, execution, event LIMIT ?3";
+pub(crate) const RENEW: &str = "UPDATE tasks SET due_ms = ?5, details = ifnull(?6, details) \
+     WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 RETURNING cancelled";
+pub(crate) const FINISH: &str = "DELETE FROM tasks \
+     WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 AND attempt = ?5";
+pub(crate) const DROP_CANCELLED: &str = "DELETE FROM tasks \
+     WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 AND cancelled = 1";
+pub(crate) const QUEUE_AGAIN: &str = "UPDATE tasks SET state = 0, holder = NULL, due_ms = NULL \
+     WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4";
+
+/// The columns that [`read`] expects, in its order.
+const COLUMNS: &str = "key, execution, event, shard, state, holder, cancelled, attempt, due_ms, details, \
+                       interruptions, name, tag, work";
+
+const QUEUED_STATE: i64 = 0;
+const LEASED_STATE: i64 = 1;
+const WAITING_STATE: i64 = 2;
+
+/// Leases a task, and gives its row.
+pub(crate) fn lease() -> String {
+    format!(
+        "UPDATE tasks SET state = 1, holder = ?4, cancelled = 0, due_ms = ?5 \
+         WHERE key = ?1 AND execution = ?2 AND event = ?3 RETURNING {COLUMNS}"
+    )
+}
+
+/// The tasks of an execution.
+pub(crate) fn of_execution() -> String {
+    format!("SELECT {COLUMNS} FROM tasks WHERE key = ?1 AND execution = ?2 ORDER BY event")
+}
+
+/// Makes a change that a commit brings.
+pub(crate) fn change(connection: &Connection, change: &TaskChange) -> rusqlite::Result<()> {
+    match change {
+        TaskChange::Put(row) => put(connection, row),
+        TaskChange::Cancel(id) => {
+            let place = Place::of(*id)?;
+            let cancelled = connection.prepare_cached(CANCEL)?.execute(params![
+                place.key.as_bytes(),
+                place.execution,
+                place.event
+            ])?;
+            if cancelled == 0 {
+                let mut mark = connection.prepare_cached(MARK_CANCELLED)?;
+                mark.execute(params![place.key.as_bytes(), place.execution, place.event])?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
+    let place = Place::of(row.id)?;
+    let (state, holder, cancelled) = match row.state {
+        TaskState::Queued => (QUEUED_STATE, None, false),
+        TaskState::Leased { holder, cancelled } => (LEASED_STATE, Some(holder.0.to_be_bytes()), cancelled),
+        TaskState::Waiting => (WAITING_STATE, None, false),
+    };
+    let values: [&dyn ToSql; 14] = [
+        place.key.as_bytes(),
+        &place.execution,
+        &place.event,
+        &row.shard.0,
+        &state,
+        &holder,
+        &cancelled,
+        &row.attempt,
+        &row.due_ms.map(exact).transpose()?,
+        &row.details.as_ref().map(Payload::as_json),
+        &row.interruptions,
+        &row.name,
+        &row.tag,
+        &row.work.as_deref(),
+    ];
+    connection.prepare_cached(PUT)?.execute(&values[..]).map(drop)
+}
+
+/// Whether a node that asks may find work.
+pub(crate) fn any_queued(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.prepare_cached(ANY_QUEUED)?.exists([])
+}
+
+/// Leases queued tasks that are served to a holder, in the order of their ids.
+pub(crate) fn take(
+    connection: &Connection,
+    holder: SessionId,
+    served: &Served,
+    limit: usize,
+    until_ms: u64,
+) -> Result<Vec<TaskRow>, Fault> {
+    let mut found = Vec::new();
+    if limit > 0 && any_queued(connection)? {
+        for name in &served.names {
+            queued(connection, name, served, limit, &mut found)?;
+        }
+    }
+    found.sort();
+    found.truncate(limit);
+    let mut lease = connection.prepare_cached(&lease())?;
+    let mut taken = Vec::with_capacity(found.len());
+    for id in found {
+        let place = Place::of(id)?;
+        let values = params![
+            place.key.as_bytes(),
+            place.execution,
+            place.event,
+            holder.0.to_be_bytes(),
+            bound(until_ms)
+        ];
+        taken.extend(collect(lease.query(values)?, read)?);
+    }
+    Ok(taken)
+}
+
+/// Finds the first queued tasks of a name, for each tag that is served.
+fn queued(
+    connection: &Connection,
+    name: &str,
+    served: &Served,
+    limit: usize,
+    found: &mut Vec<TaskId>,
+) -> Result<(), Fault> {
+    if !connection.prepare_cached(ANY_QUEUED_OF_NAME)?.exists([name])? {
+        return Ok(());
+    }
+    let mut queued = connection.prepare_cached(QUEUED)?;
+    for tag in std::iter::once(None).chain(served.tags.iter().map(Some)) {
+        let rows = queued.query(params![name, tag, i64::try_from(limit).unwrap_or(i64::MAX)])?;
+        found.extend(collect(rows, read_id)?);
+    }
+    Ok(())
+}
+
+/// Renews a holder's lease, and writes what the attempt reported.
+pub(crate) fn renew(
+    connection: &Connection,
+    holder: SessionId,
+    id: TaskId,
+    details: Option<&Payload>,
+    until_ms: u64,
+) -> rusqlite::Result<TaskRenewal> {
+    let Ok(place) = Place::of(id) else { return Ok(TaskRenewal::Gone) };
+    let values = params![
+        place.key.as_bytes(),
+        place.execution,
+        place.event,
+        holder.0.to_be_bytes(),
+        bound(until_ms),
+        details.map(Payload::as_json)
+    ];
+    let mut renew = connection.prepare_cached(RENEW)?;
+    let cancelled: Option<bool> = renew.query_row(values, |row| row.get(0)).optional()?;
+    Ok(match cancelled {
+        Some(true) => TaskRenewal::Cancelled,
+        Some(false) => TaskRenewal::Kept,
+        None => TaskRenewal::Gone,
+    })
+}
+
+/// Removes the row of a holder's attempt; `false` if it is not his.
+pub(crate) fn finish(
+    connection: &Connection,
+    holder: SessionId,
+    id: TaskId,
+    attempt: u32,
+) -> rusqlite::Result<bool> {
+    let Ok(place) = Place::of(id) else { return Ok(false) };
+    let values = params![place.key.as_bytes(), place.execution, place.event, holder.0.to_be_bytes(), attempt];
+    Ok(connection.prepare_cached(FINISH)?.execute(values)? == 1)
+}
+
+/// Queues a holder's task again, unless nobody waits for it.
+pub(crate) fn give_back(connection: &Connection, holder: SessionId, id: TaskId) -> rusqlite::Result<()> {
+    let Ok(place) = Place::of(id) else { return Ok(()) };
+    let values = params![place.key.as_bytes(), place.execution, place.event, holder.0.to_be_bytes()];
+    if connection.prepare_cached(DROP_CANCELLED)?.execute(values)? == 0 {
+        connection.prepare_cached(QUEUE_AGAIN)?.execute(values)?;
+    }
+    Ok(())
+}
+
+/// The tasks of an execution, by event.
+pub(crate) fn load(connection: &Connection, key: InstanceKey, execution: u64) -> Result<Vec<TaskRow>, Fault> {
+    let mut statement = connection.prepare_cached(&of_execution())?;
+    collect(statement.query(params![key.as_bytes(), bound(execution)])?, read)
+}
+
+/// A task's id as SQLite keeps it.
+struct Place {
+    key: InstanceKey,
+    execution: i64,
+    event: i64,
+}
+
+impl Place {
+    fn of(id: TaskId) -> rusqlite::Result<Place> {
+        Ok(Place { key: id.key, execution: exact(id.execution)?, event: exact(id.event.0)? })
+    }
+}
+
+fn read_id(row: &Row<'_>) -> Result<TaskId, Fault> {
+    let (key, execution) = (read_key(row, 0)?, read_number(row, 1)?);
+    Ok(TaskId { key, execution, event: EventId(read_number(row, 2)?) })
+}
+
+fn read(row: &Row<'_>) -> Result<TaskRow, Fault> {
+    let id = read_id(row)?;
+    let state = match row.get::<_, i64>(4)? {
+        QUEUED_STATE => TaskState::Queued,
+        LEASED_STATE => {
+            let holder = SessionId(u128::from_be_bytes(row.get(5)?));
+            TaskState::Leased { holder, cancelled: row.get(6)? }
+        }
+        WAITING_STATE => TaskState::Waiting,
+        other => return Err(Fault::corrupt(format!("column state: {other} is no state of a task"))),
+    };
+    Ok(TaskRow {
+        id,
+        shard: read_shard(row, 3)?,
+        attempt: row.get(7)?,
+        state,
+        due_ms: read_maybe_number(row, 8)?,
+        details: read_payload(row, 9)?,
+        interruptions: row.get(10)?,
+        name: row.get(11)?,
+        tag: row.get(12)?,
+        work: if row.get_ref(13)? == rusqlite::types::ValueRef::Null { None } else { Some(bytes(row, 13)?) },
+    })
+}
