@@ -5,9 +5,7 @@
 
 use std::borrow::Cow;
 
-use perennial_core::store::{
-    Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, Outgoing, SessionId, TurnRow,
-};
+use perennial_core::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, Outgoing, TurnRow};
 
 use crate::asks;
 use crate::tables::{Message, Tables};
@@ -33,7 +31,6 @@ impl From<rusqlite::Error> for Stop {
 pub(crate) fn write(
     tables: &mut Tables<'_>,
     unread: &mut Unread,
-    session: SessionId,
     member: &Commit,
 ) -> Result<CommitOutcome, Stop> {
     if member.turn.as_ref().is_some_and(|turn| turn.number == 0) {

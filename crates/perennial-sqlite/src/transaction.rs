@@ -280,7 +280,7 @@ impl<'c> WriteConnection<'c> {
         if pace == Pace::Careful {
             self.connection.execute_batch("SAVEPOINT member")?;
         }
-        let stop = match commit::write(&mut self.tables, &mut self.unread, session, member) {
+        let stop = match commit::write(&mut self.tables, &mut self.unread, member) {
             Ok(outcome) => {
                 if pace == Pace::Careful {
                     self.connection.execute_batch("RELEASE member")?;

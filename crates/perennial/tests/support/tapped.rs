@@ -3,10 +3,11 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use perennial::store::{
-    Commit, CommitOutcome, DueInstance, Filter, Hint, InboxNumber, InboxRow, InstanceRow, Lease,
-    LoadedInstance, Page, PageKey, Reply, SendOutcome, SendRequest, Session, SessionId, Store, StoreError,
+    Ask, AskNumber, AskOutcome, AskRow, Commit, CommitOutcome, Count, DeleteOutcome, DueInstance, Filter,
+    Hint, InboxNumber, InboxRow, InstanceRow, Lease, LoadedInstance, Page, PageKey, Reply, SendOutcome,
+    SendRequest, Served, Session, SessionId, Store, StoreError, StoreStats, TaskId, TaskRenewal, TaskRow,
 };
-use perennial::{InstanceKey, ShardId};
+use perennial::{InstanceKey, Payload, ShardId};
 
 use super::PATIENCE;
 
@@ -93,6 +94,16 @@ impl Tapped {
 
 fn count(calls: &[&'static str], call: &str) -> usize {
     calls.iter().filter(|other| **other == call).count()
+}
+
+/// Calls that are only noted.
+macro_rules! passed_on {
+    ($($call:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
+        $(fn $call(&self, $($argument: $kind,)* reply: Reply<$answer>) {
+            self.note(stringify!($call));
+            self.inner.$call($($argument,)* reply);
+        })*
+    };
 }
 
 impl Store for Tapped {
@@ -197,6 +208,23 @@ impl Store for Tapped {
     fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
         self.note("list");
         self.inner.list(filter, after, limit, reply);
+    }
+
+    passed_on! {
+        take_tasks(holder: SessionId, served: Served, limit: usize, lease_ms: u64) -> Vec<TaskRow>;
+        renew_tasks(holder: SessionId, tasks: Vec<(TaskId, Option<Payload>)>, lease_ms: u64) -> Vec<TaskRenewal>;
+        finish_task(holder: SessionId, task: TaskId, attempt: u32, body: Arc<[u8]>) -> bool;
+        give_back_tasks(holder: SessionId, tasks: Vec<TaskId>) -> ();
+        ask(ask: Ask) -> AskOutcome;
+        read_asks(session: SessionId, from: AskNumber, limit: usize) -> Vec<AskRow>;
+        read_answer(number: AskNumber) -> Option<Arc<[u8]>>;
+        withdraw_ask(number: AskNumber) -> bool;
+        sweep_asks() -> ();
+        read_note(name: &str) -> Option<Arc<[u8]>>;
+        write_note(session: SessionId, name: &str, note: Option<Arc<[u8]>>) -> ();
+        count(filter: Filter, at_most: u64) -> Count;
+        stats() -> StoreStats;
+        delete(keys: Vec<InstanceKey>) -> Vec<DeleteOutcome>;
     }
 
     fn watch(&self, hint: Hint) {
