@@ -192,6 +192,7 @@ async fn g29_an_endless_loop_without_context_calls_loses_its_thread_and_nothing_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g29_a_node_that_loses_too_many_threads_stops_and_says_so() {
+    let place = Place::new();
     let stop = Arc::new(AtomicBool::new(false));
     let until_stopped = Arc::clone(&stop);
     let deaf = move |_: OrchestrationContext, _: Payload| {
@@ -204,10 +205,12 @@ async fn g29_a_node_that_loses_too_many_threads_stops_and_says_so() {
         }
     };
     let deadline = Duration::from_millis(10);
-    let options =
-        RuntimeOptions { turn_deadline: deadline, max_lost_threads: 1, ..RuntimeOptions::default() };
-    let runtime =
-        Runtime::open("memory:").options(options).orchestration("deaf", "1.0.0", deaf).start().await;
+    let options = RuntimeOptions { turn_deadline: deadline, max_lost_threads: 1, ..relaxed() };
+    let runtime = Runtime::open(place.url())
+        .options(options)
+        .orchestration("deaf", "1.0.0", deaf.clone())
+        .start()
+        .await;
     let runtime = runtime.unwrap();
     let client = runtime.client();
     let (a, b) = soon(async {
@@ -216,8 +219,12 @@ async fn g29_a_node_that_loses_too_many_threads_stops_and_says_so() {
     .await;
     let reason = "too many turns did not end and kept their threads; restart the process";
     // What was not durable by then is unknown, never failed.
-    for start in [a, b] {
-        assert!(matches!(&start, Ok(()) | Err(ClientError::Unknown { .. })), "{start:?}");
+    let mut log = ClientLog::default();
+    for (id, start) in [("a", a), ("b", b)] {
+        match start {
+            Ok(()) => log.started(id),
+            Err(error) => assert!(matches!(error, ClientError::Unknown { .. }), "{error:?}"),
+        }
     }
     soon(async {
         while runtime.failure().is_none() {
@@ -229,6 +236,7 @@ async fn g29_a_node_that_loses_too_many_threads_stops_and_says_so() {
     let refused = client.start("deaf", "c", Payload::null()).await;
     assert_eq!(refused, Err(ClientError::Stopped { reason: reason.to_owned() }));
     stop.store(true, Ordering::Relaxed);
+    place.check(&log, &with("deaf", deaf));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -406,7 +414,7 @@ async fn g28_a_guest_can_retry_a_blocked_instance() {
             ctx.schedule_activity("echo", "x").await.map_err(failed)
         }
     };
-    let runtime = runtime(&place).orchestration("touchy", "1.0.0", touchy).start().await.unwrap();
+    let runtime = runtime(&place).orchestration("touchy", "1.0.0", touchy.clone()).start().await.unwrap();
     let client = runtime.client();
     // By then the runtime has looked at all that was blocked when it opened, and tries nothing by itself.
     others_are_fine(&client).await;
@@ -417,6 +425,9 @@ async fn g28_a_guest_can_retry_a_blocked_instance() {
     let waited = tokio::time::timeout(Duration::from_secs(5), client.result("t")).await;
     assert_eq!(waited.expect("a guest's request reaches a blocked instance").unwrap().as_json(), r#""x""#);
     runtime.shutdown().await.unwrap();
+    let mut log = ClientLog::default();
+    log.started("t");
+    place.check(&log, &with("touchy", touchy));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -432,4 +443,8 @@ async fn what_this_engine_cannot_do_yet_is_blocked_as_unsupported() {
     assert_eq!(blocked.reason, "PER-0302 unsupported: sub-orchestrations");
     others_are_fine(&client).await;
     runtime.shutdown().await.unwrap();
+    let mut log = ClientLog::default();
+    log.started("p");
+    log.troubled("p");
+    place.check(&log, &with("parent", parent));
 }

@@ -111,7 +111,7 @@ impl Simulation {
     /// An activity is about to start: its schedule is durable, and the node owns its shard.
     pub(super) fn witness_activity(&mut self, node: usize, shard: ShardId, task: &ActivityTask) {
         self.note(|| format!("n{node} activity {} of {} starts", task.event, task.instance));
-        self.callers.log.ran(&task.instance, task.event);
+        self.callers.log.ran(&task.instance, task.execution, task.event);
         let session = self.nodes[node].session;
         if session.is_none() || self.witness.owners.get(&shard) != session.as_ref() {
             return self.fail(format!("G8: activity {} starts on a node that is not its owner", task.event));
