@@ -74,6 +74,7 @@ impl Checked<'_, '_> {
         compare("version", version.as_ref().is_none_or(|version| *version == started.version));
         compare("input", started.input == *input);
         compare("parent", started.parent == first.parent);
+        compare("deadline", started.deadline_ms == first.deadline_ms);
         compare("time of its predecessor", started.predecessor_at_ms == Some(last.at_ms));
         if let Some(ledger) = read {
             compare("attributes", started.attributes == *ledger.attributes());
