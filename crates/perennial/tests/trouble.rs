@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use perennial::{
     ActivityContext, Client, ClientError, Ending, Filter, Handlers, OrchestrationContext,
-    OrchestrationHandler, Payload, Runtime, RuntimeBuilder, RuntimeOptions, Status,
+    OrchestrationHandler, Payload, Runtime, RuntimeBuilder, RuntimeOptions, ShardId, Status,
 };
 use perennial_testkit::invariants::ClientLog;
 
@@ -46,11 +47,17 @@ fn with(name: &str, handler: impl OrchestrationHandler) -> Handlers {
     Handlers::default().with("neighbour", "1.0.0", neighbour).with(name, "1.0.0", handler)
 }
 
-/// Others go on as if nothing were wrong.
+/// Others go on as if nothing were wrong (I16), also in the shards of those who do not.
 async fn others_are_fine(client: &Client) {
-    let id = format!("neighbour-{}", client.list(Filter::default(), None, 1_000).await.unwrap().rows.len());
-    client.start("neighbour", &id, Payload::null()).await.unwrap();
-    assert_eq!(soon(client.result(&id)).await.unwrap().as_json(), r#""fine""#);
+    let rows = client.list(Filter::default(), None, 1_000).await.unwrap().rows;
+    let unfinished = rows.iter().filter(|row| !row.status.is_final());
+    let shards: BTreeSet<ShardId> = unfinished.map(|row| row.shard).chain([ShardId(0)]).collect();
+    for shard in shards {
+        let ids = (0..).map(|number| format!("neighbour-{}-{number}", rows.len()));
+        let id = ids.into_iter().find(|id| ShardId::of(id) == shard).unwrap();
+        client.start("neighbour", &id, Payload::null()).await.unwrap();
+        assert_eq!(soon(client.result(&id)).await.unwrap().as_json(), r#""fine""#);
+    }
 }
 
 /// Starts a patient instance, lets it come to its wait, and stops.
