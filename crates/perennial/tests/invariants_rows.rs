@@ -1,14 +1,20 @@
-//! The checkers of I16 and I18 notice what is wrong between instances: rows that nobody claims, and neighbours that
-//! suffer. The rows are made by hand.
+//! The checkers of I6, I16 and I18 notice what is wrong between a row and the world around it: activities that never
+//! ran, rows that nobody claims, neighbours that suffer. The rows are made by hand.
 
 mod hand_made;
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use perennial::shard::Message;
-use perennial::store::Blocked;
-use perennial::{Decision, Ending, EventKind, Payload};
+use perennial::store::{Blocked, MemoryStore};
+use perennial::{ActivityFailure, Decision, Ending, EventId, EventKind, Job, Payload, TimeoutKind};
+use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::invariants::{ClientLog, Snapshot, StoredInstance, stalled, stored_breaches};
 
 use hand_made::{decided, event, instance, key, numbers, send, snapshot, started, turns};
+use support::Place;
 
 /// An instance that sleeps until 500.
 fn sleeper(number: u64, id: &str) -> StoredInstance {
@@ -63,6 +69,31 @@ fn i18_rows_of_an_instance_that_does_not_exist_are_noticed() {
 }
 
 #[test]
+fn i18_what_is_left_behind_in_the_tables_of_a_store_is_found() {
+    let store = MemoryStore::new(|| 1);
+    assert_eq!(found(&Snapshot::read_memory(&store).unwrap(), &ClientLog::default()), [""; 0]);
+    store.tables().turns.insert((key(1), 1, 1), Arc::from(*b"left behind"));
+    assert_eq!(found(&Snapshot::read_memory(&store).unwrap(), &ClientLog::default()), ["I18"]);
+
+    let statements = [
+        "INSERT INTO turns VALUES (zeroblob(16), 1, 1, x'00')",
+        "INSERT INTO inbox (key, shard, body) VALUES (zeroblob(16), 1, x'00')",
+        "CREATE TABLE things (key BLOB, thing TEXT); INSERT INTO things VALUES (zeroblob(16), 'left behind')",
+    ];
+    for statement in statements {
+        let place = Place::new();
+        drop(SqliteStore::open_guest(place.path(), SqliteOptions::default()).unwrap());
+        assert_eq!(found(&place.snapshot(), &ClientLog::default()), [""; 0]);
+        place.connection().execute_batch(statement).unwrap();
+        assert_eq!(found(&place.snapshot(), &ClientLog::default()), ["I18"], "{statement}");
+        // Nor does a test get away with it that forgets to look.
+        let given_up = catch_unwind(AssertUnwindSafe(|| drop(place)));
+        let complaint = given_up.unwrap_err().downcast::<String>().unwrap();
+        assert!(complaint.contains("I18 broken"), "{complaint}");
+    }
+}
+
+#[test]
 fn i18_what_was_deleted_and_is_there_is_noticed() {
     let sound = snapshot(vec![sleeper(1, "s")]);
     let mut log = ClientLog::default();
@@ -73,6 +104,32 @@ fn i18_what_was_deleted_and_is_there_is_noticed() {
     log.started("s");
     assert_eq!(found(&sound, &log), [""; 0], "it was started again");
     assert_eq!(found(&snapshot(Vec::new()), &log), ["I2"]);
+}
+
+#[test]
+fn i6_an_error_of_an_activity_that_never_ran_is_noticed_and_a_timeout_is_none() {
+    let failed = |error: ActivityFailure| {
+        let begin = EventKind::Started(Box::new(started("caller")));
+        let call =
+            Decision::ActivityScheduled { name: "a".to_owned(), input: Payload::null(), options: None };
+        let job = Job::ActivityFailed { source_event_id: EventId(2), error, attempts: 1 };
+        let end = EventKind::Ended(Ending::OrchestrationCompleted { output: Payload::null() });
+        let given = vec![(10, vec![begin, decided(call)]), (20, vec![EventKind::Job(job), end])];
+        snapshot(vec![instance(1, "c", &[turns(given)])])
+    };
+    let mut log = ClientLog::default();
+    log.ran("c", 2, EventId(2));
+    let (own, queued) = (
+        failed(ActivityFailure::Application("e".into())),
+        failed(ActivityFailure::Timeout(TimeoutKind::Queue)),
+    );
+    assert_eq!(
+        (found(&own, &log), found(&queued, &log)),
+        (vec!["I6"], vec![]),
+        "it ran in another execution"
+    );
+    log.ran("c", 1, EventId(2));
+    assert_eq!(found(&own, &log), [""; 0]);
 }
 
 #[test]
