@@ -64,6 +64,18 @@ fn i17_nothing_is_lost_or_doubled_and_everything_finishes() {
 }
 
 #[test]
+fn i16_who_does_not_need_the_code_that_is_missing_finishes_without_it() {
+    let mut beside = 0;
+    for seed in 0..60 {
+        match Simulation::new(seed).with_late_code().run() {
+            Ok(finished) => beside += finished.tally.of("finished beside a blocked one"),
+            Err(mishap) => panic!("{mishap}"),
+        }
+    }
+    assert!(beside > 10, "hardly anybody was blocked: {beside}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_trace() {
     for seed in 0..20 {
         let hash = |seed| Simulation::new(seed).run().map(|finished| finished.trace_hash).ok();

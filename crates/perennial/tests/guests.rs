@@ -9,7 +9,7 @@ use perennial::{
 };
 use perennial_testkit::invariants::ClientLog;
 
-use support::{Place, failed, not_found, relaxed, soon, until};
+use support::{Place, check_client, failed, not_found, relaxed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -178,9 +178,14 @@ async fn i8_events_of_several_senders_come_once_each_in_their_senders_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_in_memory_has_no_guests() {
+    let runtime = Runtime::open("memory:").orchestration("collect", "1.0.0", collect).start().await.unwrap();
+    runtime.client().start("collect", "c", Payload::null()).await.unwrap();
     let refused = Client::open("memory:").err().unwrap().to_string();
     assert_eq!(
         refused,
         "PER-0506 cannot open the store: a store in memory belongs to its process; use the client of that runtime"
     );
+    let mut log = ClientLog::default();
+    log.started("c");
+    check_client(&runtime.client(), &log, &handlers()).await;
 }

@@ -84,7 +84,7 @@ fn found(
 /// Changes the turns of an instance.
 fn turns(snapshot: &mut Snapshot, id: &str, change: impl FnOnce(&mut Vec<Turn>)) {
     let instance = snapshot.instances.iter_mut().find(|instance| instance.row.id == id).unwrap();
-    let bodies = &mut instance.executions[0];
+    let bodies = instance.executions.get_mut(&1).unwrap();
     let mut turns: Vec<Turn> =
         (1..).zip(&*bodies).map(|(number, body)| decode_turn(number, body).unwrap()).collect();
     change(&mut turns);
@@ -106,7 +106,7 @@ async fn every_planted_breach_is_noticed() {
     assert_found("I1", &|snapshot, _| turns(snapshot, "m", |turns| turns[1].events[0].id = EventId(99)));
     assert_found("I4", &|snapshot, _| turns(snapshot, "m", |turns| drop(turns.remove(1))));
     assert_found("I4", &|snapshot, _| {
-        let body = &mut snapshot.instances[0].executions[0][1];
+        let body = &mut snapshot.instances[0].executions.get_mut(&1).unwrap()[1];
         *body = Arc::from(&body[..body.len() / 2]);
     });
     // A start that is lost; an activity, a timer that nobody would pick up.
@@ -119,7 +119,7 @@ async fn every_planted_breach_is_noticed() {
     // A completion twice, a timer twice.
     assert_found("I5", &|snapshot, _| twice(snapshot, "ActivityCompleted"));
     assert_found("I10", &|snapshot, _| twice(snapshot, "TimerFired"));
-    assert_found("I6", &|_, log| log.ran("m", EventId(77)));
+    assert_found("I6", &|_, log| log.ran("m", 1, EventId(77)));
     assert_found("I7", &|snapshot, _| {
         let again = snapshot.instances[0].clone();
         snapshot.instances.push(again);

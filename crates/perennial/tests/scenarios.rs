@@ -372,6 +372,7 @@ async fn g23_a_panic_of_an_activity_is_its_failure() {
     client.start("calls", "c", Payload::null()).await.unwrap();
     let error = soon(client.result("c")).await.unwrap();
     assert_eq!(error.as_json(), r#""the activity panicked: out of cheese""#);
+    check_client(&client, &ClientLog::default(), &Handlers::default().with("calls", "1.0.0", calls)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

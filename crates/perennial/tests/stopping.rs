@@ -141,6 +141,9 @@ async fn g32_callers_of_a_dropped_runtime_learn_that_the_outcome_is_unknown() {
     assert!(matches!(answer, Err(ClientError::Unknown { .. } | ClientError::Stopped { .. })), "{answer:?}");
     let refused = client.raise_event("w", "go", "went").await;
     assert_eq!(refused, Err(ClientError::Stopped { reason: "the runtime was dropped".to_owned() }));
+    let mut log = ClientLog::default();
+    log.started("w");
+    place.check(&log, &handlers());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -269,11 +272,10 @@ async fn p4_what_cannot_be_started_says_why() {
         Ok(_) => panic!("it started"),
         Err(error) => error,
     };
+    let (place, work) = (Place::new(), Work::default());
     let unknown = start(Runtime::open("mysql:shop")).await;
     assert!(matches!(unknown, Error::Start(StartError::UnknownUrl { .. })), "{unknown}");
-    let twice = Runtime::open("memory:")
-        .orchestration("waiter", "1.0.0", waiter)
-        .orchestration("waiter", "1.0.0", waiter);
+    let twice = work.runtime(&place).orchestration("waiter", "1.0.0", waiter);
     let twice = start(twice).await.to_string();
     assert_eq!(
         twice,
@@ -281,6 +283,13 @@ async fn p4_what_cannot_be_started_says_why() {
     );
     let missing = start(Runtime::open("sqlite:/no/such/directory/shop.db")).await.to_string();
     assert!(missing.starts_with("PER-0506 cannot open the store: "), "{missing}");
+    // What was refused leaves nothing behind that would be in the way.
+    let runtime = work.runtime(&place).start().await.unwrap();
+    runtime.client().start("waiter", "w", Payload::null()).await.unwrap();
+    runtime.shutdown().await.unwrap();
+    let mut log = ClientLog::default();
+    log.started("w");
+    place.check(&log, &handlers());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

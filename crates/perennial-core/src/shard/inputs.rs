@@ -52,9 +52,9 @@ impl Shard {
 
     /// Time has passed.
     pub fn handle_time(&mut self, now_ms: u64) {
-        while let Some((at_ms, key)) = self.wakes.first().copied().filter(|(at_ms, _)| *at_ms <= now_ms) {
-            self.wakes.remove(&(at_ms, key));
-            self.wake_of.remove(&key);
+        let due = self.wakes.iter().take_while(|(at_ms, _)| *at_ms <= now_ms);
+        for key in due.map(|(_, key)| *key).collect::<Vec<_>>() {
+            self.set_wake(key, None);
             match self.slots.get(&key).map(|slot| &slot.phase) {
                 Some(Phase::Idle(_)) => self.go_on(now_ms, key),
                 Some(Phase::Blocked | Phase::Delayed) => self.reload(key),

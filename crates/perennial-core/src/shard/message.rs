@@ -85,7 +85,7 @@ impl Message {
     /// The message of a row, whatever it holds.
     pub(super) fn read(number: u64, bytes: &[u8]) -> Message {
         Message::decode(bytes).unwrap_or_else(|error| Message::Unreadable {
-            reason: format!("PER-0304 unreadable message: number {number} in the inbox: {error}"),
+            reason: format!("PER-0308 unreadable message: number {number} in the inbox: {error}"),
         })
     }
 

@@ -146,7 +146,7 @@ impl TaskFailure {
             TaskFailure::TakesProcessDown => "PER-0302",
             TaskFailure::ThreadLost => "PER-0205",
             TaskFailure::StoreRefused(_) => "PER-0303",
-            TaskFailure::UnreadableMessage(_) => "PER-0304",
+            TaskFailure::UnreadableMessage(_) => "PER-0308",
             TaskFailure::Unreadable(_) => "PER-0508",
         }
     }

@@ -76,7 +76,8 @@ impl Shard {
         if jobs.is_empty() && messages.is_empty() && slot.asks.is_empty() && slot.task_writes.is_empty() {
             let wake = wake_at_ms(execution.ledger(), execution.started(), &slot.tasks);
             slot.phase = Phase::Idle(execution);
-            return self.set_wake(key, wake);
+            // A node that stops begins nothing that is due.
+            return self.set_wake(key, wake.filter(|at_ms| !self.stopping || *at_ms > now_ms));
         }
         let needs_code = !jobs.is_empty() || !slot.asks.is_empty();
         self.leave_idle(key);

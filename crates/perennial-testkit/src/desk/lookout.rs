@@ -145,6 +145,11 @@ impl Desk {
         self.loads.iter().map(|(_, key)| self.name(*key)).collect()
     }
 
+    /// How many instances have a turn to be taken or a commit under way.
+    pub fn under_way(&self) -> usize {
+        self.turns.len() + self.seen.committing.len()
+    }
+
     /// How many instances the shard of an id has in memory.
     pub fn in_memory(&self, id: &str) -> usize {
         self.shards[usize::from(ShardId::of(id).0)].slots()

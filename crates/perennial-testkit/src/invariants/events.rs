@@ -13,10 +13,18 @@ struct Scheduled<'a> {
     cancelled: bool,
 }
 
-impl Checked<'_> {
-    /// I1, I5, I10, I11, I12, without the engine's help.
-    pub(super) fn events(&mut self, turns: &[Turn]) {
+impl Checked<'_, '_> {
+    /// I1, I5, I10, I11, I12, without the engine's help; and of I3, what one history tells.
+    pub(super) fn events(&mut self, execution: u64, turns: &[Turn]) {
         self.frame(turns);
+        if let Some(started) = turns.first().and_then(Turn::started)
+            && started.execution != execution
+        {
+            self.breach(
+                "I3",
+                format!("execution {execution} says that it is execution {}", started.execution),
+            );
+        }
         let mut scheduled: BTreeMap<EventId, Scheduled<'_>> = BTreeMap::new();
         for (at_ms, event) in all_events(turns) {
             match &event.kind {
@@ -41,6 +49,9 @@ impl Checked<'_> {
         }
         if let Some(pair) = turns.windows(2).find(|pair| pair[1].at_ms < pair[0].at_ms) {
             self.breach("I11", format!("time goes back in turn {}", pair[1].number));
+        }
+        if let Some(turn) = turns.iter().rev().skip(1).find(|turn| turn.ending().is_some()) {
+            self.breach("I3", format!("turns were committed after turn {}, which ended it", turn.number));
         }
         let is_end = |kind: &EventKind| matches!(kind, EventKind::Ended(_));
         let ends = all_events(turns).filter(|(_, event)| is_end(&event.kind)).count();

@@ -1,25 +1,36 @@
-//! What callers were told, and what activities did.
+//! What callers were told, and what activities did: I6, I8, and of I2 that what was acknowledged exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::Message;
-use perennial_core::{EventId, EventKind, Job, Payload, Turn};
+use perennial_core::{ActivityFailure, EventId, EventKind, Job, Payload};
 
-use super::{Breach, Snapshot, StoredInstance, all_events};
+use super::{Breach, Decoded, Snapshot, all_events};
 
 /// What was acknowledged, as its callers wrote it down.
 #[derive(Clone, Debug, Default)]
 pub struct ClientLog {
     starts: BTreeSet<String>,
+    deleted: BTreeSet<String>,
     /// By instance and sender, in order: event and payload, which have to be unlike every other of the instance.
     raised: BTreeMap<String, BTreeMap<String, Vec<(String, Payload)>>>,
-    runs: BTreeMap<(String, EventId), usize>,
+    runs: BTreeMap<(String, u64, EventId), usize>,
+    troubled: Option<BTreeSet<String>>,
 }
 
 impl ClientLog {
     /// A start was acknowledged.
     pub fn started(&mut self, id: impl Into<String>) {
-        self.starts.insert(id.into());
+        let id = id.into();
+        self.deleted.remove(&id);
+        self.starts.insert(id);
+    }
+
+    /// That an instance was deleted was acknowledged. What was acknowledged of it before is forgotten.
+    pub fn deleted(&mut self, id: &str) {
+        self.starts.remove(id);
+        self.raised.remove(id);
+        self.deleted.insert(id.to_owned());
     }
 
     /// An event was acknowledged. A sender's events of one instance are noted in the order of acknowledgement.
@@ -28,9 +39,14 @@ impl ClientLog {
         of_instance.entry(sender.to_owned()).or_default().push((event.to_owned(), payload.into()));
     }
 
-    /// An activity of an instance's first execution ran.
-    pub fn ran(&mut self, id: &str, event: EventId) {
-        *self.runs.entry((id.to_owned(), event)).or_default() += 1;
+    /// An activity of an instance's execution ran.
+    pub fn ran(&mut self, id: &str, execution: u64, event: EventId) {
+        *self.runs.entry((id.to_owned(), execution, event)).or_default() += 1;
+    }
+
+    /// This instance was put in trouble on purpose; from now on nobody else may be blocked.
+    pub fn troubled(&mut self, id: impl Into<String>) {
+        self.troubled.get_or_insert_default().insert(id.into());
     }
 
     /// The ids of acknowledged starts.
@@ -43,7 +59,17 @@ impl ClientLog {
         self.runs.values().map(|runs| runs - 1).sum()
     }
 
-    /// I2: acknowledged means that it exists.
+    /// Who was put in trouble, if somebody says so.
+    pub(super) fn in_trouble(&self) -> Option<&BTreeSet<String>> {
+        self.troubled.as_ref()
+    }
+
+    /// Whether an instance was deleted.
+    pub(super) fn is_deleted(&self, id: &str) -> bool {
+        self.deleted.contains(id)
+    }
+
+    /// I2: acknowledged means that it exists; I18: deleted means that it does not.
     pub(super) fn check_starts(&self, snapshot: &Snapshot, found: &mut Vec<Breach>) {
         let ids: BTreeSet<&str> =
             snapshot.instances.iter().map(|instance| instance.row.id.as_str()).collect();
@@ -51,55 +77,85 @@ impl ClientLog {
             let what = "its start was acknowledged, and it does not exist".to_owned();
             found.push(Breach { invariant: "I2", instance: id.to_owned(), what });
         }
+        for id in self.deleted.iter().filter(|id| ids.contains(id.as_str())) {
+            let what = "that it was deleted was acknowledged, and it is there".to_owned();
+            found.push(Breach { invariant: "I18", instance: id.clone(), what });
+        }
     }
 
-    pub(super) fn check(&self, instance: &StoredInstance, turns: &[Turn], found: &mut Vec<Breach>) {
-        let id = &instance.row.id;
-        let mut breach = |invariant: &'static str, what: String| {
-            found.push(Breach { invariant, instance: id.clone(), what });
-        };
-        let applied: Vec<(&String, &Payload)> = all_events(turns)
-            .filter_map(|(_, event)| match &event.kind {
-                EventKind::Job(Job::ExternalEvent { name, payload, .. }) => Some((name, payload)),
+    pub(super) fn check(&self, decoded: &Decoded<'_>, found: &mut Vec<Breach>) {
+        self.check_raised(decoded, found);
+        if !self.runs.is_empty() {
+            self.check_runs(decoded, found);
+        }
+    }
+
+    /// I8: each acknowledged event is there once, in its sender's order, or waits, or the instance ended first.
+    fn check_raised(&self, decoded: &Decoded<'_>, found: &mut Vec<Breach>) {
+        let id = &decoded.row().id;
+        let mut breach = |what: String| found.push(Breach { invariant: "I8", instance: id.clone(), what });
+        let mut applied: Vec<(u64, &String, &Payload)> = Vec::new();
+        for (execution, turns) in &decoded.executions {
+            applied.extend(all_events(turns).filter_map(|(_, event)| match &event.kind {
+                EventKind::Job(Job::ExternalEvent { name, payload, .. }) => Some((*execution, name, payload)),
                 _ => None,
-            })
-            .collect();
-        let waiting: Option<Vec<(String, Payload)>> = instance.inbox.as_ref().map(|rows| {
-            let event = |body: &[u8]| match Message::decode(body) {
-                Ok(Message::Job(Job::ExternalEvent { name, payload, .. })) => Some((name, payload)),
+            }));
+        }
+        let waiting: Option<Vec<(String, Payload)>> = decoded.messages().map(|messages| {
+            let event = |message| match message {
+                Message::Job(Job::ExternalEvent { name, payload, .. }) => Some((name, payload)),
                 _ => None,
             };
-            rows.iter().filter_map(|row| event(&row.body)).collect()
+            messages.filter_map(event).collect()
         });
+        let may_be_lost = decoded.row().status.is_final() || !decoded.is_whole();
         for (sender, raised) in self.raised.get(id).into_iter().flatten() {
             let mut last = None;
             for (event, payload) in raised {
-                let is_it = |(name, found): &(&String, &Payload)| *name == event && *found == payload;
-                let places: Vec<usize> =
-                    applied.iter().enumerate().filter(|(_, it)| is_it(it)).map(|(place, _)| place).collect();
-                let waits =
-                    waiting.as_ref().is_none_or(|all| all.iter().any(|(name, found)| is_it(&(name, found))));
-                match places[..] {
-                    [] if waits || instance.row.status.is_final() => {}
-                    [] => {
-                        breach("I8", format!("{event} {payload:?} of {sender} was acknowledged and is lost"))
+                let places: Vec<(usize, u64)> = applied
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, (_, name, found))| *name == event && *found == payload)
+                    .map(|(place, (execution, ..))| (place, *execution))
+                    .collect();
+                let waits = waiting
+                    .as_ref()
+                    .is_none_or(|all| all.iter().any(|(name, found)| name == event && found == payload));
+                // An event that nobody read is there again in the next execution.
+                if places.windows(2).any(|pair| pair[1].1 != pair[0].1 + 1) {
+                    breach(format!("{event} {payload:?} of {sender} came {} times", places.len()));
+                }
+                match places.first() {
+                    None if waits || may_be_lost => {}
+                    None => breach(format!("{event} {payload:?} of {sender} was acknowledged and is lost")),
+                    Some((place, _)) if last.is_some_and(|last| *place < last) => {
+                        breach(format!("{event} {payload:?} of {sender} came out of order"));
                     }
-                    [place] if last.is_some_and(|last| place < last) => {
-                        breach("I8", format!("{event} {payload:?} of {sender} came out of order"));
-                    }
-                    [place] => last = Some(place),
-                    _ => breach("I8", format!("{event} {payload:?} of {sender} came {} times", places.len())),
+                    Some((place, _)) => last = Some(*place),
                 }
             }
         }
-        if self.runs.is_empty() {
-            return;
-        }
-        for (_, event) in all_events(turns) {
-            if let EventKind::Job(Job::ActivityCompleted { source_event_id, .. }) = &event.kind
-                && !self.runs.contains_key(&(id.clone(), *source_event_id))
-            {
-                breach("I6", format!("activity {source_event_id} completed without having run"));
+    }
+
+    /// I6: what has a result, or an error of its own, did run.
+    fn check_runs(&self, decoded: &Decoded<'_>, found: &mut Vec<Breach>) {
+        let id = &decoded.row().id;
+        for (execution, turns) in &decoded.executions {
+            for (_, event) in all_events(turns) {
+                if let EventKind::Job(
+                    Job::ActivityCompleted { source_event_id: activity, .. }
+                    | Job::ActivityFailed {
+                        source_event_id: activity,
+                        error: ActivityFailure::Application(_),
+                        ..
+                    },
+                ) = &event.kind
+                    && !self.runs.contains_key(&(id.clone(), *execution, *activity))
+                {
+                    let what =
+                        format!("activity {activity} of execution {execution} ended without having run");
+                    found.push(Breach { invariant: "I6", instance: id.clone(), what });
+                }
             }
         }
     }

@@ -1,18 +1,22 @@
 //! All rows of a store, as they are.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use perennial_core::store::{Filter, InboxRow, InstanceRow, Reply, Store, StoreError};
+use perennial_core::InstanceKey;
+use perennial_core::store::{Filter, InboxRow, InstanceRow, MemoryStore, Reply, Store, StoreError};
 
 /// How many rows or turns are read at a time.
 const PAGE: usize = 500;
 
-/// All rows of a store at rest.
+/// All rows of a store, of one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// The instances, oldest first.
     pub instances: Vec<StoredInstance>,
+    /// The rows beside them, also of instances that do not exist; none if nobody could look behind the store's back.
+    pub rows: Option<StoredRows>,
 }
 
 /// An instance with everything that is stored of it.
@@ -20,22 +24,39 @@ pub struct Snapshot {
 pub struct StoredInstance {
     /// Its row.
     pub row: InstanceRow,
-    /// The stored turns of each of its executions.
-    pub executions: Vec<Vec<Arc<[u8]>>>,
+    /// The stored turns of its executions by number; those that nobody could look at are not here.
+    pub executions: BTreeMap<u64, Vec<Arc<[u8]>>>,
     /// Its messages; none if nobody could look.
     pub inbox: Option<Vec<InboxRow>>,
 }
 
+/// What the tables hold, whoever it belongs to.
+#[derive(Clone, Debug, Default)]
+pub struct StoredRows {
+    /// Key, execution and number of every turn.
+    pub turns: Vec<(InstanceKey, u64, u64)>,
+    /// Every message.
+    pub inbox: Vec<(InstanceKey, Arc<[u8]>)>,
+    /// The keys that rows of other tables name, with the table.
+    pub others: Vec<(String, InstanceKey)>,
+}
+
 impl Snapshot {
-    /// Reads everything that a store has.
+    /// Reads everything that a store tells of.
     pub fn read(store: &dyn Store) -> Result<Snapshot, StoreError> {
         let mut snapshot = Snapshot::default();
         let mut after = None;
         loop {
             let page = ask(|reply| store.list(Filter::default(), after, PAGE, reply))?;
             for row in page.rows {
-                let executions = (1..=row.execution).map(|execution| read_turns(store, &row, execution));
-                let executions = executions.collect::<Result<Vec<_>, _>>()?;
+                let mut executions = BTreeMap::new();
+                // One more than there should be, in case there is.
+                for execution in 1..=row.execution + 1 {
+                    let turns = read_turns(store, &row, execution)?;
+                    if execution <= row.execution || !turns.is_empty() {
+                        executions.insert(execution, turns);
+                    }
+                }
                 let inbox =
                     ask(|reply| store.load(row.key, u64::MAX >> 1, reply))?.map(|loaded| loaded.inbox);
                 snapshot.instances.push(StoredInstance { row, executions, inbox });
@@ -45,6 +66,18 @@ impl Snapshot {
                 return Ok(snapshot);
             }
         }
+    }
+
+    /// Reads everything that a store in memory has.
+    pub fn read_memory(store: &MemoryStore) -> Result<Snapshot, StoreError> {
+        let mut snapshot = Snapshot::read(store)?;
+        let tables = store.tables();
+        snapshot.rows = Some(StoredRows {
+            turns: tables.turns.keys().copied().collect(),
+            inbox: tables.inbox.values().map(|message| (message.to, Arc::clone(&message.body))).collect(),
+            others: Vec::new(),
+        });
+        Ok(snapshot)
     }
 
     /// The instance with an id.

@@ -12,7 +12,7 @@ impl Simulation {
         if self.failure.is_some() {
             return;
         }
-        let snapshot = Snapshot::read(&*self.store).expect("the store is open");
+        let snapshot = Snapshot::read_memory(&self.store).expect("the store is open");
         if let Some(breach) = breaches(&snapshot, &self.callers.log, &self.handlers).first() {
             return self.fail(breach.to_string());
         }

@@ -40,7 +40,7 @@ pub(super) struct Callers {
 pub(super) struct Subject {
     pub(super) id: String,
     pub(super) program: Program,
-    name: &'static str,
+    pub(super) name: &'static str,
     is_tried: bool,
 }
 

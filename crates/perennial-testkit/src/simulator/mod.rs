@@ -56,6 +56,8 @@ pub struct Simulation {
     flaw: Option<Flaw>,
     /// Senders of events go to the owner one time and through the store another.
     roams: bool,
+    /// Code that is missing comes only after everybody else has finished.
+    code_is_late: bool,
     /// Decides everything after the plan.
     chance: Chance,
     clock: Arc<AtomicU64>,
@@ -115,6 +117,7 @@ impl Simulation {
             seed,
             flaw: None,
             roams: false,
+            code_is_late: false,
             nodes: (0..plan.nodes).map(|_| Node::new(plan.max_batch)).collect(),
             plan,
             chance,
@@ -152,6 +155,13 @@ impl Simulation {
         self
     }
 
+    /// The same run, in which the code that is missing comes only after all who do not need it have finished.
+    #[must_use]
+    pub fn with_late_code(mut self) -> Simulation {
+        self.code_is_late = true;
+        self
+    }
+
     /// The same run, with more of its trace kept for a look.
     #[must_use]
     pub fn keeping_lines(mut self, lines: usize) -> Simulation {
@@ -169,6 +179,9 @@ impl Simulation {
         self.callers_go_on();
         let trouble_ends_ms = START_MS + self.plan.trouble_ms;
         self.run_until(trouble_ends_ms);
+        if self.code_is_late {
+            self.heal_all_but_code();
+        }
         self.heal();
         self.run_healed();
         self.audit();

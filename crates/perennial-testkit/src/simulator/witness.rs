@@ -92,18 +92,24 @@ impl Simulation {
         }
     }
 
-    /// Whether an instance has taken an event, or has ended.
+    /// Whether an instance has taken an event in one of its executions, or has ended.
     fn is_applied(&self, key: InstanceKey, payload: &Payload) -> bool {
-        let is_final = self.store.tables().instances.get(&key).is_some_and(|row| row.status.is_final());
+        let Some(row) = self.store.tables().instances.get(&key).cloned() else { return false };
         let is_it = |kind: &EventKind| matches!(kind, EventKind::Job(Job::ExternalEvent { payload: other, .. }) if other == payload);
-        is_final || self.history(key).is_some_and(|history| history.flatten().any(|event| is_it(&event.kind)))
+        let mut histories = (1..=row.execution).filter_map(|execution| self.history_of(key, execution));
+        row.status.is_final() || histories.any(|history| history.flatten().any(|event| is_it(&event.kind)))
     }
 
-    /// What is stored of an instance's first execution, if it is a history.
+    /// What is stored of an instance's current execution, if it is a history.
     pub(super) fn history(&self, key: InstanceKey) -> Option<History> {
+        let execution = self.store.tables().instances.get(&key)?.execution;
+        self.history_of(key, execution)
+    }
+
+    fn history_of(&self, key: InstanceKey, execution: u64) -> Option<History> {
         let tables = self.store.tables();
-        let turns = tables.turns.range((key, 1, 0)..=(key, 1, u64::MAX)).map(|(_, bytes)| Arc::clone(bytes));
-        let turns: Vec<Arc<[u8]>> = turns.collect();
+        let range = (key, execution, 0)..=(key, execution, u64::MAX);
+        let turns: Vec<Arc<[u8]>> = tables.turns.range(range).map(|(_, bytes)| Arc::clone(bytes)).collect();
         drop(tables);
         decode_history(turns).ok()
     }
@@ -111,7 +117,7 @@ impl Simulation {
     /// An activity is about to start: its schedule is durable, and the node owns its shard.
     pub(super) fn witness_activity(&mut self, node: usize, shard: ShardId, task: &ActivityTask) {
         self.note(|| format!("n{node} activity {} of {} starts", task.event, task.instance));
-        self.callers.log.ran(&task.instance, task.event);
+        self.callers.log.ran(&task.instance, task.execution, task.event);
         let session = self.nodes[node].session;
         if session.is_none() || self.witness.owners.get(&shard) != session.as_ref() {
             return self.fail(format!("G8: activity {} starts on a node that is not its owner", task.event));
@@ -120,7 +126,7 @@ impl Simulation {
             event == task.event && matches!(decision, Decision::ActivityScheduled { .. })
         };
         let is_durable = self
-            .history(task.key)
+            .history_of(task.key, task.execution)
             .is_some_and(|history| history.turns.iter().any(|turn| turn.decisions().any(is_it)));
         if !is_durable {
             self.fail(format!("G5: activity {} starts before its schedule is durable", task.event));

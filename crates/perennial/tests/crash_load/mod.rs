@@ -142,7 +142,9 @@ impl Load {
                         log.raised(sender, id, event, payload);
                     }
                 }
-                ["run", id, event] => log.ran(id, EventId(event.parse().unwrap())),
+                ["run", id, execution, event] => {
+                    log.ran(id, execution.parse().unwrap(), EventId(event.parse().unwrap()));
+                }
                 _ => panic!("half a line: {line:?}"),
             }
         }
@@ -157,7 +159,7 @@ impl Load {
     pub(crate) async fn work(self, drain: bool, max_resident: usize) {
         let runs = self.clone();
         let add_one = move |ctx: ActivityContext, value: Payload| {
-            runs.note(&format!("run|{}|{}", ctx.instance(), ctx.event_id()));
+            runs.note(&format!("run|{}|{}|{}", ctx.instance(), ctx.execution(), ctx.event_id()));
             async move {
                 tokio::time::sleep(Duration::from_millis(value.size() as u64)).await;
                 let value: u64 = value.decode().map_err(failed)?;

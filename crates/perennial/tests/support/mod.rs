@@ -4,28 +4,43 @@
 pub(crate) mod hands;
 pub(crate) mod tapped;
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::future::Future;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use perennial::history::encode_turn;
-use perennial::{Client, ClientError, Filter, Handlers, InstanceStatus, Payload, RuntimeOptions, Status};
+use perennial::{
+    Client, ClientError, Filter, Handlers, InstanceKey, InstanceStatus, Payload, RuntimeOptions, Status,
+};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
-use perennial_testkit::invariants::{ClientLog, Snapshot, StoredInstance, assert_invariants};
+use perennial_testkit::invariants::{
+    ClientLog, Snapshot, StoredInstance, StoredRows, assert_invariants, assert_stored_invariants, stalled,
+};
 use tempfile::TempDir;
 
 /// How long anything may take before a test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory with a database in it.
+/// A directory with a database in it. Whatever a test does there, it leaves rows behind that are in order.
 pub(crate) struct Place {
     directory: TempDir,
+    copies: AtomicUsize,
+    /// The bytes of the copy whose rows were found in order last.
+    checked: Mutex<Option<Vec<u8>>>,
 }
 
 impl Place {
     pub(crate) fn new() -> Place {
-        Place { directory: tempfile::tempdir().unwrap() }
+        Place {
+            directory: tempfile::tempdir().unwrap(),
+            copies: AtomicUsize::new(0),
+            checked: Mutex::default(),
+        }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -41,17 +56,93 @@ impl Place {
         rusqlite::Connection::open(self.path()).unwrap()
     }
 
-    /// All rows, read by somebody else.
+    /// All rows of one moment, whoever is at work meanwhile.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let guest = SqliteStore::open_guest(self.path(), SqliteOptions::default()).unwrap();
-        Snapshot::read(&guest).unwrap()
+        read_copy(&self.copy())
     }
 
     /// Checks the invariants of all rows.
     #[track_caller]
     pub(crate) fn check(&self, log: &ClientLog, handlers: &Handlers) {
-        assert_invariants(&self.snapshot(), log, handlers);
+        let copy = self.copy();
+        // Whoever opens it, changes it.
+        let bytes = fs::read(&copy).unwrap();
+        assert_invariants(&read_copy(&copy), log, handlers);
+        *self.checked.lock().unwrap() = Some(bytes);
     }
+
+    /// A copy of the database as it is at one moment.
+    fn copy(&self) -> PathBuf {
+        let number = self.copies.fetch_add(1, Ordering::Relaxed);
+        let copy = self.directory.path().join(format!("copy-{number}.db"));
+        let connection = self.connection();
+        connection.busy_timeout(PATIENCE).unwrap();
+        connection.execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+        copy
+    }
+
+    /// Waits until everybody who is not blocked has taken what there is for them.
+    #[track_caller]
+    pub(crate) fn nobody_is_stalled(&self) -> impl Future<Output = ()> + '_ {
+        soon(async move {
+            while !stalled(&self.snapshot(), now_ms()).is_empty() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+    }
+}
+
+impl Drop for Place {
+    /// The net under all tests: what can be checked without their code and their log, unless they just did.
+    fn drop(&mut self) {
+        if thread::panicking() || !self.path().exists() {
+            return;
+        }
+        let last = self.copy();
+        let is_checked = *self.checked.get_mut().unwrap() == Some(fs::read(&last).unwrap());
+        if !is_checked {
+            assert_stored_invariants(&read_copy(&last), &ClientLog::default());
+        }
+    }
+}
+
+/// All rows of a copy, read by somebody else than who wrote them.
+fn read_copy(copy: &Path) -> Snapshot {
+    let guest = SqliteStore::open_guest(copy, SqliteOptions::default()).unwrap();
+    let rows = stored_rows(&rusqlite::Connection::open(copy).unwrap()).unwrap();
+    Snapshot { rows: Some(rows), ..Snapshot::read(&guest).unwrap() }
+}
+
+/// The rows beside the instances, of every table that names instances by their key.
+fn stored_rows(connection: &rusqlite::Connection) -> rusqlite::Result<StoredRows> {
+    let key = |row: &rusqlite::Row<'_>| row.get(0).map(InstanceKey::from_bytes);
+    let number = |row: &rusqlite::Row<'_>, column| row.get(column).map(i64::cast_unsigned);
+    let mut turns = connection.prepare("SELECT key, execution, number FROM turns")?;
+    let turns = turns
+        .query_map([], |row| Ok((key(row)?, number(row, 1)?, number(row, 2)?)))?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut inbox = connection.prepare("SELECT key, body FROM inbox")?;
+    let inbox = inbox
+        .query_map([], |row| Ok((key(row)?, Arc::from(row.get::<_, Vec<u8>>(1)?))))?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut tables = connection.prepare(
+        "SELECT t.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c ON c.name = 'key' \
+         WHERE t.type = 'table' AND t.name NOT IN ('instances', 'turns', 'inbox')",
+    )?;
+    let tables = tables.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+    let mut others = Vec::new();
+    for table in tables {
+        let mut keys = connection.prepare(&format!("SELECT key FROM {table}"))?;
+        for found in keys.query_map([], key)? {
+            others.push((table.clone(), found?));
+        }
+    }
+    Ok(StoredRows { turns, inbox, others })
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_millis()).unwrap()
 }
 
 /// Checks the invariants of a store that only its client can look into.
@@ -68,7 +159,8 @@ pub(crate) async fn client_snapshot(client: &Client) -> Snapshot {
         for row in page.rows {
             let history = client.history(&row.id).await.unwrap();
             let turns = history.turns.iter().map(|turn| Arc::from(encode_turn(turn))).collect();
-            snapshot.instances.push(StoredInstance { row, executions: vec![turns], inbox: None });
+            let executions = BTreeMap::from([(row.execution, turns)]);
+            snapshot.instances.push(StoredInstance { row, executions, inbox: None });
         }
         after = page.next;
         if after.is_none() {

@@ -1,0 +1,248 @@
+//! I13: one child per schedule, one outcome to its parent.
+//!
+//! What a parent's history says of a child is compared with the child's own: its link, its id, its input, its ending. A
+//! child that its parent waits for exists, or its start is on its way; once it has ended, so is its outcome.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use perennial_core::shard::Message;
+use perennial_core::{
+    ChildFailure, Decision, Ending, EventId, EventKind, InstanceKey, Job, ParentLink, Turn,
+};
+
+use super::{Breach, ClientLog, Decoded, Snapshot, StoredInstance, all_events};
+
+/// What names a schedule: the parent's key, execution and event.
+type Place = (String, u64, EventId);
+
+/// A schedule in a parent's history, and what became of it there.
+struct Scheduled<'a> {
+    decision: &'a Decision,
+    outcome: Option<&'a Job>,
+    cancelled: bool,
+}
+
+pub(super) fn check(
+    snapshot: &Snapshot,
+    all: &BTreeMap<InstanceKey, Decoded<'_>>,
+    log: &ClientLog,
+    found: &mut Vec<Breach>,
+) {
+    let mut families = Families { all, log, children: BTreeMap::new(), starts: None, found };
+    for instance in &snapshot.instances {
+        if let Some(link) = &instance.row.parent {
+            families.children.entry(place(link)).or_default().push(instance);
+        }
+    }
+    families.starts = snapshot.rows.as_ref().map(|rows| {
+        let link = |body: &Arc<[u8]>| match Message::decode(body) {
+            Ok(Message::Start(start)) => start.started.parent.as_ref().map(place),
+            _ => None,
+        };
+        rows.inbox.iter().filter_map(|(_, body)| link(body)).collect()
+    });
+    for decoded in all.values() {
+        families.check_links(decoded);
+        for (execution, turns) in &decoded.executions {
+            families.check_parent(decoded, *execution, turns);
+        }
+    }
+}
+
+fn place(link: &ParentLink) -> Place {
+    (link.key.clone(), link.execution, link.event_id)
+}
+
+struct Families<'a> {
+    all: &'a BTreeMap<InstanceKey, Decoded<'a>>,
+    log: &'a ClientLog,
+    children: BTreeMap<Place, Vec<&'a StoredInstance>>,
+    /// The schedules whose start is on its way; none if nobody could look.
+    starts: Option<Vec<Place>>,
+    found: &'a mut Vec<Breach>,
+}
+
+impl Families<'_> {
+    fn breach(&mut self, id: &str, what: String) {
+        self.found.push(Breach { invariant: "I13", instance: id.to_owned(), what });
+    }
+
+    /// A child's link is the same in its row and in all its executions, and names a schedule of its parent, if that
+    /// still exists.
+    fn check_links(&mut self, child: &Decoded<'_>) {
+        let row = child.row();
+        let started = child.executions.values().filter_map(|turns| turns.first().and_then(Turn::started));
+        if started.into_iter().any(|started| started.parent != row.parent) {
+            self.breach(&row.id, "its row and its history name different parents".to_owned());
+        }
+        let Some(link) = &row.parent else { return };
+        let parent = link.key.parse::<InstanceKey>().ok().and_then(|key| self.all.get(&key));
+        let Some(turns) = parent.and_then(|parent| parent.executions.get(&link.execution)) else { return };
+        let scheduled = schedules(turns).remove(&link.event_id);
+        let Some(Scheduled { decision, .. }) = scheduled else {
+            return self.breach(&row.id, format!("its parent has not scheduled it: {link:?}"));
+        };
+        let Decision::SubOrchestrationScheduled { name, version, instance, input, .. } = decision else {
+            return;
+        };
+        let id =
+            instance.clone().unwrap_or_else(|| derived_id(&link.instance, link.execution, link.event_id));
+        let begun = child.executions.get(&1).and_then(|turns| turns.first()).and_then(Turn::started);
+        let is_it = row.id == id
+            && row.name == *name
+            && begun.is_none_or(|started| {
+                started.input == *input && version.as_ref().is_none_or(|asked| *asked == started.version)
+            });
+        if !is_it {
+            self.breach(&row.id, format!("its parent scheduled another: {link:?}"));
+        }
+    }
+
+    fn check_parent(&mut self, parent: &Decoded<'_>, execution: u64, turns: &[Turn]) {
+        let row = parent.row();
+        for (event, scheduled) in schedules(turns) {
+            let place = (row.key.to_string(), execution, event);
+            let children = self.children.get(&place).cloned().unwrap_or_default();
+            if children.len() > 1 {
+                self.breach(&row.id, format!("schedule {event} has {} children", children.len()));
+            }
+            let child = children.first().copied();
+            let is_current = execution == row.execution && !row.status.is_final();
+            match scheduled.outcome {
+                Some(outcome) => self.check_outcome(parent, &place, &scheduled, outcome, child),
+                None if is_current && !scheduled.cancelled => {
+                    self.check_open(parent, &place, &scheduled, child);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// The parent was told what became of the child.
+    fn check_outcome(
+        &mut self,
+        parent: &Decoded<'_>,
+        place: &Place,
+        scheduled: &Scheduled<'_>,
+        outcome: &Job,
+        child: Option<&StoredInstance>,
+    ) {
+        let (id, event) = (&parent.row().id, place.2);
+        let is_not_started =
+            matches!(outcome, Job::SubOrchestrationFailed { error: ChildFailure::NotStarted { .. }, .. });
+        match child {
+            Some(child) if is_not_started => {
+                self.breach(id, format!("child {} of {event} is there, and was not started", child.row.id));
+            }
+            Some(child) => {
+                let Some(child) = self.all.get(&child.row.key) else { return };
+                let expected =
+                    child.current().last().and_then(Turn::ending).and_then(|it| as_outcome(event, it));
+                if expected.as_ref() != Some(outcome) {
+                    let (child, told) = (&child.row().id, outcome.name());
+                    let what =
+                        format!("of child {child} of {event} it was told {told}, which is not its end");
+                    self.breach(id, what);
+                }
+            }
+            None if is_not_started => {}
+            None => {
+                if !self.is_deleted(parent, place, scheduled) {
+                    self.breach(id, format!("{event} has the outcome of a child that does not exist"));
+                }
+            }
+        }
+    }
+
+    /// The parent waits for the child.
+    fn check_open(
+        &mut self,
+        parent: &Decoded<'_>,
+        place: &Place,
+        scheduled: &Scheduled<'_>,
+        child: Option<&StoredInstance>,
+    ) {
+        let (row, event) = (parent.row(), place.2);
+        let Some(messages) = parent.messages() else { return };
+        let messages: Vec<Message> = messages.collect();
+        let outcomes = messages.iter().filter(|message| is_outcome(message, event)).count();
+        if outcomes > 1 {
+            self.breach(&row.id, format!("{outcomes} outcomes of {event} wait in its inbox"));
+        }
+        let may_be_told = messages.iter().any(|message| is_outcome(message, event));
+        match child {
+            Some(child) if child.row.status.is_final() && !may_be_told => {
+                self.breach(
+                    &row.id,
+                    format!("child {} of {event} has ended, and it is not told", child.row.id),
+                );
+            }
+            Some(_) => {}
+            None => {
+                let is_on_its_way = self.starts.as_ref().is_none_or(|starts| starts.contains(place));
+                if !is_on_its_way && !may_be_told && !self.is_deleted(parent, place, scheduled) {
+                    self.breach(&row.id, format!("it waits for the child of {event}, which nobody starts"));
+                }
+            }
+        }
+    }
+
+    fn is_deleted(&self, parent: &Decoded<'_>, place: &Place, scheduled: &Scheduled<'_>) -> bool {
+        match scheduled.decision {
+            Decision::SubOrchestrationScheduled { instance: Some(id), .. } => self.log.is_deleted(id),
+            _ => self.log.is_deleted(&derived_id(&parent.row().id, place.1, place.2)),
+        }
+    }
+}
+
+fn derived_id(parent: &str, execution: u64, event: EventId) -> String {
+    format!("{parent}::{execution}.{event}")
+}
+
+fn schedules(turns: &[Turn]) -> BTreeMap<EventId, Scheduled<'_>> {
+    let mut scheduled = BTreeMap::new();
+    for (_, event) in all_events(turns) {
+        match &event.kind {
+            EventKind::Decision {
+                decision: decision @ Decision::SubOrchestrationScheduled { .. }, ..
+            } => {
+                scheduled.insert(event.id, Scheduled { decision, outcome: None, cancelled: false });
+            }
+            EventKind::Decision {
+                decision: Decision::SubOrchestrationCancelRequested { source_event_id },
+                ..
+            } => {
+                if let Some(child) = scheduled.get_mut(source_event_id) {
+                    child.cancelled = true;
+                }
+            }
+            EventKind::Job(job) => {
+                if let Some(child) = job.source_event_id().and_then(|source| scheduled.get_mut(&source)) {
+                    // That there is one alone is I5's.
+                    child.outcome.get_or_insert(job);
+                }
+            }
+            _ => {}
+        }
+    }
+    scheduled
+}
+
+/// What a parent is told of a child's end.
+fn as_outcome(source_event_id: EventId, ending: &Ending) -> Option<Job> {
+    let error = match ending.clone() {
+        Ending::OrchestrationCompleted { output: result } => {
+            return Some(Job::SubOrchestrationCompleted { source_event_id, result });
+        }
+        Ending::OrchestrationContinuedAsNew { .. } => return None,
+        Ending::OrchestrationFailed { error } => ChildFailure::Application(error),
+        Ending::OrchestrationCancelled { reason } => ChildFailure::Cancelled { reason },
+        Ending::OrchestrationTerminated { reason } => ChildFailure::Terminated { reason },
+    };
+    Some(Job::SubOrchestrationFailed { source_event_id, error })
+}
+
+fn is_outcome(message: &Message, event: EventId) -> bool {
+    matches!(message, Message::Outcome { job, .. } if job.source_event_id() == Some(event))
+}

@@ -1,0 +1,66 @@
+//! I18: no row is left of an instance that does not exist. And of I3, what the places of turns tell: within an
+//! execution they count 1, 2, 3, … and each is there once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perennial_core::InstanceKey;
+use perennial_core::shard::Message;
+
+use super::{Breach, Snapshot, StoredRows};
+
+pub(super) fn check(snapshot: &Snapshot, found: &mut Vec<Breach>) {
+    let Some(rows) = &snapshot.rows else { return };
+    let names: BTreeMap<InstanceKey, &str> =
+        snapshot.instances.iter().map(|instance| (instance.row.key, instance.row.id.as_str())).collect();
+    orphans(rows, &names, found);
+    places(snapshot, rows, &names, found);
+}
+
+fn orphans(rows: &StoredRows, names: &BTreeMap<InstanceKey, &str>, found: &mut Vec<Breach>) {
+    // A start may be on its way to an instance that its owner has yet to insert, and mail may follow it.
+    let to_be_born: BTreeSet<InstanceKey> = rows
+        .inbox
+        .iter()
+        .filter(|(_, body)| matches!(Message::decode(body), Ok(Message::Start(_))))
+        .map(|(key, _)| *key)
+        .collect();
+    let mut counts: BTreeMap<(InstanceKey, &str), usize> = BTreeMap::new();
+    let turns = rows.turns.iter().map(|(key, ..)| (*key, "turns"));
+    let inbox =
+        rows.inbox.iter().map(|(key, _)| (*key, "inbox")).filter(|(key, _)| !to_be_born.contains(key));
+    let others = rows.others.iter().map(|(table, key)| (*key, table.as_str()));
+    for row in turns.chain(inbox).chain(others).filter(|(key, _)| !names.contains_key(key)) {
+        *counts.entry(row).or_default() += 1;
+    }
+    for ((key, table), count) in counts {
+        let what = format!("{count} rows of {table} are left, and it does not exist");
+        found.push(Breach { invariant: "I18", instance: key.to_string(), what });
+    }
+}
+
+fn places(
+    snapshot: &Snapshot,
+    rows: &StoredRows,
+    names: &BTreeMap<InstanceKey, &str>,
+    found: &mut Vec<Breach>,
+) {
+    let mut executions: BTreeMap<(InstanceKey, u64), Vec<u64>> = BTreeMap::new();
+    for (key, execution, number) in &rows.turns {
+        executions.entry((*key, *execution)).or_default().push(*number);
+    }
+    let known: BTreeMap<InstanceKey, u64> =
+        snapshot.instances.iter().map(|instance| (instance.row.key, instance.row.execution)).collect();
+    for ((key, execution), mut numbers) in executions {
+        let Some(name) = names.get(&key) else { continue };
+        let mut breach = |what: String| {
+            found.push(Breach { invariant: "I3", instance: (*name).to_owned(), what });
+        };
+        numbers.sort_unstable();
+        if let Some((expected, number)) = (1..).zip(numbers).find(|(expected, number)| expected != number) {
+            breach(format!("turn {number} of execution {execution} stands where turn {expected} should"));
+        }
+        if execution == 0 || known.get(&key).is_some_and(|current| execution > *current) {
+            breach(format!("it has turns of execution {execution}, which its row does not know"));
+        }
+    }
+}
