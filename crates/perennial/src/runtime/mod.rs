@@ -10,6 +10,7 @@ mod lease_keeper;
 mod node;
 mod reading;
 mod registry;
+mod settling;
 mod timekeeper;
 mod turn_threads;
 mod workers;
