@@ -3,8 +3,9 @@
 mod shard_cases;
 
 use perennial_core::shard::ShardOptions;
+use perennial_core::{Handlers, OrchestrationContext, Payload};
 use perennial_testkit::Desk;
-use shard_cases::{handlers, number};
+use shard_cases::{handlers, handlers_and, number};
 
 fn residents(max_resident: usize) -> ShardOptions {
     ShardOptions { max_resident, ..ShardOptions::default() }
@@ -147,4 +148,143 @@ fn g11_an_evicted_execution_can_be_ended_and_its_activities_told() {
     );
     assert_eq!(desk.stops(), ["a A1", "a A2"]);
     assert_eq!(desk.counters("a").hydrations, 0, "no code was needed");
+}
+
+fn heavy(max_resident_bytes: u64) -> ShardOptions {
+    ShardOptions { max_resident_bytes, ..ShardOptions::default() }
+}
+
+/// A payload of about so many thousand bytes.
+fn load(thousands: usize) -> String {
+    "x".repeat(1_000 * thousands)
+}
+
+#[test]
+fn g11_past_the_bytes_the_least_recently_used_is_put_away() {
+    let ids = Desk::ids_of_one_shard(3);
+    let [a, b, c] = [&ids[0], &ids[1], &ids[2]].map(String::as_str);
+    let mut desk = Desk::with_options(handlers(), heavy(25_000));
+    for (ms, id) in [(2_000, a), (3_000, b)] {
+        desk.at(ms).start("collect", id, load(10));
+        desk.settle();
+    }
+    desk.at(4_000).raise(a, "n", "small");
+    desk.settle();
+    assert_eq!(desk.counters(a).evictions, 0, "two of ten thousand bytes are within the limit");
+    desk.at(5_000).start("collect", c, load(10));
+    desk.settle();
+    assert_eq!(desk.counters(a).evictions, 1);
+    assert!(is_dormant(&mut desk, b), "it was used before the others");
+}
+
+#[test]
+fn g11_bytes_are_those_of_what_is_in_memory_now() {
+    let ids = Desk::ids_of_one_shard(2);
+    let [a, b] = [&ids[0], &ids[1]].map(String::as_str);
+    let mut desk = Desk::with_options(handlers(), heavy(25_000));
+    desk.start("collect", a, load(10));
+    desk.settle();
+    for ms in 1..=20 {
+        desk.at(2_000 + ms).raise(a, "n", "small");
+        desk.settle();
+    }
+    desk.start("collect", b, load(1));
+    desk.settle();
+    assert_eq!(
+        desk.counters(a).evictions,
+        0,
+        "an execution weighs its history once, however often it is used"
+    );
+    desk.terminate(a, "enough");
+    desk.settle();
+    desk.raise(b, "n", load(20).as_str());
+    desk.settle();
+    assert_eq!(desk.counters(a).evictions, 0, "what has ended weighs nothing");
+}
+
+#[test]
+fn g11_a_history_that_is_over_the_bytes_alone_stays_while_it_is_the_last_one_used() {
+    let ids = Desk::ids_of_one_shard(2);
+    let [a, b] = [&ids[0], &ids[1]].map(String::as_str);
+    let mut desk = Desk::with_options(handlers(), heavy(5_000));
+    desk.start("collect", a, load(10));
+    desk.settle();
+    desk.raise(a, "n", "small");
+    desk.settle();
+    assert_eq!(desk.counters(a).hydrations, 0, "it would be replayed at every turn");
+    desk.at(2_000).start("collect", b, ());
+    desk.settle();
+    assert_eq!(desk.counters(a).evictions, 1);
+    assert!(is_dormant(&mut desk, a));
+}
+
+/// An instance that panics at its first event.
+fn panics() -> Handlers {
+    handlers_and("panics", |ctx: OrchestrationContext, _: Payload| async move {
+        ctx.schedule_wait("n").await;
+        panic!("at the first event")
+    })
+}
+
+#[test]
+fn g11_a_blocked_instance_is_forgotten_when_idle_and_tried_again_in_time() {
+    let mut options = ShardOptions { idle_ms: 10_000, ..ShardOptions::default() };
+    (options.retry_first_ms, options.retry_max_ms) = (50_000, 50_000);
+    let mut desk = Desk::with_options(panics(), options);
+    desk.start("panics", "a", ());
+    desk.settle();
+    desk.at(2_000).raise("a", "n", "now");
+    desk.settle();
+    assert_eq!((desk.row("a").blocked.unwrap().attempts, desk.in_memory("a")), (1, 1));
+    desk.at(13_000).settle();
+    assert_eq!(desk.in_memory("a"), 0);
+    assert_eq!(desk.next_wake_ms("a"), Some(52_000), "it is due within the look-ahead of a minute");
+    desk.at(52_000).settle();
+    assert_eq!(desk.row("a").blocked.unwrap().attempts, 2);
+}
+
+#[test]
+fn g11_blocked_instances_count_and_lose_nothing_when_they_are_forgotten() {
+    let mut options = residents(0);
+    (options.retry_first_ms, options.retry_max_ms) = (500_000, 500_000);
+    let mut desk = Desk::with_options(panics(), options);
+    desk.start("panics", "a", ());
+    desk.settle();
+    desk.raise("a", "n", "1");
+    desk.settle();
+    assert_eq!(desk.in_memory("a"), 0);
+    let second = desk.raise("a", "n", "2");
+    desk.settle();
+    assert_eq!((desk.told(second), desk.in_memory("a")), ("accepted".to_owned(), 0));
+    assert_eq!(
+        desk.row("a").blocked.unwrap().attempts,
+        1,
+        "a message to a blocked instance is kept, not tried"
+    );
+    desk.replace_code(handlers_and("panics", shard_cases::collect));
+    desk.retry("a");
+    desk.settle();
+    desk.raise("a", "n", "end");
+    desk.settle();
+    assert_eq!(desk.last_lines("a", 1), [r#"8 OrchestrationCompleted ["1","2"]"#]);
+}
+
+#[test]
+fn g11_a_blocked_instance_whose_activities_run_is_not_forgotten() {
+    let both = |ctx: OrchestrationContext, _: Payload| async move {
+        let _slow = ctx.schedule_activity("slow", ());
+        ctx.schedule_wait("n").await;
+        panic!("while it runs")
+    };
+    let mut options = residents(0);
+    (options.retry_first_ms, options.retry_max_ms) = (500_000, 500_000);
+    let mut desk = Desk::with_options(handlers_and("both", both), options);
+    desk.start("both", "a", ());
+    desk.settle();
+    desk.raise("a", "n", "now");
+    desk.settle();
+    assert_eq!((desk.row("a").blocked.unwrap().attempts, desk.in_memory("a")), (1, 1));
+    desk.finish("a", "slow", "done").settle();
+    assert_eq!(desk.row("a").blocked.unwrap().attempts, 1, "a result does not make it try again");
+    assert_eq!(desk.in_memory("a"), 0);
 }

@@ -1,4 +1,4 @@
-//! What a node does when there is nothing to do (G10).
+//! What a node does when there is nothing to do (G10), and what it keeps in memory (G11).
 
 mod support;
 
@@ -10,6 +10,7 @@ use perennial::{OrchestrationContext, Payload, Runtime, RuntimeBuilder, RuntimeO
 
 use support::hands::Hands;
 use support::tapped::Tapped;
+use support::{soon, until, until_blocked};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -38,6 +39,16 @@ impl Bench {
         Bench { hands, store }
     }
 
+    /// So many seconds pass, and the node does what it does at its leisure.
+    fn pass_by(&self, seconds: usize) {
+        let (renewals, reads) = (self.store.count("renew_session"), self.store.count("read_due"));
+        for step in 1..=seconds / 10 {
+            self.hands.pass(Duration::from_secs(10));
+            self.store.wait_for("renew_session", renewals + step);
+            self.store.wait_for("read_due", reads + step / 3);
+        }
+    }
+
     fn builder(&self, options: RuntimeOptions) -> RuntimeBuilder {
         Runtime::open("memory:")
             .options(options)
@@ -58,12 +69,7 @@ async fn g10_an_idle_node_asks_its_store_for_renewals_and_for_what_will_be_due_a
     bench.store.wait_for("read_due", 1);
     bench.store.forget_calls();
 
-    // An hour, in steps of 10 s.
-    for step in 1..=360 {
-        bench.hands.pass(Duration::from_secs(10));
-        bench.store.wait_for("renew_session", step);
-        bench.store.wait_for("read_due", step / 3);
-    }
+    bench.pass_by(3_600);
     let calls = bench.store.calls();
     let others = calls.iter().filter(|call| !["renew_session", "read_due"].contains(call));
     assert_eq!(others.collect::<Vec<_>>(), Vec::<&&str>::new());
@@ -74,4 +80,55 @@ async fn g10_an_idle_node_asks_its_store_for_renewals_and_for_what_will_be_due_a
         "a lease of 30 s is renewed at a third, a minute ahead is read every half"
     );
     assert_eq!(runtime.counters().evictions, 2, "what was idle for 5 minutes was put away");
+}
+
+/// Waits for one event, then panics.
+async fn clumsy(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    ctx.schedule_wait("go").await;
+    panic!("over its own feet")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g11_histories_in_memory_stay_within_their_bytes_and_grow_back_when_wanted() {
+    let bench = Bench::new();
+    let mut options = RuntimeOptions::default();
+    options.shard.max_resident_bytes = 10_000;
+    let runtime = bench.builder(options).start().await.unwrap();
+    let client = runtime.client();
+    let ids = perennial_testkit::Desk::ids_of_one_shard(4);
+    for (number, id) in ids.iter().enumerate() {
+        bench.hands.pass(Duration::from_millis(1));
+        client.start("keeper", id, format!("{number}{}", "x".repeat(6_000))).await.unwrap();
+    }
+    assert_eq!(runtime.counters().evictions, 3, "one of six thousand bytes fits");
+    for (number, id) in ids.iter().enumerate() {
+        client.raise_event(id, "go", Payload::null()).await.unwrap();
+        let kept: String = soon(client.result(id)).await.unwrap().decode().unwrap();
+        assert!(kept.starts_with(&number.to_string()));
+    }
+    assert_eq!(runtime.counters().hydrations, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g11_an_idle_blocked_instance_takes_no_memory_and_is_tried_again_in_time() {
+    let bench = Bench::new();
+    let mut options = RuntimeOptions::default();
+    (options.shard.idle_ms, options.shard.retry_first_ms) = (60_000, 3_600_000);
+    options.shard.retry_max_ms = 3_600_000;
+    let runtime = bench.builder(options).orchestration("clumsy", "1.0.0", clumsy).start().await.unwrap();
+    let client = runtime.client();
+    client.start("clumsy", "c", Payload::null()).await.unwrap();
+    client.raise_event("c", "go", Payload::null()).await.unwrap();
+    until_blocked(&client, "c", "PER-0201").await;
+    bench.store.forget_calls();
+    bench.pass_by(2 * 60);
+    // It is looked up in the store again, so it was forgotten.
+    client.raise_event("c", "more", Payload::null()).await.unwrap();
+    let finds = bench.store.count("find");
+    assert_eq!((finds, bench.store.count("load")), (1, 0), "what comes for it is kept without trying it");
+    bench.pass_by(59 * 60);
+    let is_tried = |status: &perennial::InstanceStatus| {
+        status.blocked.as_ref().is_some_and(|blocked| blocked.attempts == 2)
+    };
+    until(&client, "c", is_tried).await;
 }

@@ -11,11 +11,12 @@ use perennial::{
     ActivityContext, Client, ClientError, Error, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
     RuntimeOptions, StartError, Status,
 };
+use perennial_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::Semaphore;
 
 use support::hands::{Hands, NOON_MS};
 use support::tapped::{Fate, Tapped};
-use support::{failed, soon, until};
+use support::{Place, failed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -287,6 +288,27 @@ async fn g8_answers_held_back_become_unknown_when_the_session_is_gone() {
     bench.store.on_renewal(|| Fate::Answer(Err(StoreError::SessionGone)));
     let answer = soon(client.start("clerk", "c", Payload::null())).await;
     assert!(matches!(answer, Err(ClientError::Unknown { .. } | ClientError::Stopped { .. })), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g8_a_machine_that_slept_past_its_lease_goes_on_with_its_file() {
+    let (place, hands) = (Place::new(), Hands::new());
+    let clock = Arc::clone(&hands);
+    let options = SqliteOptions::default().relaxed(true).clock(move || clock.store_ms());
+    let store = Arc::new(SqliteStore::open(place.path(), options).unwrap());
+    let runtime = Runtime::open("")
+        .store(store)
+        .clock(Arc::clone(&hands) as _)
+        .orchestration("clerk", "1.0.0", clerk)
+        .start()
+        .await
+        .unwrap();
+    let client = runtime.client();
+    clerks(&client, 1).await;
+    // Nobody wakes the node: it notices when it has something to do.
+    hands.pass_unseen(Duration::from_millis(HOUR_MS));
+    assert!(turn_time(&client, "c0").await >= NOON_MS + HOUR_MS);
+    runtime.shutdown().await.unwrap();
 }
 
 /// The turn time of a clerk who is told to go now.

@@ -96,11 +96,14 @@ impl Shard {
             Next::Blocked | Next::Kept => {
                 slot.phase = Phase::Blocked;
                 self.set_wake(key, wake_at_ms);
+                self.enter_idle(now_ms, key);
                 self.go_on(now_ms, key);
+                self.evict_surplus(now_ms);
             }
             Next::Delayed => {
                 slot.phase = Phase::Delayed;
                 self.set_wake(key, wake_at_ms);
+                self.enter_idle(now_ms, key);
                 self.go_on(now_ms, key);
             }
             Next::Reloaded => self.reload(key),
@@ -137,8 +140,7 @@ impl Shard {
     pub(super) fn settle_idle(&mut self, now_ms: u64, key: InstanceKey, execution: Box<Execution>) {
         let slot = self.slots.get_mut(&key).expect("it is in memory");
         slot.phase = Phase::Idle(execution);
-        slot.last_used_ms = now_ms;
-        self.idle.insert((now_ms, key));
+        self.enter_idle(now_ms, key);
         self.go_on(now_ms, key);
         self.evict_surplus(now_ms);
     }

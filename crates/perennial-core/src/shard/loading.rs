@@ -107,6 +107,7 @@ impl Shard {
         if not_before_ms.is_some_and(|at_ms| at_ms > now_ms) && !slot.is_asked_to_cancel() {
             slot.phase = Phase::Delayed;
             self.set_wake(key, not_before_ms);
+            self.enter_idle(now_ms, key);
             return self.go_on(now_ms, key);
         }
         let Some(Queued { message: Message::Start(start), origin }) =

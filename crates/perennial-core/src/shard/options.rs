@@ -12,8 +12,11 @@ use super::turn_task::TaskFailure;
 pub struct ShardOptions {
     /// How executions behave.
     pub execution: ExecutionOptions,
-    /// How many executions stay in memory. Default 1,000 per shard.
+    /// How many executions, and how many blocked instances with them, stay in memory. Default 1,000 per shard.
     pub max_resident: usize,
+    /// How many bytes the histories of the executions in memory have; the execution that was used last stays even if
+    /// its history alone has more. Default 4 MiB per shard, which is 1 GiB for a node with all shards.
+    pub max_resident_bytes: u64,
     /// How long an idle execution stays in memory. Default 5 minutes.
     pub idle_ms: u64,
     /// How far ahead due instances are read from the store; those due sooner keep a place in memory. Default 1 minute.
@@ -95,6 +98,7 @@ impl Default for ShardOptions {
         ShardOptions {
             execution: ExecutionOptions::default(),
             max_resident: 1_000,
+            max_resident_bytes: 4 << 20,
             idle_ms: 300_000,
             lookahead_ms: 60_000,
             cancel_grace_ms: 30_000,

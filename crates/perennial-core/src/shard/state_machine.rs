@@ -32,8 +32,10 @@ pub struct Shard {
     pub(super) lookups: BTreeMap<RequestId, Request>,
     /// Who waits for an instance to end.
     pub(super) waiters: BTreeMap<InstanceKey, Vec<RequestId>>,
-    /// Idle executions by when they were used last.
-    pub(super) idle: BTreeSet<(u64, InstanceKey)>,
+    /// Instances with nothing to do, by when they were used last, and what they weigh. A blocked one that is being
+    /// tried again may still be in here.
+    pub(super) idle: BTreeMap<(u64, InstanceKey), u64>,
+    pub(super) idle_bytes: u64,
     /// Keys that ended while ids were being looked up: a look-up may tell of them as they were.
     pub(super) ended_lately: BTreeSet<InstanceKey>,
     /// Numbers of messages that were consumed: a page of the inbox may have been read before.
@@ -127,7 +129,8 @@ impl Shard {
             answered: Consumed::default(),
             lookups: BTreeMap::new(),
             waiters: BTreeMap::new(),
-            idle: BTreeSet::new(),
+            idle: BTreeMap::new(),
+            idle_bytes: 0,
             ended_lately: BTreeSet::new(),
             consumed: Consumed::default(),
             next_turn: 0,

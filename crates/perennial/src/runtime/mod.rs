@@ -11,6 +11,7 @@ mod node;
 mod pulse;
 mod reading;
 mod registry;
+mod settling;
 mod timekeeper;
 mod turn_threads;
 mod workers;

@@ -3,7 +3,7 @@
 //! An input is handled on the thread that brings it: lock the shard, let it decide, unlock, do what it wants done. No
 //! lock is held while a store is called, code is run or a caller is answered.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct Node {
     pub(crate) registry: Registry,
     pub(crate) store: Arc<dyn Store>,
     pub(super) shards: Vec<Mutex<Shard>>,
-    lane: Mutex<Lane>,
+    pub(super) lane: Mutex<Lane>,
     requests: Mutex<Requests>,
     next_request: AtomicU64,
     pub(super) turn_clock: TurnClock,
@@ -47,12 +47,24 @@ pub(crate) struct Node {
 }
 
 /// The commits of this node and the session they are made under.
-struct Lane {
-    committer: Committer,
-    session: SessionId,
+pub(super) struct Lane {
+    pub(super) committer: Committer,
+    pub(super) session: SessionId,
     attempts: u32,
     /// The batch in flight has to be sent again.
-    resends: bool,
+    pub(super) resends: bool,
+    /// The instances whose commit was sent without its outcome becoming known, and has none yet.
+    pub(super) in_doubt: BTreeSet<InstanceKey>,
+}
+
+impl Lane {
+    /// The members of a batch that were in doubt until now.
+    fn take_in_doubt(&mut self, batch: &[Commit]) -> BTreeSet<InstanceKey> {
+        if self.in_doubt.is_empty() {
+            return BTreeSet::new();
+        }
+        batch.iter().map(|commit| commit.key).filter(|key| self.in_doubt.remove(key)).collect()
+    }
 }
 
 /// A session, and when it was asked for.
@@ -95,6 +107,7 @@ impl Node {
                 session: session.id,
                 attempts: 0,
                 resends: false,
+                in_doubt: BTreeSet::new(),
             }),
             options,
             registry,
@@ -319,11 +332,12 @@ impl Node {
     fn batch_answered(self: &Arc<Node>, batch: &[Commit], outcome: Result<Vec<CommitOutcome>, StoreError>) {
         match outcome {
             Ok(outcomes) => {
-                {
+                let in_doubt: BTreeSet<InstanceKey> = {
                     let mut lane = lock(&self.lane);
                     lane.committer.handle_answered();
                     lane.attempts = 0;
-                }
+                    lane.take_in_doubt(batch)
+                };
                 // The next batch is on its way while this one's effects are let go.
                 self.submit();
                 let fenced = outcomes.contains(&CommitOutcome::Fenced);
@@ -331,6 +345,12 @@ impl Node {
                 let mut outputs = Vec::new();
                 for (commit, outcome) in batch.iter().zip(outcomes) {
                     let key = commit.key;
+                    if let CommitOutcome::Rejected(reason) = &outcome
+                        && in_doubt.contains(&key)
+                    {
+                        self.read_back(commit.clone(), reason.clone());
+                        continue;
+                    }
                     self.feed(
                         commit.shard,
                         |shard, now_ms| shard.handle_committed(now_ms, key, outcome),
@@ -352,12 +372,18 @@ impl Node {
             }),
             Err(StoreError::Unknown(reason)) => self.settle_unknown(reason),
             Err(StoreError::BatchRefused(reason)) => {
-                let culprit = lock(&self.lane).committer.handle_refused();
-                if let Some(culprit) = culprit {
-                    let outcome = CommitOutcome::Rejected(reason);
-                    self.with_shard(culprit.shard, |shard, now_ms| {
-                        shard.handle_committed(now_ms, culprit.key, outcome);
-                    });
+                let (culprit, in_doubt) = {
+                    let mut lane = lock(&self.lane);
+                    let culprit = lane.committer.handle_refused();
+                    let in_doubt = lane.take_in_doubt(culprit.as_slice());
+                    (culprit, !in_doubt.is_empty())
+                };
+                match culprit {
+                    Some(culprit) if in_doubt => self.read_back(culprit, reason),
+                    Some(culprit) => {
+                        self.committed(culprit.shard, culprit.key, CommitOutcome::Rejected(reason));
+                    }
+                    None => {}
                 }
                 self.submit();
             }
@@ -365,49 +391,9 @@ impl Node {
         }
     }
 
-    /// Whether the batch in flight was written is not known: end the session it was sent under, which waits for it or
-    /// beats it, and send the same bytes under a new one. What is there already stays as it is.
-    fn settle_unknown(self: &Arc<Node>, reason: String) {
-        tracing::warn!(%reason, "the outcome of a commit is not known; settling it under a new session");
-        // Without a session nothing starts and no answer leaves.
-        self.lease_keeper.handle_ended();
-        let (node, old) = (Arc::clone(self), lock(&self.lane).session);
-        let retry = move |error: StoreError, node: Arc<Node>, reason: String| {
-            if matches!(error, StoreError::Failed(_) | StoreError::Closed) {
-                node.fail(error.to_string());
-            } else {
-                node.later(move |node| node.settle_unknown(reason));
-            }
-        };
-        self.store.end_session(
-            old,
-            Box::new(move |ended| {
-                if let Err(error) = ended {
-                    return retry(error, node, reason);
-                }
-                let reopened = Arc::clone(&node);
-                node.open_session(Box::new(move |session| match session {
-                    Err(error) => retry(error, reopened, reason),
-                    Ok(opened) => {
-                        let session = opened.session;
-                        {
-                            let mut lane = lock(&reopened.lane);
-                            lane.session = session.id;
-                            lane.resends = true;
-                        }
-                        reopened.leased(session.id, opened.asked, session.lease);
-                        // Without a session these found nothing.
-                        reopened.read_inbox();
-                        reopened.read_asks();
-                        reopened.read_ahead();
-                    }
-                }));
-            }),
-        );
-    }
-
-    fn open_session(self: &Arc<Node>, reply: Reply<OpenedSession>) {
-        open_session(&self.store, &self.options, &*self.turn_clock.local, reply);
+    /// Brings a commit's outcome to its shard.
+    pub(super) fn committed(self: &Arc<Node>, shard: ShardId, key: InstanceKey, outcome: CommitOutcome) {
+        self.with_shard(shard, |shard, now_ms| shard.handle_committed(now_ms, key, outcome));
     }
 
     pub(super) fn session(&self) -> SessionId {
