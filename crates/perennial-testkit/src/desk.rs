@@ -430,6 +430,11 @@ impl Desk {
         match output {
             Output::Find { request, id } => self.finds.push_back((shard, request, id)),
             Output::Load { key } => self.loads.push_back((shard, key)),
+            Output::Refresh { key } => {
+                let loaded =
+                    ask_store(|reply| self.store.load(key, u64::MAX, reply)).expect("the store is open");
+                self.with_shard(shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, loaded));
+            }
             Output::TakeTurn(task) => {
                 self.seen.names.insert(task.key, Arc::clone(&task.instance));
                 assert!(self.seen.turning.insert(task.key), "two turns of {:?} at a time", task.instance);

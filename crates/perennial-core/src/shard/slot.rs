@@ -31,6 +31,8 @@ pub(super) struct Slot {
     pub(super) tasks: BTreeMap<EventId, TaskRow>,
     /// Rows of tasks that go with the next commit.
     pub(super) task_writes: Vec<TaskWrite>,
+    /// Whether the rows of its tasks are being read again.
+    pub(super) is_refreshing: bool,
     /// What the code is asked next.
     pub(super) asks: VecDeque<PendingAsk>,
 }
@@ -240,6 +242,7 @@ impl Slot {
             kept_events: 0,
             tasks: BTreeMap::new(),
             task_writes: Vec::new(),
+            is_refreshing: false,
             asks: VecDeque::new(),
         }
     }

@@ -14,7 +14,7 @@ use super::request::{Answer, AskReply, PendingAsk};
 use super::rows::*;
 use super::slot::{Facts, InFlight, Next, Phase, Queued, Turning, wake_at_ms};
 use super::state_machine::Shard;
-use super::tasks::{TaskPlan, is_open};
+use super::tasks::{TaskPlan, View, is_open};
 use super::turn_task::{Consultation, TaskFailure, TurnSource, TurnTaskDone};
 
 impl Shard {
@@ -70,14 +70,15 @@ impl Shard {
         let Phase::Idle(execution) = mem::replace(&mut slot.phase, Phase::Loading) else {
             return;
         };
-        self.tend_tasks(now_ms, key, &execution, false);
+        self.tend_tasks(now_ms, key, &execution, View::Memory);
         let (jobs, messages) = self.take_jobs(now_ms, key, &execution);
         let slot = self.slots.get_mut(&key).expect("it is idle");
         if jobs.is_empty() && messages.is_empty() && slot.asks.is_empty() && slot.task_writes.is_empty() {
             let wake = wake_at_ms(execution.ledger(), execution.started(), &slot.tasks);
             slot.phase = Phase::Idle(execution);
-            // A node that stops begins nothing that is due.
-            return self.set_wake(key, wake.filter(|at_ms| !self.stopping || *at_ms > now_ms));
+            // What is due and not done waits for rows to be read, or for the next node if this one stops.
+            let waits = self.stopping || slot.is_refreshing;
+            return self.set_wake(key, wake.filter(|at_ms| !waits || *at_ms > now_ms));
         }
         let needs_code = !jobs.is_empty() || !slot.asks.is_empty();
         self.leave_idle(key);
@@ -270,7 +271,7 @@ impl Shard {
         if execution.has_ended() {
             return self.consulted(key, stored, commit, messages, execution);
         }
-        self.tend_tasks(now_ms, key, &execution, true);
+        self.tend_tasks(now_ms, key, &execution, View::GrownBack);
         let slot = self.slots.get_mut(&key).expect("its turn was taken");
         let plan = TaskPlan::of_slot(slot, is_open(execution.ledger()));
         let (ledger, started) = (execution.ledger(), execution.started());
