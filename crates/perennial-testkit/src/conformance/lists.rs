@@ -96,6 +96,7 @@ fn paged(subject: &Subject, filter: &Filter, limit: usize) -> Vec<InstanceRow> {
         let page = subject.list(filter, after, limit);
         assert!(page.rows.len() <= limit);
         rows.extend(page.rows);
+        assert!(page.next.is_none() || page.next != after, "a page goes on from the one before");
         after = page.next;
         if after.is_none() {
             return rows;
