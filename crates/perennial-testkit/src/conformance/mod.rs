@@ -13,9 +13,11 @@
 //! The rules ask for what is promised, not for how a store does it: numbers of messages may have gaps, and sessions may
 //! have any ids.
 
+mod drawn_members;
 pub mod instances;
 mod model;
 mod operation;
+mod side;
 mod subject;
 mod test_clock;
 
