@@ -156,6 +156,7 @@ pub(super) struct Facts {
     pub(super) blocked_attempts: u32,
     pub(super) blocked_since_ms: Option<u64>,
     pub(super) execution: u64,
+    pub(super) version: Arc<str>,
 }
 
 impl Facts {
@@ -167,6 +168,7 @@ impl Facts {
             blocked_attempts: row.blocked.as_ref().map_or(0, |blocked| blocked.attempts),
             blocked_since_ms: row.blocked.as_ref().map(|blocked| blocked.since_ms),
             execution: row.execution,
+            version: Arc::from(row.version.as_str()),
         }
     }
 
@@ -195,6 +197,7 @@ impl Facts {
             blocked_attempts: 0,
             blocked_since_ms: None,
             execution: started.execution,
+            version: pinned(started, stored),
         }
     }
 
@@ -206,9 +209,18 @@ impl Facts {
             wake_at_ms: (self.wake_at_ms != stored.wake_at_ms).then_some(self.wake_at_ms),
             blocked: (stored.blocked_attempts > 0 && self.blocked_attempts == 0).then_some(None),
             execution: (self.execution != stored.execution).then_some(self.execution),
+            version: (self.version != stored.version).then(|| self.version.to_string()),
             ..RowChange::default()
         }
     }
+}
+
+/// The version that an execution is pinned to.
+fn pinned(started: &Started, stored: &Facts) -> Arc<str> {
+    if *stored.version == *started.version {
+        return Arc::clone(&stored.version);
+    }
+    Arc::from(started.version.as_str())
 }
 
 /// When a running execution wants attention by itself: a timer, a task, the end of a cancel's grace, its deadline.

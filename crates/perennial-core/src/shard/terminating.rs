@@ -88,6 +88,7 @@ impl Shard {
             blocked_attempts: 0,
             blocked_since_ms: None,
             execution: started.execution,
+            version: Arc::clone(&stored.version),
         };
         let ended_ms = Some(turn.at_ms);
         let id = Arc::clone(&slot.id);

@@ -241,9 +241,6 @@ impl Shard {
             commit.change = facts.change_from(&stored);
             let execution = in_flight.next.execution().expect("its turn was taken");
             describe_changes(&mut commit.change, execution.ledger(), &turn);
-            if turn.number == 1 {
-                commit.change.version = Some(execution.started().version.clone());
-            }
             commit.change.ended_ms = facts.status.is_final().then_some(turn.at_ms);
         }
         in_flight.facts = facts;
