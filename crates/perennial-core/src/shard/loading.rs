@@ -57,6 +57,7 @@ impl Shard {
         self.by_id.insert(Arc::from(row.id.as_str()), key);
         slot.kept_events = 0;
         slot.tasks = tasks.into_iter().map(|task| (task.id.event, task)).collect();
+        slot.tasks_read_ms = now_ms;
         // What came through the inbox came before what callers brought since.
         let queue = mem::take(&mut slot.queue);
         let is_stored = |queued: &Queued| matches!(queued.origin, Origin::Inbox(_));

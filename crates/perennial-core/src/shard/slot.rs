@@ -31,6 +31,8 @@ pub(super) struct Slot {
     pub(super) tasks: BTreeMap<EventId, TaskRow>,
     /// Rows of tasks that go with the next commit.
     pub(super) task_writes: Vec<TaskWrite>,
+    /// When they were read. Other nodes change the rows of what they run.
+    pub(super) tasks_read_ms: u64,
     /// What the code is asked next.
     pub(super) asks: VecDeque<PendingAsk>,
 }
@@ -259,6 +261,7 @@ impl Slot {
     /// Ends the commit that is under way, if one is.
     pub(super) fn end_commit(&mut self) -> Option<Box<InFlight>> {
         match mem::replace(&mut self.phase, Phase::Loading) {
+            tasks_read_ms: 0,
             Phase::Committing(in_flight) => Some(in_flight),
             other => {
                 self.phase = other;
@@ -306,6 +309,13 @@ impl Slot {
         let in_work = match &self.phase {
             Phase::Turning(turning) => turning.messages.iter().any(is_it),
             Phase::Committing(in_flight) => in_flight.messages.iter().any(is_it),
+    /// Whether a task that other nodes can take is due by a row that was read before: it may stand otherwise by now.
+    pub(super) fn has_outdated_task(&self, now_ms: u64) -> bool {
+        let is_others = |row: &&TaskRow| !matches!(row.state, TaskState::Waiting);
+        let is_outdated = |due_ms: u64| due_ms <= now_ms && self.tasks_read_ms < due_ms;
+        self.tasks.values().filter(is_others).filter_map(|row| row.due_ms).any(is_outdated)
+    }
+
             Phase::Loading | Phase::Idle(_) | Phase::Blocked | Phase::Delayed => false,
         };
         in_work || self.queue.iter().any(is_it)

@@ -238,13 +238,20 @@ impl Shard {
             let slot = self.slots.get_mut(&key).expect("it was just looked at");
             match step {
                 TaskStep::None => {}
+                TaskStep::Run if !self.options.serves(&task.name, task.tag()) => {
+                    let row = self.queued_row(&task, now_ms);
+                    self.write_task(key, row);
+                }
                 TaskStep::Run => {
                     let state = TaskState::Leased { holder: SessionId(self.nonce), cancelled: false };
                     let row = task.row(self.id, state, None);
                     slot.task_writes.push(TaskWrite { row, then_run: Some(Box::new(task)) });
                 }
                 TaskStep::GiveUp(error) => {
-                    let (execution, attempts) = (task.execution, task.attempt);
+                    // The attempt that a task waits for was not made.
+                    let is_waiting = row.is_some_and(|row| row.state == TaskState::Waiting);
+                    let attempts = if is_waiting { (task.attempt - 1).max(1) } else { task.attempt };
+                    let execution = task.execution;
                     let job = Job::ActivityFailed { source_event_id: event, error, attempts };
                     slot.queue.push_back(Queued::engine(Message::Outcome { execution, job }));
                 }
@@ -260,13 +267,13 @@ impl Shard {
             task.details = row.details.clone();
         }
         let is_due = row.and_then(|row| row.due_ms).is_none_or(|due_ms| due_ms <= now_ms);
+        let is_over = task.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
         let is_interrupted = match row.map(|row| row.state) {
             None => true,
             Some(TaskState::Leased { .. }) if is_due => true,
             Some(TaskState::Waiting) if is_due => false,
             Some(TaskState::Queued) if self.options.serves(&task.name, task.tag()) => false,
             Some(TaskState::Queued) if is_due && row.is_some_and(|row| row.due_ms.is_some()) => {
-                let is_over = task.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
                 let kind = if is_over { TimeoutKind::Total } else { TimeoutKind::Queue };
                 return TaskStep::GiveUp(ActivityFailure::Timeout(kind));
             }
@@ -277,6 +284,9 @@ impl Shard {
         }
         if task.interruptions > self.options.max_interruptions {
             TaskStep::GiveUp(ActivityFailure::Poisoned)
+        } else if is_over {
+            // No time is left for another attempt.
+            TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Total))
         } else {
             TaskStep::Run
         }
@@ -294,7 +304,11 @@ impl Shard {
             self.load(task.key, now_ms);
         }
         let task = ActivityTask { details: attempt.details, ..task.clone() };
-        self.attempt_ended(now_ms, &task, result);
+        if let Some(message) = self.attempt_ended(now_ms, &task, result)
+            && let Some(slot) = self.slots.get_mut(&task.key)
+        {
+            slot.queue.push_back(Queued::engine(message));
+        }
         self.go_on(now_ms, task.key);
     }
 
@@ -345,33 +359,28 @@ impl Shard {
         self.attempts.remove(&place)
     }
 
-    /// Queues what came of an attempt: its result, or a row for the next attempt.
+    /// What the instance is told about an attempt that ended; nothing if a row for the next one is written instead.
     pub(super) fn attempt_ended(
         &mut self,
         now_ms: u64,
         task: &ActivityTask,
         result: Result<Payload, ActivityFailure>,
-    ) {
+    ) -> Option<Message> {
         let (source_event_id, attempts) = (task.event, task.attempt);
         let job = match result {
             Ok(result) => Job::ActivityCompleted { source_event_id, result, attempts },
             Err(error) => {
                 if let Some(due_ms) = self.retry_at_ms(now_ms, task, &error) {
                     let next = ActivityTask { attempt: task.attempt.saturating_add(1), ..task.clone() };
-                    let row = if self.options.serves(&task.name, task.tag()) {
-                        next.row(self.id, TaskState::Waiting, Some(due_ms))
-                    } else {
-                        self.queued_row(&next, now_ms)
-                    };
-                    return self.write_task(task.key, row);
+                    // What this node cannot run is queued when its pause is over.
+                    let row = next.row(self.id, TaskState::Waiting, Some(due_ms));
+                    self.write_task(task.key, row);
+                    return None;
                 }
                 Job::ActivityFailed { source_event_id, error, attempts }
             }
         };
-        let message = Message::Outcome { execution: task.execution, job };
-        if let Some(slot) = self.slots.get_mut(&task.key) {
-            slot.queue.push_back(Queued::engine(message));
-        }
+        Some(Message::Outcome { execution: task.execution, job })
     }
 
     /// When a failed attempt is followed by another, if it is.
@@ -403,16 +412,15 @@ impl Shard {
         (event, attempt): (EventId, u32),
         details: Option<Payload>,
         result: Result<Payload, ActivityFailure>,
-    ) {
+    ) -> Option<Message> {
         let Some(task) = self.activity_task(key, execution, event) else {
             self.counters.stale += 1;
-            return;
+            return None;
         };
-        if let Some(slot) = self.slots.get_mut(&key) {
-            // Its row went with the result.
-            slot.tasks.remove(&event);
-        }
-        self.attempt_ended(now_ms, &ActivityTask { attempt, details, ..task }, result);
+        // Its row went with the result.
+        let row = self.slots.get_mut(&key).and_then(|slot| slot.tasks.remove(&event));
+        let interruptions = row.map_or(0, |row| row.interruptions);
+        self.attempt_ended(now_ms, &ActivityTask { attempt, details, interruptions, ..task }, result)
     }
 
     /// Tells the attempts of an execution that ended.

@@ -69,9 +69,16 @@ impl Shard {
         }
         let Phase::Idle(execution) = mem::replace(&mut slot.phase, Phase::Loading) else {
             return;
+        let is_outdated = slot.has_outdated_task(now_ms);
         };
         self.tend_tasks(now_ms, key, &execution, false);
         let (jobs, messages) = self.take_jobs(now_ms, key, &execution);
+        if is_outdated {
+            self.outputs.push(Output::Drop(execution));
+            self.leave_idle(key);
+            self.set_wake(key, None);
+            return self.reload(key);
+        }
         let slot = self.slots.get_mut(&key).expect("it is idle");
         if jobs.is_empty() && messages.is_empty() && slot.asks.is_empty() && slot.task_writes.is_empty() {
             let wake = wake_at_ms(execution.ledger(), execution.started(), &slot.tasks);
@@ -122,13 +129,21 @@ impl Shard {
                 Message::Attempt { execution: of, event, attempt, result, details } => {
                     let (of, which) = (*of, (*event, *attempt));
                     let (result, details) = (result.clone(), details.clone());
-                    messages.extend(slot.queue.pop_front());
-                    if of == current {
-                        self.take_attempt(now_ms, key, execution, which, details, result);
+                    let taken = slot.queue.pop_front();
+                    let outcome = if of == current {
+                        self.take_attempt(now_ms, key, execution, which, details, result)
                     } else {
                         self.counters.stale += 1;
                     }
                 }
+                        None
+                    };
+                    match (outcome, taken, self.slots.get_mut(&key)) {
+                        // It keeps its place and its row until a turn has room for it.
+                        (Some(message), Some(Queued { origin, .. }), Some(slot)) => {
+                            slot.queue.push_front(Queued { message, origin });
+                        }
+                        (_, taken, _) => messages.extend(taken),
                 Message::Start(_)
                 | Message::Terminate { .. }
                 | Message::Retry
