@@ -81,6 +81,10 @@ impl Shard {
         if !matches!(next, Next::Blocked | Next::Kept | Next::Delayed | Next::Reloaded) {
             self.consumed.extend(inbox_numbers(&messages));
         }
+        if matches!(next, Next::Idle(_) | Next::Continued(..) | Next::Ended(..)) {
+            // A commit that had been written before does not tell, and is counted as if nothing had arrived.
+            self.counters.undelivered += sent.iter().filter(|number| number.is_none()).count() as u64;
+        }
         self.answered.extend(answered_rows);
         self.await_updates(key, accepted, &answered);
         self.release(outputs);
