@@ -54,7 +54,8 @@ impl Shard {
             .as_ref()
             .and_then(|facts| facts.wake_at_ms)
             .filter(|at_ms| *at_ms > now_ms && failure.may_pass());
-        let graces = cancel_grace(&messages).into_iter().chain(slot.grace_until_ms).chain(wanted_ms);
+        let ends = slot.grace_until_ms.into_iter().chain(slot.deadline_ms);
+        let graces = cancel_grace(&messages).into_iter().chain(ends).chain(wanted_ms);
         let wake_at_ms = graces.chain(retry_at_ms).min();
         slot.kept_events = messages.iter().filter(|queued| queued.is_event()).count();
         let blocked = Blocked {

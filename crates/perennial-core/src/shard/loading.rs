@@ -76,7 +76,11 @@ impl Shard {
         if row.status.is_final() {
             return self.clear_leftovers(key);
         }
-        let overdue = if row.blocked.is_some() { slot.read_grace(&turns, now_ms) } else { None };
+        let overdue = match turns.is_empty() {
+            true => slot.overdue_start(now_ms),
+            false if row.blocked.is_some() => slot.read_grace(&turns, now_ms),
+            false => None,
+        };
         if let Some(reason) = slot.termination().or_else(|| slot.overdue_cancel(now_ms)).or(overdue) {
             return self.terminate_loaded(now_ms, key, &turns, &reason);
         }
@@ -122,10 +126,13 @@ impl Shard {
 
     /// Takes the first turn of an execution, with what waits for it.
     pub(super) fn begin(&mut self, now_ms: u64, key: InstanceKey, start: Start, origin: Origin) {
-        let mut jobs = start.jobs.clone();
+        let (mut jobs, deadline_ms) = (start.jobs.clone(), start.started.deadline_ms);
         let source = TurnSource::Start(Box::new(start.started.clone()));
         let mut messages = vec![Queued { message: Message::Start(Box::new(start)), origin }];
         let slot = self.slots.get_mut(&key).expect("it is in memory");
+        slot.deadline_ms = deadline_ms;
+        // It may have been read while the commit that sent it was being answered.
+        slot.queue.retain(|queued| !matches!(queued.origin, Origin::Inbox(_)) || queued.origin != origin);
         // A cancel request that came before must not let the first turn take effect.
         if slot.is_asked_to_cancel() {
             let (taken, rest): (Vec<Queued>, Vec<Queued>) =

@@ -25,6 +25,8 @@ pub(super) struct Slot {
     pub(super) rival_starts: Vec<RequestId>,
     /// Until when a requested cancellation may clean up, as far as it is known.
     pub(super) grace_until_ms: Option<u64>,
+    /// When it is ended as timed out, as far as it is known.
+    pub(super) deadline_ms: Option<u64>,
     /// How many events of a blocked instance are kept in its inbox, as far as it is known.
     pub(super) kept_events: usize,
     /// The stored tasks of the current execution.
@@ -256,6 +258,7 @@ impl Slot {
             task_writes: Vec::new(),
             asks: VecDeque::new(),
         }
+            deadline_ms: None,
     }
 
     /// Ends the commit that is under way, if one is.
@@ -371,7 +374,20 @@ impl Slot {
         let mut ledger = Ledger::default();
         history.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).ok()?;
         self.grace_until_ms = ledger.cancel_grace_until_ms();
-        overdue(&ledger, history.started()?, now_ms)
+        let started = history.started()?;
+        self.deadline_ms = started.deadline_ms;
+        overdue(&ledger, started, now_ms)
+    }
+
+    /// Why an execution that has not begun has to end now, if so.
+    pub(super) fn overdue_start(&mut self, now_ms: u64) -> Option<String> {
+        let start = self.queue.iter().find_map(|queued| match &queued.message {
+            Message::Start(start) => Some(start),
+            _ => None,
+        })?;
+        let reason = overdue(&Ledger::default(), &start.started, now_ms);
+        self.deadline_ms = start.started.deadline_ms;
+        reason
     }
 
     /// The reason of a cancel request that waits and whose grace is over.

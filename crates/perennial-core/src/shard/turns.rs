@@ -222,6 +222,7 @@ impl Shard {
         slot.grace_until_ms = ledger.cancel_grace_until_ms();
         let sender = Sender { key, id: &id, started };
         commit.send = self.outgoing(&sender, ledger, &turn);
+        slot.deadline_ms = started.deadline_ms;
         let start = start_request(&messages);
         let mut in_flight = InFlight::new(facts.clone(), Next::Gone, Vec::new());
         if is_stored {
@@ -298,6 +299,7 @@ impl Shard {
         slot.grace_until_ms = ledger.cancel_grace_until_ms();
         commit.change = facts.change_from(&stored);
         let mut in_flight = InFlight::new(facts, Next::Gone, Vec::new());
+        slot.deadline_ms = started.deadline_ms;
         in_flight.outputs.extend(replies(&messages, &Answer::Accepted));
         plan.apply(&mut commit, &mut in_flight);
         if commit.is_empty() {
