@@ -35,7 +35,9 @@ impl Shard {
                 self.reload(key);
             }
             // What has not begun yet can be ended at once.
-            Phase::Delayed if wants(Message::is_urgent) => self.reload(key),
+            Phase::Delayed if wants(|message| message.is_urgent() && !matches!(message, Message::Retry)) => {
+                self.reload(key);
+            }
             Phase::Blocked => self.keep_queue(key, Next::Kept),
             Phase::Delayed => self.keep_queue(key, Next::Delayed),
             Phase::Loading | Phase::Turning(..) | Phase::Committing(_) => {}
