@@ -2,8 +2,8 @@
 
 mod shard_cases;
 
-use perennial_core::shard::{Message, ShardOptions};
-use perennial_core::{Job, OrchestrationContext, Payload};
+use perennial_core::shard::ShardOptions;
+use perennial_core::{OrchestrationContext, Payload};
 use perennial_testkit::Desk;
 use shard_cases::{Outcome, handlers, handlers_and, number};
 

@@ -12,7 +12,7 @@ use super::message::{Message, Start};
 use super::output::Output;
 use super::request::{Answer, AskReply, Asker, PendingAsk};
 use super::rows::*;
-use super::slot::{Facts, InFlight, Next, Origin, Phase, Queued, Slot, Turning};
+use super::slot::{InFlight, Next, Origin, Phase, Queued, Slot, Turning};
 use super::state_machine::Shard;
 use super::turn_task::{TaskFailure, TurnSource, TurnTask};
 
@@ -53,7 +53,7 @@ impl Shard {
             return self.forget_missing(key);
         };
         slot.id = Arc::from(row.id.as_str());
-        slot.facts = Some(Facts::of_row(&row));
+        slot.read_row(&row);
         self.by_id.insert(Arc::from(row.id.as_str()), key);
         slot.kept_events = 0;
         slot.tasks = tasks.into_iter().map(|task| (task.id.event, task)).collect();
@@ -197,13 +197,14 @@ impl Shard {
         let facts = slot.facts.clone().expect("a loaded row has facts");
         let mut commit = Commit { consumed: inbox_numbers(&messages), ..self.empty_commit(key) };
         self.counters.stale += messages.len() as u64;
-        let mut outputs = self.refuse_asks(asks, &AskReply::Ended, &mut commit.answers);
+        let mut outputs = self.refuse_asks(&asks, &AskReply::Ended, &mut commit.answers);
         if commit.consumed.is_empty() && commit.answers.is_empty() {
             self.remove_slot(key);
             self.outputs.extend(outputs);
             return self.answer_all(key, &messages, Vec::new(), &Answer::EndedBefore);
         }
         outputs.extend(replies(&messages, &Answer::EndedBefore));
-        self.commit(key, commit, InFlight { outputs, ..InFlight::new(facts, Next::Gone, messages) });
+        let in_flight = InFlight { outputs, refused: asks, ..InFlight::new(facts, Next::Gone, messages) };
+        self.commit(key, commit, in_flight);
     }
 }

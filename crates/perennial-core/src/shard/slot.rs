@@ -10,7 +10,7 @@ use crate::store::{AskNumber, InboxNumber, InstanceRow, RowChange, Status, TaskR
 
 use super::message::{Message, Start};
 use super::output::{ActivityTask, Output};
-use super::request::{Asker, PendingAsk, Question, RequestId};
+use super::request::{AskReply, Asker, PendingAsk, Question, RequestId};
 use super::rows::overdue;
 
 pub(super) struct Slot {
@@ -31,12 +31,14 @@ pub(super) struct Slot {
     pub(super) kept_events: usize,
     /// The stored tasks of the current execution.
     pub(super) tasks: BTreeMap<EventId, TaskRow>,
-    /// Rows of tasks that go with the next commit.
-    pub(super) task_writes: Vec<TaskWrite>,
     /// When they were read. Other nodes change the rows of what they run.
     pub(super) tasks_read_ms: u64,
+    /// Rows of tasks that go with the next commit.
+    pub(super) task_writes: Vec<TaskWrite>,
     /// What the code is asked next.
     pub(super) asks: VecDeque<PendingAsk>,
+    /// What blocks it, for those who ask it something meanwhile.
+    pub(super) blocked_reply: Option<AskReply>,
 }
 
 /// A task's row that has to be durable before its attempt runs.
@@ -87,6 +89,8 @@ pub(super) struct InFlight {
     pub(super) answered: Vec<EventId>,
     /// Request rows that it answers.
     pub(super) answered_rows: Vec<AskNumber>,
+    /// Questions that it answers without the code, in case it comes to nothing.
+    pub(super) refused: Vec<PendingAsk>,
 }
 
 impl InFlight {
@@ -102,6 +106,7 @@ impl InFlight {
             accepted: Vec::new(),
             answered: Vec::new(),
             answered_rows: Vec::new(),
+            refused: Vec::new(),
         }
     }
 }
@@ -253,18 +258,28 @@ impl Slot {
             last_used_ms: now_ms,
             rival_starts: Vec::new(),
             grace_until_ms: None,
+            deadline_ms: None,
             kept_events: 0,
             tasks: BTreeMap::new(),
+            tasks_read_ms: 0,
             task_writes: Vec::new(),
             asks: VecDeque::new(),
+            blocked_reply: None,
         }
-            deadline_ms: None,
+    }
+
+    /// Takes over what the stored row says.
+    pub(super) fn read_row(&mut self, row: &InstanceRow) {
+        self.facts = Some(Facts::of_row(row));
+        self.blocked_reply = row
+            .blocked
+            .as_ref()
+            .map(|blocked| AskReply::Blocked { code: blocked.code.clone(), reason: blocked.reason.clone() });
     }
 
     /// Ends the commit that is under way, if one is.
     pub(super) fn end_commit(&mut self) -> Option<Box<InFlight>> {
         match mem::replace(&mut self.phase, Phase::Loading) {
-            tasks_read_ms: 0,
             Phase::Committing(in_flight) => Some(in_flight),
             other => {
                 self.phase = other;
@@ -294,6 +309,13 @@ impl Slot {
         self.queue.iter().filter_map(source).collect()
     }
 
+    /// Whether a task that other nodes can take is due by a row that was read before: it may stand otherwise by now.
+    pub(super) fn has_outdated_task(&self, now_ms: u64) -> bool {
+        let is_others = |row: &&TaskRow| !matches!(row.state, TaskState::Waiting);
+        let is_outdated = |due_ms: u64| due_ms <= now_ms && self.tasks_read_ms < due_ms;
+        self.tasks.values().filter(is_others).filter_map(|row| row.due_ms).any(is_outdated)
+    }
+
     /// Adds a message of the inbox behind those of lower numbers and before those of higher ones.
     pub(super) fn insert_inbox(&mut self, number: InboxNumber, message: Message) {
         let is_later = |queued: &Queued| matches!(queued.origin, Origin::Inbox(other) if other > number);
@@ -312,13 +334,6 @@ impl Slot {
         let in_work = match &self.phase {
             Phase::Turning(turning) => turning.messages.iter().any(is_it),
             Phase::Committing(in_flight) => in_flight.messages.iter().any(is_it),
-    /// Whether a task that other nodes can take is due by a row that was read before: it may stand otherwise by now.
-    pub(super) fn has_outdated_task(&self, now_ms: u64) -> bool {
-        let is_others = |row: &&TaskRow| !matches!(row.state, TaskState::Waiting);
-        let is_outdated = |due_ms: u64| due_ms <= now_ms && self.tasks_read_ms < due_ms;
-        self.tasks.values().filter(is_others).filter_map(|row| row.due_ms).any(is_outdated)
-    }
-
             Phase::Loading | Phase::Idle(_) | Phase::Blocked | Phase::Delayed => false,
         };
         in_work || self.queue.iter().any(is_it)

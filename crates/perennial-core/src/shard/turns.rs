@@ -69,18 +69,18 @@ impl Shard {
         if let Some(reason) = slot.unreadable() {
             return self.block_idle(now_ms, key, &TaskFailure::UnreadableMessage(reason));
         }
+        let is_outdated = slot.has_outdated_task(now_ms);
         let Phase::Idle(execution) = mem::replace(&mut slot.phase, Phase::Loading) else {
             return;
-        let is_outdated = slot.has_outdated_task(now_ms);
         };
-        self.tend_tasks(now_ms, key, &execution, false);
-        let (jobs, messages) = self.take_jobs(now_ms, key, &execution);
         if is_outdated {
             self.outputs.push(Output::Drop(execution));
             self.leave_idle(key);
             self.set_wake(key, None);
             return self.reload(key);
         }
+        self.tend_tasks(now_ms, key, &execution, false);
+        let (jobs, messages) = self.take_jobs(now_ms, key, &execution);
         let slot = self.slots.get_mut(&key).expect("it is idle");
         if jobs.is_empty() && messages.is_empty() && slot.asks.is_empty() && slot.task_writes.is_empty() {
             let wake = wake_at_ms(execution.ledger(), execution.started(), &slot.tasks);
@@ -136,8 +136,6 @@ impl Shard {
                         self.take_attempt(now_ms, key, execution, which, details, result)
                     } else {
                         self.counters.stale += 1;
-                    }
-                }
                         None
                     };
                     match (outcome, taken, self.slots.get_mut(&key)) {
@@ -146,6 +144,8 @@ impl Shard {
                             slot.queue.push_front(Queued { message, origin });
                         }
                         (_, taken, _) => messages.extend(taken),
+                    }
+                }
                 Message::Start(_)
                 | Message::Terminate { .. }
                 | Message::Retry
@@ -222,9 +222,9 @@ impl Shard {
         let (ledger, started) = (execution.ledger(), execution.started());
         let mut facts = Facts::after_turn(ledger, started, ending.as_ref(), &stored, &plan.after, now_ms);
         slot.grace_until_ms = ledger.cancel_grace_until_ms();
+        slot.deadline_ms = started.deadline_ms;
         let sender = Sender { key, id: &id, started };
         commit.send = self.outgoing(&sender, ledger, &turn);
-        slot.deadline_ms = started.deadline_ms;
         let start = start_request(&messages);
         let mut in_flight = InFlight::new(facts.clone(), Next::Gone, Vec::new());
         if is_stored {
@@ -299,9 +299,9 @@ impl Shard {
             };
         }
         slot.grace_until_ms = ledger.cancel_grace_until_ms();
+        slot.deadline_ms = started.deadline_ms;
         commit.change = facts.change_from(&stored);
         let mut in_flight = InFlight::new(facts, Next::Gone, Vec::new());
-        slot.deadline_ms = started.deadline_ms;
         in_flight.outputs.extend(replies(&messages, &Answer::Accepted));
         plan.apply(&mut commit, &mut in_flight);
         if commit.is_empty() {
