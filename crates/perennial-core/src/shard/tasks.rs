@@ -230,7 +230,6 @@ impl Shard {
         for (event, row) in steps {
             let Some(mut task) = self.activity_task(key, execution, event) else { continue };
             let step = self.next_step(now_ms, &mut task, row.as_ref(), view);
-            let queued = self.queued_row(&task, now_ms);
             let slot = self.slots.get_mut(&key).expect("it was just looked at");
             match step {
                 TaskStep::None => {}
@@ -240,7 +239,8 @@ impl Shard {
                     self.outputs.push(Output::Refresh { key });
                 }
                 TaskStep::Run if !self.options.serves(&task.name, task.tag()) => {
-                    slot.task_writes.push(TaskWrite { row: queued, then_run: None });
+                    let row = self.queued_row(&task, now_ms);
+                    self.write_task(key, row);
                 }
                 TaskStep::Run => {
                     let state = TaskState::Leased { holder: SessionId(self.nonce), cancelled: false };
@@ -248,7 +248,10 @@ impl Shard {
                     slot.task_writes.push(TaskWrite { row, then_run: Some(Box::new(task)) });
                 }
                 TaskStep::GiveUp(error) => {
-                    let (execution, attempts) = (task.execution, task.attempt);
+                    // The attempt that a task waits for was not made.
+                    let is_waiting = row.is_some_and(|row| row.state == TaskState::Waiting);
+                    let attempts = if is_waiting { (task.attempt - 1).max(1) } else { task.attempt };
+                    let execution = task.execution;
                     let job = Job::ActivityFailed { source_event_id: event, error, attempts };
                     slot.queue.push_back(Queued::engine(Message::Outcome { execution, job }));
                 }
@@ -259,6 +262,7 @@ impl Shard {
     /// What is next for an activity that nobody here looks after.
     fn next_step(&self, now_ms: u64, task: &mut ActivityTask, row: Option<&TaskRow>, view: View) -> TaskStep {
         let mut is_interrupted = true;
+        let is_over = task.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
         if let Some(row) = row {
             task.attempt = row.attempt;
             task.interruptions = row.interruptions;
@@ -273,7 +277,6 @@ impl Shard {
                 }
                 TaskState::Leased { .. } if is_due => {}
                 TaskState::Queued if is_due => {
-                    let is_over = task.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
                     let kind = if is_over { TimeoutKind::Total } else { TimeoutKind::Queue };
                     return TaskStep::GiveUp(ActivityFailure::Timeout(kind));
                 }
@@ -283,6 +286,9 @@ impl Shard {
         task.interruptions += u32::from(is_interrupted);
         if task.interruptions > self.options.max_interruptions {
             TaskStep::GiveUp(ActivityFailure::Poisoned)
+        } else if is_over {
+            // No time is left for another attempt.
+            TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Total))
         } else {
             TaskStep::Run
         }
@@ -330,7 +336,11 @@ impl Shard {
             self.load(task.key, now_ms);
         }
         let task = ActivityTask { details: attempt.details, ..task.clone() };
-        self.attempt_ended(now_ms, &task, result);
+        if let Some(message) = self.attempt_ended(now_ms, &task, result)
+            && let Some(slot) = self.slots.get_mut(&task.key)
+        {
+            slot.queue.push_back(Queued::engine(message));
+        }
         self.go_on(now_ms, task.key);
     }
 
@@ -381,33 +391,28 @@ impl Shard {
         self.attempts.remove(&place)
     }
 
-    /// Queues what came of an attempt: its result, or a row for the next attempt.
+    /// What the instance is told about an attempt that ended; nothing if a row for the next one is written instead.
     pub(super) fn attempt_ended(
         &mut self,
         now_ms: u64,
         task: &ActivityTask,
         result: Result<Payload, ActivityFailure>,
-    ) {
+    ) -> Option<Message> {
         let (source_event_id, attempts) = (task.event, task.attempt);
         let job = match result {
             Ok(result) => Job::ActivityCompleted { source_event_id, result, attempts },
             Err(error) => {
                 if let Some(due_ms) = self.retry_at_ms(now_ms, task, &error) {
                     let next = ActivityTask { attempt: task.attempt.saturating_add(1), ..task.clone() };
-                    let row = if self.options.serves(&task.name, task.tag()) {
-                        next.row(self.id, TaskState::Waiting, Some(due_ms))
-                    } else {
-                        self.queued_row(&next, now_ms)
-                    };
-                    return self.write_task(task.key, row);
+                    // What this node cannot run is queued when its pause is over.
+                    let row = next.row(self.id, TaskState::Waiting, Some(due_ms));
+                    self.write_task(task.key, row);
+                    return None;
                 }
                 Job::ActivityFailed { source_event_id, error, attempts }
             }
         };
-        let message = Message::Outcome { execution: task.execution, job };
-        if let Some(slot) = self.slots.get_mut(&task.key) {
-            slot.queue.push_back(Queued::engine(message));
-        }
+        Some(Message::Outcome { execution: task.execution, job })
     }
 
     /// When a failed attempt is followed by another, if it is.
@@ -439,16 +444,15 @@ impl Shard {
         (event, attempt): (EventId, u32),
         details: Option<Payload>,
         result: Result<Payload, ActivityFailure>,
-    ) {
+    ) -> Option<Message> {
         let Some(task) = self.activity_task(key, execution, event) else {
             self.counters.stale += 1;
-            return;
+            return None;
         };
-        if let Some(slot) = self.slots.get_mut(&key) {
-            // Its row went with the result.
-            slot.tasks.remove(&event);
-        }
-        self.attempt_ended(now_ms, &ActivityTask { attempt, details, ..task }, result);
+        // Its row went with the result.
+        let row = self.slots.get_mut(&key).and_then(|slot| slot.tasks.remove(&event));
+        let interruptions = row.map_or(0, |row| row.interruptions);
+        self.attempt_ended(now_ms, &ActivityTask { attempt, details, interruptions, ..task }, result)
     }
 
     /// Tells the attempts of an execution that ended.

@@ -35,7 +35,9 @@ impl Shard {
                 self.reload(key);
             }
             // What has not begun yet can be ended at once.
-            Phase::Delayed if wants(Message::is_urgent) => self.reload(key),
+            Phase::Delayed if wants(|message| message.is_urgent() && !matches!(message, Message::Retry)) => {
+                self.reload(key);
+            }
             Phase::Blocked => self.keep_queue(key, Next::Kept),
             Phase::Delayed => self.keep_queue(key, Next::Delayed),
             Phase::Loading | Phase::Turning(..) | Phase::Committing(_) => {}
@@ -124,11 +126,19 @@ impl Shard {
                 Message::Attempt { execution: of, event, attempt, result, details } => {
                     let (of, which) = (*of, (*event, *attempt));
                     let (result, details) = (result.clone(), details.clone());
-                    messages.extend(slot.queue.pop_front());
-                    if of == current {
-                        self.take_attempt(now_ms, key, execution, which, details, result);
+                    let taken = slot.queue.pop_front();
+                    let outcome = if of == current {
+                        self.take_attempt(now_ms, key, execution, which, details, result)
                     } else {
                         self.counters.stale += 1;
+                        None
+                    };
+                    match (outcome, taken, self.slots.get_mut(&key)) {
+                        // It keeps its place and its row until a turn has room for it.
+                        (Some(message), Some(Queued { origin, .. }), Some(slot)) => {
+                            slot.queue.push_front(Queued { message, origin });
+                        }
+                        (_, taken, _) => messages.extend(taken),
                     }
                 }
                 Message::Start(_)
@@ -207,6 +217,7 @@ impl Shard {
         let (ledger, started) = (execution.ledger(), execution.started());
         let mut facts = Facts::after_turn(ledger, started, ending.as_ref(), &stored, &plan.after, now_ms);
         slot.grace_until_ms = ledger.cancel_grace_until_ms();
+        slot.deadline_ms = started.deadline_ms;
         let sender = Sender { key, id: &id, started };
         commit.send = self.outgoing(&sender, ledger, &turn);
         let start = start_request(&messages);
@@ -243,9 +254,6 @@ impl Shard {
             commit.change = facts.change_from(&stored);
             let execution = in_flight.next.execution().expect("its turn was taken");
             describe_changes(&mut commit.change, execution.ledger(), &turn);
-            if turn.number == 1 {
-                commit.change.version = Some(execution.started().version.clone());
-            }
             commit.change.ended_ms = facts.status.is_final().then_some(turn.at_ms);
         }
         in_flight.facts = facts;
@@ -286,6 +294,7 @@ impl Shard {
             };
         }
         slot.grace_until_ms = ledger.cancel_grace_until_ms();
+        slot.deadline_ms = started.deadline_ms;
         commit.change = facts.change_from(&stored);
         let mut in_flight = InFlight::new(facts, Next::Gone, Vec::new());
         in_flight.outputs.extend(replies(&messages, &Answer::Accepted));
