@@ -58,7 +58,7 @@ pub fn s5_a_node_takes_what_it_can_run(make: Make<'_>) {
         named(7, "charge", Some("GPU")),
         named(8, "charge", Some("")),
         TaskRow { state: TaskState::Waiting, due_ms: Some(1), ..named(9, "charge", None) },
-        held(named(10, "charge", None), SessionId(7), 1),
+        held(named(10, "charge", None), SessionId(7), 4_000_000_000_000),
     ];
     subject.write(session, member(&a).putting(rows));
     let take = |names: &[&str], tags: &[&str]| {
