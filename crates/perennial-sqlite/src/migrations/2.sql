@@ -9,7 +9,7 @@ UPDATE instances SET parent_key = json_extract(parent, '$.key') WHERE json_valid
 CREATE INDEX instances_by_parent ON instances (parent_key, key) WHERE parent_key IS NOT NULL;
 
 -- What has ended is counted and pruned by this. It is written when an instance ends, and by no step before.
-CREATE INDEX instances_ended ON instances (status, ended_ms, key) WHERE status >= 2 OR ended_ms IS NOT NULL;
+CREATE INDEX instances_ended ON instances (status, ended_ms) WHERE status >= 2 OR ended_ms IS NOT NULL;
 
 -- Messages that nobody reads before their time come: only a load shows them. The index passes over them, however many
 -- there are.

@@ -184,7 +184,8 @@ impl Tables {
             Outgoing::Start { row, body, otherwise } => match self.ids.get(&row.id) {
                 Some(key) if *key == row.key => None,
                 Some(_) => {
-                    let sender = self.instances.get(&sender.key)?.clone();
+                    let sender =
+                        self.instances.get(&sender.key).filter(|row| !row.status.is_final())?.clone();
                     self.append(&sender, None, false, otherwise.as_ref()?)
                 }
                 None => {
