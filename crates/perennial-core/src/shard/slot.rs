@@ -225,7 +225,7 @@ impl Facts {
 }
 
 /// The version that an execution is pinned to.
-fn pinned(started: &Started, stored: &Facts) -> Arc<str> {
+pub(super) fn pinned(started: &Started, stored: &Facts) -> Arc<str> {
     if *stored.version == *started.version {
         return Arc::clone(&stored.version);
     }

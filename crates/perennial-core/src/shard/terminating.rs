@@ -12,7 +12,7 @@ use super::message::Message;
 use super::outgoing::Sender;
 use super::request::{Answer, AskReply};
 use super::rows::*;
-use super::slot::{Facts, InFlight, Next, Phase, Queued};
+use super::slot::{Facts, InFlight, Next, Phase, Queued, pinned};
 use super::state_machine::Shard;
 use super::tasks::TaskPlan;
 use super::turn_task::TaskFailure;
@@ -88,7 +88,11 @@ impl Shard {
             blocked_attempts: 0,
             blocked_since_ms: None,
             execution: started.execution,
-            version: Arc::clone(&stored.version),
+            // One that has not begun has a version only if it was asked for.
+            version: match started.version.is_empty() {
+                true => Arc::clone(&stored.version),
+                false => pinned(started, &stored),
+            },
         };
         let ended_ms = Some(turn.at_ms);
         let id = Arc::clone(&slot.id);
