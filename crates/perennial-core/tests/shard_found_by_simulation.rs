@@ -2,7 +2,8 @@
 
 mod shard_cases;
 
-use perennial_core::{OrchestrationContext, Payload};
+use perennial_core::shard::Message;
+use perennial_core::{Job, OrchestrationContext, Payload};
 use perennial_testkit::Desk;
 use shard_cases::{Outcome, handlers, handlers_and, number};
 
@@ -39,4 +40,24 @@ fn g28_a_new_owner_tries_a_blocked_instance_again_also_while_it_keeps_a_message_
     desk.settle();
     assert_eq!((desk.told(kept).as_str(), desk.row("a").blocked), ("accepted", None));
     assert_eq!(desk.jobs("a").len(), 2);
+}
+
+/// Seed 6373: while a blocked instance is being tried again, a cancel request makes its row due behind the owner's back.
+#[test]
+fn i14_a_row_that_was_made_due_while_it_was_being_unblocked_wants_nothing_after_the_end() {
+    let mut desk = Desk::new(handlers());
+    desk.start("collect", "a", ());
+    desk.settle();
+    desk.raise("a", "n", number(1));
+    desk.lose_turn("a");
+    desk.settle();
+    desk.retry("a");
+    desk.load();
+    let (reason, grace_until_ms) = ("enough".to_owned(), 60_000);
+    let cancel = Message::Job(Job::OrchestrationCancelRequested { reason, grace_until_ms });
+    desk.send_message("a", &cancel);
+    assert_eq!(desk.row("a").wake_at_ms, Some(0), "it is to be looked at now");
+    desk.settle();
+    desk.pass_inbox().settle();
+    assert_eq!((desk.status("a").as_str(), desk.row("a").wake_at_ms), ("cancelled", None));
 }

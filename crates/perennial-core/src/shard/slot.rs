@@ -212,11 +212,13 @@ impl Facts {
 
     /// What has to be written to get from what is stored to this.
     pub(super) fn change_from(&self, stored: &Facts) -> RowChange {
+        let is_unblocked = stored.blocked_attempts > 0 && self.blocked_attempts == 0;
         RowChange {
             status: (self.status != stored.status).then_some(self.status),
             owed: (self.owed != stored.owed).then_some(self.owed),
-            wake_at_ms: (self.wake_at_ms != stored.wake_at_ms).then_some(self.wake_at_ms),
-            blocked: (stored.blocked_attempts > 0 && self.blocked_attempts == 0).then_some(None),
+            // Whoever sends something urgent to a blocked instance makes its row due.
+            wake_at_ms: (is_unblocked || self.wake_at_ms != stored.wake_at_ms).then_some(self.wake_at_ms),
+            blocked: is_unblocked.then_some(None),
             execution: (self.execution != stored.execution).then_some(self.execution),
             version: (self.version != stored.version).then(|| self.version.to_string()),
             ..RowChange::default()
