@@ -6,34 +6,90 @@
 
 use perennial_testkit::simulator::{Flaw, Simulation, Tally};
 
-/// Everything that has to have happened in an ordinary run, or it shows nothing.
-const TROUBLE: [&str; 27] = [
+/// Everything that has to have happened in an ordinary run, trouble and features, or it shows nothing.
+const TROUBLE: [&str; 83] = [
+    "activity timed out",
+    "adds a version",
+    "attempt after an interruption",
+    "attempt given back",
+    "attempt given back unbegun",
+    "attempt that knows what was reported",
+    "attempt waits to run alone",
+    "attributes",
     "batch refused",
+    "begun at the next version",
     "call refused",
     "cancel",
+    "child",
+    "child cancelled",
+    "child completed",
+    "child failed",
+    "child id taken",
+    "child that may outlive its parent",
     "commit fenced",
     "commit refused",
     "commit settled",
     "commit unknown and not written",
     "commit unknown and still under way",
     "commit unknown and written",
+    "completed by a retry",
+    "continued as new",
     "crash",
+    "crash between acceptance and answer of an update",
+    "crash while stopping",
     "crash with a batch in flight",
     "culprit found",
+    "delayed start",
+    "deleted",
+    "detached start",
     "duplicate result",
     "event sent again",
+    "event to another instance",
+    "events carried",
     "eviction",
+    "finish unknown",
+    "heartbeat",
+    "hint late or twice",
+    "hint lost",
     "hydration",
+    "id used again",
+    "killer given up",
     "late turn",
     "pause",
+    "poisoned",
+    "process killed by an activity",
+    "published status",
+    "query answered",
+    "query refused",
+    "release",
+    "removes a version",
+    "request row answered",
+    "request row withdrawn",
+    "restores a version",
+    "result of a lost task refused",
+    "retry",
     "rival start",
     "same turn again",
     "session lost",
     "slow call",
     "stale input",
+    "stale page of requests",
+    "stale page of the inbox",
+    "stopped in good order",
+    "storm of events",
     "takeover",
+    "taken task cancelled",
+    "taken task finished",
+    "task lease lost",
     "terminate",
+    "timed out",
     "turn given up",
+    "update answered",
+    "update answered again",
+    "update asked again",
+    "update of a blocked instance",
+    "update refused",
+    "update too late",
     "withheld past the deadline",
 ];
 
@@ -116,10 +172,32 @@ fn timers_that_fire_early_are_noticed() {
     assert_eq!(noticed(Flaw::EarlyTimers), "I10");
 }
 
-/// A new owner comes to an instance that an earlier process gave up on, just while a message for it is being kept.
 #[test]
-fn g28_a_new_process_tries_a_blocked_instance_again_also_while_it_keeps_a_message_for_it() {
-    if let Err(mishap) = Simulation::new(2903).run() {
-        panic!("{mishap}");
-    }
+fn outcomes_that_are_sent_twice_are_noticed() {
+    assert_eq!(noticed(Flaw::OutcomeTwice), "I13");
+}
+
+#[test]
+fn continue_as_new_that_forgets_events_is_noticed() {
+    assert!(["I8", "I9"].contains(&noticed(Flaw::ForgottenEvents).as_str()));
+}
+
+#[test]
+fn retries_before_their_rows_are_durable_are_noticed() {
+    assert_eq!(noticed(Flaw::RetryBeforeRow), "G22");
+}
+
+#[test]
+fn answers_before_their_turns_are_durable_are_noticed() {
+    assert_eq!(noticed(Flaw::AnswerBeforeTurn), "G5");
+}
+
+#[test]
+fn children_with_new_keys_at_each_attempt_are_noticed() {
+    assert_eq!(noticed(Flaw::FreshChildKeys), "I13");
+}
+
+#[test]
+fn interruptions_that_are_not_counted_are_noticed() {
+    assert_eq!(noticed(Flaw::UncountedInterruptions), "G22");
 }

@@ -15,7 +15,7 @@ use perennial_core::{
 
 use crate::Accumulator;
 use crate::interpret::Interpreter;
-use crate::program::{ActivityInput, Awaitable, PROGRAM, PROGRAM_VERSION, Program};
+use crate::program::{ActivityInput, Awaitable, PROGRAM, PROGRAM_VERSION, Program, TAG};
 
 /// What something came to, as text.
 pub(crate) type Outcome = Result<String, String>;
@@ -109,7 +109,7 @@ impl Interpreter {
                     ActivityInput::Fixed => "fixed".to_owned(),
                 };
                 let activity = ctx.schedule_activity(name.as_str(), input);
-                Pending::Activity(if *tuned { tune(activity) } else { activity })
+                Pending::Activity(if *tuned { tune(activity, accumulator) } else { activity })
             }
             Awaitable::Timer { delay_ms } => {
                 Pending::Timer(ctx.schedule_timer(Duration::from_millis(*delay_ms)))
@@ -252,12 +252,19 @@ impl Interpreter {
     }
 }
 
-fn tune(activity: ActivityFuture) -> ActivityFuture {
-    activity
-        .retry(RetryPolicy::exponential(3))
-        .timeout(Duration::from_secs(5))
-        .total_timeout(Duration::from_secs(60))
-        .tag("tuned")
+/// Tunables of every kind. They are no part of what is decided.
+fn tune(activity: ActivityFuture, accumulator: Accumulator) -> ActivityFuture {
+    match accumulator.below(5) {
+        0 => activity
+            .retry(RetryPolicy::exponential(3))
+            .timeout(Duration::from_secs(5))
+            .total_timeout(Duration::from_secs(60))
+            .tag(TAG),
+        1 => activity.retry(RetryPolicy::fixed(4, 300)).heartbeat_timeout(Duration::from_millis(900)),
+        2 => activity.queue_timeout(Duration::from_secs(20)).tag(TAG),
+        3 => activity.tag(TAG),
+        _ => activity.retry(RetryPolicy::linear(2, 50, 1_000)).total_timeout(Duration::from_secs(4)),
+    }
 }
 
 fn winner(index: usize, outcome: Outcome) -> Outcome {

@@ -234,7 +234,12 @@ impl Generator {
     fn raise(&mut self, _: Place) -> Statement {
         Statement::Raise {
             event: event_name(&mut self.chance),
-            to: *self.chance.pick(&[Recipient::Parent, Recipient::Itself, Recipient::Nobody]),
+            to: *self.chance.pick(&[
+                Recipient::Parent,
+                Recipient::Itself,
+                Recipient::Nobody,
+                Recipient::Shared,
+            ]),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::Accumulator;
 use crate::begin::text;
 use crate::program::{
     Awaitable, Block, Cancellation, End, Fate, Handler, HandlerKind, PROGRAM, PROGRAM_VERSION, Program,
-    ProgramInput, Recipient, STATE_QUERY, Statement,
+    ProgramInput, Recipient, SHARED_IDS, STATE_QUERY, Statement,
 };
 
 /// Where side effects get their values: a count that goes on with each one, and that no replay may move.
@@ -306,6 +306,7 @@ impl Interpreter {
                     Recipient::Itself => Some(info.instance),
                     Recipient::Parent => info.parent.map(|parent| parent.instance),
                     Recipient::Nobody => None,
+                    Recipient::Shared => Some(shared_id(*accumulator)),
                 };
                 let instance = instance.unwrap_or_else(|| "nobody".to_owned());
                 ctx.raise_event(instance, event.as_str(), accumulator.to_string());
@@ -314,9 +315,13 @@ impl Interpreter {
         }
     }
 
-    /// An instance id that no other call of this program chooses, as far as it has seen different things.
+    /// An instance id that no other call of this program chooses, as far as it has seen different things; or one that
+    /// others choose, too.
     pub(crate) fn new_instance(&self, accumulator: Accumulator) -> String {
-        format!("{}/{accumulator}", self.ctx.info().instance)
+        match accumulator.below(5) {
+            0 | 1 => shared_id(accumulator),
+            _ => format!("{}/{accumulator}", self.ctx.info().instance),
+        }
     }
 
     /// The input of a program that this one starts.
@@ -335,4 +340,8 @@ impl Interpreter {
             self.ctx.continue_as_new(input.payload()).await
         }
     }
+}
+
+fn shared_id(accumulator: Accumulator) -> String {
+    SHARED_IDS[accumulator.below(11) as usize % SHARED_IDS.len()].to_owned()
 }

@@ -218,13 +218,18 @@ impl<'a> Checked<'a, '_> {
             self.breach("I14", what);
         }
         if let Some(started) = turns.first().and_then(Turn::started)
-            && (started.name != row.name || started.version != row.version)
+            // An execution that was ended before it began may never have got a version.
+            && (started.name != row.name
+                || (started.version != row.version && !started.version.is_empty()))
         {
-            let what = format!("the row says {} {}, its history otherwise", row.name, row.version);
+            let (name, version) = (&started.name, &started.version);
+            let what = format!("the row says {} {}, its history {name} {version}", row.name, row.version);
             self.breach("I14", what);
         }
         if expected.is_final() && (row.owed || row.wake_at_ms.is_some() || row.blocked.is_some()) {
-            self.breach("I14", "it has ended, and its row still wants something");
+            let (owed, wake, blocked) = (row.owed, row.wake_at_ms, row.blocked.as_ref().map(|it| &it.code));
+            let what = format!("it has ended, and its row wants something: {owed} {wake:?} {blocked:?}");
+            self.breach("I14", what);
         }
     }
 
@@ -233,7 +238,9 @@ impl<'a> Checked<'a, '_> {
         let row = decoded.row();
         let mut current = None;
         for (execution, turns) in decoded.executions.iter().filter(|(_, turns)| !turns.is_empty()) {
-            if row.blocked.is_some() && *execution == row.execution {
+            // What was ended before it began may never have got a version, and ran no code.
+            let is_unbegun = turns.first().and_then(Turn::started).is_some_and(|it| it.version.is_empty());
+            if (row.blocked.is_some() && *execution == row.execution) || is_unbegun {
                 continue;
             }
             match replayer.hydrate(&row.id, &History::from(turns.clone())) {

@@ -14,6 +14,10 @@ use crate::Accumulator;
 pub const PROGRAM: &str = "program";
 /// The version that programs are registered under.
 pub const PROGRAM_VERSION: &str = "1.0.0";
+/// Ids that programs choose for others now and then, so that some are taken.
+pub const SHARED_IDS: [&str; 3] = ["shared-0", "shared-1", "shared-2"];
+/// The tag of some activities.
+pub const TAG: &str = "tuned";
 /// The query that every program answers, with what its units and handlers share.
 pub const STATE_QUERY: &str = "state";
 
@@ -127,7 +131,7 @@ pub enum Awaitable {
         name: String,
         /// What it is given.
         input: ActivityInput,
-        /// Whether it is scheduled with retries, timeouts and a tag.
+        /// Whether it is scheduled with retries, timeouts or a tag, by what was seen.
         tuned: bool,
     },
     /// A timer.
@@ -219,6 +223,8 @@ pub enum Recipient {
     Itself,
     /// An instance that does not exist.
     Nobody,
+    /// Whichever instance has one of the [ids that programs share](SHARED_IDS).
+    Shared,
 }
 
 /// What is done about an event or update, each time in a unit of its own.

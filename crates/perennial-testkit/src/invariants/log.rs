@@ -12,6 +12,8 @@ use super::{Breach, Decoded, Snapshot, all_events};
 pub struct ClientLog {
     starts: BTreeSet<String>,
     deleted: BTreeSet<String>,
+    /// Those of which another instance may have the id by now, too.
+    ever_deleted: BTreeSet<String>,
     /// By instance and sender, in order: event and payload, which have to be unlike every other of the instance.
     raised: BTreeMap<String, BTreeMap<String, Vec<(String, Payload)>>>,
     runs: BTreeMap<(String, u64, EventId), usize>,
@@ -31,6 +33,12 @@ impl ClientLog {
         self.starts.remove(id);
         self.raised.remove(id);
         self.deleted.insert(id.to_owned());
+        self.ever_deleted.insert(id.to_owned());
+    }
+
+    /// The id of a deleted instance is another one's, started by nobody who writes here.
+    pub fn reused(&mut self, id: &str) {
+        self.deleted.remove(id);
     }
 
     /// An event was acknowledged. A sender's events of one instance are noted in the order of acknowledgement.
@@ -64,9 +72,9 @@ impl ClientLog {
         self.troubled.as_ref()
     }
 
-    /// Whether an instance was deleted.
+    /// Whether an instance of this id was deleted.
     pub(super) fn is_deleted(&self, id: &str) -> bool {
-        self.deleted.contains(id)
+        self.ever_deleted.contains(id)
     }
 
     /// I2: acknowledged means that it exists; I18: deleted means that it does not.
@@ -129,7 +137,9 @@ impl ClientLog {
                     None if waits || may_be_lost => {}
                     None => breach(format!("{event} {payload:?} of {sender} was acknowledged and is lost")),
                     Some((place, _)) if last.is_some_and(|last| *place < last) => {
-                        breach(format!("{event} {payload:?} of {sender} came out of order"));
+                        breach(format!(
+                            "{event} {payload:?} of {sender} came out of order: {raised:?} came as {applied:?}"
+                        ));
                     }
                     Some((place, _)) => last = Some(*place),
                 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use perennial_core::store::InboxNumber;
+use perennial_core::{ActivityFailure, EventKind, Job};
 
 use super::Simulation;
 use crate::invariants::{Snapshot, breaches};
@@ -13,6 +14,9 @@ impl Simulation {
             return;
         }
         let snapshot = Snapshot::read_memory(&self.store).expect("the store is open");
+        for id in self.witness.deletions.keys().filter(|id| snapshot.instance(id).is_some()) {
+            self.callers.log.reused(id);
+        }
         if let Some(breach) = breaches(&snapshot, &self.callers.log, &self.handlers).first() {
             return self.fail(breach.to_string());
         }
@@ -35,10 +39,37 @@ impl Simulation {
         if let Some((id, keys)) = doubled {
             return self.fail(format!("I7: {id} was acknowledged as started {} times", keys.len()));
         }
-        for (id, keys) in &self.callers.acknowledged {
+        for (id, keys) in self.callers.acknowledged.iter().filter(|(_, keys)| !keys.is_empty()) {
             if tables.ids.get(id) != keys.first() {
                 let what = format!("I7: {id} was acknowledged under another key than it has");
                 return self.fail(what);
+            }
+        }
+        self.audit_updates();
+        self.audit_deadly();
+        let (tasks, asks, answers) = (tables.tasks.len(), tables.asks.len(), tables.answers.len());
+        if tasks + asks + answers > 0 {
+            let rows: Vec<_> = tables.tasks.values().collect();
+            self.fail(format!("I18: {tasks} tasks, {asks} requests, {answers} answers are left: {rows:?}"));
+        }
+    }
+
+    /// What took its process down was given up in the end, and never completed.
+    fn audit_deadly(&mut self) {
+        let Some((key, execution, event)) = self.deadly else { return };
+        let Some(history) = self.executions(key).into_iter().nth(execution as usize - 1) else { return };
+        let completion = history.flatten().find_map(|recorded| match &recorded.kind {
+            EventKind::Job(job) if job.source_event_id() == Some(event) => Some(job.clone()),
+            _ => None,
+        });
+        match completion {
+            Some(Job::ActivityFailed { error: ActivityFailure::Poisoned, .. }) => {
+                self.count("killer given up")
+            }
+            Some(Job::ActivityFailed { error: ActivityFailure::Timeout(_), .. }) | None => {}
+            Some(job) => {
+                let what = format!("G22: the activity that takes its process down has {}", job.name());
+                self.fail(what);
             }
         }
     }

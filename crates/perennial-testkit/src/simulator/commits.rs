@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use perennial_core::shard::ActivityTask;
 use perennial_core::store::{Commit, CommitOutcome, Conflict, SessionId, Store, StoreError};
-use perennial_core::{Decision, ShardId};
 
 use super::store_calls::ask;
 use super::{Flaw, Simulation};
@@ -55,6 +53,11 @@ impl Simulation {
         is_again: bool,
     ) -> Result<Vec<CommitOutcome>, StoreError> {
         let reason = || "simulated".to_owned();
+        let batch = &match self.flaw {
+            Some(Flaw::FreshChildKeys) => self.with_fresh_keys(batch),
+            _ => Arc::clone(batch),
+        };
+        self.witness_attempt(batch);
         let (unavailable, batch_refused, unknown) = (
             self.faults(|faults| faults.unavailable),
             self.faults(|faults| faults.batch_refused),
@@ -116,6 +119,24 @@ impl Simulation {
         outcomes
     }
 
+    /// A node sent messages: it reads its inbox, and others may notice. A hint may be lost, late, or come twice.
+    fn hint_sent(&mut self, node: usize) {
+        let hint_lost = self.faults(|faults| faults.hint_lost);
+        if self.chance.percent(hint_lost) {
+            self.count("hint lost");
+        } else {
+            self.read_inbox(node);
+        }
+        if self.chance.percent(hint_lost) {
+            self.count("hint late or twice");
+            let delay_ms = self.chance.between(1, 1_000);
+            self.later_on(node, delay_ms, format!("n{node} gets a late hint"), move |this| {
+                this.read_inbox(node)
+            });
+        }
+        self.hint();
+    }
+
     fn write_without_dedupe(&self, session: SessionId, commit: &Commit) -> CommitOutcome {
         let is_there = commit.turn.as_ref().is_some_and(|turn| {
             self.store.tables().turns.contains_key(&(commit.key, turn.execution, turn.number))
@@ -139,8 +160,18 @@ impl Simulation {
                 self.nodes[node].committer.handle_answered();
                 self.submit(node);
                 let is_fenced = outcomes.contains(&CommitOutcome::Fenced);
-                for (commit, outcome) in batch.iter().zip(outcomes) {
+                let sends = |outcome: &CommitOutcome| matches!(outcome, CommitOutcome::Durable { sent } if sent.iter().any(Option::is_some));
+                if outcomes.iter().any(sends) {
+                    self.hint_sent(node);
+                }
+                for (commit, mut outcome) in batch.iter().zip(outcomes) {
                     let key = commit.key;
+                    if let CommitOutcome::Durable { sent } = &mut outcome
+                        && self.forgotten.remove(&key)
+                        && let Some(last) = sent.last_mut()
+                    {
+                        *last = None;
+                    }
                     self.with_shard(node, commit.shard, |shard, now_ms| {
                         shard.handle_committed(now_ms, key, outcome);
                     });
@@ -170,33 +201,6 @@ impl Simulation {
                 self.submit(node);
             }
             Err(_) => self.settle(node),
-        }
-    }
-
-    /// Starts the activities of a turn that is not durable.
-    pub(super) fn start_early(&mut self, node: usize, shard: ShardId, commit: &Commit) {
-        let Some(turn) = &commit.turn else { return };
-        let decoded =
-            perennial_core::history::decode_turn(turn.number, &turn.bytes).expect("it was just made");
-        let id = commit.insert.as_ref().map(|row| row.id.clone());
-        let id = id.or_else(|| self.store.tables().instances.get(&commit.key).map(|row| row.id.clone()));
-        for (event, _, decision) in decoded.decisions() {
-            if let (Decision::ActivityScheduled { name, input, options }, Some(id)) = (decision, &id) {
-                let task = ActivityTask {
-                    key: commit.key,
-                    instance: Arc::from(id.as_str()),
-                    execution: turn.execution,
-                    event,
-                    attempt: 1,
-                    interruptions: 0,
-                    details: None,
-                    deadline_ms: None,
-                    name: name.clone(),
-                    input: input.clone(),
-                    options: options.clone(),
-                };
-                self.run_activity(node, shard, &task);
-            }
         }
     }
 }

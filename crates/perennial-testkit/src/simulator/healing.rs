@@ -1,18 +1,20 @@
 //! The end of all trouble: everything is up, and everything has to finish.
 
 use perennial_core::store::InstanceRow;
-use perennial_core::{Decision, InstanceKey, Ledger};
+use perennial_core::{Decision, Ledger};
 
 use super::Simulation;
-use super::callers::Subject;
+use super::deployments::{Code, NEXT_VERSION};
 use crate::ProgramHandler;
 use crate::program::{HandlerKind, PROGRAM_VERSION};
 
 /// The orchestration whose code comes only with the healing.
 pub(super) const ABSENT: &str = "absent";
 /// How long everything may take once there is no more trouble.
-const PATIENCE_MS: u64 = 5 * 60 * 1_000;
+const PATIENCE_MS: u64 = 15 * 60 * 1_000;
 const ROUND_MS: u64 = 400;
+/// How long rows that nobody needs may last after that.
+const REST_MS: u64 = 60_000;
 
 impl Simulation {
     /// No more faults; every node is restarted, with all code.
@@ -29,6 +31,7 @@ impl Simulation {
     fn restart(&mut self) {
         self.is_healed = true;
         for node in 0..self.nodes.len() {
+            self.code[node] = Code::from([PROGRAM_VERSION, NEXT_VERSION]);
             self.forget(node);
             self.boot(node);
         }
@@ -36,6 +39,7 @@ impl Simulation {
 
     pub(super) fn run_healed(&mut self) {
         self.run_until_finished("I17", |_| true);
+        self.run_until_clear();
     }
 
     /// No more faults, but some code stays missing: who does not need it has to finish all the same.
@@ -45,7 +49,7 @@ impl Simulation {
         }
         self.note(|| "HEALED but for code".to_owned());
         self.restart();
-        self.run_until_finished("I16", |subject| subject.name != ABSENT);
+        self.run_until_finished("I16", |name| name != ABSENT);
         let late = self.callers.subjects.iter().filter(|subject| subject.name == ABSENT);
         let blocked = late.filter(|subject| self.row(&subject.id).is_some_and(|row| row.blocked.is_some()));
         for _ in 0..blocked.count() {
@@ -54,20 +58,11 @@ impl Simulation {
     }
 
     /// Runs until those who have to have finished, and nobody has mail for them.
-    fn run_until_finished(&mut self, invariant: &str, has_to: impl Fn(&Subject) -> bool) {
+    fn run_until_finished(&mut self, invariant: &str, has_to: impl Fn(&str) -> bool) {
         let end_ms = self.now_ms() + PATIENCE_MS;
         while self.failure.is_none() {
-            let excused: Vec<InstanceKey> = self
-                .callers
-                .subjects
-                .iter()
-                .filter(|subject| !has_to(subject))
-                .filter_map(|subject| self.row(&subject.id).map(|row| row.key))
-                .collect();
             let unfinished = self.unfinished(&has_to);
-            let tables = self.store.tables();
-            let inbox = tables.inbox.values().filter(|message| !excused.contains(&message.to)).count();
-            drop(tables);
+            let inbox = self.unread(&has_to);
             if unfinished.is_empty() && inbox == 0 {
                 return;
             }
@@ -80,30 +75,62 @@ impl Simulation {
         }
     }
 
+    /// What is cancelled elsewhere is noticed with the next renewal; requests and answers last until their deadlines.
+    fn run_until_clear(&mut self) {
+        let until_ms = self.now_ms() + REST_MS;
+        while self.failure.is_none() && self.now_ms() < until_ms && self.has_rests() {
+            self.run_until(self.now_ms() + ROUND_MS);
+        }
+    }
+
+    fn has_rests(&self) -> bool {
+        let tables = self.store.tables();
+        !(tables.tasks.is_empty() && tables.asks.is_empty() && tables.answers.is_empty())
+    }
+
     fn row(&self, id: &str) -> Option<InstanceRow> {
         let tables = self.store.tables();
         tables.ids.get(id).map(|key| tables.instances[key].clone())
     }
 
-    fn unfinished(&self, has_to: impl Fn(&Subject) -> bool) -> Vec<String> {
-        let line = |id: &str| match self.row(id) {
-            None => Some(format!("{id} not started")),
-            Some(row) if row.status.is_final() => None,
-            Some(row) => {
-                let blocked = row.blocked.map(|blocked| blocked.reason);
-                let open: Option<Vec<String>> = self.ledger(id).map(|ledger| {
-                    ledger.open().map(|(event, decision)| format!("{event} {}", decision.name())).collect()
-                });
-                Some(format!(
-                    "{id} {} owed {} wake {:?} blocked {blocked:?} open {open:?}",
-                    row.status.name(),
-                    row.owed,
-                    row.wake_at_ms
-                ))
-            }
+    /// How many messages wait for those who have to finish.
+    fn unread(&self, has_to: impl Fn(&str) -> bool) -> usize {
+        let tables = self.store.tables();
+        let is_excused = |to| tables.instances.get(to).is_some_and(|row| !has_to(&row.name));
+        tables.inbox.values().filter(|message| !is_excused(&message.to)).count()
+    }
+
+    fn unfinished(&self, has_to: impl Fn(&str) -> bool) -> Vec<String> {
+        let rows: Vec<InstanceRow> = {
+            let tables = self.store.tables();
+            tables
+                .instances
+                .values()
+                .filter(|row| !row.status.is_final() && has_to(&row.name))
+                .cloned()
+                .collect()
         };
-        let subjects = self.callers.subjects.iter().filter(|subject| has_to(subject));
-        subjects.filter_map(|subject| line(&subject.id)).collect()
+        let line = |row: InstanceRow| {
+            let blocked = row.blocked.map(|blocked| blocked.reason);
+            let open: Option<Vec<String>> = self.ledger(&row.id).map(|ledger| {
+                ledger.open().map(|(event, decision)| format!("{event} {}", decision.name())).collect()
+            });
+            let tables = self.store.tables();
+            let tasks: Vec<_> = tables.tasks.values().filter(|task| task.id.key == row.key).collect();
+            format!(
+                "{} {} {} owed {} wake {:?} blocked {blocked:?} open {open:?} tasks {tasks:?}",
+                row.id,
+                row.execution,
+                row.status.name(),
+                row.owed,
+                row.wake_at_ms
+            )
+        };
+        let subjects =
+            self.callers.subjects.iter().filter(|subject| has_to(subject.name)).map(|subject| &subject.id);
+        let missing = subjects.filter(|id| self.row(id).is_none() && self.deletions(id) == 0);
+        let missing: Vec<String> = missing.map(|id| format!("{id} not started")).collect();
+        missing.into_iter().chain(rows.into_iter().map(line)).collect()
     }
 
     fn ledger(&self, id: &str) -> Option<Ledger> {
@@ -118,35 +145,50 @@ impl Simulation {
     fn help(&mut self) {
         for number in 0..self.callers.subjects.len() {
             let id = self.callers.subjects[number].id.clone();
-            let Some(row) = self.row(&id) else {
-                if self.chance.percent(30) {
-                    self.start(number);
-                }
-                continue;
-            };
-            let Some(ledger) = self.ledger(&id).filter(|_| !row.status.is_final()) else {
-                continue;
-            };
-            let waits: Vec<String> = ledger
-                .open()
-                .filter_map(|(_, decision)| match decision {
-                    Decision::ExternalSubscribed { name } => Some(name.clone()),
-                    _ => None,
-                })
-                .collect();
-            let is_at_work = ledger.open_activities() > 0 || ledger.timers().next().is_some();
-            if !waits.is_empty() {
-                // Which of them still waits, only the code knows.
-                let name = self.chance.pick(&waits).clone();
-                self.raise(number, &name);
+            if self.row(&id).is_none() && self.deletions(&id) == 0 && self.chance.percent(30) {
+                self.start(number);
             }
-            if !is_at_work && self.chance.percent(40) {
-                let program = &self.callers.subjects[number].program;
-                let handled: Vec<String> = program.handled(HandlerKind::Event).map(str::to_owned).collect();
-                for name in handled {
-                    self.raise(number, &name);
-                }
-            }
+        }
+        let running: Vec<String> = {
+            let tables = self.store.tables();
+            let rows = tables.instances.values().filter(|row| !row.status.is_final());
+            rows.map(|row| row.id.clone()).collect()
+        };
+        for id in running {
+            self.help_one(&id);
+        }
+    }
+
+    fn help_one(&mut self, id: &str) {
+        let Some(ledger) = self.ledger(id) else { return };
+        let waits: Vec<String> = ledger
+            .open()
+            .filter_map(|(_, decision)| match decision {
+                Decision::ExternalSubscribed { name } => Some(name.clone()),
+                _ => None,
+            })
+            .collect();
+        let has_children =
+            ledger.open().any(|(_, open)| matches!(open, Decision::SubOrchestrationScheduled { .. }));
+        let is_at_work = ledger.open_activities() > 0 || ledger.timers().next().is_some() || has_children;
+        if !waits.is_empty() {
+            // Which of them still waits, only the code knows.
+            let name = self.chance.pick(&waits).clone();
+            self.raise(id, &name);
+        }
+        if self.chance.percent(2) {
+            self.query(id);
+        }
+        if (is_at_work && self.chance.percent(90)) || self.chance.percent(60) {
+            return;
+        }
+        let Some(program) = self.program(id) else { return };
+        let handled = |kind| program.handled(kind).map(str::to_owned).collect::<Vec<String>>();
+        for name in handled(HandlerKind::Event) {
+            self.raise(id, &name);
+        }
+        for name in handled(HandlerKind::Update) {
+            self.update(id, &name);
         }
     }
 }

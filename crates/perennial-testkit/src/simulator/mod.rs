@@ -9,15 +9,21 @@
 //! callers' log have to be in order. What must hold at every step is watched at every step. The same seed gives the same
 //! trace; [`Flaw`]s are mistakes that can be planted into the glue, to see that they are noticed.
 
+mod activities;
 mod agenda;
+mod asks;
 mod audit;
 mod callers;
 mod commits;
+mod deployments;
+mod flaws;
 mod healing;
 mod node;
 mod plan;
+mod pruning;
 mod sessions;
 mod store_calls;
+mod taken;
 mod tally;
 mod trace;
 mod witness;
@@ -26,19 +32,21 @@ mod work;
 pub use plan::Flaw;
 pub use tally::Tally;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use perennial_core::Handlers;
+use perennial_core::shard::RequestId;
 use perennial_core::store::MemoryStore;
+use perennial_core::{EventId, Handlers, InstanceKey};
 
 use crate::program::{PROGRAM, PROGRAM_VERSION};
 use crate::{Chance, ProgramHandler, SideEffects};
 
 use agenda::Agenda;
 use callers::Callers;
+use deployments::{Code, NEXT_VERSION};
 use node::Node;
 use plan::Plan;
 use trace::Trace;
@@ -47,7 +55,7 @@ use witness::Witness;
 /// When the virtual clock starts.
 const START_MS: u64 = 1_000_000;
 /// More steps than this are too many.
-const MAX_STEPS: u64 = 60_000;
+const MAX_STEPS: u64 = 200_000;
 
 /// One run of a few nodes through whatever the seed has in store.
 pub struct Simulation {
@@ -67,6 +75,17 @@ pub struct Simulation {
     agenda: Agenda,
     nodes: Vec<Node>,
     callers: Callers,
+    /// The versions that each node has, or will have when it starts again.
+    code: Vec<Code>,
+    /// Counts attempts of activities.
+    runs: u64,
+    /// The activity that takes its process down, and how often it has.
+    deadly: Option<(InstanceKey, u64, EventId)>,
+    deaths: u64,
+    /// Instances whose carried events a planted mistake forgot.
+    forgotten: BTreeSet<InstanceKey>,
+    /// Whose end callers wait for.
+    ends: BTreeMap<RequestId, String>,
     witness: Witness,
     tally: Tally,
     trace: Trace,
@@ -119,15 +138,19 @@ impl Simulation {
             roams: false,
             code_is_late: false,
             nodes: (0..plan.nodes).map(|_| Node::new(plan.max_batch)).collect(),
+            code: vec![Code::from([PROGRAM_VERSION]); plan.nodes],
+            runs: 0,
+            deadly: None,
+            deaths: 0,
+            forgotten: BTreeSet::new(),
+            ends: BTreeMap::new(),
             plan,
             chance,
             clock,
             store: Arc::new(MemoryStore::new(move || time.load(Ordering::Relaxed))),
-            handlers: Handlers::default().with(
-                PROGRAM,
-                PROGRAM_VERSION,
-                ProgramHandler::new(side_effects.clone()),
-            ),
+            handlers: Handlers::default()
+                .with(PROGRAM, PROGRAM_VERSION, ProgramHandler::new(side_effects.clone()))
+                .with(PROGRAM, NEXT_VERSION, ProgramHandler::new(side_effects.clone())),
             side_effects,
             agenda: Agenda::default(),
             callers,

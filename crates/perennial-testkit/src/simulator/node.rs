@@ -1,12 +1,14 @@
 //! What a node has in memory, and how it lives and dies.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use perennial_core::ShardId;
-use perennial_core::shard::{Committer, Counters, Output, Shard};
+use perennial_core::shard::{Committer, Counters, Output, Shard, ShardOptions};
 use perennial_core::store::SessionId;
 
 use super::Simulation;
+use super::activities::Runs;
 
 /// A process with the runtime in it.
 pub(super) struct Node {
@@ -35,6 +37,9 @@ pub(super) struct Node {
     pub(super) last_effect_ms: u64,
     pub(super) inbox_running: bool,
     pub(super) inbox_again: bool,
+    /// It stops in good order.
+    pub(super) is_stopping: bool,
+    pub(super) runs: Runs,
 }
 
 impl Node {
@@ -56,6 +61,8 @@ impl Node {
             last_effect_ms: 0,
             inbox_running: false,
             inbox_again: false,
+            is_stopping: false,
+            runs: Runs::default(),
         }
     }
 }
@@ -81,6 +88,16 @@ impl Simulation {
             let (node, at_ms) = self.somewhere_sometime();
             self.later(at_ms, format!("n{node} lets go"), move |this| this.release(node));
         }
+        for _ in 0..self.plan.faults.stops {
+            let (node, at_ms) = self.somewhere_sometime();
+            self.later(at_ms, format!("n{node} is told to stop"), move |this| {
+                if !this.is_healed {
+                    this.stop(node, |_| ());
+                }
+            });
+        }
+        self.plan_deployments();
+        self.prune_later();
     }
 
     fn somewhere_sometime(&mut self) -> (usize, u64) {
@@ -103,6 +120,12 @@ impl Simulation {
         if self.nodes[node].committer.in_flight().is_some() {
             self.count("crash with a batch in flight");
         }
+        self.count_accepted_updates();
+        self.fall(node);
+    }
+
+    /// The process is gone, and starts again after a while.
+    pub(super) fn fall(&mut self, node: usize) {
         self.forget(node);
         let pause_ms = self.chance.between(0, 2 * self.plan.lease_ms);
         self.later(pause_ms, format!("n{node} restarts"), move |this| {
@@ -140,9 +163,17 @@ impl Simulation {
         let pause_ms = self.chance.between(200, 900);
         self.later_on(node, pause_ms, format!("n{node} looks around"), move |this| {
             this.tick_later(node);
+            if this.nodes[node].is_stopping {
+                return;
+            }
             this.claim_more(node);
             this.read_due(node);
             this.read_inbox(node);
+            this.read_asks(node);
+            this.take_tasks(node);
+            if this.chance.percent(20) {
+                this.sweep_asks(node);
+            }
             let shards: Vec<ShardId> = this.nodes[node].shards.keys().copied().collect();
             for shard in shards {
                 this.with_shard(node, shard, Shard::handle_time);
@@ -157,9 +188,17 @@ impl Simulation {
         if !it.owned.contains_key(&id) {
             return;
         }
-        let options = &self.plan.shard;
+        let served = Arc::new(self.plan.served[node].clone());
+        let options = ShardOptions { served: Some(served), ..self.plan.shard.clone() };
         let nonce = (node as u128) << 100 | u128::from(it.incarnation) << 64 | u128::from(it.owned[&id]);
-        let shard = it.shards.entry(id).or_insert_with(|| Shard::new(id, options.clone(), nonce));
+        let is_stopping = it.is_stopping;
+        let shard = it.shards.entry(id).or_insert_with(|| {
+            let mut shard = Shard::new(id, options, nonce);
+            if is_stopping {
+                shard.handle_stopping();
+            }
+            shard
+        });
         input(shard, now_ms);
         let (outputs, wake_ms) = (shard.take_outputs(), shard.next_wake_ms());
         if let Some(wake_ms) = wake_ms

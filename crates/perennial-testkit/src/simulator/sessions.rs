@@ -46,7 +46,7 @@ impl Simulation {
         let share = SHARDS.div_ceil(self.nodes.len());
         let it = &mut self.nodes[node];
         let Some(session) = it.session else { return };
-        if it.is_settling || (it.holds_claims && !it.committer.is_idle()) {
+        if it.is_stopping || it.is_settling || (it.holds_claims && !it.committer.is_idle()) {
             return;
         }
         it.holds_claims = false;
@@ -92,6 +92,7 @@ impl Simulation {
         self.read_blocked(node);
         self.read_inbox(node);
         self.read_due(node);
+        self.read_asks(node);
     }
 
     pub(super) fn renew_later(&mut self, node: usize) {
@@ -183,10 +184,12 @@ impl Simulation {
             }
             let is_new = |shard: &ShardId| !this.nodes[node].owned.contains_key(shard);
             let gained: Vec<ShardId> = claimed.into_iter().map(|(shard, _)| shard).filter(is_new).collect();
-            if let Some(batch) = this.nodes[node].committer.in_flight() {
+            // A shard that was lost and is back begins only when no commit of before is on its way: one without a turn
+            // would be written over what another owner did meanwhile.
+            let is_back = this.nodes[node].holds_claims && !gained.is_empty();
+            if let Some(batch) = this.nodes[node].committer.in_flight().filter(|_| !is_back) {
                 this.send_batch(node, session, batch, true);
             }
-            // A shard that was lost and is back begins only when no commit of before is on its way.
             if !this.nodes[node].holds_claims {
                 this.gain(node, gained);
                 this.let_go(node);
@@ -208,7 +211,7 @@ impl Simulation {
             for output in shard.take_outputs() {
                 match output {
                     Output::Reply(request, answer) => self.answered(request, answer),
-                    Output::CancelActivity { .. } => self.count("activity told to stop"),
+                    Output::CancelActivity { key, event } => self.cancel_run(node, key, event),
                     _ => {}
                 }
             }
@@ -223,7 +226,7 @@ impl Simulation {
         self.open(node);
     }
 
-    fn give_up(&mut self, node: usize) {
+    pub(super) fn give_up(&mut self, node: usize) {
         let owned: Vec<ShardId> = self.nodes[node].owned.keys().copied().collect();
         for shard in owned {
             self.lose_shard(node, shard);
@@ -240,7 +243,7 @@ impl Simulation {
     /// A node ends its session by itself and takes part again.
     pub(super) fn release(&mut self, node: usize) {
         let Some(session) = self.nodes[node].session.filter(|_| !self.is_healed) else { return };
-        if self.nodes[node].paused_until_ms > self.now_ms() {
+        if self.nodes[node].paused_until_ms > self.now_ms() || self.nodes[node].is_stopping {
             return;
         }
         self.count("release");

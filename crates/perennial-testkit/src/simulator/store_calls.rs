@@ -2,7 +2,9 @@
 
 use std::sync::mpsc;
 
-use perennial_core::store::{Filter, InboxNumber, MemoryStore, Reply, SessionId, Store, StoreError};
+use perennial_core::store::{
+    Filter, InboxNumber, InboxRow, MemoryStore, Reply, SessionId, Store, StoreError,
+};
 use perennial_core::{InstanceKey, ShardId};
 
 use super::Simulation;
@@ -15,7 +17,7 @@ pub(super) fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, S
 }
 
 /// How many rows a page has: few, so that there are several.
-const PAGE: usize = 3;
+pub(super) const PAGE: usize = 3;
 
 impl Simulation {
     pub(super) fn call_delay_ms(&mut self) -> u64 {
@@ -79,7 +81,7 @@ impl Simulation {
     }
 
     /// A node reads with its session, unless it has none.
-    fn read<T: Send + 'static>(
+    pub(super) fn read<T: Send + 'static>(
         &mut self,
         node: usize,
         what: &'static str,
@@ -175,9 +177,8 @@ impl Simulation {
             Err(_) => this.again(node, "read the inbox", move |this| this.read_inbox_from(node, from)),
             Ok(rows) => {
                 let next = (rows.len() == PAGE).then(|| rows.last().map(|row| row.number + 1)).flatten();
-                for row in rows {
-                    this.with_shard(node, row.shard, |shard, now_ms| shard.handle_inbox(now_ms, vec![row]));
-                }
+                this.bring_inbox(node, rows.clone());
+                this.bring_again(node, rows);
                 match next {
                     Some(next) => this.read_inbox_from(node, next),
                     None => this.end_inbox_pass(node),
@@ -187,6 +188,27 @@ impl Simulation {
         if !asked {
             self.nodes[node].inbox_running = false;
         }
+    }
+
+    fn bring_inbox(&mut self, node: usize, rows: Vec<InboxRow>) {
+        for row in rows {
+            self.with_shard(node, row.shard, |shard, now_ms| shard.handle_inbox(now_ms, vec![row]));
+        }
+    }
+
+    /// A page that was read before comes late.
+    fn bring_again(&mut self, node: usize, rows: Vec<InboxRow>) {
+        let stale_page = self.faults(|faults| faults.stale_page);
+        if rows.is_empty() || !self.chance.percent(stale_page) {
+            return;
+        }
+        let (delay_ms, session) = (self.chance.between(1, 2_000), self.nodes[node].session);
+        self.later_on(node, delay_ms, format!("n{node} gets an old page of the inbox"), move |this| {
+            if this.nodes[node].session == session {
+                this.count("stale page of the inbox");
+                this.bring_inbox(node, rows);
+            }
+        });
     }
 
     fn end_inbox_pass(&mut self, node: usize) {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use perennial_core::shard::{ActivityTask, Answer, Output, RequestId, TurnTask};
+use perennial_core::shard::{Answer, Output, RequestId, TurnTask};
 use perennial_core::store::{Store, StoreError};
-use perennial_core::{ActivityFailure, InstanceKey, Payload, ShardId};
+use perennial_core::{InstanceKey, ShardId};
 
+use super::Simulation;
 use super::store_calls::ask;
-use super::{Flaw, Simulation};
 
 impl Simulation {
     pub(super) fn carry_out(&mut self, node: usize, shard: ShardId, outputs: Vec<Output>) {
@@ -17,11 +17,9 @@ impl Simulation {
             match output {
                 Output::TakeTurn(task) => self.take_turn(node, shard, task),
                 Output::Drop(execution) => drop(execution),
-                Output::Commit(commit) => {
+                Output::Commit(mut commit) => {
                     commits = true;
-                    if self.flaw == Some(Flaw::EffectsBeforeCommit) {
-                        self.start_early(node, shard, &commit);
-                    }
+                    self.spoil(node, shard, &mut commit);
                     self.nodes[node].committer.add(*commit);
                 }
                 Output::RunActivity(_) | Output::Reply(..) if past_deadline => {
@@ -29,7 +27,11 @@ impl Simulation {
                     self.nodes[node].withheld.push((shard, output));
                 }
                 Output::RunActivity(task) => self.run_activity(node, shard, &task),
-                Output::CancelActivity { .. } => self.count("activity told to stop"),
+                Output::CancelActivity { key, event } => {
+                    let is_it = |withheld: &Output| matches!(withheld, Output::RunActivity(task) if task.key == key && task.event == event);
+                    self.nodes[node].withheld.retain(|(_, withheld)| !is_it(withheld));
+                    self.cancel_run(node, key, event);
+                }
                 Output::Reply(request, answer) => self.answered(request, answer),
                 Output::Find { request, id } => self.find(node, shard, request, id),
                 Output::Load { key } => self.load(node, shard, key),
@@ -104,7 +106,7 @@ impl Simulation {
         let delay_ms = self.chance.weighted(&[(8, 0), (4, 3), (1, 200)]);
         let label = format!("n{node} takes a turn of {} with {} jobs", task.instance, task.jobs.len());
         self.later_on(node, delay_ms, label, move |this| {
-            let done = task.run(&this.handlers, |_| ());
+            let done = task.run(&this.deployed(node), |_| ());
             if is_lost {
                 this.count("turn given up");
             }
@@ -117,32 +119,6 @@ impl Simulation {
                 this.count("late turn");
             }
         });
-    }
-
-    /// Starts an activity, which ends some time, perhaps twice.
-    pub(super) fn run_activity(&mut self, node: usize, shard: ShardId, task: &ActivityTask) {
-        self.witness_activity(node, shard, task);
-        let duplicate = self.faults(|faults| faults.duplicate);
-        let ends = if self.chance.percent(duplicate) { 2 } else { 1 };
-        let result = match self.chance.below(5) {
-            0 => Err(ActivityFailure::Application(Payload::from("no"))),
-            _ => Ok(Payload::from(format!("{} of {}", task.event, task.instance))),
-        };
-        for end in 0..ends {
-            let spans = [(6, (0, 50)), (3, (50, 1_500)), (1, (1_500, 15_000))];
-            let (low, high) = self.chance.weighted(&spans);
-            let delay_ms = self.chance.between(low, high);
-            let (task, result) = (task.clone(), result.clone());
-            let label = format!("n{node} activity {} of {} ends", task.event, task.instance);
-            self.later_on(node, delay_ms, label, move |this| {
-                if end > 0 {
-                    this.count("duplicate result");
-                }
-                this.with_shard(node, shard, |shard, now_ms| {
-                    shard.handle_activity_done(now_ms, &task, result);
-                });
-            });
-        }
     }
 
     /// What was withheld may leave: the session is known to live on.
