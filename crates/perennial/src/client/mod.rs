@@ -23,6 +23,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::error::{ClientError, Error, OrchestrationError};
 use crate::runtime::Node;
 use crate::store_url::{open_guest, system_now_ms};
+use crate::typed::EventContent;
 
 pub use managing::{Action, Progress, Prune, Tree};
 pub use starting::{OnExisting, StartOptions, StartOutcome};
@@ -104,13 +105,13 @@ impl Client {
     }
 
     /// Raises an event at an instance. It is durable when this returns.
-    pub async fn raise_event(
-        &self,
-        id: &str,
-        name: &str,
-        payload: impl Into<Payload>,
-    ) -> Result<(), ClientError> {
-        self.raise(id, name, payload.into(), None).await
+    pub async fn raise_event<T, C>(&self, id: &str, event: T, content: C) -> Result<(), ClientError>
+    where
+        T: EventContent<C>,
+    {
+        let content = T::encode(content)
+            .map_err(|error| ClientError::Unwritable { id: id.to_owned(), problem: error.to_string() })?;
+        self.raise(id, &event.name(), content, None).await
     }
 
     /// Raises an event once: a second one with the same key is dropped.

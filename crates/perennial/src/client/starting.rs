@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{Backend, Client, check};
 use crate::error::ClientError;
 use crate::store_url::system_now_ms;
+use crate::typed::{OrchestrationTarget, Run};
 
 /// How an instance is started. The default: at once, at the latest version, refused if the id exists.
 #[derive(Clone, Debug, Default)]
@@ -86,8 +87,19 @@ impl StartOptions {
 
 impl Client {
     /// Starts an instance of an orchestration, at its latest version. It is durable when this returns.
-    pub async fn start(&self, name: &str, id: &str, input: impl Into<Payload>) -> Result<(), ClientError> {
-        self.start_with(name, id, input, StartOptions::default()).await.map(drop)
+    pub async fn start<T, I, K>(
+        &self,
+        orchestration: T,
+        id: &str,
+        input: I,
+    ) -> Result<Run<T::Output, T::Error>, ClientError>
+    where
+        T: OrchestrationTarget<I, K>,
+    {
+        let input = T::encode(input)
+            .map_err(|error| ClientError::Unwritable { id: id.to_owned(), problem: error.to_string() })?;
+        self.start_with(&orchestration.name(), id, input, StartOptions::default()).await?;
+        Ok(Run::new(self.clone(), id, T::read_output, T::read_error))
     }
 
     /// Starts an instance at an exact version.

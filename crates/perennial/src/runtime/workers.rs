@@ -226,6 +226,7 @@ async fn attempt(
         cancellation: cancellation.clone(),
         pulse: Arc::clone(pulse),
         client: Client::of_node(Arc::clone(node)),
+        state: None,
     };
     pulse.begin();
     let mut run = CatchPanic(Box::pin(async { handler.run(ctx, task.input.clone()).await }));
