@@ -16,7 +16,7 @@ use perennial_testkit::invariants::ClientLog;
 use tokio::sync::Semaphore;
 
 use support::home::{Home, on_both};
-use support::{failed, number, relaxed, soon, until};
+use support::{failed, number, relaxed, soon, until, until_blocked};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -36,7 +36,8 @@ async fn caller(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_activity("work", Payload::null()).await.map_err(failed)
 }
 
-async fn clumsy(_: OrchestrationContext, _: Payload) -> Outcome {
+async fn clumsy(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    ctx.schedule_wait("go").await;
     panic!("over its own feet")
 }
 
@@ -229,15 +230,17 @@ async fn g30_an_instance_whose_time_is_up_ends_and_so_does_its_activity() {
         async |runtime, _, log| {
             work.forget();
             let client = runtime.client();
-            let options = StartOptions::default().timeout(Duration::from_millis(150));
+            let options = StartOptions::default().timeout(Duration::from_millis(1_500));
             client.start_with("caller", "c", Payload::null(), options.clone()).await.unwrap();
             // One that is blocked needs no code to end.
             client.start_with("clumsy", "b", Payload::null(), options).await.unwrap();
             ["b", "c"].into_iter().for_each(|id| log.started(id));
+            client.raise_event("b", "go", Payload::null()).await.unwrap();
+            until_blocked(&client, "b", "PER-0201").await;
             work.until_begun(1).await;
             for id in ["b", "c"] {
-                let ending = client.wait(id).await.unwrap();
-                assert!(format!("{ending:?}").contains("timed out"), "{ending:?}");
+                let timed_out = Ending::OrchestrationTerminated { reason: "timeout".to_owned() };
+                assert_eq!(client.wait(id).await, Ok(timed_out));
                 let status = client.status(id).await.unwrap();
                 assert!(status.status.is_final() && status.blocked.is_none(), "{status:?}");
             }
