@@ -334,7 +334,7 @@ fn with_unreadable() -> Desk {
 fn g15_a_message_that_cannot_be_read_blocks_its_instance_alone_and_nothing_overtakes_it() {
     let mut desk = with_unreadable();
     for _ in 0..2 {
-        assert_eq!(desk.status("a"), "running, blocked: PER-0304");
+        assert_eq!(desk.status("a"), "running, blocked: PER-0308");
         assert_eq!(desk.inbox("a"), ["unreadable", r#"ExternalEvent "n" "2""#]);
         desk.raise("neighbour", "n", "1");
         desk.settle();

@@ -218,42 +218,23 @@ fn g21_a_task_that_another_node_took_in_time_does_not_time_out_in_the_queue() {
 }
 
 #[test]
-fn g22_a_lease_that_ran_out_is_an_interruption_and_the_task_is_queued_again() {
-    let mut desk = queued("remote");
-    let lost = desk.take_tasks(&["remote"], 30_000).pop().expect("it is queued");
-    desk.crash();
-    let key = desk.row("a").key;
-    desk.bring_owed("a", key);
-    desk.settle();
-    assert_eq!(desk.tasks("a"), ["remote 1 leased, due 31000"], "its holder may be alive");
-    desk.at(31_000).settle();
-    assert!(desk.runs().is_empty(), "this node cannot run it");
-    assert_eq!(desk.tasks("a"), ["remote 1 queued, interrupted 1"]);
-    assert!(!desk.finish_task(&lost, Ok("late".into())), "the late result is refused");
-    let again = desk.take_tasks(&["remote"], 30_000).pop().expect("it is queued");
-    assert_eq!((again.attempt, again.interruptions), (1, 1));
-    desk.finish_task(&again, Ok("done".into()));
-    desk.pass_inbox().settle();
-    assert_eq!(desk.status("a"), "completed");
-}
-
-#[test]
-fn g22_a_lease_that_ran_out_is_noticed_by_an_owner_that_stayed() {
-    for is_evicted in [false, true] {
-        let max_resident = if is_evicted { 0 } else { 1_000 };
-        let mut desk = desk_with(ShardOptions { max_resident, ..without_gpu() });
-        desk.start("remote", "a", ());
-        desk.settle();
-        desk.take_tasks(&["remote"], 30_000);
-        for now_ms in (10_000..=200_000).step_by(10_000) {
-            desk.at(now_ms).settle();
+fn g22_a_lease_that_ran_out_is_an_interruption_and_the_task_is_taken_again() {
+    for is_dormant in [false, true] {
+        let mut desk = queued("remote");
+        let lost = desk.take_tasks(&["remote"], 30_000).pop().expect("it is queued");
+        if is_dormant {
+            desk.crash().take_over().settle();
         }
-        assert_eq!(
-            desk.take_tasks(&["remote"], 30_000).len(),
-            1,
-            "evicted: {is_evicted}; {:?}",
-            desk.tasks("a")
-        );
+        desk.at(30_999).settle();
+        assert!(desk.take_tasks(&["remote"], 30_000).is_empty(), "its holder may be alive");
+        desk.at(31_000).settle();
+        assert!(desk.runs().is_empty(), "this node cannot run it");
+        let again = desk.take_tasks(&["remote"], 30_000).pop().expect("its lease has run out");
+        assert_eq!((again.attempt, again.interruptions), (1, 1));
+        desk.finish_task(&again, Ok("done".into()));
+        assert!(!desk.finish_task(&lost, Ok("late".into())), "the late result is refused");
+        desk.pass_inbox().settle();
+        assert_eq!(desk.status("a"), "completed");
     }
 }
 
@@ -280,12 +261,13 @@ fn g22_a_retry_that_a_former_owner_left_and_this_one_cannot_run_is_queued() {
 }
 
 #[test]
-fn g22_what_is_queued_is_run_by_an_owner_that_can() {
+fn g22_what_is_queued_is_taken_from_the_store_by_whoever_can_run_it_its_owner_too() {
     let mut desk = queued("remote");
     desk.set_options(ShardOptions::default()).crash().take_over().settle();
     desk.bring_owed("a", desk.row("a").key);
     desk.settle();
-    let task = desk.attempt("a", "remote");
+    assert!(desk.running("a").is_empty(), "there is one way to what is queued");
+    let task = desk.take_tasks(&["remote"], 30_000).pop().expect("it is queued");
     assert_eq!((task.attempt, task.interruptions), (1, 0), "it never ran before");
 }
 

@@ -131,7 +131,7 @@ impl<'c> WriteConnection<'c> {
     fn find_nothing_to_do(&mut self, requests: &mut [WriteRequest]) -> rusqlite::Result<bool> {
         for request in &*requests {
             let is_idle = match request {
-                WriteRequest::TakeTasks(_) => !tasks::any_queued(self.connection)?,
+                WriteRequest::TakeTasks(_) => !tasks::any_to_take(self.connection, (self.clock)())?,
                 WriteRequest::SweepAsks(_) => !asks::any_past_deadline(self.connection, (self.clock)())?,
                 _ => false,
             };
@@ -237,9 +237,10 @@ impl<'c> WriteConnection<'c> {
     }
 
     fn take_tasks(&mut self, take: &TaskTake, pace: Pace) -> Called<Vec<TaskRow>> {
-        let until_ms = (self.clock)().saturating_add(take.lease_ms);
+        let now_ms = (self.clock)();
+        let until_ms = now_ms.saturating_add(take.lease_ms);
         self.call(pace, |this| {
-            Ok(tasks::take(this.connection, take.holder, &take.served, take.limit, until_ms)?)
+            Ok(tasks::take(this.connection, take.holder, &take.served, take.limit, now_ms, until_ms)?)
         })
     }
 

@@ -239,7 +239,9 @@ pub(super) fn wake_at_ms(
     tasks: &BTreeMap<EventId, TaskRow>,
 ) -> Option<u64> {
     let timer = ledger.timers().next().map(|(due_ms, _)| due_ms);
-    let task = tasks.values().filter_map(|row| row.due_ms).min();
+    // A lease that another node holds is not this one's to watch.
+    let own = tasks.values().filter(|row| !matches!(row.state, TaskState::Leased { .. }));
+    let task = own.filter_map(|row| row.due_ms).min();
     [timer, task, ledger.cancel_grace_until_ms(), started.deadline_ms].into_iter().flatten().min()
 }
 

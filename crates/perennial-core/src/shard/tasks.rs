@@ -270,12 +270,10 @@ impl Shard {
             let is_due = row.due_ms.is_some_and(|due_ms| due_ms <= now_ms);
             match row.state {
                 TaskState::Waiting if is_due => is_interrupted = false,
+                // One with an end is another node's; when it has run out, whoever takes tasks sees to it.
                 TaskState::Leased { .. } if row.due_ms.is_none() => {}
-                // Other nodes take queued tasks and renew their leases without telling.
-                TaskState::Queued | TaskState::Leased { .. } if is_due && view == View::Memory => {
-                    return TaskStep::Refresh;
-                }
-                TaskState::Leased { .. } if is_due => {}
+                // Another node may have taken it.
+                TaskState::Queued if is_due && view == View::Memory => return TaskStep::Refresh,
                 TaskState::Queued if is_due => {
                     let kind = if is_over { TimeoutKind::Total } else { TimeoutKind::Queue };
                     return TaskStep::GiveUp(ActivityFailure::Timeout(kind));

@@ -47,6 +47,9 @@ CREATE UNIQUE INDEX tasks_by_event ON tasks (key, execution, event);
 -- What nobody here can run stands in the way of nobody who looks for work. A lease that is renewed leaves it alone.
 CREATE INDEX tasks_by_state ON tasks (state, name, tag, key, execution, event);
 
+-- Leases that run out. Those of an owner have no end and are not in it.
+CREATE INDEX tasks_by_lease ON tasks (due_ms) WHERE state = 1 AND due_ms IS NOT NULL;
+
 -- Numbers are never given twice: who waits for an answer must not get another one's.
 CREATE TABLE asks (
     number       INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -58,7 +58,7 @@ pub fn s5_a_node_takes_what_it_can_run(make: Make<'_>) {
         named(7, "charge", Some("GPU")),
         named(8, "charge", Some("")),
         TaskRow { state: TaskState::Waiting, due_ms: Some(1), ..named(9, "charge", None) },
-        held(named(10, "charge", None), SessionId(7), 1),
+        held(named(10, "charge", None), SessionId(7), 4_000_000_000_000),
     ];
     subject.write(session, member(&a).putting(rows));
     let take = |names: &[&str], tags: &[&str]| {
@@ -277,17 +277,26 @@ pub fn s5_a_task_that_is_given_back_can_be_taken_again(make: Make<'_>) {
     assert!(subject.finish(other, first.id, 2, "charged"));
 }
 
-pub fn s5_a_lease_that_ran_out_is_its_owners_to_queue_again(make: Make<'_>) {
+pub fn s5_a_lease_that_ran_out_is_queued_again_with_an_interruption(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
-    subject.write(session, member(&a).putting([task(&a, 2)]));
+    subject.write(
+        session,
+        member(&a).putting([task(&a, 2), TaskRow { due_ms: None, ..super::tasks::leased(&a, 3, session) }]),
+    );
     let (lost, other) = (subject.open_session(60_000), subject.open_session(60_000));
     assert_eq!(subject.take(lost, &served(&["charge"], &[]), 10, 5_000).len(), 1);
-    subject.clock.advance(50_000);
-    assert_eq!(subject.take(other, &served(&["charge"], &[]), 10, 5_000), [], "it is not queued");
-    let again = TaskRow { attempt: 1, interruptions: 1, ..task(&a, 2) };
-    subject.write(session, member(&a).putting([again]));
-    assert_eq!(subject.take(other, &served(&["charge"], &[]), 10, 5_000).len(), 1);
+    subject.clock.advance(4_999);
+    assert_eq!(subject.take(other, &served(&["charge"], &[]), 10, 5_000), [], "its lease has not run out");
+    subject.clock.advance(1);
+    assert_eq!(subject.take(other, &served(&["else"], &[]), 10, 5_000), [], "it is not served");
+    let again = TaskRow { interruptions: 1, ..task(&a, 2) };
+    let taken = subject.take(other, &served(&["charge"], &[]), 10, 5_000);
+    assert_eq!(taken, [held(again, other, subject.clock.now_ms() + 5_000)], "the owner's own never runs out");
     assert!(!subject.finish(lost, task(&a, 2).id, 1, "late"), "it is the other's now");
+    subject.write(session, member(&a).cancelling([task(&a, 2).id]));
+    subject.clock.advance(5_000);
+    assert_eq!(subject.take(lost, &served(&["charge"], &[]), 10, 5_000), [], "nobody waits for it");
+    assert_eq!(subject.load(a.key, 0).unwrap().tasks.len(), 1);
 }
 
 pub fn s5_a_lease_outlives_its_holders_session(make: Make<'_>) {

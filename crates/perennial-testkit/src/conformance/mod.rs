@@ -212,7 +212,7 @@ macro_rules! __store_rules {
             s5_a_result_for_an_instance_that_has_ended_is_dropped_with_the_row
             s5_a_result_reaches_a_blocked_instance
             s5_a_task_that_is_given_back_can_be_taken_again
-            s5_a_lease_that_ran_out_is_its_owners_to_queue_again
+            s5_a_lease_that_ran_out_is_queued_again_with_an_interruption
             s5_a_lease_outlives_its_holders_session
             s5_a_result_is_never_refused_for_unread_messages
             s5_a_task_of_an_earlier_execution_is_finished_like_others
@@ -221,7 +221,7 @@ macro_rules! __store_rules {
             s5_changes_of_a_members_tasks_are_made_in_order
             s5_a_task_that_nobody_runs_goes_when_it_is_cancelled
             s5_a_task_that_another_runs_is_marked_when_it_is_cancelled
-            s5_a_task_that_the_committing_session_runs_goes_when_it_is_cancelled
+            s5_a_task_that_its_owner_runs_goes_when_it_is_cancelled
             s5_loading_gives_the_tasks_of_the_current_execution_by_event
             s6_a_request_reaches_the_instance_of_the_id
             s6_a_request_to_nobody_is_refused

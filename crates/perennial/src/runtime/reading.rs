@@ -154,7 +154,6 @@ impl Node {
         let before_ms = self.now_ms() + self.options.shard.lookahead_ms;
         self.read_due(before_ms, None);
         self.sweep_asks();
-        self.take_tasks();
         for shard in ShardId::all() {
             if lock(&self.shards[usize::from(shard.0)]).slots() > 0 {
                 self.bring_time(shard);

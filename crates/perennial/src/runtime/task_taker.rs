@@ -45,6 +45,9 @@ impl Node {
 
     fn run_taken(self: &Arc<Node>, row: &TaskRow) {
         match ActivityTask::from_row(row) {
+            Ok(task) if task.interruptions > self.options.shard.max_interruptions => {
+                self.finish_taken(&task, Err(ActivityFailure::Poisoned), task.details.clone());
+            }
             Ok(task) => self.workers.run_taken(self, task),
             Err(error) => {
                 tracing::error!(activity = row.name, %error, "a task cannot be read; a newer engine may have written it");
