@@ -140,11 +140,13 @@ impl Client {
 
     /// Asks an instance to cancel. Code that took cancellation over cleans up first.
     pub async fn cancel(&self, id: &str, reason: &str) -> Result<(), ClientError> {
+        self.check_size(id, reason.len())?;
         self.deliver(id, Request::Cancel { reason: reason.to_owned() }).await
     }
 
     /// Ends an instance without running its code, blocked or not.
     pub async fn terminate(&self, id: &str, reason: &str) -> Result<(), ClientError> {
+        self.check_size(id, reason.len())?;
         self.deliver(id, Request::Terminate { reason: reason.to_owned() }).await
     }
 
@@ -337,11 +339,14 @@ impl Client {
     }
 
     fn check_payload(&self, id: &str, payload: &Payload) -> Result<(), ClientError> {
+        self.check_size(id, payload.size())
+    }
+
+    fn check_size(&self, id: &str, bytes: usize) -> Result<(), ClientError> {
         let limit = match &self.backend {
             Backend::Node(node) => node.payload_limit(),
             Backend::Guest { .. } => GUEST_PAYLOAD_LIMIT,
         };
-        let bytes = payload.size();
         if bytes > limit { Err(ClientError::TooLarge { id: id.to_owned(), bytes, limit }) } else { Ok(()) }
     }
 }

@@ -125,6 +125,9 @@ impl Client {
         check("instance id", id, check_name)?;
         check("orchestration", name, check_name)?;
         self.check_payload(id, &input)?;
+        if let Some(version) = &options.version {
+            check("version", version, check_name)?;
+        }
         if let Some((event, payload)) = &options.event {
             check("event", event, check_name)?;
             self.check_payload(id, payload)?;
