@@ -2,8 +2,8 @@
 
 mod shard_cases;
 
-use perennial_core::shard::{Message, ShardOptions};
-use perennial_core::{Job, OrchestrationContext, Payload};
+use perennial_core::shard::ShardOptions;
+use perennial_core::{OrchestrationContext, Payload};
 use perennial_testkit::Desk;
 use shard_cases::{Outcome, handlers, handlers_and, number};
 
@@ -317,18 +317,56 @@ fn g18_a_cancel_is_no_event_and_is_taken_also_by_a_full_instance() {
     assert_eq!((desk.told(cancelled), desk.status("a")), ("accepted".into(), "cancelled".into()));
 }
 
-#[test]
-fn g15_a_message_that_cannot_be_read_keeps_nobody_from_going_on() {
+/// Another process sent two events, of which the first cannot be read.
+fn with_unreadable() -> Desk {
     let mut desk = collecting();
+    desk.start("collect", "neighbour", ());
+    desk.settle();
     desk.send_event("a", "n", "1");
     let number = *desk.tables().inbox.keys().next().expect("one message");
     desk.tables().inbox.get_mut(&number).expect("it is there").body = Vec::from(b"{".as_slice()).into();
-    desk.send_message(
-        "a",
-        &Message::Job(Job::ExternalEvent { name: "n".to_owned(), payload: "2".into(), key: None }),
-    );
+    desk.send_event("a", "n", "2");
     desk.pass_inbox().settle();
-    desk.restart();
-    assert_eq!(collected(&mut desk), r#"["2"]"#);
-    assert_eq!(desk.inbox("a"), ["unreadable"]);
+    desk
+}
+
+#[test]
+fn g15_a_message_that_cannot_be_read_blocks_its_instance_alone_and_nothing_overtakes_it() {
+    let mut desk = with_unreadable();
+    for _ in 0..2 {
+        assert_eq!(desk.status("a"), "running, blocked: PER-0308");
+        assert_eq!(desk.inbox("a"), ["unreadable", r#"ExternalEvent "n" "2""#]);
+        desk.raise("neighbour", "n", "1");
+        desk.settle();
+        assert_eq!(desk.status("neighbour"), "running");
+        assert!(desk.is_quiet());
+        desk.restart();
+    }
+    assert_eq!(desk.lines("neighbour").len(), 6, "both of the neighbour's events are there");
+}
+
+#[test]
+fn g15_an_instance_with_an_unreadable_message_can_be_terminated_and_the_message_goes() {
+    for is_restarted in [false, true] {
+        let mut desk = with_unreadable();
+        if is_restarted {
+            desk.crash();
+        }
+        let terminated = desk.terminate("a", "enough");
+        desk.settle();
+        assert_eq!((desk.told(terminated), desk.status("a")), ("accepted".into(), "terminated".into()));
+        assert!(desk.inbox("a").is_empty());
+    }
+}
+
+#[test]
+fn g15_an_instance_goes_on_once_its_messages_can_be_read() {
+    let mut desk = with_unreadable();
+    let body = desk.tables().inbox.values().last().expect("two messages").body.clone();
+    let first = *desk.tables().inbox.keys().next().expect("two messages");
+    desk.tables().inbox.get_mut(&first).expect("it is there").body = body;
+    let retried = desk.retry("a");
+    desk.settle();
+    assert_eq!((desk.told(retried), desk.status("a")), ("accepted".into(), "running".into()));
+    assert_eq!(collected(&mut desk), r#"["2","2"]"#);
 }

@@ -91,9 +91,10 @@ fn send(
             (to, tables.append_message(&message)?)
         }
         Outgoing::Start { row, body, otherwise } => {
-            let message = if tables.insert_instance(row)? {
+            if tables.insert_instance(row)? {
                 let parked = row.wake_at_ms.is_some();
-                Message { to: row.key, shard: row.shard, dedupe: None, parked, body }
+                let message = Message { to: row.key, shard: row.shard, dedupe: None, parked, body };
+                (row.key, tables.append_message(&message)?)
             } else {
                 let Some(existing) = tables.addressee(&row.id)? else {
                     let reason = format!("the key {} belongs to another instance", row.key);
@@ -102,9 +103,8 @@ fn send(
                 let Some(body) = otherwise.as_ref().filter(|_| existing.key != row.key) else {
                     return Ok(None);
                 };
-                Message { to: sender.key, shard: sender.shard, dedupe: None, parked: false, body }
-            };
-            (message.to, tables.append_message(&message)?)
+                (sender.key, tables.append_to_key(sender.key, None, body)?)
+            }
         }
     };
     if number.is_some() {

@@ -2,7 +2,7 @@
 
 use perennial_core::store::{InboxNumber, InstanceRow, RowChange, StoreError, TurnRow};
 use perennial_core::{InstanceKey, ShardId};
-use rusqlite::{Connection, OptionalExtension, Statement, params};
+use rusqlite::{Connection, OptionalExtension, PrepFlags, Statement, params};
 
 use crate::attributes;
 use crate::failure::is_constraint;
@@ -82,17 +82,17 @@ impl<'c> Tables<'c> {
     pub(crate) fn prepare(connection: &'c Connection) -> rusqlite::Result<Tables<'c>> {
         Ok(Tables {
             connection,
-            begin: connection.prepare("BEGIN IMMEDIATE")?,
-            commit: connection.prepare("COMMIT")?,
-            insert_instance: connection.prepare(INSERT_INSTANCE)?,
-            instance_exists: connection.prepare(INSTANCE_EXISTS)?,
-            addressee: connection.prepare(ADDRESSEE)?,
-            insert_turn: connection.prepare(INSERT_TURN)?,
-            turn_exists: connection.prepare(TURN_EXISTS)?,
-            append_message: connection.prepare(APPEND_MESSAGE)?,
-            append_to_key: connection.prepare(APPEND_TO_KEY)?,
-            delete_message: connection.prepare(DELETE_MESSAGE)?,
-            data_version: connection.prepare(DATA_VERSION)?,
+            begin: keep(connection, "BEGIN IMMEDIATE")?,
+            commit: keep(connection, "COMMIT")?,
+            insert_instance: keep(connection, INSERT_INSTANCE)?,
+            instance_exists: keep(connection, INSTANCE_EXISTS)?,
+            addressee: keep(connection, ADDRESSEE)?,
+            insert_turn: keep(connection, INSERT_TURN)?,
+            turn_exists: keep(connection, TURN_EXISTS)?,
+            append_message: keep(connection, APPEND_MESSAGE)?,
+            append_to_key: keep(connection, APPEND_TO_KEY)?,
+            delete_message: keep(connection, DELETE_MESSAGE)?,
+            data_version: keep(connection, DATA_VERSION)?,
             updates: (0..1 << CHANGEABLE.len()).map(|_| None).collect(),
         })
     }
@@ -148,7 +148,7 @@ impl<'c> Tables<'c> {
         let mask = mask_of(change);
         let update = match &mut self.updates[mask] {
             Some(update) => update,
-            none => none.insert(self.connection.prepare(&update_sql(mask))?),
+            none => none.insert(keep(self.connection, &update_sql(mask))?),
         };
         update.raw_bind_parameter(1, key.as_bytes())?;
         let mut position = 1;
@@ -274,6 +274,12 @@ impl<'c> Tables<'c> {
         let count: i64 = statement.query_row([key.as_bytes()], |row| row.get(0))?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
+}
+
+/// Prepares a statement that is kept: in memory of its own, since the little that SQLite has at hand for a statement that
+/// runs would soon be used up.
+fn keep<'c>(connection: &'c Connection, sql: &str) -> rusqlite::Result<Statement<'c>> {
+    connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT)
 }
 
 fn mask_of(change: &RowChange) -> usize {

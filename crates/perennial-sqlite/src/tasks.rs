@@ -20,6 +20,12 @@ pub(crate) const CANCEL: &str = "DELETE FROM tasks WHERE key = ?1 AND execution 
      AND (state <> 1 OR due_ms IS NULL)";
 pub(crate) const MARK_CANCELLED: &str =
     "UPDATE tasks SET cancelled = 1 WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1";
+pub(crate) const ANY_LEASE_OVER: &str =
+    "SELECT 1 FROM tasks INDEXED BY tasks_by_lease WHERE state = 1 AND due_ms <= ?1 LIMIT 1";
+pub(crate) const DROP_LEASES_OVER: &str =
+    "DELETE FROM tasks INDEXED BY tasks_by_lease WHERE state = 1 AND due_ms <= ?1 AND cancelled = 1";
+pub(crate) const QUEUE_LEASES_OVER: &str = "UPDATE tasks INDEXED BY tasks_by_lease SET state = 0, holder = NULL, \
+     due_ms = NULL, interruptions = interruptions + 1 WHERE state = 1 AND due_ms <= ?1";
 pub(crate) const ANY_QUEUED: &str = "SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = 0 LIMIT 1";
 pub(crate) const ANY_QUEUED_OF_NAME: &str =
     "SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = 0 AND name = ?1 LIMIT 1";
@@ -103,8 +109,18 @@ fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
 }
 
 /// Whether a node that asks may find work.
-pub(crate) fn any_queued(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.prepare_cached(ANY_QUEUED)?.exists([])
+pub(crate) fn any_to_take(connection: &Connection, now_ms: u64) -> rusqlite::Result<bool> {
+    Ok(connection.prepare_cached(ANY_QUEUED)?.exists([])?
+        || connection.prepare_cached(ANY_LEASE_OVER)?.exists([bound(now_ms)])?)
+}
+
+/// Queues tasks again whose lease ran out; those that nobody waits for go.
+fn end_leases(connection: &Connection, now_ms: u64) -> rusqlite::Result<()> {
+    if connection.prepare_cached(ANY_LEASE_OVER)?.exists([bound(now_ms)])? {
+        connection.prepare_cached(DROP_LEASES_OVER)?.execute([bound(now_ms)])?;
+        connection.prepare_cached(QUEUE_LEASES_OVER)?.execute([bound(now_ms)])?;
+    }
+    Ok(())
 }
 
 /// Leases queued tasks that are served to a holder, in the order of their ids.
@@ -113,10 +129,12 @@ pub(crate) fn take(
     holder: SessionId,
     served: &Served,
     limit: usize,
+    now_ms: u64,
     until_ms: u64,
 ) -> Result<Vec<TaskRow>, Fault> {
+    end_leases(connection, now_ms)?;
     let mut found = Vec::new();
-    if limit > 0 && any_queued(connection)? {
+    if limit > 0 && connection.prepare_cached(ANY_QUEUED)?.exists([])? {
         for name in &served.names {
             queued(connection, name, served, limit, &mut found)?;
         }

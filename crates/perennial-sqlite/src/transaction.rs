@@ -7,7 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial_core::store::{Commit, CommitOutcome, SessionId, StoreError};
+use perennial_core::store::{
+    Commit, CommitOutcome, SendOutcome, SendRequest, SessionId, StoreError, TaskRenewal, TaskRow,
+};
 use rusqlite::Connection;
 
 use crate::asks;
@@ -16,7 +18,7 @@ use crate::connection::wait_out;
 use crate::delete;
 use crate::failure::Trouble;
 use crate::options::{Clock, SqliteOptions};
-use crate::request::WriteRequest;
+use crate::request::{NewNote, TaskEnd, TaskRenewals, TaskTake, WriteRequest};
 use crate::send;
 use crate::sessions::Sessions;
 use crate::tables::Tables;
@@ -54,6 +56,9 @@ pub(crate) enum Halt {
     /// The commit itself did not succeed.
     Commit(rusqlite::Error),
 }
+
+/// The answer to a call, or why the whole transaction was not committed.
+type Called<T> = Result<Result<T, StoreError>, Halt>;
 
 impl From<rusqlite::Error> for Halt {
     fn from(error: rusqlite::Error) -> Halt {
@@ -126,7 +131,7 @@ impl<'c> WriteConnection<'c> {
     fn find_nothing_to_do(&mut self, requests: &mut [WriteRequest]) -> rusqlite::Result<bool> {
         for request in &*requests {
             let is_idle = match request {
-                WriteRequest::TakeTasks(_) => !tasks::any_queued(self.connection)?,
+                WriteRequest::TakeTasks(_) => !tasks::any_to_take(self.connection, (self.clock)())?,
                 WriteRequest::SweepAsks(_) => !asks::any_past_deadline(self.connection, (self.clock)())?,
                 _ => false,
             };
@@ -194,68 +199,15 @@ impl<'c> WriteConnection<'c> {
                 let outcomes = members.map(|member| self.commit(asked.question.session, member, pace));
                 asked.answer = Some(Ok(outcomes.collect::<Result<_, _>>()?));
             }
-            WriteRequest::Send(asked) => {
-                let requests = asked.question.iter();
-                asked.answer = Some(self.call(pace, |this| {
-                    requests.map(|request| send::write(&mut this.tables, &mut this.unread, request)).collect()
-                })?);
-            }
-            WriteRequest::WriteNote(asked) => {
-                let note = &asked.question;
-                asked.answer = Some(if self.sessions.is_live(note.session) {
-                    self.call(pace, |this| {
-                        Ok(asks::write_note(this.connection, &note.name, note.body.as_deref())?)
-                    })?
-                } else {
-                    Err(StoreError::SessionGone)
-                });
-            }
-            WriteRequest::Delete(asked) => {
-                let keys = asked.question.iter();
-                let outcomes = keys.map(|key| delete::delete(self.connection, *key));
-                asked.answer = Some(Ok(outcomes.collect::<Result<_, _>>()?));
-            }
-            other => self.apply_tasks_and_asks(other, pace)?,
-        }
-        Ok(())
-    }
-
-    fn apply_tasks_and_asks(&mut self, request: &mut WriteRequest, pace: Pace) -> Result<(), Halt> {
-        let now_ms = (self.clock)();
-        match request {
-            WriteRequest::TakeTasks(asked) => {
-                let take = &asked.question;
-                let until_ms = now_ms.saturating_add(take.lease_ms);
-                asked.answer = Some(self.call(pace, |this| {
-                    Ok(tasks::take(this.connection, take.holder, &take.served, take.limit, until_ms)?)
-                })?);
-            }
-            WriteRequest::RenewTasks(asked) => {
-                let renewals = &asked.question;
-                let until_ms = now_ms.saturating_add(renewals.lease_ms);
-                asked.answer = Some(self.call(pace, |this| {
-                    let renew = |(id, details): &(_, Option<_>)| {
-                        tasks::renew(this.connection, renewals.holder, *id, details.as_ref(), until_ms)
-                    };
-                    Ok(renewals.tasks.iter().map(renew).collect::<Result<_, _>>()?)
-                })?);
-            }
-            WriteRequest::FinishTask(asked) => {
-                let end = &asked.question;
-                asked.answer = Some(self.call(pace, |this| {
-                    let finished = tasks::finish(this.connection, end.holder, end.task, end.attempt)?;
-                    if finished && this.tables.append_to_key(end.task.key, None, &end.body)?.is_some() {
-                        this.unread.appended(end.task.key);
-                    }
-                    Ok(finished)
-                })?);
-            }
+            WriteRequest::Send(asked) => asked.answer = Some(self.send(&asked.question, pace)?),
+            WriteRequest::TakeTasks(asked) => asked.answer = Some(self.take_tasks(&asked.question, pace)?),
+            WriteRequest::RenewTasks(asked) => asked.answer = Some(self.renew_tasks(&asked.question, pace)?),
+            WriteRequest::FinishTask(asked) => asked.answer = Some(self.finish_task(&asked.question, pace)?),
             WriteRequest::GiveBackTasks(asked) => {
                 let (holder, ids) = &asked.question;
-                for id in ids {
-                    tasks::give_back(self.connection, *holder, *id)?;
-                }
-                asked.answer = Some(Ok(()));
+                let given_back =
+                    ids.iter().try_for_each(|id| tasks::give_back(self.connection, *holder, *id));
+                asked.answer = Some(Ok(given_back?));
             }
             WriteRequest::Ask(asked) => {
                 let ask = &asked.question;
@@ -265,12 +217,58 @@ impl<'c> WriteConnection<'c> {
                 asked.answer = Some(Ok(asks::withdraw(self.connection, asked.question)?));
             }
             WriteRequest::SweepAsks(asked) => {
-                asks::sweep(self.connection, now_ms)?;
-                asked.answer = Some(Ok(()));
+                asked.answer = Some(Ok(asks::sweep(self.connection, (self.clock)())?));
             }
-            _ => unreachable!("the others are handled where this is called"),
+            WriteRequest::WriteNote(asked) => asked.answer = Some(self.write_note(&asked.question, pace)?),
+            WriteRequest::Delete(asked) => {
+                let keys = asked.question.iter();
+                let outcomes = keys.map(|key| delete::delete(self.connection, *key));
+                asked.answer = Some(Ok(outcomes.collect::<Result<_, _>>()?));
+            }
         }
         Ok(())
+    }
+
+    fn send(&mut self, requests: &[SendRequest], pace: Pace) -> Called<Vec<SendOutcome>> {
+        self.call(pace, |this| {
+            let write = |request| send::write(&mut this.tables, &mut this.unread, request);
+            requests.iter().map(write).collect()
+        })
+    }
+
+    fn take_tasks(&mut self, take: &TaskTake, pace: Pace) -> Called<Vec<TaskRow>> {
+        let now_ms = (self.clock)();
+        let until_ms = now_ms.saturating_add(take.lease_ms);
+        self.call(pace, |this| {
+            Ok(tasks::take(this.connection, take.holder, &take.served, take.limit, now_ms, until_ms)?)
+        })
+    }
+
+    fn renew_tasks(&mut self, renewals: &TaskRenewals, pace: Pace) -> Called<Vec<TaskRenewal>> {
+        let until_ms = (self.clock)().saturating_add(renewals.lease_ms);
+        self.call(pace, |this| {
+            let renew = |(id, details): &(_, Option<_>)| {
+                tasks::renew(this.connection, renewals.holder, *id, details.as_ref(), until_ms)
+            };
+            Ok(renewals.tasks.iter().map(renew).collect::<Result<_, _>>()?)
+        })
+    }
+
+    fn finish_task(&mut self, end: &TaskEnd, pace: Pace) -> Called<bool> {
+        self.call(pace, |this| {
+            let finished = tasks::finish(this.connection, end.holder, end.task, end.attempt)?;
+            if finished && this.tables.append_to_key(end.task.key, None, &end.body)?.is_some() {
+                this.unread.appended(end.task.key);
+            }
+            Ok(finished)
+        })
+    }
+
+    fn write_note(&mut self, note: &NewNote, pace: Pace) -> Called<()> {
+        if !self.sessions.is_live(note.session) {
+            return Ok(Err(StoreError::SessionGone));
+        }
+        self.call(pace, |this| Ok(asks::write_note(this.connection, &note.name, note.body.as_deref())?))
     }
 
     fn commit(&mut self, session: SessionId, member: &Commit, pace: Pace) -> Result<CommitOutcome, Halt> {
@@ -303,11 +301,7 @@ impl<'c> WriteConnection<'c> {
     }
 
     /// Writes what one call brings. If something of it cannot be stored at all, nothing of the call is.
-    fn call<T>(
-        &mut self,
-        pace: Pace,
-        write: impl FnOnce(&mut Self) -> Result<T, send::Stop>,
-    ) -> Result<Result<T, StoreError>, Halt> {
+    fn call<T>(&mut self, pace: Pace, write: impl FnOnce(&mut Self) -> Result<T, send::Stop>) -> Called<T> {
         if pace == Pace::Careful {
             self.connection.execute_batch("SAVEPOINT call")?;
         }

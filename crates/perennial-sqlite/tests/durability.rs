@@ -5,9 +5,13 @@ mod support;
 use std::fs;
 
 use perennial_core::InstanceKey;
-use perennial_core::store::{CommitOutcome, Filter, InstanceRow, Status, StoreError};
+use perennial_core::store::{
+    Commit, CommitOutcome, Filter, InstanceRow, Status, StoreError, TaskChange, TaskRow,
+};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
-use perennial_testkit::conformance::instances::{Build, bytes, key, member, message, row, start, status};
+use perennial_testkit::conformance::instances::{
+    Build, bytes, key, member, message, row, start, status, task,
+};
 use perennial_testkit::conformance::{Subject, answer_of, waiting};
 use support::{Place, durable};
 
@@ -163,6 +167,7 @@ fn s2_values_that_sqlite_cannot_hold_are_rejected_alone() {
     let session = owner.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
     let too_late = InstanceRow { wake_at_ms: Some(u64::MAX), ..row(3, "c") };
+    let never_due = TaskRow { due_ms: Some(u64::MAX), ..task(&a, 2) };
     let batch = [
         start(&a),
         start(&too_late),
@@ -170,12 +175,15 @@ fn s2_values_that_sqlite_cannot_hold_are_rejected_alone() {
         start(&row(1, "d")).turn(1, "of a"),
         member(&a).turn_of(u64::MAX, 1, "x"),
         member(&a).turn(0, "x"),
+        // Its turn and its row fit, its task does not.
+        Commit { tasks: vec![TaskChange::Put(Box::new(never_due))], ..member(&a).turn(2, "x") },
         start(&b),
     ];
     let outcomes = owner.commit(session, batch);
     let rejected: Vec<bool> =
         outcomes.iter().map(|outcome| matches!(outcome, CommitOutcome::Rejected(_))).collect();
-    assert_eq!(rejected, [false, true, false, true, true, false], "{outcomes:?}");
+    assert_eq!(rejected, [false, true, false, true, true, true, false], "{outcomes:?}");
+    assert_eq!(owner.load(a.key, 0).unwrap().turns, [bytes("started")]);
     let ids: Vec<String> =
         owner.list(&Filter::default(), None, 10).rows.into_iter().map(|row| row.id).collect();
     assert_eq!(ids, ["a", "b"]);

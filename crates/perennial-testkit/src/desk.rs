@@ -8,6 +8,7 @@
 mod batches;
 mod callers;
 mod lookout;
+mod others;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -235,6 +236,21 @@ impl Desk {
         self.running.remove(position)
     }
 
+    /// A running attempt of an activity, the oldest of that name.
+    ///
+    /// # Panics
+    ///
+    /// If none is running.
+    pub fn attempt(&self, id: &str, activity: &str) -> &ActivityTask {
+        let found = self.running.iter().find(|task| &*task.instance == id && task.name == activity);
+        found.unwrap_or_else(|| panic!("{activity:?} of {id:?} is not running"))
+    }
+
+    /// Lays an attempt back on the desk, in front of the others.
+    pub fn put_back(&mut self, task: ActivityTask) {
+        self.running.insert(0, task);
+    }
+
     /// Brings the result of an attempt to its shard.
     pub fn bring_result(&mut self, task: &ActivityTask, result: Result<Payload, ActivityFailure>) {
         self.with_shard(ShardId::of(&task.instance), |shard, now_ms| {
@@ -395,6 +411,12 @@ impl Desk {
         self.crash().take_over().settle()
     }
 
+    /// How the shards of the next process behave.
+    pub fn set_options(&mut self, options: ShardOptions) -> &mut Desk {
+        self.options = options;
+        self
+    }
+
     /// Other code from now on, in the same process.
     pub fn replace_code(&mut self, handlers: Handlers) -> &mut Desk {
         self.handlers = handlers;
@@ -430,6 +452,11 @@ impl Desk {
         match output {
             Output::Find { request, id } => self.finds.push_back((shard, request, id)),
             Output::Load { key } => self.loads.push_back((shard, key)),
+            Output::Refresh { key } => {
+                let loaded =
+                    ask_store(|reply| self.store.load(key, u64::MAX, reply)).expect("the store is open");
+                self.with_shard(shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, loaded));
+            }
             Output::TakeTurn(task) => {
                 self.seen.names.insert(task.key, Arc::clone(&task.instance));
                 assert!(self.seen.turning.insert(task.key), "two turns of {:?} at a time", task.instance);
@@ -468,7 +495,8 @@ impl Desk {
             task.name,
             task.instance
         );
-        let beside = self.running.iter().find(|other| (other.key, other.event) == (key, event));
+        let place = (key, task.execution, event);
+        let beside = self.running.iter().find(|other| (other.key, other.execution, other.event) == place);
         assert!(beside.is_none(), "{:?} of {:?} runs twice at a time", task.name, task.instance);
         self.seen.runs.push(format!("{} {}", task.instance, task.name));
         self.seen.activities.insert((key, event), task.name.clone());

@@ -7,12 +7,13 @@
 //! | invariant | where |
 //! |---|---|
 //! | I1, I5, I10, I11, I12 | `events`: within one history |
-//! | I2, I4, I7, I14, I15 | here: an instance's row, its turns, its code |
+//! | I2 | `waking`: what wakes an instance, and its tasks |
+//! | I4, I7, I14, I15 | here: an instance's row, its turns, its code |
 //! | I3, I9 | `executions`: what the executions of an instance are to each other |
 //! | I6, I8, and acknowledged starts of I2 | `log`: what was acknowledged and what ran |
 //! | I13 | `children`: parents and children |
 //! | I16, I17 | `trouble`: who is blocked, who could go on and does not ([`stalled`]) |
-//! | I18 | `orphans`: rows of instances that do not exist |
+//! | I18 | `orphans`: rows of instances that do not exist or have ended, requests past their time ([`unswept`]) |
 //!
 //! That a commit is made under its owner's live session (I3), no database tells afterwards: the simulator watches it. I19
 //! and I20 speak of memory and of the disk, and have tests of their own.
@@ -24,9 +25,11 @@ mod log;
 mod orphans;
 mod snapshot;
 mod trouble;
+mod waking;
 
 pub use log::ClientLog;
-pub use snapshot::{Snapshot, StoredInstance, StoredRows};
+pub use orphans::unswept;
+pub use snapshot::{Snapshot, StoredInstance, StoredRows, StoredTask};
 pub use trouble::stalled;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -241,46 +244,6 @@ impl<'a> Checked<'a, '_> {
             }
         }
         current
-    }
-
-    /// I2: it has ended, or something will wake it: and for everything that is open, the very thing that would.
-    fn can_be_woken(&mut self, turns: &[Turn], replayed: Option<&Ledger>) {
-        let StoredInstance { row, inbox, .. } = self.instance;
-        if row.status.is_final() || row.blocked.is_some() {
-            return;
-        }
-        if turns.is_empty() {
-            let starts = |body: &[u8]| matches!(Message::decode(body), Ok(Message::Start(_)));
-            if inbox.as_ref().is_some_and(|rows| !rows.iter().any(|row| starts(&row.body))) {
-                self.breach("I2", "it has not begun, and no start is in its inbox");
-            }
-            return;
-        }
-        let read = turns
-            .iter()
-            .try_fold(Ledger::default(), |mut ledger, turn| ledger.apply_turn(turn).map(|()| ledger));
-        let Some(ledger) = replayed.cloned().or_else(|| read.ok()) else { return };
-        if ledger.open_activities() > 0 && !row.owed {
-            self.breach(
-                "I2",
-                format!("{} activities are open, and it is not owed", ledger.open_activities()),
-            );
-        }
-        if let Some((due_ms, event)) = ledger.timers().next()
-            && row.wake_at_ms.is_none_or(|wake_at_ms| wake_at_ms > due_ms)
-        {
-            self.breach("I2", format!("timer {event} is due at {due_ms}, its row says {:?}", row.wake_at_ms));
-        }
-        let waits = ledger.open().any(|(_, decision)| {
-            matches!(
-                decision,
-                Decision::ExternalSubscribed { .. } | Decision::SubOrchestrationScheduled { .. }
-            )
-        });
-        let has_mail = inbox.as_ref().is_none_or(|rows| !rows.is_empty());
-        if !(row.owed || row.wake_at_ms.is_some() || waits || has_mail) {
-            self.breach("I2", "it is running, and nothing would wake it");
-        }
     }
 }
 

@@ -50,7 +50,6 @@ async fn p5_a_guest_looks_starts_raises_and_waits() {
     let runtime = runtime(&place).await;
     let guest = Client::open(&place.url()).unwrap();
     let mut log = ClientLog::default();
-    assert!(matches!(guest.start("hello", "h", "Ada").await, Err(ClientError::NotHere { .. })));
     guest.start_versioned("hello", "1.0.0", "h", "Ada").await.unwrap();
     log.started("h");
     assert_eq!(soon(guest.result("h")).await.unwrap().as_json(), r#""Ada""#);
@@ -75,6 +74,33 @@ async fn p5_a_guest_looks_starts_raises_and_waits() {
     let big = guest.raise_event("c", "item", "x".repeat(4 << 20)).await;
     assert!(matches!(big, Err(ClientError::TooLarge { .. })), "{big:?}");
     runtime.shutdown().await.unwrap();
+    place.check(&log, &handlers());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g27_what_a_guest_starts_without_a_version_gets_the_latest_that_its_owner_has() {
+    let place = Place::new();
+    let guest = Client::open(&place.url()).unwrap();
+    guest.start("hello", "h", "Ada").await.unwrap();
+    assert_eq!(guest.status("h").await.unwrap().version, "", "nobody here knows which there are");
+    let old = |_: OrchestrationContext, _: Payload| async { Err(Payload::from("an old version ran")) };
+    let runtime = Runtime::open(place.url())
+        .options(relaxed())
+        .orchestration("hello", "0.9.0", old)
+        .orchestration("hello", "1.0.0", hello)
+        .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
+        .start()
+        .await
+        .unwrap();
+    assert_eq!(soon(guest.result("h")).await.unwrap().as_json(), r#""Ada""#);
+    assert_eq!(guest.status("h").await.unwrap().version, "1.0.0");
+    // With the owner beside it, as well.
+    guest.start("hello", "i", "Bob").await.unwrap();
+    assert_eq!(soon(guest.result("i")).await.unwrap().as_json(), r#""Bob""#);
+    assert_eq!(guest.status("i").await.unwrap().version, "1.0.0");
+    runtime.shutdown().await.unwrap();
+    let mut log = ClientLog::default();
+    ["h", "i"].into_iter().for_each(|id| log.started(id));
     place.check(&log, &handlers());
 }
 

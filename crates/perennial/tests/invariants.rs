@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use perennial::history::{decode_turn, encode_turn};
+use perennial::store::{MemoryStore, TaskRow};
 use perennial::{ActivityContext, EventId, Handlers, OrchestrationContext, Payload, Runtime, Status, Turn};
 use perennial_testkit::invariants::{ClientLog, Snapshot, assert_invariants, breaches};
 
-use support::{client_snapshot, failed, soon};
+use support::{failed, now_ms, soon};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -29,6 +30,10 @@ async fn waiting(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_activity("never", "x").await.map_err(failed)
 }
 
+async fn running(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    ctx.schedule_activity("endless", "x").await.map_err(failed)
+}
+
 async fn sleeping(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_timer(Duration::from_secs(100_000)).await;
     Ok(Payload::null())
@@ -38,22 +43,28 @@ fn handlers() -> Handlers {
     Handlers::default()
         .with("mixed", "1.0.0", mixed)
         .with("waiting", "1.0.0", waiting)
+        .with("running", "1.0.0", running)
         .with("sleeping", "1.0.0", sleeping)
 }
 
-/// What a runtime wrote, and what its client was told: `m` has ended, `w` and `s` have not.
+/// What a runtime wrote, and what its client was told: `m` has ended; `w` waits for an activity that nobody here has,
+/// `r` for one that runs, and `s` for a timer.
 async fn sound() -> (Snapshot, ClientLog) {
+    let store = Arc::new(MemoryStore::new(now_ms));
     let runtime = Runtime::open("memory:")
+        .store(Arc::clone(&store) as _)
         .orchestration("mixed", "1.0.0", mixed)
         .orchestration("waiting", "1.0.0", waiting)
         .orchestration("sleeping", "1.0.0", sleeping)
+        .orchestration("running", "1.0.0", running)
         .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
+        .activity("endless", |_: ActivityContext, _: Payload| std::future::pending())
         .start()
         .await
         .unwrap();
     let client = runtime.client();
     let mut log = ClientLog::default();
-    for (name, id) in [("mixed", "m"), ("waiting", "w"), ("sleeping", "s")] {
+    for (name, id) in [("mixed", "m"), ("waiting", "w"), ("running", "r"), ("sleeping", "s")] {
         client.start(name, id, Payload::null()).await.unwrap();
         log.started(id);
     }
@@ -62,7 +73,7 @@ async fn sound() -> (Snapshot, ClientLog) {
         log.raised("me", "m", "go", go);
     }
     soon(client.result("m")).await.unwrap();
-    let snapshot = client_snapshot(&client).await;
+    let snapshot = Snapshot::read_memory(&store).unwrap();
     assert_invariants(&snapshot, &log, &handlers());
     (snapshot, log)
 }
@@ -111,7 +122,10 @@ async fn every_planted_breach_is_noticed() {
     });
     // A start that is lost; an activity, a timer that nobody would pick up.
     assert_found("I2", &|snapshot, _| drop(snapshot.instances.remove(0)));
-    assert_found("I2", &|snapshot, _| row(snapshot, "w", &|row| row.owed = false));
+    assert_found("I2", &|snapshot, _| row(snapshot, "r", &|row| row.owed = false));
+    assert_found("I2", &|snapshot, _| row(snapshot, "w", &|row| row.owed = true));
+    assert_found("I2", &|snapshot, _| tasks(snapshot, "w", &|tasks| tasks.clear()));
+    assert_found("I2", &|snapshot, _| tasks(snapshot, "w", &|tasks| tasks[0].name = "other".to_owned()));
     assert_found("I2", &|snapshot, _| row(snapshot, "s", &|row| row.wake_at_ms = None));
     assert_found("I2", &|snapshot, _| {
         row(snapshot, "s", &|row| row.wake_at_ms = row.wake_at_ms.map(|wake_at_ms| wake_at_ms + 1));
@@ -153,6 +167,12 @@ async fn every_planted_breach_is_noticed() {
     assert_found("I14", &|snapshot, _| row(snapshot, "m", &|row| row.status = Status::Running));
     assert_found("I14", &|snapshot, _| row(snapshot, "w", &|row| row.status = Status::Completed));
     assert_found("I14", &|snapshot, _| row(snapshot, "m", &|row| row.owed = true));
+}
+
+/// Changes the tasks of an instance.
+fn tasks(snapshot: &mut Snapshot, id: &str, change: &dyn Fn(&mut Vec<TaskRow>)) {
+    let instance = snapshot.instances.iter_mut().find(|instance| instance.row.id == id).unwrap();
+    change(instance.tasks.as_mut().unwrap());
 }
 
 /// Repeats the first event of a kind.

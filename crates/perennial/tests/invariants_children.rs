@@ -72,6 +72,11 @@ fn not_started() -> Job {
     failure(ChildFailure::NotStarted { reason: "its id is taken".to_owned() })
 }
 
+/// The message that brings an outcome.
+fn on_its_way(job: Job) -> Message {
+    Message::Outcome { execution: 1, job }
+}
+
 #[track_caller]
 fn assert_sound(snapshot: &Snapshot) {
     let found = stored_breaches(snapshot, &ClientLog::default());
@@ -105,7 +110,7 @@ fn i13_families_in_order_are_left_in_peace() {
     }
     // The outcome is on its way; the start is on its way.
     let mut parent = waiting();
-    send(&mut parent, &Message::Job(result("x")));
+    send(&mut parent, &on_its_way(result("x")));
     assert_sound(&snapshot(vec![parent, child(completed("x"))]));
     let mut unborn = snapshot(vec![waiting()]);
     let start = Message::Start(Box::new(Start::new(child_started()))).encode();
@@ -144,8 +149,8 @@ fn i13_an_outcome_that_is_lost_or_doubled_is_noticed() {
     send(&mut parent, &Message::Job(event_of_nobody()));
     assert_broken(&snapshot(vec![parent, child(completed("x"))]));
     let mut parent = waiting();
-    send(&mut parent, &Message::Job(result("x")));
-    send(&mut parent, &Message::Job(result("x")));
+    send(&mut parent, &on_its_way(result("x")));
+    send(&mut parent, &on_its_way(result("x")));
     assert_broken(&snapshot(vec![parent, child(completed("x"))]));
 }
 

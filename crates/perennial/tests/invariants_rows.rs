@@ -8,10 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use perennial::shard::{Message, Start};
-use perennial::store::{Blocked, MemoryStore};
+use perennial::store::{Blocked, MemoryStore, TaskId};
 use perennial::{ActivityFailure, Decision, Ending, EventId, EventKind, Job, Payload, TimeoutKind};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
-use perennial_testkit::invariants::{ClientLog, Snapshot, StoredInstance, stalled, stored_breaches};
+use perennial_testkit::invariants::{
+    ClientLog, Snapshot, StoredInstance, StoredTask, stalled, stored_breaches, unswept,
+};
 
 use hand_made::{decided, event, instance, key, numbers, send, snapshot, started, turns};
 use support::Place;
@@ -60,9 +62,16 @@ fn i18_rows_of_an_instance_that_does_not_exist_are_noticed() {
         [""; 0],
         "it is to be inserted yet"
     );
+    let with_other = left_behind(&|it| {
+        let mut left = rows(it);
+        left.others.extend([("things".to_owned(), key(1)), ("things".to_owned(), key(2))]);
+        it.rows = Some(left);
+    });
+    assert_eq!(with_other, ["I18"]);
     let with_task = left_behind(&|it| {
         let mut left = rows(it);
-        left.others.extend([("tasks".to_owned(), key(1)), ("tasks".to_owned(), key(2))]);
+        let id = TaskId { key: key(2), execution: 1, event: EventId(2) };
+        left.tasks.push(StoredTask { id, is_marked: true });
         it.rows = Some(left);
     });
     assert_eq!(with_task, ["I18"]);
@@ -78,6 +87,8 @@ fn i18_what_is_left_behind_in_the_tables_of_a_store_is_found() {
     let statements = [
         "INSERT INTO turns VALUES (zeroblob(16), 1, 1, x'00')",
         "INSERT INTO inbox (key, shard, body) VALUES (zeroblob(16), 1, x'00')",
+        "INSERT INTO tasks (key, execution, event, shard, state, cancelled, attempt, interruptions, name) \
+         VALUES (zeroblob(16), 1, 2, 1, 2, 0, 1, 0, 'work')",
         "CREATE TABLE things (key BLOB, thing TEXT); INSERT INTO things VALUES (zeroblob(16), 'left behind')",
     ];
     for statement in statements {
@@ -91,6 +102,19 @@ fn i18_what_is_left_behind_in_the_tables_of_a_store_is_found() {
         let complaint = given_up.unwrap_err().downcast::<String>().unwrap();
         assert!(complaint.contains("I18 broken"), "{complaint}");
     }
+}
+
+#[test]
+fn i18_a_request_that_was_not_swept_is_noticed() {
+    let place = Place::new();
+    drop(SqliteStore::open_guest(place.path(), SqliteOptions::default()).unwrap());
+    let asked = "INSERT INTO answers (number, deadline_ms, body) VALUES (7, 1000, x'00')";
+    place.connection().execute_batch(asked).unwrap();
+    let rows = place.snapshot();
+    assert_eq!(unswept(&rows, 1_500, 500), []);
+    assert_eq!(numbers(&unswept(&rows, 1_501, 500)), ["I18"]);
+    let complaint = catch_unwind(AssertUnwindSafe(|| drop(place))).unwrap_err().downcast::<String>().unwrap();
+    assert!(complaint.contains("time was up at 1000"), "{complaint}");
 }
 
 #[test]

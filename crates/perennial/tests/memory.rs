@@ -206,7 +206,6 @@ async fn i19_a_node_with_more_instances_than_it_may_keep_keeps_no_more() {
 }
 
 #[test]
-#[ignore = "not so yet: a blocked instance keeps its place in memory until it ends or its shard is lost"]
 fn i19_blocked_instances_take_no_more_room_than_others() {
     let broken = |_: OrchestrationContext, _: Payload| async { panic!("out of cheese") };
     let mut desk = Desk::with_options(Handlers::default().with("broken", Desk::VERSION, broken), options(3));

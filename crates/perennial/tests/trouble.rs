@@ -274,7 +274,7 @@ async fn g27_an_instance_whose_code_is_missing_waits_for_it() {
     let blocked = until_blocked(&client, "p", "PER-0301").await.blocked.unwrap();
     assert_eq!(
         blocked.reason,
-        "PER-0301 missing code: patient 1.0.0 is not registered; register that version and retry"
+        "PER-0301 missing code: patient 1.0.0 is not registered; register it and start the node again"
     );
     others_are_fine(&client).await;
     runtime_2.shutdown().await.unwrap();
@@ -435,23 +435,4 @@ async fn g28_a_guest_can_retry_a_blocked_instance() {
     let mut log = ClientLog::default();
     log.started("t");
     place.check(&log, &with("touchy", touchy));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_this_engine_cannot_do_yet_is_blocked_as_unsupported() {
-    let place = Place::new();
-    let parent = |ctx: OrchestrationContext, _: Payload| async move {
-        ctx.schedule_sub_orchestration("neighbour", Payload::null()).await.map_err(failed)
-    };
-    let runtime = runtime(&place).orchestration("parent", "1.0.0", parent).start().await.unwrap();
-    let client = runtime.client();
-    client.start("parent", "p", Payload::null()).await.unwrap();
-    let blocked = until_blocked(&client, "p", "PER-0302").await.blocked.unwrap();
-    assert_eq!(blocked.reason, "PER-0302 unsupported: sub-orchestrations");
-    others_are_fine(&client).await;
-    runtime.shutdown().await.unwrap();
-    let mut log = ClientLog::default();
-    log.started("p");
-    log.troubled("p");
-    place.check(&log, &with("parent", parent));
 }

@@ -128,7 +128,7 @@ impl RetryPolicy {
         let pause_ms = self.backoff.pause_ms(attempt);
         let spread = u128::from(pause_ms) * u128::from(self.jitter_percent.min(100)) / 100;
         // From one spread below to one above.
-        let stray = u128::from(random) * (2 * spread + 1) >> 64;
+        let stray = (u128::from(random) * (2 * spread + 1)) >> 64;
         u64::try_from((u128::from(pause_ms) + stray).saturating_sub(spread)).unwrap_or(u64::MAX)
     }
 }

@@ -3,8 +3,6 @@
 //! A question is put to the code between turns, when no commit is under way, so that an answer shows only what is
 //! durable. An accepted update becomes a job; its answer is part of the turn that gives it.
 
-use std::collections::BTreeSet;
-
 use crate::execution::{Execution, QueryFailure, UpdateRefusal};
 use crate::history::{Decision, EventId, Job, Turn};
 use crate::instance::InstanceKey;
@@ -167,26 +165,29 @@ impl Shard {
 
     /// Gives the same reply to everything that is asked of an instance.
     pub(super) fn refuse_asks(
-        &mut self,
-        asks: impl IntoIterator<Item = PendingAsk>,
+        &self,
+        asks: &[PendingAsk],
         reply: &AskReply,
         rows: &mut Vec<AskAnswer>,
     ) -> Vec<Output> {
-        let askers: Vec<Asker> = asks.into_iter().map(|ask| ask.asker).collect();
-        askers.into_iter().filter_map(|asker| self.reply_to(asker, reply.clone(), rows)).collect()
+        asks.iter().filter_map(|ask| self.reply_to(ask.asker, reply.clone(), rows)).collect()
     }
 
-    /// The updates of an instance that nobody answers any more, because it ended without its code.
-    pub(super) fn orphaned_updates(&mut self, key: InstanceKey, rows: &mut Vec<AskAnswer>) -> Vec<Output> {
+    /// The updates of an instance that nobody answers any more, because it ended without its code; and what those who
+    /// wait for them are told.
+    pub(super) fn orphaned_updates(
+        &self,
+        key: InstanceKey,
+        rows: &mut Vec<AskAnswer>,
+    ) -> (Vec<EventId>, Vec<Output>) {
         let all = (key, EventId(0))..=(key, EventId(u64::MAX));
-        let events: BTreeSet<EventId> = self.updates.range(all).map(|((_, event), _)| *event).collect();
-        let mut outputs = Vec::new();
-        for event in events {
-            for asker in self.updates.remove(&(key, event)).unwrap_or_default() {
-                outputs.extend(self.reply_to(asker, AskReply::Ended, rows));
-            }
+        let (mut events, mut outputs) = (Vec::new(), Vec::new());
+        for ((_, event), askers) in self.updates.range(all) {
+            events.push(*event);
+            let replies = askers.iter().filter_map(|asker| self.reply_to(*asker, AskReply::Ended, rows));
+            outputs.extend(replies);
         }
-        outputs
+        (events, outputs)
     }
 }
 

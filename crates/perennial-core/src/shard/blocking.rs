@@ -38,6 +38,10 @@ impl Shard {
     ) {
         self.counters.failed_turns += 1;
         let slot = self.slots.get_mut(&key).expect("its turn failed");
+        if slot.facts.as_ref().is_some_and(|facts| facts.status.is_final()) {
+            return self.consultation_failed(key, messages, failure, answers);
+        }
+        slot.blocked_reply = Some(Shard::blocked_reply(failure));
         let mut messages = messages;
         messages.extend(slot.queue.drain(..));
         if self.options.on_failure.of(failure) == OnFailure::End {
@@ -54,7 +58,8 @@ impl Shard {
             .as_ref()
             .and_then(|facts| facts.wake_at_ms)
             .filter(|at_ms| *at_ms > now_ms && failure.may_pass());
-        let graces = cancel_grace(&messages).into_iter().chain(slot.grace_until_ms).chain(wanted_ms);
+        let ends = slot.grace_until_ms.into_iter().chain(slot.deadline_ms);
+        let graces = cancel_grace(&messages).into_iter().chain(ends).chain(wanted_ms);
         let wake_at_ms = graces.chain(retry_at_ms).min();
         slot.kept_events = messages.iter().filter(|queued| queued.is_event()).count();
         let blocked = Blocked {
@@ -70,7 +75,7 @@ impl Shard {
         let plan = TaskPlan::of_slot(slot, |_| true);
         let send = self.kept(key, &messages);
         let mut commit = Commit { send, answers, ..self.empty_commit(key) };
-        let refused = self.refuse_asks(asks, &Shard::blocked_reply(failure), &mut commit.answers);
+        let refusals = self.refuse_asks(&asks, &Shard::blocked_reply(failure), &mut commit.answers);
         let facts = match (stored, started_of(&messages)) {
             (None, Some(started)) => {
                 let row = pending_row(key, self.id, &id, started, now_ms, wake_at_ms, blocked);
@@ -95,13 +100,36 @@ impl Shard {
         };
         let mut outputs = replies(&messages, &Answer::Accepted);
         outputs.extend(start.map(|request| Output::Reply(request, Answer::Started(key))));
-        outputs.extend(refused);
+        outputs.extend(refusals);
         // A termination needs no code: it is done as soon as it is kept, unless it is what failed.
         let is_termination = |queued: &Queued| matches!(queued.message, Message::Terminate { .. });
         let is_over = messages.iter().any(is_termination) && failure.leaves_history();
         let next = if is_over { Next::Reloaded } else { Next::Blocked };
-        let mut in_flight = InFlight { outputs, start, ..InFlight::new(facts, next, messages) };
+        let mut in_flight =
+            InFlight { outputs, start, refused: asks, ..InFlight::new(facts, next, messages) };
         plan.apply(&mut commit, &mut in_flight);
+        self.commit(key, commit, in_flight);
+    }
+
+    /// An instance that has ended cannot be asked: those who asked are told why, and nothing else comes of it.
+    fn consultation_failed(
+        &mut self,
+        key: InstanceKey,
+        messages: Vec<Queued>,
+        failure: &TaskFailure,
+        answers: Vec<AskAnswer>,
+    ) {
+        let slot = self.slots.get_mut(&key).expect("it was asked");
+        messages.into_iter().rev().for_each(|queued| slot.queue.push_front(queued));
+        let asks: Vec<PendingAsk> = slot.asks.drain(..).collect();
+        let facts = slot.facts.clone().expect("it has ended");
+        let mut commit = Commit { answers, ..self.empty_commit(key) };
+        let outputs = self.refuse_asks(&asks, &Shard::blocked_reply(failure), &mut commit.answers);
+        if commit.is_empty() {
+            self.outputs.extend(outputs);
+            return self.clear_leftovers(key);
+        }
+        let in_flight = InFlight { outputs, refused: asks, ..InFlight::new(facts, Next::Gone, Vec::new()) };
         self.commit(key, commit, in_flight);
     }
 
@@ -117,6 +145,7 @@ impl Shard {
         let asks: Vec<PendingAsk> = slot.asks.drain(..).collect();
         let plan = TaskPlan::of_slot(slot, |_| true);
         let stored = slot.facts.clone().expect("it is stored");
+        let why = slot.blocked_reply.clone();
         slot.kept_events += messages.iter().filter(|queued| queued.is_event()).count();
         let send = self.kept(key, &messages);
         let mut commit = Commit { send, ..self.empty_commit(key) };
@@ -126,16 +155,16 @@ impl Shard {
                 reason: "PER-0208 update: the instance has not begun".to_owned(),
                 error: None,
             },
-            _ => AskReply::Blocked {
+            _ => why.unwrap_or_else(|| AskReply::Blocked {
                 code: "PER-0300".to_owned(),
                 reason: "the instance is blocked; its status says why".to_owned(),
-            },
+            }),
         };
-        outputs.extend(self.refuse_asks(asks, &reply, &mut commit.answers));
+        outputs.extend(self.refuse_asks(&asks, &reply, &mut commit.answers));
         let wake_at_ms = cancel_grace(&messages).into_iter().chain(stored.wake_at_ms).min();
         let facts = Facts { wake_at_ms, ..stored.clone() };
         commit.change = RowChange { blocked: None, ..facts.change_from(&stored) };
-        let mut in_flight = InFlight { outputs, ..InFlight::new(facts, next, messages) };
+        let mut in_flight = InFlight { outputs, refused: asks, ..InFlight::new(facts, next, messages) };
         plan.apply(&mut commit, &mut in_flight);
         if commit.is_empty() {
             return self.outputs.extend(in_flight.outputs);

@@ -81,6 +81,10 @@ impl Shard {
         if !matches!(next, Next::Blocked | Next::Kept | Next::Delayed | Next::Reloaded) {
             self.consumed.extend(inbox_numbers(&messages));
         }
+        if matches!(next, Next::Idle(_) | Next::Continued(..) | Next::Ended(..)) {
+            // A commit that had been written before does not tell, and is counted as if nothing had arrived.
+            self.counters.undelivered += sent.iter().filter(|number| number.is_none()).count() as u64;
+        }
         self.answered.extend(answered_rows);
         self.await_updates(key, accepted, &answered);
         self.release(outputs);
@@ -205,6 +209,7 @@ impl Shard {
         }
         slot.task_writes.extend(in_flight.task_writes);
         slot.asks.extend(in_flight.accepted.into_iter().map(|(_, ask)| ask));
+        slot.asks.extend(in_flight.refused);
         // Loading brings the messages of the inbox that are still there.
         slot.queue.retain(|queued| !matches!(queued.origin, Origin::Inbox(_)));
         slot.phase = Phase::Loading;
@@ -215,6 +220,7 @@ impl Shard {
     pub(super) fn rejected(&mut self, now_ms: u64, key: InstanceKey, in_flight: InFlight, reason: String) {
         if matches!(in_flight.next, Next::Gone | Next::Consulted(_)) {
             self.drop_execution(in_flight.next);
+            self.outputs.extend(in_flight.outputs.into_iter().filter(is_reply_to_question));
             // It has ended. What is left over goes another time.
             let Some(slot) = self.remove_slot(key) else { return };
             let messages: Vec<Queued> = in_flight.messages.into_iter().chain(slot.queue).collect();
@@ -224,6 +230,7 @@ impl Shard {
         self.drop_execution(in_flight.next);
         if was_block {
             tracing::error!(%reason, "a blocked instance cannot be marked as blocked");
+            self.outputs.extend(in_flight.outputs.into_iter().filter(is_reply_to_question));
             let Some(slot) = self.slots.get_mut(&key) else { return };
             let messages: Vec<Queued> = in_flight.messages.into_iter().chain(slot.queue.drain(..)).collect();
             if slot.facts.is_some() {
@@ -237,6 +244,8 @@ impl Shard {
         }
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.asks.extend(in_flight.accepted.into_iter().map(|(_, ask)| ask));
+            slot.asks.extend(in_flight.refused);
+            slot.task_writes.extend(in_flight.task_writes);
         }
         self.block(now_ms, key, in_flight.messages, &TaskFailure::StoreRefused(reason));
     }
@@ -278,6 +287,7 @@ impl Shard {
                     self.drop_execution(in_flight.next);
                     messages.extend(in_flight.messages);
                     asks.extend(in_flight.accepted.into_iter().map(|(_, ask)| ask));
+                    asks.extend(in_flight.refused);
                 }
                 Phase::Loading | Phase::Blocked | Phase::Delayed => {}
             }
@@ -311,4 +321,9 @@ impl Shard {
             self.outputs.push(Output::Drop(execution));
         }
     }
+}
+
+/// Whether this answers a question; such an answer is true also if nothing was written.
+fn is_reply_to_question(output: &Output) -> bool {
+    matches!(output, Output::Reply(_, Answer::Asked(_)))
 }

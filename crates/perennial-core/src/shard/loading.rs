@@ -12,7 +12,7 @@ use super::message::{Message, Start};
 use super::output::Output;
 use super::request::{Answer, AskReply, Asker, PendingAsk};
 use super::rows::*;
-use super::slot::{Facts, InFlight, Next, Origin, Phase, Queued, Slot, Turning};
+use super::slot::{InFlight, Next, Origin, Phase, Queued, Slot, Turning};
 use super::state_machine::Shard;
 use super::turn_task::{TaskFailure, TurnSource, TurnTask};
 
@@ -53,7 +53,7 @@ impl Shard {
             return self.forget_missing(key);
         };
         slot.id = Arc::from(row.id.as_str());
-        slot.facts = Some(Facts::of_row(&row));
+        slot.read_row(&row);
         self.by_id.insert(Arc::from(row.id.as_str()), key);
         slot.kept_events = 0;
         slot.tasks = tasks.into_iter().map(|task| (task.id.event, task)).collect();
@@ -75,7 +75,11 @@ impl Shard {
         if row.status.is_final() {
             return self.clear_leftovers(key);
         }
-        let overdue = if row.blocked.is_some() { slot.read_grace(&turns, now_ms) } else { None };
+        let overdue = match turns.is_empty() {
+            true => slot.overdue_start(now_ms),
+            false if row.blocked.is_some() => slot.read_grace(&turns, now_ms),
+            false => None,
+        };
         if let Some(reason) = slot.termination().or_else(|| slot.overdue_cancel(now_ms)).or(overdue) {
             return self.terminate_loaded(now_ms, key, &turns, &reason);
         }
@@ -122,10 +126,13 @@ impl Shard {
 
     /// Takes the first turn of an execution, with what waits for it.
     pub(super) fn begin(&mut self, now_ms: u64, key: InstanceKey, start: Start, origin: Origin) {
-        let mut jobs = start.jobs.clone();
+        let (mut jobs, deadline_ms) = (start.jobs.clone(), start.started.deadline_ms);
         let source = TurnSource::Start(Box::new(start.started.clone()));
         let mut messages = vec![Queued { message: Message::Start(Box::new(start)), origin }];
         let slot = self.slots.get_mut(&key).expect("it is in memory");
+        slot.deadline_ms = deadline_ms;
+        // It may have been read while the commit that sent it was being answered.
+        slot.queue.retain(|queued| !matches!(queued.origin, Origin::Inbox(_)) || queued.origin != origin);
         // A cancel request that came before must not let the first turn take effect.
         if slot.is_asked_to_cancel() {
             let (taken, rest): (Vec<Queued>, Vec<Queued>) =
@@ -190,13 +197,14 @@ impl Shard {
         let facts = slot.facts.clone().expect("a loaded row has facts");
         let mut commit = Commit { consumed: inbox_numbers(&messages), ..self.empty_commit(key) };
         self.counters.stale += messages.len() as u64;
-        let mut outputs = self.refuse_asks(asks, &AskReply::Ended, &mut commit.answers);
+        let mut outputs = self.refuse_asks(&asks, &AskReply::Ended, &mut commit.answers);
         if commit.consumed.is_empty() && commit.answers.is_empty() {
             self.remove_slot(key);
             self.outputs.extend(outputs);
             return self.answer_all(key, &messages, Vec::new(), &Answer::EndedBefore);
         }
         outputs.extend(replies(&messages, &Answer::EndedBefore));
-        self.commit(key, commit, InFlight { outputs, ..InFlight::new(facts, Next::Gone, messages) });
+        let in_flight = InFlight { outputs, refused: asks, ..InFlight::new(facts, Next::Gone, messages) };
+        self.commit(key, commit, in_flight);
     }
 }

@@ -25,6 +25,12 @@ pub enum Output {
         /// The instance.
         key: InstanceKey,
     },
+    /// Read the rows of an instance's tasks and bring them with
+    /// [`Shard::handle_refreshed`](super::Shard::handle_refreshed); its turns are not wanted.
+    Refresh {
+        /// The instance.
+        key: InstanceKey,
+    },
     /// Run this on a turn thread and bring the outcome with
     /// [`Shard::handle_turn_done`](super::Shard::handle_turn_done).
     TakeTurn(Box<TurnTask>),

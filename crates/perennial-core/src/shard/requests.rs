@@ -9,7 +9,7 @@ use crate::store::InstanceRow;
 use super::message::{Message, Start};
 use super::output::Output;
 use super::request::{Answer, Asker, PendingAsk, Question, Request, RequestId, StartRequest};
-use super::slot::{Facts, Origin, Phase, Queued};
+use super::slot::{Origin, Phase, Queued};
 use super::state_machine::Shard;
 
 impl Shard {
@@ -62,7 +62,7 @@ impl Shard {
             let phase = if is_blocked { Phase::Blocked } else { Phase::Loading };
             let loading = matches!(phase, Phase::Loading);
             let slot = self.add_slot(row.key, Arc::from(row.id.as_str()), phase, now_ms);
-            slot.facts = Some(Facts::of_row(&row));
+            slot.read_row(&row);
             if loading {
                 self.outputs.push(Output::Load { key: row.key });
             }

@@ -1,5 +1,7 @@
 //! Rows and answers made from turns and messages.
 
+use std::sync::Arc;
+
 use crate::execution::Execution;
 use crate::history::{Decision, Job, Ledger, Started, Turn, encode_turn};
 use crate::instance::{InstanceKey, ShardId};
@@ -34,6 +36,7 @@ pub(super) fn nothing_stored(execution: u64) -> Facts {
         blocked_attempts: 0,
         blocked_since_ms: None,
         execution,
+        version: Arc::from(""),
     }
 }
 

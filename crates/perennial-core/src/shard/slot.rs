@@ -10,7 +10,7 @@ use crate::store::{AskNumber, InboxNumber, InstanceRow, RowChange, Status, TaskR
 
 use super::message::{Message, Start};
 use super::output::{ActivityTask, Output};
-use super::request::{Asker, PendingAsk, Question, RequestId};
+use super::request::{AskReply, Asker, PendingAsk, Question, RequestId};
 use super::rows::overdue;
 
 pub(super) struct Slot {
@@ -25,14 +25,20 @@ pub(super) struct Slot {
     pub(super) rival_starts: Vec<RequestId>,
     /// Until when a requested cancellation may clean up, as far as it is known.
     pub(super) grace_until_ms: Option<u64>,
+    /// When it is ended as timed out, as far as it is known.
+    pub(super) deadline_ms: Option<u64>,
     /// How many events of a blocked instance are kept in its inbox, as far as it is known.
     pub(super) kept_events: usize,
     /// The stored tasks of the current execution.
     pub(super) tasks: BTreeMap<EventId, TaskRow>,
     /// Rows of tasks that go with the next commit.
     pub(super) task_writes: Vec<TaskWrite>,
+    /// Whether the rows of its tasks are being read again.
+    pub(super) is_refreshing: bool,
     /// What the code is asked next.
     pub(super) asks: VecDeque<PendingAsk>,
+    /// What blocks it, for those who ask it something meanwhile.
+    pub(super) blocked_reply: Option<AskReply>,
 }
 
 /// A task's row that has to be durable before its attempt runs.
@@ -83,6 +89,8 @@ pub(super) struct InFlight {
     pub(super) answered: Vec<EventId>,
     /// Request rows that it answers.
     pub(super) answered_rows: Vec<AskNumber>,
+    /// Questions that it answers without the code, in case it comes to nothing.
+    pub(super) refused: Vec<PendingAsk>,
 }
 
 impl InFlight {
@@ -98,6 +106,7 @@ impl InFlight {
             accepted: Vec::new(),
             answered: Vec::new(),
             answered_rows: Vec::new(),
+            refused: Vec::new(),
         }
     }
 }
@@ -156,6 +165,7 @@ pub(super) struct Facts {
     pub(super) blocked_attempts: u32,
     pub(super) blocked_since_ms: Option<u64>,
     pub(super) execution: u64,
+    pub(super) version: Arc<str>,
 }
 
 impl Facts {
@@ -167,6 +177,7 @@ impl Facts {
             blocked_attempts: row.blocked.as_ref().map_or(0, |blocked| blocked.attempts),
             blocked_since_ms: row.blocked.as_ref().map(|blocked| blocked.since_ms),
             execution: row.execution,
+            version: Arc::from(row.version.as_str()),
         }
     }
 
@@ -195,6 +206,7 @@ impl Facts {
             blocked_attempts: 0,
             blocked_since_ms: None,
             execution: started.execution,
+            version: pinned(started, stored),
         }
     }
 
@@ -206,9 +218,18 @@ impl Facts {
             wake_at_ms: (self.wake_at_ms != stored.wake_at_ms).then_some(self.wake_at_ms),
             blocked: (stored.blocked_attempts > 0 && self.blocked_attempts == 0).then_some(None),
             execution: (self.execution != stored.execution).then_some(self.execution),
+            version: (self.version != stored.version).then(|| self.version.to_string()),
             ..RowChange::default()
         }
     }
+}
+
+/// The version that an execution is pinned to.
+fn pinned(started: &Started, stored: &Facts) -> Arc<str> {
+    if *stored.version == *started.version {
+        return Arc::clone(&stored.version);
+    }
+    Arc::from(started.version.as_str())
 }
 
 /// When a running execution wants attention by itself: a timer, a task, the end of a cancel's grace, its deadline.
@@ -218,7 +239,9 @@ pub(super) fn wake_at_ms(
     tasks: &BTreeMap<EventId, TaskRow>,
 ) -> Option<u64> {
     let timer = ledger.timers().next().map(|(due_ms, _)| due_ms);
-    let task = tasks.values().filter_map(|row| row.due_ms).min();
+    // A lease that another node holds is not this one's to watch.
+    let own = tasks.values().filter(|row| !matches!(row.state, TaskState::Leased { .. }));
+    let task = own.filter_map(|row| row.due_ms).min();
     [timer, task, ledger.cancel_grace_until_ms(), started.deadline_ms].into_iter().flatten().min()
 }
 
@@ -237,11 +260,23 @@ impl Slot {
             last_used_ms: now_ms,
             rival_starts: Vec::new(),
             grace_until_ms: None,
+            deadline_ms: None,
             kept_events: 0,
             tasks: BTreeMap::new(),
             task_writes: Vec::new(),
+            is_refreshing: false,
             asks: VecDeque::new(),
+            blocked_reply: None,
         }
+    }
+
+    /// Takes over what the stored row says.
+    pub(super) fn read_row(&mut self, row: &InstanceRow) {
+        self.facts = Some(Facts::of_row(row));
+        self.blocked_reply = row
+            .blocked
+            .as_ref()
+            .map(|blocked| AskReply::Blocked { code: blocked.code.clone(), reason: blocked.reason.clone() });
     }
 
     /// Ends the commit that is under way, if one is.
@@ -349,7 +384,20 @@ impl Slot {
         let mut ledger = Ledger::default();
         history.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).ok()?;
         self.grace_until_ms = ledger.cancel_grace_until_ms();
-        overdue(&ledger, history.started()?, now_ms)
+        let started = history.started()?;
+        self.deadline_ms = started.deadline_ms;
+        overdue(&ledger, started, now_ms)
+    }
+
+    /// Why an execution that has not begun has to end now, if so.
+    pub(super) fn overdue_start(&mut self, now_ms: u64) -> Option<String> {
+        let start = self.queue.iter().find_map(|queued| match &queued.message {
+            Message::Start(start) => Some(start),
+            _ => None,
+        })?;
+        let reason = overdue(&Ledger::default(), &start.started, now_ms);
+        self.deadline_ms = start.started.deadline_ms;
+        reason
     }
 
     /// The reason of a cancel request that waits and whose grace is over.

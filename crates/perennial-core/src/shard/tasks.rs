@@ -14,11 +14,11 @@ use crate::history::{
     ActivityFailure, ActivityOptions, Decision, EventId, Job, Ledger, Payload, RetryPolicy, TimeoutKind, Turn,
 };
 use crate::instance::{InstanceKey, ShardId};
-use crate::store::{Commit, SessionId, TaskChange, TaskId, TaskRow, TaskState};
+use crate::store::{Commit, LoadedInstance, SessionId, TaskChange, TaskId, TaskRow, TaskState};
 
 use super::message::Message;
 use super::output::{ActivityTask, Output};
-use super::slot::{Queued, Slot, TaskWrite};
+use super::slot::{Phase, Queued, Slot, TaskWrite};
 use super::state_machine::{Attempt, Shard};
 
 /// All that another node needs to run an activity, besides its row.
@@ -206,14 +206,9 @@ impl Shard {
     }
 
     /// Looks after the tasks of an idle instance: those that are due, and after growing back those that nobody runs.
-    pub(super) fn tend_tasks(
-        &mut self,
-        now_ms: u64,
-        key: InstanceKey,
-        execution: &Execution,
-        has_grown_back: bool,
-    ) {
+    pub(super) fn tend_tasks(&mut self, now_ms: u64, key: InstanceKey, execution: &Execution, view: View) {
         let Some(slot) = self.slots.get(&key) else { return };
+        let has_grown_back = view == View::GrownBack;
         if self.stopping || (slot.tasks.is_empty() && !has_grown_back) {
             return;
         }
@@ -234,17 +229,29 @@ impl Shard {
         steps.retain(|(event, _)| !is_looked_after(*event));
         for (event, row) in steps {
             let Some(mut task) = self.activity_task(key, execution, event) else { continue };
-            let step = self.next_step(now_ms, &mut task, row.as_ref());
+            let step = self.next_step(now_ms, &mut task, row.as_ref(), view);
             let slot = self.slots.get_mut(&key).expect("it was just looked at");
             match step {
                 TaskStep::None => {}
+                TaskStep::Refresh if slot.is_refreshing => {}
+                TaskStep::Refresh => {
+                    slot.is_refreshing = true;
+                    self.outputs.push(Output::Refresh { key });
+                }
+                TaskStep::Run if !self.options.serves(&task.name, task.tag()) => {
+                    let row = self.queued_row(&task, now_ms);
+                    self.write_task(key, row);
+                }
                 TaskStep::Run => {
                     let state = TaskState::Leased { holder: SessionId(self.nonce), cancelled: false };
                     let row = task.row(self.id, state, None);
                     slot.task_writes.push(TaskWrite { row, then_run: Some(Box::new(task)) });
                 }
                 TaskStep::GiveUp(error) => {
-                    let (execution, attempts) = (task.execution, task.attempt);
+                    // The attempt that a task waits for was not made.
+                    let is_waiting = row.is_some_and(|row| row.state == TaskState::Waiting);
+                    let attempts = if is_waiting { (task.attempt - 1).max(1) } else { task.attempt };
+                    let execution = task.execution;
                     let job = Job::ActivityFailed { source_event_id: event, error, attempts };
                     slot.queue.push_back(Queued::engine(Message::Outcome { execution, job }));
                 }
@@ -252,34 +259,67 @@ impl Shard {
         }
     }
 
-    /// What is next for an activity that nobody looks after.
-    fn next_step(&self, now_ms: u64, task: &mut ActivityTask, row: Option<&TaskRow>) -> TaskStep {
+    /// What is next for an activity that nobody here looks after.
+    fn next_step(&self, now_ms: u64, task: &mut ActivityTask, row: Option<&TaskRow>, view: View) -> TaskStep {
+        let mut is_interrupted = true;
+        let is_over = task.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
         if let Some(row) = row {
             task.attempt = row.attempt;
             task.interruptions = row.interruptions;
             task.details = row.details.clone();
-        }
-        let is_due = row.and_then(|row| row.due_ms).is_none_or(|due_ms| due_ms <= now_ms);
-        let is_interrupted = match row.map(|row| row.state) {
-            None => true,
-            Some(TaskState::Leased { .. }) if is_due => true,
-            Some(TaskState::Waiting) if is_due => false,
-            Some(TaskState::Queued) if self.options.serves(&task.name, task.tag()) => false,
-            Some(TaskState::Queued) if is_due && row.is_some_and(|row| row.due_ms.is_some()) => {
-                let is_over = task.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
-                let kind = if is_over { TimeoutKind::Total } else { TimeoutKind::Queue };
-                return TaskStep::GiveUp(ActivityFailure::Timeout(kind));
+            let is_due = row.due_ms.is_some_and(|due_ms| due_ms <= now_ms);
+            match row.state {
+                TaskState::Waiting if is_due => is_interrupted = false,
+                // One with an end is another node's; when it has run out, whoever takes tasks sees to it.
+                TaskState::Leased { .. } if row.due_ms.is_none() => {}
+                // Another node may have taken it.
+                TaskState::Queued if is_due && view == View::Memory => return TaskStep::Refresh,
+                TaskState::Queued if is_due => {
+                    let kind = if is_over { TimeoutKind::Total } else { TimeoutKind::Queue };
+                    return TaskStep::GiveUp(ActivityFailure::Timeout(kind));
+                }
+                TaskState::Waiting | TaskState::Queued | TaskState::Leased { .. } => return TaskStep::None,
             }
-            Some(_) => return TaskStep::None,
-        };
-        if is_interrupted {
-            task.interruptions += 1;
         }
+        task.interruptions += u32::from(is_interrupted);
         if task.interruptions > self.options.max_interruptions {
             TaskStep::GiveUp(ActivityFailure::Poisoned)
+        } else if is_over {
+            // No time is left for another attempt.
+            TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Total))
         } else {
             TaskStep::Run
         }
+    }
+
+    /// The rows of an idle instance's tasks were read again: other nodes may have taken, renewed or finished some.
+    pub fn handle_refreshed(&mut self, now_ms: u64, key: InstanceKey, loaded: Option<LoadedInstance>) {
+        let Some(slot) = self.slots.get_mut(&key) else { return };
+        slot.is_refreshing = false;
+        let execution = slot.facts.as_ref().map(|facts| facts.execution);
+        let loaded = loaded.filter(|loaded| Some(loaded.row.execution) == execution);
+        let Some(loaded) = loaded else { return };
+        let read: BTreeMap<EventId, TaskRow> =
+            loaded.tasks.into_iter().map(|row| (row.id.event, row)).collect();
+        let is_others =
+            |row: &TaskRow| !matches!(row.state, TaskState::Waiting) && !super::slot::is_owners(row);
+        slot.tasks = std::mem::take(&mut slot.tasks)
+            .into_iter()
+            .filter_map(|(event, row)| match is_others(&row) {
+                true => read.get(&event).map(|row| (event, row.clone())),
+                false => Some((event, row)),
+            })
+            .collect();
+        if !matches!(slot.phase, Phase::Idle(_)) {
+            return;
+        }
+        if let Phase::Idle(execution) = std::mem::replace(&mut slot.phase, Phase::Loading) {
+            self.tend_tasks(now_ms, key, &execution, View::Fresh);
+            if let Some(slot) = self.slots.get_mut(&key) {
+                slot.phase = Phase::Idle(execution);
+            }
+        }
+        self.go_on(now_ms, key);
     }
 
     /// An attempt of an activity ended.
@@ -294,7 +334,11 @@ impl Shard {
             self.load(task.key, now_ms);
         }
         let task = ActivityTask { details: attempt.details, ..task.clone() };
-        self.attempt_ended(now_ms, &task, result);
+        if let Some(message) = self.attempt_ended(now_ms, &task, result)
+            && let Some(slot) = self.slots.get_mut(&task.key)
+        {
+            slot.queue.push_back(Queued::engine(message));
+        }
         self.go_on(now_ms, task.key);
     }
 
@@ -345,33 +389,28 @@ impl Shard {
         self.attempts.remove(&place)
     }
 
-    /// Queues what came of an attempt: its result, or a row for the next attempt.
+    /// What the instance is told about an attempt that ended; nothing if a row for the next one is written instead.
     pub(super) fn attempt_ended(
         &mut self,
         now_ms: u64,
         task: &ActivityTask,
         result: Result<Payload, ActivityFailure>,
-    ) {
+    ) -> Option<Message> {
         let (source_event_id, attempts) = (task.event, task.attempt);
         let job = match result {
             Ok(result) => Job::ActivityCompleted { source_event_id, result, attempts },
             Err(error) => {
                 if let Some(due_ms) = self.retry_at_ms(now_ms, task, &error) {
                     let next = ActivityTask { attempt: task.attempt.saturating_add(1), ..task.clone() };
-                    let row = if self.options.serves(&task.name, task.tag()) {
-                        next.row(self.id, TaskState::Waiting, Some(due_ms))
-                    } else {
-                        self.queued_row(&next, now_ms)
-                    };
-                    return self.write_task(task.key, row);
+                    // What this node cannot run is queued when its pause is over.
+                    let row = next.row(self.id, TaskState::Waiting, Some(due_ms));
+                    self.write_task(task.key, row);
+                    return None;
                 }
                 Job::ActivityFailed { source_event_id, error, attempts }
             }
         };
-        let message = Message::Outcome { execution: task.execution, job };
-        if let Some(slot) = self.slots.get_mut(&task.key) {
-            slot.queue.push_back(Queued::engine(message));
-        }
+        Some(Message::Outcome { execution: task.execution, job })
     }
 
     /// When a failed attempt is followed by another, if it is.
@@ -403,16 +442,15 @@ impl Shard {
         (event, attempt): (EventId, u32),
         details: Option<Payload>,
         result: Result<Payload, ActivityFailure>,
-    ) {
+    ) -> Option<Message> {
         let Some(task) = self.activity_task(key, execution, event) else {
             self.counters.stale += 1;
-            return;
+            return None;
         };
-        if let Some(slot) = self.slots.get_mut(&key) {
-            // Its row went with the result.
-            slot.tasks.remove(&event);
-        }
-        self.attempt_ended(now_ms, &ActivityTask { attempt, details, ..task }, result);
+        // Its row went with the result.
+        let row = self.slots.get_mut(&key).and_then(|slot| slot.tasks.remove(&event));
+        let interruptions = row.map_or(0, |row| row.interruptions);
+        self.attempt_ended(now_ms, &ActivityTask { attempt, details, interruptions, ..task }, result)
     }
 
     /// Tells the attempts of an execution that ended.
@@ -426,8 +464,21 @@ impl Shard {
     }
 }
 
+/// How recent the rows are that a shard looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    /// As they were when they were last read or written.
+    Memory,
+    /// As they are stored now.
+    Fresh,
+    /// As they are stored now, after the instance grew back.
+    GrownBack,
+}
+
 enum TaskStep {
     None,
+    /// Look at the stored rows first.
+    Refresh,
     Run,
     GiveUp(ActivityFailure),
 }

@@ -88,6 +88,7 @@ impl Shard {
             blocked_attempts: 0,
             blocked_since_ms: None,
             execution: started.execution,
+            version: Arc::clone(&stored.version),
         };
         let ended_ms = Some(turn.at_ms);
         let id = Arc::clone(&slot.id);
@@ -106,11 +107,13 @@ impl Shard {
             messages.into_iter().partition(|queued| matches!(queued.message, Message::Terminate { .. }));
         let mut outputs = replies(&wanted, &Answer::Accepted);
         outputs.extend(replies(&overtaken, &Answer::EndedBefore));
-        outputs.extend(self.refuse_asks(updates, &AskReply::Ended, &mut commit.answers));
-        outputs.extend(self.orphaned_updates(key, &mut commit.answers));
+        outputs.extend(self.refuse_asks(&updates, &AskReply::Ended, &mut commit.answers));
+        let (answered, orphaned) = self.orphaned_updates(key, &mut commit.answers);
+        outputs.extend(orphaned);
         let messages = wanted.into_iter().chain(overtaken).collect();
         let next = Next::Ended(alive, Box::new(ending));
-        let mut in_flight = InFlight { outputs, ..InFlight::new(facts, next, messages) };
+        let mut in_flight =
+            InFlight { outputs, answered, refused: updates, ..InFlight::new(facts, next, messages) };
         plan.apply(&mut commit, &mut in_flight);
         self.commit(key, commit, in_flight);
     }

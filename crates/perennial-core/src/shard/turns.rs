@@ -14,7 +14,7 @@ use super::request::{Answer, AskReply, PendingAsk};
 use super::rows::*;
 use super::slot::{Facts, InFlight, Next, Phase, Queued, Turning, wake_at_ms};
 use super::state_machine::Shard;
-use super::tasks::{TaskPlan, is_open};
+use super::tasks::{TaskPlan, View, is_open};
 use super::turn_task::{Consultation, TaskFailure, TurnSource, TurnTaskDone};
 
 impl Shard {
@@ -35,7 +35,9 @@ impl Shard {
                 self.reload(key);
             }
             // What has not begun yet can be ended at once.
-            Phase::Delayed if wants(Message::is_urgent) => self.reload(key),
+            Phase::Delayed if wants(|message| message.is_urgent() && !matches!(message, Message::Retry)) => {
+                self.reload(key);
+            }
             Phase::Blocked => self.keep_queue(key, Next::Kept),
             Phase::Delayed => self.keep_queue(key, Next::Delayed),
             Phase::Loading | Phase::Turning(..) | Phase::Committing(_) => {}
@@ -70,14 +72,15 @@ impl Shard {
         let Phase::Idle(execution) = mem::replace(&mut slot.phase, Phase::Loading) else {
             return;
         };
-        self.tend_tasks(now_ms, key, &execution, false);
+        self.tend_tasks(now_ms, key, &execution, View::Memory);
         let (jobs, messages) = self.take_jobs(now_ms, key, &execution);
         let slot = self.slots.get_mut(&key).expect("it is idle");
         if jobs.is_empty() && messages.is_empty() && slot.asks.is_empty() && slot.task_writes.is_empty() {
             let wake = wake_at_ms(execution.ledger(), execution.started(), &slot.tasks);
             slot.phase = Phase::Idle(execution);
-            // A node that stops begins nothing that is due.
-            return self.set_wake(key, wake.filter(|at_ms| !self.stopping || *at_ms > now_ms));
+            // What is due and not done waits for rows to be read, or for the next node if this one stops.
+            let waits = self.stopping || slot.is_refreshing;
+            return self.set_wake(key, wake.filter(|at_ms| !waits || *at_ms > now_ms));
         }
         let needs_code = !jobs.is_empty() || !slot.asks.is_empty();
         self.leave_idle(key);
@@ -123,11 +126,19 @@ impl Shard {
                 Message::Attempt { execution: of, event, attempt, result, details } => {
                     let (of, which) = (*of, (*event, *attempt));
                     let (result, details) = (result.clone(), details.clone());
-                    messages.extend(slot.queue.pop_front());
-                    if of == current {
-                        self.take_attempt(now_ms, key, execution, which, details, result);
+                    let taken = slot.queue.pop_front();
+                    let outcome = if of == current {
+                        self.take_attempt(now_ms, key, execution, which, details, result)
                     } else {
                         self.counters.stale += 1;
+                        None
+                    };
+                    match (outcome, taken, self.slots.get_mut(&key)) {
+                        // It keeps its place and its row until a turn has room for it.
+                        (Some(message), Some(Queued { origin, .. }), Some(slot)) => {
+                            slot.queue.push_front(Queued { message, origin });
+                        }
+                        (_, taken, _) => messages.extend(taken),
                     }
                 }
                 Message::Start(_)
@@ -206,6 +217,7 @@ impl Shard {
         let (ledger, started) = (execution.ledger(), execution.started());
         let mut facts = Facts::after_turn(ledger, started, ending.as_ref(), &stored, &plan.after, now_ms);
         slot.grace_until_ms = ledger.cancel_grace_until_ms();
+        slot.deadline_ms = started.deadline_ms;
         let sender = Sender { key, id: &id, started };
         commit.send = self.outgoing(&sender, ledger, &turn);
         let start = start_request(&messages);
@@ -242,9 +254,6 @@ impl Shard {
             commit.change = facts.change_from(&stored);
             let execution = in_flight.next.execution().expect("its turn was taken");
             describe_changes(&mut commit.change, execution.ledger(), &turn);
-            if turn.number == 1 {
-                commit.change.version = Some(execution.started().version.clone());
-            }
             commit.change.ended_ms = facts.status.is_final().then_some(turn.at_ms);
         }
         in_flight.facts = facts;
@@ -270,7 +279,7 @@ impl Shard {
         if execution.has_ended() {
             return self.consulted(key, stored, commit, messages, execution);
         }
-        self.tend_tasks(now_ms, key, &execution, true);
+        self.tend_tasks(now_ms, key, &execution, View::GrownBack);
         let slot = self.slots.get_mut(&key).expect("its turn was taken");
         let plan = TaskPlan::of_slot(slot, is_open(execution.ledger()));
         let (ledger, started) = (execution.ledger(), execution.started());
@@ -285,6 +294,7 @@ impl Shard {
             };
         }
         slot.grace_until_ms = ledger.cancel_grace_until_ms();
+        slot.deadline_ms = started.deadline_ms;
         commit.change = facts.change_from(&stored);
         let mut in_flight = InFlight::new(facts, Next::Gone, Vec::new());
         in_flight.outputs.extend(replies(&messages, &Answer::Accepted));

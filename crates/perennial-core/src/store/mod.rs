@@ -124,7 +124,9 @@ pub trait Store: Send + Sync + 'static {
         reply: Reply<Vec<Arc<[u8]>>>,
     );
 
-    /// Leases up to `limit` queued tasks that a node can run to a holder, for `lease_ms` by the store's clock.
+    /// Leases up to `limit` queued tasks that a node can run to a holder, for `lease_ms` by the store's clock, having
+    /// first queued again those whose lease ran out, each with one interruption more; of them, those that nobody waits
+    /// for go.
     fn take_tasks(
         &self,
         holder: SessionId,

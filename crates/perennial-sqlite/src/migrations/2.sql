@@ -9,7 +9,7 @@ UPDATE instances SET parent_key = json_extract(parent, '$.key') WHERE json_valid
 CREATE INDEX instances_by_parent ON instances (parent_key, key) WHERE parent_key IS NOT NULL;
 
 -- What has ended is counted and pruned by this. It is written when an instance ends, and by no step before.
-CREATE INDEX instances_ended ON instances (status, ended_ms, key) WHERE status >= 2 OR ended_ms IS NOT NULL;
+CREATE INDEX instances_ended ON instances (status, ended_ms) WHERE status >= 2 OR ended_ms IS NOT NULL;
 
 -- Messages that nobody reads before their time come: only a load shows them. The index passes over them, however many
 -- there are.
@@ -46,6 +46,9 @@ CREATE TABLE tasks (
 CREATE UNIQUE INDEX tasks_by_event ON tasks (key, execution, event);
 -- What nobody here can run stands in the way of nobody who looks for work. A lease that is renewed leaves it alone.
 CREATE INDEX tasks_by_state ON tasks (state, name, tag, key, execution, event);
+
+-- Leases that run out. Those of an owner have no end and are not in it.
+CREATE INDEX tasks_by_lease ON tasks (due_ms) WHERE state = 1 AND due_ms IS NOT NULL;
 
 -- Numbers are never given twice: who waits for an answer must not get another one's.
 CREATE TABLE asks (

@@ -1,8 +1,8 @@
 //! S0: the end of a store.
 
-use perennial_core::store::{CommitOutcome, Filter, StoreError};
+use perennial_core::store::{Ask, CommitOutcome, Filter, Served, StoreError};
 
-use super::instances::{Build, key, member, message, row, start};
+use super::instances::{Build, bytes, key, member, message, row, start, task};
 use super::subject::{Make, Subject, answer_of, waiting};
 
 pub fn s0_what_is_asked_before_closing_is_answered(make: Make<'_>) {
@@ -36,7 +36,22 @@ pub fn s0_after_closing_every_call_says_so(make: Make<'_>) {
     closed(|reply| store.find("a", reply));
     closed(|reply| store.load(key(1), 0, reply));
     closed(|reply| store.read_turns(key(1), 1, 0, 1, reply));
+    closed(|reply| store.take_tasks(session, Served::default(), 1, 1, reply));
+    closed(|reply| store.renew_tasks(session, vec![], 1, reply));
+    closed(|reply| store.finish_task(session, task(&row(1, "a"), 2).id, 1, bytes("done"), reply));
+    closed(|reply| store.give_back_tasks(session, vec![], reply));
+    let ask = Ask { instance: "a".to_owned(), deadline_ms: u64::MAX, body: bytes("how far?") };
+    closed(|reply| store.ask(ask, reply));
+    closed(|reply| store.read_asks(session, 0, 1, reply));
+    closed(|reply| store.read_answer(1, reply));
+    closed(|reply| store.withdraw_ask(1, reply));
+    closed(|reply| store.sweep_asks(reply));
+    closed(|reply| store.read_note("n", reply));
+    closed(|reply| store.write_note(session, "n", None, reply));
     closed(|reply| store.list(Filter::default(), None, 1, reply));
+    closed(|reply| store.count(Filter::default(), 1, reply));
+    closed(|reply| store.stats(reply));
+    closed(|reply| store.delete(vec![key(1)], reply));
 }
 
 fn closed<T: Send + PartialEq + std::fmt::Debug + 'static>(

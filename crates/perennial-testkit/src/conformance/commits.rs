@@ -3,7 +3,9 @@
 use perennial_core::store::{Commit, CommitOutcome, InstanceRow, RowChange, Status};
 use perennial_core::{Attributes, EventId, ParentLink, Payload, ShardId};
 
-use super::instances::{Build, blocked, bytes, key, member, message, outgoing, row, start, status};
+use super::instances::{
+    Build, attributes, blocked, bytes, key, member, message, outgoing, row, start, status,
+};
 use super::subject::{Make, Subject, answer_of, waiting};
 
 fn durable() -> CommitOutcome {
@@ -58,11 +60,6 @@ fn full_row() -> InstanceRow {
         created_ms: 1_700_000_000_007,
         ended_ms: Some(1_700_000_000_999),
     }
-}
-
-fn attributes(pairs: &[(&str, &str)]) -> Attributes {
-    let payload = |json: &str| Payload::from_json(json).unwrap();
-    pairs.iter().map(|(name, json)| ((*name).to_owned(), payload(json))).collect()
 }
 
 pub fn s2_every_column_of_a_row_is_kept(make: Make<'_>) {

@@ -1,11 +1,14 @@
 //! S2: members that are not written, and what they leave behind: nothing.
 
 use perennial_core::store::{
-    Commit, CommitOutcome, Conflict, InboxRow, InstanceRow, Page, RowChange, SessionId, Status,
+    AskRow, Commit, CommitOutcome, Conflict, Filter, InboxRow, InstanceRow, LoadedInstance, Page, RowChange,
+    Served, SessionId, Status, StoreStats,
 };
 use perennial_core::{SHARDS, ShardId};
 
-use super::instances::{Build, bytes, member, message, outgoing, row, start, status};
+use super::instances::{
+    Build, bytes, member, message, outgoing, row, start, starting, status, task, urgently,
+};
 use super::subject::{Make, Subject};
 
 fn durable() -> CommitOutcome {
@@ -125,13 +128,25 @@ pub fn s2_a_member_without_the_shards_session_is_fenced(make: Make<'_>) {
 }
 
 /// Everything that a store shows.
-fn everything(
-    subject: &Subject,
-    session: SessionId,
-    rows: &[&InstanceRow],
-) -> (Page, Vec<InboxRow>, Vec<usize>) {
-    let turns = rows.iter().map(|row| subject.turns(row.key, 1, 0, 100).len()).collect();
-    (subject.list(&Default::default(), None, 100), subject.inbox(session, 0, 100), turns)
+#[derive(Debug, PartialEq)]
+struct Everything {
+    page: Page,
+    inbox: Vec<InboxRow>,
+    turns: Vec<usize>,
+    loaded: Vec<Option<LoadedInstance>>,
+    asks: Vec<AskRow>,
+    stats: StoreStats,
+}
+
+fn everything(subject: &Subject, session: SessionId, rows: &[&InstanceRow]) -> Everything {
+    Everything {
+        page: subject.list(&Filter::default(), None, 100),
+        inbox: subject.inbox(session, 0, 100),
+        turns: rows.iter().map(|row| subject.turns(row.key, 1, 0, 100).len()).collect(),
+        loaded: rows.iter().map(|row| subject.load(row.key, 0)).collect(),
+        asks: subject.asks(session, 0, 100),
+        stats: subject.stats(),
+    }
 }
 
 pub fn s2_a_member_is_written_as_a_whole_or_not_at_all(make: Make<'_>) {
@@ -141,10 +156,20 @@ pub fn s2_a_member_is_written_as_a_whole_or_not_at_all(make: Make<'_>) {
     subject.write(session, start(&a));
     subject.write(session, start(&b));
     let number = subject.sent(message("a", None, "unread"));
+    let gone = subject.sent(message("a", None, "read"));
+    subject.write(session, member(&a).consuming([gone]).putting([task(&a, 2), task(&a, 3)]));
+    let asked = subject.asked("a", subject.clock.now_ms() + 60_000, "how far?");
     let before = everything(&subject, session, &[&a, &b, &nobody]);
     let with_all = |member: Commit| {
         let change = RowChange { status: Some(Status::Failed), owed: Some(true), ..RowChange::default() };
-        member.changing(change).consuming([number]).sending([outgoing(&b, Some("key"), "sent")])
+        let sends = [
+            outgoing(&b, Some("key"), "sent"),
+            urgently(&b, None, "urgent"),
+            starting(&row(9, "child"), "start", None),
+            starting(&row(10, "b"), "start", Some("taken")),
+        ];
+        let member = member.changing(change).consuming([number]).sending(sends);
+        member.putting([task(&a, 4)]).cancelling([task(&a, 2).id]).answering(asked, "done")
     };
     let bad = [
         (with_all(member(&a).turn(1, "another")), conflict(Conflict::OtherTurn)),
@@ -152,13 +177,73 @@ pub fn s2_a_member_is_written_as_a_whole_or_not_at_all(make: Make<'_>) {
         (with_all(start(&row(3, "a"))), taken(&a)),
         (with_all(member(&nobody).turn(1, "x")), conflict(Conflict::NoInstance)),
         (with_all(member(&nobody)), conflict(Conflict::NoInstance)),
+        (with_all(member(&a).turn(2, "read again")).consuming([gone]), conflict(Conflict::MessageGone)),
+        (with_all(member(&a)).consuming([gone]), conflict(Conflict::MessageGone)),
+        (with_all(start(&nobody)).consuming([gone]), conflict(Conflict::MessageGone)),
         // The row could go in, but the turn belongs to an instance that has another one.
         (with_all(member(&a).inserting(nobody.clone()).turn(1, "another")), conflict(Conflict::OtherTurn)),
     ];
     for (member, outcome) in bad {
         assert_eq!(subject.commit(session, [member]), std::slice::from_ref(&outcome));
         assert_eq!(everything(&subject, session, &[&a, &b, &nobody]), before, "after {outcome:?}");
+        assert_eq!(subject.answer_to(asked), None, "after {outcome:?}");
     }
+    // Without what is wrong with it, the same is written.
+    subject.write(session, with_all(member(&a).turn(2, "second")));
+    assert_eq!(subject.answer_to(asked), Some(bytes("done")));
+    assert_eq!(subject.find("child").map(|row| row.status), Some(Status::Pending));
+}
+
+pub fn s2_a_message_that_is_gone_is_a_conflict(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let (a, b) = (row(1, "a"), row(2, "b"));
+    subject.write(session, start(&a));
+    subject.write(session, start(&b));
+    let [read, unread, of_b] = ["a", "a", "b"].map(|id| subject.sent(message(id, None, "hello")));
+    subject.write(session, member(&a).turn(2, "read it").consuming([read]));
+    let batch = [
+        member(&b).turn(2, "before"),
+        member(&a).turn(3, "read it again").consuming([unread, read]),
+        member(&a).changing(status(Status::Failed)).consuming([read]),
+        member(&a).turn(3, "never sent").consuming([unread, 999_999]),
+        member(&b).turn(3, "behind").consuming([of_b]),
+        // What a neighbour read is gone, too.
+        member(&b).turn(4, "read what is gone").consuming([of_b]),
+        member(&a).turn(3, "read the other").consuming([unread]),
+    ];
+    let gone = || conflict(Conflict::MessageGone);
+    let outcomes = [durable(), gone(), gone(), gone(), durable(), gone(), durable()];
+    assert_eq!(subject.commit(session, batch), outcomes);
+    assert_eq!(subject.find("a"), Some(a.clone()));
+    assert_eq!(subject.turns(a.key, 1, 1, 10), [bytes("read it"), bytes("read the other")]);
+    assert_eq!(subject.turns(b.key, 1, 1, 10), [bytes("before"), bytes("behind")]);
+    assert_eq!(subject.stats().inbox.rows, 0);
+}
+
+pub fn s2_the_same_turn_again_is_durable_although_its_messages_are_gone(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = row(1, "a");
+    subject.write(session, start(&a));
+    let number = subject.sent(message("a", None, "hello"));
+    let asked = subject.asked("a", subject.clock.now_ms() + 60_000, "how far?");
+    let first = member(&a).turn(2, "read it").consuming([number]).putting([task(&a, 3)]);
+    let first = first.answering(asked, "far");
+    subject.write(session, first.clone());
+    assert_eq!(subject.commit(session, [first.clone()]), [durable()]);
+    // Its task has been run meanwhile, and is not put again.
+    let served = Served { names: ["charge".to_owned()].into(), ..Served::default() };
+    assert_eq!(subject.take(session, &served, 10, 1_000).len(), 1);
+    assert!(subject.finish(session, task(&a, 3).id, 1, "charged"));
+    let again = Commit { answers: vec![], ..first }.answering(asked, "further").cancelling([task(&a, 3).id]);
+    assert_eq!(subject.commit(session, [again]), [durable()]);
+    let loaded = subject.load(a.key, 0).unwrap();
+    assert_eq!((loaded.turns.len(), loaded.inbox.len(), loaded.tasks), (2, 1, vec![]));
+    assert_eq!(subject.answer_to(asked), Some(bytes("far")));
+    // Other bytes of that number are another turn, whatever they consume.
+    let other = member(&a).turn(2, "read it otherwise").consuming([number]);
+    assert_eq!(subject.commit(session, [other]), [conflict(Conflict::OtherTurn)]);
 }
 
 pub fn s2_a_bad_member_does_not_sink_its_neighbours(make: Make<'_>) {

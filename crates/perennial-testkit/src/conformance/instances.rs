@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use perennial_core::store::{
-    Blocked, Commit, InboxNumber, InstanceRow, Outgoing, RowChange, SendRequest, Status, TurnRow,
+    AskAnswer, AskNumber, Blocked, Commit, InboxNumber, InstanceRow, Outgoing, RowChange, SendRequest,
+    Status, TaskChange, TaskId, TaskRow, TaskState, TurnRow,
 };
-use perennial_core::{Attributes, InstanceKey, ShardId};
+use perennial_core::{Attributes, EventId, InstanceKey, Payload, ShardId};
 
 /// The key of instance `number`; they order as their numbers do.
 pub fn key(number: u64) -> InstanceKey {
@@ -85,6 +86,45 @@ pub fn outgoing(to: &InstanceRow, dedupe: Option<&str>, body: &str) -> Outgoing 
     }
 }
 
+/// A message that a member sends and that a blocked instance looks at at once.
+pub fn urgently(to: &InstanceRow, dedupe: Option<&str>, body: &str) -> Outgoing {
+    Outgoing::ToKey {
+        to: to.key,
+        shard: to.shard,
+        dedupe: dedupe.map(str::to_owned),
+        urgent: true,
+        body: bytes(body),
+    }
+}
+
+/// A start from outside: the row, pending, and its message.
+pub fn start_request(row: &InstanceRow, body: &str) -> SendRequest {
+    let row = InstanceRow { status: Status::Pending, ..row.clone() };
+    SendRequest::Start { row: Box::new(row), body: bytes(body) }
+}
+
+/// A start that a member sends: the row, pending, and its message; what the sender hears if the id is another's.
+pub fn starting(row: &InstanceRow, body: &str, otherwise: Option<&str>) -> Outgoing {
+    let row = InstanceRow { status: Status::Pending, ..row.clone() };
+    Outgoing::Start { row: Box::new(row), body: bytes(body), otherwise: otherwise.map(bytes) }
+}
+
+/// A queued task of an instance's first execution, for any node that knows `charge`.
+pub fn task(row: &InstanceRow, event: u64) -> TaskRow {
+    TaskRow {
+        id: TaskId { key: row.key, execution: 1, event: EventId(event) },
+        shard: row.shard,
+        attempt: 1,
+        state: TaskState::Queued,
+        due_ms: None,
+        details: None,
+        interruptions: 0,
+        name: "charge".to_owned(),
+        tag: None,
+        work: Some(bytes("work")),
+    }
+}
+
 /// Text as bytes.
 pub fn bytes(text: &str) -> Arc<[u8]> {
     Arc::from(text.as_bytes())
@@ -104,6 +144,12 @@ pub trait Build {
     fn consuming(self, numbers: impl IntoIterator<Item = InboxNumber>) -> Commit;
     /// Sends messages.
     fn sending(self, messages: impl IntoIterator<Item = Outgoing>) -> Commit;
+    /// Writes tasks.
+    fn putting(self, tasks: impl IntoIterator<Item = TaskRow>) -> Commit;
+    /// Cancels tasks.
+    fn cancelling(self, tasks: impl IntoIterator<Item = TaskId>) -> Commit;
+    /// Answers a request.
+    fn answering(self, number: AskNumber, body: &str) -> Commit;
 }
 
 impl Build for Commit {
@@ -135,9 +181,30 @@ impl Build for Commit {
         self.send.extend(messages);
         self
     }
+
+    fn putting(mut self, tasks: impl IntoIterator<Item = TaskRow>) -> Commit {
+        self.tasks.extend(tasks.into_iter().map(|task| TaskChange::Put(Box::new(task))));
+        self
+    }
+
+    fn cancelling(mut self, tasks: impl IntoIterator<Item = TaskId>) -> Commit {
+        self.tasks.extend(tasks.into_iter().map(TaskChange::Cancel));
+        self
+    }
+
+    fn answering(mut self, number: AskNumber, body: &str) -> Commit {
+        self.answers.push(AskAnswer { number, body: bytes(body) });
+        self
+    }
 }
 
 /// A change of the status alone.
 pub fn status(status: Status) -> RowChange {
     RowChange { status: Some(status), ..RowChange::default() }
+}
+
+/// Values by attribute, from JSON.
+pub fn attributes(pairs: &[(&str, &str)]) -> Attributes {
+    let payload = |json: &str| Payload::from_json(json).expect("this is JSON");
+    pairs.iter().map(|(name, json)| ((*name).to_owned(), payload(json))).collect()
 }

@@ -1,23 +1,64 @@
 //! S7: lists of instances.
 
-use perennial_core::store::{CommitOutcome, Filter, InstanceRow, RowChange, Status};
+use perennial_core::store::{CommitOutcome, Count, Filter, InstanceRow, RowChange, Status};
+use perennial_core::{EventId, ParentLink};
 
-use super::instances::{Build, blocked, member, row};
+use super::instances::{Build, attributes, blocked, key, member, row};
 use super::subject::{Make, Subject};
+use crate::Chance;
 
-/// Rows of all kinds: six statuses, three names, some blocked.
+/// When the first of the rows below was started.
+const BEGUN_MS: u64 = 1_700_000_000_000;
+
+/// Values that are alike, by place; the places of rows without one are `None`.
+const CUSTOMERS: [Option<&str>; 10] = [
+    Some("\"x\""),
+    Some("\"X\""),
+    Some("1"),
+    Some("1.0"),
+    Some("\"1\""),
+    None,
+    Some("null"),
+    Some("{\"a\": [1, 2]}"),
+    Some("{\"a\":[1,2]}"),
+    Some("\"it's \\\"100%\\\"\""),
+];
+
+/// Names of attributes that a careless query would take for something else.
+const ODD_NAMES: [&str; 4] = ["a.b", "it's", "$[0]", "a\"b"];
+
+/// Rows of all kinds: six statuses, three names, versions and parents, ten customers, some blocked.
 fn mixed_rows() -> Vec<InstanceRow> {
-    (0..60)
-        .map(|number: usize| {
-            let id = format!("{}-{number}", ["order", "orders", "invoice", "Order", "ördér"][number % 5]);
-            InstanceRow {
-                name: ["checkout", "refund", "archive"][number % 3].to_owned(),
-                status: Status::ALL[number / 2 % 6],
-                blocked: number.is_multiple_of(7).then(blocked),
-                ..row(u64::try_from(number).unwrap(), &id)
-            }
-        })
-        .collect()
+    (0..60).map(mixed_row).collect()
+}
+
+fn mixed_row(number: usize) -> InstanceRow {
+    let id = format!("{}-{number}", ["order", "orders", "invoice", "Order", "ördér"][number % 5]);
+    let status = Status::ALL[number / 2 % 6];
+    // Neither in the order of the keys, nor all different.
+    let created_ms = BEGUN_MS + u64::try_from(number * 7 % 60 / 2).unwrap() * 100;
+    let mut values: Vec<(&str, &str)> =
+        CUSTOMERS[number % 10].map(|customer| ("customer", customer)).into_iter().collect();
+    if number.is_multiple_of(4) {
+        values.push((ODD_NAMES[number / 4 % 4], "true"));
+    }
+    let parent = |parent: u64| ParentLink {
+        instance: format!("parent-{parent}"),
+        key: key(parent).to_string(),
+        execution: 1,
+        event_id: EventId(2),
+    };
+    InstanceRow {
+        name: ["checkout", "refund", "archive"][number % 3].to_owned(),
+        version: ["1.0.0", "1.0.0-rc.1", "2.0.0"][number / 3 % 3].to_owned(),
+        status,
+        blocked: number.is_multiple_of(7).then(blocked),
+        attributes: attributes(&values),
+        parent: [None, Some(1_000), Some(1_001), Some(30)][number / 5 % 4].map(parent),
+        created_ms,
+        ended_ms: status.is_final().then(|| created_ms + 50),
+        ..row(u64::try_from(number).unwrap(), &id)
+    }
 }
 
 fn filled(make: Make<'_>) -> (Subject, Vec<InstanceRow>) {
@@ -26,11 +67,21 @@ fn filled(make: Make<'_>) -> (Subject, Vec<InstanceRow>) {
     let rows = mixed_rows();
     // Not in the order of their keys, and they become what they are only later.
     let begun = rows.iter().rev().map(|row| {
-        member(row).inserting(InstanceRow { status: Status::Running, blocked: None, ..row.clone() })
+        let version = "0.9.0".to_owned();
+        let attributes = attributes(&[("customer", "\"x\""), ("old", "1")]);
+        let status = Status::Running;
+        let row = InstanceRow { status, blocked: None, version, attributes, ended_ms: None, ..row.clone() };
+        member(&row.clone()).inserting(row)
     });
     let became = rows.iter().map(|row| {
-        let (status, blocked) = (Some(row.status), Some(row.blocked.clone()));
-        member(row).changing(RowChange { status, blocked, ..RowChange::default() })
+        member(row).changing(RowChange {
+            status: Some(row.status),
+            version: Some(row.version.clone()),
+            blocked: Some(row.blocked.clone()),
+            attributes: Some(row.attributes.clone()),
+            ended_ms: row.ended_ms,
+            ..RowChange::default()
+        })
     });
     let outcomes = subject.commit(session, begun.chain(became));
     assert!(outcomes.iter().all(|outcome| matches!(outcome, CommitOutcome::Durable { .. })));
@@ -45,6 +96,7 @@ fn paged(subject: &Subject, filter: &Filter, limit: usize) -> Vec<InstanceRow> {
         let page = subject.list(filter, after, limit);
         assert!(page.rows.len() <= limit);
         rows.extend(page.rows);
+        assert!(page.next.is_none() || page.next != after, "a page goes on from the one before");
         after = page.next;
         if after.is_none() {
             return rows;
@@ -53,12 +105,18 @@ fn paged(subject: &Subject, filter: &Filter, limit: usize) -> Vec<InstanceRow> {
     }
 }
 
-/// Asserts that a list shows what the filter says, whatever the size of its pages.
+/// Asserts that a list shows what the filter says, whatever its order and the size of its pages, and that it is counted.
 fn assert_shown(subject: &Subject, rows: &[InstanceRow], filter: &Filter) -> usize {
     let expected: Vec<InstanceRow> = rows.iter().filter(|row| filter.matches(row)).cloned().collect();
+    let newest_first = Filter { newest_first: true, ..filter.clone() };
+    let reversed: Vec<InstanceRow> = expected.iter().rev().cloned().collect();
     for limit in [1, 2, 7, 1_000] {
         assert_eq!(paged(subject, filter, limit), expected, "{filter:?} in pages of {limit}");
+        assert_eq!(paged(subject, &newest_first, limit), reversed, "{newest_first:?} in pages of {limit}");
     }
+    let count = Count { rows: u64::try_from(expected.len()).unwrap(), more: false };
+    assert_eq!(subject.count(filter, 10_000), count, "{filter:?}");
+    assert_eq!(subject.count(&newest_first, 10_000), count, "{newest_first:?}");
     expected.len()
 }
 
@@ -128,6 +186,128 @@ pub fn s7_a_list_is_filtered_by_being_blocked(make: Make<'_>) {
         let filter = Filter { blocked: Some(blocked), ..Filter::default() };
         assert_eq!(assert_shown(&subject, &rows, &filter), count, "{blocked}");
     }
+}
+
+pub fn s7_a_list_comes_newest_first_if_asked(make: Make<'_>) {
+    let (subject, rows) = filled(make);
+    let newest_first = Filter { newest_first: true, ..Filter::default() };
+    let page = subject.list(&newest_first, None, 10);
+    assert_eq!((&page.rows[0], page.rows.len(), page.next), (&rows[59], 10, Some(rows[50].key)));
+    let last = subject.list(&newest_first, Some(rows[10].key), 10);
+    assert_eq!(
+        (&last.rows[0], last.rows.len(), last.next),
+        (&rows[9], 10, None),
+        "a full page may be the last"
+    );
+    let behind = subject.list(&newest_first, Some(rows[0].key), 10);
+    assert_eq!((behind.rows.len(), behind.next), (0, None));
+    // A place need not be a row's.
+    let from_nowhere = subject.list(&newest_first, Some(key(10_000)), 1);
+    assert_eq!(from_nowhere.rows, rows[59..]);
+    assert_eq!(subject.list(&Filter::default(), Some(key(10_000)), 1).rows, []);
+}
+
+pub fn s7_a_list_is_filtered_by_version(make: Make<'_>) {
+    let (subject, rows) = filled(make);
+    let versions = [("1.0.0", 21), ("1.0.0-rc.1", 21), ("2.0.0", 18), ("1.0", 0), ("0.9.0", 0), ("", 0)];
+    for (version, count) in versions {
+        let filter = Filter { version: Some(version.to_owned()), ..Filter::default() };
+        assert_eq!(assert_shown(&subject, &rows, &filter), count, "{version:?}");
+    }
+}
+
+pub fn s7_a_list_is_filtered_by_parent(make: Make<'_>) {
+    let (subject, rows) = filled(make);
+    // 30 is in the list itself, 5 is nobody's parent and 2,000 is nobody.
+    for (parent, count) in [(1_000, 15), (1_001, 15), (30, 15), (5, 0), (2_000, 0)] {
+        let filter = Filter { parent: Some(key(parent)), ..Filter::default() };
+        assert_eq!(assert_shown(&subject, &rows, &filter), count, "{parent}");
+    }
+}
+
+pub fn s7_a_list_is_filtered_by_attributes_as_json_text(make: Make<'_>) {
+    let (subject, rows) = filled(make);
+    let shown = |pairs: &[(&str, &str)]| {
+        let filter = Filter { attributes: attributes(pairs), ..Filter::default() };
+        assert_shown(&subject, &rows, &filter)
+    };
+    for customer in CUSTOMERS.into_iter().flatten() {
+        assert_eq!(shown(&[("customer", customer)]), 6, "{customer}");
+    }
+    // What is the same to a reader of JSON is not the same text.
+    for other in ["\"\\u0078\"", "1.00", "true", "{\"a\" : [1, 2]}", "\"it's \"", "\"%\"", "[]"] {
+        assert_eq!(shown(&[("customer", other)]), 0, "{other}");
+    }
+    for name in ["Customer", "custome", "customer ", "", "a", "old"] {
+        assert_eq!(shown(&[(name, "1")]), 0, "{name:?}");
+    }
+    for (name, count) in ODD_NAMES.into_iter().zip([4, 4, 4, 3]) {
+        assert_eq!(shown(&[(name, "true")]), count, "{name}");
+        assert_eq!(shown(&[(name, "false")]), 0, "{name}");
+    }
+    // All of them have to hold.
+    assert_eq!(shown(&[("customer", "\"x\""), ("a.b", "true")]), 1);
+    assert_eq!(shown(&[("customer", "\"x\""), ("a.b", "false")]), 0);
+    assert_eq!(shown(&[("customer", "\"x\""), ("none", "true")]), 0);
+    assert_eq!(shown(&[]), 60);
+}
+
+pub fn s7_a_list_is_filtered_by_times(make: Make<'_>) {
+    let (subject, rows) = filled(make);
+    let times = [0, BEGUN_MS, BEGUN_MS + 50, BEGUN_MS + 51, BEGUN_MS + 1_000, BEGUN_MS + 2_900, u64::MAX];
+    let mut shown = 0;
+    for at_ms in times {
+        let filters = [
+            Filter { created_from_ms: Some(at_ms), ..Filter::default() },
+            Filter { created_before_ms: Some(at_ms), ..Filter::default() },
+            Filter { ended_before_ms: Some(at_ms), ..Filter::default() },
+        ];
+        shown += filters.map(|filter| assert_shown(&subject, &rows, &filter)).into_iter().sum::<usize>();
+        let between = Filter {
+            created_from_ms: Some(BEGUN_MS + 400),
+            created_before_ms: Some(at_ms),
+            ..Filter::default()
+        };
+        shown += assert_shown(&subject, &rows, &between);
+    }
+    assert!(shown > 500, "most of these filters show something: {shown}");
+    // A time itself is in what is from it on, and not in what is before it.
+    let at = |from: u64, before: u64| Filter {
+        created_from_ms: Some(BEGUN_MS + from),
+        created_before_ms: Some(BEGUN_MS + before),
+        ..Filter::default()
+    };
+    assert_eq!(assert_shown(&subject, &rows, &at(700, 701)), 2);
+    assert_eq!(assert_shown(&subject, &rows, &at(700, 700)), 0);
+    let ended = |before_ms| Filter { ended_before_ms: Some(before_ms), ..Filter::default() };
+    assert_eq!(assert_shown(&subject, &rows, &ended(u64::MAX)), 40, "only what has ended");
+}
+
+pub fn s7_drawn_filters_show_what_they_say(make: Make<'_>) {
+    let (subject, rows) = filled(make);
+    let mut chance = Chance::new(7);
+    let mut shown = 0;
+    for _ in 0..150 {
+        // What some row is like, so that most filters show something.
+        let like = chance.pick(&rows).clone();
+        let mut filter = Filter::default();
+        if chance.percent(30) {
+            filter.statuses = vec![like.status, *chance.pick(&Status::ALL)];
+        }
+        filter.name = chance.percent(25).then(|| like.name.clone());
+        filter.version = chance.percent(25).then(|| like.version.clone());
+        filter.id_prefix = chance.percent(25).then(|| like.id.chars().take(chance.below(7)).collect());
+        filter.blocked = chance.percent(25).then_some(like.blocked.is_some());
+        filter.parent = chance.percent(20).then(|| key(*chance.pick(&[1_000, 1_001, 30])));
+        if chance.percent(25) {
+            filter.attributes = like.attributes.clone();
+        }
+        filter.created_from_ms = chance.percent(20).then(|| like.created_ms - chance.between(0, 500));
+        filter.created_before_ms = chance.percent(20).then(|| like.created_ms + chance.between(0, 500));
+        filter.ended_before_ms = chance.percent(15).then(|| BEGUN_MS + chance.between(0, 3_000));
+        shown += assert_shown(&subject, &rows, &filter);
+    }
+    assert!(shown > 300, "many of these filters show something: {shown}");
 }
 
 pub fn s7_filters_of_a_list_hold_together_in_every_page(make: Make<'_>) {

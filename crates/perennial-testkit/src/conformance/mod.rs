@@ -13,12 +13,16 @@
 //! The rules ask for what is promised, not for how a store does it: numbers of messages may have gaps, and sessions may
 //! have any ids.
 
+mod drawn_members;
 pub mod instances;
 mod model;
 mod operation;
+mod side;
 mod subject;
 mod test_clock;
 
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod asks;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod closing;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
@@ -26,13 +30,25 @@ mod commits;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod conflicts;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod deletions;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod leases;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod lists;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod looks;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod notes;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod outgoing;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod reads;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod sends;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod sessions;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod tasks;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod watching;
 
@@ -43,14 +59,21 @@ pub use test_clock::TestClock;
 /// Each rule as a function.
 #[doc(hidden)]
 pub mod rules {
+    pub use super::asks::*;
     pub use super::closing::*;
     pub use super::commits::*;
     pub use super::conflicts::*;
+    pub use super::deletions::*;
+    pub use super::leases::*;
     pub use super::lists::*;
+    pub use super::looks::*;
     pub use super::model::s2_answers_are_those_of_the_model;
+    pub use super::notes::*;
+    pub use super::outgoing::*;
     pub use super::reads::*;
     pub use super::sends::*;
     pub use super::sessions::*;
+    pub use super::tasks::*;
     pub use super::watching::*;
 }
 
@@ -120,6 +143,8 @@ macro_rules! __store_rules {
             s1_a_renewed_session_has_not_expired
             s1_a_claim_ends_sessions_that_have_expired
             s1_a_session_that_expired_cannot_claim
+            s1_a_note_is_kept_until_it_is_replaced_or_removed
+            s1_a_session_that_is_gone_notes_nothing
             s2_what_is_durable_can_be_read
             s2_an_empty_batch_is_answered
             s2_every_column_of_a_row_is_kept
@@ -141,6 +166,18 @@ macro_rules! __store_rules {
             s2_a_member_is_written_as_a_whole_or_not_at_all
             s2_a_bad_member_does_not_sink_its_neighbours
             s2_answers_are_those_of_the_model
+            s2_a_message_that_is_gone_is_a_conflict
+            s2_the_same_turn_again_is_durable_although_its_messages_are_gone
+            s2_to_a_key_that_is_missing_or_has_ended_nothing_is_sent
+            s2_whoever_ends_in_a_batch_is_sent_nothing_more_by_it
+            s2_an_urgent_message_of_a_member_makes_a_blocked_instance_due
+            s2_a_message_to_an_id_reaches_whoever_has_it
+            s2_a_start_of_a_member_makes_a_row_and_a_message
+            s2_a_start_of_the_same_key_again_does_nothing
+            s2_a_start_whose_id_is_anothers_tells_its_sender
+            s2_a_start_with_a_time_is_parked_until_then
+            s2_messages_and_starts_cross_shards
+            s2_nothing_leaves_again_with_the_same_turn
             s3_a_message_reaches_the_instance_of_the_id
             s3_a_start_makes_a_row_and_a_message
             s3_of_many_starts_of_one_id_one_succeeds
@@ -163,13 +200,62 @@ macro_rules! __store_rules {
             s4_loading_gives_the_row_the_turns_behind_and_the_messages
             s4_turns_are_read_behind_a_number_up_to_a_limit
             s4_a_read_sees_every_commit_that_was_answered
+            s5_a_task_is_leased_by_the_stores_clock
+            s5_a_node_takes_what_it_can_run
+            s5_a_node_takes_no_more_than_asked
+            s5_no_task_is_taken_by_two
+            s5_a_renewal_writes_what_the_attempt_reported
+            s5_only_the_holder_renews
+            s5_a_finished_task_is_a_message_and_no_row
+            s5_whoever_does_not_hold_an_attempt_finishes_nothing
+            s5_of_many_who_finish_an_attempt_one_does
+            s5_a_result_for_an_instance_that_has_ended_is_dropped_with_the_row
+            s5_a_result_reaches_a_blocked_instance
+            s5_a_task_that_is_given_back_can_be_taken_again
+            s5_a_lease_that_ran_out_is_queued_again_with_an_interruption
+            s5_a_lease_outlives_its_holders_session
+            s5_a_result_is_never_refused_for_unread_messages
+            s5_a_task_of_an_earlier_execution_is_finished_like_others
+            s5_every_column_of_a_task_is_kept
+            s5_a_task_is_put_over_an_older_one
+            s5_changes_of_a_members_tasks_are_made_in_order
+            s5_a_task_that_nobody_runs_goes_when_it_is_cancelled
+            s5_a_task_that_another_runs_is_marked_when_it_is_cancelled
+            s5_a_task_that_its_owner_runs_goes_when_it_is_cancelled
+            s5_loading_gives_the_tasks_of_the_current_execution_by_event
+            s6_a_request_reaches_the_instance_of_the_id
+            s6_a_request_to_nobody_is_refused
+            s6_requests_are_read_from_a_number_in_pages
+            s6_requests_are_read_by_the_shards_session_only
+            s6_a_request_past_its_deadline_is_not_read
+            s6_an_answer_comes_with_the_commit_that_gives_it
+            s6_who_is_fenced_answers_nothing
+            s6_a_request_is_withdrawn_once_unless_it_was_answered
+            s6_requests_and_answers_are_swept_at_their_deadline
+            s6_a_requests_number_is_never_given_twice
             s7_a_list_comes_oldest_first_in_pages
             s7_a_list_is_filtered_by_status
             s7_a_list_is_filtered_by_name
             s7_a_list_is_filtered_by_the_beginning_of_the_id
             s7_a_list_is_filtered_by_being_blocked
             s7_filters_of_a_list_hold_together_in_every_page
+            s7_a_deleted_instance_leaves_no_rows
+            s7_only_what_has_ended_is_deleted
+            s7_the_id_of_a_deleted_instance_is_free_at_once
+            s7_an_answer_outlives_its_instance_until_the_deadline
+            s7_deletions_and_commits_at_the_same_time_leave_no_orphans
+            s7_a_list_comes_newest_first_if_asked
+            s7_a_list_is_filtered_by_version
+            s7_a_list_is_filtered_by_parent
+            s7_a_list_is_filtered_by_attributes_as_json_text
+            s7_a_list_is_filtered_by_times
+            s7_drawn_filters_show_what_they_say
+            s7_a_count_is_exact_up_to_a_bound
+            s7_stats_tell_how_much_there_is_of_what
+            s7_stats_count_exactly_up_to_ten_thousand
+            s7_the_lag_is_that_of_the_earliest_instance_that_can_go_on
             s8_a_message_gives_a_hint
+            s8_requests_answers_and_results_give_a_hint
         }
     };
 }

@@ -1,26 +1,39 @@
 //! Operations of the model test, drawn from a seed.
 //!
-//! Sessions and numbers of messages differ from store to store, so operations name them by their place in what has
-//! been given out so far.
+//! Sessions and numbers of messages and requests differ from store to store, so operations name them by their place in
+//! what has been given out so far. Where a row holds such a name, the place stands in it: see [`at_place`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use perennial_core::store::{Commit, Filter, InstanceRow, Outgoing, RowChange, SendRequest, Status, TurnRow};
-use perennial_core::{InstanceKey, Payload, SHARDS};
+use perennial_core::store::{
+    Commit, Filter, InstanceRow, SendRequest, Served, SessionId, Status, TaskId, TaskRow, TaskState,
+};
+use perennial_core::{EventId, InstanceKey, Payload, SHARDS};
 
-use super::instances::{blocked, bytes, key, member, row};
+use super::instances::{bytes, key};
 use crate::Chance;
 
 /// Few, so that they collide.
-const IDS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "order-1", "order-2", "order-10", "ö"];
-const KEYS: [&str; 3] = ["k", "l", "m"];
-const BODIES: [&str; 3] = ["x", "y", ""];
+pub(super) const IDS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "order-1", "order-2", "order-10", "ö"];
+pub(super) const KEYS: [&str; 3] = ["k", "l", "m"];
+pub(super) const BODIES: [&str; 3] = ["x", "y", ""];
+pub(super) const VALUES: [&str; 4] = ["1", "1.0", "\"x\"", "null"];
+pub(super) const ACTIVITIES: [&str; 2] = ["charge", "ship"];
+pub(super) const TAGS: [&str; 2] = ["gpu", "eu"];
+pub(super) const NOTES: [&str; 2] = ["suspects", "version"];
 
 /// The place of a session among those that were opened.
 pub(super) type SessionPlace = usize;
 /// The place of a message among those that were sent.
 pub(super) type MessagePlace = usize;
+/// The place of a request among those that were made.
+pub(super) type AskPlace = usize;
+
+/// A place where a row of an operation holds the id of a session.
+pub(super) fn at_place(session: SessionPlace) -> SessionId {
+    SessionId(u128::try_from(session).expect("a usize fits"))
+}
 
 /// One call.
 #[derive(Clone, Debug)]
@@ -38,14 +51,30 @@ pub(super) enum Operation {
     Find(&'static str),
     Load(InstanceKey, u64),
     ReadTurns(InstanceKey, u64, u64, usize),
+    TakeTasks(SessionPlace, Served, u64),
+    RenewTasks(SessionPlace, Vec<(TaskId, Option<Payload>)>, u64),
+    FinishTask(SessionPlace, TaskId, u32, &'static str),
+    GiveBackTasks(SessionPlace, Vec<TaskId>),
+    /// To an id, with a deadline so far from now.
+    Ask(&'static str, u64, &'static str),
+    ReadAsks(SessionPlace, Option<AskPlace>, usize),
+    ReadAnswer(AskPlace),
+    WithdrawAsk(AskPlace),
+    SweepAsks,
+    ReadNote(&'static str),
+    WriteNote(SessionPlace, &'static str, Option<&'static str>),
     List(Filter, Option<InstanceKey>, usize),
+    Count(Filter, u64),
+    Stats,
+    Delete(Vec<InstanceKey>),
 }
 
-/// A member of a batch, with the places of the messages that it consumes.
+/// A member of a batch, with the places of the messages that it consumes and the requests that it answers.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) commit: Commit,
     pub(super) consumed: Vec<MessagePlace>,
+    pub(super) answers: Vec<(AskPlace, &'static str)>,
 }
 
 /// What operations may name, so that most of them mean something.
@@ -53,23 +82,103 @@ pub(super) struct Member {
 pub(super) struct Known {
     /// How many sessions were opened.
     pub(super) sessions: usize,
-    /// The session that claimed shards last.
-    pub(super) owner: SessionPlace,
+    /// The session that claimed many shards last, unless it is known to be gone.
+    pub(super) owner: Option<SessionPlace>,
     /// How many messages were sent.
     pub(super) messages: usize,
+    /// Those that wait.
+    pub(super) waiting: BTreeMap<InstanceKey, Vec<MessagePlace>>,
+    /// How many requests were made.
+    pub(super) asks: usize,
     /// The rows that exist.
     pub(super) rows: Vec<InstanceRow>,
+    /// Rows that do not exist any more.
+    pub(super) gone: Vec<InstanceRow>,
+    /// The tasks of their current executions, with places of sessions.
+    pub(super) tasks: Vec<TaskRow>,
     /// The last turn of each execution that has any.
     pub(super) last_turns: BTreeMap<(InstanceKey, u64), u64>,
 }
 
 /// Draws operations.
 pub(super) struct Operations {
-    chance: Chance,
+    pub(super) chance: Chance,
     /// How many rows were drawn; no two have the same key.
-    drawn_rows: u64,
+    pub(super) drawn_rows: u64,
     pub(super) known: Known,
 }
+
+type Draw = fn(&mut Operations) -> Operation;
+
+/// Each kind of operation, and how often it is drawn beside the others.
+const DRAWS: &[(u64, Draw)] = &[
+    // Times are multiples of ten; leases and deadlines are not: nothing expires at the very moment of a call.
+    (40, |this| Operation::Advance(10 * this.chance.between(1, 400))),
+    (30, |this| Operation::OpenSession(*this.chance.pick(&[1_005, 5_005, 60_005]))),
+    (50, |this| Operation::RenewSession(this.session())),
+    (10, |this| Operation::EndSession(this.session())),
+    (90, |this| Operation::ClaimShards(this.session(), *this.chance.pick(&[1, 60, SHARDS, SHARDS]))),
+    (380, |this| {
+        let (session, count) = (this.session(), this.chance.between(1, 6));
+        Operation::Commit(session, (0..count).map(|_| this.member()).collect())
+    }),
+    (120, |this| {
+        let count = this.chance.between(1, 4);
+        Operation::Send((0..count).map(|_| this.send_request()).collect())
+    }),
+    (50, |this| {
+        let from = (this.known.messages > 0 && this.chance.percent(50))
+            .then(|| this.chance.below(this.known.messages));
+        Operation::ReadInbox(this.session(), from, this.limit())
+    }),
+    (40, |this| {
+        let after = this.chance.percent(40).then(|| (this.soon_ms(), this.key()));
+        Operation::ReadDue(this.session(), this.soon_ms(), after, this.limit())
+    }),
+    (30, |this| Operation::ReadOwed(this.session(), this.maybe_key(), this.limit())),
+    (20, |this| Operation::Find(word(&mut this.chance, &IDS))),
+    (30, |this| Operation::Load(this.key(), this.chance.between(0, 3))),
+    (20, |this| {
+        let (execution, after_turn) = (this.chance.between(1, 2), this.chance.between(0, 3));
+        Operation::ReadTurns(this.key(), execution, after_turn, this.limit())
+    }),
+    (50, |this| Operation::TakeTasks(this.any_session(), this.served(), this.chance.between(1_000, 9_000))),
+    (50, Operations::renew_tasks),
+    (50, |this| {
+        let (holder, task, attempt) = this.held_task();
+        Operation::FinishTask(holder, task, attempt, word(&mut this.chance, &BODIES))
+    }),
+    (20, |this| {
+        let (holder, task, _) = this.held_task();
+        let others = this.chance.below(2);
+        let others: Vec<TaskId> = (0..others).map(|_| this.held_task().1).collect();
+        Operation::GiveBackTasks(holder, [vec![task], others].concat())
+    }),
+    (60, |this| {
+        let (id, body) = (word(&mut this.chance, &IDS), word(&mut this.chance, &BODIES));
+        Operation::Ask(id, 10 * this.chance.between(0, 3_000) + 5, body)
+    }),
+    (50, |this| {
+        let from = this.chance.percent(30).then(|| this.ask()).flatten();
+        Operation::ReadAsks(this.session(), from, this.limit())
+    }),
+    (40, |this| this.ask().map_or(Operation::SweepAsks, Operation::ReadAnswer)),
+    (30, |this| this.ask().map_or(Operation::SweepAsks, Operation::WithdrawAsk)),
+    (15, |_| Operation::SweepAsks),
+    (30, |this| Operation::ReadNote(word(&mut this.chance, &NOTES))),
+    (30, |this| {
+        let (session, name) = (this.any_session(), word(&mut this.chance, &NOTES));
+        let note = this.chance.percent(70).then(|| word(&mut this.chance, &BODIES));
+        Operation::WriteNote(session, name, note)
+    }),
+    (90, |this| Operation::List(this.filter(), this.maybe_key(), this.limit())),
+    (20, |this| Operation::Count(this.filter(), *this.chance.pick(&[0, 1, 3, 10_000]))),
+    (20, |_| Operation::Stats),
+    (40, |this| {
+        let count = this.chance.between(1, 3);
+        Operation::Delete((0..count).map(|_| this.ended_key()).collect())
+    }),
+];
 
 impl Operations {
     pub(super) fn new(seed: u64) -> Operations {
@@ -80,52 +189,40 @@ impl Operations {
         if self.known.sessions == 0 {
             return Operation::OpenSession(60_005);
         }
-        let session = self.session();
-        let limit = *self.chance.pick(&[1, 2, 5, 1_000]);
-        match self.chance.below(100) {
-            // Times are multiples of ten and leases are not: nothing expires at the very moment of a call.
-            0..4 => Operation::Advance(10 * self.chance.between(1, 400)),
-            4..7 => Operation::OpenSession(*self.chance.pick(&[1_005, 5_005, 60_005])),
-            7..12 => Operation::RenewSession(session),
-            12..13 => Operation::EndSession(session),
-            13..22 => Operation::ClaimShards(session, *self.chance.pick(&[1, 60, SHARDS, SHARDS])),
-            22..60 => {
-                let count = self.chance.between(1, 6);
-                Operation::Commit(session, (0..count).map(|_| self.member()).collect())
+        // Without an owner little can be written; the newest session may be gone, too.
+        if self.known.owner.is_none() {
+            match self.chance.below(10) {
+                0..2 => return Operation::OpenSession(60_005),
+                2..6 => return Operation::ClaimShards(self.known.sessions - 1, SHARDS),
+                _ => {}
             }
-            60..75 => {
-                let count = self.chance.between(1, 4);
-                Operation::Send((0..count).map(|_| self.send_request()).collect())
-            }
-            75..80 => {
-                let from = (self.known.messages > 0 && self.chance.percent(50))
-                    .then(|| self.chance.below(self.known.messages));
-                Operation::ReadInbox(session, from, limit)
-            }
-            80..84 => {
-                let after = self.chance.percent(40).then(|| (self.wake_at_ms(), self.key()));
-                Operation::ReadDue(session, self.wake_at_ms(), after, limit)
-            }
-            84..88 => Operation::ReadOwed(session, self.maybe_key(), limit),
-            88..90 => Operation::Find(word(&mut self.chance, &IDS)),
-            90..93 => Operation::Load(self.key(), self.chance.between(0, 3)),
-            93..95 => {
-                Operation::ReadTurns(self.key(), self.chance.between(1, 2), self.chance.between(0, 3), limit)
-            }
-            _ => Operation::List(self.filter(), self.maybe_key(), limit),
         }
+        let draw = self.chance.weighted(DRAWS);
+        draw(self)
+    }
+
+    fn limit(&mut self) -> usize {
+        *self.chance.pick(&[1, 2, 5, 1_000])
     }
 
     /// Mostly one that owns something.
-    fn session(&mut self) -> SessionPlace {
+    pub(super) fn session(&mut self) -> SessionPlace {
         match self.chance.below(10) {
             0 => self.chance.below(self.known.sessions),
-            1 | 2 => self.known.sessions - 1,
-            _ => self.known.owner,
+            1 => self.known.sessions - 1,
+            _ => self.known.owner.unwrap_or(0),
         }
     }
 
-    fn key(&mut self) -> InstanceKey {
+    /// Also one that is gone: anybody may run tasks, and whoever is gone notes nothing.
+    pub(super) fn any_session(&mut self) -> SessionPlace {
+        self.chance.below(self.known.sessions)
+    }
+
+    pub(super) fn key(&mut self) -> InstanceKey {
+        if !self.known.gone.is_empty() && self.chance.percent(5) {
+            return self.chance.pick(&self.known.gone).key;
+        }
         if self.known.rows.is_empty() || self.chance.percent(5) {
             return key(999_999);
         }
@@ -136,166 +233,120 @@ impl Operations {
         self.chance.percent(40).then(|| self.key())
     }
 
-    fn wake_at_ms(&mut self) -> u64 {
+    /// Mostly one of an instance that has ended.
+    fn ended_key(&mut self) -> InstanceKey {
+        let ended: Vec<InstanceKey> =
+            self.known.rows.iter().filter(|row| row.status.is_final()).map(|row| row.key).collect();
+        if ended.is_empty() || self.chance.percent(30) { self.key() } else { *self.chance.pick(&ended) }
+    }
+
+    pub(super) fn soon_ms(&mut self) -> u64 {
         self.chance.between(0, 8)
     }
 
-    fn new_row(&mut self) -> InstanceRow {
-        self.drawn_rows += 1;
-        let own_id = format!("order-{}", self.drawn_rows);
-        let id = if self.chance.percent(50) { &own_id } else { word(&mut self.chance, &IDS) };
-        let mut new = row(self.drawn_rows, id);
-        new.name = word(&mut self.chance, &["checkout", "refund"]).to_owned();
-        self.change().apply(&mut new);
-        // Executions begin with the first.
-        new.execution = 1;
-        new
+    pub(super) fn ask(&mut self) -> Option<AskPlace> {
+        // Those of long ago are gone.
+        let recent = self.known.asks.min(6);
+        (recent > 0).then(|| self.known.asks - 1 - self.chance.below(recent))
     }
 
-    fn member(&mut self) -> Member {
-        let commit = if self.known.rows.is_empty() || self.chance.percent(25) {
-            let new = self.new_row();
-            let mut commit = member(&new);
-            commit.insert = Some(Box::new(new.clone()));
-            // The next members of the batch may go on from it.
-            self.known.rows.push(new);
-            if self.chance.percent(85) {
-                commit.turn = Some(self.turn(commit.key));
-            }
-            commit
-        } else if self.chance.percent(4) {
-            let mut commit = member(&row(999_999, "nobody"));
-            commit.turn = self.chance.percent(50).then(|| self.turn(commit.key));
-            commit
-        } else {
-            let existing = self.chance.pick(&self.known.rows).clone();
-            let mut commit = member(&existing);
-            commit.turn = self.chance.percent(75).then(|| self.turn(commit.key));
-            commit
+    pub(super) fn task_id(&mut self, key: InstanceKey) -> TaskId {
+        let execution = if self.chance.percent(85) { 1 } else { 2 };
+        TaskId { key, execution, event: EventId(self.chance.between(2, 6)) }
+    }
+
+    /// Mostly a task that somebody runs, with its holder and attempt.
+    fn held_task(&mut self) -> (SessionPlace, TaskId, u32) {
+        let held: Vec<(SessionPlace, TaskId, u32)> = self
+            .known
+            .tasks
+            .iter()
+            .filter_map(|task| Some((holder_of(task)?, task.id, task.attempt)))
+            .collect();
+        if held.is_empty() || self.chance.percent(10) {
+            let key = self.key();
+            return (self.session(), self.task_id(key), 1);
+        }
+        let (holder, task, attempt) = *self.chance.pick(&held);
+        match self.chance.below(10) {
+            0 => (self.session(), task, attempt),
+            1 => (holder, task, attempt + 1),
+            _ => (holder, task, attempt),
+        }
+    }
+
+    fn renew_tasks(&mut self) -> Operation {
+        let (holder, first, _) = self.held_task();
+        let others = self.chance.below(3);
+        let others: Vec<TaskId> = (0..others).map(|_| self.held_task().1).collect();
+        let tasks = [vec![first], others].concat();
+        let with_details = tasks.into_iter().map(|task| (task, self.details())).collect();
+        Operation::RenewTasks(holder, with_details, self.chance.between(1_000, 9_000))
+    }
+
+    pub(super) fn details(&mut self) -> Option<Payload> {
+        self.chance.percent(50).then(|| payload(word(&mut self.chance, &VALUES)))
+    }
+
+    fn served(&mut self) -> Served {
+        let mut some = |words: &[&str]| {
+            words.iter().filter(|_| self.chance.percent(75)).map(|word| (*word).to_owned()).collect()
         };
-        self.rest_of(commit)
+        Served { names: some(&ACTIVITIES), tags: some(&TAGS) }
     }
 
-    fn rest_of(&mut self, mut commit: Commit) -> Member {
-        if self.chance.percent(40) {
-            commit.change = self.change();
-        }
-        for _ in 0..self.chance.below(3) {
-            commit.send.push(self.outgoing());
-        }
-        let consumes = if self.known.messages > 0 { self.chance.below(3) } else { 0 };
-        let consumed = (0..consumes).map(|_| self.chance.below(self.known.messages)).collect();
-        Member { commit, consumed }
-    }
-
-    /// Mostly the turn that comes next.
-    fn turn(&mut self, key: InstanceKey) -> TurnRow {
-        let execution = if self.chance.percent(90) { 1 } else { 2 };
-        let last = self.known.last_turns.entry((key, execution)).or_insert(0);
-        let number = match self.chance.below(10) {
-            0 => (*last).max(1),
-            1 => self.chance.between(1, *last + 2),
-            _ => {
-                *last += 1;
-                *last
-            }
-        };
-        TurnRow { execution, number, bytes: bytes(word(&mut self.chance, &BODIES)) }
-    }
-
-    fn change(&mut self) -> RowChange {
-        let chance = &mut self.chance;
-        let payload = |text: &str| Payload::from_json(text).expect("this is JSON");
-        let mut change = RowChange::default();
-        if chance.percent(30) {
-            change.status = Some(*chance.pick(&[
-                Status::Pending,
-                Status::Running,
-                Status::Running,
-                Status::Completed,
-                Status::Failed,
-                Status::Terminated,
-            ]));
-        }
-        if chance.percent(10) {
-            change.execution = Some(chance.between(1, 2));
-        }
-        if chance.percent(10) {
-            change.version = Some(word(chance, &["1.0.0", "2.0.0"]).to_owned());
-        }
-        if chance.percent(30) {
-            change.owed = Some(chance.percent(50));
-        }
-        if chance.percent(30) {
-            change.wake_at_ms = Some(chance.percent(70).then(|| chance.between(0, 8)));
-        }
-        if chance.percent(15) {
-            change.blocked = Some(chance.percent(40).then(blocked));
-        }
-        if chance.percent(10) {
-            let attribute = ("customer".to_owned(), payload(word(chance, &["1", "\"x\"", "null"])));
-            change.attributes = Some(chance.percent(60).then_some(attribute).into_iter().collect());
-        }
-        if chance.percent(10) {
-            change.published = Some(chance.percent(60).then(|| payload("{\"step\":1}")));
-        }
-        change
-    }
-
-    fn outgoing(&mut self) -> Outgoing {
-        let to = match self.known.rows.is_empty() {
-            true => row(999_999, "nobody"),
-            false => self.chance.pick(&self.known.rows).clone(),
-        };
-        let (to, shard) = (to.key, to.shard);
-        Outgoing::ToKey {
-            to,
-            shard,
-            dedupe: self.dedupe(),
-            urgent: self.chance.percent(25),
-            body: self.body(),
-        }
-    }
-
-    fn send_request(&mut self) -> SendRequest {
-        if self.chance.percent(20) {
-            let row = Box::new(InstanceRow { status: Status::Pending, ..self.new_row() });
-            return SendRequest::Start { row, body: self.body() };
-        }
-        let id = word(&mut self.chance, &IDS).to_owned();
-        let urgent = self.chance.percent(25);
-        SendRequest::Message { id, dedupe: self.dedupe(), urgent, body: self.body() }
-    }
-
-    fn dedupe(&mut self) -> Option<String> {
+    pub(super) fn dedupe(&mut self) -> Option<String> {
         self.chance.percent(50).then(|| word(&mut self.chance, &KEYS).to_owned())
     }
 
-    fn body(&mut self) -> Arc<[u8]> {
+    pub(super) fn body(&mut self) -> Arc<[u8]> {
         bytes(word(&mut self.chance, &BODIES))
     }
 
     fn filter(&mut self) -> Filter {
+        let parent = self.chance.percent(10).then(|| self.key());
         let chance = &mut self.chance;
-        let mut filter = Filter::default();
+        let mut filter = Filter { parent, newest_first: chance.percent(50), ..Filter::default() };
         for status in Status::ALL {
-            if chance.percent(20) {
+            if chance.percent(15) {
                 filter.statuses.push(status);
             }
         }
-        if chance.percent(30) {
+        if chance.percent(25) {
             filter.name = Some(word(chance, &["checkout", "refund", "none"]).to_owned());
         }
-        if chance.percent(30) {
+        if chance.percent(20) {
+            filter.version = Some(word(chance, &["1.0.0", "2.0.0", "3.0.0"]).to_owned());
+        }
+        if chance.percent(25) {
             filter.id_prefix = Some(word(chance, &["o", "order-1", "a", ""]).to_owned());
         }
-        if chance.percent(30) {
+        if chance.percent(25) {
             filter.blocked = Some(chance.percent(50));
         }
+        if chance.percent(15) {
+            filter.attributes.insert("customer".to_owned(), payload(word(chance, &VALUES)));
+        }
+        let created_ms = |chance: &mut Chance| 1_700_000_000_000 + chance.between(0, 60);
+        filter.created_from_ms = chance.percent(15).then(|| created_ms(chance));
+        filter.created_before_ms = chance.percent(15).then(|| created_ms(chance));
+        filter.ended_before_ms = chance.percent(15).then(|| chance.between(0, 9));
         filter
     }
 }
 
-fn word(chance: &mut Chance, words: &[&'static str]) -> &'static str {
+/// The place of the session that runs a task.
+fn holder_of(task: &TaskRow) -> Option<SessionPlace> {
+    match task.state {
+        TaskState::Leased { holder, .. } => Some(usize::try_from(holder.0).expect("it is a place")),
+        TaskState::Queued | TaskState::Waiting => None,
+    }
+}
+
+pub(super) fn payload(json: &str) -> Payload {
+    Payload::from_json(json).expect("this is JSON")
+}
+
+pub(super) fn word(chance: &mut Chance, words: &[&'static str]) -> &'static str {
     words[chance.below(words.len())]
 }

@@ -3,13 +3,10 @@
 use perennial_core::store::memory::MAX_UNREAD;
 use perennial_core::store::{InstanceRow, RowChange, SendOutcome, SendRequest, Status};
 
-use super::instances::{Build, blocked, bytes, member, message, outgoing, row, start, status};
+use super::instances::{
+    Build, blocked, bytes, member, message, outgoing, row, start, start_request as starting, status,
+};
 use super::subject::{Make, Subject, answer_of, waiting};
-
-fn starting(row: &InstanceRow, body: &str) -> SendRequest {
-    let row = InstanceRow { status: Status::Pending, ..row.clone() };
-    SendRequest::Start { row: Box::new(row), body: bytes(body) }
-}
 
 pub fn s3_a_message_reaches_the_instance_of_the_id(make: Make<'_>) {
     let subject = Subject::new(make);

@@ -6,10 +6,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use perennial_core::store::{
-    Commit, CommitOutcome, DueInstance, Filter, InboxNumber, InboxRow, InstanceRow, Lease, LoadedInstance,
-    Page, PageKey, Reply, SendOutcome, SendRequest, Session, SessionId, Store, StoreError,
+    Ask, AskNumber, AskOutcome, AskRow, Commit, CommitOutcome, Count, DeleteOutcome, DueInstance, Filter,
+    InboxNumber, InboxRow, InstanceRow, Lease, LoadedInstance, Page, PageKey, Reply, SendOutcome,
+    SendRequest, Served, Session, SessionId, Store, StoreError, StoreStats, TaskId, TaskRenewal, TaskRow,
 };
-use perennial_core::{InstanceKey, SHARDS, ShardId};
+use perennial_core::{InstanceKey, Payload, SHARDS, ShardId};
 
 use super::test_clock::TestClock;
 
@@ -182,6 +183,94 @@ impl Subject {
     /// A page of a list.
     pub fn list(&self, filter: &Filter, after: Option<PageKey>, limit: usize) -> Page {
         ask(|reply| self.store().list(filter.clone(), after, limit, reply)).expect("the page")
+    }
+
+    /// Takes tasks.
+    pub fn take(&self, holder: SessionId, served: &Served, limit: usize, lease_ms: u64) -> Vec<TaskRow> {
+        ask(|reply| self.store().take_tasks(holder, served.clone(), limit, lease_ms, reply))
+            .expect("the tasks")
+    }
+
+    /// Renews the leases of tasks.
+    pub fn renew_tasks(
+        &self,
+        holder: SessionId,
+        tasks: Vec<(TaskId, Option<Payload>)>,
+        lease_ms: u64,
+    ) -> Vec<TaskRenewal> {
+        ask(|reply| self.store().renew_tasks(holder, tasks, lease_ms, reply)).expect("the renewals")
+    }
+
+    /// Finishes a task.
+    pub fn finish(&self, holder: SessionId, task: TaskId, attempt: u32, body: &str) -> bool {
+        let body = Arc::from(body.as_bytes());
+        ask(|reply| self.store().finish_task(holder, task, attempt, body, reply)).expect("the task's end")
+    }
+
+    /// Gives tasks back.
+    pub fn give_back(&self, holder: SessionId, tasks: Vec<TaskId>) {
+        ask(|reply| self.store().give_back_tasks(holder, tasks, reply)).expect("the tasks are given back");
+    }
+
+    /// Asks an instance something.
+    pub fn try_ask(&self, id: &str, deadline_ms: u64, body: &str) -> AskOutcome {
+        let request = Ask { instance: id.to_owned(), deadline_ms, body: Arc::from(body.as_bytes()) };
+        ask(|reply| self.store().ask(request, reply)).expect("the request is answered")
+    }
+
+    /// Asks an instance that exists something, and gives the request's number.
+    pub fn asked(&self, id: &str, deadline_ms: u64, body: &str) -> AskNumber {
+        match self.try_ask(id, deadline_ms, body) {
+            AskOutcome::Asked(number) => number,
+            AskOutcome::NoInstance => panic!("there should be an instance {id:?}"),
+        }
+    }
+
+    /// A page of the requests to a session's instances.
+    pub fn asks(&self, session: SessionId, from: AskNumber, limit: usize) -> Vec<AskRow> {
+        ask(|reply| self.store().read_asks(session, from, limit, reply)).expect("the requests")
+    }
+
+    /// The answer to a request.
+    pub fn answer_to(&self, number: AskNumber) -> Option<Arc<[u8]>> {
+        ask(|reply| self.store().read_answer(number, reply)).expect("the answer, or none")
+    }
+
+    /// Takes a request back.
+    pub fn withdraw(&self, number: AskNumber) -> bool {
+        ask(|reply| self.store().withdraw_ask(number, reply)).expect("the withdrawal")
+    }
+
+    /// Sweeps requests and answers.
+    pub fn sweep(&self) {
+        ask(|reply| self.store().sweep_asks(reply)).expect("the sweep");
+    }
+
+    /// What is noted under a name.
+    pub fn note(&self, name: &str) -> Option<Arc<[u8]>> {
+        ask(|reply| self.store().read_note(name, reply)).expect("the note, or none")
+    }
+
+    /// Notes something under a name, or nothing any more.
+    pub fn write_note(&self, session: SessionId, name: &str, note: Option<&str>) -> Result<(), StoreError> {
+        let note = note.map(|note| Arc::from(note.as_bytes()));
+        ask(|reply| self.store().write_note(session, name, note, reply))
+    }
+
+    /// How many rows a list has.
+    pub fn count(&self, filter: &Filter, at_most: u64) -> Count {
+        ask(|reply| self.store().count(filter.clone(), at_most, reply)).expect("the count")
+    }
+
+    /// How much there is of what.
+    pub fn stats(&self) -> StoreStats {
+        ask(|reply| self.store().stats(reply)).expect("the stats")
+    }
+
+    /// Deletes instances.
+    pub fn delete(&self, keys: impl IntoIterator<Item = InstanceKey>) -> Vec<DeleteOutcome> {
+        let keys = keys.into_iter().collect();
+        ask(|reply| self.store().delete(keys, reply)).expect("the deletion is answered")
     }
 
     /// Closes the store.

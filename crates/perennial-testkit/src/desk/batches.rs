@@ -22,6 +22,14 @@ impl Desk {
         self.answer_batch(&batch, outcomes)
     }
 
+    /// Writes the batch that is in flight, and does something else before the shards hear of it.
+    pub fn commit_with(&mut self, meanwhile: impl FnOnce(&mut Desk)) -> usize {
+        let batch = self.committer.in_flight().expect("a batch is in flight");
+        let outcomes = self.write(&batch).expect("the store in memory takes every batch");
+        meanwhile(self);
+        self.answer_batch(&batch, outcomes)
+    }
+
     /// Answers the batch in flight, of which one instance's member is not written and fares like this.
     ///
     /// # Panics

@@ -17,8 +17,13 @@ impl Desk {
 
     /// Somebody starts an instance this way.
     pub fn start_with(&mut self, id: &str, started: Started) -> RequestId {
+        self.start_with_jobs(id, started, Vec::new())
+    }
+
+    /// Somebody starts an instance this way, with something for it at once.
+    pub fn start_with_jobs(&mut self, id: &str, started: Started, jobs: Vec<Job>) -> RequestId {
         let key = self.new_key();
-        self.ask(id, Request::Start(Box::new(StartRequest { key, started, jobs: Vec::new() })))
+        self.ask(id, Request::Start(Box::new(StartRequest { key, started, jobs })))
     }
 
     /// Somebody asks a query.

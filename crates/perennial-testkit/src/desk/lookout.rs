@@ -3,10 +3,10 @@
 use std::sync::MutexGuard;
 
 use perennial_core::history::decode_history;
-use perennial_core::shard::{Answer, Counters, Message, RequestId};
+use perennial_core::shard::{Answer, AskReply, Counters, Message, RequestId};
 use perennial_core::store::memory::Tables;
-use perennial_core::store::{Commit, InstanceRow, RowChange, Store};
-use perennial_core::{InstanceKey, ShardId};
+use perennial_core::store::{Commit, InstanceRow, RowChange, Store, TaskChange, TaskRow, TaskState};
+use perennial_core::{InstanceKey, Job, ShardId};
 
 use super::{Desk, ask_store};
 
@@ -24,6 +24,7 @@ impl Desk {
             Some(Answer::Full { unread }) => format!("full: {unread}"),
             Some(Answer::NotBlocked) => "not blocked".to_owned(),
             Some(Answer::Unknown { reason }) => format!("unknown: {reason}"),
+            Some(Answer::Asked(reply)) => reply_line(reply),
             Some(other) => format!("{other:?}"),
         }
     }
@@ -63,6 +64,30 @@ impl Desk {
         let history =
             decode_history(ask_store(read).expect("the store is open")).expect("what is stored is a history");
         history.flatten().map(|event| format!("{} {}", event.id, event.summary())).collect()
+    }
+
+    /// Every stored event of one execution of an id.
+    pub fn lines_of(&self, id: &str, execution: u64) -> Vec<String> {
+        let read = |reply| self.store.read_turns(self.row(id).key, execution, 0, usize::MAX, reply);
+        let history =
+            decode_history(ask_store(read).expect("the store is open")).expect("what is stored is a history");
+        history.flatten().map(|event| format!("{} {}", event.id, event.summary())).collect()
+    }
+
+    /// The stored jobs of an id's current execution.
+    pub fn jobs(&self, id: &str) -> Vec<Job> {
+        let row = self.row(id);
+        let read = |reply| self.store.read_turns(row.key, row.execution, 0, usize::MAX, reply);
+        let history =
+            decode_history(ask_store(read).expect("the store is open")).expect("what is stored is a history");
+        history.turns.iter().flat_map(|turn| turn.jobs().map(|(_, job)| job.clone())).collect()
+    }
+
+    /// The stored tasks of an id, in order, each in a line: activity, attempt, state, and what else there is to say.
+    pub fn tasks(&self, id: &str) -> Vec<String> {
+        let key = self.row(id).key;
+        let tables = self.tables();
+        tables.tasks.values().filter(|task| task.id.key == key).map(task_line).collect()
     }
 
     /// The last `count` stored events of an id.
@@ -178,6 +203,26 @@ impl Desk {
     }
 }
 
+fn reply_line(reply: &AskReply) -> String {
+    match reply {
+        AskReply::Answered(payload) => format!("answered: {}", payload.as_json()),
+        AskReply::Failed(payload) => format!("failed: {}", payload.as_json()),
+        AskReply::Refused { reason, .. } => format!("refused: {reason}"),
+        AskReply::Ended => "has ended".to_owned(),
+        AskReply::Blocked { code, .. } => format!("blocked: {code}"),
+    }
+}
+
+fn task_line(task: &TaskRow) -> String {
+    let mut words = vec![format!("{} {} {}", task.name, task.attempt, task.state.name())];
+    words.extend(task.due_ms.map(|due_ms| format!("due {due_ms}")));
+    words.extend((task.interruptions > 0).then(|| format!("interrupted {}", task.interruptions)));
+    words.extend(task.details.as_ref().map(|details| format!("details {}", details.as_json())));
+    let is_cancelled = matches!(task.state, TaskState::Leased { cancelled: true, .. });
+    words.extend(is_cancelled.then(|| "cancelled".to_owned()));
+    words.join(", ")
+}
+
 fn write_line(commit: &Commit) -> String {
     let mut words = Vec::new();
     if let Some(row) = &commit.insert {
@@ -193,6 +238,13 @@ fn write_line(commit: &Commit) -> String {
     }
     if !commit.send.is_empty() {
         words.push(format!("sent {}", commit.send.len()));
+    }
+    words.extend(commit.tasks.iter().map(|change| match change {
+        TaskChange::Put(task) => format!("put {} {} {}", task.name, task.attempt, task.state.name()),
+        TaskChange::Cancel(_) => "task gone".to_owned(),
+    }));
+    if !commit.answers.is_empty() {
+        words.push(format!("answered {}", commit.answers.len()));
     }
     words.join(", ")
 }

@@ -1,10 +1,11 @@
-//! I18: no row is left of an instance that does not exist. And of I3, what the places of turns tell: within an
-//! execution they count 1, 2, 3, … and each is there once.
+//! I18: no row is left of an instance that does not exist, no task of an execution that has ended, no request past its
+//! time. And of I3, what the places of turns tell: within an execution they count 1, 2, 3, … and each is there once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::InstanceKey;
 use perennial_core::shard::Message;
+use perennial_core::store::InstanceRow;
 
 use super::{Breach, Snapshot, StoredRows};
 
@@ -13,7 +14,34 @@ pub(super) fn check(snapshot: &Snapshot, found: &mut Vec<Breach>) {
     let names: BTreeMap<InstanceKey, &str> =
         snapshot.instances.iter().map(|instance| (instance.row.key, instance.row.id.as_str())).collect();
     orphans(rows, &names, found);
+    tasks(snapshot, rows, found);
     places(snapshot, rows, &names, found);
+}
+
+/// Requests and answers that are there still, although their time was up and they should have been swept since. A sweep
+/// is due every `sweep_ms` while a node runs.
+pub fn unswept(snapshot: &Snapshot, now_ms: u64, sweep_ms: u64) -> Vec<Breach> {
+    let deadlines = snapshot.rows.iter().flat_map(|rows| &rows.ask_deadlines_ms);
+    let late = deadlines.filter(|deadline_ms| **deadline_ms + sweep_ms < now_ms);
+    late.map(|deadline_ms| {
+        let what = format!("a request's or answer's time was up at {deadline_ms}, and it is {now_ms}");
+        Breach { invariant: "I18", instance: String::new(), what }
+    })
+    .collect()
+}
+
+/// An execution that has ended leaves no task, but for those whose holders are yet to learn it.
+fn tasks(snapshot: &Snapshot, rows: &StoredRows, found: &mut Vec<Breach>) {
+    let known: BTreeMap<InstanceKey, &InstanceRow> =
+        snapshot.instances.iter().map(|instance| (instance.row.key, &instance.row)).collect();
+    for task in rows.tasks.iter().filter(|task| !task.is_marked) {
+        let is_over = |row: &&InstanceRow| row.status.is_final() || row.execution != task.id.execution;
+        if let Some(row) = known.get(&task.id.key).copied().filter(is_over) {
+            let (event, execution) = (task.id.event, task.id.execution);
+            let what = format!("task {event} of execution {execution} is left, and that has ended");
+            found.push(Breach { invariant: "I18", instance: row.id.clone(), what });
+        }
+    }
 }
 
 fn orphans(rows: &StoredRows, names: &BTreeMap<InstanceKey, &str>, found: &mut Vec<Breach>) {
@@ -28,8 +56,9 @@ fn orphans(rows: &StoredRows, names: &BTreeMap<InstanceKey, &str>, found: &mut V
     let turns = rows.turns.iter().map(|(key, ..)| (*key, "turns"));
     let inbox =
         rows.inbox.iter().map(|(key, _)| (*key, "inbox")).filter(|(key, _)| !to_be_born.contains(key));
+    let tasks = rows.tasks.iter().map(|task| (task.id.key, "tasks"));
     let others = rows.others.iter().map(|(table, key)| (*key, table.as_str()));
-    for row in turns.chain(inbox).chain(others).filter(|(key, _)| !names.contains_key(key)) {
+    for row in turns.chain(inbox).chain(tasks).chain(others).filter(|(key, _)| !names.contains_key(key)) {
         *counts.entry(row).or_default() += 1;
     }
     for ((key, table), count) in counts {

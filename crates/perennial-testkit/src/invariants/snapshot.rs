@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use perennial_core::InstanceKey;
-use perennial_core::store::{Filter, InboxRow, InstanceRow, MemoryStore, Reply, Store, StoreError};
+use perennial_core::store::{
+    Filter, InboxRow, InstanceRow, MemoryStore, Reply, Store, StoreError, TaskId, TaskRow, TaskState,
+};
 
 /// How many rows or turns are read at a time.
 const PAGE: usize = 500;
@@ -28,6 +30,8 @@ pub struct StoredInstance {
     pub executions: BTreeMap<u64, Vec<Arc<[u8]>>>,
     /// Its messages; none if nobody could look.
     pub inbox: Option<Vec<InboxRow>>,
+    /// The tasks of its current execution; none if nobody could look.
+    pub tasks: Option<Vec<TaskRow>>,
 }
 
 /// What the tables hold, whoever it belongs to.
@@ -37,8 +41,28 @@ pub struct StoredRows {
     pub turns: Vec<(InstanceKey, u64, u64)>,
     /// Every message.
     pub inbox: Vec<(InstanceKey, Arc<[u8]>)>,
+    /// Every task.
+    pub tasks: Vec<StoredTask>,
+    /// When each request and each answer is to be swept.
+    pub ask_deadlines_ms: Vec<u64>,
     /// The keys that rows of other tables name, with the table.
     pub others: Vec<(String, InstanceKey)>,
+}
+
+/// What there is of a task, whoever it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredTask {
+    /// Which activity it is.
+    pub id: TaskId,
+    /// Whether its holder is yet to learn that nobody waits for it: it is cancelled, and leased until a time.
+    pub is_marked: bool,
+}
+
+impl From<&TaskRow> for StoredTask {
+    fn from(row: &TaskRow) -> StoredTask {
+        let is_cancelled = matches!(row.state, TaskState::Leased { cancelled: true, .. });
+        StoredTask { id: row.id, is_marked: is_cancelled && row.due_ms.is_some() }
+    }
 }
 
 impl Snapshot {
@@ -57,9 +81,9 @@ impl Snapshot {
                         executions.insert(execution, turns);
                     }
                 }
-                let inbox =
-                    ask(|reply| store.load(row.key, u64::MAX >> 1, reply))?.map(|loaded| loaded.inbox);
-                snapshot.instances.push(StoredInstance { row, executions, inbox });
+                let loaded = ask(|reply| store.load(row.key, u64::MAX >> 1, reply))?;
+                let (inbox, tasks) = loaded.map(|loaded| (loaded.inbox, loaded.tasks)).unzip();
+                snapshot.instances.push(StoredInstance { row, executions, inbox, tasks });
             }
             after = page.next;
             if after.is_none() {
@@ -75,6 +99,13 @@ impl Snapshot {
         snapshot.rows = Some(StoredRows {
             turns: tables.turns.keys().copied().collect(),
             inbox: tables.inbox.values().map(|message| (message.to, Arc::clone(&message.body))).collect(),
+            tasks: tables.tasks.values().map(StoredTask::from).collect(),
+            ask_deadlines_ms: tables
+                .asks
+                .values()
+                .map(|ask| ask.deadline_ms)
+                .chain(tables.answers.values().map(|(_, deadline_ms)| *deadline_ms))
+                .collect(),
             others: Vec::new(),
         });
         Ok(snapshot)

@@ -22,7 +22,7 @@ pub(super) fn check_blocked(snapshot: &Snapshot, log: &ClientLog, found: &mut Ve
 /// Activities are not judged: a database does not tell whether one is running.
 pub fn stalled(snapshot: &Snapshot, now_ms: u64) -> Vec<Breach> {
     let mut found = Vec::new();
-    for StoredInstance { row, executions, inbox } in &snapshot.instances {
+    for StoredInstance { row, executions, inbox, .. } in &snapshot.instances {
         if row.status.is_final() || row.blocked.is_some() {
             continue;
         }

@@ -33,6 +33,7 @@ impl Simulation {
                 Output::Reply(request, answer) => self.answered(request, answer),
                 Output::Find { request, id } => self.find(node, shard, request, id),
                 Output::Load { key } => self.load(node, shard, key),
+                Output::Refresh { key } => self.refresh(node, shard, key),
             }
         }
         if commits {
@@ -79,6 +80,18 @@ impl Simulation {
                 Ok(loaded) => {
                     this.with_shard(node, shard, |shard, now_ms| shard.handle_loaded(now_ms, key, loaded));
                 }
+            }
+        });
+    }
+
+    /// Reads the tasks of an instance again.
+    fn refresh(&mut self, node: usize, shard: ShardId, key: InstanceKey) {
+        let Some(tenure) = self.nodes[node].owned.get(&shard).copied() else { return };
+        let effect = move |this: &mut Simulation| ask(|reply| this.store.load(key, u64::MAX, reply));
+        self.call(node, "refresh", effect, move |this, loaded| {
+            if this.still_has(node, shard, tenure) {
+                let loaded = loaded.ok().flatten();
+                this.with_shard(node, shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, loaded));
             }
         });
     }

@@ -182,6 +182,7 @@ impl RuntimeBuilder {
                 node.read_inbox();
                 node.read_due_now();
                 node.read_asks();
+                node.take_tasks();
             }
         }));
         let weak = Arc::downgrade(&node);
@@ -191,6 +192,10 @@ impl RuntimeBuilder {
                 node.timekeeper.look();
             }
         }));
+        if let Err(error) = node.begin_note().await {
+            node.fail(error.to_string());
+            return Err(error.into());
+        }
         node.take_over();
         Ok(Runtime { node, stopped: false })
     }
@@ -248,7 +253,9 @@ impl Runtime {
         while !self.node.is_quiet() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        Ok(self.node.release().await?)
+        let noted = self.node.end_note().await;
+        let released = self.node.release().await;
+        Ok(noted.and(released)?)
     }
 }
 

@@ -255,6 +255,8 @@ impl Node {
             self.answer(request, answer);
         }
         self.go_on_committing();
+        // Leases of tasks that others hold may have run out as well.
+        self.take_tasks();
     }
 
     /// The session has ended without our doing: what the shards hold in memory may no longer be true.

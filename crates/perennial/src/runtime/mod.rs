@@ -1,7 +1,7 @@
 //! The runtime: a node in this process.
 //!
 //! [`Node`] is the glue between shards, store, turn threads and workers. Each background role is one noun in a file
-//! of its own: TurnThreads run orchestration code, Workers run activities, the Timekeeper brings the time, the
+//! of its own: TurnThreads run orchestration code, Workers run activities, the TaskTaker takes those that others left, the Timekeeper brings the time, the
 //! LeaseKeeper renews the session.
 
 mod builder;
@@ -12,6 +12,8 @@ mod pulse;
 mod reading;
 mod registry;
 mod settling;
+mod suspects;
+mod task_taker;
 mod timekeeper;
 mod turn_threads;
 mod workers;

@@ -20,6 +20,7 @@ use super::clock::{Asked, LocalClock, TurnClock};
 use super::lease_keeper::LeaseKeeper;
 use super::reading::Pass;
 use super::registry::Registry;
+use super::suspects::Suspects;
 use super::timekeeper::Timekeeper;
 use super::turn_threads::{TurnThreads, TurnWork};
 use super::workers::Workers;
@@ -44,6 +45,9 @@ pub(crate) struct Node {
     changed: Notify,
     pub(super) inbox_pass: Mutex<Pass>,
     pub(super) ask_pass: Mutex<Pass>,
+    pub(super) suspects: Suspects,
+    /// Who this node is to the tasks that it takes.
+    pub(super) holder: SessionId,
 }
 
 /// The commits of this node and the session they are made under.
@@ -124,6 +128,8 @@ impl Node {
             changed: Notify::new(),
             inbox_pass: Mutex::default(),
             ask_pass: Mutex::default(),
+            suspects: Suspects::default(),
+            holder: session.id,
         }
     }
 
@@ -168,10 +174,11 @@ impl Node {
                 Output::Reply(request, answer) => self.answer(request, answer),
                 Output::Find { request, id } => self.find(shard, request, &id),
                 Output::Load { key } => self.load(shard, key),
+                Output::Refresh { key } => self.refresh(shard, key),
             }
         }
         if !turns.is_empty() {
-            self.turn_threads.submit(turns);
+            self.submit_turns(turns);
         }
         if !commits.is_empty() {
             self.gather(commits);
@@ -205,6 +212,21 @@ impl Node {
                 Ok(loaded) => {
                     node.with_shard(shard, |shard, now_ms| shard.handle_loaded(now_ms, key, loaded))
                 }
+            }),
+        );
+    }
+
+    /// Reads the tasks of an instance again.
+    fn refresh(self: &Arc<Node>, shard: ShardId, key: InstanceKey) {
+        let node = Arc::clone(self);
+        self.store.load(
+            key,
+            u64::MAX,
+            Box::new(move |loaded: Result<Option<LoadedInstance>, StoreError>| match loaded {
+                Ok(loaded) => {
+                    node.with_shard(shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, loaded));
+                }
+                Err(error) => node.reading_failed(&error, move |node| node.refresh(shard, key)),
             }),
         );
     }
@@ -249,7 +271,10 @@ impl Node {
     }
 
     /// An activity's result over the limit is an error of the activity.
-    fn within_limits(&self, result: Result<Payload, ActivityFailure>) -> Result<Payload, ActivityFailure> {
+    pub(super) fn within_limits(
+        &self,
+        result: Result<Payload, ActivityFailure>,
+    ) -> Result<Payload, ActivityFailure> {
         let limit = self.options.shard.execution.limits.payload_bytes;
         match &result {
             Ok(payload) | Err(ActivityFailure::Application(payload)) if payload.size() as u64 > limit => {

@@ -17,14 +17,15 @@ pub(crate) struct Pulse {
 
 struct Beats {
     last: Instant,
-    /// What was reported and not written.
-    unwritten: Option<Payload>,
+    /// What was reported last.
+    latest: Option<Payload>,
+    is_written: bool,
     written: Option<Instant>,
 }
 
 impl Pulse {
     pub(super) fn new() -> Pulse {
-        let beats = Beats { last: Instant::now(), unwritten: None, written: None };
+        let beats = Beats { last: Instant::now(), latest: None, is_written: true, written: None };
         Pulse { beats: Mutex::new(beats), beaten: Notify::new() }
     }
 
@@ -37,7 +38,8 @@ impl Pulse {
         {
             let mut beats = self.lock();
             beats.last = Instant::now();
-            beats.unwritten = Some(details);
+            beats.latest = Some(details);
+            beats.is_written = false;
         }
         self.beaten.notify_one();
     }
@@ -45,9 +47,16 @@ impl Pulse {
     /// What was reported and not written.
     pub(super) fn take_unwritten(&self) -> Option<Payload> {
         let mut beats = self.lock();
-        let details = beats.unwritten.take()?;
+        if std::mem::replace(&mut beats.is_written, true) {
+            return None;
+        }
         beats.written = Some(Instant::now());
-        Some(details)
+        beats.latest.clone()
+    }
+
+    /// What was reported last.
+    pub(super) fn latest(&self) -> Option<Payload> {
+        self.lock().latest.clone()
     }
 
     /// Has heartbeats written, until there is none for too long.
@@ -56,7 +65,7 @@ impl Pulse {
             let (write_at, silent_at) = {
                 let beats = self.lock();
                 let write_at = beats.written.map_or(beats.last, |written| written + WRITE_INTERVAL);
-                let write_at = beats.unwritten.is_some().then_some(write_at);
+                let write_at = (!beats.is_written).then_some(write_at);
                 (write_at, silence.and_then(|silence| beats.last.checked_add(silence)))
             };
             let now = Instant::now();

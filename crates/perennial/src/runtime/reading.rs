@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use perennial_core::store::{
-    AskNumber, AskRow, DueInstance, Filter, InboxNumber, InboxRow, Page, PageKey, StoreError,
+    AskNumber, AskRow, DueInstance, Filter, InboxNumber, InboxRow, InstanceRow, Page, PageKey, StoreError,
 };
 use perennial_core::{InstanceKey, ShardId};
 
@@ -42,6 +42,7 @@ impl Node {
         self.read_blocked(None);
         self.read_inbox();
         self.read_asks();
+        self.take_tasks();
     }
 
     fn read_owed(self: &Arc<Node>, after: Option<InstanceKey>) {
@@ -65,7 +66,10 @@ impl Node {
         let filter = Filter { blocked: Some(true), ..Filter::default() };
         let reply = move |page: Result<Page, StoreError>| match page {
             Ok(page) => {
-                for row in page.rows.iter().filter(|row| !row.status.is_final()) {
+                // What takes the process down is tried again when somebody asks for it.
+                let is_safe =
+                    |row: &&InstanceRow| row.blocked.as_ref().is_none_or(|it| it.code != "PER-0302");
+                for row in page.rows.iter().filter(|row| !row.status.is_final()).filter(is_safe) {
                     node.with_shard(row.shard, |shard, now_ms| shard.handle_owed(now_ms, row.key));
                 }
                 if page.next.is_some() {
@@ -186,7 +190,11 @@ impl Node {
         self.store.read_due(self.session(), before_ms, after, PAGE, Box::new(reply));
     }
 
-    fn reading_failed(self: &Arc<Node>, error: &StoreError, again: impl FnOnce(&Arc<Node>) + Send + 'static) {
+    pub(super) fn reading_failed(
+        self: &Arc<Node>,
+        error: &StoreError,
+        again: impl FnOnce(&Arc<Node>) + Send + 'static,
+    ) {
         match error {
             StoreError::Closed => {}
             error if error.is_retryable() => self.later(again),

@@ -171,6 +171,7 @@ impl TurnThreads {
         };
         tracing::error!(%key, lost, "a turn did not end; its thread is given up");
         node.with_shard(shard, |shard, now_ms| shard.handle_turn_lost(now_ms, key, number));
+        node.turn_settled(key);
         if lost > node.options.max_lost_threads {
             return node
                 .fail("too many turns did not end and kept their threads; restart the process".to_owned());
@@ -213,5 +214,6 @@ fn run_one(node: &Arc<Node>, seat: &Seat, work: TurnWork) -> bool {
         return false;
     }
     node.with_shard(shard, |shard, now_ms| shard.handle_turn_done(now_ms, done));
+    node.turn_settled(key);
     true
 }

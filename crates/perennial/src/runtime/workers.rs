@@ -80,7 +80,8 @@ impl Workers {
         let (node, task) = (Arc::clone(node), Arc::new(task));
         self.handle.spawn(async move {
             let pulse = Arc::new(Pulse::new());
-            let ended = attempt(&node, &*handler, &task, cancellation, &pulse).await;
+            let write = |details| node.heartbeat(&task, details);
+            let ended = attempt(&node, &*handler, &task, cancellation, &pulse, write).await;
             let ended = if node.workers.abandoned.is_cancelled() { Ended::Released } else { ended };
             if !matches!(ended, Ended::Result(Ok(_)))
                 && let Some(details) = pulse.take_unwritten()
@@ -93,6 +94,39 @@ impl Workers {
             }
             node.workers.forget(task.key, task.event);
         });
+    }
+
+    /// Runs one attempt of a task that was taken from the store.
+    pub(crate) fn run_taken(&self, node: &Arc<Node>, task: ActivityTask) {
+        let handler = node.registry.activity(&task.name).filter(|_| !self.closing.is_cancelled());
+        let Some(handler) = handler else {
+            return node.give_back_taken(&task);
+        };
+        let cancellation = CancellationToken::new();
+        self.lock().insert((task.key, task.event), cancellation.clone());
+        let (node, task) = (Arc::clone(node), Arc::new(task));
+        self.handle.spawn(async move {
+            let pulse = Arc::new(Pulse::new());
+            let lease = cancellation.clone();
+            let write = |details| node.renew_taken(&task, Some(details), lease.clone());
+            let ended = tokio::select! {
+                ended = attempt(&node, &*handler, &task, cancellation, &pulse, write) => ended,
+                () = node.keep_lease(&task, &lease) => Ended::Released,
+            };
+            match ended {
+                Ended::Result(result) if !node.workers.abandoned.is_cancelled() => {
+                    let details = pulse.latest().or_else(|| task.details.clone());
+                    node.finish_taken(&task, result, details);
+                }
+                Ended::Result(_) | Ended::Released => node.give_back_taken(&task),
+            }
+            node.workers.forget(task.key, task.event);
+        });
+    }
+
+    /// Whether an attempt could begin at once.
+    pub(super) fn has_room(&self) -> bool {
+        !self.closing.is_cancelled() && self.slots.available_permits() > 0
     }
 
     /// Runs a small chore beside the activities.
@@ -166,6 +200,7 @@ async fn attempt(
     task: &Arc<ActivityTask>,
     cancellation: CancellationToken,
     pulse: &Arc<Pulse>,
+    write: impl FnMut(Payload),
 ) -> Ended {
     let options = task.options.as_deref();
     let after = |ms: fn(&ActivityOptions) -> Option<u64>| options.and_then(ms).map(Duration::from_millis);
@@ -203,7 +238,7 @@ async fn attempt(
         () = told_off => return Ended::Result(Err(ActivityFailure::Cancelled)),
         () = sleep_until(total_until) => TimeoutKind::Total,
         () = sleep_until(attempt_until) => TimeoutKind::Attempt,
-        () = pulse.watch(silence, |details| node.heartbeat(task, details)) => TimeoutKind::Heartbeat,
+        () = pulse.watch(silence, write) => TimeoutKind::Heartbeat,
     };
     // It is told, and has a moment to stop before another attempt runs beside it.
     cancellation.cancel();

@@ -10,7 +10,7 @@ use perennial::store::{InboxRow, InstanceRow};
 use perennial::{
     Decision, Event, EventId, EventKind, InstanceKey, Job, ShardId, Started, Status, Turn, UnitId,
 };
-use perennial_testkit::invariants::{Breach, Snapshot, StoredInstance, StoredRows};
+use perennial_testkit::invariants::{Breach, Snapshot, StoredInstance, StoredRows, StoredTask};
 
 /// The key that stands for a number.
 pub(crate) fn key(number: u64) -> InstanceKey {
@@ -58,7 +58,7 @@ pub(crate) fn instance(number: u64, id: &str, executions: &[Vec<Turn>]) -> Store
         ended_ms: None,
     };
     let executions: BTreeMap<_, _> = (1..).zip(executions.iter().map(|turns| encoded(turns))).collect();
-    StoredInstance { row, executions, inbox: Some(Vec::new()) }
+    StoredInstance { row, executions, inbox: Some(Vec::new()), tasks: Some(Vec::new()) }
 }
 
 /// Puts a message into an instance's inbox.
@@ -71,10 +71,11 @@ pub(crate) fn send(instance: &mut StoredInstance, message: &Message) {
 /// A snapshot of these instances, with all their rows.
 pub(crate) fn snapshot(instances: Vec<StoredInstance>) -> Snapshot {
     let mut rows = StoredRows::default();
-    for StoredInstance { row, executions, inbox } in &instances {
+    for StoredInstance { row, executions, inbox, tasks } in &instances {
         for (execution, turns) in executions {
             rows.turns.extend((1..).zip(turns).map(|(number, _)| (row.key, *execution, number)));
         }
+        rows.tasks.extend(tasks.iter().flatten().map(StoredTask::from));
         rows.inbox.extend(inbox.iter().flatten().map(|row| (row.key, Arc::clone(&row.body))));
     }
     Snapshot { instances, rows: Some(rows) }

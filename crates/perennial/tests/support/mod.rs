@@ -15,17 +15,23 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use perennial::history::encode_turn;
+use perennial::store::TaskId;
 use perennial::{
-    Client, ClientError, Filter, Handlers, InstanceKey, InstanceStatus, Payload, RuntimeOptions, Status,
+    Client, ClientError, EventId, Filter, Handlers, InstanceKey, InstanceStatus, Payload, RuntimeOptions,
+    Status,
 };
 use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::invariants::{
-    ClientLog, Snapshot, StoredInstance, StoredRows, assert_invariants, assert_stored_invariants, stalled,
+    ClientLog, Snapshot, StoredInstance, StoredRows, StoredTask, assert_invariants, assert_stored_invariants,
+    stalled, unswept,
 };
 use tempfile::TempDir;
 
 /// How long anything may take before a test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Requests and answers past their time are swept within this, while a node runs: with each look at what is due soon.
+const SWEEP_MS: u64 = 30_000;
 
 /// A directory with a database in it. Whatever a test does there, it leaves rows behind that are in order.
 pub(crate) struct Place {
@@ -101,9 +107,11 @@ impl Drop for Place {
         }
         let last = self.copy();
         let is_checked = *self.checked.get_mut().unwrap() == Some(fs::read(&last).unwrap());
+        let snapshot = read_copy(&last);
         if !is_checked {
-            assert_stored_invariants(&read_copy(&last), &ClientLog::default());
+            assert_stored_invariants(&snapshot, &ClientLog::default());
         }
+        assert_eq!(unswept(&snapshot, now_ms(), SWEEP_MS), []);
     }
 }
 
@@ -128,7 +136,7 @@ fn stored_rows(connection: &rusqlite::Connection) -> rusqlite::Result<StoredRows
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let mut tables = connection.prepare(
         "SELECT t.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c ON c.name = 'key' \
-         WHERE t.type = 'table' AND t.name NOT IN ('instances', 'turns', 'inbox')",
+         WHERE t.type = 'table' AND t.name NOT IN ('instances', 'turns', 'inbox', 'tasks')",
     )?;
     let tables = tables.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
     let mut others = Vec::new();
@@ -138,10 +146,23 @@ fn stored_rows(connection: &rusqlite::Connection) -> rusqlite::Result<StoredRows
             others.push((table.clone(), found?));
         }
     }
-    Ok(StoredRows { turns, inbox, others })
+    let mut tasks = connection.prepare(
+        "SELECT key, execution, event, state = 1 AND cancelled = 1 AND due_ms IS NOT NULL FROM tasks",
+    )?;
+    let tasks = tasks
+        .query_map([], |row| {
+            let id = TaskId { key: key(row)?, execution: number(row, 1)?, event: EventId(number(row, 2)?) };
+            Ok(StoredTask { id, is_marked: row.get(3)? })
+        })?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut deadlines =
+        connection.prepare("SELECT deadline_ms FROM asks UNION ALL SELECT deadline_ms FROM answers")?;
+    let ask_deadlines_ms =
+        deadlines.query_map([], |row| number(row, 0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(StoredRows { turns, inbox, tasks, ask_deadlines_ms, others })
 }
 
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     u64::try_from(since.as_millis()).unwrap()
 }
@@ -161,7 +182,7 @@ pub(crate) async fn client_snapshot(client: &Client) -> Snapshot {
             let history = client.history(&row.id).await.unwrap();
             let turns = history.turns.iter().map(|turn| Arc::from(encode_turn(turn))).collect();
             let executions = BTreeMap::from([(row.execution, turns)]);
-            snapshot.instances.push(StoredInstance { row, executions, inbox: None });
+            snapshot.instances.push(StoredInstance { row, executions, inbox: None, tasks: None });
         }
         after = page.next;
         if after.is_none() {

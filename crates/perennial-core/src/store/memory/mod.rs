@@ -212,7 +212,9 @@ impl Store for MemoryStore {
         lease_ms: u64,
         reply: Reply<Vec<TaskRow>>,
     ) {
-        self.answer(reply, |tables, now_ms| Ok(tables.take_tasks(holder, &served, limit, now_ms + lease_ms)));
+        self.answer(reply, |tables, now_ms| {
+            Ok(tables.take_tasks(holder, &served, limit, now_ms, now_ms + lease_ms))
+        });
     }
 
     fn renew_tasks(

@@ -184,7 +184,8 @@ impl Tables {
             Outgoing::Start { row, body, otherwise } => match self.ids.get(&row.id) {
                 Some(key) if *key == row.key => None,
                 Some(_) => {
-                    let sender = self.instances.get(&sender.key)?.clone();
+                    let sender =
+                        self.instances.get(&sender.key).filter(|row| !row.status.is_final())?.clone();
                     self.append(&sender, None, false, otherwise.as_ref()?)
                 }
                 None => {
@@ -257,8 +258,10 @@ impl Tables {
         holder: SessionId,
         served: &Served,
         limit: usize,
+        now_ms: u64,
         until_ms: u64,
     ) -> Vec<TaskRow> {
+        self.end_leases(now_ms);
         let is_takeable = |row: &&mut TaskRow| {
             row.state == TaskState::Queued && served.serves(&row.name, row.tag.as_deref())
         };
@@ -270,6 +273,21 @@ impl Tables {
                 row.clone()
             })
             .collect()
+    }
+
+    /// Queues tasks again whose lease ran out; those that nobody waits for go.
+    fn end_leases(&mut self, now_ms: u64) {
+        let is_over = |row: &TaskRow| row.due_ms.is_some_and(|until_ms| until_ms <= now_ms);
+        self.tasks.retain(|_, row| {
+            !(matches!(row.state, TaskState::Leased { cancelled: true, .. }) && is_over(row))
+        });
+        for row in self.tasks.values_mut() {
+            if matches!(row.state, TaskState::Leased { .. }) && is_over(row) {
+                row.state = TaskState::Queued;
+                row.due_ms = None;
+                row.interruptions += 1;
+            }
+        }
     }
 
     /// The task, if it is leased to a holder.

@@ -1,0 +1,277 @@
+//! S2: the messages and starts that leave with a member.
+
+use perennial_core::SHARDS;
+use perennial_core::store::{
+    CommitOutcome, DeleteOutcome, InboxNumber, InstanceRow, Outgoing, RowChange, SendOutcome, SessionId,
+    Status,
+};
+
+use super::instances::{
+    Build, attributes, blocked, bytes, key, member, message, outgoing, row, start, start_request, starting,
+    status, urgently,
+};
+use super::subject::{Make, Subject};
+
+fn to_id(id: &str, dedupe: Option<&str>, body: &str) -> Outgoing {
+    Outgoing::ToId { id: id.to_owned(), dedupe: dedupe.map(str::to_owned), body: bytes(body) }
+}
+
+/// The messages of an instance, also parked ones.
+fn messages(subject: &Subject, row: &InstanceRow) -> Vec<(InboxNumber, String)> {
+    let inbox = subject.load(row.key, 0).expect("the instance").inbox;
+    assert!(inbox.iter().all(|message| (message.key, message.shard) == (row.key, row.shard)));
+    let text = |body: &[u8]| String::from_utf8(body.to_vec()).expect("tests send text");
+    inbox.iter().map(|message| (message.number, text(&message.body))).collect()
+}
+
+fn bodies(subject: &Subject, row: &InstanceRow) -> Vec<String> {
+    messages(subject, row).into_iter().map(|(_, body)| body).collect()
+}
+
+/// A store with `a` and `b` under way.
+fn with_two(make: Make<'_>) -> (Subject, SessionId, InstanceRow, InstanceRow) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let (a, b) = (row(1, "a"), row(2, "b"));
+    subject.write(session, start(&a));
+    subject.write(session, start(&b));
+    (subject, session, a, b)
+}
+
+pub fn s2_to_a_key_that_is_missing_or_has_ended_nothing_is_sent(make: Make<'_>) {
+    let (subject, session, a, b) = with_two(make);
+    let mut targets = vec![row(3, "nobody"), InstanceRow { id: "a".to_owned(), ..row(4, "a") }];
+    for (number, ended) in (10..).zip(Status::ALL.into_iter().filter(|status| status.is_final())) {
+        let ended = InstanceRow { status: ended, ..row(number, ended.name()) };
+        subject.write(session, member(&ended).inserting(ended.clone()));
+        targets.push(ended);
+    }
+    let plain = targets.iter().map(|target| outgoing(target, None, "lost"));
+    let keyed = targets.iter().map(|target| outgoing(target, Some("k"), "lost"));
+    let pressing = targets.iter().map(|target| urgently(target, None, "lost"));
+    let lost: Vec<Outgoing> = plain.chain(keyed).chain(pressing).collect();
+    let count = lost.len();
+    let sent = subject.write(session, member(&a).turn(2, "sent").sending(lost));
+    assert_eq!(sent, vec![None; count]);
+    assert_eq!(subject.stats().inbox.rows, 0, "no row is left without an instance that reads it");
+    // Among others that are sent.
+    let sent = subject.write(
+        session,
+        member(&a).sending([
+            outgoing(&b, None, "1"),
+            outgoing(&targets[0], None, "lost"),
+            outgoing(&a, None, "2"),
+        ]),
+    );
+    assert_eq!(sent.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!((bodies(&subject, &b), bodies(&subject, &a)), (vec!["1".to_owned()], vec!["2".to_owned()]));
+}
+
+pub fn s2_whoever_ends_in_a_batch_is_sent_nothing_more_by_it(make: Make<'_>) {
+    let (subject, session, a, b) = with_two(make);
+    let batch = [
+        member(&b).sending([outgoing(&a, None, "in time")]),
+        member(&a).turn(2, "ended").changing(status(Status::Completed)).sending([
+            outgoing(&a, None, "to itself"),
+            to_id("a", None, "to itself"),
+            starting(&row(3, "b"), "start", Some("taken")),
+        ]),
+        member(&b).sending([outgoing(&a, None, "late"), to_id("a", None, "late")]),
+    ];
+    let outcomes = subject.commit(session, batch);
+    let CommitOutcome::Durable { sent } = &outcomes[0] else { panic!("{outcomes:?}") };
+    assert!(sent[0].is_some());
+    assert_eq!(outcomes[1], CommitOutcome::Durable { sent: vec![None, None, None] });
+    assert_eq!(outcomes[2], CommitOutcome::Durable { sent: vec![None, None] });
+    assert_eq!(bodies(&subject, &a), ["in time"]);
+}
+
+pub fn s2_an_urgent_message_of_a_member_makes_a_blocked_instance_due(make: Make<'_>) {
+    let (subject, session, a, _) = with_two(make);
+    let blocked_row = InstanceRow { blocked: Some(blocked()), wake_at_ms: Some(9_000), ..row(3, "blocked") };
+    let healthy = InstanceRow { wake_at_ms: Some(9_000), ..row(4, "healthy") };
+    for row in [&blocked_row, &healthy] {
+        subject.write(session, member(row).inserting(row.clone()));
+    }
+    let due = || subject.due(session, 1, None, 10).iter().map(|due| due.key).collect::<Vec<_>>();
+    subject.write(
+        session,
+        member(&a).sending([
+            outgoing(&blocked_row, None, "not urgent"),
+            to_id("blocked", None, "nor this"),
+            urgently(&healthy, None, "not blocked"),
+        ]),
+    );
+    assert_eq!(due(), []);
+    subject.write(session, member(&a).sending([urgently(&blocked_row, Some("k"), "look")]));
+    assert_eq!(due(), [blocked_row.key]);
+    assert_eq!(subject.find("healthy"), Some(healthy));
+    // It was blocked again; who asks again is heard again, although the message waits.
+    let later = RowChange { wake_at_ms: Some(Some(9_000)), ..RowChange::default() };
+    subject.write(session, member(&blocked_row).changing(later));
+    let sent = subject.write(session, member(&a).sending([urgently(&blocked_row, Some("k"), "look")]));
+    assert_eq!((sent, due()), (vec![None], vec![blocked_row.key]));
+}
+
+pub fn s2_a_message_to_an_id_reaches_whoever_has_it(make: Make<'_>) {
+    let (subject, session, a, b) = with_two(make);
+    let ended = InstanceRow { status: Status::Failed, ..row(3, "ended") };
+    subject.write(session, member(&ended).inserting(ended.clone()));
+    let sent = subject.write(
+        session,
+        member(&a).turn(2, "sent").sending([
+            to_id("b", Some("k"), "1"),
+            to_id("b", Some("k"), "again"),
+            to_id("nobody", None, "lost"),
+            to_id("ended", None, "lost"),
+            to_id("B", None, "lost"),
+            to_id("b", None, "2"),
+            to_id("a", Some("k"), "to itself"),
+        ]),
+    );
+    let is_sent: Vec<bool> = sent.iter().map(Option::is_some).collect();
+    assert_eq!(is_sent, [true, false, false, false, false, true, true]);
+    assert!(sent.iter().flatten().is_sorted());
+    assert_eq!(messages(&subject, &b), [(sent[0].unwrap(), "1".into()), (sent[5].unwrap(), "2".into())]);
+    assert_eq!(bodies(&subject, &a), ["to itself"]);
+    assert_eq!(subject.stats().inbox.rows, 3);
+}
+
+pub fn s2_a_start_of_a_member_makes_a_row_and_a_message(make: Make<'_>) {
+    let (subject, session, a, _) = with_two(make);
+    let child = InstanceRow { attributes: attributes(&[("n", "1")]), ..row(5, "child") };
+    let member = member(&a).turn(2, "started a child").sending([
+        outgoing(&child, None, "too early"),
+        starting(&child, "start", Some("taken")),
+        outgoing(&child, None, "after it"),
+        to_id("child", Some("k"), "by its id"),
+    ]);
+    let sent = subject.write(session, member);
+    assert_eq!(sent.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, true, true]);
+    assert!(sent.iter().flatten().is_sorted(), "numbered in the order of the member: {sent:?}");
+    let pending = InstanceRow { status: Status::Pending, ..child.clone() };
+    assert_eq!(subject.find("child"), Some(pending.clone()));
+    assert_eq!(bodies(&subject, &child), ["start", "after it", "by its id"]);
+    let inbox = subject.inbox(session, 0, 10);
+    assert_eq!(inbox.iter().map(|row| Some(row.number)).collect::<Vec<_>>(), sent[1..]);
+    assert_eq!(bodies(&subject, &a), Vec::<String>::new());
+    // It is an instance like any other.
+    let again = subject.send(start_request(&row(6, "child"), "start"));
+    assert_eq!(again, SendOutcome::IdTaken(Box::new(pending)));
+    assert_eq!(subject.delete([child.key]), [DeleteOutcome::NotEnded]);
+}
+
+pub fn s2_a_start_of_the_same_key_again_does_nothing(make: Make<'_>) {
+    let (subject, session, a, _) = with_two(make);
+    let child = row(5, "child");
+    let sent = subject.write(
+        session,
+        member(&a).sending([starting(&child, "start", Some("taken")), starting(&child, "2", Some("taken"))]),
+    );
+    assert_eq!(sent.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false]);
+    let sent = subject.write(session, member(&a).sending([starting(&child, "3", Some("taken"))]));
+    assert_eq!((sent, bodies(&subject, &child)), (vec![None], vec!["start".to_owned()]));
+    // Also when it has gone on, and when it has ended.
+    let begun = subject.load(child.key, 0).unwrap().inbox[0].number;
+    for (number, now) in (1..).zip([Status::Running, Status::Completed]) {
+        let consumed = (number == 1).then_some(begun);
+        subject
+            .write(session, member(&child).turn(number, "went on").changing(status(now)).consuming(consumed));
+        let sent = subject.write(session, member(&a).sending([starting(&child, "4", Some("taken"))]));
+        assert_eq!(sent, [None]);
+        assert_eq!(subject.find("child"), Some(InstanceRow { status: now, ..child.clone() }));
+    }
+    assert_eq!(subject.stats().inbox.rows, 0);
+}
+
+pub fn s2_a_start_whose_id_is_anothers_tells_its_sender(make: Make<'_>) {
+    let (subject, session, a, b) = with_two(make);
+    let ended = InstanceRow { status: Status::Completed, ..row(3, "ended") };
+    subject.write(session, member(&ended).inserting(ended.clone()));
+    let sent = subject.write(
+        session,
+        member(&a).turn(2, "tried").sending([
+            starting(&row(5, "b"), "start", Some("b is taken")),
+            starting(&row(6, "b"), "start", None),
+            starting(&row(7, "ended"), "start", Some("ended is taken")),
+            starting(&row(8, "new"), "start", Some("new is taken")),
+            starting(&row(9, "new"), "start", Some("new is taken by now")),
+        ]),
+    );
+    assert_eq!(sent.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true, true, true]);
+    assert!(sent.iter().flatten().is_sorted());
+    let told = [(0, "b is taken"), (2, "ended is taken"), (4, "new is taken by now")];
+    let told: Vec<_> = told.map(|(place, body)| (sent[place].unwrap(), body.to_owned())).into();
+    assert_eq!(messages(&subject, &a), told);
+    assert_eq!(subject.find("b"), Some(b));
+    for number in [5, 6, 7, 9] {
+        assert_eq!(subject.load(key(number), 0), None, "no second row of an id");
+    }
+    assert_eq!(subject.stats().inbox.rows, 4);
+}
+
+pub fn s2_a_start_with_a_time_is_parked_until_then(make: Make<'_>) {
+    let (subject, session, a, _) = with_two(make);
+    let by_member = InstanceRow { wake_at_ms: Some(9_000), ..row(5, "by-member") };
+    let by_send = InstanceRow { wake_at_ms: Some(8_000), ..row(6, "by-send") };
+    let sent = subject.write(session, member(&a).sending([starting(&by_member, "start", None)]));
+    let number = subject.sent(start_request(&by_send, "start"));
+    let parked = [(by_member.clone(), sent[0].unwrap()), (by_send.clone(), number)];
+    for (row, number) in &parked {
+        assert_eq!(messages(&subject, row), [(*number, "start".to_owned())], "loading shows it");
+    }
+    assert_eq!(subject.inbox(session, 0, 10), []);
+    let due: Vec<_> = subject.due(session, 9_001, None, 10).iter().map(|due| due.key).collect();
+    assert_eq!(due, [by_send.key, by_member.key]);
+    // Others reach it meanwhile, and when its time has come it is read by loading still.
+    let event = subject.sent(message("by-send", None, "hello"));
+    let seen = || subject.inbox(session, 0, 10).iter().map(|row| row.number).collect::<Vec<_>>();
+    assert_eq!(seen(), [event]);
+    subject.clock.advance(60_000);
+    assert_eq!(seen(), [event]);
+    let begin = RowChange { wake_at_ms: Some(None), ..status(Status::Running) };
+    subject.write(session, member(&by_send).turn(1, "started").changing(begin).consuming([number, event]));
+    assert_eq!(bodies(&subject, &by_send), Vec::<String>::new());
+}
+
+pub fn s2_messages_and_starts_cross_shards(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let (one, other) = (subject.open_session(60_000), subject.open_session(60_000));
+    let mine = subject.claim(one, SHARDS / 2).unwrap();
+    subject.claim(other, SHARDS).unwrap();
+    let candidates: Vec<InstanceRow> =
+        (1..=64).map(|number| row(number, &format!("order-{number}"))).collect();
+    let sender = candidates.iter().find(|row| mine.contains(&row.shard)).unwrap();
+    let theirs: Vec<_> = candidates.iter().filter(|row| !mine.contains(&row.shard)).collect();
+    subject.write(other, start(theirs[0]));
+    let sent = subject.write(
+        one,
+        start(sender).sending([
+            outgoing(theirs[0], None, "hello"),
+            to_id(&theirs[0].id, None, "by id"),
+            starting(theirs[1], "start", None),
+        ]),
+    );
+    assert!(sent.iter().all(Option::is_some), "only the sender's shard has to be owned");
+    assert_eq!(subject.inbox(one, 0, 10), []);
+    let seen: Vec<_> = subject.inbox(other, 0, 10).iter().map(|row| Some(row.number)).collect();
+    assert_eq!(seen, sent);
+}
+
+pub fn s2_nothing_leaves_again_with_the_same_turn(make: Make<'_>) {
+    let (subject, session, a, b) = with_two(make);
+    let first = member(&a).turn(2, "sent").sending([
+        outgoing(&b, None, "hello"),
+        to_id("b", None, "by id"),
+        starting(&row(5, "child"), "start", None),
+        starting(&row(6, "b"), "start", Some("taken")),
+        urgently(&b, None, "urgent"),
+    ]);
+    subject.write(session, first.clone());
+    let block = RowChange { blocked: Some(Some(blocked())), ..RowChange::default() };
+    subject.write(session, member(&b).changing(block));
+    let (inbox, due) = (subject.stats().inbox, subject.due(session, u64::MAX, None, 10));
+    assert_eq!(inbox.rows, 5);
+    assert_eq!(subject.commit(session, [first]), [CommitOutcome::Durable { sent: vec![None; 5] }]);
+    assert_eq!((subject.stats().inbox, subject.due(session, u64::MAX, None, 10)), (inbox, due));
+}

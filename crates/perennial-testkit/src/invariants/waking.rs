@@ -1,0 +1,143 @@
+//! I2: who has not ended can be woken, and for everything that is open, by the very thing that would do it. An open
+//! activity has a task row, or its instance is owed; what wants attention at a time is not woken later than that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perennial_core::shard::Message;
+use perennial_core::store::{TaskRow, TaskState};
+use perennial_core::{Decision, EventId, Ledger, Turn};
+
+use super::{Checked, StoredInstance};
+
+impl Checked<'_, '_> {
+    pub(super) fn can_be_woken(&mut self, turns: &[Turn], replayed: Option<&Ledger>) {
+        let StoredInstance { row, inbox, tasks, .. } = self.instance;
+        if row.status.is_final() {
+            return;
+        }
+        if turns.is_empty() {
+            return self.will_begin();
+        }
+        let read = turns
+            .iter()
+            .try_fold(Ledger::default(), |mut ledger, turn| ledger.apply_turn(turn).map(|()| ledger));
+        let Some(ledger) = replayed.cloned().or_else(|| read.ok()) else { return };
+        let tasks: Option<BTreeMap<EventId, &TaskRow>> =
+            tasks.as_ref().map(|rows| rows.iter().map(|row| (row.id.event, row)).collect());
+        for row in tasks.iter().flat_map(BTreeMap::values) {
+            self.is_wanted(row, &ledger);
+        }
+        if row.blocked.is_some() {
+            return;
+        }
+        if let Some(tasks) = &tasks {
+            self.owes(&ledger, tasks);
+        }
+        self.wakes_in_time(&ledger, turns, tasks.iter().flat_map(BTreeMap::values));
+        let waits = ledger.open().any(|(_, decision)| {
+            matches!(
+                decision,
+                Decision::ExternalSubscribed { .. } | Decision::SubOrchestrationScheduled { .. }
+            )
+        });
+        let has_mail = inbox.as_ref().is_none_or(|rows| !rows.is_empty());
+        let has_tasks = tasks.as_ref().is_none_or(|tasks| !tasks.is_empty());
+        if !(row.owed || row.wake_at_ms.is_some() || waits || has_mail || has_tasks) {
+            self.breach("I2", "it is running, and nothing would wake it");
+        }
+    }
+
+    /// What has not begun has its start in its inbox, and is woken for it.
+    fn will_begin(&mut self) {
+        let StoredInstance { row, inbox, .. } = self.instance;
+        let Some(inbox) = inbox.as_ref().filter(|_| row.blocked.is_none()) else { return };
+        let start = inbox.iter().find_map(|row| match Message::decode(&row.body) {
+            Ok(Message::Start(start)) => Some(start),
+            _ => None,
+        });
+        let Some(start) = start else {
+            return self.breach("I2", "it has not begun, and no start is in its inbox");
+        };
+        if let Some(not_before_ms) = start.not_before_ms
+            && row.wake_at_ms.is_none_or(|wake_at_ms| wake_at_ms > not_before_ms)
+        {
+            let what = format!("it is to begin at {not_before_ms}, its row says {:?}", row.wake_at_ms);
+            self.breach("I2", what);
+        }
+    }
+
+    /// Somebody waits for what a task does, or it is marked so that its holder learns that nobody does.
+    fn is_wanted(&mut self, task: &TaskRow, ledger: &Ledger) {
+        let event = task.id.event;
+        let open = ledger.open_decision(event);
+        if matches!(task.state, TaskState::Leased { cancelled: true, .. }) {
+            if task.due_ms.is_none() {
+                self.breach("I2", format!("task {event} is cancelled, and leased without an end"));
+            }
+        } else if !matches!(open, Some(Decision::ActivityScheduled { name, .. }) if *name == task.name) {
+            self.breach("I2", format!("task {event} is {}, and no such activity is open", task.state.name()));
+        }
+        if task.state == TaskState::Waiting && task.due_ms.is_none() {
+            self.breach("I2", format!("task {event} waits for nothing"));
+        }
+        if task.state == TaskState::Queued && task.work.is_none() {
+            self.breach("I2", format!("task {event} is queued, and nobody is told what to do"));
+        }
+    }
+
+    /// It is owed if and only if a new owner has to look after an activity: one without a row, or one that the owner
+    /// itself was running. One whose result is on its way may count or not.
+    fn owes(&mut self, ledger: &Ledger, tasks: &BTreeMap<EventId, &TaskRow>) {
+        let StoredInstance { row, inbox, .. } = self.instance;
+        let results: BTreeSet<EventId> = inbox
+            .iter()
+            .flatten()
+            .filter_map(|message| match Message::decode(&message.body) {
+                Ok(Message::Attempt { execution, event, .. }) => {
+                    (execution == row.execution).then_some(event)
+                }
+                _ => None,
+            })
+            .collect();
+        let activities = || {
+            let is_activity = |open: &Decision| matches!(open, Decision::ActivityScheduled { .. });
+            ledger.open().filter(move |(_, open)| is_activity(open)).map(|(event, _)| event)
+        };
+        let is_owners =
+            |task: &TaskRow| matches!(task.state, TaskState::Leased { .. }) && task.due_ms.is_none();
+        let owed = |event: &EventId| tasks.get(event).is_none_or(|task| is_owners(task));
+        if !row.owed
+            && let Some(event) = activities().find(|event| owed(event) && !results.contains(event))
+        {
+            self.breach("I2", format!("nobody else looks after activity {event}, and it is not owed"));
+        }
+        if row.owed && !activities().any(|event| owed(&event)) {
+            self.breach("I2", "it is owed, and there is nothing that a new owner would have to look after");
+        }
+    }
+
+    /// It is woken no later than anything in it wants.
+    fn wakes_in_time<'t>(
+        &mut self,
+        ledger: &Ledger,
+        turns: &[Turn],
+        tasks: impl Iterator<Item = &'t &'t TaskRow>,
+    ) {
+        let wake_at_ms = self.instance.row.wake_at_ms;
+        let timer = ledger.timers().next().map(|(due_ms, event)| (due_ms, format!("timer {event} is due")));
+        let grace = ledger.cancel_grace_until_ms().map(|at_ms| (at_ms, "its grace is over".to_owned()));
+        let deadline_ms = turns.first().and_then(Turn::started).and_then(|started| started.deadline_ms);
+        let deadline = deadline_ms.map(|at_ms| (at_ms, "its time is up".to_owned()));
+        // A lease is changed by its holder, behind the back of the row.
+        let tasks = tasks.filter(|task| !matches!(task.state, TaskState::Leased { .. }));
+        let tasks = tasks.filter_map(|task| {
+            task.due_ms.map(|due_ms| (due_ms, format!("{} task {} is due", task.state.name(), task.id.event)))
+        });
+        let wants: Vec<(u64, String)> = timer.into_iter().chain(grace).chain(deadline).chain(tasks).collect();
+        for (at_ms, what) in wants {
+            if wake_at_ms.is_none_or(|wake_at_ms| wake_at_ms > at_ms) {
+                self.breach("I2", format!("{what} at {at_ms}, its row says {wake_at_ms:?}"));
+            }
+        }
+    }
+}
