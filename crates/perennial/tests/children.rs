@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use perennial::{
-    ActivityContext, ChildFailure, Client, ClosePolicy, Ending, EventKind, Filter, Handlers, Job, OrchestrationContext,
-    Payload, Runtime, RuntimeBuilder, StartOptions, Status, Tree,
+    ActivityContext, ChildFailure, Client, ClosePolicy, Ending, EventKind, Filter, Handlers, Job,
+    OrchestrationContext, Payload, Runtime, RuntimeBuilder, StartOptions, Status, Tree,
 };
 use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
@@ -32,7 +32,8 @@ async fn one(ctx: OrchestrationContext, input: Payload) -> Outcome {
 /// Waits for several children of given ids that wait for an event, and gives their results in this order.
 async fn several(ctx: OrchestrationContext, ids: Payload) -> Outcome {
     let ids: Vec<String> = ids.decode().map_err(failed)?;
-    let children = ids.iter().map(|id| ctx.schedule_sub_orchestration_with_id("waits", id, ()).typed::<Value>());
+    let children =
+        ids.iter().map(|id| ctx.schedule_sub_orchestration_with_id("waits", id, ()).typed::<Value>());
     let results = ctx.try_join(children.collect::<Vec<_>>()).await.map_err(failed)?;
     Ok(Payload::encode(&results).unwrap())
 }
@@ -353,7 +354,8 @@ async fn g25_a_child_that_continues_as_new_three_times_still_answers_its_parent(
         let client = runtime.client();
         assert_eq!(client.result("p").await.unwrap().as_json(), r#""after 4 executions""#);
         let history = client.history("p").await.unwrap();
-        let is_outcome = |kind: &EventKind| matches!(kind, EventKind::Job(Job::SubOrchestrationCompleted { .. }));
+        let is_outcome =
+            |kind: &EventKind| matches!(kind, EventKind::Job(Job::SubOrchestrationCompleted { .. }));
         assert_eq!(history.flatten().filter(|event| is_outcome(&event.kind)).count(), 1);
         finish(stage, runtime, &ClientLog::default()).await;
     })
@@ -448,7 +450,11 @@ async fn g25_a_deep_tree_is_cancelled_from_its_root_down() {
         let ending = until_ended(&client, "left-leaf").await;
         assert!(matches!(ending, Ending::OrchestrationCancelled { .. }), "{ending:?}");
         let running = Filter { statuses: vec![Status::Pending, Status::Running], ..Filter::default() };
-        assert_eq!(client.count(running).await.unwrap().rows as usize, DEPTH + 2, "only the other chain runs");
+        assert_eq!(
+            client.count(running).await.unwrap().rows as usize,
+            DEPTH + 2,
+            "only the other chain runs"
+        );
         client.raise_event("kept-leaf", "go", "at last").await.unwrap();
         assert_eq!(client.result("kept").await.unwrap().as_json(), r#""at last""#);
         finish(stage, runtime, &ClientLog::default()).await;

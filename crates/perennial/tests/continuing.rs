@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use perennial::{
-    ClientError, Ending, EventKind, Handlers, Job, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
-    StartOptions, Status,
+    Ending, EventKind, Handlers, Job, OrchestrationContext, Payload, Runtime, RuntimeBuilder, StartOptions,
+    Status,
 };
 use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
@@ -134,7 +134,7 @@ async fn i9_a_storm_of_events_loses_none_and_keeps_their_order() {
         let mut log = ClientLog::default();
         client.start("in_order", "storm", json!([0, EVENTS])).await.unwrap();
         log.started("storm");
-        // Many at once, so that a turn brings more of them than its execution reads.
+        // Several at once, so that a turn brings more of them than its execution reads.
         let all: Vec<u64> = (0..EVENTS).collect();
         for some in all.chunks(64) {
             for raised in join_all(some.iter().map(|n| client.raise_event("storm", "n", number(*n)))).await {
@@ -146,7 +146,10 @@ async fn i9_a_storm_of_events_loses_none_and_keeps_their_order() {
         assert_eq!(client.status("storm").await.unwrap().execution, EVENTS / EACH);
         for execution in 1..EVENTS / EACH {
             let history = client.history_of("storm", execution).await.unwrap();
-            assert!(matches!(history.ending(), Some(Ending::OrchestrationContinuedAsNew { .. })), "{execution}");
+            assert!(
+                matches!(history.ending(), Some(Ending::OrchestrationContinuedAsNew { .. })),
+                "{execution}"
+            );
         }
         finish(stage, runtime, &log).await;
     })
@@ -231,9 +234,12 @@ async fn g26_attributes_and_published_status_are_carried_on() {
         let options = StartOptions::default().attribute("customer", "Ada").attribute("region", "us");
         client.start_with("publishes", "p", "first", options).await.unwrap();
         let before = until(&client, "p", |status| status.published.is_some()).await;
-        assert_eq!(serde_json::to_value(&before.attributes).unwrap(), json!({
-            "customer": "Ada", "priority": "high", "region": "eu",
-        }));
+        assert_eq!(
+            serde_json::to_value(&before.attributes).unwrap(),
+            json!({
+                "customer": "Ada", "priority": "high", "region": "eu",
+            })
+        );
         client.raise_event("p", "on", ()).await.unwrap();
         let after = until(&client, "p", |status| status.execution == 2).await;
         assert_eq!((&after.attributes, &after.published), (&before.attributes, &before.published));
@@ -260,15 +266,20 @@ async fn g26_the_next_execution_has_the_version_that_was_given_or_else_the_lates
         let client = runtime.client();
         client.start_versioned("moves", "1.0.0", "m", ()).await.unwrap();
         let mut versions = vec!["1.0.0"];
-        for (to, version) in [("1.5.0", "1.5.0"), ("latest", "2.0.0"), ("1.0.0", "1.0.0"), ("latest", "2.0.0")] {
+        for (to, version) in
+            [("1.5.0", "1.5.0"), ("latest", "2.0.0"), ("1.0.0", "1.0.0"), ("latest", "2.0.0")]
+        {
             client.raise_event("m", "to", to).await.unwrap();
             versions.push(version);
             let execution = versions.len() as u64;
-            // A version that has to be found out is written with the first turn.
-            let is_there = |status: &perennial::InstanceStatus| {
-                status.execution == execution && !status.version.is_empty()
-            };
-            assert_eq!(until(&client, "m", is_there).await.version, version);
+            if to == "latest" {
+                // What has to be found out is written with the first turn.
+                until(&client, "m", |status| status.execution == execution && status.version == version)
+                    .await;
+            } else {
+                let status = until(&client, "m", |status| status.execution == execution).await;
+                assert_eq!(status.version, version);
+            }
         }
         client.raise_event("m", "to", "end").await.unwrap();
         assert_eq!(client.result("m").await.unwrap().as_json(), r#""2.0.0""#);
@@ -276,8 +287,7 @@ async fn g26_the_next_execution_has_the_version_that_was_given_or_else_the_lates
             let history = client.history_of("m", execution).await.unwrap();
             assert_eq!(history.turns[0].started().unwrap().version, version, "execution {execution}");
         }
-        let none = client.history_of("m", 6).await;
-        assert!(matches!(none, Err(ClientError::NotFound { .. }) | Err(ClientError::Store { .. })), "{none:?}");
+        assert!(client.history_of("m", 6).await.unwrap().turns.is_empty(), "there is no sixth");
         finish(stage, runtime, &ClientLog::default()).await;
     })
     .await;
@@ -291,11 +301,15 @@ async fn e16_unread_events_of_all_names_come_first_in_the_next_execution() {
         let mut log = ClientLog::default();
         client.start("collects", "c", json!([])).await.unwrap();
         log.started("c");
-        for (event, payload) in [("other", "kept"), ("item", "one"), ("other", "kept, too"), ("item", "two")] {
+        for (event, payload) in [("other", "kept"), ("item", "one"), ("other", "kept, too"), ("item", "two")]
+        {
             client.raise_event("c", event, payload).await.unwrap();
             log.raised("me", "c", event, payload);
         }
         until(&client, "c", |status| status.execution == 3).await;
+        while client.history("c").await.unwrap().turns.is_empty() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
         let history = client.history("c").await.unwrap();
         let unread: Vec<Value> = history.turns[0]
             .jobs()

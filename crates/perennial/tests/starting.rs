@@ -13,7 +13,7 @@ use perennial_testkit::invariants::ClientLog;
 use serde_json::json;
 
 use support::stage::{Stage, on_both_stages};
-use support::until;
+use support::{PATIENCE, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -34,7 +34,10 @@ async fn parent(ctx: OrchestrationContext, id: Payload) -> Outcome {
 }
 
 fn handlers() -> Handlers {
-    Handlers::default().with("echo", "1.0.0", echo).with("waits", "1.0.0", waits).with("parent", "1.0.0", parent)
+    Handlers::default()
+        .with("echo", "1.0.0", echo)
+        .with("waits", "1.0.0", waits)
+        .with("parent", "1.0.0", parent)
 }
 
 async fn runtime(stage: &Stage) -> Runtime {
@@ -120,16 +123,22 @@ async fn g17_fifty_concurrent_starts_of_one_id_agree_under_every_policy() {
         let runtime = runtime(stage).await;
         let client = runtime.client();
         let mut log = ClientLog::default();
-        for policy in [OnExisting::Reject, OnExisting::Use, OnExisting::ReplaceEnded, OnExisting::TerminateAndReplace] {
-            for (name, id) in [("waits", format!("running-{policy:?}")), ("echo", format!("ending-{policy:?}"))] {
+        for policy in
+            [OnExisting::Reject, OnExisting::Use, OnExisting::ReplaceEnded, OnExisting::TerminateAndReplace]
+        {
+            for (name, id) in
+                [("waits", format!("running-{policy:?}")), ("echo", format!("ending-{policy:?}"))]
+            {
                 let start = |n: usize| {
                     let options = StartOptions::default().on_existing(policy);
                     client.start_with(name, &id, json!(n), options)
                 };
                 let outcomes = join_all((0..STARTS).map(start)).await;
                 log.started(&id);
-                let started = outcomes.iter().filter(|outcome| **outcome == Ok(StartOutcome::Started)).count();
-                let existed = outcomes.iter().filter(|outcome| **outcome == Ok(StartOutcome::Existed)).count();
+                let started =
+                    outcomes.iter().filter(|outcome| **outcome == Ok(StartOutcome::Started)).count();
+                let existed =
+                    outcomes.iter().filter(|outcome| **outcome == Ok(StartOutcome::Existed)).count();
                 let refused = outcomes
                     .iter()
                     .filter(|outcome| matches!(outcome, Err(ClientError::AlreadyExists { .. })))
@@ -140,8 +149,12 @@ async fn g17_fifty_concurrent_starts_of_one_id_agree_under_every_policy() {
                     (OnExisting::Use, _) => assert_eq!(counts, (1, STARTS - 1, 0)),
                     (OnExisting::ReplaceEnded, "waits") => assert_eq!(counts, (1, 0, STARTS - 1)),
                     // Each that found it finished has replaced it; each that found it running was refused.
-                    (OnExisting::ReplaceEnded, _) => assert!(started >= 1 && existed == 0 && started + refused == STARTS, "{outcomes:?}"),
-                    (OnExisting::TerminateAndReplace, _) => assert_eq!(counts, (STARTS, 0, 0), "{outcomes:?}"),
+                    (OnExisting::ReplaceEnded, _) => {
+                        assert!(started >= 1 && existed == 0 && started + refused == STARTS, "{outcomes:?}")
+                    }
+                    (OnExisting::TerminateAndReplace, _) => {
+                        assert_eq!(counts, (STARTS, 0, 0), "{outcomes:?}")
+                    }
                 }
                 let one = Filter { id_prefix: Some(id.clone()), ..Filter::default() };
                 assert_eq!(client.list(one, None, 10).await.unwrap().rows.len(), 1, "{policy:?}");
@@ -235,7 +248,10 @@ async fn g17_fifty_concurrent_starts_or_raises_bring_fifty_events_to_one_instanc
         log.started("one");
         (0..STARTS).for_each(|n| log.raised(&format!("caller {n}"), "one", "count", json!(n)));
         assert_eq!(outcomes.iter().filter(|outcome| **outcome == Ok(StartOutcome::Started)).count(), 1);
-        assert_eq!(outcomes.iter().filter(|outcome| **outcome == Ok(StartOutcome::Existed)).count(), STARTS - 1);
+        assert_eq!(
+            outcomes.iter().filter(|outcome| **outcome == Ok(StartOutcome::Existed)).count(),
+            STARTS - 1
+        );
         let history = client.history("one").await.unwrap();
         let mut seen: Vec<u64> = history
             .flatten()
@@ -246,6 +262,28 @@ async fn g17_fifty_concurrent_starts_or_raises_bring_fifty_events_to_one_instanc
             .collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..STARTS as u64).collect::<Vec<_>>());
+        finish(stage, runtime, &log).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g17_start_or_raise_goes_by_its_policy_if_the_instance_ends_before_the_event_comes() {
+    const STARTS: usize = 50;
+    on_both_stages(async |stage| {
+        let runtime = runtime(stage).await;
+        let client = runtime.client();
+        client.start("waits", "one", ()).await.unwrap();
+        // All find it running; the first event ends it.
+        let start = |n: usize| {
+            let options =
+                StartOptions::default().or_raise("go", json!(n)).on_existing(OnExisting::ReplaceEnded);
+            client.start_with("waits", "one", (), options)
+        };
+        let outcomes = join_all((0..STARTS).map(start)).await;
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        let mut log = ClientLog::default();
+        log.started("one");
         finish(stage, runtime, &log).await;
     })
     .await;
@@ -323,9 +361,15 @@ async fn g17_attributes_of_a_start_can_be_searched_at_once() {
             };
             let found = client.list(filter("customer", Payload::from(who)), None, 10).await.unwrap().rows;
             assert_eq!(found.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), [who]);
-            assert!(client.list(filter("total", json!("12").into()), None, 10).await.unwrap().rows.is_empty());
-            let refused = client.start_with("waits", "x", (), StartOptions::default().attribute("", "x")).await;
-            assert!(matches!(refused, Err(ClientError::InvalidName { what: "attribute", .. })), "{refused:?}");
+            assert!(
+                client.list(filter("total", json!("12").into()), None, 10).await.unwrap().rows.is_empty()
+            );
+            let refused =
+                client.start_with("waits", "x", (), StartOptions::default().attribute("", "x")).await;
+            assert!(
+                matches!(refused, Err(ClientError::InvalidName { what: "attribute", .. })),
+                "{refused:?}"
+            );
         }
         finish(stage, runtime, &ClientLog::default()).await;
     })
@@ -341,7 +385,8 @@ async fn g30_an_instance_that_takes_too_long_ends_as_timed_out_running_or_not() 
         for (who, client, options) in clients(stage, &first) {
             client.start_with("waits", who, (), options.clone().timeout(SPAN)).await.unwrap();
             let quick = format!("{who}-quick");
-            client.start_with("echo", &quick, "in time", options.timeout(SPAN)).await.unwrap();
+            client.start_with("echo", &quick, "in time", options.timeout(PATIENCE)).await.unwrap();
+            client.result(&quick).await.unwrap();
             log.started(who);
             log.started(&quick);
         }
@@ -385,7 +430,7 @@ async fn g16_an_event_with_a_key_counts_once_whoever_sends_it_again_and_when() {
             matches!(&event.kind, EventKind::Job(Job::ExternalEvent { name, .. }) if name == "other")
         };
         let history = client.history("w").await.unwrap();
-        assert_eq!(history.flatten().filter(|event| others(&event)).count(), 1);
+        assert_eq!(history.flatten().filter(others).count(), 1);
         finish(stage, runtime, &ClientLog::default()).await;
     })
     .await;

@@ -3,8 +3,8 @@
 mod support;
 
 use perennial::{
-    ClientError, Error, EventKind, Decision, Filter, Handlers, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
-    StartError, Status,
+    ClientError, Decision, Error, EventKind, Filter, Handlers, OrchestrationContext, Payload, Runtime,
+    RuntimeBuilder, StartError, Status,
 };
 use perennial_testkit::invariants::ClientLog;
 
@@ -158,7 +158,8 @@ async fn g27_the_latest_is_the_highest_by_semver_and_a_release_if_there_is_one()
         (&["0.1.0-alpha.2", "0.1.0-alpha.10"], "0.1.0-alpha.10"),
     ] {
         on_both_stages(async |stage| {
-            let with = |builder: RuntimeBuilder, version: &&str| builder.orchestration("which", version, which);
+            let with =
+                |builder: RuntimeBuilder, version: &&str| builder.orchestration("which", version, which);
             let runtime = registered.iter().fold(stage.runtime(), with).start().await.unwrap();
             let client = runtime.client();
             client.start("which", "w", ()).await.unwrap();
@@ -180,8 +181,9 @@ async fn g27_what_is_no_version_is_refused_when_the_runtime_starts() {
         let text = error.to_string();
         assert!(text.starts_with("PER-0619 bad version: orchestration \"which\""), "{text}");
     }
-    let twice =
-        Runtime::open("memory:").orchestration("which", "1.0.0", which).orchestration("which", "1.0.0", which);
+    let twice = Runtime::open("memory:")
+        .orchestration("which", "1.0.0", which)
+        .orchestration("which", "1.0.0", which);
     let refused = twice.start().await.err();
     assert!(matches!(refused, Some(Error::Start(StartError::RegisteredTwice { .. }))), "{refused:?}");
 }

@@ -34,9 +34,7 @@ impl Stage {
     /// The next runtime. The one before has to be gone.
     pub(crate) fn runtime(&self) -> RuntimeBuilder {
         match &self.memory {
-            Some((_, kept)) => {
-                Runtime::open("memory:").store(Arc::clone(kept) as Arc<_>).options(relaxed())
-            }
+            Some((_, kept)) => Runtime::open("memory:").store(Arc::clone(kept) as Arc<_>).options(relaxed()),
             None => Runtime::open(self.place.url()).options(relaxed()),
         }
     }
