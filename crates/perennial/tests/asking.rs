@@ -23,7 +23,7 @@ async fn cart(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let items = ctx.state(Vec::<String>::new());
     let shown = items.clone();
     ctx.on_query("items", move |_| Ok(shown.read(|items| Payload::encode(items).unwrap())));
-    ctx.on_query("refuses", |question| Err(question));
+    ctx.on_query("refuses", Err);
     let added = items.clone();
     ctx.on_event("add", move |item| {
         let added = added.clone();
