@@ -218,10 +218,13 @@ async fn g23_the_loser_of_a_race_is_told_to_stop() {
             }
         }
     };
-    let tell = Arc::clone(&told);
+    // One that has not begun would not be told, and never run.
+    let begun: Arc<Notify> = Arc::default();
+    let (tell, begins) = (Arc::clone(&told), Arc::clone(&begun));
     let slow = move |ctx: ActivityContext, _: Payload| {
-        let tell = Arc::clone(&tell);
+        let (tell, begins) = (Arc::clone(&tell), Arc::clone(&begins));
         async move {
+            begins.notify_one();
             ctx.cancelled().await;
             assert!(ctx.is_cancelled());
             tell.notify_one();
@@ -231,7 +234,13 @@ async fn g23_the_loser_of_a_race_is_told_to_stop() {
     let runtime = Runtime::open("memory:")
         .orchestration("race", "1.0.0", race)
         .activity("slow", slow)
-        .activity("fast", |_: ActivityContext, _: Payload| async { Ok(Payload::from("first")) })
+        .activity("fast", move |_: ActivityContext, _: Payload| {
+            let begun = Arc::clone(&begun);
+            async move {
+                begun.notified().await;
+                Ok(Payload::from("first"))
+            }
+        })
         .start()
         .await
         .unwrap();
