@@ -96,6 +96,8 @@ impl Snapshot {
     pub fn read_memory(store: &MemoryStore) -> Result<Snapshot, StoreError> {
         let mut snapshot = Snapshot::read(store)?;
         let tables = store.tables();
+        let tasks = tables.tasks.keys().map(|task| ("tasks".to_owned(), task.key));
+        let asks = tables.asks.values().map(|ask| ("asks".to_owned(), ask.key));
         snapshot.rows = Some(StoredRows {
             turns: tables.turns.keys().copied().collect(),
             inbox: tables.inbox.values().map(|message| (message.to, Arc::clone(&message.body))).collect(),
@@ -106,7 +108,7 @@ impl Snapshot {
                 .map(|ask| ask.deadline_ms)
                 .chain(tables.answers.values().map(|(_, deadline_ms)| *deadline_ms))
                 .collect(),
-            others: Vec::new(),
+            others: tasks.chain(asks).collect(),
         });
         Ok(snapshot)
     }

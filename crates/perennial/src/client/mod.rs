@@ -8,6 +8,7 @@ mod managing;
 mod starting;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use perennial_core::history::decode_history;
 use perennial_core::shard::{Answer, Message, Request};
@@ -39,6 +40,7 @@ const GUEST_CANCEL_GRACE_MS: u64 = 30_000;
 #[derive(Clone)]
 pub struct Client {
     backend: Backend,
+    ask_patience: Duration,
 }
 
 #[derive(Clone)]
@@ -91,7 +93,7 @@ impl From<InstanceRow> for InstanceStatus {
 
 impl Client {
     pub(crate) fn of_node(node: Arc<Node>) -> Client {
-        Client { backend: Backend::Node(node) }
+        Client { backend: Backend::Node(node), ask_patience: asking::ASK_PATIENCE }
     }
 
     /// Opens a store beside the runtime that owns it, to look and to send.
@@ -101,7 +103,7 @@ impl Client {
         let hinted = Arc::clone(&changed);
         let hint: Hint = Arc::new(move || hinted.notify_waiters());
         store.watch(hint);
-        Ok(Client { backend: Backend::Guest { store, changed } })
+        Ok(Client { backend: Backend::Guest { store, changed }, ask_patience: asking::ASK_PATIENCE })
     }
 
     /// Raises an event at an instance. It is durable when this returns.

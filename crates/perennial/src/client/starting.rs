@@ -146,8 +146,12 @@ impl Client {
             if let Some((event, payload)) = &options.event
                 && !status.is_final()
             {
-                self.raise(id, event, payload.clone(), None).await?;
-                return Ok(StartOutcome::Existed);
+                match self.raise(id, event, payload.clone(), None).await {
+                    Ok(()) => return Ok(StartOutcome::Existed),
+                    // It ended meanwhile, or is gone: what that means is found out by another look.
+                    Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => continue,
+                    Err(error) => return Err(error),
+                }
             }
             match options.on_existing {
                 OnExisting::Reject => return Err(refused()),
