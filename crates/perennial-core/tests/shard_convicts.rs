@@ -12,7 +12,7 @@ use shard_cases::{Outcome, handlers, handlers_and};
 /// An activity, then as many events as it takes until one is empty.
 async fn calls(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let called = ctx.schedule_activity("call", ()).await.map_err(|_| Payload::null())?;
-    while ctx.schedule_wait("n").typed::<String>().await != "" {}
+    while !ctx.schedule_wait("n").typed::<String>().await.is_empty() {}
     Ok(called)
 }
 
