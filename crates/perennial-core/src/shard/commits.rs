@@ -78,8 +78,10 @@ impl Shard {
     ) {
         let InFlight { outputs, facts, next, messages, tasks, accepted, answered, answered_rows, .. } =
             in_flight;
-        if !matches!(next, Next::Blocked | Next::Kept | Next::Delayed | Next::Reloaded) {
-            self.consumed.extend(inbox_numbers(&messages));
+        match next {
+            Next::Blocked | Next::Reloaded => self.consumed.extend(retry_numbers(&messages)),
+            Next::Kept | Next::Delayed => {}
+            _ => self.consumed.extend(inbox_numbers(&messages)),
         }
         if matches!(next, Next::Idle(_) | Next::Continued(..) | Next::Ended(..)) {
             // A commit that had been written before does not tell, and is counted as if nothing had arrived.

@@ -52,6 +52,7 @@ impl Shard {
         let (retries, rest): (Vec<Queued>, Vec<Queued>) =
             slot.queue.drain(..).partition(|queued| matches!(queued.message, Message::Retry));
         slot.queue.extend(rest);
+        slot.is_retried |= !retries.is_empty();
         self.outputs.extend(replies(&retries, &Answer::Accepted));
     }
 
