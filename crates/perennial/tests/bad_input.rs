@@ -133,8 +133,8 @@ async fn g34_ids_and_names_that_cannot_be_used_are_refused_wherever_they_come_in
                         other => panic!("{name:?}: {other:?}"),
                     };
                     let null = Payload::null;
-                    refused(client.start("waiter", name, null()).await, chosen);
-                    refused(client.start(name, "new", null()).await, chosen);
+                    refused(client.start("waiter", name, null()).await.map(drop), chosen);
+                    refused(client.start(name, "new", null()).await.map(drop), chosen);
                     refused(client.start_versioned("waiter", name, "new", null()).await, chosen);
                     refused(client.raise_event("w", name, null()).await, chosen);
                     refused(client.query("w", name, null()).await.map(drop), chosen);

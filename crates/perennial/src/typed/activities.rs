@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::by;
+use super::call::PayloadInput;
 use super::call::{ActivityMeta, Call};
 use super::error::{ActivityError, activity_failure_text, text};
 use crate::activity::ActivityContext;
@@ -110,15 +111,15 @@ impl<I: Into<String>> ActivityTarget<I, by::Name> for $name {
 }
 
 /// By name, with payloads as they are.
-impl ActivityTarget<Payload, by::Payloads> for $name {
+impl<I: PayloadInput> ActivityTarget<I, by::Payloads> for $name {
     type Outcome = Result<Payload, ActivityFailure>;
 
     fn name(&self) -> Cow<'_, str> {
         Cow::Borrowed(&self[..])
     }
 
-    fn encode(input: Payload) -> Result<Payload, serde_json::Error> {
-        Ok(input)
+    fn encode(input: I) -> Result<Payload, serde_json::Error> {
+        Ok(input.into())
     }
 
     fn read(outcome: Result<Payload, ActivityFailure>) -> Result<Self::Outcome, NotOfType> {
@@ -128,7 +129,7 @@ impl ActivityTarget<Payload, by::Payloads> for $name {
     )*};
 }
 
-names!(&str, &String, String);
+names!(&str, &&str, &String, String);
 
 /// An activity known by its name and types, without its code at hand.
 ///

@@ -7,7 +7,7 @@ use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use perennial_core::ActivityOptions;
+use perennial_core::{ActivityOptions, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -87,3 +87,10 @@ pub async fn blocking<T: Send + 'static, E: Send + 'static>(
         },
     }
 }
+
+/// JSON that is passed by name as it is; what comes back is a payload, too.
+pub trait PayloadInput: Into<Payload> {}
+
+impl PayloadInput for Payload {}
+impl PayloadInput for serde_json::Value {}
+impl PayloadInput for () {}

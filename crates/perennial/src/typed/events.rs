@@ -105,4 +105,4 @@ impl<T: Into<Payload>> EventContent<T> for $name {
     )*};
 }
 
-names!(&str, &String, String);
+names!(&str, &&str, &String, String);

@@ -15,7 +15,7 @@ mod run;
 mod saga;
 
 pub use activities::{Activity, ActivityTarget};
-pub use call::{ActivityMeta, Call, Carried, OrchestrationMeta, blocking, carried};
+pub use call::{ActivityMeta, Call, Carried, OrchestrationMeta, PayloadInput, blocking, carried};
 pub use context::OrchestrationContext;
 pub use error::{ActivityError, ChildError};
 pub use events::{Event, EventContent, EventTarget};

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::by;
+use super::call::PayloadInput;
 use super::call::{Call, OrchestrationMeta};
 use super::context::OrchestrationContext;
 use super::error::{ChildError, child_failure_text, text};
@@ -137,7 +138,7 @@ impl<I: Into<String>> OrchestrationTarget<I, by::Name> for $name {
 }
 
 /// By name, with payloads as they are.
-impl OrchestrationTarget<Payload, by::Payloads> for $name {
+impl<I: PayloadInput> OrchestrationTarget<I, by::Payloads> for $name {
     type Output = Payload;
     type Error = Payload;
     type Outcome = Result<Payload, ChildFailure>;
@@ -146,8 +147,8 @@ impl OrchestrationTarget<Payload, by::Payloads> for $name {
         Cow::Borrowed(&self[..])
     }
 
-    fn encode(input: Payload) -> Result<Payload, serde_json::Error> {
-        Ok(input)
+    fn encode(input: I) -> Result<Payload, serde_json::Error> {
+        Ok(input.into())
     }
 
     fn read_output(payload: Payload) -> Result<Payload, NotOfType> {
@@ -165,7 +166,7 @@ impl OrchestrationTarget<Payload, by::Payloads> for $name {
     )*};
 }
 
-names!(&str, &String, String);
+names!(&str, &&str, &String, String);
 
 /// An orchestration known by its name and types, without its code at hand.
 ///
