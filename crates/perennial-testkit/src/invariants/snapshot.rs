@@ -96,8 +96,6 @@ impl Snapshot {
     pub fn read_memory(store: &MemoryStore) -> Result<Snapshot, StoreError> {
         let mut snapshot = Snapshot::read(store)?;
         let tables = store.tables();
-        let tasks = tables.tasks.keys().map(|task| ("tasks".to_owned(), task.key));
-        let asks = tables.asks.values().map(|ask| ("asks".to_owned(), ask.key));
         snapshot.rows = Some(StoredRows {
             turns: tables.turns.keys().copied().collect(),
             inbox: tables.inbox.values().map(|message| (message.to, Arc::clone(&message.body))).collect(),
@@ -108,7 +106,7 @@ impl Snapshot {
                 .map(|ask| ask.deadline_ms)
                 .chain(tables.answers.values().map(|(_, deadline_ms)| *deadline_ms))
                 .collect(),
-            others: tasks.chain(asks).collect(),
+            others: tables.asks.values().map(|ask| ("asks".to_owned(), ask.key)).collect(),
         });
         Ok(snapshot)
     }
