@@ -51,11 +51,12 @@ struct Running {
     next: u64,
 }
 
-type Place = (InstanceKey, EventId, u64);
+type Place = (InstanceKey, u64, EventId, u64);
 
 impl Running {
-    fn add(&mut self, key: InstanceKey, event: EventId) -> (Place, CancellationToken) {
-        let (place, cancellation) = ((key, event, self.next), CancellationToken::new());
+    fn add(&mut self, task: &ActivityTask) -> (Place, CancellationToken) {
+        let place = (task.key, task.execution, task.event, self.next);
+        let cancellation = CancellationToken::new();
         self.next += 1;
         self.attempts.insert(place, cancellation.clone());
         (place, cancellation)
@@ -96,7 +97,7 @@ impl Workers {
         if self.closing.is_cancelled() {
             return node.activity_released(&task);
         }
-        let (place, cancellation) = self.lock().add(task.key, task.event);
+        let (place, cancellation) = self.lock().add(&task);
         let (node, task) = (Arc::clone(node), Arc::new(task));
         self.handle.spawn(async move {
             let pulse = Arc::new(Pulse::new());
@@ -122,7 +123,7 @@ impl Workers {
         let Some(handler) = handler else {
             return node.give_back_taken(&task);
         };
-        let (place, cancellation) = self.lock().add(task.key, task.event);
+        let (place, cancellation) = self.lock().add(&task);
         let (node, task) = (Arc::clone(node), Arc::new(task));
         self.handle.spawn(async move {
             let pulse = Arc::new(Pulse::new());
@@ -154,8 +155,8 @@ impl Workers {
     }
 
     /// Tells a running attempt that nobody waits for it.
-    pub(crate) fn cancel(&self, key: InstanceKey, event: EventId) {
-        let all = (key, event, 0)..=(key, event, u64::MAX);
+    pub(crate) fn cancel(&self, key: InstanceKey, execution: u64, event: EventId) {
+        let all = (key, execution, event, 0)..=(key, execution, event, u64::MAX);
         self.lock().attempts.range(all).for_each(|(_, cancellation)| cancellation.cancel());
     }
 
