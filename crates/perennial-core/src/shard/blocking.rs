@@ -10,7 +10,7 @@ use super::options::OnFailure;
 use super::output::Output;
 use super::request::{Answer, AskReply, PendingAsk};
 use super::rows::*;
-use super::slot::{Facts, InFlight, Next, Origin, Queued};
+use super::slot::{Facts, InFlight, Next, Origin, Phase, Queued};
 use super::state_machine::Shard;
 use super::tasks::TaskPlan;
 use super::turn_task::TaskFailure;
@@ -74,7 +74,9 @@ impl Shard {
         let asks: Vec<PendingAsk> = slot.asks.drain(..).collect();
         let plan = TaskPlan::of_slot(slot, |_| true);
         let send = self.kept(key, &messages);
-        let mut commit = Commit { send, answers, ..self.empty_commit(key) };
+        // A retry is one try.
+        let consumed = retry_numbers(&messages);
+        let mut commit = Commit { send, answers, consumed, ..self.empty_commit(key) };
         let refusals = self.refuse_asks(&asks, &Shard::blocked_reply(failure), &mut commit.answers);
         let facts = match (stored, started_of(&messages)) {
             (None, Some(started)) => {
@@ -131,6 +133,32 @@ impl Shard {
         }
         let in_flight = InFlight { outputs, refused: asks, ..InFlight::new(facts, Next::Gone, Vec::new()) };
         self.commit(key, commit, in_flight);
+    }
+
+    /// An instance was loaded, and is not tried: it is blocked as it was.
+    pub(super) fn stay_blocked(&mut self, now_ms: u64, key: InstanceKey) {
+        let slot = self.slots.get_mut(&key).expect("it was just loaded");
+        let is_kept = |queued: &&Queued| matches!(queued.origin, Origin::Inbox(_)) && queued.is_event();
+        slot.kept_events = slot.queue.iter().filter(is_kept).count();
+        slot.phase = Phase::Blocked;
+        let stored = slot.facts.clone().expect("a loaded row has facts");
+        // Whoever sent something urgent has made it due, so that it is looked at.
+        let graces = slot.queue.iter().filter_map(|queued| cancel_grace(std::slice::from_ref(queued)));
+        let ends = slot.grace_until_ms.into_iter().chain(slot.deadline_ms);
+        let wake_at_ms = graces.chain(ends).chain(stored.wake_at_ms).filter(|at_ms| *at_ms > now_ms).min();
+        if wake_at_ms != stored.wake_at_ms {
+            let plan = TaskPlan::of_slot(slot, |_| true);
+            let facts = Facts { wake_at_ms, ..stored.clone() };
+            let change = facts.change_from(&stored);
+            let mut commit = Commit { change, ..self.empty_commit(key) };
+            let mut in_flight = InFlight::new(facts, Next::Kept, Vec::new());
+            plan.apply(&mut commit, &mut in_flight);
+            return self.commit(key, commit, in_flight);
+        }
+        self.set_wake(key, wake_at_ms);
+        self.enter_idle(now_ms, key);
+        self.go_on(now_ms, key);
+        self.evict_surplus(now_ms);
     }
 
     /// Writes what came for an instance that cannot go on, or has not begun, into its inbox.

@@ -78,8 +78,10 @@ impl Shard {
     ) {
         let InFlight { outputs, facts, next, messages, tasks, accepted, answered, answered_rows, .. } =
             in_flight;
-        if !matches!(next, Next::Blocked | Next::Kept | Next::Delayed | Next::Reloaded) {
-            self.consumed.extend(inbox_numbers(&messages));
+        match next {
+            Next::Blocked | Next::Reloaded => self.consumed.extend(retry_numbers(&messages)),
+            Next::Kept | Next::Delayed => {}
+            _ => self.consumed.extend(inbox_numbers(&messages)),
         }
         if matches!(next, Next::Idle(_) | Next::Continued(..) | Next::Ended(..)) {
             // A commit that had been written before does not tell, and is counted as if nothing had arrived.
@@ -132,7 +134,7 @@ impl Shard {
                     let (execution, attempt, details) = (task.execution, task.attempt, task.details.clone());
                     self.attempts.insert((task.key, task.event), Attempt { execution, attempt, details });
                 }
-                Output::CancelActivity { key, event } => {
+                Output::CancelActivity { key, event, .. } => {
                     self.attempts.remove(&(*key, *event));
                 }
                 _ => {}
@@ -295,8 +297,9 @@ impl Shard {
             let reason = "another node has taken over".to_owned();
             self.answer_all(key, &messages, slot.rival_starts, &Answer::Unknown { reason });
         }
-        for (key, event) in mem::take(&mut self.attempts).into_keys() {
-            self.outputs.push(Output::CancelActivity { key, event });
+        for ((key, event), attempt) in mem::take(&mut self.attempts) {
+            let execution = attempt.execution;
+            self.outputs.push(Output::CancelActivity { key, execution, event });
         }
         let waiting = mem::take(&mut self.waiters).into_values().flatten();
         let looking = mem::take(&mut self.lookups).into_keys();

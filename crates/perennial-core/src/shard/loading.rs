@@ -86,6 +86,10 @@ impl Shard {
         if let Some(reason) = slot.unreadable() {
             return self.block(now_ms, key, Vec::new(), &TaskFailure::UnreadableMessage(reason));
         }
+        let is_wanted = slot.take_retry();
+        if !is_wanted && row.blocked.as_ref().is_some_and(|blocked| !TaskFailure::is_tried_unasked(blocked)) {
+            return self.stay_blocked(now_ms, key);
+        }
         self.hydrate(now_ms, key, turns);
     }
 

@@ -136,6 +136,15 @@ pub(super) fn inbox_numbers(messages: &[Queued]) -> Vec<InboxNumber> {
     messages.iter().filter_map(number).collect()
 }
 
+/// The rows of the retries among these messages.
+pub(super) fn retry_numbers(messages: &[Queued]) -> Vec<InboxNumber> {
+    let number = |queued: &Queued| match (&queued.message, queued.origin) {
+        (Message::Retry, Origin::Inbox(number)) => Some(number),
+        _ => None,
+    };
+    messages.iter().filter_map(number).collect()
+}
+
 /// When the grace of a cancel request among these messages ends.
 pub(super) fn cancel_grace(messages: &[Queued]) -> Option<u64> {
     let grace = |queued: &Queued| match &queued.message {

@@ -39,6 +39,8 @@ pub(super) struct Slot {
     pub(super) asks: VecDeque<PendingAsk>,
     /// What blocks it, for those who ask it something meanwhile.
     pub(super) blocked_reply: Option<AskReply>,
+    /// Whether somebody asked for it to be tried again, and it is being loaded for that.
+    pub(super) is_retried: bool,
 }
 
 /// A task's row that has to be durable before its attempt runs.
@@ -269,6 +271,7 @@ impl Slot {
             is_refreshing: false,
             asks: VecDeque::new(),
             blocked_reply: None,
+            is_retried: false,
         }
     }
 
@@ -370,6 +373,12 @@ impl Slot {
     /// Whether a query waits: it can be answered after the end, too.
     pub(super) fn has_query(&self) -> bool {
         self.asks.iter().any(|ask| matches!(ask.question, Question::Query { .. }))
+    }
+
+    /// Whether somebody asks for it to be tried again.
+    pub(super) fn take_retry(&mut self) -> bool {
+        let waits = self.queue.iter().any(|queued| matches!(queued.message, Message::Retry));
+        mem::take(&mut self.is_retried) || waits
     }
 
     /// The reason of a termination that waits, if one does.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFailure, TurnTaken};
 use crate::history::{CorruptHistory, EventId, HistoryError, Job, Started, Turn, decode_turn};
 use crate::instance::InstanceKey;
+use crate::store::Blocked;
 
 use super::asks::consult;
 use super::request::{AskReply, PendingAsk};
@@ -159,6 +160,12 @@ impl TaskFailure {
                 | TaskFailure::TakesProcessDown
                 | TaskFailure::Turn(TurnFailure::DeadlinePassed)
         )
+    }
+
+    /// Whether what is blocked like this is tried again when it is loaded. What takes the process down is not, until
+    /// somebody asks for it.
+    pub(super) fn is_tried_unasked(blocked: &Blocked) -> bool {
+        blocked.code != TaskFailure::TakesProcessDown.code()
     }
 
     /// Whether the stored history can be read, as far as this failure tells.

@@ -13,6 +13,7 @@ mod reading;
 mod registry;
 mod settling;
 mod suspects;
+mod suspicion;
 mod task_taker;
 mod timekeeper;
 mod turn_threads;
