@@ -12,6 +12,13 @@ use super::Simulation;
 /// An activity that ended this often with its process runs alone among its like, as in a node of the runtime.
 const LONE_FROM: u32 = 3;
 
+/// What names an activity: the instance, the execution and the schedule event.
+pub(super) type Place = (InstanceKey, u64, EventId);
+
+pub(super) fn place_of(task: &ActivityTask) -> Place {
+    (task.key, task.execution, task.event)
+}
+
 /// An attempt that a node runs, or that waits until it runs alone.
 #[derive(Clone)]
 pub(super) struct Run {
@@ -183,9 +190,9 @@ impl Simulation {
     }
 
     /// Nobody waits for an attempt any more. It stops, or does not care.
-    pub(super) fn cancel_run(&mut self, node: usize, key: InstanceKey, event: EventId) {
+    pub(super) fn cancel_run(&mut self, node: usize, place: Place) {
         self.count("activity told to stop");
-        let is_it = |run: &Run| run.holder.is_none() && run.task.key == key && run.task.event == event;
+        let is_it = |run: &Run| run.holder.is_none() && place_of(&run.task) == place;
         let runs = &self.nodes[node].runs;
         let found: Vec<u64> =
             runs.all.iter().filter(|(_, run)| is_it(run)).map(|(number, _)| *number).collect();
@@ -198,7 +205,7 @@ impl Simulation {
 
     /// Whether this is the activity that takes its process down.
     fn is_deadly(&mut self, task: &ActivityTask) -> bool {
-        let place = (task.key, task.execution, task.event);
+        let place = place_of(task);
         let is_chosen = self.plan.deadly.is_some_and(|subject| {
             self.callers.subjects.get(subject).is_some_and(|subject| *subject.id == *task.instance)
         });

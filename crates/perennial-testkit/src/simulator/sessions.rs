@@ -211,7 +211,9 @@ impl Simulation {
             for output in shard.take_outputs() {
                 match output {
                     Output::Reply(request, answer) => self.answered(request, answer),
-                    Output::CancelActivity { key, event } => self.cancel_run(node, key, event),
+                    Output::CancelActivity { key, execution, event } => {
+                        self.cancel_run(node, (key, execution, event));
+                    }
                     _ => {}
                 }
             }

@@ -7,6 +7,7 @@ use perennial_core::store::{Store, StoreError};
 use perennial_core::{InstanceKey, ShardId};
 
 use super::Simulation;
+use super::activities::place_of;
 use super::store_calls::ask;
 
 impl Simulation {
@@ -27,10 +28,11 @@ impl Simulation {
                     self.nodes[node].withheld.push((shard, output));
                 }
                 Output::RunActivity(task) => self.run_activity(node, shard, &task),
-                Output::CancelActivity { key, event } => {
-                    let is_it = |withheld: &Output| matches!(withheld, Output::RunActivity(task) if task.key == key && task.event == event);
+                Output::CancelActivity { key, execution, event } => {
+                    let place = (key, execution, event);
+                    let is_it = |withheld: &Output| matches!(withheld, Output::RunActivity(task) if place_of(task) == place);
                     self.nodes[node].withheld.retain(|(_, withheld)| !is_it(withheld));
-                    self.cancel_run(node, key, event);
+                    self.cancel_run(node, place);
                 }
                 Output::Reply(request, answer) => self.answered(request, answer),
                 Output::Find { request, id } => self.find(node, shard, request, id),
