@@ -456,6 +456,7 @@ impl Desk {
                 let loaded =
                     ask_store(|reply| self.store.load(key, u64::MAX, reply)).expect("the store is open");
                 self.with_shard(shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, loaded));
+                self.is_hinted = true;
             }
             Output::TakeTurn(task) => {
                 self.seen.names.insert(task.key, Arc::clone(&task.instance));
@@ -473,6 +474,9 @@ impl Desk {
                 self.committer.add(*commit);
             }
             Output::RunActivity(task) => self.run_activity(*task),
+            Output::WantLone { key, event } => {
+                self.with_shard(shard, |shard, now_ms| shard.handle_lone_granted(now_ms, key, event));
+            }
             Output::CancelActivity { key, event, .. } => {
                 let name =
                     self.seen.activities.get(&(key, event)).cloned().unwrap_or_else(|| event.to_string());

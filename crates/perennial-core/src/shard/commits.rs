@@ -91,6 +91,13 @@ impl Shard {
         self.await_updates(key, accepted, &answered);
         self.release(outputs);
         let slot = self.slots.get_mut(&key).expect("its commit was under way");
+        let was_blocked = slot.facts.as_ref().is_some_and(|facts| facts.blocked_attempts > 0);
+        let is_cured = was_blocked && facts.blocked_attempts == 0 && !facts.status.is_final();
+        if is_cured && !slot.is_refreshing {
+            // While it was blocked, passes over the inbox went past its messages: what came is read in order first.
+            slot.is_refreshing = true;
+            self.outputs.push(Output::Refresh { key });
+        }
         let (wake_at_ms, status) = (facts.wake_at_ms, facts.status);
         slot.facts = Some(facts);
         slot.tasks = tasks;

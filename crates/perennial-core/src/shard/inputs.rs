@@ -15,6 +15,10 @@ impl Shard {
             if self.consumed.contains(row.number) || self.slots.get(&row.key).is_some_and(is_known) {
                 continue;
             }
+            // Earlier messages are being read; this one is brought again after them.
+            if self.slots.get(&row.key).is_some_and(|slot| slot.is_refreshing) {
+                continue;
+            }
             if !self.slots.contains_key(&row.key) {
                 self.load(row.key, now_ms);
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::execution::{ExecutionOptions, Limits, TurnFailure};
 use crate::store::Served;
 
+use super::output::ActivityTask;
 use super::turn_task::TaskFailure;
 
 /// Tunables of a shard. The defaults need no tuning.
@@ -33,6 +34,9 @@ pub struct ShardOptions {
     pub max_unread: usize,
     /// An activity that ended more often than this with its process is poison. Default 5.
     pub max_interruptions: u32,
+    /// An activity that ended this often with its process runs only while no other such does, so that the one that
+    /// takes the process down is told from its neighbours. Default 3.
+    pub lone_from: u32,
     /// Which activities this node can run; all if not given.
     pub served: Option<Arc<Served>>,
 }
@@ -87,6 +91,11 @@ impl ShardOptions {
         self.served.as_ref().is_none_or(|served| served.serves(name, tag))
     }
 
+    /// Whether an activity was interrupted so often that it runs alone.
+    pub fn is_lone(&self, task: &ActivityTask) -> bool {
+        task.interruptions >= self.lone_from
+    }
+
     /// The pause before attempt `attempts` + 1 of a blocked instance.
     pub(super) fn retry_pause_ms(&self, attempts: u32) -> u64 {
         self.retry_first_ms.saturating_mul(1 << attempts.saturating_sub(1).min(32)).min(self.retry_max_ms)
@@ -107,6 +116,7 @@ impl Default for ShardOptions {
             on_failure: FailurePolicy::default(),
             max_unread: 10_000,
             max_interruptions: 5,
+            lone_from: 3,
             served: None,
         }
     }

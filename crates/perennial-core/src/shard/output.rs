@@ -25,8 +25,8 @@ pub enum Output {
         /// The instance.
         key: InstanceKey,
     },
-    /// Read the rows of an instance's tasks and bring them with
-    /// [`Shard::handle_refreshed`](super::Shard::handle_refreshed); its turns are not wanted.
+    /// Read the tasks and messages of an instance and bring them with
+    /// [`Shard::handle_refreshed`](super::Shard::handle_refreshed), then read the inbox; its turns are not wanted.
     Refresh {
         /// The instance.
         key: InstanceKey,
@@ -40,6 +40,15 @@ pub enum Output {
     /// Run an activity and bring its result with
     /// [`Shard::handle_activity_done`](super::Shard::handle_activity_done).
     RunActivity(Box<ActivityTask>),
+    /// An activity that was interrupted often wants to run: call
+    /// [`Shard::handle_lone_granted`](super::Shard::handle_lone_granted) when no other such runs on this node. It may
+    /// turn out not to run after all.
+    WantLone {
+        /// The instance.
+        key: InstanceKey,
+        /// The activity's schedule event.
+        event: EventId,
+    },
     /// Tell a running activity that nobody waits for it.
     CancelActivity {
         /// The instance.

@@ -33,6 +33,8 @@ pub(super) struct Slot {
     pub(super) tasks: BTreeMap<EventId, TaskRow>,
     /// Rows of tasks that go with the next commit.
     pub(super) task_writes: Vec<TaskWrite>,
+    /// Activities that were interrupted often and wait to run alone, or may.
+    pub(super) lone: BTreeMap<EventId, Lone>,
     /// Whether the rows of its tasks are being read again.
     pub(super) is_refreshing: bool,
     /// What the code is asked next.
@@ -41,6 +43,13 @@ pub(super) struct Slot {
     pub(super) blocked_reply: Option<AskReply>,
     /// Whether somebody asked for it to be tried again, and it is being loaded for that.
     pub(super) is_retried: bool,
+}
+
+/// Where an activity stands that may run only while no other of its like does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lone {
+    Wanted,
+    Granted,
 }
 
 /// A task's row that has to be durable before its attempt runs.
@@ -268,6 +277,7 @@ impl Slot {
             kept_events: 0,
             tasks: BTreeMap::new(),
             task_writes: Vec::new(),
+            lone: BTreeMap::new(),
             is_refreshing: false,
             asks: VecDeque::new(),
             blocked_reply: None,

@@ -18,7 +18,7 @@ use crate::store::{Commit, LoadedInstance, SessionId, TaskChange, TaskId, TaskRo
 
 use super::message::Message;
 use super::output::{ActivityTask, Output};
-use super::slot::{Phase, Queued, Slot, TaskWrite};
+use super::slot::{Lone, Phase, Queued, Slot, TaskWrite};
 use super::state_machine::{Attempt, Shard};
 
 /// All that another node needs to run an activity, besides its row.
@@ -239,11 +239,24 @@ impl Shard {
                     slot.is_refreshing = true;
                     self.outputs.push(Output::Refresh { key });
                 }
-                TaskStep::Run if !self.options.serves(&task.name, task.tag()) => {
+                TaskStep::Run { .. } if !self.options.serves(&task.name, task.tag()) => {
                     let row = self.queued_row(&task, now_ms);
                     self.write_task(key, row);
                 }
-                TaskStep::Run => {
+                TaskStep::Run { is_interrupted: true } if self.options.is_lone(&task) => {
+                    // That it was interrupted is written before it waits for its turn to run alone.
+                    let row = task.row(self.id, TaskState::Waiting, Some(now_ms));
+                    self.write_task(key, row);
+                }
+                TaskStep::Run { .. }
+                    if self.options.is_lone(&task) && slot.lone.get(&event) != Some(&Lone::Granted) =>
+                {
+                    if slot.lone.insert(event, Lone::Wanted).is_none() {
+                        self.outputs.push(Output::WantLone { key, event });
+                    }
+                }
+                TaskStep::Run { .. } => {
+                    slot.lone.remove(&event);
                     let state = TaskState::Leased { holder: SessionId(self.nonce), cancelled: false };
                     let row = task.row(self.id, state, None);
                     slot.task_writes.push(TaskWrite { row, then_run: Some(Box::new(task)) });
@@ -289,17 +302,24 @@ impl Shard {
             // No time is left for another attempt.
             TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Total))
         } else {
-            TaskStep::Run
+            TaskStep::Run { is_interrupted }
         }
     }
 
-    /// The rows of an idle instance's tasks were read again: other nodes may have taken, renewed or finished some.
+    /// The tasks and messages of an instance were read again. Other nodes may have taken, renewed or finished tasks;
+    /// messages that came while it was blocked are in order now. The inbox is to be read after this.
     pub fn handle_refreshed(&mut self, now_ms: u64, key: InstanceKey, loaded: Option<LoadedInstance>) {
         let Some(slot) = self.slots.get_mut(&key) else { return };
         slot.is_refreshing = false;
-        let execution = slot.facts.as_ref().map(|facts| facts.execution);
-        let loaded = loaded.filter(|loaded| Some(loaded.row.execution) == execution);
         let Some(loaded) = loaded else { return };
+        for row in loaded.inbox {
+            if !self.consumed.contains(row.number) && !slot.knows_inbox(row.number) {
+                slot.insert_inbox(row.number, Message::read(row.number, &row.body));
+            }
+        }
+        if slot.facts.as_ref().map(|facts| facts.execution) != Some(loaded.row.execution) {
+            return self.go_on(now_ms, key);
+        }
         let read: BTreeMap<EventId, TaskRow> =
             loaded.tasks.into_iter().map(|row| (row.id.event, row)).collect();
         let is_others =
@@ -321,6 +341,14 @@ impl Shard {
             }
         }
         self.go_on(now_ms, key);
+    }
+
+    /// An activity that was interrupted often may run: no other such runs on this node.
+    pub fn handle_lone_granted(&mut self, now_ms: u64, key: InstanceKey, event: EventId) {
+        if let Some(slot) = self.slots.get_mut(&key) {
+            slot.lone.insert(event, Lone::Granted);
+            self.go_on(now_ms, key);
+        }
     }
 
     /// An attempt of an activity ended.
@@ -481,7 +509,9 @@ enum TaskStep {
     None,
     /// Look at the stored rows first.
     Refresh,
-    Run,
+    Run {
+        is_interrupted: bool,
+    },
     GiveUp(ActivityFailure),
 }
 

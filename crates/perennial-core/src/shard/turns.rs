@@ -79,8 +79,8 @@ impl Shard {
         if jobs.is_empty() && messages.is_empty() && slot.asks.is_empty() && slot.task_writes.is_empty() {
             let wake = wake_at_ms(execution.ledger(), execution.started(), &slot.tasks);
             slot.phase = Phase::Idle(execution);
-            // What is due and not done waits for rows to be read, or for the next node if this one stops.
-            let waits = self.stopping || slot.is_refreshing;
+            // What is due and not done waits for rows to be read, to run alone, or for the next node.
+            let waits = self.stopping || slot.is_refreshing || !slot.lone.is_empty();
             return self.set_wake(key, wake.filter(|at_ms| !waits || *at_ms > now_ms));
         }
         let needs_code = !jobs.is_empty() || !slot.asks.is_empty();
@@ -354,6 +354,7 @@ impl Shard {
         let slot = self.slots.get_mut(&key).expect("its commit was under way");
         slot.tasks.clear();
         slot.task_writes.clear();
+        slot.lone.clear();
         slot.grace_until_ms = None;
         self.set_wake(key, None);
         match number {

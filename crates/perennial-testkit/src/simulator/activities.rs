@@ -48,6 +48,18 @@ impl Simulation {
         self.admit(node, Run { shard, task: task.clone(), holder: None });
     }
 
+    /// An activity that was interrupted often wants to run alone.
+    pub(super) fn want_lone(&mut self, node: usize, shard: ShardId, key: InstanceKey, event: EventId) {
+        if self.nodes[node].runs.lone.is_none() {
+            return self
+                .with_shard(node, shard, |shard, now_ms| shard.handle_lone_granted(now_ms, key, event));
+        }
+        self.count("attempt waits to run alone");
+        self.later_on(node, 500, format!("n{node} looks whether {event} may run alone"), move |this| {
+            this.want_lone(node, shard, key, event);
+        });
+    }
+
     /// Runs an attempt, or has it wait until it runs alone. Returns its number.
     pub(super) fn admit(&mut self, node: usize, run: Run) -> u64 {
         self.runs += 1;

@@ -38,6 +38,7 @@ impl Simulation {
                 Output::Find { request, id } => self.find(node, shard, request, id),
                 Output::Load { key } => self.load(node, shard, key),
                 Output::Refresh { key } => self.refresh(node, shard, key),
+                Output::WantLone { key, event } => self.want_lone(node, shard, key, event),
             }
         }
         if commits {
@@ -93,9 +94,19 @@ impl Simulation {
         let Some(tenure) = self.nodes[node].owned.get(&shard).copied() else { return };
         let effect = move |this: &mut Simulation| ask(|reply| this.store.load(key, u64::MAX, reply));
         self.call(node, "refresh", effect, move |this, loaded| {
-            if this.still_has(node, shard, tenure) {
-                let loaded = loaded.ok().flatten();
-                this.with_shard(node, shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, loaded));
+            if !this.still_has(node, shard, tenure) {
+                return;
+            }
+            match loaded {
+                Ok(loaded) => {
+                    this.with_shard(node, shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, loaded));
+                    this.read_inbox(node);
+                }
+                Err(_) => this.again(node, "refresh", move |this| {
+                    if this.still_has(node, shard, tenure) {
+                        this.refresh(node, shard, key);
+                    }
+                }),
             }
         });
     }

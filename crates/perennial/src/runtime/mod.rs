@@ -7,6 +7,7 @@
 mod builder;
 mod clock;
 mod lease_keeper;
+mod lone_gate;
 mod node;
 mod pulse;
 mod reading;

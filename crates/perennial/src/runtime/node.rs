@@ -18,6 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use super::builder::RuntimeOptions;
 use super::clock::{Asked, LocalClock, TurnClock};
 use super::lease_keeper::LeaseKeeper;
+use super::lone_gate::LoneGate;
 use super::reading::Pass;
 use super::registry::Registry;
 use super::suspects::Suspects;
@@ -46,6 +47,7 @@ pub(crate) struct Node {
     pub(super) inbox_pass: Mutex<Pass>,
     pub(super) ask_pass: Mutex<Pass>,
     pub(super) suspects: Suspects,
+    pub(super) lone: Mutex<LoneGate>,
     /// Who this node is to the tasks that it takes.
     pub(super) holder: SessionId,
 }
@@ -129,6 +131,7 @@ impl Node {
             inbox_pass: Mutex::default(),
             ask_pass: Mutex::default(),
             suspects: Suspects::default(),
+            lone: Mutex::default(),
             holder: session.id,
         }
     }
@@ -170,6 +173,7 @@ impl Node {
                 Output::Drop(execution) => turns.push(TurnWork::Drop(execution)),
                 Output::Commit(commit) => commits.push(*commit),
                 Output::RunActivity(task) => self.workers.run(self, *task),
+                Output::WantLone { key, event } => self.want_lone(shard, key, event),
                 Output::CancelActivity { key, execution, event } => {
                     self.workers.cancel(key, execution, event);
                 }
@@ -227,6 +231,7 @@ impl Node {
             Box::new(move |loaded: Result<Option<LoadedInstance>, StoreError>| match loaded {
                 Ok(loaded) => {
                     node.with_shard(shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, loaded));
+                    node.read_inbox();
                 }
                 Err(error) => node.reading_failed(&error, move |node| node.refresh(shard, key)),
             }),

@@ -23,14 +23,9 @@ use super::pulse::{Pulse, sleep_until};
 use crate::activity::{ActivityContext, ActivityHandler};
 use crate::client::Client;
 
-/// An activity that ended this often with its process runs alone among its like, so that the one that takes the
-/// process down is told from its neighbours.
-const LONE_FROM: u32 = 3;
-
 pub(crate) struct Workers {
     handle: Handle,
     slots: Semaphore,
-    lone_slot: Semaphore,
     grace: Duration,
     running: Mutex<Running>,
     idle: tokio::sync::Notify,
@@ -75,7 +70,6 @@ impl Workers {
         Workers {
             handle,
             slots: Semaphore::new(slots.clamp(1, Semaphore::MAX_PERMITS)),
-            lone_slot: Semaphore::new(1),
             grace,
             running: Mutex::default(),
             idle: tokio::sync::Notify::new(),
@@ -98,6 +92,7 @@ impl Workers {
             return node.activity_released(&task);
         }
         let (place, cancellation) = self.lock().add(&task);
+        node.lone_begun(task.key, task.event);
         let (node, task) = (Arc::clone(node), Arc::new(task));
         self.handle.spawn(async move {
             let pulse = Arc::new(Pulse::new());
@@ -114,6 +109,7 @@ impl Workers {
                 Ended::Released => node.activity_released(&task),
             }
             node.workers.forget(place);
+            node.lone_ended(task.key, task.event);
         });
     }
 
@@ -192,20 +188,11 @@ impl Workers {
     }
 
     /// A slot for an attempt.
-    async fn slot(
-        &self,
-        node: &Node,
-        task: &ActivityTask,
-    ) -> (SemaphorePermit<'_>, Option<SemaphorePermit<'_>>) {
-        let open = "slots are never closed";
-        let lone = match task.interruptions >= LONE_FROM {
-            true => Some(self.lone_slot.acquire().await.expect(open)),
-            false => None,
-        };
-        let slot = self.slots.acquire().await.expect(open);
+    async fn slot(&self, node: &Node) -> SemaphorePermit<'_> {
+        let slot = self.slots.acquire().await.expect("slots are never closed");
         // An attempt begins only while the node may act.
         node.lease_keeper.held().await;
-        (slot, lone)
+        slot
     }
 
     fn lock(&self) -> MutexGuard<'_, Running> {
@@ -233,7 +220,7 @@ async fn attempt(
         biased;
         () = cancellation.cancelled() => return Ended::Result(Err(ActivityFailure::Cancelled)),
         () = node.workers.closing.cancelled() => return Ended::Released,
-        slot = node.workers.slot(node, task) => slot,
+        slot = node.workers.slot(node) => slot,
         () = sleep_until(total_until) => return timed_out(TimeoutKind::Total),
         () = sleep_until(queue_until) => return timed_out(TimeoutKind::Queue),
     };

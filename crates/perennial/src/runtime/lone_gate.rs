@@ -1,0 +1,91 @@
+//! The LoneGate: activities that ended often with their process run one at a time.
+//!
+//! The one that takes the process down is then alone among its like when it does, and only its own interruptions grow.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use perennial_core::{EventId, InstanceKey, ShardId};
+
+use super::node::{Node, lock};
+
+/// How long an activity that may run has to begin. It may have been cancelled meanwhile.
+const BEGINNING: Duration = Duration::from_secs(2);
+
+#[derive(Default)]
+pub(super) struct LoneGate {
+    waiting: VecDeque<(ShardId, InstanceKey, EventId)>,
+    /// Who may run, whether it has begun, and the number of this permission.
+    current: Option<(InstanceKey, EventId, bool)>,
+    permissions: u64,
+}
+
+impl Node {
+    /// An activity wants to run alone.
+    pub(super) fn want_lone(self: &Arc<Node>, shard: ShardId, key: InstanceKey, event: EventId) {
+        {
+            let mut gate = lock(&self.lone);
+            if !gate.waiting.contains(&(shard, key, event)) {
+                gate.waiting.push_back((shard, key, event));
+            }
+        }
+        self.grant_lone();
+    }
+
+    /// An activity that may run alone has begun.
+    pub(super) fn lone_begun(&self, key: InstanceKey, event: EventId) {
+        if let Some((current_key, current_event, has_begun)) = &mut lock(&self.lone).current
+            && (*current_key, *current_event) == (key, event)
+        {
+            *has_begun = true;
+        }
+    }
+
+    /// An activity has ended; if it was the lone one, the next may run.
+    pub(super) fn lone_ended(self: &Arc<Node>, key: InstanceKey, event: EventId) {
+        {
+            let mut gate = lock(&self.lone);
+            if !gate.current.is_some_and(|(of, at, _)| (of, at) == (key, event)) {
+                return;
+            }
+            gate.current = None;
+        }
+        self.grant_lone();
+    }
+
+    fn grant_lone(self: &Arc<Node>) {
+        let (shard, key, event, permission) = {
+            let mut gate = lock(&self.lone);
+            if gate.current.is_some() {
+                return;
+            }
+            let Some((shard, key, event)) = gate.waiting.pop_front() else { return };
+            gate.current = Some((key, event, false));
+            gate.permissions += 1;
+            (shard, key, event, gate.permissions)
+        };
+        self.with_shard(shard, |shard, now_ms| shard.handle_lone_granted(now_ms, key, event));
+        let node = Arc::downgrade(self);
+        self.workers.spawn(async move {
+            tokio::time::sleep(BEGINNING).await;
+            if let Some(node) = node.upgrade() {
+                node.give_up_lone(permission);
+            }
+        });
+    }
+
+    /// Lets the next one run if the one of a permission has not begun.
+    fn give_up_lone(self: &Arc<Node>, permission: u64) {
+        {
+            let mut gate = lock(&self.lone);
+            let is_unused =
+                gate.permissions == permission && gate.current.is_some_and(|(_, _, begun)| !begun);
+            if !is_unused {
+                return;
+            }
+            gate.current = None;
+        }
+        self.grant_lone();
+    }
+}
