@@ -43,10 +43,10 @@ pub enum NameError {
 
 /// Checks an id or name that a caller chose.
 pub fn check_name(name: &str) -> Result<(), NameError> {
-    check_derived_id(name)?;
     if name.len() > MAX_NAME_BYTES {
         return Err(NameError::TooLong { bytes: name.len(), limit: MAX_NAME_BYTES });
     }
+    check_derived_id(name)?;
     if name.contains("::") { Err(NameError::Reserved) } else { Ok(()) }
 }
 
@@ -167,6 +167,8 @@ mod tests {
         assert_eq!(check_name(""), Err(NameError::Empty));
         assert_eq!(check_name(&"x".repeat(200)), Ok(()));
         assert_eq!(check_name(&"x".repeat(201)), Err(NameError::TooLong { bytes: 201, limit: 200 }));
+        let far_too_long = "x".repeat(10_000);
+        assert_eq!(check_name(&far_too_long), Err(NameError::TooLong { bytes: 10_000, limit: 200 }));
         assert_eq!(check_name("a\nb"), Err(NameError::ControlCharacter { at: 1 }));
         assert_eq!(check_name("a::1.2"), Err(NameError::Reserved));
         assert_eq!(check_derived_id("a::1.2"), Ok(()));

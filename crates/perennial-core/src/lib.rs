@@ -29,7 +29,7 @@ pub use execution::{
 };
 pub use history::{
     ActivityFailure, ActivityOptions, Attributes, Backoff, ChildFailure, ClosePolicy, CorruptHistory,
-    Decision, Ending, Event, EventId, EventKind, History, HistoryError, Job, Ledger, ParentLink, Payload,
-    RetryPolicy, Segment, StaleReason, Started, TimeoutKind, Turn, UnitId,
+    Decision, Ending, Event, EventId, EventKind, History, HistoryError, Job, Ledger, NotOfType, ParentLink,
+    Payload, RetryPolicy, Segment, StaleReason, Started, TimeoutKind, Turn, UnitId,
 };
 pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_name};

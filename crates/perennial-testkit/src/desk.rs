@@ -473,7 +473,7 @@ impl Desk {
                 self.committer.add(*commit);
             }
             Output::RunActivity(task) => self.run_activity(*task),
-            Output::CancelActivity { key, event } => {
+            Output::CancelActivity { key, event, .. } => {
                 let name =
                     self.seen.activities.get(&(key, event)).cloned().unwrap_or_else(|| event.to_string());
                 let line = format!("{} {name}", self.name(key));

@@ -39,7 +39,8 @@ use perennial_core::history::{decode_history, decode_turn};
 use perennial_core::shard::Message;
 use perennial_core::store::{InstanceRow, Status};
 use perennial_core::{
-    Decision, EventKind, Handlers, History, InstanceKey, Ledger, ReplayReport, Replayer, ShardId, Turn,
+    Decision, Ending, EventKind, Handlers, History, InstanceKey, Ledger, ReplayReport, Replayer, ShardId,
+    Turn,
 };
 
 /// An invariant that does not hold.
@@ -234,6 +235,13 @@ impl<'a> Checked<'a, '_> {
         let mut current = None;
         for (execution, turns) in decoded.executions.iter().filter(|(_, turns)| !turns.is_empty()) {
             if row.blocked.is_some() && *execution == row.execution {
+                continue;
+            }
+            // What was ended before its code ever ran has not found out which version is the latest.
+            if turns.len() == 1 && turns[0].started().is_some_and(|started| started.version.is_empty()) {
+                if !matches!(turns[0].ending(), Some(Ending::OrchestrationTerminated { .. })) {
+                    self.breach("I15", format!("execution {execution} took a turn without a version"));
+                }
                 continue;
             }
             match replayer.hydrate(&row.id, &History::from(turns.clone())) {

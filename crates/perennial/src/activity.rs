@@ -1,5 +1,6 @@
 //! Activities: ordinary async code with side effects.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::panic::resume_unwind;
@@ -21,6 +22,7 @@ pub struct ActivityContext {
     pub(crate) cancellation: CancellationToken,
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) client: Client,
+    pub(crate) state: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl ActivityContext {
@@ -77,6 +79,22 @@ impl ActivityContext {
         self.task.details.as_ref()?.decode().ok()
     }
 
+    /// What the activity was registered with, see [`RuntimeBuilder::register_with`](crate::RuntimeBuilder::register_with).
+    ///
+    /// # Panics
+    ///
+    /// If it was registered without a `T`. The attempt then fails and says so.
+    pub fn state<T: Send + Sync + 'static>(&self) -> &T {
+        let state = self.state.as_ref().and_then(|state| state.downcast_ref());
+        state.unwrap_or_else(|| {
+            panic!(
+                "PER-0407 no state: the activity {:?} was registered without a {}; use register_with",
+                self.task.name,
+                std::any::type_name::<T>()
+            )
+        })
+    }
+
     /// A client of the node that runs this attempt.
     pub fn client(&self) -> &Client {
         &self.client
@@ -91,6 +109,19 @@ impl fmt::Debug for ActivityContext {
             .field("event", &self.task.event)
             .field("attempt", &self.task.attempt)
             .finish_non_exhaustive()
+    }
+}
+
+/// An activity and what its attempts share.
+pub(crate) struct WithState<S> {
+    pub(crate) handler: Arc<dyn ActivityHandler>,
+    pub(crate) state: Arc<S>,
+}
+
+impl<S: Send + Sync + 'static> ActivityHandler for WithState<S> {
+    fn run(&self, mut ctx: ActivityContext, input: Payload) -> ActivityFutureBox {
+        ctx.state = Some(Arc::clone(&self.state) as Arc<dyn Any + Send + Sync>);
+        self.handler.run(ctx, input)
     }
 }
 

@@ -37,6 +37,14 @@ pub enum StartError {
         /// What.
         what: String,
     },
+    /// Only activities share state.
+    #[error(
+        "PER-0625 no state: {name:?} is an orchestration; only activities share state, since code that is replayed must not see it"
+    )]
+    NoState {
+        /// The orchestration.
+        name: String,
+    },
     /// A version is not one.
     #[error("PER-0619 bad version: orchestration {name:?} {version:?}: {problem}; use semver, such as 1.0.0")]
     Version {
@@ -161,6 +169,14 @@ pub enum ClientError {
     Stopped {
         /// Why.
         reason: String,
+    },
+    /// A value cannot be written as JSON.
+    #[error("PER-0626 unwritable: what is for instance {id:?} cannot be written as JSON: {problem}")]
+    Unwritable {
+        /// The id.
+        id: String,
+        /// Why.
+        problem: String,
     },
     /// The instance has not ended.
     #[error("PER-0620 not ended: instance {id:?} is {}; wait for it, or terminate it first", .status.name())]

@@ -33,6 +33,7 @@ mod client;
 mod error;
 mod runtime;
 mod store_url;
+pub mod typed;
 
 pub use activity::{ActivityContext, ActivityFutureBox, ActivityHandler};
 pub use client::{
@@ -44,3 +45,25 @@ pub use perennial_core::*;
 #[doc(hidden)]
 pub use runtime::LocalClock;
 pub use runtime::{Runtime, RuntimeBuilder, RuntimeOptions};
+
+#[cfg(feature = "macros")]
+pub use perennial_macros::{activity, orchestration};
+
+// The attributes name this crate by its name, also in its own documentation.
+#[allow(unused_extern_crates, reason = "the attributes use it")]
+extern crate self as perennial;
+
+/// Everything that a program with orchestrations and activities needs.
+pub mod prelude {
+    pub use std::time::Duration;
+
+    pub use crate::typed::{
+        Activity, ActivityError, ChildError, Event, Orchestration, OrchestrationContext, Run, RunError, Saga,
+    };
+    pub use crate::{
+        ActivityContext, Client, ClientError, ClosePolicy, Either, Either3, Error, OnExisting, Payload,
+        RetryPolicy, Runtime, RuntimeOptions, StartOptions, Status,
+    };
+    #[cfg(feature = "macros")]
+    pub use crate::{activity, orchestration};
+}

@@ -394,8 +394,15 @@ impl OrchestrationContext {
         );
     }
 
+    /// Fails the turn as misuse, and does not return. For layers above that find out what the code did wrong.
+    #[doc(hidden)]
+    pub fn refuse(&self, what: String) -> ! {
+        self.call("refuse", Access::Look, || (), |state| Err::<(), Stop>(state.misuse(what)));
+        resume_unwind(Box::new(TurnHasFailed))
+    }
+
     /// Encodes a value of the code's. What JSON cannot hold is misuse.
-    fn encode<T: Serialize>(&self, what: &'static str, value: &T) -> Payload {
+    pub fn encode<T: Serialize + ?Sized>(&self, what: &'static str, value: &T) -> Payload {
         match Payload::encode(value) {
             Ok(payload) => payload,
             Err(error) => self.call("encode", Access::Look, Payload::null, |state| {

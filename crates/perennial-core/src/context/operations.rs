@@ -3,7 +3,6 @@
 //! A decision is emitted when the call is made, in call order. Dropping a future before its result is recorded
 //! cancels the operation.
 
-use std::any::type_name;
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
@@ -17,7 +16,8 @@ use crate::execution::operations::{Completion, Leftover, OperationKind, Token};
 use crate::execution::state::Access;
 use crate::execution::turn_local;
 use crate::history::{
-    ActivityFailure, ActivityOptions, ChildFailure, ClosePolicy, Decision, EventId, Payload, RetryPolicy,
+    ActivityFailure, ActivityOptions, ChildFailure, ClosePolicy, Decision, EventId, NotOfType, Payload,
+    RetryPolicy,
 };
 
 use super::OrchestrationContext;
@@ -191,12 +191,12 @@ impl OperationFuture {
         );
     }
 
-    /// Decodes a payload, or fails the turn.
-    fn decode<T>(&self, event: EventId, payload: Payload, decode: Decode<T>) -> Poll<T> {
-        match decode(payload) {
+    /// What was read from a payload, or a turn that fails.
+    fn read<T>(&self, event: EventId, read: Result<T, NotOfType>) -> Poll<T> {
+        match read {
             Ok(value) => Poll::Ready(value),
-            Err(error) => {
-                self.ctx.fail_decoding(event, type_name::<T>(), &error);
+            Err(NotOfType { type_name, error }) => {
+                self.ctx.fail_decoding(event, type_name, &error);
                 Poll::Pending
             }
         }
@@ -218,29 +218,49 @@ impl Drop for OperationFuture {
 }
 
 /// How a payload becomes what the code wants.
-type Decode<T> = fn(Payload) -> Result<T, serde_json::Error>;
+type Decode<T> = fn(Payload) -> Result<T, NotOfType>;
 
-fn decode_typed<T: DeserializeOwned>(payload: Payload) -> Result<T, serde_json::Error> {
-    payload.decode()
+fn decode_typed<T: DeserializeOwned>(payload: Payload) -> Result<T, NotOfType> {
+    payload.decode_as()
 }
 
-/// The result of an activity, as recorded.
+/// How what came of an operation becomes what the code wants.
+type Read<F, R> = fn(Result<Payload, F>) -> Result<R, NotOfType>;
+
+fn read_typed<T: DeserializeOwned, F>(outcome: Result<Payload, F>) -> Result<Result<T, F>, NotOfType> {
+    outcome.map_or_else(|failure| Ok(Err(failure)), |payload| payload.decode_as().map(Ok))
+}
+
+/// What came of an activity, as recorded.
 #[must_use = "dropping it cancels the activity"]
-pub struct ActivityFuture<T = Payload> {
+pub struct ActivityFuture<R = Result<Payload, ActivityFailure>> {
     operation: OperationFuture,
-    decode: Decode<T>,
+    read: Read<ActivityFailure, R>,
 }
 
 impl ActivityFuture {
     fn new(operation: OperationFuture) -> ActivityFuture {
-        ActivityFuture { operation, decode: Ok }
+        ActivityFuture { operation, read: Ok }
     }
 }
 
-impl<T> ActivityFuture<T> {
+impl<R> ActivityFuture<R> {
     /// Decodes the result. A result that does not decode fails the turn and names event and type.
-    pub fn typed<U: DeserializeOwned>(self) -> ActivityFuture<U> {
-        ActivityFuture { operation: self.operation, decode: decode_typed }
+    pub fn typed<U: DeserializeOwned>(self) -> ActivityFuture<Result<U, ActivityFailure>> {
+        self.read_by(read_typed)
+    }
+
+    /// Makes something else of the outcome. What cannot be made fails the turn and names event and type.
+    pub fn read_by<S>(
+        self,
+        read: fn(Result<Payload, ActivityFailure>) -> Result<S, NotOfType>,
+    ) -> ActivityFuture<S> {
+        ActivityFuture { operation: self.operation, read }
+    }
+
+    /// Runs the activity this way, where nothing else is said.
+    pub fn defaults(self, defaults: ActivityOptions) -> Self {
+        self.option(|options| *options = defaults)
     }
 
     /// Tries again after failures.
@@ -289,15 +309,12 @@ fn whole_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-impl<T> Future for ActivityFuture<T> {
-    type Output = Result<T, ActivityFailure>;
+impl<R> Future for ActivityFuture<R> {
+    type Output = R;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
         match ready!(self.operation.poll(cx)) {
-            (event, Completion::Activity(Ok(result))) => {
-                self.operation.decode(event, result, self.decode).map(Ok)
-            }
-            (_, Completion::Activity(Err(error))) => Poll::Ready(Err(error)),
+            (event, Completion::Activity(outcome)) => self.operation.read(event, (self.read)(outcome)),
             _ => Poll::Pending,
         }
     }
@@ -333,7 +350,12 @@ impl WaitFuture {
 impl<T> WaitFuture<T> {
     /// Decodes the payload. A payload that does not decode fails the turn and names event and type.
     pub fn typed<U: DeserializeOwned>(self) -> WaitFuture<U> {
-        WaitFuture { operation: self.operation, decode: decode_typed }
+        self.read_by(decode_typed)
+    }
+
+    /// Makes something else of the payload. What cannot be made fails the turn and names event and type.
+    pub fn read_by<U>(self, decode: fn(Payload) -> Result<U, NotOfType>) -> WaitFuture<U> {
+        WaitFuture { operation: self.operation, decode }
     }
 }
 
@@ -342,7 +364,7 @@ impl<T> Future for WaitFuture<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         match ready!(self.operation.poll(cx)) {
-            (event, Completion::Wait(payload)) => self.operation.decode(event, payload, self.decode),
+            (event, Completion::Wait(payload)) => self.operation.read(event, (self.decode)(payload)),
             _ => Poll::Pending,
         }
     }
@@ -350,21 +372,29 @@ impl<T> Future for WaitFuture<T> {
 
 /// The result of a sub-orchestration.
 #[must_use = "dropping it cancels the sub-orchestration"]
-pub struct ChildFuture<T = Payload> {
+pub struct ChildFuture<R = Result<Payload, ChildFailure>> {
     operation: OperationFuture,
-    decode: Decode<T>,
+    read: Read<ChildFailure, R>,
 }
 
 impl ChildFuture {
     fn new(operation: OperationFuture) -> ChildFuture {
-        ChildFuture { operation, decode: Ok }
+        ChildFuture { operation, read: Ok }
     }
 }
 
-impl<T> ChildFuture<T> {
+impl<R> ChildFuture<R> {
     /// Decodes the result. A result that does not decode fails the turn and names event and type.
-    pub fn typed<U: DeserializeOwned>(self) -> ChildFuture<U> {
-        ChildFuture { operation: self.operation, decode: decode_typed }
+    pub fn typed<U: DeserializeOwned>(self) -> ChildFuture<Result<U, ChildFailure>> {
+        self.read_by(read_typed)
+    }
+
+    /// Makes something else of the outcome. What cannot be made fails the turn and names event and type.
+    pub fn read_by<S>(
+        self,
+        read: fn(Result<Payload, ChildFailure>) -> Result<S, NotOfType>,
+    ) -> ChildFuture<S> {
+        ChildFuture { operation: self.operation, read }
     }
 
     /// What happens to the child if this instance ends first.
@@ -378,15 +408,12 @@ impl<T> ChildFuture<T> {
     }
 }
 
-impl<T> Future for ChildFuture<T> {
-    type Output = Result<T, ChildFailure>;
+impl<R> Future for ChildFuture<R> {
+    type Output = R;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
         match ready!(self.operation.poll(cx)) {
-            (event, Completion::Child(Ok(result))) => {
-                self.operation.decode(event, result, self.decode).map(Ok)
-            }
-            (_, Completion::Child(Err(error))) => Poll::Ready(Err(error)),
+            (event, Completion::Child(outcome)) => self.operation.read(event, (self.read)(outcome)),
             _ => Poll::Pending,
         }
     }

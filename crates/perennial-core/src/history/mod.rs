@@ -23,7 +23,7 @@ pub use event::{
     ParentLink, Started, TimeoutKind,
 };
 pub use ledger::{Ledger, StaleReason};
-pub use payload::Payload;
+pub use payload::{NotOfType, Payload};
 pub(crate) use summary::shorten;
 pub use turn::{FORMAT, History, Turn};
 pub use unit_id::{Segment, UnitId};

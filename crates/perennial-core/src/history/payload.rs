@@ -12,6 +12,17 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::same_json::same_json;
 
+/// A payload is not of the type that was wanted.
+#[derive(Debug, thiserror::Error)]
+#[error("the payload is no {type_name}")]
+pub struct NotOfType {
+    /// The type that was wanted.
+    pub type_name: &'static str,
+    /// What the decoder says. It may quote the payload.
+    #[source]
+    pub error: serde_json::Error,
+}
+
 /// A JSON value, kept as text. Cloning is cheap.
 ///
 /// ```
@@ -45,6 +56,16 @@ impl Payload {
     /// Decodes the value.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.as_json())
+    }
+
+    /// Decodes the value, or says what it is not.
+    pub fn decode_as<T: DeserializeOwned>(&self) -> Result<T, NotOfType> {
+        self.decode().map_err(|error| NotOfType { type_name: std::any::type_name::<T>(), error })
+    }
+
+    /// The text of a JSON string, or the JSON text of any other value.
+    pub fn to_text(&self) -> String {
+        self.decode::<String>().unwrap_or_else(|_| self.as_json().to_owned())
     }
 
     /// The JSON text.

@@ -134,7 +134,7 @@ impl Shard {
                     let (execution, attempt, details) = (task.execution, task.attempt, task.details.clone());
                     self.attempts.insert((task.key, task.event), Attempt { execution, attempt, details });
                 }
-                Output::CancelActivity { key, event } => {
+                Output::CancelActivity { key, event, .. } => {
                     self.attempts.remove(&(*key, *event));
                 }
                 _ => {}
@@ -297,8 +297,9 @@ impl Shard {
             let reason = "another node has taken over".to_owned();
             self.answer_all(key, &messages, slot.rival_starts, &Answer::Unknown { reason });
         }
-        for (key, event) in mem::take(&mut self.attempts).into_keys() {
-            self.outputs.push(Output::CancelActivity { key, event });
+        for ((key, event), attempt) in mem::take(&mut self.attempts) {
+            let execution = attempt.execution;
+            self.outputs.push(Output::CancelActivity { key, execution, event });
         }
         let waiting = mem::take(&mut self.waiters).into_values().flatten();
         let looking = mem::take(&mut self.lookups).into_keys();

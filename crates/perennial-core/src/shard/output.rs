@@ -44,6 +44,8 @@ pub enum Output {
     CancelActivity {
         /// The instance.
         key: InstanceKey,
+        /// The execution: the next one may have an activity with the same event.
+        execution: u64,
         /// The activity's schedule event.
         event: EventId,
     },

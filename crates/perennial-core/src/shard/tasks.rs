@@ -152,7 +152,8 @@ impl Shard {
                 }
                 Decision::ActivityCancelRequested { source_event_id } => {
                     plan.close(*source_event_id);
-                    plan.effects.push(Output::CancelActivity { key, event: *source_event_id });
+                    let (execution, event) = (execution.started().execution, *source_event_id);
+                    plan.effects.push(Output::CancelActivity { key, execution, event });
                 }
                 _ => {}
             }
@@ -456,10 +457,11 @@ impl Shard {
     /// Tells the attempts of an execution that ended.
     pub(super) fn stop_attempts(&mut self, key: InstanceKey) {
         let all = (key, EventId(0))..=(key, EventId(u64::MAX));
-        let running: Vec<EventId> = self.attempts.range(all).map(|((_, event), _)| *event).collect();
-        for event in running {
+        let running: Vec<(EventId, u64)> =
+            self.attempts.range(all).map(|((_, event), attempt)| (*event, attempt.execution)).collect();
+        for (event, execution) in running {
             self.attempts.remove(&(key, event));
-            self.outputs.push(Output::CancelActivity { key, event });
+            self.outputs.push(Output::CancelActivity { key, execution, event });
         }
     }
 }

@@ -238,11 +238,16 @@ impl Shard {
             let started = successor.started(version.clone().unwrap_or_default(), seed);
             facts.execution = started.execution;
             facts.wake_at_ms = started.deadline_ms;
+            // One that is to be the latest is found out, and written, with the first turn.
+            if let Some(version) = version {
+                facts.version = version.as_str().into();
+            }
             let start = Start { jobs: successor.jobs, ..Start::new(started) };
             let body = Message::Start(Box::new(start.clone())).encode();
             commit.send.push(Outgoing::ToKey { to: key, shard: self.id, dedupe: None, urgent: false, body });
             if let Some(row) = &mut commit.insert {
                 (row.execution, row.wake_at_ms) = (facts.execution, facts.wake_at_ms);
+                row.version = facts.version.to_string();
             }
             in_flight.next = Next::Continued(execution, Box::new(start));
         } else {

@@ -94,12 +94,15 @@ impl ClientLog {
     fn check_raised(&self, decoded: &Decoded<'_>, found: &mut Vec<Breach>) {
         let id = &decoded.row().id;
         let mut breach = |what: String| found.push(Breach { invariant: "I8", instance: id.clone(), what });
-        let mut applied: Vec<(u64, &String, &Payload)> = Vec::new();
-        for (execution, turns) in &decoded.executions {
-            applied.extend(all_events(turns).filter_map(|(_, event)| match &event.kind {
-                EventKind::Job(Job::ExternalEvent { name, payload, .. }) => Some((*execution, name, payload)),
-                _ => None,
-            }));
+        // By event and payload: where each came, and in which execution.
+        let mut applied: BTreeMap<(&str, &str), Vec<(usize, u64)>> = BTreeMap::new();
+        let executions = decoded.executions.iter();
+        let events = executions
+            .flat_map(|(execution, turns)| all_events(turns).map(move |(_, event)| (*execution, event)));
+        for (place, (execution, event)) in events.enumerate() {
+            if let EventKind::Job(Job::ExternalEvent { name, payload, .. }) = &event.kind {
+                applied.entry((name, payload.as_json())).or_default().push((place, execution));
+            }
         }
         let waiting: Option<Vec<(String, Payload)>> = decoded.messages().map(|messages| {
             let event = |message| match message {
@@ -112,12 +115,7 @@ impl ClientLog {
         for (sender, raised) in self.raised.get(id).into_iter().flatten() {
             let mut last = None;
             for (event, payload) in raised {
-                let places: Vec<(usize, u64)> = applied
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, (_, name, found))| *name == event && *found == payload)
-                    .map(|(place, (execution, ..))| (place, *execution))
-                    .collect();
+                let places = applied.get(&(event.as_str(), payload.as_json())).map_or(&[][..], Vec::as_slice);
                 let waits = waiting
                     .as_ref()
                     .is_none_or(|all| all.iter().any(|(name, found)| name == event && found == payload));

@@ -106,7 +106,7 @@ impl Snapshot {
                 .map(|ask| ask.deadline_ms)
                 .chain(tables.answers.values().map(|(_, deadline_ms)| *deadline_ms))
                 .collect(),
-            others: Vec::new(),
+            others: tables.asks.values().map(|ask| ("asks".to_owned(), ask.key)).collect(),
         });
         Ok(snapshot)
     }

@@ -183,10 +183,12 @@ impl Simulation {
             }
             let is_new = |shard: &ShardId| !this.nodes[node].owned.contains_key(shard);
             let gained: Vec<ShardId> = claimed.into_iter().map(|(shard, _)| shard).filter(is_new).collect();
-            if let Some(batch) = this.nodes[node].committer.in_flight() {
+            // A shard that was lost and is back begins only when no commit of before is on its way: one without a turn
+            // would be written over what another owner did meanwhile.
+            let is_back = this.nodes[node].holds_claims && !gained.is_empty();
+            if let Some(batch) = this.nodes[node].committer.in_flight().filter(|_| !is_back) {
                 this.send_batch(node, session, batch, true);
             }
-            // A shard that was lost and is back begins only when no commit of before is on its way.
             if !this.nodes[node].holds_claims {
                 this.gain(node, gained);
                 this.let_go(node);

@@ -12,9 +12,17 @@ use crate::error::ClientError;
 use crate::store_url::system_now_ms;
 
 /// How long a client in another process waits for an answer.
-const ASK_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const ASK_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Client {
+    /// Waits this long for answers that travel through the store, instead of 30 s. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Client {
+        self.ask_patience = patience;
+        self
+    }
+
     /// Asks an instance something that its code answers from what it shares, without a trace. Instances that have
     /// ended answer, too.
     pub async fn query(
@@ -99,7 +107,8 @@ impl Client {
             });
         };
         let body = serde_json::to_vec(question).expect("a question holds nothing that JSON cannot").into();
-        let deadline_ms = system_now_ms().saturating_add(ASK_PATIENCE.as_millis() as u64);
+        let patience = self.ask_patience;
+        let deadline_ms = system_now_ms().saturating_add(patience.as_millis() as u64);
         let ask = Ask { instance: id.to_owned(), deadline_ms, body };
         let number = match self.call(id, |store, reply| store.ask(ask, reply)).await? {
             AskOutcome::Asked(number) => number,
@@ -114,7 +123,7 @@ impl Client {
                 hint.await;
             }
         };
-        let late = match tokio::time::timeout(ASK_PATIENCE, answered).await {
+        let late = match tokio::time::timeout(patience, answered).await {
             Ok(answer) => return outcome(id, answer?),
             Err(late) => late,
         };
@@ -124,7 +133,7 @@ impl Client {
         }
         let id = id.to_owned();
         if is_untaken && matches!(question, Question::Query { .. }) {
-            return Err(ClientError::NotAnswered { id, patience: ASK_PATIENCE });
+            return Err(ClientError::NotAnswered { id, patience });
         }
         Err(ClientError::Unknown { id, reason: format!("no answer in time: {late}") })
     }

@@ -173,6 +173,10 @@ impl Client {
                     break;
                 }
             }
+            // Children of one turn have the same time; the order in which they were scheduled is told by their link.
+            let first = rows.partition_point(|(_, parent)| *parent < next).max(1);
+            rows[first..]
+                .sort_by_key(|(row, _)| row.parent.as_ref().map(|link| (link.execution, link.event_id)));
             next += 1;
         }
         Ok(rows)
@@ -182,6 +186,10 @@ impl Client {
     /// children runs, nothing is touched, unless forced: then they are terminated first.
     pub async fn delete(&self, id: &str, force: bool) -> Result<u64, ClientError> {
         let root = self.row(id).await?;
+        self.delete_family(id, root, force).await
+    }
+
+    async fn delete_family(&self, id: &str, root: InstanceRow, force: bool) -> Result<u64, ClientError> {
         let family = self.family(root).await?;
         for (row, _) in family.iter().filter(|(row, _)| !row.status.is_final()) {
             if !force {
@@ -283,7 +291,14 @@ impl Client {
     /// Does something to one instance of a list. Returns whether it applied.
     async fn act(&self, row: &InstanceRow, action: &Action) -> Result<bool, ClientError> {
         let done = match action {
-            Action::Delete { force } => self.delete(&row.id, *force).await.map(drop),
+            // The instance that was listed, not one that has its id by now.
+            Action::Delete { force } => match self.row(&row.id).await {
+                Ok(current) if current.key == row.key => {
+                    self.delete_family(&row.id, current, *force).await.map(drop)
+                }
+                Ok(_) => return Ok(false),
+                Err(error) => Err(error),
+            },
             _ if row.status.is_final() => return Ok(false),
             Action::Cancel { reason } => self.cancel(&row.id, reason).await,
             Action::Terminate { reason } => self.terminate(&row.id, reason).await,

@@ -8,6 +8,7 @@ mod managing;
 mod starting;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use perennial_core::history::decode_history;
 use perennial_core::shard::{Answer, Message, Request};
@@ -23,6 +24,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::error::{ClientError, Error, OrchestrationError};
 use crate::runtime::Node;
 use crate::store_url::{open_guest, system_now_ms};
+use crate::typed::EventContent;
 
 pub use managing::{Action, Progress, Prune, Tree};
 pub use starting::{OnExisting, StartOptions, StartOutcome};
@@ -38,6 +40,7 @@ const GUEST_CANCEL_GRACE_MS: u64 = 30_000;
 #[derive(Clone)]
 pub struct Client {
     backend: Backend,
+    ask_patience: Duration,
 }
 
 #[derive(Clone)]
@@ -90,7 +93,7 @@ impl From<InstanceRow> for InstanceStatus {
 
 impl Client {
     pub(crate) fn of_node(node: Arc<Node>) -> Client {
-        Client { backend: Backend::Node(node) }
+        Client { backend: Backend::Node(node), ask_patience: asking::ASK_PATIENCE }
     }
 
     /// Opens a store beside the runtime that owns it, to look and to send.
@@ -100,17 +103,17 @@ impl Client {
         let hinted = Arc::clone(&changed);
         let hint: Hint = Arc::new(move || hinted.notify_waiters());
         store.watch(hint);
-        Ok(Client { backend: Backend::Guest { store, changed } })
+        Ok(Client { backend: Backend::Guest { store, changed }, ask_patience: asking::ASK_PATIENCE })
     }
 
     /// Raises an event at an instance. It is durable when this returns.
-    pub async fn raise_event(
-        &self,
-        id: &str,
-        name: &str,
-        payload: impl Into<Payload>,
-    ) -> Result<(), ClientError> {
-        self.raise(id, name, payload.into(), None).await
+    pub async fn raise_event<T, C>(&self, id: &str, event: T, content: C) -> Result<(), ClientError>
+    where
+        T: EventContent<C>,
+    {
+        let content = T::encode(content)
+            .map_err(|error| ClientError::Unwritable { id: id.to_owned(), problem: error.to_string() })?;
+        self.raise(id, &event.name(), content, None).await
     }
 
     /// Raises an event once: a second one with the same key is dropped.
@@ -139,11 +142,13 @@ impl Client {
 
     /// Asks an instance to cancel. Code that took cancellation over cleans up first.
     pub async fn cancel(&self, id: &str, reason: &str) -> Result<(), ClientError> {
+        self.check_size(id, reason.len())?;
         self.deliver(id, Request::Cancel { reason: reason.to_owned() }).await
     }
 
     /// Ends an instance without running its code, blocked or not.
     pub async fn terminate(&self, id: &str, reason: &str) -> Result<(), ClientError> {
+        self.check_size(id, reason.len())?;
         self.deliver(id, Request::Terminate { reason: reason.to_owned() }).await
     }
 
@@ -336,11 +341,14 @@ impl Client {
     }
 
     fn check_payload(&self, id: &str, payload: &Payload) -> Result<(), ClientError> {
+        self.check_size(id, payload.size())
+    }
+
+    fn check_size(&self, id: &str, bytes: usize) -> Result<(), ClientError> {
         let limit = match &self.backend {
             Backend::Node(node) => node.payload_limit(),
             Backend::Guest { .. } => GUEST_PAYLOAD_LIMIT,
         };
-        let bytes = payload.size();
         if bytes > limit { Err(ClientError::TooLarge { id: id.to_owned(), bytes, limit }) } else { Ok(()) }
     }
 }

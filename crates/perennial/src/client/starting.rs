@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{Backend, Client, check};
 use crate::error::ClientError;
 use crate::store_url::system_now_ms;
+use crate::typed::{OrchestrationTarget, Run};
 
 /// How an instance is started. The default: at once, at the latest version, refused if the id exists.
 #[derive(Clone, Debug, Default)]
@@ -86,8 +87,19 @@ impl StartOptions {
 
 impl Client {
     /// Starts an instance of an orchestration, at its latest version. It is durable when this returns.
-    pub async fn start(&self, name: &str, id: &str, input: impl Into<Payload>) -> Result<(), ClientError> {
-        self.start_with(name, id, input, StartOptions::default()).await.map(drop)
+    pub async fn start<T, I, K>(
+        &self,
+        orchestration: T,
+        id: &str,
+        input: I,
+    ) -> Result<Run<T::Output, T::Error>, ClientError>
+    where
+        T: OrchestrationTarget<I, K>,
+    {
+        let input = T::encode(input)
+            .map_err(|error| ClientError::Unwritable { id: id.to_owned(), problem: error.to_string() })?;
+        self.start_with(&orchestration.name(), id, input, StartOptions::default()).await?;
+        Ok(Run::new(self.clone(), id, T::read_output, T::read_error))
     }
 
     /// Starts an instance at an exact version.
@@ -113,6 +125,9 @@ impl Client {
         check("instance id", id, check_name)?;
         check("orchestration", name, check_name)?;
         self.check_payload(id, &input)?;
+        if let Some(version) = &options.version {
+            check("version", version, check_name)?;
+        }
         if let Some((event, payload)) = &options.event {
             check("event", event, check_name)?;
             self.check_payload(id, payload)?;
@@ -131,8 +146,12 @@ impl Client {
             if let Some((event, payload)) = &options.event
                 && !status.is_final()
             {
-                self.raise(id, event, payload.clone(), None).await?;
-                return Ok(StartOutcome::Existed);
+                match self.raise(id, event, payload.clone(), None).await {
+                    Ok(()) => return Ok(StartOutcome::Existed),
+                    // It ended meanwhile, or is gone: what that means is found out by another look.
+                    Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => continue,
+                    Err(error) => return Err(error),
+                }
             }
             match options.on_existing {
                 OnExisting::Reject => return Err(refused()),

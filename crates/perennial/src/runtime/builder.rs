@@ -14,10 +14,11 @@ use super::node::{Node, OpenedSession, open_session};
 use super::registry::Registry;
 use super::timekeeper::Timekeeper;
 use super::turn_threads::TurnThreads;
-use crate::activity::{ActivityContext, ActivityHandler, Blocking};
+use crate::activity::{ActivityContext, ActivityHandler, Blocking, WithState};
 use crate::client::Client;
 use crate::error::{Error, StartError};
 use crate::store_url::open_owner;
+use crate::typed::{ActivityCode, OrchestrationCode, Register, Registration};
 
 /// How long a dropped runtime waits for its store to close. One batch may be under way.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
@@ -107,7 +108,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Registers an orchestration under a name and a version.
+    /// Registers an orchestration that takes and gives payloads under a name and a version.
     #[must_use]
     pub fn orchestration(
         self,
@@ -115,13 +116,62 @@ impl RuntimeBuilder {
         version: &str,
         handler: impl OrchestrationHandler,
     ) -> RuntimeBuilder {
-        self.register(|registry| registry.add_orchestration(name, version, Arc::new(handler)))
+        self.add(|registry| registry.add_orchestration(name, version, Arc::new(handler)))
     }
 
-    /// Registers an activity under a name.
+    /// Registers a closure with types as an orchestration under a name and a version.
+    #[must_use]
+    pub fn orchestration_fn<K>(
+        self,
+        name: &str,
+        version: &str,
+        code: impl OrchestrationCode<K>,
+    ) -> RuntimeBuilder {
+        self.add(|registry| registry.add_orchestration(name, version, code.into_handler()))
+    }
+
+    /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
+    #[must_use]
+    pub fn register<K>(self, function: impl Register<K>) -> RuntimeBuilder {
+        match function.registration() {
+            Registration::Orchestration { name, version, handler } => {
+                self.add(|registry| registry.add_orchestration(name, version, handler))
+            }
+            Registration::Activity { name, handler } => {
+                self.add(|registry| registry.add_activity(name, handler))
+            }
+        }
+    }
+
+    /// Registers a function that is marked with `#[activity]`, together with something that all its attempts share: a
+    /// pool of connections, a client of a service. They find it with [`ActivityContext::state`].
+    #[must_use]
+    pub fn register_with<K, S: Send + Sync + 'static>(
+        self,
+        function: impl Register<K>,
+        state: S,
+    ) -> RuntimeBuilder {
+        match function.registration() {
+            Registration::Orchestration { name, .. } => {
+                self.add(|_| Err(StartError::NoState { name: name.to_owned() }))
+            }
+            Registration::Activity { name, handler } => {
+                let handler = WithState { handler, state: Arc::new(state) };
+                self.add(|registry| registry.add_activity(name, Arc::new(handler)))
+            }
+        }
+    }
+
+    /// Registers an activity that takes and gives payloads under a name.
     #[must_use]
     pub fn activity(self, name: &str, handler: impl ActivityHandler) -> RuntimeBuilder {
-        self.register(|registry| registry.add_activity(name, Arc::new(handler)))
+        self.add(|registry| registry.add_activity(name, Arc::new(handler)))
+    }
+
+    /// Registers a closure with types as an activity under a name.
+    #[must_use]
+    pub fn activity_fn<K>(self, name: &str, code: impl ActivityCode<K>) -> RuntimeBuilder {
+        self.add(|registry| registry.add_activity(name, code.into_handler()))
     }
 
     /// Registers an activity that blocks its thread. It runs on tokio's pool of blocking threads.
@@ -134,11 +184,11 @@ impl RuntimeBuilder {
         name: &str,
         handler: impl Fn(ActivityContext, Payload) -> Result<Payload, Payload> + Send + Sync + 'static,
     ) -> RuntimeBuilder {
-        self.activity(name, Blocking(Arc::new(handler)))
+        self.add(|registry| registry.add_activity(name, Arc::new(Blocking(Arc::new(handler)))))
     }
 
     /// Keeps the first error for the start to report.
-    fn register(mut self, add: impl FnOnce(&mut Registry) -> Result<(), StartError>) -> RuntimeBuilder {
+    fn add(mut self, add: impl FnOnce(&mut Registry) -> Result<(), StartError>) -> RuntimeBuilder {
         self.registry = self.registry.and_then(|mut registry| add(&mut registry).map(|()| registry));
         self
     }

@@ -170,7 +170,9 @@ impl Node {
                 Output::Drop(execution) => turns.push(TurnWork::Drop(execution)),
                 Output::Commit(commit) => commits.push(*commit),
                 Output::RunActivity(task) => self.workers.run(self, *task),
-                Output::CancelActivity { key, event } => self.workers.cancel(key, event),
+                Output::CancelActivity { key, execution, event } => {
+                    self.workers.cancel(key, execution, event);
+                }
                 Output::Reply(request, answer) => self.answer(request, answer),
                 Output::Find { request, id } => self.find(shard, request, &id),
                 Output::Load { key } => self.load(shard, key),

@@ -3,7 +3,7 @@
 //! An attempt ends with a result, by one of its timeouts, or because nobody waits for it; then its token fires, and
 //! after a grace its future is dropped. When the node stops, what still runs is given back, to run in the next one.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -32,13 +32,35 @@ pub(crate) struct Workers {
     slots: Semaphore,
     lone_slot: Semaphore,
     grace: Duration,
-    running: Mutex<HashMap<(InstanceKey, EventId), CancellationToken>>,
+    running: Mutex<Running>,
     idle: tokio::sync::Notify,
     /// Fires when no more attempts are to begin.
     closing: CancellationToken,
     /// Fires when the results of those that run no longer count: they are told to stop for the node's sake, and run
     /// again in the next one.
     abandoned: CancellationToken,
+}
+
+/// The attempts that run or wait for a slot.
+///
+/// An attempt that is told off may outlive its execution, and the next execution's activity has the same event, or the
+/// next attempt has begun before it cleared its place. So each has a number of its own.
+#[derive(Default)]
+struct Running {
+    attempts: BTreeMap<Place, CancellationToken>,
+    next: u64,
+}
+
+type Place = (InstanceKey, u64, EventId, u64);
+
+impl Running {
+    fn add(&mut self, task: &ActivityTask) -> (Place, CancellationToken) {
+        let place = (task.key, task.execution, task.event, self.next);
+        let cancellation = CancellationToken::new();
+        self.next += 1;
+        self.attempts.insert(place, cancellation.clone());
+        (place, cancellation)
+    }
 }
 
 /// What came of an attempt.
@@ -75,8 +97,7 @@ impl Workers {
         if self.closing.is_cancelled() {
             return node.activity_released(&task);
         }
-        let cancellation = CancellationToken::new();
-        self.lock().insert((task.key, task.event), cancellation.clone());
+        let (place, cancellation) = self.lock().add(&task);
         let (node, task) = (Arc::clone(node), Arc::new(task));
         self.handle.spawn(async move {
             let pulse = Arc::new(Pulse::new());
@@ -92,7 +113,7 @@ impl Workers {
                 Ended::Result(result) => node.activity_done(&task, result),
                 Ended::Released => node.activity_released(&task),
             }
-            node.workers.forget(task.key, task.event);
+            node.workers.forget(place);
         });
     }
 
@@ -102,8 +123,7 @@ impl Workers {
         let Some(handler) = handler else {
             return node.give_back_taken(&task);
         };
-        let cancellation = CancellationToken::new();
-        self.lock().insert((task.key, task.event), cancellation.clone());
+        let (place, cancellation) = self.lock().add(&task);
         let (node, task) = (Arc::clone(node), Arc::new(task));
         self.handle.spawn(async move {
             let pulse = Arc::new(Pulse::new());
@@ -120,7 +140,7 @@ impl Workers {
                 }
                 Ended::Result(_) | Ended::Released => node.give_back_taken(&task),
             }
-            node.workers.forget(task.key, task.event);
+            node.workers.forget(place);
         });
     }
 
@@ -135,10 +155,9 @@ impl Workers {
     }
 
     /// Tells a running attempt that nobody waits for it.
-    pub(crate) fn cancel(&self, key: InstanceKey, event: EventId) {
-        if let Some(cancellation) = self.lock().get(&(key, event)) {
-            cancellation.cancel();
-        }
+    pub(crate) fn cancel(&self, key: InstanceKey, execution: u64, event: EventId) {
+        let all = (key, execution, event, 0)..=(key, execution, event, u64::MAX);
+        self.lock().attempts.range(all).for_each(|(_, cancellation)| cancellation.cancel());
     }
 
     /// Begins no more attempts. What waits for a slot is given back and runs in the next node.
@@ -150,24 +169,24 @@ impl Workers {
     pub(crate) fn abandon_all(&self) {
         self.closing.cancel();
         self.abandoned.cancel();
-        self.lock().values().for_each(CancellationToken::cancel);
+        self.lock().attempts.values().for_each(CancellationToken::cancel);
     }
 
     /// Resolves when no attempt runs.
     pub(crate) async fn finished(&self) {
         loop {
             let idle = self.idle.notified();
-            if self.lock().is_empty() {
+            if self.lock().attempts.is_empty() {
                 return;
             }
             idle.await;
         }
     }
 
-    fn forget(&self, key: InstanceKey, event: EventId) {
+    fn forget(&self, place: Place) {
         let mut running = self.lock();
-        running.remove(&(key, event));
-        if running.is_empty() {
+        running.attempts.remove(&place);
+        if running.attempts.is_empty() {
             self.idle.notify_waiters();
         }
     }
@@ -189,7 +208,7 @@ impl Workers {
         (slot, lone)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(InstanceKey, EventId), CancellationToken>> {
+    fn lock(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -226,6 +245,7 @@ async fn attempt(
         cancellation: cancellation.clone(),
         pulse: Arc::clone(pulse),
         client: Client::of_node(Arc::clone(node)),
+        state: None,
     };
     pulse.begin();
     let mut run = CatchPanic(Box::pin(async { handler.run(ctx, task.input.clone()).await }));

@@ -218,7 +218,7 @@ impl Load {
         let id = format!("{kind}-{count}");
         match client.start(kind, &id, Payload::null()).await {
             // It was durable, and the process died before it could say so.
-            Ok(()) | Err(ClientError::AlreadyExists { .. }) => self.note_start(&id),
+            Ok(_) | Err(ClientError::AlreadyExists { .. }) => self.note_start(&id),
             Err(error) => panic!("{error}"),
         }
         if kind == "events" {

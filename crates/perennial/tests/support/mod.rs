@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "no test file needs all of it")]
 
 pub(crate) mod hands;
+pub(crate) mod home;
+pub(crate) mod stage;
 pub(crate) mod tapped;
 
 use std::collections::BTreeMap;

@@ -30,9 +30,18 @@ pub(crate) struct Tapped {
     renewals: Mutex<Decide<Lease>>,
     commits: Mutex<Decide<Vec<CommitOutcome>>>,
     session: Arc<Mutex<Option<SessionId>>>,
+    /// Whether it can be opened again after it was closed, like a file.
+    outlives_closing: bool,
 }
 
 impl Tapped {
+    /// A store that can be opened again after it was closed. Whoever had it has lost it then.
+    pub(crate) fn like_a_file(inner: Arc<dyn Store>) -> Arc<Tapped> {
+        let mut tapped = Tapped::new(inner);
+        Arc::get_mut(&mut tapped).unwrap().outlives_closing = true;
+        tapped
+    }
+
     pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Tapped> {
         Arc::new(Tapped {
             inner,
@@ -41,6 +50,7 @@ impl Tapped {
             renewals: Mutex::new(Box::new(|| Fate::Pass)),
             commits: Mutex::new(Box::new(|| Fate::Pass)),
             session: Arc::default(),
+            outlives_closing: false,
         })
     }
 
@@ -232,6 +242,13 @@ impl Store for Tapped {
     }
 
     fn close(&self, reply: Reply<()>) {
-        self.inner.close(reply);
+        if !self.outlives_closing {
+            return self.inner.close(reply);
+        }
+        let session = self.session.lock().unwrap().take();
+        match session {
+            Some(session) => self.inner.end_session(session, reply),
+            None => reply(Ok(())),
+        }
     }
 }

@@ -1,0 +1,127 @@
+//! What stands in the attribute.
+
+use proc_macro2::{Span, TokenStream};
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, MetaNameValue, Result, Token};
+
+use crate::function::Kind;
+
+/// The arguments of an attribute, checked.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    pub(crate) name: Option<LitStr>,
+    pub(crate) version: Option<LitStr>,
+    pub(crate) retry: Option<LitInt>,
+    pub(crate) timeout_ms: Option<u64>,
+    pub(crate) total_timeout_ms: Option<u64>,
+    pub(crate) queue_timeout_ms: Option<u64>,
+    pub(crate) heartbeat_timeout_ms: Option<u64>,
+    pub(crate) tag: Option<LitStr>,
+    pub(crate) error_as_message: bool,
+}
+
+impl Arguments {
+    pub(crate) fn parse(kind: Kind, tokens: TokenStream) -> Result<Arguments> {
+        let pairs = Punctuated::<MetaNameValue, Token![,]>::parse_terminated.parse2(tokens)?;
+        let mut arguments = Arguments::default();
+        for pair in pairs {
+            let name = pair.path.get_ident().map(ToString::to_string).unwrap_or_default();
+            let value = &pair.value;
+            match (kind, name.as_str()) {
+                (_, "name") => arguments.name = Some(text(value)?),
+                (Kind::Orchestration, "version") => arguments.version = Some(version(value)?),
+                (Kind::Activity, "retry") => arguments.retry = Some(number(value)?),
+                (Kind::Activity, "timeout") => arguments.timeout_ms = Some(span_of_time(value)?),
+                (Kind::Activity, "total_timeout") => arguments.total_timeout_ms = Some(span_of_time(value)?),
+                (Kind::Activity, "queue_timeout") => arguments.queue_timeout_ms = Some(span_of_time(value)?),
+                (Kind::Activity, "heartbeat_timeout") => {
+                    arguments.heartbeat_timeout_ms = Some(span_of_time(value)?);
+                }
+                (Kind::Activity, "tag") => arguments.tag = Some(text(value)?),
+                (Kind::Activity, "error") => {
+                    let how = text(value)?;
+                    if how.value() != "message" {
+                        return Err(Error::new(how.span(), "only `error = \"message\"` is known"));
+                    }
+                    arguments.error_as_message = true;
+                }
+                _ => {
+                    let known = match kind {
+                        Kind::Orchestration => "`name`, `version`",
+                        Kind::Activity => {
+                            "`name`, `retry`, `timeout`, `total_timeout`, `queue_timeout`, `heartbeat_timeout`, `tag`, \
+                             `error`"
+                        }
+                    };
+                    let problem = format!("`{name}` is not known here; known are {known}");
+                    return Err(Error::new_spanned(&pair.path, problem));
+                }
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+fn text(value: &Expr) -> Result<LitStr> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text.clone()),
+        other => Err(Error::new_spanned(other, "a string is expected, such as \"1.0.0\"")),
+    }
+}
+
+fn number(value: &Expr) -> Result<LitInt> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.base10_parse::<u32>()? > 0 => {
+            Ok(number.clone())
+        }
+        other => Err(Error::new_spanned(other, "the number of attempts is expected, such as 5")),
+    }
+}
+
+fn version(value: &Expr) -> Result<LitStr> {
+    let version = text(value)?;
+    let text = version.value();
+    let core = text.split(['-', '+']).next().unwrap_or_default();
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = core.split('.').collect();
+    if parts.len() == 3 && parts.into_iter().all(is_number) {
+        Ok(version)
+    } else {
+        Err(Error::new(version.span(), "a version has three numbers, such as \"1.0.0\""))
+    }
+}
+
+/// A span of time as people write it: `250ms`, `30s`, `5m`, `2h`, `7d`.
+fn span_of_time(value: &Expr) -> Result<u64> {
+    let text = text(value)?;
+    let written = text.value();
+    let digits = written.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = written.split_at(digits);
+    let unit_ms = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        "d" => Some(86_400_000),
+        _ => None,
+    };
+    let number: Option<u64> = number.parse().ok();
+    number.zip(unit_ms).and_then(|(number, unit_ms)| number.checked_mul(unit_ms)).ok_or_else(|| {
+        Error::new(
+            text.span(),
+            "a span of time is expected, such as \"250ms\", \"30s\", \"5m\", \"2h\" or \"7d\"",
+        )
+    })
+}
+
+/// A literal of milliseconds, or none.
+pub(crate) fn maybe(value: Option<u64>) -> TokenStream {
+    match value {
+        Some(value) => {
+            let value = syn::LitInt::new(&format!("{value}u64"), Span::call_site());
+            quote::quote!(::core::option::Option::Some(#value))
+        }
+        None => quote::quote!(::core::option::Option::None),
+    }
+}

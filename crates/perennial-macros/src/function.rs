@@ -1,0 +1,193 @@
+//! What becomes of the function.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{
+    Error, FnArg, GenericArgument, ItemFn, PathArguments, Result, ReturnType, Signature, Type, parse2,
+};
+
+use crate::arguments::{Arguments, maybe};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Orchestration,
+    Activity,
+}
+
+impl Kind {
+    fn context(self) -> &'static str {
+        match self {
+            Kind::Orchestration => "OrchestrationContext",
+            Kind::Activity => "ActivityContext",
+        }
+    }
+
+    fn noun(self) -> &'static str {
+        match self {
+            Kind::Orchestration => "an orchestration",
+            Kind::Activity => "an activity",
+        }
+    }
+}
+
+/// The longest list of arguments behind the context.
+const MAX_ARGUMENTS: usize = 4;
+
+pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> Result<TokenStream> {
+    let arguments = Arguments::parse(kind, arguments)?;
+    let function: ItemFn = parse2(item)?;
+    check(kind, &function.sig)?;
+    let ItemFn { attrs, vis, sig, block } = &function;
+    let (output, error) = result_types(kind, &sig.output)?;
+    let Signature { ident, inputs, .. } = sig;
+    let name = arguments.name.as_ref().map_or_else(|| ident.to_string(), syn::LitStr::value);
+    let carried = inputs.iter().skip(1).filter_map(|input| match input {
+        FnArg::Typed(typed) => Some(&*typed.ty),
+        FnArg::Receiver(_) => None,
+    });
+    let error_type = if arguments.error_as_message { quote!(::std::string::String) } else { quote!(#error) };
+    let carried: Vec<TokenStream> = carried
+        .map(|ty| quote_spanned!(ty.span()=> ::perennial::typed::carried::<#ty>();))
+        .chain([quote_spanned!(output.span()=> ::perennial::typed::carried::<#output>();)])
+        .chain([quote_spanned!(error.span()=> ::perennial::typed::carried::<#error_type>();)])
+        .collect();
+    let marker = marker(kind, &name, &arguments);
+    let meta = match kind {
+        Kind::Orchestration => quote!(::perennial::typed::OrchestrationMeta),
+        Kind::Activity => quote!(::perennial::typed::ActivityMeta),
+    };
+    let body = match (sig.asyncness.is_some(), arguments.error_as_message) {
+        (true, false) => quote!(async move #block),
+        (true, true) => quote!(async move {
+            let outcome: ::core::result::Result<#output, #error> = async move #block.await;
+            outcome.map_err(|error| ::std::string::ToString::to_string(&error))
+        }),
+        (false, false) => quote!(::perennial::typed::blocking(move || #block)),
+        (false, true) => quote!(::perennial::typed::blocking(move || {
+            let outcome: ::core::result::Result<#output, #error> = (move || #block)();
+            outcome.map_err(|error| ::std::string::ToString::to_string(&error))
+        })),
+    };
+    Ok(quote! {
+        #(#attrs)*
+        #vis fn #ident(#inputs) -> ::perennial::typed::Call<
+            impl #meta,
+            impl ::core::future::Future<Output = ::core::result::Result<#output, #error_type>> + ::core::marker::Send,
+        > {
+            #marker
+            let _ = || { #(#carried)* };
+            ::perennial::typed::Call::<Marker, _>::new(#body)
+        }
+    })
+}
+
+fn marker(kind: Kind, name: &str, arguments: &Arguments) -> TokenStream {
+    match kind {
+        Kind::Orchestration => {
+            let version = arguments.version.as_ref().map_or_else(|| "1.0.0".to_owned(), syn::LitStr::value);
+            quote! {
+                struct Marker;
+                impl ::perennial::typed::OrchestrationMeta for Marker {
+                    const NAME: &'static str = #name;
+                    const VERSION: &'static str = #version;
+                }
+            }
+        }
+        Kind::Activity => {
+            let attempt = maybe(arguments.timeout_ms);
+            let total = maybe(arguments.total_timeout_ms);
+            let queue = maybe(arguments.queue_timeout_ms);
+            let heartbeat = maybe(arguments.heartbeat_timeout_ms);
+            let retry = match &arguments.retry {
+                Some(attempts) => {
+                    quote!(::core::option::Option::Some(::perennial::RetryPolicy::exponential(#attempts)))
+                }
+                None => quote!(::core::option::Option::None),
+            };
+            let tag = match &arguments.tag {
+                Some(tag) => quote!(::core::option::Option::Some(::std::string::String::from(#tag))),
+                None => quote!(::core::option::Option::None),
+            };
+            quote! {
+                struct Marker;
+                impl ::perennial::typed::ActivityMeta for Marker {
+                    const NAME: &'static str = #name;
+                    fn options() -> ::perennial::ActivityOptions {
+                        ::perennial::ActivityOptions {
+                            retry: #retry,
+                            queue_timeout_ms: #queue,
+                            attempt_timeout_ms: #attempt,
+                            total_timeout_ms: #total,
+                            heartbeat_timeout_ms: #heartbeat,
+                            tag: #tag,
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn check(kind: Kind, sig: &Signature) -> Result<()> {
+    let noun = kind.noun();
+    if kind == Kind::Orchestration && sig.asyncness.is_none() {
+        return Err(Error::new(sig.fn_token.span, "an orchestration is an `async fn`"));
+    }
+    if !sig.generics.params.is_empty() || sig.generics.where_clause.is_some() {
+        let problem = format!("{noun} has no generics: it is found by its name alone");
+        return Err(Error::new_spanned(&sig.generics, problem));
+    }
+    let context = kind.context();
+    let missing = || {
+        let problem = format!("the first argument of {noun} is its context: `ctx: {context}`");
+        Error::new(sig.paren_token.span.join(), problem)
+    };
+    match sig.inputs.first() {
+        Some(FnArg::Typed(first)) if is_context(&first.ty, context) => {}
+        Some(FnArg::Typed(_)) | None => return Err(missing()),
+        Some(FnArg::Receiver(receiver)) => {
+            return Err(Error::new_spanned(receiver, format!("{noun} is a plain function, without `self`")));
+        }
+    }
+    if let Some(surplus) = sig.inputs.iter().nth(MAX_ARGUMENTS + 1) {
+        let problem =
+            format!("{noun} takes up to {MAX_ARGUMENTS} arguments behind its context; use a struct");
+        return Err(Error::new_spanned(surplus, problem));
+    }
+    Ok(())
+}
+
+fn is_context(ty: &Type, context: &str) -> bool {
+    match ty {
+        Type::Path(path) => path.path.segments.last().is_some_and(|segment| segment.ident == context),
+        _ => false,
+    }
+}
+
+/// What a function returns: `Result<T, E>`.
+fn result_types(kind: Kind, output: &ReturnType) -> Result<(Type, Type)> {
+    let noun = kind.noun();
+    let problem = format!("{noun} returns a `Result<T, E>`, so that failing is a value like any other");
+    let ReturnType::Type(_, ty) = output else {
+        return Err(Error::new_spanned(output, problem));
+    };
+    if let Type::Path(path) = &**ty
+        && let Some(last) = path.path.segments.last()
+        && last.ident == "Result"
+        && let PathArguments::AngleBracketed(arguments) = &last.arguments
+    {
+        let types: Vec<&Type> = arguments
+            .args
+            .iter()
+            .filter_map(|argument| match argument {
+                GenericArgument::Type(ty) => Some(ty),
+                _ => None,
+            })
+            .collect();
+        if let [ok, error] = types[..] {
+            return Ok((ok.clone(), error.clone()));
+        }
+    }
+    Err(Error::new_spanned(ty, problem))
+}

@@ -1,0 +1,43 @@
+//! `#[orchestration]` and `#[activity]`: what makes a plain function durable.
+//!
+//! The function stays what it was and can be called as before; what it returns is still a future, which now also says
+//! under which name (and version) it is registered. Nothing else appears beside it.
+
+mod arguments;
+mod function;
+
+use proc_macro::TokenStream;
+
+/// Makes an `async fn` an orchestration.
+///
+/// Its first argument is the context; the others, and what it returns, are written as JSON. `version` is a semver and
+/// `1.0.0` if not given; `name` is the function's own if not given.
+///
+/// ```ignore
+/// #[orchestration(version = "1.2.0")]
+/// async fn checkout(ctx: OrchestrationContext, order: Order) -> Result<Receipt, CheckoutError> { … }
+/// ```
+#[proc_macro_attribute]
+pub fn orchestration(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    function::expand(function::Kind::Orchestration, arguments.into(), item.into())
+        .unwrap_or_else(|error| error.to_compile_error())
+        .into()
+}
+
+/// Makes a function an activity: an `async fn`, or a plain one that blocks its thread.
+///
+/// Its first argument is the context; the others, and what it returns, are written as JSON. How it is run where
+/// nothing else is said can be given: `retry = 5` (attempts, with doubling pauses), `timeout = "30s"` (one attempt),
+/// `total_timeout`, `queue_timeout`, `heartbeat_timeout`, `tag = "gpu"`. With `error = "message"` an error that cannot
+/// be written as JSON comes back as its message.
+///
+/// ```ignore
+/// #[activity(retry = 5, timeout = "30s")]
+/// async fn charge(ctx: ActivityContext, order: Order) -> Result<Receipt, PaymentError> { … }
+/// ```
+#[proc_macro_attribute]
+pub fn activity(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    function::expand(function::Kind::Activity, arguments.into(), item.into())
+        .unwrap_or_else(|error| error.to_compile_error())
+        .into()
+}

@@ -1,0 +1,96 @@
+//! What a marked function returns.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use perennial_core::{ActivityOptions, Payload};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What an `#[activity]` is.
+pub trait ActivityMeta: 'static {
+    /// The name that it is registered under.
+    const NAME: &'static str;
+    /// How it is run where nothing else is said.
+    fn options() -> ActivityOptions;
+}
+
+/// What an `#[orchestration]` is.
+pub trait OrchestrationMeta: 'static {
+    /// The name that it is registered under.
+    const NAME: &'static str;
+    /// Its version.
+    const VERSION: &'static str;
+}
+
+/// The future of a marked function. Awaiting it runs the function, as a unit test does.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Call<M, F> {
+    future: Pin<Box<F>>,
+    meta: PhantomData<fn() -> M>,
+}
+
+impl<M, F> Call<M, F> {
+    /// Wraps a future.
+    pub fn new(future: F) -> Call<M, F> {
+        Call { future: Box::pin(future), meta: PhantomData }
+    }
+
+    /// The future alone.
+    pub fn into_future(self) -> Pin<Box<F>> {
+        self.future
+    }
+}
+
+impl<M, F: Future> Future for Call<M, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.future.as_mut().poll(cx)
+    }
+}
+
+impl<M, F> fmt::Debug for Call<M, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Call")
+    }
+}
+
+/// What can be written into a history and read back.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be written into a history",
+    label = "not serialisable",
+    note = "derive `serde::Serialize` and `serde::Deserialize` for it"
+)]
+pub trait Carried: Serialize + DeserializeOwned {}
+
+impl<T: Serialize + DeserializeOwned> Carried for T {}
+
+/// Compiles if a type can be carried.
+#[doc(hidden)]
+pub fn carried<T: Carried>() {}
+
+/// Runs code that blocks its thread on tokio's pool of blocking threads.
+#[doc(hidden)]
+pub async fn blocking<T: Send + 'static, E: Send + 'static>(
+    f: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E> {
+    match tokio::task::spawn_blocking(f).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            Err(_) => panic!("the pool of blocking threads was shut down"),
+        },
+    }
+}
+
+/// JSON that is passed by name as it is; what comes back is a payload, too.
+pub trait PayloadInput: Into<Payload> {}
+
+impl PayloadInput for Payload {}
+impl PayloadInput for serde_json::Value {}
+impl PayloadInput for () {}

@@ -1,0 +1,227 @@
+//! What typed orchestration code calls.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+
+use perennial_core::{ActivityFuture, ChildFuture, ContinueAsNewFuture, Payload, WaitFuture};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::activities::ActivityTarget;
+use super::events::{EventContent, EventTarget};
+use super::orchestrations::OrchestrationTarget;
+
+/// The way of orchestration code to everything outside of it.
+///
+/// Calls return at once; what takes time returns a future. What has no payload in it (timers, joins, selects, time and
+/// chance, state, cancellation, …) is described at [`perennial_core::OrchestrationContext`], which this dereferences to.
+#[derive(Clone)]
+pub struct OrchestrationContext(perennial_core::OrchestrationContext);
+
+impl OrchestrationContext {
+    pub(super) fn new(ctx: perennial_core::OrchestrationContext) -> OrchestrationContext {
+        OrchestrationContext(ctx)
+    }
+
+    fn encoded(&self, what: &'static str, encoded: Result<Payload, serde_json::Error>) -> Payload {
+        match encoded {
+            Ok(payload) => payload,
+            Err(error) => self.0.refuse(format!("{what} cannot be written as JSON: {error}")),
+        }
+    }
+
+    /// Runs an activity.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[activity]
+    /// async fn square(_: ActivityContext, number: i64) -> Result<i64, String> {
+    ///     Ok(number * number)
+    /// }
+    ///
+    /// #[orchestration]
+    /// async fn squares(ctx: OrchestrationContext, number: i64) -> Result<i64, String> {
+    ///     let once = ctx.schedule_activity(square, number).await?;
+    ///     Ok(ctx.schedule_activity(square, once).retry(RetryPolicy::exponential(3)).await?)
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn schedule_activity<T, I, K>(&self, activity: T, input: I) -> ActivityFuture<T::Outcome>
+    where
+        T: ActivityTarget<I, K>,
+    {
+        let input = self.encoded("the input of an activity", T::encode(input));
+        let future = self.0.schedule_activity(activity.name(), input);
+        let future = match activity.options() {
+            Some(options) => future.defaults(options),
+            None => future,
+        };
+        future.read_by(T::read)
+    }
+
+    /// Waits for an external event. Events that came before the wait are kept for it.
+    #[track_caller]
+    pub fn schedule_wait<T: EventTarget>(&self, event: T) -> WaitFuture<T::Content> {
+        self.0.schedule_wait(event.name()).read_by(T::read)
+    }
+
+    /// Runs a sub-orchestration at the latest version, under an id derived from this instance's.
+    #[track_caller]
+    pub fn schedule_sub_orchestration<T, I, K>(&self, orchestration: T, input: I) -> ChildFuture<T::Outcome>
+    where
+        T: OrchestrationTarget<I, K>,
+    {
+        let input = self.encoded("the input of a sub-orchestration", T::encode(input));
+        self.0.schedule_sub_orchestration(orchestration.name(), input).read_by(T::read)
+    }
+
+    /// Runs a sub-orchestration under an id of the caller's choice.
+    #[track_caller]
+    pub fn schedule_sub_orchestration_with_id<T, I, K>(
+        &self,
+        orchestration: T,
+        instance: impl Into<String>,
+        input: I,
+    ) -> ChildFuture<T::Outcome>
+    where
+        T: OrchestrationTarget<I, K>,
+    {
+        let input = self.encoded("the input of a sub-orchestration", T::encode(input));
+        self.0.schedule_sub_orchestration_with_id(orchestration.name(), instance, input).read_by(T::read)
+    }
+
+    /// Runs a sub-orchestration at an exact version.
+    #[track_caller]
+    pub fn schedule_sub_orchestration_versioned<T, I, K>(
+        &self,
+        orchestration: T,
+        version: impl Into<String>,
+        input: I,
+    ) -> ChildFuture<T::Outcome>
+    where
+        T: OrchestrationTarget<I, K>,
+    {
+        let input = self.encoded("the input of a sub-orchestration", T::encode(input));
+        self.0.schedule_sub_orchestration_versioned(orchestration.name(), version, input).read_by(T::read)
+    }
+
+    /// Starts an orchestration that is nobody's child.
+    #[track_caller]
+    pub fn schedule_orchestration<T, I, K>(&self, orchestration: T, instance: impl Into<String>, input: I)
+    where
+        T: OrchestrationTarget<I, K>,
+    {
+        let input = self.encoded("the input of an orchestration", T::encode(input));
+        self.0.schedule_orchestration(orchestration.name(), instance, input);
+    }
+
+    /// Raises an event at another instance.
+    #[track_caller]
+    pub fn raise_event<T, C>(&self, instance: impl Into<String>, event: T, content: C)
+    where
+        T: EventContent<C>,
+    {
+        let content = self.encoded("what comes with an event", T::encode(content));
+        self.0.raise_event(instance, event.name(), content);
+    }
+
+    /// Ends this execution and lets the instance go on in a next one, at the latest version, with this input. Await
+    /// the result: it never comes.
+    pub fn continue_as_new<R>(&self, input: impl Serialize) -> ContinueAsNewFuture<R> {
+        let input = self.0.encode("the input of the next execution", &input);
+        self.0.continue_as_new(input)
+    }
+
+    /// Publishes what the orchestration is doing; the instance's status shows it.
+    #[track_caller]
+    pub fn set_status(&self, status: impl Serialize) {
+        let status = self.0.encode("the status", &status);
+        self.0.set_status(status);
+    }
+
+    /// Gives the instance a value that it can be found by.
+    #[track_caller]
+    pub fn set_attribute(&self, name: impl Into<String>, value: impl Serialize) {
+        let value = self.0.encode("the attribute", &value);
+        self.0.upsert_attributes([(name.into(), value)]);
+    }
+
+    /// Handles every event of a name in a unit of its own, those that came before included.
+    pub fn on_event<T, F, Fut>(&self, event: T, handler: F)
+    where
+        T: EventTarget,
+        T::Content: DeserializeOwned + 'static,
+        F: Fn(T::Content) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let ctx = self.0.clone();
+        self.0.on_event(event.name(), move |payload| match T::read(payload) {
+            Ok(content) => handler(content),
+            Err(error) => ctx.refuse(format!("an event's handler cannot read what came: {error}")),
+        });
+    }
+
+    /// Answers queries of a name. The handler may only look, mostly at a [`State`](perennial_core::State).
+    pub fn on_query<I, O, F>(&self, name: &str, handler: F)
+    where
+        I: DeserializeOwned,
+        O: Serialize,
+        F: Fn(I) -> O + Send + Sync + 'static,
+    {
+        self.0.on_query(name, move |payload| {
+            let input = payload.decode_as::<I>().map_err(|error| Payload::from(error.to_string()))?;
+            Payload::encode(&handler(input)).map_err(|error| Payload::from(error.to_string()))
+        });
+    }
+
+    /// Handles updates of a name. `validate` decides between turns whether an update is accepted, and may only look;
+    /// `handler` runs in a unit of its own, and its result is the answer.
+    #[track_caller]
+    pub fn on_update<I, O, E, V, F, Fut>(&self, name: &str, validate: V, handler: F)
+    where
+        I: DeserializeOwned,
+        O: Serialize,
+        E: Serialize,
+        V: Fn(&I) -> Result<(), E> + Send + Sync + 'static,
+        F: Fn(I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+    {
+        let words = |error: &dyn fmt::Display| Payload::from(error.to_string());
+        let check = move |payload: &Payload| {
+            let input = payload.decode_as::<I>().map_err(|error| words(&error))?;
+            validate(&input).map_err(|error| Payload::encode(&error).unwrap_or_else(|error| words(&error)))
+        };
+        let ctx = self.0.clone();
+        self.0.on_update(name, check, move |payload| {
+            let (ctx, answer) = (
+                ctx.clone(),
+                match payload.decode_as::<I>() {
+                    Ok(input) => handler(input),
+                    Err(error) => ctx.refuse(format!("an update's handler cannot read what came: {error}")),
+                },
+            );
+            async move {
+                match answer.await {
+                    Ok(output) => Ok(ctx.encode("the answer of an update", &output)),
+                    Err(error) => Err(ctx.encode("the error of an update", &error)),
+                }
+            }
+        });
+    }
+}
+
+impl Deref for OrchestrationContext {
+    type Target = perennial_core::OrchestrationContext;
+
+    fn deref(&self) -> &perennial_core::OrchestrationContext {
+        &self.0
+    }
+}
+
+impl fmt::Debug for OrchestrationContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OrchestrationContext")
+    }
+}

@@ -1,0 +1,145 @@
+//! Errors that come back as themselves.
+
+use std::fmt;
+
+use perennial_core::{ActivityFailure, ChildFailure, NotOfType, Payload, TimeoutKind};
+use serde::de::DeserializeOwned;
+
+/// Why an activity gave no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ActivityError<E> {
+    /// It returned this error.
+    Application(E),
+    /// One of its timeouts ran out.
+    Timeout(TimeoutKind),
+    /// It was cancelled before it had a result.
+    Cancelled,
+    /// It took its process down too often.
+    Poisoned,
+}
+
+impl<E: DeserializeOwned> ActivityError<E> {
+    pub(super) fn read(failure: ActivityFailure) -> Result<ActivityError<E>, NotOfType> {
+        Ok(match failure {
+            // A panic is told in words, whatever the activity's own error is.
+            ActivityFailure::Application(payload) => ActivityError::Application(payload.decode_as()?),
+            ActivityFailure::Timeout(kind) => ActivityError::Timeout(kind),
+            ActivityFailure::Cancelled => ActivityError::Cancelled,
+            ActivityFailure::Poisoned => ActivityError::Poisoned,
+        })
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for ActivityError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ActivityError::Application(error) => error.fmt(f),
+            ActivityError::Timeout(kind) => write!(f, "PER-0402 timeout: {}", timeout_words(*kind)),
+            ActivityError::Cancelled => {
+                f.write_str("PER-0403 cancelled: nobody waited for the activity any more")
+            }
+            ActivityError::Poisoned => {
+                f.write_str("PER-0404 poisoned: the process ended too often while the activity ran")
+            }
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for ActivityError<E> {}
+
+impl<E: fmt::Display> From<ActivityError<E>> for String {
+    fn from(error: ActivityError<E>) -> String {
+        error.to_string()
+    }
+}
+
+/// A failure in words, as calls by name get it.
+pub(super) fn activity_failure_text(failure: &ActivityFailure) -> String {
+    match failure {
+        ActivityFailure::Application(payload) => payload.to_text(),
+        ActivityFailure::Timeout(kind) => ActivityError::<String>::Timeout(*kind).to_string(),
+        ActivityFailure::Cancelled => ActivityError::<String>::Cancelled.to_string(),
+        ActivityFailure::Poisoned => ActivityError::<String>::Poisoned.to_string(),
+    }
+}
+
+fn timeout_words(kind: TimeoutKind) -> &'static str {
+    match kind {
+        TimeoutKind::Queue => "no worker took the activity in time",
+        TimeoutKind::Attempt => "an attempt of the activity ran too long",
+        TimeoutKind::Total => "all attempts of the activity together took too long",
+        TimeoutKind::Heartbeat => "an attempt of the activity was silent for too long",
+    }
+}
+
+/// Why a sub-orchestration gave no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChildError<E> {
+    /// It returned this error.
+    Application(E),
+    /// It was cancelled.
+    Cancelled {
+        /// Why.
+        reason: String,
+    },
+    /// It was ended from outside.
+    Terminated {
+        /// Why.
+        reason: String,
+    },
+    /// It could not be started, for instance because its id is taken.
+    NotStarted {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl<E: DeserializeOwned> ChildError<E> {
+    pub(super) fn read(failure: ChildFailure) -> Result<ChildError<E>, NotOfType> {
+        Ok(match failure {
+            ChildFailure::Application(payload) => ChildError::Application(payload.decode_as()?),
+            ChildFailure::Cancelled { reason } => ChildError::Cancelled { reason },
+            ChildFailure::Terminated { reason } => ChildError::Terminated { reason },
+            ChildFailure::NotStarted { reason } => ChildError::NotStarted { reason },
+        })
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for ChildError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChildError::Application(error) => error.fmt(f),
+            ChildError::Cancelled { reason } => write!(f, "the sub-orchestration was cancelled: {reason}"),
+            ChildError::Terminated { reason } => write!(f, "the sub-orchestration was terminated: {reason}"),
+            ChildError::NotStarted { reason } => write!(f, "the sub-orchestration was not started: {reason}"),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for ChildError<E> {}
+
+impl<E: fmt::Display> From<ChildError<E>> for String {
+    fn from(error: ChildError<E>) -> String {
+        error.to_string()
+    }
+}
+
+/// A failure in words, as calls by name get it.
+pub(super) fn child_failure_text(failure: ChildFailure) -> String {
+    match failure {
+        ChildFailure::Application(payload) => payload.to_text(),
+        ChildFailure::Cancelled { reason } => ChildError::<String>::Cancelled { reason }.to_string(),
+        ChildFailure::Terminated { reason } => ChildError::<String>::Terminated { reason }.to_string(),
+        ChildFailure::NotStarted { reason } => ChildError::<String>::NotStarted { reason }.to_string(),
+    }
+}
+
+/// An outcome as calls by name get it.
+pub(super) fn text<F>(
+    outcome: Result<Payload, F>,
+    words: impl FnOnce(F) -> String,
+) -> Result<String, String> {
+    outcome.map(|payload| payload.to_text()).map_err(words)
+}

@@ -1,0 +1,53 @@
+//! Typed calls: functions, names and descriptions that stand for activities, orchestrations and events.
+//!
+//! One set of methods serves all of them. A function marked with `#[activity]` or `#[orchestration]` is passed itself
+//! and brings its types; a name takes and gives strings; [`Activity`], [`Orchestration`] and [`Event`] are typed where
+//! the code is not at hand.
+
+mod activities;
+mod call;
+mod context;
+mod error;
+mod events;
+mod orchestrations;
+mod register;
+mod run;
+mod saga;
+
+pub use activities::{Activity, ActivityTarget};
+pub use call::{ActivityMeta, Call, Carried, OrchestrationMeta, PayloadInput, blocking, carried};
+pub use context::OrchestrationContext;
+pub use error::{ActivityError, ChildError};
+pub use events::{Event, EventContent, EventTarget};
+pub use orchestrations::{Orchestration, OrchestrationTarget};
+pub use register::{ActivityCode, OrchestrationCode, Register, Registration};
+pub use run::{Run, RunError};
+pub use saga::Saga;
+
+/// Ways in which something is passed. They tell one implementation from another, and are inferred.
+pub mod by {
+    /// By a function without arguments behind its context.
+    #[derive(Debug)]
+    pub struct Function0;
+    /// By a function with one argument.
+    #[derive(Debug)]
+    pub struct Function1;
+    /// By a function with two arguments, given as a tuple.
+    #[derive(Debug)]
+    pub struct Function2;
+    /// By a function with three arguments, given as a tuple.
+    #[derive(Debug)]
+    pub struct Function3;
+    /// By a function with four arguments, given as a tuple.
+    #[derive(Debug)]
+    pub struct Function4;
+    /// By its name, with strings.
+    #[derive(Debug)]
+    pub struct Name;
+    /// By its name, with payloads.
+    #[derive(Debug)]
+    pub struct Payloads;
+    /// By a description with types.
+    #[derive(Debug)]
+    pub struct Described;
+}

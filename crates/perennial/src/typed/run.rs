@@ -1,0 +1,111 @@
+//! An instance that was started, and what it will return.
+
+use std::fmt;
+
+use perennial_core::{Ending, NotOfType, Payload};
+
+use crate::client::Client;
+use crate::error::{ClientError, OrchestrationError};
+
+/// An instance that was started. Cheap to clone; dropping it changes nothing.
+pub struct Run<O = Payload, E = Payload> {
+    client: Client,
+    id: String,
+    read_output: fn(Payload) -> Result<O, NotOfType>,
+    read_error: fn(Payload) -> Result<E, NotOfType>,
+}
+
+/// Why an instance gave no result.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunError<E = Payload> {
+    /// It returned this error.
+    Failed(E),
+    /// It was cancelled or ended from outside.
+    Ended(OrchestrationError),
+    /// It could not be asked.
+    Client(ClientError),
+}
+
+impl<E: fmt::Display> fmt::Display for RunError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Failed(error) => error.fmt(f),
+            RunError::Ended(error) => error.fmt(f),
+            RunError::Client(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for RunError<E> {}
+
+impl<E> From<ClientError> for RunError<E> {
+    fn from(error: ClientError) -> RunError<E> {
+        RunError::Client(error)
+    }
+}
+
+impl<O, E> Run<O, E> {
+    pub(crate) fn new(
+        client: Client,
+        id: &str,
+        read_output: fn(Payload) -> Result<O, NotOfType>,
+        read_error: fn(Payload) -> Result<E, NotOfType>,
+    ) -> Run<O, E> {
+        Run { client, id: id.to_owned(), read_output, read_error }
+    }
+
+    /// The instance's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Waits for the instance to end, and gives what it returned.
+    pub async fn result(&self) -> Result<O, RunError<E>> {
+        let id = self.id.clone();
+        let unreadable = |error: NotOfType| {
+            let reason = format!("it ended, but what it returned cannot be read: {error}");
+            RunError::Client(ClientError::Unknown { id: self.id.clone(), reason })
+        };
+        match self.client.wait(&self.id).await? {
+            Ending::OrchestrationCompleted { output } => (self.read_output)(output).map_err(unreadable),
+            Ending::OrchestrationFailed { error } => {
+                Err((self.read_error)(error).map_or_else(unreadable, RunError::Failed))
+            }
+            Ending::OrchestrationCancelled { reason } => {
+                Err(RunError::Ended(OrchestrationError::Cancelled { id, reason }))
+            }
+            Ending::OrchestrationTerminated { reason } => {
+                Err(RunError::Ended(OrchestrationError::Terminated { id, reason }))
+            }
+            Ending::OrchestrationContinuedAsNew { .. } => {
+                let reason = "it continued as new while it was read".to_owned();
+                Err(RunError::Client(ClientError::Unknown { id, reason }))
+            }
+        }
+    }
+}
+
+impl<O, E> Clone for Run<O, E> {
+    fn clone(&self) -> Run<O, E> {
+        Run {
+            client: self.client.clone(),
+            id: self.id.clone(),
+            read_output: self.read_output,
+            read_error: self.read_error,
+        }
+    }
+}
+
+impl<O, E> fmt::Debug for Run<O, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Runs are the same if they name the same instance.
+impl<O, E> PartialEq for Run<O, E> {
+    fn eq(&self, other: &Run<O, E>) -> bool {
+        self.id == other.id
+    }
+}

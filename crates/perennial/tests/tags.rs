@@ -1,0 +1,165 @@
+//! Activities that this node cannot run (G22, S5): they are left in the store for one that can, and whoever takes them
+//! from there tells their instance.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use perennial::store::TaskState;
+use perennial::{
+    ActivityContext, Handlers, OrchestrationContext, Payload, RetryPolicy, RuntimeBuilder, RuntimeOptions,
+};
+use perennial_testkit::invariants::ClientLog;
+use tokio::sync::Notify;
+
+use support::home::{Home, on_both};
+use support::{failed, relaxed, soon, until};
+
+type Outcome = Result<Payload, Payload>;
+
+/// Calls `paint` where there is a printer, after something that runs anywhere.
+async fn printer(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    ctx.schedule_activity("echo", "first").await.map_err(failed)?;
+    let call = ctx.schedule_activity("paint", "page").tag("printer").retry(RetryPolicy::fixed(3, 20));
+    call.await.map_err(failed)
+}
+
+fn handlers() -> Handlers {
+    Handlers::default().with("printer", "1.0.0", printer)
+}
+
+fn node(builder: RuntimeBuilder, tags: &[&str], runs: &Arc<AtomicUsize>) -> RuntimeBuilder {
+    let runs = Arc::clone(runs);
+    let tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+    builder
+        .options(RuntimeOptions { tags, ..relaxed() })
+        .orchestration("printer", "1.0.0", printer)
+        .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
+        .activity("paint", move |ctx: ActivityContext, page: Payload| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            async move {
+                match ctx.attempt() {
+                    1 => {
+                        ctx.heartbeat("half");
+                        Err(Payload::from("out of paper"))
+                    }
+                    _ => Ok(Payload::encode(&(page, ctx.attempt(), ctx.decode_details::<String>())).unwrap()),
+                }
+            }
+        })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g22_a_node_that_serves_a_tag_runs_what_asks_for_it() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let build = |builder| node(builder, &["scanner", "printer"], &runs);
+    on_both(&handlers(), build, async |runtime, home, log| {
+        let client = runtime.client();
+        client.start("printer", "p", Payload::null()).await.unwrap();
+        log.started("p");
+        assert_eq!(client.result("p").await.unwrap().as_json(), r#"["page",2,"half"]"#);
+        assert_eq!(home.snapshot().rows.unwrap().tasks, []);
+    })
+    .await;
+}
+
+/// Waits until the task of `p` is in a state.
+async fn until_task(home: &Home, is_so: impl Fn(&perennial::store::TaskRow) -> bool) {
+    soon(async {
+        while !home.snapshot().instance("p").is_some_and(|it| it.tasks.iter().flatten().any(&is_so)) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g22_a_node_that_does_not_serve_a_tag_leaves_a_row_for_one_that_does() {
+    let (home, runs) = (Home::file(), Arc::new(AtomicUsize::new(0)));
+    let runtime = node(home.open(), &["scanner"], &runs).start().await.unwrap();
+    runtime.client().start("printer", "p", Payload::null()).await.unwrap();
+    until_task(&home, |row| row.state == TaskState::Queued).await;
+    let stored = home.stored("p");
+    let task = &stored.tasks.as_ref().unwrap()[0];
+    assert_eq!((task.name.as_str(), task.tag.as_deref(), task.attempt), ("paint", Some("printer"), 1));
+    assert!(!stored.row.owed, "its owner has nothing to look after");
+    soon(runtime.shutdown()).await.unwrap();
+    home.check(&ClientLog::default(), &handlers());
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+
+    let runtime = node(home.open(), &["printer"], &runs).start().await.unwrap();
+    assert_eq!(soon(runtime.client().result("p")).await.unwrap().as_json(), r#"["page",2,"half"]"#);
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+    soon(runtime.shutdown()).await.unwrap();
+    home.check(&ClientLog::default(), &handlers());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g23_a_queued_task_goes_when_nobody_waits_for_it() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let build = |builder| node(builder, &[], &runs);
+    on_both(&handlers(), build, async |runtime, home, log| {
+        let client = runtime.client();
+        for (id, how) in [("p", "cancel"), ("q", "terminate")] {
+            client.start("printer", id, Payload::null()).await.unwrap();
+            log.started(id);
+            until(&client, id, |_| home.stored(id).tasks.is_some_and(|tasks| tasks.len() == 1)).await;
+            match how {
+                "cancel" => client.cancel(id, "enough").await.unwrap(),
+                _ => client.terminate(id, "enough").await.unwrap(),
+            }
+            client.wait(id).await.unwrap();
+        }
+        assert_eq!(home.snapshot().rows.unwrap().tasks, []);
+        assert_eq!(runs.load(Ordering::SeqCst), 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g23_a_task_that_was_taken_is_told_when_its_node_stops_and_runs_again() {
+    let (home, begun): (Home, Arc<Notify>) = (Home::file(), Arc::default());
+    async fn caller(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        ctx.schedule_activity("paint", Payload::null()).tag("printer").await.map_err(failed)
+    }
+    let handlers = Handlers::default().with("caller", "1.0.0", caller);
+    let open = |ends: bool| {
+        let begins = Arc::clone(&begun);
+        let grace = Duration::from_millis(20);
+        let options =
+            RuntimeOptions { tags: vec!["printer".to_owned()], activity_cancel_grace: grace, ..relaxed() };
+        home.open().options(options).orchestration("caller", "1.0.0", caller).activity(
+            "paint",
+            move |_: ActivityContext, _: Payload| {
+                let begins = Arc::clone(&begins);
+                async move {
+                    begins.notify_one();
+                    if !ends {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok(Payload::from("painted"))
+                }
+            },
+        )
+    };
+    // Nobody serves it at first.
+    let runtime = home.open().orchestration("caller", "1.0.0", caller).start().await.unwrap();
+    runtime.client().start("caller", "p", Payload::null()).await.unwrap();
+    until_task(&home, |row| row.state == TaskState::Queued).await;
+    soon(runtime.shutdown()).await.unwrap();
+    // It is taken, and given back when the node stops.
+    let runtime = open(false).start().await.unwrap();
+    soon(begun.notified()).await;
+    until_task(&home, |row| matches!(row.state, TaskState::Leased { .. })).await;
+    home.check(&ClientLog::default(), &handlers);
+    soon(runtime.shutdown_within(Duration::from_millis(1))).await.unwrap();
+    home.check(&ClientLog::default(), &handlers);
+    let tasks = home.stored("p").tasks.unwrap();
+    assert_eq!((tasks[0].attempt, tasks[0].interruptions), (1, 0), "a stop is no interruption");
+    let runtime = open(true).start().await.unwrap();
+    assert_eq!(soon(runtime.client().result("p")).await.unwrap().as_json(), r#""painted""#);
+    soon(runtime.shutdown()).await.unwrap();
+    home.check(&ClientLog::default(), &handlers);
+}
