@@ -97,10 +97,10 @@ async fn g29_only_deaths_during_its_own_turn_count_and_survival_wipes_them_out()
     for _ in 0..3 {
         drop(open().await.unwrap());
     }
-    // Four times in a row a process is killed just when a turn of this instance, alone, is under way.
+    // Three times in a row a process is killed just when a turn of this instance, alone, is under way.
     for survived in 0..2 {
         barrier.set(true);
-        for death in 0..4 {
+        for death in 0..3 {
             let arrivals = barrier.arrivals();
             let runtime = open().await.unwrap();
             if death == 0 {

@@ -68,7 +68,9 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
     let mut kills_under_load = 0;
     for kill in 0..kills {
         let mut worker = spawn_worker(&load, false, *chance.pick(&[0, 1_000]));
-        thread::sleep(Duration::from_millis(chance.between(10, 400)));
+        // Now and then one lives for longer than those who stood alone are held back.
+        let longest_ms = if chance.percent(5) { 2_000 } else { 400 };
+        thread::sleep(Duration::from_millis(chance.between(10, longest_ms)));
         assert_eq!(worker.ended(), None, "seed {seed}: the worker ended by itself after {kill} kills");
         worker.kill();
         kills_under_load += u64::from(!tokio.block_on(guests.unfinished()).is_empty());

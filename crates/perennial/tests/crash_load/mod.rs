@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use perennial::{ActivityContext, Client, ClientError, EventId, Payload, Runtime, RuntimeOptions};
+use perennial::{
+    ActivityContext, Client, ClientError, EventId, Filter, Payload, Runtime, RuntimeOptions, Status,
+};
 use perennial_testkit::invariants::ClientLog;
 
 use crate::support::{failed, number};
@@ -100,7 +102,7 @@ impl Load {
                 ["run", id, execution, event] => {
                     log.ran(id, execution.parse().unwrap(), EventId(event.parse().unwrap()));
                 }
-                ["done" | "update", ..] => {}
+                ["update", ..] => {}
                 _ => panic!("half a line: {line:?}"),
             }
         }
@@ -115,17 +117,10 @@ impl Load {
     pub(crate) async fn work(self, drain: bool, max_resident: usize) {
         let runtime = self.runtime(max_resident).await;
         let client = runtime.client();
-        let mut starts = BTreeSet::new();
-        let mut done = BTreeSet::new();
-        for line in self.lines() {
-            match line.split('|').collect::<Vec<_>>()[..] {
-                ["start", id] => starts.insert(id.to_owned()),
-                ["done", id] => done.insert(id.to_owned()),
-                _ => continue,
-            };
-        }
-        // Events that were never sent, or never acknowledged, before the last kill.
-        let halted = starts.difference(&done).filter(|id| id.starts_with("events-")).cloned();
+        // Events that were never sent, or never acknowledged, before the last kill; also of those whose start was not.
+        let statuses = vec![Status::Pending, Status::Running];
+        let filter = Filter { statuses, id_prefix: Some("events-".to_owned()), ..Filter::default() };
+        let halted = client.list(filter, None, 1_000).await.unwrap().rows.into_iter().map(|row| row.id);
         let helpers = halted.map(|id| {
             let (load, client) = (self.clone(), client.clone());
             tokio::spawn(async move { load.ping(&client, &id).await })
@@ -147,8 +142,9 @@ impl Load {
             runtime.shutdown().await.unwrap();
             return;
         }
-        let number_of = |id: &String| id.rsplit('-').next().and_then(|number| number.parse::<usize>().ok());
-        let next = starts.iter().filter_map(number_of).max().map_or(0, |last| last + 1);
+        let number_of =
+            |line: &String| line.strip_prefix("start|")?.rsplit('-').next()?.parse::<usize>().ok();
+        let next = self.lines().iter().filter_map(number_of).max().map_or(0, |last| last + 1);
         let next = Arc::new(AtomicUsize::new(next));
         let mut starters = Vec::new();
         for (kind, at_a_time) in KINDS {
@@ -223,7 +219,6 @@ impl Load {
             self.ping(client, &id).await;
         }
         client.result(&id).await.unwrap();
-        self.note(&format!("done|{id}"));
     }
 
     /// Sends the events that an instance waits for, each once however often this is done.
