@@ -8,47 +8,27 @@ mod crash_load;
 mod support;
 mod workers;
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use perennial::history::decode_history;
-use perennial::{Client, Job, Status};
+use perennial::Client;
 use perennial_testkit::Chance;
-use perennial_testkit::invariants::{Snapshot, StoredInstance};
 
-use crash_load::Load;
 use crash_load::guests::Guests;
-use crash_load::kinds::{expected_output, handlers};
+use crash_load::verdict::{all_is_well, keep};
+use crash_load::{Load, WorkOptions, work_here};
 use support::{PATIENCE, Place};
-use workers::{DIRECTORY, Worker};
-
-/// Set for the last worker, which may finish.
-const DRAIN: &str = "PERENNIAL_CRASH_DRAIN";
-/// How many executions the worker keeps in memory per shard: with none, each is replayed for each of its turns.
-const RESIDENT: &str = "PERENNIAL_CRASH_RESIDENT";
+use workers::Worker;
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().map_or(default, |text| text.parse().expect("a number"))
 }
 
-fn spawn_worker(load: &Load, drain: bool, resident: u64) -> Worker {
-    Worker::spawn(
-        load.directory(),
-        &[(DRAIN, u64::from(drain).to_string()), (RESIDENT, resident.to_string())],
-    )
-}
-
 #[test]
 #[ignore = "it is a process of the crash test"]
 fn worker_process() {
-    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
-    let load = Load::at(directory.into());
-    let (drain, resident) = (number(DRAIN, 0) > 0, usize::try_from(number(RESIDENT, 1_000)).unwrap());
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    tokio.block_on(load.work(drain, resident));
+    work_here();
 }
 
 #[test]
@@ -67,7 +47,8 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
 
     let mut kills_under_load = 0;
     for kill in 0..kills {
-        let mut worker = spawn_worker(&load, false, *chance.pick(&[0, 1_000]));
+        let options = WorkOptions { max_resident: *chance.pick(&[0, 1_000]), ..WorkOptions::default() };
+        let mut worker = Worker::spawn(load.directory(), &options.settings());
         // Now and then one lives for longer than those who stood alone are held back.
         let longest_ms = if chance.percent(5) { 2_000 } else { 400 };
         thread::sleep(Duration::from_millis(chance.between(10, longest_ms)));
@@ -79,84 +60,30 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
         }
     }
     // What was begun is brought to its end by a worker that may finish.
-    guests.stop();
-    let mut last = spawn_worker(&load, true, 1_000);
-    let finish = async {
-        while let Some(life) = lives.join_next().await {
-            life.unwrap();
-        }
-        client.terminate("phoenix", "the end").await.unwrap();
-    };
-    let is_over = tokio.block_on(async { tokio::time::timeout(2 * PATIENCE, finish).await.is_ok() });
+    let options = WorkOptions { drains: true, ..WorkOptions::default() };
+    let mut last = Worker::spawn(load.directory(), &options.settings());
+    let is_over = tokio.block_on(async { tokio::time::timeout(2 * PATIENCE, guests.finish(lives)).await });
     load.finish();
-    let ended = last.end_within(2 * PATIENCE).filter(|_| is_over);
+    let ended = last.end_within(2 * PATIENCE).filter(|_| is_over.is_ok());
     let Some(ended) = ended else {
         let unfinished = tokio.block_on(guests.unfinished());
         panic!("seed {seed}: never finished: {unfinished:?}; the store is kept in {:?}", keep(&place));
     };
     assert!(ended.success(), "seed {seed}: the last worker failed");
 
-    let log = load.client_log();
-    let snapshot = place.snapshot();
-    perennial_testkit::invariants::assert_invariants(&snapshot, &log, &handlers());
-    assert_eq!(tokio.block_on(guests.unfinished()), [""; 0], "seed {seed}");
-    let mut acknowledged = 0;
-    for StoredInstance { row, .. } in &snapshot.instances {
-        let expected = match row.id.split(['-', ':']).next().unwrap() {
-            _ if row.id.contains("::") => continue,
-            "ended" | "phoenix" => continue,
-            "short" => "1".to_owned(),
-            _ => expected_output(&row.id),
-        };
-        acknowledged += 1;
-        assert_eq!(row.status, Status::Completed, "seed {seed}: {}", row.id);
-        let output = tokio.block_on(client.result(&row.id)).unwrap();
-        assert_eq!(output.as_json(), expected, "seed {seed}: {}", row.id);
-    }
-    updates_are_there_once(&load, &snapshot);
+    let acknowledged = tokio.block_on(all_is_well(&place, &load, &client));
+    let repeated = load.interrupted_runs();
     println!(
-        "{kills} kills, {kills_under_load} of them with work under way; {acknowledged} instances, {} activities ran \
-         again; guests: {:?}",
-        log.repeated_runs(),
+        "{kills} kills, {kills_under_load} of them with work under way; {acknowledged} instances, {repeated} \
+         activities ran again; guests: {:?}",
         guests.seen
     );
-    let seen = |counter: &std::sync::atomic::AtomicUsize| counter.load(Ordering::Relaxed) > 0;
     assert!(kills_under_load * 2 > kills, "most kills met nothing under way: {kills_under_load} of {kills}");
     assert!(acknowledged > kills, "too little was done: {acknowledged} instances");
     if kills >= 50 {
-        assert!(log.repeated_runs() > 0, "no kill interrupted an activity");
-        let all = [&guests.seen.updates, &guests.seen.queries, &guests.seen.pruned, &guests.seen.replaced];
-        assert!(all.into_iter().all(seen) && seen(&guests.seen.ended), "{:?}", guests.seen);
+        assert!(repeated > 0, "no kill interrupted an activity");
+        let seen = &guests.seen;
+        let all = [&seen.updates, &seen.queries, &seen.pruned, &seen.replaced, &seen.ended];
+        assert!(all.iter().all(|counter| counter.load(Ordering::Relaxed) > 0), "{seen:?}");
     }
-}
-
-/// Each acknowledged update is in a history, once.
-fn updates_are_there_once(load: &Load, snapshot: &Snapshot) {
-    for (id, keys) in load.updates() {
-        let mut found: BTreeMap<String, usize> = BTreeMap::new();
-        for turns in snapshot.instance(&id).unwrap().executions.values() {
-            let history = decode_history(turns).unwrap();
-            for (_, job) in history.turns.iter().flat_map(|turn| turn.jobs()) {
-                if let Job::UpdateRequested { key: Some(key), .. } = job {
-                    *found.entry(key.clone()).or_default() += 1;
-                }
-            }
-        }
-        for key in keys {
-            assert_eq!(found.get(&key), Some(&1), "{id}: {key} was acknowledged");
-        }
-        assert!(found.values().all(|count| *count == 1), "{id}: {found:?}");
-    }
-}
-
-/// Keeps the files of a failed run, and says where.
-fn keep(place: &Place) -> std::path::PathBuf {
-    let from = place.path().parent().unwrap().to_owned();
-    let to = std::env::temp_dir().join(format!("perennial-crash-{}", std::process::id()));
-    fs::create_dir_all(&to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-    }
-    to
 }

@@ -69,8 +69,12 @@ impl Guests {
     }
 
     /// Lets each life come to its end.
-    pub(crate) fn stop(&self) {
+    pub(crate) async fn finish(&self, mut lives: JoinSet<()>) {
         self.stop.store(true, Ordering::Relaxed);
+        while let Some(life) = lives.join_next().await {
+            life.unwrap();
+        }
+        self.client.terminate("phoenix", "the end").await.unwrap();
     }
 
     async fn start(&self, name: &str, id: &str, options: StartOptions) {

@@ -1,7 +1,9 @@
 //! The mixed load of the crash test: what its worker runs, and what it writes down beside the store.
+#![allow(dead_code, reason = "no test file needs all of it")]
 
 pub(crate) mod guests;
 pub(crate) mod kinds;
+pub(crate) mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -17,6 +19,7 @@ use perennial::{
 use perennial_testkit::invariants::ClientLog;
 
 use crate::support::{failed, number};
+use crate::workers::DIRECTORY;
 use kinds::{GOOD_ATTEMPT, PROGRESS, pings};
 
 /// What the worker starts itself, and how many of each it has under way.
@@ -29,6 +32,46 @@ const KINDS: [(&str, usize); 7] = [
     ("heartbeats", 2),
     ("family", 2),
 ];
+
+/// How a worker process works. It is told through its environment.
+#[derive(Clone, Copy)]
+pub(crate) struct WorkOptions {
+    /// Whether it starts nothing itself.
+    pub(crate) drains: bool,
+    /// How many executions it keeps in memory per shard: with none, each is replayed for each of its turns.
+    pub(crate) max_resident: usize,
+    pub(crate) lease_ms: u64,
+}
+
+impl WorkOptions {
+    const NAMES: [&str; 3] =
+        ["PERENNIAL_CRASH_DRAINS", "PERENNIAL_CRASH_RESIDENT", "PERENNIAL_CRASH_LEASE_MS"];
+
+    pub(crate) fn settings(self) -> Vec<(&'static str, String)> {
+        let values = [u64::from(self.drains), self.max_resident as u64, self.lease_ms];
+        WorkOptions::NAMES.into_iter().zip(values.map(|value| value.to_string())).collect()
+    }
+
+    fn of_environment() -> WorkOptions {
+        let [drains, max_resident, lease_ms] =
+            WorkOptions::NAMES.map(|name| std::env::var(name).unwrap().parse::<u64>().unwrap());
+        WorkOptions { drains: drains > 0, max_resident: usize::try_from(max_resident).unwrap(), lease_ms }
+    }
+}
+
+impl Default for WorkOptions {
+    fn default() -> WorkOptions {
+        WorkOptions { drains: false, max_resident: 1_000, lease_ms: 30_000 }
+    }
+}
+
+/// Is a worker process, if this process is one.
+pub(crate) fn work_here() {
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    let load = Load::at(directory.into());
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    tokio.block_on(load.work(WorkOptions::of_environment()));
+}
 
 /// The store and the logs beside it. Every line is written at once, after what it says was acknowledged.
 #[derive(Clone)]
@@ -78,6 +121,22 @@ impl Load {
         updates
     }
 
+    /// How often an activity ran again, other than as a retry and for instances that replace each other.
+    pub(crate) fn interrupted_runs(&self) -> usize {
+        let mut runs: BTreeMap<String, usize> = BTreeMap::new();
+        let is_meant =
+            |line: &&String| !line.starts_with("run|retries-") && !line.starts_with("run|phoenix|");
+        for line in self.lines().iter().filter(|line| line.starts_with("run|")).filter(is_meant) {
+            *runs.entry(line.clone()).or_default() += 1;
+        }
+        runs.values().map(|runs| runs - 1).sum()
+    }
+
+    /// How many activities have run: that is how far the load is.
+    pub(crate) fn runs(&self) -> usize {
+        self.lines().iter().filter(|line| line.starts_with("run|")).count()
+    }
+
     /// Where the last worker is told that nobody wants anything of it any more.
     fn finish_file(&self) -> PathBuf {
         self.directory.join("finish")
@@ -113,9 +172,10 @@ impl Load {
         fs::read_to_string(self.directory.join("log")).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// What the worker process does: goes on with what is there, and keeps starting more, or waits for all of it.
-    pub(crate) async fn work(self, drain: bool, max_resident: usize) {
-        let runtime = self.runtime(max_resident).await;
+    /// What the worker process does: goes on with what is there, and keeps starting more unless it only drains; when
+    /// nobody wants anything of it any more, it waits for all of it.
+    pub(crate) async fn work(self, options: WorkOptions) {
+        let runtime = self.runtime(&options).await;
         let client = runtime.client();
         // Events that were never sent, or never acknowledged, before the last kill; also of those whose start was not.
         let statuses = vec![Status::Pending, Status::Running];
@@ -125,44 +185,36 @@ impl Load {
             let (load, client) = (self.clone(), client.clone());
             tokio::spawn(async move { load.ping(&client, &id).await })
         });
-        let helpers: Vec<_> = helpers.collect();
-        if drain {
-            for helper in helpers {
-                helper.await.unwrap();
-            }
-            while !self.finish_file().exists() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            // Those of the guests, too.
-            for line in self.lines() {
-                if let Some(id) = line.strip_prefix("start|") {
-                    client.wait(id).await.unwrap();
-                }
-            }
-            runtime.shutdown().await.unwrap();
-            return;
-        }
+        let mut tasks: Vec<_> = helpers.collect();
         let number_of =
             |line: &String| line.strip_prefix("start|")?.rsplit('-').next()?.parse::<usize>().ok();
         let next = self.lines().iter().filter_map(number_of).max().map_or(0, |last| last + 1);
         let next = Arc::new(AtomicUsize::new(next));
-        let mut starters = Vec::new();
-        for (kind, at_a_time) in KINDS {
+        for (kind, at_a_time) in KINDS.into_iter().filter(|_| !options.drains) {
             for _ in 0..at_a_time {
                 let (load, client, next) = (self.clone(), client.clone(), Arc::clone(&next));
-                starters.push(tokio::spawn(async move {
-                    loop {
+                tasks.push(tokio::spawn(async move {
+                    while !load.finish_file().exists() {
                         load.run_one(&client, kind, next.fetch_add(1, Ordering::Relaxed)).await;
                     }
                 }));
             }
         }
-        panic!("a starter ended: {:?}", futures::future::select_all(starters).await.0.err());
+        futures::future::try_join_all(tasks).await.unwrap();
+        while !self.finish_file().exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        for line in self.lines() {
+            if let Some(id) = line.strip_prefix("start|") {
+                client.wait(id).await.unwrap();
+            }
+        }
+        runtime.shutdown().await.unwrap();
     }
 
-    async fn runtime(&self, max_resident: usize) -> Runtime {
-        let mut options = RuntimeOptions::default();
-        options.shard.max_resident = max_resident;
+    async fn runtime(&self, work: &WorkOptions) -> Runtime {
+        let mut options = RuntimeOptions { lease_ms: work.lease_ms, ..RuntimeOptions::default() };
+        options.shard.max_resident = work.max_resident;
         // Whoever is killed this often interrupts everybody.
         options.shard.max_interruptions = 1_000;
         let (added, tried, progressed) = (self.clone(), self.clone(), self.clone());
