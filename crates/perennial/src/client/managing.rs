@@ -190,16 +190,26 @@ impl Client {
     }
 
     async fn delete_family(&self, id: &str, root: InstanceRow, force: bool) -> Result<u64, ClientError> {
-        let family = self.family(root).await?;
-        for (row, _) in family.iter().filter(|(row, _)| !row.status.is_final()) {
+        let key = root.key;
+        let mut family = self.family(root).await?;
+        // Those that run may start others until they have ended.
+        while let Some((row, _)) = family.iter().find(|(row, _)| !row.status.is_final()) {
             if !force {
                 return Err(ClientError::NotEnded { id: row.id.clone(), status: row.status });
             }
-            match self.terminate(&row.id, "deleted").await {
-                Ok(()) => drop(self.wait(&row.id).await),
-                Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
+            for (row, _) in family.iter().filter(|(row, _)| !row.status.is_final()) {
+                match self.terminate(&row.id, "deleted").await {
+                    Ok(()) => drop(self.wait(&row.id).await),
+                    Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
+            family = match self.row(id).await {
+                Ok(root) if root.key == key => self.family(root).await?,
+                // Somebody else has deleted it.
+                Ok(_) | Err(ClientError::NotFound { .. }) => return Ok(0),
+                Err(error) => return Err(error),
+            };
         }
         // Children first, so that what is left after a crash still hangs together.
         let keys: Vec<InstanceKey> = family.iter().rev().map(|(row, _)| row.key).collect();

@@ -18,6 +18,8 @@ use super::turn_threads::TurnWork;
 
 /// Where the note stands.
 const NOTE: &str = "node";
+/// For so long a node has to live without those who stood alone when others ended, before it tries them.
+const HOLD: Duration = Duration::from_secs(1);
 /// A node that ran for so long is taken to run well.
 const STEADY_AFTER: Duration = Duration::from_secs(60);
 /// The pause before a note that could not be written is written again.
@@ -46,12 +48,23 @@ impl Node {
         write(&self.store, self.session(), &note).await?;
         let node = Arc::downgrade(self);
         self.workers.spawn(async move {
+            tokio::time::sleep(HOLD).await;
+            if let Some(node) = node.upgrade() {
+                node.end_hold();
+            }
             tokio::time::sleep(STEADY_AFTER).await;
             if let Some(node) = node.upgrade() {
                 node.is_steady().await;
             }
         });
         Ok(())
+    }
+
+    fn end_hold(self: &Arc<Node>) {
+        if let Some(gate) = &mut *lock(&self.suspects.gate) {
+            gate.end_hold();
+        }
+        self.take_next_step();
     }
 
     /// The node has run for a while: nothing takes it down.

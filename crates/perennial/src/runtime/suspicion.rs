@@ -2,9 +2,10 @@
 //!
 //! Pure data: the node tells it of turns to take, of turns that were taken and of notes that are durable. What a process
 //! had noted as being taken when it ended has become suspect. Suspects are taken in batches of half the size each time,
-//! until one stands alone. A process may also be killed from outside at any moment, so a death says little: suspicion
-//! ends as soon as the instance gets past the point where it arose, and only an instance that dies alone at the same
-//! point again and again, without surviving it once, is convicted.
+//! until one stands alone. A process may also be killed from outside at any moment, so a death says little. Suspicion ends
+//! as soon as the instance gets past the point where it arose. Who stood alone when a process ended is held back in the
+//! next one for a while: if that one ends all the same, it was not the instance. Only one that dies alone at the same
+//! point again and again, while processes without it live, is convicted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,9 +18,8 @@ use serde::{Deserialize, Serialize};
 const CAREFUL_FROM: u32 = 3;
 /// How many turns a careful node takes together.
 const BATCH: usize = 256;
-/// An instance that took the process down alone this often, at one point of its history, is blocked. Somebody who kills
-/// processes at random has to meet the few milliseconds of its turn each time.
-const CONVICTED_FROM: u32 = 5;
+/// An instance that took the process down alone this often, at one point of its history, is blocked.
+const CONVICTED_FROM: u32 = 4;
 /// How many suspects a note holds. Those in the smallest batches are kept.
 const MAX_SUSPECTS: usize = 512;
 
@@ -94,6 +94,11 @@ impl Note {
         let mut suspects: BTreeMap<InstanceKey, Suspect> =
             self.suspects.into_iter().map(|suspect| (suspect.trial.key, suspect)).collect();
         let (together, is_alone) = (self.batch.len().div_ceil(2), self.batch.len() == 1);
+        let is_trial = |trial: &Trial| suspects.get(&trial.key).is_some_and(|suspect| suspect.together == 1);
+        if !(is_alone && self.batch.iter().all(is_trial)) {
+            // It ended while those who had stood alone were held back, or had been tried.
+            suspects.values_mut().for_each(|suspect| suspect.alone = 0);
+        }
         for trial in self.batch {
             let before = suspects.get(&trial.key).filter(|suspect| suspect.trial.is_at_the_point_of(&trial));
             let alone = before.map_or(0, |suspect| suspect.alone) + u32::from(is_alone);
@@ -114,6 +119,7 @@ impl Note {
             running: BTreeMap::new(),
             is_noting: false,
             has_noted: false,
+            is_holding: true,
         };
         (gate.note(), Some(gate))
     }
@@ -133,6 +139,8 @@ pub(super) struct Gate {
     is_noting: bool,
     /// Whether the note in the store names a batch.
     has_noted: bool,
+    /// Whether those who stood alone are held back.
+    is_holding: bool,
 }
 
 /// What follows once the gate's note is durable.
@@ -178,27 +186,29 @@ impl Gate {
         if self.is_noting || !self.running.is_empty() {
             return None;
         }
-        let Some((_, first)) = self.queue.front() else {
+        let first = self.queue.iter().position(|(_, task)| !self.is_held(&Trial::of(task)));
+        let Some(first) = first else {
             // A process that is killed while nothing is tried makes nobody suspect.
             let rests = std::mem::take(&mut self.has_noted);
             self.is_noting = rests;
             return rests.then_some(Step::Rest);
         };
-        let first = Trial::of(first);
+        let trial = Trial::of(&self.queue[first].1);
         self.is_noting = true;
-        let suspicion = self.suspicion(&first);
+        let suspicion = self.suspicion(&trial);
         if suspicion.is_some_and(|suspect| suspect.alone >= CONVICTED_FROM) {
             // Whoever retries it wants it tried, not judged for what was.
-            self.suspects.remove(&first.key);
+            self.suspects.remove(&trial.key);
             self.has_noted = false;
-            return self.queue.pop_front().map(Step::Convict);
+            return self.queue.remove(first).map(Step::Convict);
         }
         let together = suspicion.map(|suspect| suspect.together);
         let size = together.unwrap_or(BATCH);
         let (mut batch, mut rest) = (Vec::new(), VecDeque::new());
         for (shard, task) in std::mem::take(&mut self.queue) {
             let trial = Trial::of(&task);
-            if batch.len() < size && self.suspicion(&trial).map(|suspect| suspect.together) == together {
+            let is_alike = self.suspicion(&trial).map(|suspect| suspect.together) == together;
+            if batch.len() < size && is_alike && !self.is_held(&trial) {
                 self.running.insert(trial.key, trial);
                 batch.push((shard, task));
             } else {
@@ -208,6 +218,15 @@ impl Gate {
         self.queue = rest;
         self.has_noted = true;
         Some(Step::Take(batch))
+    }
+
+    /// Whoever stood alone may be tried from now on.
+    pub(super) fn end_hold(&mut self) {
+        self.is_holding = false;
+    }
+
+    fn is_held(&self, trial: &Trial) -> bool {
+        self.is_holding && self.suspicion(trial).is_some_and(|suspect| suspect.alone > 0)
     }
 
     fn suspicion(&self, trial: &Trial) -> Option<&Suspect> {

@@ -1,6 +1,11 @@
 //! The mixed load of the crash test: what its worker runs, and what it writes down beside the store.
+#![allow(dead_code, reason = "no test file needs all of it")]
 
-use std::collections::BTreeSet;
+pub(crate) mod guests;
+pub(crate) mod kinds;
+pub(crate) mod verdict;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,92 +14,63 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use perennial::{
-    ActivityContext, Client, ClientError, Either, EventId, Handlers, OrchestrationContext, Payload, Runtime,
-    RuntimeOptions,
+    ActivityContext, Client, ClientError, EventId, Filter, Payload, Runtime, RuntimeOptions, Status,
 };
 use perennial_testkit::invariants::ClientLog;
 
 use crate::support::{failed, number};
+use crate::workers::DIRECTORY;
+use kinds::{GOOD_ATTEMPT, PROGRESS, pings};
 
-/// How many instances of each kind the worker has under way.
-const AT_A_TIME: usize = 4;
-const KINDS: [&str; 4] = ["sequence", "fanout", "timers", "events"];
-const STEPS: u64 = 6;
-const WIDTH: u64 = 15;
-const PINGS: usize = 3;
+/// What the worker starts itself, and how many of each it has under way.
+const KINDS: [(&str, usize); 7] = [
+    ("sequence", 3),
+    ("fanout", 2),
+    ("timers", 3),
+    ("events", 3),
+    ("retries", 3),
+    ("heartbeats", 2),
+    ("family", 2),
+];
 
-type Outcome = Result<Payload, Payload>;
-
-/// One activity after another, each given the result of the one before.
-async fn sequence(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    let mut value = 0;
-    for _ in 0..STEPS {
-        value = ctx.schedule_activity("add_one", number(value)).typed::<u64>().await.map_err(failed)?;
-    }
-    Ok(number(value))
+/// How a worker process works. It is told through its environment.
+#[derive(Clone, Copy)]
+pub(crate) struct WorkOptions {
+    /// Whether it starts nothing itself.
+    pub(crate) drains: bool,
+    /// How many executions it keeps in memory per shard: with none, each is replayed for each of its turns.
+    pub(crate) max_resident: usize,
+    pub(crate) lease_ms: u64,
 }
 
-/// Many activities at once.
-async fn fanout(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    let calls = (0..WIDTH).map(|value| ctx.schedule_activity("add_one", number(value)).typed::<u64>());
-    let results = ctx.try_join(calls.collect::<Vec<_>>()).await.map_err(failed)?;
-    Ok(number(results.into_iter().sum()))
-}
+impl WorkOptions {
+    const NAMES: [&str; 3] =
+        ["PERENNIAL_CRASH_DRAINS", "PERENNIAL_CRASH_RESIDENT", "PERENNIAL_CRASH_LEASE_MS"];
 
-/// Timers between activities, and a race that the activity wins, so that a timer is cancelled.
-async fn timers(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    let mut value = 0;
-    for pause in [5, 40, 120] {
-        ctx.schedule_timer(Duration::from_millis(pause)).await;
-        value = ctx.schedule_activity("add_one", number(value)).typed::<u64>().await.map_err(failed)?;
+    pub(crate) fn settings(self) -> Vec<(&'static str, String)> {
+        let values = [u64::from(self.drains), self.max_resident as u64, self.lease_ms];
+        WorkOptions::NAMES.into_iter().zip(values.map(|value| value.to_string())).collect()
     }
-    let call = ctx.schedule_activity("add_one", number(value)).typed::<u64>();
-    match ctx.select2(call, ctx.schedule_timer(Duration::from_secs(3_600))).await {
-        Either::First(value) => value.map(number).map_err(failed),
-        Either::Second(()) => Err(Payload::from("an hour has passed")),
+
+    fn of_environment() -> WorkOptions {
+        let [drains, max_resident, lease_ms] =
+            WorkOptions::NAMES.map(|name| std::env::var(name).unwrap().parse::<u64>().unwrap());
+        WorkOptions { drains: drains > 0, max_resident: usize::try_from(max_resident).unwrap(), lease_ms }
     }
 }
 
-/// Events, one at a time, with an activity between them.
-async fn events(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    let mut seen = Vec::new();
-    for _ in 0..PINGS {
-        seen.push(ctx.schedule_wait("ping").typed::<String>().await);
-        ctx.schedule_activity("add_one", number(0)).await.map_err(failed)?;
+impl Default for WorkOptions {
+    fn default() -> WorkOptions {
+        WorkOptions { drains: false, max_resident: 1_000, lease_ms: 30_000 }
     }
-    Ok(Payload::encode(&seen).unwrap())
 }
 
-/// Letters from a sender outside of the process.
-async fn mail(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    let mut seen = Vec::new();
-    for _ in 0..3 {
-        seen.push(ctx.schedule_wait("letter").typed::<String>().await);
-    }
-    ctx.schedule_activity("add_one", number(0)).await.map_err(failed)?;
-    Ok(Payload::encode(&seen).unwrap())
-}
-
-/// The code of all of them.
-pub(crate) fn handlers() -> Handlers {
-    Handlers::default()
-        .with("sequence", "1.0.0", sequence)
-        .with("fanout", "1.0.0", fanout)
-        .with("timers", "1.0.0", timers)
-        .with("events", "1.0.0", events)
-        .with("mail", "1.0.0", mail)
-}
-
-/// What an instance has to return.
-pub(crate) fn expected_output(id: &str) -> String {
-    match id.split('-').next().unwrap() {
-        "sequence" => STEPS.to_string(),
-        "fanout" => (WIDTH * (WIDTH + 1) / 2).to_string(),
-        "timers" => "4".to_owned(),
-        "events" => r#"["ping 0","ping 1","ping 2"]"#.to_owned(),
-        "mail" => r#"["letter 0","letter 1","letter 2"]"#.to_owned(),
-        other => panic!("nothing is called {other}"),
-    }
+/// Is a worker process, if this process is one.
+pub(crate) fn work_here() {
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    let load = Load::at(directory.into());
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    tokio.block_on(load.work(WorkOptions::of_environment()));
 }
 
 /// The store and the logs beside it. Every line is written at once, after what it says was acknowledged.
@@ -130,6 +106,46 @@ impl Load {
         self.note(&format!("event|{sender}|{id}|{event}|{payload}"));
     }
 
+    pub(crate) fn note_update(&self, id: &str, key: &str) {
+        self.note(&format!("update|{id}|{key}"));
+    }
+
+    /// The keys of acknowledged updates, by instance.
+    pub(crate) fn updates(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut updates: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for line in self.lines() {
+            if let ["update", id, key] = line.split('|').collect::<Vec<_>>()[..] {
+                updates.entry(id.to_owned()).or_default().insert(key.to_owned());
+            }
+        }
+        updates
+    }
+
+    /// How often an activity ran again, other than as a retry and for instances that replace each other.
+    pub(crate) fn interrupted_runs(&self) -> usize {
+        let mut runs: BTreeMap<String, usize> = BTreeMap::new();
+        let is_meant =
+            |line: &&String| !line.starts_with("run|retries-") && !line.starts_with("run|phoenix|");
+        for line in self.lines().iter().filter(|line| line.starts_with("run|")).filter(is_meant) {
+            *runs.entry(line.clone()).or_default() += 1;
+        }
+        runs.values().map(|runs| runs - 1).sum()
+    }
+
+    /// How many activities have run: that is how far the load is.
+    pub(crate) fn runs(&self) -> usize {
+        self.lines().iter().filter(|line| line.starts_with("run|")).count()
+    }
+
+    /// Where the last worker is told that nobody wants anything of it any more.
+    fn finish_file(&self) -> PathBuf {
+        self.directory.join("finish")
+    }
+
+    pub(crate) fn finish(&self) {
+        fs::write(self.finish_file(), "").unwrap();
+    }
+
     /// What was written down. An event that was sent again with its key is one event.
     pub(crate) fn client_log(&self) -> ClientLog {
         let mut log = ClientLog::default();
@@ -145,6 +161,7 @@ impl Load {
                 ["run", id, execution, event] => {
                     log.ran(id, execution.parse().unwrap(), EventId(event.parse().unwrap()));
                 }
+                ["update", ..] => {}
                 _ => panic!("half a line: {line:?}"),
             }
         }
@@ -155,63 +172,92 @@ impl Load {
         fs::read_to_string(self.directory.join("log")).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// What the worker process does: goes on with what is there, and keeps starting more, or waits for all of it.
-    pub(crate) async fn work(self, drain: bool, max_resident: usize) {
-        let runs = self.clone();
+    /// What the worker process does: goes on with what is there, and keeps starting more unless it only drains; when
+    /// nobody wants anything of it any more, it waits for all of it.
+    pub(crate) async fn work(self, options: WorkOptions) {
+        let runtime = self.runtime(&options).await;
+        let client = runtime.client();
+        // Events that were never sent, or never acknowledged, before the last kill; also of those whose start was not.
+        let statuses = vec![Status::Pending, Status::Running];
+        let filter = Filter { statuses, id_prefix: Some("events-".to_owned()), ..Filter::default() };
+        let halted = client.list(filter, None, 1_000).await.unwrap().rows.into_iter().map(|row| row.id);
+        let helpers = halted.map(|id| {
+            let (load, client) = (self.clone(), client.clone());
+            tokio::spawn(async move { load.ping(&client, &id).await })
+        });
+        let mut tasks: Vec<_> = helpers.collect();
+        let number_of =
+            |line: &String| line.strip_prefix("start|")?.rsplit('-').next()?.parse::<usize>().ok();
+        let next = self.lines().iter().filter_map(number_of).max().map_or(0, |last| last + 1);
+        let next = Arc::new(AtomicUsize::new(next));
+        for (kind, at_a_time) in KINDS.into_iter().filter(|_| !options.drains) {
+            for _ in 0..at_a_time {
+                let (load, client, next) = (self.clone(), client.clone(), Arc::clone(&next));
+                tasks.push(tokio::spawn(async move {
+                    while !load.finish_file().exists() {
+                        load.run_one(&client, kind, next.fetch_add(1, Ordering::Relaxed)).await;
+                    }
+                }));
+            }
+        }
+        futures::future::try_join_all(tasks).await.unwrap();
+        while !self.finish_file().exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        for line in self.lines() {
+            if let Some(id) = line.strip_prefix("start|") {
+                client.wait(id).await.unwrap();
+            }
+        }
+        runtime.shutdown().await.unwrap();
+    }
+
+    async fn runtime(&self, work: &WorkOptions) -> Runtime {
+        let mut options = RuntimeOptions { lease_ms: work.lease_ms, ..RuntimeOptions::default() };
+        options.shard.max_resident = work.max_resident;
+        // Whoever is killed this often interrupts everybody.
+        options.shard.max_interruptions = 1_000;
+        let (added, tried, progressed) = (self.clone(), self.clone(), self.clone());
         let add_one = move |ctx: ActivityContext, value: Payload| {
-            runs.note(&format!("run|{}|{}|{}", ctx.instance(), ctx.execution(), ctx.event_id()));
+            added.note_run(&ctx);
             async move {
                 tokio::time::sleep(Duration::from_millis(value.size() as u64)).await;
                 let value: u64 = value.decode().map_err(failed)?;
                 Ok(number(value + 1))
             }
         };
-        let mut options = RuntimeOptions::default();
-        options.shard.max_resident = max_resident;
-        let runtime = Runtime::open(self.url())
-            .options(options)
-            .orchestration("sequence", "1.0.0", sequence)
-            .orchestration("fanout", "1.0.0", fanout)
-            .orchestration("timers", "1.0.0", timers)
-            .orchestration("events", "1.0.0", events)
-            .orchestration("mail", "1.0.0", mail)
+        let flaky = move |ctx: ActivityContext, value: Payload| {
+            tried.note_run(&ctx);
+            async move {
+                match value.decode::<u64>().map_err(failed)? {
+                    0 => Err(Payload::from("hopeless")),
+                    _ if ctx.attempt() < GOOD_ATTEMPT => Err(Payload::from("not yet")),
+                    _ => Ok(value),
+                }
+            }
+        };
+        let progress = move |ctx: ActivityContext, _: Payload| {
+            progressed.note_run(&ctx);
+            async move {
+                let done: u64 = ctx.decode_details().unwrap_or(0);
+                for step in done..PROGRESS {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    ctx.heartbeat(number(step + 1));
+                }
+                Ok(number(PROGRESS))
+            }
+        };
+        kinds::register(Runtime::open(self.url()).options(options))
             .activity("add_one", add_one)
+            .activity("flaky", flaky)
+            .activity("progress", progress)
             .start()
             .await
-            .unwrap();
-        let client = runtime.client();
-        let starts: Vec<String> =
-            self.lines().iter().filter_map(|line| line.strip_prefix("start|").map(str::to_owned)).collect();
-        // Events that were never sent, or never acknowledged, before the last kill.
-        let halted = starts.iter().filter(|id| id.starts_with("events-")).cloned();
-        let helpers = halted.map(|id| {
-            let (load, client) = (self.clone(), client.clone());
-            tokio::spawn(async move { load.ping(&client, &id).await })
-        });
-        let helpers: Vec<_> = helpers.collect();
-        if drain {
-            for helper in helpers {
-                helper.await.unwrap();
-            }
-            for id in starts {
-                client.result(&id).await.unwrap();
-            }
-            runtime.shutdown().await.unwrap();
-            return;
-        }
-        let next = Arc::new(AtomicUsize::new(starts.len()));
-        let mut starters = Vec::new();
-        for kind in KINDS {
-            for _ in 0..AT_A_TIME {
-                let (load, client, next) = (self.clone(), client.clone(), Arc::clone(&next));
-                starters.push(tokio::spawn(async move {
-                    loop {
-                        load.run_one(&client, kind, next.fetch_add(1, Ordering::Relaxed)).await;
-                    }
-                }));
-            }
-        }
-        panic!("a starter ended: {:?}", futures::future::select_all(starters).await.0.err());
+            .unwrap()
+    }
+
+    fn note_run(&self, ctx: &ActivityContext) {
+        self.note(&format!("run|{}|{}|{}", ctx.instance(), ctx.execution(), ctx.event_id()));
     }
 
     async fn run_one(&self, client: &Client, kind: &str, count: usize) {
@@ -229,8 +275,7 @@ impl Load {
 
     /// Sends the events that an instance waits for, each once however often this is done.
     async fn ping(&self, client: &Client, id: &str) {
-        for ping in 0..PINGS {
-            let payload = format!("ping {ping}");
+        for payload in pings() {
             match client.raise_event_once(id, "ping", &payload, payload.as_str()).await {
                 Ok(()) => self.note_event("worker", id, "ping", &payload),
                 Err(ClientError::Ended { .. }) => return,
