@@ -115,7 +115,7 @@ pub(crate) enum Change {
         #[command(flatten)]
         input: Input,
         /// The exact version [default: the latest that the runtime knows]
-        #[arg(long)]
+        #[arg(long = "version", value_name = "VERSION")]
         at_version: Option<String>,
         /// What happens if the id exists
         #[arg(long, value_enum, default_value_t = Existing::Reject)]

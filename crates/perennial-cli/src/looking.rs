@@ -4,8 +4,11 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use perennial::store::InstanceRow;
-use perennial::{Client, Ending, Event, Filter, History, InstanceKey, InstanceStatus, PageKey, Tree, Turn};
+use perennial::store::{Blocked, InstanceRow};
+use perennial::{
+    Attributes, Client, Ending, Event, Filter, History, InstanceKey, InstanceStatus, PageKey, Payload,
+    Status, Tree, Turn,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -55,27 +58,55 @@ pub(crate) async fn list(
 }
 
 /// A version that is not settled before the first turn is the latest.
-fn version(version: &str) -> &str {
+pub(crate) fn version(version: &str) -> &str {
     if version.is_empty() { "latest" } else { version }
 }
 
-/// A row as programs get it.
-pub(crate) fn row_object(row: &InstanceRow) -> Value {
-    let parent = row.parent.as_ref().map(|link| json!({"id": link.instance, "key": link.key}));
-    json!({
-        "id": row.id,
-        "key": row.key,
-        "name": row.name,
-        "version": row.version,
-        "status": row.status,
-        "execution": row.execution,
-        "blocked": row.blocked,
-        "attributes": row.attributes,
-        "published": row.published,
-        "parent": parent,
-        "created_ms": row.created_ms,
-        "ended_ms": row.ended_ms,
-    })
+/// A row as programs get it. Payloads are written as they are recorded.
+#[derive(Serialize)]
+pub(crate) struct RowObject<'a> {
+    id: &'a str,
+    key: InstanceKey,
+    name: &'a str,
+    version: &'a str,
+    status: Status,
+    execution: u64,
+    blocked: Option<&'a Blocked>,
+    attributes: &'a Attributes,
+    published: Option<&'a Payload>,
+    parent: Option<&'a str>,
+    created_ms: u64,
+    ended_ms: Option<u64>,
+}
+
+pub(crate) fn row_object(row: &InstanceRow) -> RowObject<'_> {
+    RowObject {
+        id: &row.id,
+        key: row.key,
+        name: &row.name,
+        version: &row.version,
+        status: row.status,
+        execution: row.execution,
+        blocked: row.blocked.as_ref(),
+        attributes: &row.attributes,
+        published: row.published.as_ref(),
+        parent: row.parent.as_ref().map(|link| &*link.instance),
+        created_ms: row.created_ms,
+        ended_ms: row.ended_ms,
+    }
+}
+
+/// One instance as programs get it.
+#[derive(Serialize)]
+struct ShownObject<'a> {
+    #[serde(flatten)]
+    row: RowObject<'a>,
+    turns: usize,
+    events: usize,
+    input: Option<&'a Payload>,
+    output: Option<&'a Payload>,
+    error: Option<&'a Payload>,
+    reason: Option<&'a str>,
 }
 
 pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(), Failure> {
@@ -94,26 +125,23 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     };
     let events = history.flatten().count();
     if as_json {
-        return object(&json!({
-            "id": status.id,
-            "key": status.key,
-            "name": status.name,
-            "version": status.version,
-            "status": status.status,
-            "execution": status.execution,
-            "blocked": status.blocked,
-            "attributes": status.attributes,
-            "published": status.published,
-            "parent": parent.map(|link| json!({"id": link.instance, "key": link.key})),
-            "created_ms": status.created_ms,
-            "ended_ms": ended_ms,
-            "turns": history.turns.len(),
-            "events": events,
-            "input": started.map(|started| &started.input),
-            "output": output,
-            "error": error,
-            "reason": reason,
-        }));
+        let row = RowObject {
+            id: &status.id,
+            key: status.key,
+            name: &status.name,
+            version: &status.version,
+            status: status.status,
+            execution: status.execution,
+            blocked: status.blocked.as_ref(),
+            attributes: &status.attributes,
+            published: status.published.as_ref(),
+            parent: parent.map(|link| &*link.instance),
+            created_ms: status.created_ms,
+            ended_ms,
+        };
+        let input = started.map(|started| &started.input);
+        let (turns, reason) = (history.turns.len(), reason.map(String::as_str));
+        return object(&ShownObject { row, turns, events, input, output, error, reason });
     }
     let mut rows = vec![
         ("id", status.id.clone()),
@@ -170,7 +198,7 @@ pub(crate) async fn history(
     let execution = execution.unwrap_or(status.execution);
     if execution == 0 || execution > status.execution {
         let message =
-            format!("instance {id:?} has no execution {execution}; it is in its {}", status.execution);
+            format!("instance {id:?} has no execution {execution}; the latest is {}", status.execution);
         return Err(Failure::new(ExitKind::NotFound, message));
     }
     let history = client.history_of(id, execution).await?;
@@ -294,6 +322,9 @@ pub(crate) async fn export(
 async fn export_one(client: &Client, instance: &InstanceStatus, out: &mut dyn Write) -> Result<(), Failure> {
     for execution in 1..=instance.execution {
         let history = client.history_of(&instance.id, execution).await?;
+        if history.turns.is_empty() {
+            continue;
+        }
         let version = history.started().map_or(&*instance.version, |started| &started.version);
         let exported = Exported {
             instance: &instance.id,

@@ -24,7 +24,15 @@ use arguments::{Arguments, Change, Command};
 use exit::Failure;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() && std::env::args().any(|argument| argument == "--json") => {
+            let failure = Failure::usage(error.render().to_string().trim().trim_start_matches("error: "));
+            failure.report(true);
+            return ExitCode::from(failure.code());
+        }
+        Err(error) => error.exit(),
+    };
     let as_json = arguments.json;
     let outcome =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::from).and_then(

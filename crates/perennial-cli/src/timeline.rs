@@ -199,3 +199,106 @@ fn attempts_note(outcome: &str, attempts: u32) -> String {
         _ => format!("{outcome}, {attempts} attempts"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use perennial::{
+        ActivityFailure, Decision, Ending, Event, EventId, EventKind, History, Job, Payload, Started, Turn,
+        UnitId,
+    };
+
+    use super::{Marks, draw};
+
+    fn decided(decision: Decision) -> EventKind {
+        EventKind::Decision { unit: UnitId::ROOT, decision }
+    }
+
+    fn scheduled(name: &str) -> EventKind {
+        decided(Decision::ActivityScheduled { name: name.to_owned(), input: Payload::null(), options: None })
+    }
+
+    /// Turns at their times, with events numbered through.
+    fn history(turns: Vec<(u64, Vec<EventKind>)>) -> History {
+        let mut ids = (1..).map(EventId);
+        let turns = (1..).zip(turns).map(|(number, (at_ms, kinds))| {
+            let events = kinds.into_iter().map(|kind| Event { id: ids.next().unwrap(), kind }).collect();
+            Turn { format: 1, number, at_ms, draws: 0, events }
+        });
+        History { turns: turns.collect() }
+    }
+
+    fn story() -> Vec<(u64, Vec<EventKind>)> {
+        let wait = |name: &str| decided(Decision::ExternalSubscribed { name: name.to_owned() });
+        let raised = |name: &str| {
+            EventKind::Job(Job::ExternalEvent { name: name.to_owned(), payload: Payload::null(), key: None })
+        };
+        let done = |id, attempts| {
+            EventKind::Job(Job::ActivityCompleted {
+                source_event_id: EventId(id),
+                result: Payload::null(),
+                attempts,
+            })
+        };
+        vec![
+            (
+                1_000,
+                vec![
+                    EventKind::Started(Box::new(Started::new("order", "1.0.0", "a rose", 1))),
+                    scheduled("charge"),
+                    decided(Decision::TimerCreated { due_ms: 61_000 }),
+                    wait("approved"),
+                ],
+            ),
+            (2_000, vec![done(2, 3), raised("early"), wait("early"), scheduled("pack")]),
+            (
+                3_000,
+                vec![
+                    raised("approved"),
+                    EventKind::Job(Job::ActivityFailed {
+                        source_event_id: EventId(8),
+                        error: ActivityFailure::Cancelled,
+                        attempts: 1,
+                    }),
+                    decided(Decision::TimerCancelled { source_event_id: EventId(3) }),
+                    scheduled("ship"),
+                ],
+            ),
+        ]
+    }
+
+    #[test]
+    fn p8_a_timeline_has_a_bar_per_operation() {
+        let mut turns = story();
+        turns.push((
+            5_000,
+            vec![EventKind::Ended(Ending::OrchestrationCompleted { output: Payload::null() })],
+        ));
+        let marks = Marks { label: "kill -9", at_ms: &[500, 2_500, 9_000] };
+        insta::assert_snapshot!(draw("order-1", &history(turns), 0, Some(marks)).join("\n"), @r"
+        order-1  order 1.0.0  completed, 4 turns in 4.00 s
+                                        0                                         4.00 s
+           2  activity charge           ├──────────┤                                        1.00 s  3 attempts
+           3  timer 1 min 0 s           ├──────────────────────┤                            2.00 s  given up
+           4  wait approved             ├──────────────────────┤                            2.00 s
+           7  wait early                           │                                          0 ms  the event was there
+           8  activity pack                        ├───────────┤                            1.00 s  failed
+          12  activity ship                                    ├───────────────────────┤    2.00 s  left open
+              kill -9                                    ✗
+        ");
+    }
+
+    #[test]
+    fn p8_what_is_open_goes_on_until_now() {
+        insta::assert_snapshot!(draw("order-1", &history(story()), 11_000, None).join("\n"), @r"
+        order-1  order 1.0.0  open, 3 turns in 10.00 s
+                                        0                                        10.00 s
+           2  activity charge           ├───┤                                               1.00 s  3 attempts
+           3  timer 1 min 0 s           ├────────┤                                          2.00 s  given up
+           4  wait approved             ├────────┤                                          2.00 s
+           7  wait early                    │                                                 0 ms  the event was there
+           8  activity pack                 ├────┤                                          1.00 s  failed
+          12  activity ship                      ├─────────────────────────────────────…      open
+        ");
+        assert_eq!(draw("x", &History::default(), 0, None), ["x: nothing is recorded yet"]);
+    }
+}

@@ -8,11 +8,13 @@ use perennial::{Client, Count, Filter, Status, StoreStats};
 use serde_json::{Map, Value, json};
 
 use crate::exit::{ExitKind, Failure};
-use crate::looking::row_object;
+use crate::looking::{row_object, version};
 use crate::output::{line, moment, now_ms, object, pairs, span, table};
 
 /// Later than this, and nobody seems to take care of the store.
 const LATE_MS: u64 = 10_000;
+/// A store in which nothing moves for so long while messages wait has no runtime.
+const STILL: Duration = Duration::from_millis(500);
 /// How many blocked instances are shown.
 const SHOWN_BLOCKED: usize = 20;
 /// Clears a terminal and goes to its upper left.
@@ -101,10 +103,18 @@ pub(crate) async fn top(client: &Client, every: Duration, once: bool, as_json: b
 
 /// Looks for trouble. What it finds comes with what to do about it.
 pub(crate) async fn doctor(client: &Client, url: &str, as_json: bool) -> Result<(), Failure> {
-    let stats = client.stats().await?;
+    let mut stats = client.stats().await?;
+    let mut is_still = false;
+    // A runtime takes messages within milliseconds. Those to blocked instances stay, and say nothing.
+    if stats.inbox.rows > 0 && stats.blocked.rows == 0 {
+        tokio::time::sleep(STILL).await;
+        let later = client.stats().await?;
+        is_still = StoreStats { lag_ms: 0, ..later.clone() } == StoreStats { lag_ms: 0, ..stats };
+        stats = later;
+    }
     let blocked_filter = Filter { blocked: Some(true), ..Filter::default() };
     let blocked = client.list(blocked_filter, None, SHOWN_BLOCKED).await?.rows;
-    let findings = findings(&stats);
+    let findings = findings(&stats, is_still);
     if as_json {
         let blocked: Vec<Value> = blocked
             .iter()
@@ -137,7 +147,7 @@ fn tell(stats: &StoreStats, findings: &[String], blocked: &[InstanceRow]) -> Res
     line(format!("look  blocked instances: {}", count(stats.blocked)))?;
     for row in blocked {
         let Some(blocked) = &row.blocked else { continue };
-        line(format!("      {}  {} {}", row.id, row.name, row.version))?;
+        line(format!("      {}  {} {}", row.id, row.name, version(&row.version)))?;
         line(format!(
             "        {} (since {}, tried {} times)",
             blocked.reason,
@@ -149,13 +159,17 @@ fn tell(stats: &StoreStats, findings: &[String], blocked: &[InstanceRow]) -> Res
     Ok(())
 }
 
-fn findings(stats: &StoreStats) -> Vec<String> {
+fn findings(stats: &StoreStats, is_still: bool) -> Vec<String> {
     let mut findings = Vec::new();
     if stats.lag_ms > LATE_MS {
         let lag = span(stats.lag_ms);
         findings.push(format!(
             "something has been due for {lag}: no runtime seems to run on this store; start one"
         ));
+    }
+    if is_still {
+        let inbox = count(stats.inbox);
+        findings.push(format!("messages wait ({inbox}) and nothing moves: start a runtime on this store"));
     }
     if stats.asks.rows > 0 {
         let asks = count(stats.asks);
