@@ -1,0 +1,182 @@
+//! Commands that change something: one instance, or many.
+
+use std::io::{IsTerminal, Read, Write};
+
+use perennial::{Action, Client, ClientError, Filter, Payload, Progress, Prune, StartOptions, StartOutcome};
+use serde_json::json;
+
+use crate::arguments::{Input, Which, payload};
+use crate::exit::{ExitKind, Failure};
+use crate::output::{line, object, progress};
+use crate::store;
+
+/// How many failures are shown.
+const SHOWN_FAILURES: usize = 5;
+
+/// What goes with a request.
+pub(crate) fn read_input(input: &Input) -> Result<Payload, Failure> {
+    match (&input.input, &input.input_file) {
+        (Some(text), _) => payload(text).map_err(|problem| Failure::usage(format!("the input: {problem}"))),
+        (None, None) => Ok(Payload::null()),
+        (None, Some(path)) => {
+            let mut text = String::new();
+            let read = match path.to_str() {
+                Some("-") => std::io::stdin().read_to_string(&mut text),
+                _ => std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)),
+            };
+            read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+            let not_json = |error| Failure::usage(format!("{}: this is not JSON: {error}", path.display()));
+            Payload::from_json(text.trim()).map_err(not_json)
+        }
+    }
+}
+
+pub(crate) async fn start(
+    client: &Client,
+    name: &str,
+    id: &str,
+    input: Payload,
+    options: StartOptions,
+    wait: bool,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let outcome = client.start_with(name, id, input, options).await?;
+    if !wait {
+        let is_new = outcome == StartOutcome::Started;
+        return done(as_json, id, if is_new { "started" } else { "exists" });
+    }
+    let output = client.result(id).await?;
+    if as_json { object(&json!({"id": id, "output": output})) } else { line(output.to_text()) }
+}
+
+/// Says what was done to an instance.
+pub(crate) fn done(as_json: bool, id: &str, what: &str) -> Result<(), Failure> {
+    if as_json { object(&json!({"id": id, "outcome": what})) } else { line(format!("{id}: {what}")) }
+}
+
+/// Prints what an instance answered.
+pub(crate) fn answer(as_json: bool, id: &str, answer: &Payload) -> Result<(), Failure> {
+    if as_json { object(&json!({"id": id, "answer": answer})) } else { line(answer.to_text()) }
+}
+
+/// A verb that can be done to one instance or many.
+pub(crate) struct Verb {
+    pub(crate) action: Action,
+    pub(crate) name: &'static str,
+    pub(crate) done: &'static str,
+}
+
+/// Does something to the instances that were named, or that a filter shows.
+pub(crate) async fn act(client: &Client, verb: &Verb, which: &Which, as_json: bool) -> Result<(), Failure> {
+    match (which.ids.is_empty(), which.filter.is_given()) {
+        (true, false) => {
+            Err(Failure::usage(format!("which instances? Name them, or use a filter, to {} them", verb.name)))
+        }
+        (false, true) => Err(Failure::usage("name instances or use a filter, not both")),
+        (false, false) => {
+            if which.ids.len() > 1 {
+                confirm(verb.name, which.ids.len() as u64, false, which.yes)?;
+            }
+            for id in &which.ids {
+                act_on(client, verb, id, as_json).await?;
+            }
+            Ok(())
+        }
+        (true, true) => {
+            let filter = store::filter(client, &which.filter).await?;
+            let filter =
+                if verb.action == Action::Retry { Filter { blocked: Some(true), ..filter } } else { filter };
+            let count = client.count(filter.clone()).await?;
+            if count.rows == 0 {
+                return report(as_json, verb.done, &Progress::default());
+            }
+            confirm(verb.name, count.rows, count.more, which.yes)?;
+            let bar = progress((!count.more).then_some(count.rows), verb.done);
+            let show = |so_far: &Progress| bar.set_position(so_far.seen);
+            let outcome = client.for_each(filter, verb.action.clone(), show).await?;
+            bar.finish_and_clear();
+            report(as_json, verb.done, &outcome)
+        }
+    }
+}
+
+async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result<(), Failure> {
+    match &verb.action {
+        Action::Cancel { reason } => client.cancel(id, reason).await?,
+        Action::Terminate { reason } => client.terminate(id, reason).await?,
+        Action::Raise { event, payload } => client.raise_event(id, event, payload.clone()).await?,
+        Action::Retry => {
+            // Seen from here, since the owner would not tell.
+            let status = client.status(id).await?;
+            match (status.blocked, status.status.is_final()) {
+                (_, true) => return Err(ClientError::Ended { id: id.to_owned() }.into()),
+                (None, false) => return Err(ClientError::NotBlocked { id: id.to_owned() }.into()),
+                (Some(_), false) => client.retry(id).await?,
+            }
+        }
+        Action::Delete { force } => {
+            let gone = client.delete(id, *force).await?;
+            if as_json {
+                return object(&json!({"id": id, "outcome": verb.done, "instances": gone}));
+            }
+        }
+    }
+    done(as_json, id, verb.done)
+}
+
+pub(crate) async fn prune(
+    client: &Client,
+    prune: Prune,
+    filter: Filter,
+    is_confirmed: bool,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let statuses = perennial::Status::ALL.into_iter().filter(|status| status.is_final()).collect();
+    let count = client.count(Filter { statuses, ..filter }).await?;
+    if count.rows > 0 {
+        confirm("prune, of those that are old enough,", count.rows, count.more, is_confirmed)?;
+    }
+    let bar = progress((!count.more).then_some(count.rows), "pruned");
+    let outcome = client.prune(prune, |so_far| bar.set_position(so_far.seen)).await?;
+    bar.finish_and_clear();
+    report(as_json, "pruned", &outcome)
+}
+
+/// Says how something went that was done to many instances.
+fn report(as_json: bool, what: &str, outcome: &Progress) -> Result<(), Failure> {
+    let Progress { seen, done, skipped, failed, failures } = outcome;
+    if as_json {
+        let failures: Vec<_> = failures.iter().map(|(id, error)| json!({"id": id, "error": error})).collect();
+        object(&json!({
+            "outcome": what, "seen": seen, "done": done, "skipped": skipped, "failed": failed, "failures": failures,
+        }))?;
+    } else {
+        line(format!("{what} {done} of {seen}; it did not apply to {skipped} and failed for {failed}"))?;
+        for (id, error) in failures.iter().take(SHOWN_FAILURES) {
+            line(format!("  {id}: {error}"))?;
+        }
+    }
+    if *failed == 0 { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
+}
+
+/// Asks before something is done to several instances. Where nobody can answer, the answer is no.
+fn confirm(verb: &str, count: u64, more: bool, is_confirmed: bool) -> Result<(), Failure> {
+    if is_confirmed {
+        return Ok(());
+    }
+    let many = if more { format!("more than {count}") } else { count.to_string() };
+    let plural = if count == 1 && !more { "" } else { "s" };
+    let question = format!("{verb} {many} instance{plural}");
+    if !std::io::stdin().is_terminal() {
+        let message = format!("this would {question}; say --yes to do it");
+        return Err(Failure::new(ExitKind::Refused, message));
+    }
+    eprint!("This would {question}. Go on? [y/N] ");
+    std::io::stderr().flush()?;
+    let mut said = String::new();
+    std::io::stdin().read_line(&mut said)?;
+    match said.trim().to_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Failure::new(ExitKind::Refused, "nothing was done")),
+    }
+}

@@ -1,0 +1,307 @@
+//! The process that starts orders, kills the worker, and looks at what became of the orders.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use perennial::{Client, ClientError, Count, Filter, History, Status};
+use serde::Serialize;
+
+use super::ledger::Ledger;
+use super::orders::{APPROVAL, Order, Outcome, order};
+use super::worker::Worker;
+use crate::exit::{ExitKind, Failure};
+use crate::output::{self, line, now_ms};
+use crate::timeline::{self, Marks};
+
+/// How long the fleet may go without finishing an order after the last kill before the rest counts as lost.
+const STALL: Duration = Duration::from_secs(20);
+/// How long a worker lives at least.
+const LIFE_MS: u64 = 450;
+/// How often the count of finished orders is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What is asked of the demo.
+pub(crate) struct Demo {
+    pub(crate) orders: usize,
+    pub(crate) kills: usize,
+    pub(crate) keep: Option<PathBuf>,
+    pub(crate) as_json: bool,
+}
+
+/// The count.
+#[derive(Debug, Serialize)]
+struct Report {
+    started: usize,
+    completed: usize,
+    shipped: usize,
+    undone: usize,
+    lost: usize,
+    doubled: i64,
+    kills: usize,
+    repeated: i64,
+    seconds: f64,
+}
+
+/// Runs the demo, and tidies up after it.
+pub(crate) async fn run(demo: Demo) -> Result<(), Failure> {
+    let temporary = tempfile::tempdir()?;
+    let directory = match &demo.keep {
+        None => temporary.path().to_owned(),
+        Some(path) if path.exists() => {
+            let message = format!("{} exists; --keep names a new directory", path.display());
+            return Err(Failure::new(ExitKind::Refused, message));
+        }
+        Some(path) => {
+            std::fs::create_dir_all(path)?;
+            path.clone()
+        }
+    };
+    let mut fleet = Fleet::begin(&directory, &demo).await?;
+    let report = tokio::select! {
+        report = fleet.direct(&demo) => report?,
+        _ = tokio::signal::ctrl_c() => return Err(Failure::failed("interrupted")),
+    };
+    fleet.bar.finish_and_clear();
+    if demo.as_json {
+        output::object(&report)?;
+    } else {
+        fleet.tell(&report).await?;
+        if let Some(path) = &demo.keep {
+            let store = path.join("orders.db");
+            line(format!("\nkept: perennial --store sqlite:{} list", store.display()))?;
+        }
+    }
+    if report.lost == 0 && report.doubled == 0 { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
+}
+
+/// The orders, and the worker of the moment.
+struct Fleet {
+    store: String,
+    ledger_path: PathBuf,
+    log: PathBuf,
+    client: Client,
+    ledger: Ledger,
+    worker: Option<Worker>,
+    /// The orders whose start was acknowledged.
+    started: Vec<(String, Order)>,
+    /// Those that wait for somebody's decision.
+    undecided: Vec<(String, bool)>,
+    killed_at_ms: Vec<u64>,
+    begun: Instant,
+    bar: ProgressBar,
+    is_quiet: bool,
+}
+
+impl Fleet {
+    async fn begin(directory: &Path, demo: &Demo) -> Result<Fleet, Failure> {
+        let begun = Instant::now();
+        let store = format!("sqlite:{}", directory.join("orders.db").display());
+        let (ledger_path, log) = (directory.join("ledger.db"), directory.join("worker.log"));
+        let worker = Worker::start(&store, &ledger_path, &log).await?;
+        let bar = output::progress(Some(demo.orders as u64), "orders completed");
+        Ok(Fleet {
+            client: Client::open(&store)?,
+            ledger: Ledger::open(&ledger_path)?,
+            store,
+            ledger_path,
+            log,
+            worker: Some(worker),
+            started: Vec::new(),
+            undecided: Vec::new(),
+            killed_at_ms: Vec::new(),
+            begun,
+            bar,
+            is_quiet: demo.as_json,
+        })
+    }
+
+    /// Starts orders in as many parts as the worker has lives, and kills it after each but the last.
+    async fn direct(&mut self, demo: &Demo) -> Result<Report, Failure> {
+        let lives = demo.kills + 1;
+        self.say(format!(
+            "{} orders on one SQLite file; the worker will be killed {} times",
+            demo.orders, demo.kills
+        ))?;
+        for life in 0..lives {
+            self.start_orders(demo.orders * life / lives + 1..=demo.orders * (life + 1) / lives).await?;
+            if life == demo.kills {
+                break;
+            }
+            // Not always at the same point of an order's life.
+            self.watch(Duration::from_millis(LIFE_MS + 170 * (life as u64 % 4))).await?;
+            self.kill().await?;
+            // Decisions do not wait for a worker: they are on disk when they are acknowledged.
+            self.decide(demo.orders / lives / 5).await?;
+        }
+        self.finish().await?;
+        self.count(demo.kills).await
+    }
+
+    async fn start_orders(&mut self, numbers: std::ops::RangeInclusive<usize>) -> Result<(), Failure> {
+        for number in numbers {
+            let (id, placed) = (format!("order-{number}"), Order::of_number(number));
+            self.client.start(order, &id, placed.clone()).await?;
+            if placed.needs_approval() {
+                self.undecided.push((id.clone(), !number.is_multiple_of(50)));
+            }
+            self.started.push((id, placed));
+        }
+        Ok(())
+    }
+
+    /// Says yes or no to the large orders, but for this many of the newest: people take their time.
+    async fn decide(&mut self, but: usize) -> Result<(), Failure> {
+        let decided = self.undecided.len().saturating_sub(but);
+        for (id, approved) in self.undecided.drain(..decided).collect::<Vec<_>>() {
+            match self.client.raise_event(&id, APPROVAL, approved).await {
+                // A bad card undoes an order before anybody decides.
+                Ok(()) | Err(ClientError::Ended { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn kill(&mut self) -> Result<(), Failure> {
+        if let Some(worker) = self.worker.take() {
+            worker.kill()?;
+        }
+        self.killed_at_ms.push(now_ms());
+        let done = self.completed().await?;
+        let open = self.started.len() as u64 - done;
+        let kills = self.killed_at_ms.len();
+        self.say(format!("  kill -9 #{kills}: {done} orders are done, {open} are somewhere on their way"))?;
+        self.worker = Some(Worker::start(&self.store, &self.ledger_path, &self.log).await?);
+        Ok(())
+    }
+
+    /// Shows the count for a while.
+    async fn watch(&self, time: Duration) -> Result<(), Failure> {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            self.bar.set_position(self.completed().await?);
+            tokio::time::sleep(LOOK.min(until.saturating_duration_since(Instant::now()))).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until every order has ended, or none has for long.
+    async fn finish(&mut self) -> Result<(), Failure> {
+        self.decide(0).await?;
+        let (mut seen, mut since) = (0, Instant::now());
+        while since.elapsed() < STALL {
+            let done = self.ended().await?;
+            self.bar.set_position(done);
+            if done >= self.started.len() as u64 {
+                break;
+            }
+            if done > seen {
+                (seen, since) = (done, Instant::now());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    async fn completed(&self) -> Result<u64, Failure> {
+        self.with_status(vec![Status::Completed]).await
+    }
+
+    async fn ended(&self) -> Result<u64, Failure> {
+        self.with_status(Status::ALL.into_iter().filter(|status| status.is_final()).collect()).await
+    }
+
+    async fn with_status(&self, statuses: Vec<Status>) -> Result<u64, Failure> {
+        let filter = Filter { statuses, name: Some("order".to_owned()), ..Filter::default() };
+        let Count { rows, .. } = self.client.count(filter).await?;
+        Ok(rows)
+    }
+
+    /// Looks at every order whose start was acknowledged, and at what the world has seen of it.
+    async fn count(&self, kills: usize) -> Result<Report, Failure> {
+        let mut report = Report {
+            started: self.started.len(),
+            completed: 0,
+            shipped: 0,
+            undone: 0,
+            lost: 0,
+            doubled: self.ledger.doubled()?,
+            kills,
+            repeated: self.ledger.repeated()?,
+            seconds: 0.0,
+        };
+        for (id, _) in &self.started {
+            let history = self.client.history(id).await?;
+            let Some(outcome) = outcome(&history) else {
+                report.lost += 1;
+                continue;
+            };
+            report.completed += 1;
+            let charged = self.ledger.done(id, "charge")? > 0;
+            let refunded = self.ledger.done(id, "refund")? > 0;
+            let is_true = match outcome {
+                Outcome::Shipped { .. } => {
+                    report.shipped += 1;
+                    charged && !refunded && self.ledger.done(id, "release")? == 0
+                }
+                Outcome::Undone { .. } => {
+                    report.undone += 1;
+                    charged == refunded && self.ledger.done(id, "release")? > 0
+                }
+            };
+            // What is said to be done and is not in the ledger is lost as well.
+            report.lost += usize::from(!is_true);
+        }
+        report.seconds = (self.begun.elapsed().as_secs_f64() * 10.0).round() / 10.0;
+        Ok(report)
+    }
+
+    /// The story of the order that lived through most kills, and the count.
+    async fn tell(&self, report: &Report) -> Result<(), Failure> {
+        let is_eventful = |placed: &Order| placed.needs_approval() && placed.cents.is_multiple_of(3);
+        let mut best: Option<((usize, bool), String, History)> = None;
+        for (id, placed) in &self.started {
+            let history = self.client.history(id).await?;
+            let (Some(first), Some(last)) = (history.turns.first(), history.turns.last()) else {
+                continue;
+            };
+            let lived = first.at_ms..=last.at_ms;
+            let survived = self.killed_at_ms.iter().filter(|at_ms| lived.contains(*at_ms)).count();
+            let rank = (survived, is_eventful(placed));
+            let is_shipped = matches!(outcome(&history), Some(Outcome::Shipped { .. }));
+            if is_shipped && best.as_ref().is_none_or(|(most, ..)| rank > *most) {
+                best = Some((rank, id.clone(), history));
+            }
+        }
+        if let Some((_, id, history)) = best {
+            line("\nhow one order went (✗: its worker was killed)\n")?;
+            let marks = Marks { label: "kill -9", at_ms: &self.killed_at_ms };
+            for drawn in timeline::draw(&id, &history, now_ms(), Some(marks)) {
+                line(drawn.trim_end())?;
+            }
+        }
+        let Report { started, completed, shipped, undone, lost, doubled, kills, repeated, seconds } = report;
+        line(format!(
+            "\nstarted {started}, completed {completed}, lost {lost}, doubled {doubled}, kills {kills}"
+        ))?;
+        line(format!(
+            "({shipped} shipped, {undone} undone by their saga; {repeated} requests came again after a kill and were \
+             known by their key; {seconds} s)"
+        ))
+    }
+
+    fn say(&self, text: String) -> Result<(), Failure> {
+        if self.is_quiet {
+            return Ok(());
+        }
+        self.bar.suspend(|| line(text))
+    }
+}
+
+fn outcome(history: &History) -> Option<Outcome> {
+    match history.ending() {
+        Some(perennial::Ending::OrchestrationCompleted { output }) => output.decode().ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,161 @@
+//! The shop of the demo: what happens to an order, as one would write it.
+
+use std::sync::Arc;
+
+use perennial::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::ledger::Ledger;
+
+/// Orders of this much or more need a yes from a person.
+const APPROVAL_CENTS: u64 = 50_000;
+/// A card that the bank says no to.
+const BAD_CARD: &str = "stolen";
+
+/// Somebody's decision about a large order.
+pub(crate) const APPROVAL: Event<bool> = Event::named("approval");
+
+/// What a customer ordered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) item: String,
+    pub(crate) cents: u64,
+    pub(crate) card: String,
+}
+
+impl Order {
+    /// The order of a number: most are plain, every fifth is large, some cards are bad.
+    pub(crate) fn of_number(number: usize) -> Order {
+        let item = ["a rose", "a peony", "an aster", "a sage", "a fern"][number % 5].to_owned();
+        let cents =
+            if number.is_multiple_of(5) { APPROVAL_CENTS + number as u64 } else { 900 + number as u64 };
+        let card = if number % 20 == 7 { BAD_CARD } else { "good" }.to_owned();
+        Order { item, cents, card }
+    }
+
+    pub(crate) fn needs_approval(&self) -> bool {
+        self.cents >= APPROVAL_CENTS
+    }
+}
+
+/// How an order ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Outcome {
+    /// It is on its way.
+    Shipped {
+        /// In how many parcels.
+        parcels: usize,
+    },
+    /// It was undone.
+    Undone {
+        /// Why.
+        reason: String,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum BankError {
+    NoAnswer,
+    Declined,
+}
+
+impl std::fmt::Display for BankError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            BankError::NoAnswer => "the bank did not answer",
+            BankError::Declined => "the bank declined",
+        })
+    }
+}
+
+#[orchestration(version = "1.0.0")]
+pub(crate) async fn order(ctx: OrchestrationContext, order: Order) -> Result<Outcome, String> {
+    let mut saga = Saga::new();
+    ctx.set_status("reserving");
+    ctx.schedule_activity(reserve, order.item.clone()).await?;
+    let (undo, item) = (ctx.clone(), order.item.clone());
+    saga.add(async move { undo.schedule_activity(release, item).await.map_err(String::from) });
+
+    ctx.set_status("charging");
+    let retry = RetryPolicy::fixed(5, 50).non_retryable(["Declined"]);
+    if let Err(error) = ctx.schedule_activity(charge, (order.card.clone(), order.cents)).retry(retry).await {
+        return undone(saga, error.to_string()).await;
+    }
+    let (undo, cents) = (ctx.clone(), order.cents);
+    saga.add(async move { undo.schedule_activity(refund, cents).await.map_err(String::from) });
+
+    if order.needs_approval() {
+        ctx.set_status("waiting for approval");
+        let day = Duration::from_secs(24 * 60 * 60);
+        let approved = ctx.timeout(day, ctx.schedule_wait(APPROVAL)).await.unwrap_or(false);
+        if !approved {
+            return undone(saga, "not approved".to_owned()).await;
+        }
+    }
+    ctx.set_status("cooling off");
+    ctx.schedule_timer(Duration::from_millis(500)).await;
+
+    ctx.set_status("shipping");
+    match ctx.schedule_sub_orchestration(shipping, order.item).await {
+        Ok(parcels) => Ok(Outcome::Shipped { parcels }),
+        Err(error) => undone(saga, error.to_string()).await,
+    }
+}
+
+async fn undone(saga: Saga, reason: String) -> Result<Outcome, String> {
+    let failures = saga.compensate().await;
+    if failures.is_empty() { Ok(Outcome::Undone { reason }) } else { Err(failures.join("; ")) }
+}
+
+#[orchestration(version = "1.0.0")]
+pub(crate) async fn shipping(ctx: OrchestrationContext, item: String) -> Result<usize, String> {
+    let parcels =
+        ctx.try_join((1..=3).map(|parcel| ctx.schedule_activity(pack, (item.clone(), parcel)))).await?;
+    ctx.schedule_activity(hand_over, parcels.len()).await?;
+    Ok(parcels.len())
+}
+
+/// Does something in the world, which takes a while, and writes it into the ledger. A request that comes again, because
+/// the process died before its result was recorded, is known by its key.
+async fn effect(ctx: &ActivityContext, what: &str) -> Result<(), String> {
+    tokio::time::sleep(Duration::from_millis(25)).await;
+    let ledger = ctx.state::<Arc<Ledger>>();
+    ledger.apply(&ctx.idempotency_key(), ctx.instance(), what).map_err(|error| error.to_string())
+}
+
+#[activity(retry = 3)]
+pub(crate) async fn reserve(ctx: ActivityContext, _item: String) -> Result<(), String> {
+    effect(&ctx, "reserve").await
+}
+
+#[activity(retry = 3)]
+pub(crate) async fn release(ctx: ActivityContext, _item: String) -> Result<(), String> {
+    effect(&ctx, "release").await
+}
+
+#[activity]
+pub(crate) async fn charge(ctx: ActivityContext, card: String, cents: u64) -> Result<u64, BankError> {
+    if card == BAD_CARD {
+        return Err(BankError::Declined);
+    }
+    // The bank is shaky: every third charge is not answered at first.
+    if ctx.attempt() == 1 && cents.is_multiple_of(3) {
+        return Err(BankError::NoAnswer);
+    }
+    effect(&ctx, "charge").await.map(|()| cents).map_err(|_| BankError::NoAnswer)
+}
+
+#[activity(retry = 3)]
+pub(crate) async fn refund(ctx: ActivityContext, _cents: u64) -> Result<(), String> {
+    effect(&ctx, "refund").await
+}
+
+#[activity(retry = 3)]
+pub(crate) async fn pack(ctx: ActivityContext, _item: String, parcel: u32) -> Result<(), String> {
+    effect(&ctx, &format!("pack {parcel}")).await
+}
+
+#[activity(retry = 3)]
+pub(crate) async fn hand_over(ctx: ActivityContext, _parcels: usize) -> Result<(), String> {
+    effect(&ctx, "hand over").await
+}

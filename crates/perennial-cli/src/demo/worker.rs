@@ -1,0 +1,84 @@
+//! The process that runs the orders, and that is killed again and again.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use perennial::Runtime;
+
+use super::ledger::Ledger;
+use super::orders;
+use crate::exit::Failure;
+
+/// What a worker says when it has taken the store over.
+const READY: &str = "ready";
+/// How long a worker may take to say so.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs orders until it is killed, or the process that started it is gone.
+pub(crate) async fn run(store: &str, ledger: &Path) -> Result<(), Failure> {
+    let ledger = Arc::new(Ledger::open(ledger)?);
+    let _runtime = Runtime::open(store)
+        .register(orders::order)
+        .register(orders::shipping)
+        .register_with(orders::reserve, Arc::clone(&ledger))
+        .register_with(orders::release, Arc::clone(&ledger))
+        .register_with(orders::charge, Arc::clone(&ledger))
+        .register_with(orders::refund, Arc::clone(&ledger))
+        .register_with(orders::pack, Arc::clone(&ledger))
+        .register_with(orders::hand_over, ledger)
+        .start()
+        .await?;
+    println!("{READY}");
+    std::io::stdout().flush()?;
+    let gone = tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0; 1]));
+    gone.await.map_err(Failure::failed)??;
+    Ok(())
+}
+
+/// A running worker. It does not outlive this.
+pub(crate) struct Worker(Child);
+
+impl Worker {
+    /// Starts a worker, and waits until it has taken the store over.
+    pub(crate) async fn start(store: &str, ledger: &Path, log: &Path) -> Result<Worker, Failure> {
+        let log_file = File::options().create(true).append(true).open(log)?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["demo-worker", "--store", store, "--ledger"])
+            .arg(ledger)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log_file)
+            .spawn()?;
+        let stdout = child.stdout.take().expect("it is a pipe");
+        let worker = Worker(child);
+        let first_line = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            BufReader::new(stdout).read_line(&mut line).map(|_| line)
+        });
+        let is_ready = tokio::time::timeout(PATIENCE, first_line).await;
+        if !matches!(is_ready, Ok(Ok(Ok(line))) if line.trim() == READY) {
+            let said = std::fs::read_to_string(log).unwrap_or_default();
+            return Err(Failure::failed(format!("the worker did not start: {}", said.trim())));
+        }
+        Ok(worker)
+    }
+
+    /// Kills the worker as `kill -9` does: it has no say in it.
+    pub(crate) fn kill(mut self) -> Result<(), Failure> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,155 @@
+//! Why a command did not succeed, and the exit code that says so.
+
+use std::fmt;
+
+use perennial::store::StoreError;
+use perennial::{ClientError, Error, OrchestrationError, StartError};
+use serde_json::json;
+
+/// What the exit codes mean, for `--help`.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  it worked
+  1  it failed: an orchestration failed, doctor found something, the demo lost something
+  2  usage: the command line, a URL, an id or a filter cannot be used
+  3  not found: there is no such instance, execution or event
+  4  refused: the id is taken, the instance has ended or has not, nobody said yes
+  5  the store is unavailable: missing, in use, not a store, or no runtime answers on it";
+
+/// The exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExitKind {
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    Refused = 4,
+    Unavailable = 5,
+}
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something to tell, with an exit code.
+    Told { kind: ExitKind, message: String },
+    /// All is told already.
+    Silent(ExitKind),
+    /// Whoever read our output has seen enough.
+    PipeClosed,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: ExitKind, message: impl fmt::Display) -> Failure {
+        Failure::Told { kind, message: message.to_string() }
+    }
+
+    pub(crate) fn failed(message: impl fmt::Display) -> Failure {
+        Failure::new(ExitKind::Failed, message)
+    }
+
+    pub(crate) fn usage(message: impl fmt::Display) -> Failure {
+        Failure::new(ExitKind::Usage, message)
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Failure::Told { kind, .. } | Failure::Silent(kind) => *kind as u8,
+            Failure::PipeClosed => 0,
+        }
+    }
+
+    /// Says on standard error what went wrong.
+    pub(crate) fn report(&self, as_json: bool) {
+        let Failure::Told { kind, message } = self else {
+            return;
+        };
+        if as_json {
+            let code = message.split_whitespace().find(|word| word.starts_with("PER-"));
+            eprintln!("{}", json!({"error": {"exit": *kind as u8, "code": code, "message": message}}));
+        } else {
+            eprintln!("error: {message}");
+        }
+    }
+}
+
+fn of_store(error: &StoreError) -> ExitKind {
+    match error {
+        StoreError::CorruptRow(_) | StoreError::Unknown(_) => ExitKind::Failed,
+        _ => ExitKind::Unavailable,
+    }
+}
+
+fn of_client(error: &ClientError) -> ExitKind {
+    match error {
+        ClientError::NotFound { .. } | ClientError::NotRegistered { .. } => ExitKind::NotFound,
+        ClientError::AlreadyExists { .. }
+        | ClientError::Ended { .. }
+        | ClientError::NotEnded { .. }
+        | ClientError::NotBlocked { .. }
+        | ClientError::Full { .. }
+        | ClientError::Refused { .. }
+        | ClientError::Blocked { .. } => ExitKind::Refused,
+        ClientError::InvalidName { .. }
+        | ClientError::TooLarge { .. }
+        | ClientError::Unwritable { .. }
+        | ClientError::NotHere { .. } => ExitKind::Usage,
+        ClientError::NotAnswered { .. } | ClientError::Stopped { .. } => ExitKind::Unavailable,
+        ClientError::Store { source, .. } => of_store(source),
+        _ => ExitKind::Failed,
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
+        let message = match &error {
+            // There is no instance to name when many are looked at.
+            ClientError::Store { id, source } if id.is_empty() => source.to_string(),
+            ClientError::Refused { error: Some(said), .. } => format!("{error}: {}", said.to_text()),
+            ClientError::UpdateFailed { error: said, .. } => format!("{error}: {}", said.to_text()),
+            _ => error.to_string(),
+        };
+        Failure::new(of_client(&error), message)
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Failure {
+        let kind = match &error {
+            StartError::UnknownUrl { .. } => ExitKind::Usage,
+            StartError::Store(source) => of_store(source),
+            _ => ExitKind::Failed,
+        };
+        Failure::new(kind, error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Client(error) => error.into(),
+            Error::Start(error) => error.into(),
+            Error::Store(error) => Failure::new(of_store(&error), error),
+            Error::Orchestration(error) => match &error {
+                OrchestrationError::Failed { error: said, .. } => {
+                    Failure::failed(format!("{error}: {}", said.to_text()))
+                }
+                _ => Failure::failed(error),
+            },
+            other => Failure::failed(other),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Failure::PipeClosed,
+            _ => Failure::failed(error),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Failure {
+        Failure::failed(error)
+    }
+}

@@ -1,0 +1,341 @@
+//! Commands that look: list, show, history, tree, export.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use perennial::store::{Blocked, InstanceRow};
+use perennial::{
+    Attributes, Client, Ending, Event, Filter, History, InstanceKey, InstanceStatus, PageKey, Payload,
+    Status, Tree, Turn,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::exit::{ExitKind, Failure};
+use crate::output::{columns, line, moment, now_ms, object, pairs, progress, short, span, table};
+use crate::timeline;
+
+/// How many instances an export reads at a time.
+const PAGE: usize = 200;
+
+pub(crate) async fn list(
+    client: &Client,
+    filter: Filter,
+    limit: usize,
+    after: Option<&str>,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let after = after.map(str::parse::<PageKey>).transpose().map_err(Failure::usage)?;
+    let page = client.list(filter, after, limit).await?;
+    if as_json {
+        return page.rows.iter().try_for_each(|row| object(&row_object(row)));
+    }
+    if page.rows.is_empty() {
+        return line("no instances");
+    }
+    let mut shown = columns(&["id", "orchestration", "version", "status", ">execution", "started", "took"]);
+    for row in &page.rows {
+        let status = match &row.blocked {
+            Some(blocked) => format!("{}, blocked {}", row.status.name(), blocked.code),
+            None => row.status.name().to_owned(),
+        };
+        shown.add_row([
+            short(&row.id, 60),
+            row.name.clone(),
+            version(&row.version).to_owned(),
+            status,
+            row.execution.to_string(),
+            moment(row.created_ms),
+            row.ended_ms.map_or_else(String::new, |ended_ms| span(ended_ms.saturating_sub(row.created_ms))),
+        ]);
+    }
+    table(&shown)?;
+    if let (Some(_), Some(last)) = (page.next, page.rows.last()) {
+        line(format!("\nmore: --after {}", last.key))?;
+    }
+    Ok(())
+}
+
+/// A version that is not settled before the first turn is the latest.
+pub(crate) fn version(version: &str) -> &str {
+    if version.is_empty() { "latest" } else { version }
+}
+
+/// A row as programs get it. Payloads are written as they are recorded.
+#[derive(Serialize)]
+pub(crate) struct RowObject<'a> {
+    id: &'a str,
+    key: InstanceKey,
+    name: &'a str,
+    version: &'a str,
+    status: Status,
+    execution: u64,
+    blocked: Option<&'a Blocked>,
+    attributes: &'a Attributes,
+    published: Option<&'a Payload>,
+    parent: Option<&'a str>,
+    created_ms: u64,
+    ended_ms: Option<u64>,
+}
+
+pub(crate) fn row_object(row: &InstanceRow) -> RowObject<'_> {
+    RowObject {
+        id: &row.id,
+        key: row.key,
+        name: &row.name,
+        version: &row.version,
+        status: row.status,
+        execution: row.execution,
+        blocked: row.blocked.as_ref(),
+        attributes: &row.attributes,
+        published: row.published.as_ref(),
+        parent: row.parent.as_ref().map(|link| &*link.instance),
+        created_ms: row.created_ms,
+        ended_ms: row.ended_ms,
+    }
+}
+
+/// One instance as programs get it.
+#[derive(Serialize)]
+struct ShownObject<'a> {
+    #[serde(flatten)]
+    row: RowObject<'a>,
+    turns: usize,
+    events: usize,
+    input: Option<&'a Payload>,
+    output: Option<&'a Payload>,
+    error: Option<&'a Payload>,
+    reason: Option<&'a str>,
+}
+
+pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(), Failure> {
+    let status = client.status(id).await?;
+    let history = client.history(id).await?;
+    let started = history.started();
+    let parent = started.and_then(|started| started.parent.as_ref());
+    let ended_ms = history.turns.last().filter(|_| status.status.is_final()).map(|turn| turn.at_ms);
+    let (output, error, reason) = match history.ending() {
+        Some(Ending::OrchestrationCompleted { output }) => (Some(output), None, None),
+        Some(Ending::OrchestrationFailed { error }) => (None, Some(error), None),
+        Some(Ending::OrchestrationCancelled { reason } | Ending::OrchestrationTerminated { reason }) => {
+            (None, None, Some(reason))
+        }
+        Some(Ending::OrchestrationContinuedAsNew { .. }) | None => (None, None, None),
+    };
+    let events = history.flatten().count();
+    if as_json {
+        let row = RowObject {
+            id: &status.id,
+            key: status.key,
+            name: &status.name,
+            version: &status.version,
+            status: status.status,
+            execution: status.execution,
+            blocked: status.blocked.as_ref(),
+            attributes: &status.attributes,
+            published: status.published.as_ref(),
+            parent: parent.map(|link| &*link.instance),
+            created_ms: status.created_ms,
+            ended_ms,
+        };
+        let input = started.map(|started| &started.input);
+        let (turns, reason) = (history.turns.len(), reason.map(String::as_str));
+        return object(&ShownObject { row, turns, events, input, output, error, reason });
+    }
+    let mut rows = vec![
+        ("id", status.id.clone()),
+        ("key", status.key.to_string()),
+        ("orchestration", format!("{} {}", status.name, version(&status.version))),
+        ("status", status.status.name().to_owned()),
+        ("execution", status.execution.to_string()),
+        ("started", moment(status.created_ms)),
+    ];
+    if let Some(ended_ms) = ended_ms {
+        let took = span(ended_ms.saturating_sub(status.created_ms));
+        rows.push(("ended", format!("{}, after {took}", moment(ended_ms))));
+    }
+    rows.extend(parent.map(|link| ("parent", link.instance.clone())));
+    rows.push(("history", format!("{} turns, {events} events", history.turns.len())));
+    for (name, value) in &status.attributes {
+        rows.push(("attribute", format!("{name} = {}", value.as_json())));
+    }
+    rows.extend(status.published.as_ref().map(|published| ("published", published.to_text())));
+    rows.extend(started.map(|started| ("input", short(started.input.as_json(), 400))));
+    rows.extend(output.map(|output| ("output", short(output.as_json(), 400))));
+    rows.extend(error.map(|error| ("error", short(error.as_json(), 400))));
+    rows.extend(reason.map(|reason| ("reason", reason.clone())));
+    table(&pairs(rows))?;
+    if let Some(blocked) = &status.blocked {
+        let since = moment(blocked.since_ms);
+        line(format!(
+            "\nblocked since {since}, tried {} times\n{}",
+            blocked.attempts,
+            blocked.report.trim_end()
+        ))?;
+    }
+    Ok(())
+}
+
+/// An event on a line of its own.
+#[derive(Serialize)]
+struct EventLine<'a> {
+    execution: u64,
+    turn: u64,
+    at_ms: u64,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+pub(crate) async fn history(
+    client: &Client,
+    id: &str,
+    execution: Option<u64>,
+    as_json: bool,
+    as_timeline: bool,
+) -> Result<(), Failure> {
+    let status = client.status(id).await?;
+    let execution = execution.unwrap_or(status.execution);
+    if execution == 0 || execution > status.execution {
+        let message =
+            format!("instance {id:?} has no execution {execution}; the latest is {}", status.execution);
+        return Err(Failure::new(ExitKind::NotFound, message));
+    }
+    let history = client.history_of(id, execution).await?;
+    if as_json {
+        for turn in &history {
+            for event in &turn.events {
+                object(&EventLine { execution, turn: turn.number, at_ms: turn.at_ms, event })?;
+            }
+        }
+        return Ok(());
+    }
+    if as_timeline {
+        let drawn = timeline::draw(id, &history, now_ms(), None);
+        return drawn.iter().try_for_each(|drawn| line(drawn.trim_end()));
+    }
+    history_table(&history)
+}
+
+fn history_table(history: &History) -> Result<(), Failure> {
+    let Some(first) = history.turns.first() else {
+        return line("nothing is recorded yet");
+    };
+    line(format!("began {}", moment(first.at_ms)))?;
+    let mut shown = columns(&[">turn", ">after", ">event", "what"]);
+    for turn in history {
+        for (place, event) in turn.events.iter().enumerate() {
+            let at_first = |text: String| if place == 0 { text } else { String::new() };
+            shown.add_row([
+                at_first(turn.number.to_string()),
+                at_first(span(turn.at_ms.saturating_sub(first.at_ms))),
+                event.id.to_string(),
+                event.summary(),
+            ]);
+        }
+    }
+    table(&shown)
+}
+
+pub(crate) async fn tree(client: &Client, id: &str, as_json: bool) -> Result<(), Failure> {
+    let tree = client.tree(id).await?;
+    if as_json {
+        return object(&tree_object(&tree));
+    }
+    line(tree_line(&tree.instance))?;
+    branches(&tree, "")
+}
+
+fn tree_object(tree: &Tree) -> Value {
+    let InstanceStatus { id, key, name, version, status, execution, .. } = &tree.instance;
+    let children: Vec<Value> = tree.children.iter().map(tree_object).collect();
+    json!({
+        "id": id, "key": key, "name": name, "version": version, "status": status, "execution": execution,
+        "blocked": tree.instance.blocked.as_ref().map(|blocked| &blocked.code), "children": children,
+    })
+}
+
+fn tree_line(instance: &InstanceStatus) -> String {
+    let blocked =
+        instance.blocked.as_ref().map_or_else(String::new, |blocked| format!(", blocked {}", blocked.code));
+    let version = version(&instance.version);
+    format!("{}  {} {version}  {}{blocked}", instance.id, instance.name, instance.status.name())
+}
+
+fn branches(tree: &Tree, indent: &str) -> Result<(), Failure> {
+    for (place, child) in tree.children.iter().enumerate() {
+        let is_last = place + 1 == tree.children.len();
+        let (knee, below) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        line(format!("{indent}{knee}{}", tree_line(&child.instance)))?;
+        branches(child, &format!("{indent}{below}"))?;
+    }
+    Ok(())
+}
+
+/// One execution of an export.
+#[derive(Serialize)]
+struct Exported<'a> {
+    instance: &'a str,
+    key: InstanceKey,
+    name: &'a str,
+    version: &'a str,
+    execution: u64,
+    turns: &'a [Turn],
+}
+
+pub(crate) async fn export(
+    client: &Client,
+    ids: &[String],
+    filter: Filter,
+    path: Option<&Path>,
+) -> Result<(), Failure> {
+    let mut out: Box<dyn Write> = match path {
+        Some(path) => Box::new(BufWriter::new(File::create(path)?)),
+        None => Box::new(BufWriter::new(std::io::stdout())),
+    };
+    let bar = progress(None, "instances exported");
+    for id in ids {
+        let status = client.status(id).await?;
+        export_one(client, &status, &mut out).await?;
+        bar.inc(1);
+    }
+    let mut after = None;
+    while ids.is_empty() {
+        let page = client.list(filter.clone(), after, PAGE).await?;
+        for row in page.rows {
+            export_one(client, &InstanceStatus::from(row), &mut out).await?;
+            bar.inc(1);
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    out.flush()?;
+    bar.finish_and_clear();
+    if path.is_some() {
+        eprintln!("exported {} instances", bar.position());
+    }
+    Ok(())
+}
+
+async fn export_one(client: &Client, instance: &InstanceStatus, out: &mut dyn Write) -> Result<(), Failure> {
+    for execution in 1..=instance.execution {
+        let history = client.history_of(&instance.id, execution).await?;
+        if history.turns.is_empty() {
+            continue;
+        }
+        let version = history.started().map_or(&*instance.version, |started| &started.version);
+        let exported = Exported {
+            instance: &instance.id,
+            key: instance.key,
+            name: &instance.name,
+            version,
+            execution,
+            turns: &history.turns,
+        };
+        let text = serde_json::to_string(&exported).map_err(Failure::failed)?;
+        writeln!(out, "{text}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! The `perennial` command: look at durable executions, reach them, and see them survive.
+//!
+//! `arguments` is the command line; `looking`, `acting`, `watching`, `bench` and `demo` are what the commands do;
+//! `output` and `timeline` how things are shown; `exit` what the exit codes mean.
+
+mod acting;
+mod arguments;
+mod bench;
+mod demo;
+mod exit;
+mod looking;
+mod output;
+mod store;
+mod timeline;
+mod watching;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use perennial::{Action, Prune, StartOptions};
+
+use acting::{Verb, act};
+use arguments::{Arguments, Change, Command};
+use exit::Failure;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() && std::env::args().any(|argument| argument == "--json") => {
+            let failure = Failure::usage(error.render().to_string().trim().trim_start_matches("error: "));
+            failure.report(true);
+            return ExitCode::from(failure.code());
+        }
+        Err(error) => error.exit(),
+    };
+    let as_json = arguments.json;
+    let outcome =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::from).and_then(
+            |tokio| {
+                let outcome = tokio.block_on(run(arguments));
+                // A read of standard input that nobody waits for must not hold the command up.
+                tokio.shutdown_background();
+                outcome
+            },
+        );
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.report(as_json);
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<(), Failure> {
+    let Arguments { store: url, json: as_json, command } = arguments;
+    let url = url.as_deref();
+    match command {
+        Command::Demo { orders, kills, keep } => {
+            let (orders, kills) = (orders as usize, kills as usize);
+            demo::run(demo::Demo { orders, kills, keep, as_json }).await
+        }
+        Command::DemoWorker { ledger } => demo::run_worker(url.unwrap_or_default(), &ledger).await,
+        Command::Bench { instances } => bench::run(instances, as_json).await,
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "perennial", &mut script);
+            output::line(String::from_utf8_lossy(&script).trim_end())
+        }
+        Command::List { filter, limit, after } => {
+            let client = store::open(url)?;
+            let filter = store::filter(&client, &filter).await?;
+            looking::list(&client, filter, limit as usize, after.as_deref(), as_json).await
+        }
+        Command::Show { id } => looking::show(&store::open(url)?, &id, as_json).await,
+        Command::History { id, execution, timeline } => {
+            looking::history(&store::open(url)?, &id, execution, as_json, timeline).await
+        }
+        Command::Tree { id } => looking::tree(&store::open(url)?, &id, as_json).await,
+        Command::Export { ids, filter, output } => {
+            let client = store::open(url)?;
+            let filter = store::filter(&client, &filter).await?;
+            looking::export(&client, &ids, filter, output.as_deref()).await
+        }
+        Command::Top { every, once } => watching::top(&store::open(url)?, every, once, as_json).await,
+        Command::Doctor => watching::doctor(&store::open(url)?, url.unwrap_or_default(), as_json).await,
+        Command::Change(change) => run_change(url, change, as_json).await,
+    }
+}
+
+/// Commands that change something.
+async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<(), Failure> {
+    let client = store::open(url)?;
+    match change {
+        Change::Start { name, id, input, at_version, on_existing, attributes, delay, timeout, wait } => {
+            let mut options = StartOptions::default().on_existing(on_existing.into());
+            options = at_version.into_iter().fold(options, StartOptions::version);
+            options = delay.into_iter().fold(options, StartOptions::delay);
+            options = timeout.into_iter().fold(options, StartOptions::timeout);
+            for (name, value) in attributes {
+                options = options.attribute(name, value);
+            }
+            let input = acting::read_input(&input)?;
+            acting::start(&client, &name, &id, input, options, wait, as_json).await
+        }
+        Change::Raise { id, event, input, key } => {
+            let input = acting::read_input(&input)?;
+            match key {
+                Some(key) => client.raise_event_once(&id, &event, &key, input).await?,
+                None => client.raise_event(&id, &event, input).await?,
+            }
+            acting::done(as_json, &id, "raised")
+        }
+        Change::Query { id, query, input, patience } => {
+            let input = acting::read_input(&input)?;
+            let answer = client.patience(patience).query(&id, &query, input).await?;
+            acting::answer(as_json, &id, &answer)
+        }
+        Change::Update { id, update, input, key, patience } => {
+            let (client, input) = (client.patience(patience), acting::read_input(&input)?);
+            let answer = match key {
+                Some(key) => client.update_once(&id, &update, &key, input).await?,
+                None => client.update(&id, &update, input).await?,
+            };
+            acting::answer(as_json, &id, &answer)
+        }
+        Change::Cancel { which, reason } => {
+            let verb = Verb { action: Action::Cancel { reason }, name: "cancel", done: "cancel requested" };
+            act(&client, &verb, &which, as_json).await
+        }
+        Change::Terminate { which, reason } => {
+            let verb = Verb {
+                action: Action::Terminate { reason },
+                name: "terminate",
+                done: "termination requested",
+            };
+            act(&client, &verb, &which, as_json).await
+        }
+        Change::Retry { which } => {
+            let verb = Verb { action: Action::Retry, name: "retry", done: "retry requested" };
+            act(&client, &verb, &which, as_json).await
+        }
+        Change::Delete { which, force } => {
+            let verb = Verb { action: Action::Delete { force }, name: "delete", done: "deleted" };
+            act(&client, &verb, &which, as_json).await
+        }
+        Change::Prune { filter, older_than, keep, yes } => {
+            let filter = store::filter(&client, &filter).await?;
+            let prune = older_than.into_iter().fold(Prune::all().keep_newest(keep), Prune::older_than);
+            acting::prune(&client, prune.only(filter.clone()), filter, yes, as_json).await
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! How things are shown: tables for people, one JSON object per line for programs.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// Writes one line to standard output.
+pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_ref().as_bytes())?;
+    stdout.write_all(b"\n")?;
+    Ok(stdout.flush()?)
+}
+
+/// Writes one object as a line.
+pub(crate) fn object(value: &impl Serialize) -> Result<(), Failure> {
+    line(serde_json::to_string(value).map_err(Failure::failed)?)
+}
+
+/// Writes a table without trailing blanks, which would only get in the way of those who copy it.
+pub(crate) fn table(table: &Table) -> Result<(), Failure> {
+    let text = table.to_string();
+    for row in text.lines() {
+        line(row.trim_end())?;
+    }
+    Ok(())
+}
+
+/// A table with these columns. Those whose name begins with `>` are aligned to the right.
+pub(crate) fn columns(names: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    table.set_header(names.iter().map(|name| name.trim_start_matches('>').to_uppercase()));
+    tighten(&mut table);
+    for (column, name) in names.iter().enumerate() {
+        if name.starts_with('>')
+            && let Some(column) = table.column_mut(column)
+        {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// A table of names and values.
+pub(crate) fn pairs(rows: impl IntoIterator<Item = (&'static str, String)>) -> Table {
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    for (name, value) in rows {
+        table.add_row([name.to_owned(), value]);
+    }
+    tighten(&mut table);
+    table
+}
+
+/// Columns two blanks apart, beginning at the edge.
+fn tighten(table: &mut Table) {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+}
+
+/// A moment, in UTC to the millisecond.
+pub(crate) fn moment(at_ms: u64) -> String {
+    let known = i64::try_from(at_ms).ok().and_then(|at_ms| Timestamp::from_millisecond(at_ms).ok());
+    known.map_or_else(|| format!("{at_ms} ms"), |at| format!("{at:.3}"))
+}
+
+/// How long something took, in the unit that reads best.
+pub(crate) fn span(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{:.2} s", ms as f64 / 1_000.0),
+        60_000..3_600_000 => format!("{} min {} s", ms / 60_000, ms / 1_000 % 60),
+        3_600_000..86_400_000 => format!("{} h {} min", ms / 3_600_000, ms / 60_000 % 60),
+        _ => format!("{} d {} h", ms / 86_400_000, ms / 3_600_000 % 24),
+    }
+}
+
+/// At most this many characters of a text, on one line.
+pub(crate) fn short(text: &str, width: usize) -> String {
+    let one_line = |c: char| if c.is_control() { ' ' } else { c };
+    match text.chars().nth(width) {
+        None => text.chars().map(one_line).collect(),
+        Some(_) => text.chars().take(width - 1).map(one_line).chain(['…']).collect(),
+    }
+}
+
+/// Now, in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// A bar on standard error for work that may be long. Nothing is drawn where nobody looks.
+pub(crate) fn progress(total: Option<u64>, what: &'static str) -> ProgressBar {
+    let bar = match total {
+        Some(total) => ProgressBar::new(total),
+        None => ProgressBar::new_spinner(),
+    };
+    let template = if total.is_some() {
+        "{msg} {bar:30} {pos}/{len} {elapsed}"
+    } else {
+        "{spinner} {msg} {pos} {elapsed}"
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("█▌ "));
+    }
+    if !std::io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    bar.set_message(what);
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{moment, short, span};
+
+    #[test]
+    fn p8_spans_and_moments_read_well() {
+        assert_eq!(span(12), "12 ms");
+        assert_eq!(span(2_310), "2.31 s");
+        assert_eq!(span(61_000), "1 min 1 s");
+        assert_eq!(span(3_660_000), "1 h 1 min");
+        assert_eq!(span(90_000_000), "1 d 1 h");
+        assert_eq!(moment(1_700_000_000_123), "2023-11-14T22:13:20.123Z");
+        assert_eq!(moment(u64::MAX), format!("{} ms", u64::MAX));
+        assert_eq!(short("a\nbcd", 4), "a b…");
+    }
+}
