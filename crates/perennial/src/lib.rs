@@ -36,6 +36,8 @@ mod runtime;
 mod store_url;
 pub mod typed;
 
+#[doc(hidden)]
+pub use activity::with_state;
 pub use activity::{ActivityContext, ActivityFutureBox, ActivityHandler};
 pub use client::{
     Action, Client, InstanceStatus, OnExisting, Progress, Prune, StartOptions, StartOutcome, Tree,
