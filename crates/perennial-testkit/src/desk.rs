@@ -35,6 +35,8 @@ pub struct Desk {
     loads: VecDeque<(ShardId, InstanceKey)>,
     turns: VecDeque<(ShardId, TurnTask)>,
     running: Vec<ActivityTask>,
+    /// Activities that nobody waits for any more.
+    told_off: Vec<(InstanceKey, EventId)>,
     /// Instances that the store cannot read.
     unreadable: BTreeSet<InstanceKey>,
     /// Whether a durable commit has sent messages that were not read since.
@@ -107,11 +109,17 @@ impl Desk {
             loads: VecDeque::new(),
             turns: VecDeque::new(),
             running: Vec::new(),
+            told_off: Vec::new(),
             unreadable: BTreeSet::new(),
             is_hinted: false,
             seen: Seen::default(),
             next_number: 0,
         }
+    }
+
+    /// The store.
+    pub fn store(&self) -> Arc<MemoryStore> {
+        Arc::clone(&self.store)
     }
 
     // ---- what lies on the desk ------------------------------------------------------------------------------------
@@ -244,6 +252,23 @@ impl Desk {
     pub fn attempt(&self, id: &str, activity: &str) -> &ActivityTask {
         let found = self.running.iter().find(|task| &*task.instance == id && task.name == activity);
         found.unwrap_or_else(|| panic!("{activity:?} of {id:?} is not running"))
+    }
+
+    /// Takes every running attempt off the desk, in the order in which they began.
+    pub fn take_running(&mut self) -> Vec<ActivityTask> {
+        std::mem::take(&mut self.running)
+    }
+
+    /// Takes what says that nobody waits for an activity any more.
+    pub fn take_told_off(&mut self) -> Vec<(InstanceKey, EventId)> {
+        std::mem::take(&mut self.told_off)
+    }
+
+    /// Brings what an attempt reported to its shard.
+    pub fn bring_heartbeat(&mut self, task: &ActivityTask, details: Payload) {
+        self.with_shard(ShardId::of(&task.instance), |shard, now_ms| {
+            shard.handle_heartbeat(now_ms, task, details);
+        });
     }
 
     /// Lays an attempt back on the desk, in front of the others.
@@ -379,6 +404,7 @@ impl Desk {
         self.loads.clear();
         self.turns.clear();
         self.running.clear();
+        self.told_off.clear();
         self.seen.turning.clear();
         self.seen.committing.clear();
         self.renew_session();
@@ -482,6 +508,7 @@ impl Desk {
                     self.seen.activities.get(&(key, event)).cloned().unwrap_or_else(|| event.to_string());
                 let line = format!("{} {name}", self.name(key));
                 self.seen.stops.push(line);
+                self.told_off.push((key, event));
             }
             Output::Reply(request, answer) => {
                 let earlier = self.seen.answers.insert(request, answer);

@@ -1,5 +1,11 @@
 //! What Perennial is tested with.
 //!
+//! For users' code, behind the feature `environment`: `TestEnvironment` runs orchestrations under a virtual clock,
+//! `crash_everywhere` repeats a test with a crash at every commit, and `TestEnvironment::assert_replays` is the gate
+//! that holds recorded histories against the code of today.
+//!
+//! For the engine itself:
+//!
 //! - [`Drive`]: one execution with its history, turn by turn.
 //! - [`Desk`]: one node with its shards, output by output.
 //! - [`Program`]: an orchestration as data, [generated](generate) from a seed and run by [`ProgramHandler`].
@@ -19,6 +25,8 @@ pub mod conformance;
 mod desk;
 mod disguise;
 mod drive;
+#[cfg(feature = "environment")]
+mod environment;
 mod features;
 pub mod fuzzing;
 mod generate;
@@ -37,6 +45,11 @@ pub use chance::Chance;
 pub use desk::{Desk, Found, Loaded};
 pub use disguise::disguised;
 pub use drive::Drive;
+#[cfg(feature = "environment")]
+pub use environment::{
+    CrashDifference, CrashFailure, CrashPoint, CrashReport, Failure, MockTarget, ReplayCheck,
+    ReplayDifference, TestEnvironment, TestHistory, TestRun, crash_everywhere,
+};
 pub use features::Features;
 pub use generate::generate;
 pub use interpret::{ProgramHandler, SideEffects};

@@ -125,6 +125,15 @@ impl<S: Send + Sync + 'static> ActivityHandler for WithState<S> {
     }
 }
 
+/// An activity whose attempts share something, for test kits.
+#[doc(hidden)]
+pub fn with_state<S: Send + Sync + 'static>(
+    handler: Arc<dyn ActivityHandler>,
+    state: S,
+) -> Arc<dyn ActivityHandler> {
+    Arc::new(WithState { handler, state: Arc::new(state) })
+}
+
 /// What an attempt returns.
 pub type ActivityFutureBox = Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
 

@@ -31,20 +31,26 @@
 mod activity;
 mod client;
 mod error;
+mod export;
 mod runtime;
 mod store_url;
 pub mod typed;
 
+#[doc(hidden)]
+pub use activity::with_state;
 pub use activity::{ActivityContext, ActivityFutureBox, ActivityHandler};
 pub use client::{
     Action, Client, InstanceStatus, OnExisting, Progress, Prune, StartOptions, StartOutcome, Tree,
 };
 pub use error::{ClientError, Error, OrchestrationError, StartError};
+pub use export::{ExportedExecution, ExportedInstance};
 pub use perennial_core::store::{Count, Filter, Page, PageKey, Status, StoreStats};
 pub use perennial_core::*;
+pub use runtime::{
+    Incompatible, MissingVersion, PreflightProgress, PreflightReport, Runtime, RuntimeBuilder, RuntimeOptions,
+};
 #[doc(hidden)]
-pub use runtime::LocalClock;
-pub use runtime::{Runtime, RuntimeBuilder, RuntimeOptions};
+pub use runtime::{LocalClock, LoneAttempt};
 
 #[cfg(feature = "macros")]
 pub use perennial_macros::{activity, orchestration};

@@ -22,6 +22,17 @@ pub(crate) fn open_guest(url: &str) -> Result<Arc<dyn Store>, StartError> {
     open(url, Role::Guest)
 }
 
+/// Opens the store of a URL to look, if there is one: a mistyped path is not an empty store.
+pub(crate) fn open_existing(url: &str) -> Result<Arc<dyn Store>, StartError> {
+    if let Some(path) = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path))
+        && path != ":memory:"
+        && !std::path::Path::new(path).exists()
+    {
+        return Err(StoreError::CannotOpen(format!("there is no file {path:?}")).into());
+    }
+    open_guest(url)
+}
+
 enum Role {
     Owner { relaxed: bool },
     Guest,

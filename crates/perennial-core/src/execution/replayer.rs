@@ -29,6 +29,18 @@ impl Handlers {
         self
     }
 
+    /// Adds an orchestration that is shared, or replaces the one of that name and version.
+    #[must_use]
+    pub fn with_shared(
+        mut self,
+        name: impl Into<String>,
+        version: impl Into<String>,
+        handler: Arc<dyn OrchestrationHandler>,
+    ) -> Handlers {
+        self.by_name.insert((name.into(), version.into()), handler);
+        self
+    }
+
     /// The code of a name at a version.
     pub fn get(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
         self.by_name.get(&(name.to_owned(), version.to_owned())).cloned()

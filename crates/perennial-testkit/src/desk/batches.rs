@@ -15,6 +15,20 @@ impl Desk {
         batch.iter().flat_map(|batch| batch.iter()).map(|commit| self.name_in(commit)).collect()
     }
 
+    /// The batch that is in flight, each member in words: the instance and the kinds of the events of its turn.
+    pub fn batch_words(&self) -> Vec<String> {
+        let batch = self.committer.in_flight();
+        let words = |commit: &Commit| {
+            let turn = commit.turn.as_ref().and_then(|row| decode_turn(row.number, &row.bytes).ok());
+            let events = turn.map(|turn| {
+                let kinds: Vec<&str> = turn.events.iter().map(|event| event.kind.name()).collect();
+                format!("turn {}: {}", turn.number, kinds.join(", "))
+            });
+            format!("{} ({})", self.name_in(commit), events.unwrap_or_else(|| "its row".to_owned()))
+        };
+        batch.iter().flat_map(|batch| batch.iter()).map(words).collect()
+    }
+
     /// Writes the batch that is in flight. Returns how many members it had.
     pub fn commit(&mut self) -> usize {
         let Some(batch) = self.committer.in_flight() else { return 0 };

@@ -29,6 +29,11 @@ impl Desk {
         }
     }
 
+    /// What a caller was told, if it was.
+    pub fn answer(&self, request: RequestId) -> Option<&Answer> {
+        self.seen.answers.get(&request)
+    }
+
     /// What several callers were told.
     pub fn told_all<const N: usize>(&self, requests: [RequestId; N]) -> [String; N] {
         requests.map(|request| self.told(request))
@@ -183,6 +188,11 @@ impl Desk {
     /// When the shard of an id wants the time next.
     pub fn next_wake_ms(&self, id: &str) -> Option<u64> {
         self.shards[usize::from(ShardId::of(id).0)].next_wake_ms()
+    }
+
+    /// When any shard wants the time next.
+    pub fn next_wake_of_all_ms(&self) -> Option<u64> {
+        self.shards.iter().filter_map(|shard| shard.next_wake_ms()).min()
     }
 
     /// Whether no shard has anything under way.

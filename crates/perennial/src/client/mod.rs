@@ -22,6 +22,7 @@ use perennial_core::{
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::{ClientError, Error, OrchestrationError};
+use crate::export::{ExportedExecution, ExportedInstance};
 use crate::runtime::Node;
 use crate::store_url::{open_guest, system_now_ms};
 use crate::typed::EventContent;
@@ -98,12 +99,17 @@ impl Client {
 
     /// Opens a store beside the runtime that owns it, to look and to send.
     pub fn open(url: &str) -> Result<Client, Error> {
-        let store = open_guest(url)?;
+        Ok(Client::of_store(open_guest(url)?))
+    }
+
+    /// A client beside whoever owns this store. For tests.
+    #[doc(hidden)]
+    pub fn of_store(store: Arc<dyn Store>) -> Client {
         let changed: Arc<Notify> = Arc::default();
         let hinted = Arc::clone(&changed);
         let hint: Hint = Arc::new(move || hinted.notify_waiters());
         store.watch(hint);
-        Ok(Client { backend: Backend::Guest { store, changed }, ask_patience: asking::ASK_PATIENCE })
+        Client { backend: Backend::Guest { store, changed }, ask_patience: asking::ASK_PATIENCE }
     }
 
     /// Raises an event at an instance. It is durable when this returns.
@@ -296,6 +302,18 @@ impl Client {
     pub async fn history_of(&self, id: &str, execution: u64) -> Result<History, ClientError> {
         let row = self.row(id).await?;
         self.turns(&row, execution).await
+    }
+
+    /// An instance with all its executions, as files of histories hold it.
+    pub async fn export(&self, id: &str) -> Result<ExportedInstance, ClientError> {
+        let row = self.row(id).await?;
+        let mut executions = Vec::new();
+        for execution in 1..=row.execution {
+            let turns = self.turns(&row, execution).await?.turns;
+            executions.push(ExportedExecution { execution, turns });
+        }
+        let status = Some(row.status);
+        Ok(ExportedInstance { id: row.id, name: row.name, version: row.version, status, executions })
     }
 
     async fn turns(&self, row: &InstanceRow, execution: u64) -> Result<History, ClientError> {

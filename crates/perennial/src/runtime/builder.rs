@@ -193,6 +193,14 @@ impl RuntimeBuilder {
         self
     }
 
+    /// What a preflight needs.
+    #[allow(clippy::type_complexity, reason = "it is taken apart at once")]
+    pub(super) fn into_parts(
+        self,
+    ) -> (String, RuntimeOptions, Result<Registry, StartError>, Option<Arc<dyn Store>>) {
+        (self.url, self.options, self.registry, self.store)
+    }
+
     /// Opens the store, takes it over and goes on with everything that is unfinished in it.
     pub async fn start(self) -> Result<Runtime, Error> {
         let RuntimeBuilder { url, mut options, registry, store, clock } = self;

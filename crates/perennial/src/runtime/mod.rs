@@ -7,8 +7,10 @@
 mod builder;
 mod clock;
 mod lease_keeper;
+mod lone_attempt;
 mod lone_gate;
 mod node;
+mod preflight;
 mod pulse;
 mod reading;
 mod registry;
@@ -22,5 +24,7 @@ mod workers;
 
 pub use builder::{Runtime, RuntimeBuilder, RuntimeOptions};
 pub use clock::LocalClock;
+pub use lone_attempt::LoneAttempt;
 pub(crate) use node::Node;
+pub use preflight::{Incompatible, MissingVersion, PreflightProgress, PreflightReport};
 pub(crate) use pulse::Pulse;

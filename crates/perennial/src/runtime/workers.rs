@@ -225,32 +225,52 @@ async fn attempt(
         () = sleep_until(queue_until) => return timed_out(TimeoutKind::Queue),
     };
 
-    let attempt_until = until(after(|options| options.attempt_timeout_ms));
+    let client = Client::of_node(Arc::clone(node));
+    let grace = node.workers.grace;
+    Ended::Result(run_attempt(handler, task, cancellation, pulse, client, grace, total_until, write).await)
+}
+
+/// Runs the code of one attempt under its timeouts, from the moment that it has a slot.
+#[allow(clippy::too_many_arguments, reason = "they are what an attempt consists of")]
+pub(super) async fn run_attempt(
+    handler: &dyn ActivityHandler,
+    task: &Arc<ActivityTask>,
+    cancellation: CancellationToken,
+    pulse: &Arc<Pulse>,
+    client: Client,
+    grace: Duration,
+    total_until: Option<Instant>,
+    write: impl FnMut(Payload),
+) -> Result<Payload, ActivityFailure> {
+    let options = task.options.as_deref();
+    let after = |ms: fn(&ActivityOptions) -> Option<u64>| options.and_then(ms).map(Duration::from_millis);
+    let attempt_until =
+        after(|options| options.attempt_timeout_ms).and_then(|span| Instant::now().checked_add(span));
     let silence = after(|options| options.heartbeat_timeout_ms);
     let ctx = ActivityContext {
         task: Arc::clone(task),
         cancellation: cancellation.clone(),
         pulse: Arc::clone(pulse),
-        client: Client::of_node(Arc::clone(node)),
+        client,
         state: None,
     };
     pulse.begin();
     let mut run = CatchPanic(Box::pin(async { handler.run(ctx, task.input.clone()).await }));
     let told_off = async {
         cancellation.cancelled().await;
-        tokio::time::sleep(node.workers.grace).await;
+        tokio::time::sleep(grace).await;
     };
     let kind = tokio::select! {
-        result = &mut run => return Ended::Result(settle(result)),
-        () = told_off => return Ended::Result(Err(ActivityFailure::Cancelled)),
+        result = &mut run => return settle(result),
+        () = told_off => return Err(ActivityFailure::Cancelled),
         () = sleep_until(total_until) => TimeoutKind::Total,
         () = sleep_until(attempt_until) => TimeoutKind::Attempt,
         () = pulse.watch(silence, write) => TimeoutKind::Heartbeat,
     };
     // It is told, and has a moment to stop before another attempt runs beside it.
     cancellation.cancel();
-    let _ = tokio::time::timeout(node.workers.grace, run).await;
-    timed_out(kind)
+    let _ = tokio::time::timeout(grace, run).await;
+    Err(ActivityFailure::Timeout(kind))
 }
 
 fn settle(result: Result<Result<Payload, Payload>, String>) -> Result<Payload, ActivityFailure> {

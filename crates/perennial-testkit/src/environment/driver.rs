@@ -1,0 +1,455 @@
+//! The Driver: a real engine over a store in memory, under a clock that moves only when nothing else can.
+//!
+//! Shards, commits and replay are those of production, driven by a [`Desk`] on one thread. Activities run on a tokio
+//! runtime whose clock is paused: tokio itself moves it to the next timer once every task is idle, and timers of
+//! orchestrations are timers of that clock. So one clock serves both, and time passes in jumps.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, Client, LoneAttempt};
+use perennial_core::history::decode_history;
+use perennial_core::shard::{ActivityTask, Answer, Request, RequestId, ShardOptions};
+use perennial_core::store::{Filter, InstanceRow, Status, Store};
+use perennial_core::{ActivityFailure, Decision, Handlers, History, InstanceKey, Ledger, Payload, Started};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::config::Config;
+use super::script::When;
+use super::trouble::{CrashPoint, Trouble};
+use crate::Desk;
+
+/// 2030-01-01T00:00:00Z: when every test begins.
+pub(super) const BEGIN_MS: u64 = 1_893_456_000_000;
+
+/// Longer than any test's timer, and short enough to be added to a time.
+const FOR_EVER_MS: u64 = 1 << 50;
+
+/// What ended a drive.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Stop {
+    /// What was waited for has come.
+    Reached,
+    /// An instance is blocked.
+    Blocked { id: String, report: String },
+    /// Nothing can happen any more.
+    Stuck { waiting_for: String },
+}
+
+/// Until when a drive goes on.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Until<'a> {
+    /// The instance has ended.
+    Ended(&'a str),
+    /// It is this time.
+    TimeMs(u64),
+}
+
+type Outcome = Result<Payload, ActivityFailure>;
+
+struct RunningAttempt {
+    task: Arc<ActivityTask>,
+    lone: LoneAttempt,
+    handle: JoinHandle<()>,
+    is_real: bool,
+}
+
+pub(super) struct Driver {
+    desk: Desk,
+    client: Client,
+    tokio: Option<tokio::runtime::Runtime>,
+    origin: Instant,
+    config: Config,
+    trouble: Arc<Trouble>,
+    attempts: BTreeMap<u64, RunningAttempt>,
+    results: mpsc::UnboundedReceiver<(u64, Outcome)>,
+    sender: mpsc::UnboundedSender<(u64, Outcome)>,
+    /// Whether somebody wrote into the store: messages may have come that way.
+    is_hinted: Arc<AtomicBool>,
+    next_attempt: u64,
+    starts: u64,
+    crashes: u64,
+    raised: u64,
+    /// The instance that was started last.
+    latest: Option<String>,
+}
+
+impl Driver {
+    pub(super) fn new(config: Config, handlers: Handlers, trouble: Arc<Trouble>) -> Driver {
+        let options = ShardOptions { lookahead_ms: FOR_EVER_MS, ..ShardOptions::default() };
+        let mut desk = Desk::with_options(handlers, options);
+        desk.set_clock(BEGIN_MS);
+        let store: Arc<dyn Store> = desk.store();
+        let is_hinted: Arc<AtomicBool> = Arc::default();
+        let hint = Arc::clone(&is_hinted);
+        store.watch(Arc::new(move || hint.store(true, Ordering::Relaxed)));
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        let tokio = tokio.expect("a runtime on this thread needs no more than memory");
+        let origin = {
+            let _context = tokio.enter();
+            Instant::now()
+        };
+        let (sender, results) = mpsc::unbounded_channel();
+        Driver {
+            desk,
+            client: Client::of_store(store),
+            tokio: Some(tokio),
+            origin,
+            config,
+            trouble,
+            attempts: BTreeMap::new(),
+            results,
+            sender,
+            is_hinted,
+            next_attempt: 0,
+            starts: 0,
+            crashes: 0,
+            raised: 0,
+            latest: None,
+        }
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.desk.now_ms()
+    }
+
+    /// Starts an instance. Keys and seeds are the same in every run of a test, whatever goes wrong in it.
+    pub(super) fn start(&mut self, name: &str, version: &str, id: &str, input: &Payload) {
+        self.starts += 1;
+        let key = InstanceKey::new(BEGIN_MS, u128::from(self.starts));
+        let started = Started::new(name, version, input.clone(), self.starts);
+        let crashes = self.crashes;
+        let answer = self.ask(id, || {
+            Request::Start(Box::new(perennial_core::shard::StartRequest {
+                key,
+                started: started.clone(),
+                jobs: Vec::new(),
+            }))
+        });
+        match answer {
+            Answer::Started(_) => {}
+            Answer::AlreadyExists(_) if self.crashes > crashes => {}
+            other => panic!("{id:?} cannot be started: {other:?}"),
+        }
+        self.latest = Some(id.to_owned());
+    }
+
+    /// Raises an event once.
+    pub(super) fn raise(&mut self, id: &str, event: &str, payload: &Payload) {
+        self.raised += 1;
+        let key = format!("raised-{}", self.raised);
+        let answer = self.ask(id, || Request::Raise {
+            name: event.to_owned(),
+            payload: payload.clone(),
+            key: Some(key.clone()),
+        });
+        assert!(matches!(answer, Answer::Accepted), "{event:?} cannot be raised at {id:?}: {answer:?}");
+    }
+
+    /// Asks something of an instance, again if the process dies before it is answered.
+    pub(super) fn ask(&mut self, id: &str, request: impl Fn() -> Request) -> Answer {
+        loop {
+            let crashes = self.crashes;
+            let asked: RequestId = self.desk.ask(id, request());
+            self.settle();
+            match self.desk.answer(asked) {
+                Some(answer) => return answer.clone(),
+                None => assert!(self.crashes > crashes, "{id:?} does not answer {:?}", request()),
+            }
+        }
+    }
+
+    /// Goes on until something is reached, or nothing can happen any more.
+    pub(super) fn drive(&mut self, until: Until<'_>) -> Stop {
+        loop {
+            self.settle();
+            if let Some(stop) = self.begin_attempts() {
+                return stop;
+            }
+            match until {
+                Until::Ended(id) if self.row(id).is_some_and(|row| row.status.is_final()) => {
+                    return Stop::Reached;
+                }
+                Until::Ended(_) => {
+                    if let Some(row) = self.first_blocked() {
+                        let report = row.blocked.map(|blocked| blocked.report).unwrap_or_default();
+                        return Stop::Blocked { id: row.id, report };
+                    }
+                }
+                Until::TimeMs(_) => {}
+            }
+            if self.play_script() {
+                continue;
+            }
+            if let Until::TimeMs(at_ms) = until
+                && self.now_ms() >= at_ms
+            {
+                return Stop::Reached;
+            }
+            let limit_ms = match until {
+                Until::TimeMs(at_ms) => Some(at_ms),
+                Until::Ended(_) => None,
+            };
+            let next_ms = [self.desk.next_wake_of_all_ms(), self.next_script_ms(), limit_ms];
+            let next_ms = next_ms.into_iter().flatten().min();
+            if next_ms.is_none() && self.attempts.is_empty() {
+                return Stop::Stuck { waiting_for: self.open_work() };
+            }
+            if !self.wait(next_ms) {
+                return Stop::Stuck { waiting_for: self.open_work() };
+            }
+        }
+    }
+
+    /// Does everything that can be done now, and dies where it is to.
+    fn settle(&mut self) {
+        loop {
+            let desk = &mut self.desk;
+            while desk.look_up() || desk.load() || desk.take_turns() || desk.follow_hint() {}
+            if !desk.batch().is_empty() {
+                match self.trouble.note_commit(desk.batch_words().join("; ")) {
+                    None => {
+                        desk.commit();
+                    }
+                    Some(point) => {
+                        if matches!(point, CrashPoint::AfterCommit(_)) {
+                            desk.commit_unknown(true);
+                        }
+                        self.crash();
+                    }
+                }
+                continue;
+            }
+            if self.is_hinted.swap(false, Ordering::Relaxed) {
+                self.desk.pass_inbox().pass_asks();
+                continue;
+            }
+            break;
+        }
+        for (key, event) in self.desk.take_told_off() {
+            let mine = self
+                .attempts
+                .values()
+                .filter(|attempt| attempt.task.key == key && attempt.task.event == event);
+            mine.for_each(|attempt| attempt.lone.cancel());
+        }
+    }
+
+    /// The process dies and another one takes over: all that was in memory is gone.
+    fn crash(&mut self) {
+        self.crashes += 1;
+        for attempt in std::mem::take(&mut self.attempts).into_values() {
+            attempt.handle.abort();
+        }
+        self.desk.crash().take_over();
+    }
+
+    fn begin_attempts(&mut self) -> Option<Stop> {
+        for task in self.desk.take_running() {
+            let Some((handler, is_real)) = self.config.activity(&task.name) else {
+                let waiting_for =
+                    format!("the activity {:?}, which is neither registered nor mocked", task.name);
+                return Some(Stop::Stuck { waiting_for });
+            };
+            let takes = self.config.takes.get(&task.name).copied();
+            let handler = match takes {
+                Some(takes) => Arc::new(Slow { handler, takes }),
+                None => handler,
+            };
+            let words = format!("{:?} of {:?}, attempt {}", task.name, task.instance, task.attempt);
+            let runs_twice = self.trouble.note_activity(words);
+            let (number, now_ms) = (self.next_attempt, self.desk.now_ms());
+            self.next_attempt += 1;
+            let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
+            let _context = tokio.enter();
+            let task = Arc::new(task);
+            let lone = LoneAttempt::new(Arc::clone(&handler), Arc::clone(&task), self.client.clone());
+            let forgotten =
+                runs_twice.then(|| LoneAttempt::new(handler, Arc::clone(&task), self.client.clone()));
+            let (attempt, sender) = (lone.clone(), self.sender.clone());
+            let handle = tokio.spawn(async move {
+                if let Some(forgotten) = forgotten {
+                    let _ = forgotten.run(now_ms).await;
+                }
+                let _ = sender.send((number, attempt.run(now_ms).await));
+            });
+            self.attempts.insert(number, RunningAttempt { task, lone, handle, is_real });
+        }
+        None
+    }
+
+    /// Lets an attempt end, or time pass until something is due. Returns whether anything happened.
+    fn wait(&mut self, next_ms: Option<u64>) -> bool {
+        let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
+        let due_ms = next_ms.unwrap_or(BEGIN_MS + FOR_EVER_MS / 2);
+        let due = self.origin + Duration::from_millis(due_ms - BEGIN_MS);
+        // Tokio cannot tell an idle task from one that waits for the network.
+        let patience = self.attempts.values().any(|attempt| attempt.is_real).then_some(self.config.patience);
+        let (results, is_hinted) = (&mut self.results, &self.is_hinted);
+        let ended = tokio.block_on(async {
+            let (let_go, held) = std::sync::mpsc::channel::<()>();
+            if let Some(patience) = patience.filter(|patience| !patience.is_zero()) {
+                // The clock stands still while a blocking task runs.
+                tokio::task::spawn_blocking(move || held.recv_timeout(patience));
+            }
+            let ended = tokio::select! {
+                biased;
+                ended = results.recv() => ended,
+                () = tokio::time::sleep_until(due) => None,
+            };
+            drop(let_go);
+            ended
+        });
+        let elapsed = {
+            let _context = tokio.enter();
+            self.origin.elapsed()
+        };
+        let is_told = is_hinted.load(Ordering::Relaxed);
+        self.desk.at(BEGIN_MS + u64::try_from(elapsed.as_millis()).expect("a test is shorter than that"));
+        match ended {
+            Some((number, outcome)) => {
+                if let Some(attempt) = self.attempts.remove(&number) {
+                    if let (Err(_), Some(details)) = (&outcome, attempt.lone.details()) {
+                        self.desk.bring_heartbeat(&attempt.task, details);
+                    }
+                    self.desk.bring_result(&attempt.task, outcome);
+                }
+                true
+            }
+            None => next_ms.is_some() || is_told,
+        }
+    }
+
+    /// Does the first thing of the script that is to be done now. Returns whether there was one.
+    fn play_script(&mut self) -> bool {
+        let elapsed_ms = self.now_ms() - BEGIN_MS;
+        let due = self.config.script.iter().enumerate().filter(|(_, scripted)| !scripted.is_done);
+        let due = due.map(|(number, scripted)| (number, scripted.clone())).collect::<Vec<_>>();
+        for (number, scripted) in due {
+            let Some(id) = scripted.instance.clone().or_else(|| self.latest.clone()) else { continue };
+            let is_due = match &scripted.when {
+                When::AfterMs(after_ms) => *after_ms <= elapsed_ms && self.row(&id).is_some(),
+                When::Waiting => scripted.awaited().is_some_and(|event| self.waits_for(&id, event)),
+            };
+            if !is_due {
+                continue;
+            }
+            // What is raised at an instance that has ended is of no use to anybody.
+            let answer = self.ask(&id, || scripted.request(number));
+            assert!(
+                matches!(answer, Answer::Accepted | Answer::EndedBefore),
+                "{:?} of the script cannot be done to {id:?}: {answer:?}",
+                scripted.action
+            );
+            self.config.script[number].is_done = true;
+            return true;
+        }
+        false
+    }
+
+    fn next_script_ms(&self) -> Option<u64> {
+        let undone = self.config.script.iter().filter(|scripted| !scripted.is_done);
+        let after_ms = undone.filter_map(|scripted| match scripted.when {
+            When::AfterMs(after_ms) => Some(BEGIN_MS + after_ms),
+            When::Waiting => None,
+        });
+        after_ms.filter(|at_ms| *at_ms > self.now_ms()).min()
+    }
+
+    fn waits_for(&self, id: &str, event: &str) -> bool {
+        let is_open = |row: &InstanceRow| !row.status.is_final();
+        self.row(id).filter(is_open).is_some_and(|row| {
+            self.ledger(&row).open().any(
+                |(_, decision)| matches!(decision, Decision::ExternalSubscribed { name } if name == event),
+            )
+        })
+    }
+
+    pub(super) fn row(&self, id: &str) -> Option<InstanceRow> {
+        self.desk.try_row(id)
+    }
+
+    /// All rows, the oldest first.
+    pub(super) fn rows(&self) -> Vec<InstanceRow> {
+        self.desk.tables().instances.values().cloned().collect()
+    }
+
+    fn first_blocked(&self) -> Option<InstanceRow> {
+        let filter = Filter { blocked: Some(true), ..Filter::default() };
+        let tables = self.desk.tables();
+        tables.instances.values().find(|row| filter.matches(row) && !row.status.is_final()).cloned()
+    }
+
+    /// What is recorded of one execution.
+    pub(super) fn history(&self, row: &InstanceRow, execution: u64) -> History {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let store = self.desk.store();
+        store.read_turns(
+            row.key,
+            execution,
+            0,
+            usize::MAX,
+            Box::new(move |turns| {
+                let _ = sender.send(turns);
+            }),
+        );
+        let turns = receiver.recv().expect("a store in memory answers at once").expect("the store is open");
+        decode_history(turns).expect("what is stored is a history")
+    }
+
+    fn ledger(&self, row: &InstanceRow) -> Ledger {
+        let mut ledger = Ledger::default();
+        for turn in &self.history(row, row.execution) {
+            ledger.apply_turn(turn).expect("what is stored is a history");
+        }
+        ledger
+    }
+
+    /// What open instances wait for, in words.
+    fn open_work(&self) -> String {
+        let mut words = Vec::new();
+        for row in self.rows().iter().filter(|row| matches!(row.status, Status::Pending | Status::Running)) {
+            for (_, decision) in self.ledger(row).open() {
+                let what = match decision {
+                    Decision::ExternalSubscribed { name } => format!("the event {name:?}"),
+                    Decision::ActivityScheduled { name, .. } => format!("the activity {name:?}"),
+                    Decision::SubOrchestrationScheduled { name, .. } => {
+                        format!("the sub-orchestration {name:?}")
+                    }
+                    other => other.name().to_owned(),
+                };
+                words.push(format!("{what} (in {:?})", row.id));
+            }
+        }
+        if words.is_empty() { "something that nobody will do".to_owned() } else { words.join(", ") }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // A test may itself be async, where a runtime must not be dropped in the ordinary way.
+        if let Some(tokio) = self.tokio.take() {
+            tokio.shutdown_background();
+        }
+    }
+}
+
+/// An activity that takes its time.
+struct Slow {
+    handler: Arc<dyn ActivityHandler>,
+    takes: Duration,
+}
+
+impl ActivityHandler for Slow {
+    fn run(&self, ctx: ActivityContext, input: Payload) -> ActivityFutureBox {
+        let (handler, takes) = (Arc::clone(&self.handler), self.takes);
+        Box::pin(async move {
+            tokio::time::sleep(takes).await;
+            handler.run(ctx, input).await
+        })
+    }
+}

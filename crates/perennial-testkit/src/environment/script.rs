@@ -1,0 +1,51 @@
+//! What happens to instances from outside, as a test has written it down beforehand.
+
+use perennial_core::Payload;
+use perennial_core::shard::Request;
+
+/// One thing that is to happen.
+#[derive(Clone, Debug)]
+pub(super) struct Scripted {
+    pub(super) when: When,
+    /// The instance; the one that was started last if not given.
+    pub(super) instance: Option<String>,
+    pub(super) action: Action,
+    pub(super) is_done: bool,
+}
+
+/// When it is to happen.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum When {
+    /// This long after the environment began.
+    AfterMs(u64),
+    /// As soon as the instance waits for the event.
+    Waiting,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Action {
+    Raise { event: String, payload: Payload },
+    Cancel { reason: String },
+}
+
+impl Scripted {
+    /// What is asked of the instance. The number tells this action from others when it has to be asked again.
+    pub(super) fn request(&self, number: usize) -> Request {
+        match &self.action {
+            Action::Raise { event, payload } => Request::Raise {
+                name: event.clone(),
+                payload: payload.clone(),
+                key: Some(format!("script-{number}")),
+            },
+            Action::Cancel { reason } => Request::Cancel { reason: reason.clone() },
+        }
+    }
+
+    /// The event that has to be waited for.
+    pub(super) fn awaited(&self) -> Option<&str> {
+        match (&self.when, &self.action) {
+            (When::Waiting, Action::Raise { event, .. }) => Some(event),
+            _ => None,
+        }
+    }
+}

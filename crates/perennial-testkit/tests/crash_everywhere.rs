@@ -1,0 +1,131 @@
+//! Crash-everywhere: it lets sound code pass, and catches planted mistakes at the point where they show.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use perennial::prelude::*;
+use perennial_testkit::{CrashPoint, TestEnvironment, crash_everywhere};
+
+const DAY: Duration = Duration::from_secs(86_400);
+const GO: Event<u64> = Event::named("go");
+
+/// What was charged: every call, and by idempotency key.
+#[derive(Default)]
+struct Bank {
+    calls: AtomicU32,
+    charges: Mutex<BTreeSet<String>>,
+}
+
+#[activity]
+async fn charge(ctx: ActivityContext, cents: u64) -> Result<u64, String> {
+    let bank = ctx.state::<Arc<Bank>>();
+    bank.calls.fetch_add(1, Ordering::Relaxed);
+    bank.charges.lock().unwrap().insert(ctx.idempotency_key());
+    if cents > 1_000 { Err("too much".to_owned()) } else { Ok(cents) }
+}
+
+#[orchestration]
+async fn payments(ctx: OrchestrationContext, cents: u64) -> Result<(u64, String), String> {
+    let first = ctx.schedule_activity(charge, cents).await?;
+    let extra = ctx.schedule_wait(GO).await;
+    ctx.schedule_timer(30 * DAY).await;
+    let second = ctx.schedule_sub_orchestration(payment, extra).await?;
+    let refused =
+        ctx.schedule_activity(charge, 2_000).retry(RetryPolicy::fixed(2, 60_000)).await.unwrap_err();
+    Ok((first + second, format!("{refused} {}", ctx.new_guid().await)))
+}
+
+#[orchestration]
+async fn payment(ctx: OrchestrationContext, cents: u64) -> Result<u64, String> {
+    Ok(ctx.schedule_activity(charge, cents).await?)
+}
+
+fn with_bank(env: TestEnvironment, bank: &Arc<Bank>) -> TestEnvironment {
+    env.register(payments)
+        .register(payment)
+        .register_with(charge, Arc::clone(bank))
+        .raise_when_waiting(GO, 50)
+}
+
+#[test]
+fn i17_sound_code_comes_to_the_same_outcome_wherever_it_crashes() {
+    let runs = AtomicU32::new(0);
+    let report = crash_everywhere(|env| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        let bank = Arc::new(Bank::default());
+        let mut env = with_bank(env, &bank);
+        let result = env.run(payments, 100);
+        let charges = bank.charges.lock().unwrap().len();
+        (result, charges, env.elapsed())
+    });
+    let report = report.unwrap();
+    assert_eq!(report.activities, 4, "two in the parent, of which one twice, and one in the child");
+    assert!(report.commits >= 8, "{report:?}");
+    let expected = 1 + 2 * report.commits + report.activities;
+    assert_eq!(runs.into_inner() as usize, expected, "every point was tried");
+}
+
+#[test]
+fn g20_an_effect_that_is_not_idempotent_is_caught_at_its_activity() {
+    let failure = crash_everywhere(|env| {
+        let bank = Arc::new(Bank::default());
+        with_bank(env, &bank).run(payments, 100).unwrap();
+        bank.calls.load(Ordering::Relaxed)
+    });
+    let failure = failure.unwrap_err();
+    assert_eq!(failure.expected, "4");
+    let points: Vec<CrashPoint> = failure.differences.iter().map(|difference| difference.point).collect();
+    for number in 1..=4 {
+        assert!(points.contains(&CrashPoint::ActivityTwice(number)), "{failure}");
+    }
+    let first = failure.differences.iter().find(|found| found.point == CrashPoint::BeforeCommit(2)).unwrap();
+    assert_eq!(first.found, "5", "what the attempt returned was lost with the commit");
+    assert_eq!(first.at, "payments-1 (turn 2: ActivityCompleted, ExternalSubscribed)");
+    let words = failure.to_string();
+    assert!(
+        words.contains("\n  activity 1 run twice: 5\n    at \"charge\" of \"payments-1\", attempt 1"),
+        "{words}"
+    );
+}
+
+#[test]
+fn i15_memory_beside_the_history_is_caught() {
+    let failure = crash_everywhere(|env| {
+        // Lives as long as the process; a crash starts it anew.
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let writer = Arc::clone(&seen);
+        let mut env = env.mock("noop", |(): ()| Ok::<(), String>(())).orchestration_fn(
+            "forgetful",
+            "1.0.0",
+            move |ctx: OrchestrationContext, _: String| {
+                let seen = Arc::clone(&writer);
+                async move {
+                    seen.lock().unwrap().push(1);
+                    ctx.schedule_activity("noop", ()).await.map_err(|_| "failed".to_owned())?;
+                    Ok::<String, String>(seen.lock().unwrap().len().to_string())
+                }
+            },
+        );
+        env.run("forgetful", "")
+    });
+    let failure = failure.unwrap_err();
+    let points: Vec<String> = failure.differences.iter().map(|found| found.point.to_string()).collect();
+    assert!(points.contains(&"crash after commit 1".to_owned()), "{failure}");
+}
+
+#[test]
+fn p_kit_an_assertion_that_fails_after_a_crash_is_reported_with_its_point() {
+    let calls = AtomicU32::new(0);
+    let failure = crash_everywhere(|env| {
+        let before = calls.load(Ordering::Relaxed);
+        let bank = Arc::new(Bank::default());
+        let mut env = env.register(payment).register_with(charge, Arc::clone(&bank));
+        env.run(payment, 1).unwrap();
+        calls.store(before + 1, Ordering::Relaxed);
+        assert_eq!(bank.calls.load(Ordering::Relaxed), 1, "charged once");
+    });
+    let failure = failure.unwrap_err();
+    assert!(failure.differences.iter().all(|found| found.found.contains("charged once")), "{failure}");
+    assert!(calls.into_inner() > 3, "one failure does not keep the other points from being tried");
+}

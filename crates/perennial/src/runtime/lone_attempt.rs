@@ -1,0 +1,71 @@
+//! One attempt of an activity without a node around it, for test kits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use perennial_core::shard::ActivityTask;
+use perennial_core::{ActivityFailure, Payload};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::pulse::Pulse;
+use super::workers::run_attempt;
+use crate::activity::ActivityHandler;
+use crate::client::Client;
+
+/// One attempt, run as a node's workers run it: panics are failures, timeouts and heartbeats count.
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct LoneAttempt {
+    handler: Arc<dyn ActivityHandler>,
+    task: Arc<ActivityTask>,
+    client: Client,
+    cancellation: CancellationToken,
+    pulse: Arc<Pulse>,
+}
+
+impl LoneAttempt {
+    /// How long a cancelled attempt may take to end by itself.
+    const GRACE: Duration = Duration::from_secs(5);
+
+    /// An attempt that has not begun.
+    pub fn new(handler: Arc<dyn ActivityHandler>, task: Arc<ActivityTask>, client: Client) -> LoneAttempt {
+        let (cancellation, pulse) = (CancellationToken::new(), Arc::new(Pulse::new()));
+        LoneAttempt { handler, task, client, cancellation, pulse }
+    }
+
+    /// Runs the attempt on tokio's clock, which shows `now_ms`.
+    pub async fn run(&self, now_ms: u64) -> Result<Payload, ActivityFailure> {
+        let left = |deadline_ms: u64| Duration::from_millis(deadline_ms.saturating_sub(now_ms));
+        let total_until = self.task.deadline_ms.and_then(|at_ms| Instant::now().checked_add(left(at_ms)));
+        let client = self.client.clone();
+        let cancellation = self.cancellation.clone();
+        run_attempt(
+            &*self.handler,
+            &self.task,
+            cancellation,
+            &self.pulse,
+            client,
+            LoneAttempt::GRACE,
+            total_until,
+            |_| {},
+        )
+        .await
+    }
+
+    /// What the attempt reported last.
+    pub fn details(&self) -> Option<Payload> {
+        self.pulse.latest()
+    }
+
+    /// Tells the attempt that nobody waits for it.
+    pub fn cancel(&self) {
+        self.cancellation.cancel();
+    }
+}
+
+impl std::fmt::Debug for LoneAttempt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("LoneAttempt").field(&self.task.name).finish()
+    }
+}

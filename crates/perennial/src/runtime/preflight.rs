@@ -1,0 +1,364 @@
+//! Preflight: every open instance of a store, replayed with the code of this binary before it is deployed.
+//!
+//! It only looks: the store is opened beside its owner, and nothing that the code decides is kept.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use perennial_core::history::decode_turn;
+use perennial_core::shard::{HandlerSource, Message};
+use perennial_core::store::{Count, Filter, InstanceRow, LoadedInstance, Reply, Status, Store, StoreError};
+use perennial_core::{EventId, Execution, ExecutionOptions, Interrupter, Turn, TurnFailure};
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use super::builder::RuntimeBuilder;
+use super::registry::Registry;
+use crate::error::Error;
+use crate::store_url::open_existing;
+
+/// How many rows are listed at a time.
+const PAGE: usize = 200;
+/// How many ids of a kind are kept; the rest is counted.
+const IDS_KEPT: usize = 20;
+/// How long a turn past its deadline may take to unwind.
+const UNWIND_GRACE: Duration = Duration::from_secs(1);
+
+/// How far a preflight is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PreflightProgress {
+    /// How many instances were looked at.
+    pub checked: u64,
+    /// How many there were at the beginning.
+    pub total: Count,
+}
+
+/// What a preflight found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PreflightReport {
+    /// How many open instances were looked at.
+    pub checked: u64,
+    /// How many can go on with this code.
+    pub compatible: u64,
+    /// Those that cannot: the code does otherwise, or does not get through.
+    pub incompatible: Vec<Incompatible>,
+    /// Versions that open instances are pinned to and that are not registered.
+    pub missing: Vec<MissingVersion>,
+}
+
+/// An open instance that cannot go on with this code.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Incompatible {
+    /// The instance.
+    pub id: String,
+    /// The orchestration.
+    pub name: String,
+    /// The version that it is pinned to.
+    pub version: String,
+    /// The execution.
+    pub execution: u64,
+    /// The stable code of the failure.
+    pub code: String,
+    /// The event at which record and code part, if they do.
+    pub event: Option<EventId>,
+    /// The line of source that did otherwise, as `file:line:column`, if one did.
+    pub location: Option<String>,
+    /// What happened, in a line without payloads.
+    pub reason: String,
+    /// The whole report, with the beginning of payloads.
+    pub report: String,
+}
+
+/// A version that is not registered.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct MissingVersion {
+    /// The orchestration.
+    pub name: String,
+    /// The version; empty if any would do.
+    pub version: String,
+    /// How many open instances need it.
+    pub instances: u64,
+    /// The first of them.
+    pub ids: Vec<String>,
+}
+
+impl PreflightReport {
+    /// Whether every open instance can go on with this code.
+    pub fn is_ok(&self) -> bool {
+        self.incompatible.is_empty() && self.missing.is_empty()
+    }
+}
+
+/// For people: a line for each problem, and a line that sums up.
+impl fmt::Display for PreflightReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for found in &self.incompatible {
+            write!(f, "{}", found.reason)?;
+            match &found.location {
+                Some(location) => writeln!(f, ", at {location}")?,
+                None => writeln!(f)?,
+            }
+        }
+        for MissingVersion { name, version, instances, ids } in &self.missing {
+            let version = if version.is_empty() { "(any version)" } else { version };
+            let more = if *instances > ids.len() as u64 { ", …" } else { "" };
+            writeln!(
+                f,
+                "PER-0301 missing code: {name} {version} is not registered; {instances} open instance{} it: {}{more}",
+                if *instances == 1 { " needs" } else { "s need" },
+                ids.join(", "),
+            )?;
+        }
+        let missing: u64 = self.missing.iter().map(|missing| missing.instances).sum();
+        let PreflightReport { checked, compatible, incompatible, .. } = self;
+        write!(
+            f,
+            "{checked} open: {compatible} compatible, {} incompatible, {missing} without code",
+            incompatible.len()
+        )
+    }
+}
+
+/// What looking at one instance showed.
+enum Finding {
+    Compatible,
+    Incompatible(Box<Incompatible>),
+    Missing {
+        name: String,
+        version: String,
+    },
+    /// It has ended since, or is gone.
+    Gone,
+}
+
+impl RuntimeBuilder {
+    /// Replays every open instance of the store with the code that is registered here, and tells which of them can go
+    /// on with it. To be run before a deployment, beside the process that owns the store; nothing is changed.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[orchestration]
+    /// async fn hello(_: OrchestrationContext, name: String) -> Result<String, String> {
+    ///     Ok(format!("Hello, {name}!"))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), perennial::Error> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let url = format!("sqlite:{}", directory.path().join("shop.db").display());
+    /// # Runtime::open(&url).register(hello).start().await?.shutdown().await?;
+    /// let report = Runtime::open(&url).register(hello).preflight().await?;
+    /// println!("{report}");
+    /// assert!(report.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn preflight(self) -> Result<PreflightReport, Error> {
+        self.preflight_with(|_| ()).await
+    }
+
+    /// Like [`RuntimeBuilder::preflight`], and says after each instance how far it is.
+    pub async fn preflight_with(
+        self,
+        mut progress: impl FnMut(PreflightProgress),
+    ) -> Result<PreflightReport, Error> {
+        let (url, options, registry, given) = self.into_parts();
+        let registry = Arc::new(registry?);
+        let store = match &given {
+            Some(store) => Arc::clone(store),
+            None => open_existing(&url)?,
+        };
+        let outcome = check_all(&*store, &registry, options.turn_deadline, &mut progress).await;
+        if given.is_none() {
+            let _ = call(&*store, |store, reply| store.close(reply)).await;
+        }
+        Ok(outcome?)
+    }
+}
+
+async fn check_all(
+    store: &dyn Store,
+    registry: &Arc<Registry>,
+    deadline: Duration,
+    progress: &mut impl FnMut(PreflightProgress),
+) -> Result<PreflightReport, StoreError> {
+    let open = Filter { statuses: vec![Status::Pending, Status::Running], ..Filter::default() };
+    let total = call(store, |store, reply| store.count(open.clone(), Count::EXACT, reply)).await?;
+    let mut report = PreflightReport::default();
+    let mut missing: BTreeMap<(String, String), (u64, Vec<String>)> = BTreeMap::new();
+    let mut after = None;
+    loop {
+        let page = call(store, |store, reply| store.list(open.clone(), after, PAGE, reply)).await?;
+        for row in page.rows {
+            match check(store, registry, deadline, &row).await? {
+                Finding::Gone => continue,
+                Finding::Compatible => report.compatible += 1,
+                Finding::Incompatible(found) => report.incompatible.push(*found),
+                Finding::Missing { name, version } => {
+                    let (instances, ids) = missing.entry((name, version)).or_default();
+                    *instances += 1;
+                    if ids.len() < IDS_KEPT {
+                        ids.push(row.id);
+                    }
+                }
+            }
+            report.checked += 1;
+            progress(PreflightProgress { checked: report.checked, total });
+        }
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    let versions = missing.into_iter();
+    let versions =
+        versions.map(|((name, version), (instances, ids))| MissingVersion { name, version, instances, ids });
+    report.missing = versions.collect();
+    Ok(report)
+}
+
+async fn check(
+    store: &dyn Store,
+    registry: &Arc<Registry>,
+    deadline: Duration,
+    row: &InstanceRow,
+) -> Result<Finding, StoreError> {
+    let loaded = match call(store, |store, reply| store.load(row.key, 0, reply)).await {
+        Ok(Some(loaded)) if !loaded.row.status.is_final() => loaded,
+        Ok(_) => return Ok(Finding::Gone),
+        Err(StoreError::CorruptRow(problem)) => {
+            let reason = format!("{:?} cannot be read: {problem}", row.id);
+            return Ok(incompatible(row, "PER-0508", None, None, reason.clone(), reason));
+        }
+        Err(error) => return Err(error),
+    };
+    if loaded.turns.is_empty() {
+        return Ok(check_start(registry, &loaded));
+    }
+    let decode = |(number, bytes): (u64, &Arc<[u8]>)| decode_turn(number, bytes);
+    let turns: Result<Vec<Turn>, _> = (1..).zip(&loaded.turns).map(decode).collect();
+    let turns = match turns {
+        Ok(turns) => turns,
+        Err(error) => return Ok(failed(&loaded.row, TurnFailure::from(error))),
+    };
+    let Some(started) = turns.first().and_then(Turn::started).cloned() else {
+        let reason = format!("{:?} does not begin with how it started", row.id);
+        return Ok(incompatible(&loaded.row, "PER-0101", None, None, reason.clone(), reason));
+    };
+    let Some(handler) = registry.handler(&started.name, &started.version) else {
+        return Ok(Finding::Missing { name: started.name, version: started.version });
+    };
+    let options = ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() };
+    Ok(match Execution::new(row.id.as_str(), handler, started, options) {
+        Err(error) => failed(&loaded.row, TurnFailure::from(error)),
+        Ok(execution) => match replay(execution, turns, deadline).await {
+            Ok(()) => Finding::Compatible,
+            Err(failure) => failed(&loaded.row, failure),
+        },
+    })
+}
+
+/// An instance that has not begun needs its code, at the version that it asks for if it does.
+fn check_start(registry: &Registry, loaded: &LoadedInstance) -> Finding {
+    let start = loaded.inbox.iter().find_map(|message| match Message::decode(&message.body) {
+        Ok(Message::Start(start)) => Some(start),
+        _ => None,
+    });
+    let (name, version) = match start {
+        Some(start) => (start.started.name, start.started.version),
+        None => (loaded.row.name.clone(), loaded.row.version.clone()),
+    };
+    let known = match version.as_str() {
+        "" => registry.latest(&name).is_some(),
+        version => registry.handler(&name, version).is_some(),
+    };
+    if known { Finding::Compatible } else { Finding::Missing { name, version } }
+}
+
+/// Replays on a thread of its own, without a tokio context, as the runtime does.
+async fn replay(mut execution: Execution, turns: Vec<Turn>, deadline: Duration) -> Result<(), TurnFailure> {
+    let interrupter: Interrupter = execution.interrupter();
+    let done: Arc<AtomicU64> = Arc::default();
+    let (sender, mut receiver) = oneshot::channel();
+    let counter = Arc::clone(&done);
+    std::thread::spawn(move || {
+        let outcome = turns.iter().try_for_each(|turn| {
+            execution.replay_turn(turn)?;
+            counter.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        drop(execution);
+        let _ = sender.send(outcome);
+    });
+    let lost = |_| Err(TurnFailure::DeadlinePassed);
+    let mut seen = 0;
+    loop {
+        if let Ok(outcome) = tokio::time::timeout(deadline, &mut receiver).await {
+            return outcome.unwrap_or_else(lost);
+        }
+        let now = done.load(Ordering::Relaxed);
+        if now == seen {
+            interrupter.raise();
+            let unwound = tokio::time::timeout(UNWIND_GRACE, &mut receiver).await;
+            return unwound.map_or(Err(TurnFailure::DeadlinePassed), |outcome| outcome.unwrap_or_else(lost));
+        }
+        seen = now;
+    }
+}
+
+fn failed(row: &InstanceRow, failure: TurnFailure) -> Finding {
+    let code = failure.code();
+    match failure {
+        TurnFailure::Nondeterminism(found) => {
+            let (reason, report) = (found.to_string(), found.report());
+            incompatible(row, code, Some(found.event), found.location, reason, report)
+        }
+        other => {
+            let reason = format!("{other}, in instance {:?} ({} {})", row.id, row.name, row.version);
+            incompatible(row, code, None, None, reason.clone(), reason)
+        }
+    }
+}
+
+fn incompatible(
+    row: &InstanceRow,
+    code: &str,
+    event: Option<EventId>,
+    location: Option<String>,
+    reason: String,
+    report: String,
+) -> Finding {
+    Finding::Incompatible(Box::new(Incompatible {
+        id: row.id.clone(),
+        name: row.name.clone(),
+        version: row.version.clone(),
+        execution: row.execution,
+        code: code.to_owned(),
+        event,
+        location,
+        reason,
+        report,
+    }))
+}
+
+async fn call<T: Send + 'static>(
+    store: &dyn Store,
+    call: impl FnOnce(&dyn Store, Reply<T>),
+) -> Result<T, StoreError> {
+    let (sender, receiver) = oneshot::channel();
+    call(
+        store,
+        Box::new(move |answer| {
+            let _ = sender.send(answer);
+        }),
+    );
+    receiver.await.unwrap_or(Err(StoreError::Closed))
+}
