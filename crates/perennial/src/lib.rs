@@ -31,6 +31,8 @@
 mod activity;
 mod client;
 mod error;
+#[cfg(doctest)]
+mod guide;
 mod runtime;
 mod store_url;
 pub mod typed;
