@@ -5,33 +5,43 @@
 //! code with side effects; they run at least once.
 //!
 //! ```
-//! use perennial::{ActivityContext, OrchestrationContext, Payload, Runtime};
+//! use perennial::prelude::*;
 //!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), perennial::Error> {
-//! let runtime = Runtime::open("memory:")
-//!     .orchestration("greeting", "1.0.0", |ctx: OrchestrationContext, name: Payload| async move {
-//!         ctx.schedule_activity("greet", name).await.map_err(|_| Payload::from("nobody greets"))
-//!     })
-//!     .activity("greet", |_: ActivityContext, name: Payload| async move {
-//!         let name: String = name.decode().map_err(|error| Payload::from(error.to_string()))?;
-//!         Ok(Payload::from(format!("Hello, {name}!")))
-//!     })
-//!     .start()
-//!     .await?;
+//! #[activity]
+//! async fn greet(_: ActivityContext, name: String) -> Result<String, String> {
+//!     Ok(format!("Hello, {name}!"))
+//! }
 //!
-//! let client = runtime.client();
-//! client.start("greeting", "greeting-1", "Ada").await?; // durable when this returns
-//! assert_eq!(client.result("greeting-1").await?.as_json(), r#""Hello, Ada!""#);
-//! runtime.shutdown().await?;
-//! # Ok(())
-//! # }
+//! #[orchestration]
+//! async fn greeting(ctx: OrchestrationContext, name: String) -> Result<String, String> {
+//!     // Scheduled, recorded, run; after a crash the code is run again up to here.
+//!     Ok(ctx.schedule_activity(greet, name).await?)
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // "sqlite:greetings.db" for a file that outlives the process.
+//!     let runtime = Runtime::open("memory:").register(greeting).register(greet).start().await?;
+//!     let run = runtime.client().start(greeting, "greeting-1", "Ada".to_owned()).await?; // durable when this returns
+//!     assert_eq!(run.result().await?, "Hello, Ada!");
+//!     runtime.shutdown().await?;
+//!     Ok(())
+//! }
 //! ```
+//!
+//! Where to go from here: [`Runtime`] opens a store and runs what is registered; [`Client`] starts instances, reaches
+//! them and looks at them; [`typed::OrchestrationContext`] is what orchestrations call, [`ActivityContext`] what
+//! activities know. The guide under `docs/` explains replay, and lists every error by its code.
+//!
+//! Beneath the typed layer everything is a [`Payload`] of JSON: [`OrchestrationContext`] at the root of this crate is the
+//! raw context, without types; programs mostly want that of the [`prelude`].
 
 mod activity;
 mod client;
 mod error;
 mod export;
+#[cfg(doctest)]
+mod guide;
 mod runtime;
 mod store_url;
 pub mod typed;
@@ -60,6 +70,21 @@ pub use perennial_macros::{activity, orchestration};
 extern crate self as perennial;
 
 /// Everything that a program with orchestrations and activities needs.
+///
+/// ```
+/// use perennial::prelude::*;
+///
+/// const PAID: Event<u64> = Event::named("paid");
+///
+/// #[orchestration]
+/// async fn invoice(ctx: OrchestrationContext, cents: u64) -> Result<String, String> {
+///     match ctx.timeout(Duration::from_secs(14 * 86_400), ctx.schedule_wait(PAID)).await {
+///         Ok(paid) if paid >= cents => Ok("paid".to_owned()),
+///         Ok(paid) => Err(format!("{} cents are missing", cents - paid)),
+///         Err(_) => Err("not paid within two weeks".to_owned()),
+///     }
+/// }
+/// ```
 pub mod prelude {
     pub use std::time::Duration;
 

@@ -32,6 +32,22 @@ pub struct ActivityOptions {
 }
 
 /// How often and how soon a failed activity is tried again.
+///
+/// ```
+/// use perennial_core::RetryPolicy;
+///
+/// // 1 s, 2 s, 4 s, … up to 100 s, each 10 % more or less; five attempts in all.
+/// let policy = RetryPolicy::exponential(5);
+/// assert_eq!(policy.max_attempts, 5);
+///
+/// // 250 ms before each further attempt; a declined card is not asked again.
+/// let policy = RetryPolicy::fixed(3, 250).non_retryable(["Declined"]);
+/// assert_eq!(policy.pause_ms(1, 0), 250);
+///
+/// // 1 s, 2 s, 3 s, 3 s, … with up to a fifth of jitter.
+/// let policy = RetryPolicy::linear(10, 1_000, 3_000).jitter(20);
+/// assert!((2_400..=3_600).contains(&policy.pause_ms(7, u64::MAX)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryPolicy {

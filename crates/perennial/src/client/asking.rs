@@ -25,6 +25,28 @@ impl Client {
 
     /// Asks an instance something that its code answers from what it shares, without a trace. Instances that have
     /// ended answer, too.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[orchestration]
+    /// async fn count(ctx: OrchestrationContext, upto: u32) -> Result<(), String> {
+    ///     let counted = ctx.state(0);
+    ///     let seen = counted.clone();
+    ///     ctx.on_query("counted", move |(): ()| seen.read(|counted| *counted));
+    ///     counted.update(|counted| *counted = upto);
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::open("memory:").register(count).start().await?;
+    /// let client = runtime.client();
+    /// client.start(count, "count-1", 3).await?.result().await?;
+    /// assert_eq!(client.query("count-1", "counted", ()).await?.decode::<u32>()?, 3);
+    /// # Ok(runtime.shutdown().await?)
+    /// # }
+    /// ```
     pub async fn query(
         &self,
         id: &str,
@@ -37,6 +59,41 @@ impl Client {
 
     /// Has an instance change something, if its code accepts, and waits for the outcome. What is refused leaves no
     /// trace.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    /// use serde_json::json;
+    ///
+    /// #[orchestration]
+    /// async fn account(ctx: OrchestrationContext, balance: i64) -> Result<i64, String> {
+    ///     let balance = ctx.state(balance);
+    ///     let (checked, changed) = (balance.clone(), balance.clone());
+    ///     ctx.on_update(
+    ///         "withdraw",
+    ///         move |cents: &i64| match checked.read(|balance| *balance >= *cents) {
+    ///             true => Ok(()),
+    ///             false => Err("not enough".to_owned()),
+    ///         },
+    ///         move |cents: i64| {
+    ///             let changed = changed.clone();
+    ///             async move { Ok(changed.update(|balance| { *balance -= cents; *balance })) }
+    ///         },
+    ///     );
+    ///     ctx.wait_until(&balance, |balance| *balance == 0).await;
+    ///     Ok(0)
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::open("memory:").register(account).start().await?;
+    /// let client = runtime.client();
+    /// client.start(account, "ada", 100).await?;
+    /// assert_eq!(client.update("ada", "withdraw", json!(70)).await?.decode::<i64>()?, 30);
+    /// let refused = client.update("ada", "withdraw", json!(70)).await;
+    /// assert!(matches!(refused, Err(ClientError::Refused { .. })));
+    /// # Ok(runtime.shutdown().await?)
+    /// # }
+    /// ```
     pub async fn update(
         &self,
         id: &str,

@@ -38,6 +38,9 @@ const GUEST_PAYLOAD_LIMIT: usize = 4 << 20;
 const GUEST_CANCEL_GRACE_MS: u64 = 30_000;
 
 /// Starts instances, reaches them and looks at them.
+///
+/// In the process of a runtime it comes from [`Runtime::client`](crate::Runtime::client); in any other process that can
+/// open the store, from [`Client::open`]. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     backend: Backend,
@@ -113,6 +116,32 @@ impl Client {
     }
 
     /// Raises an event at an instance. It is durable when this returns.
+    ///
+    /// The instance need not wait for it yet. What one client raises, one call after another, arrives in that order.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// const NAME: Event<String> = Event::named("name");
+    ///
+    /// #[orchestration]
+    /// async fn hello(ctx: OrchestrationContext) -> Result<String, String> {
+    ///     Ok(format!("Hello, {}!", ctx.schedule_wait(NAME).await))
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::open("memory:").register(hello).start().await?;
+    /// let client = runtime.client();
+    /// let run = client.start(hello, "hello-1", ()).await?;
+    /// client.raise_event("hello-1", NAME, "Ada".to_owned()).await?;
+    /// assert_eq!(run.result().await?, "Hello, Ada!");
+    ///
+    /// let nobody = client.raise_event("hello-2", NAME, "Grace".to_owned()).await;
+    /// assert!(matches!(nobody, Err(ClientError::NotFound { .. })));
+    /// # Ok(runtime.shutdown().await?)
+    /// # }
+    /// ```
     pub async fn raise_event<T, C>(&self, id: &str, event: T, content: C) -> Result<(), ClientError>
     where
         T: EventContent<C>,

@@ -13,6 +13,30 @@ use crate::store_url::system_now_ms;
 use crate::typed::{OrchestrationTarget, Run};
 
 /// How an instance is started. The default: at once, at the latest version, refused if the id exists.
+///
+/// ```
+/// use perennial::StartOutcome;
+/// use perennial::prelude::*;
+///
+/// #[orchestration]
+/// async fn order(_ctx: OrchestrationContext, item: String) -> Result<String, String> {
+///     Ok(item)
+/// }
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let runtime = Runtime::open("memory:").register(order).start().await?;
+/// let client = runtime.client();
+/// let options = StartOptions::default()
+///     .on_existing(OnExisting::Use)
+///     .attribute("city", "Oslo")
+///     .timeout(Duration::from_secs(3_600));
+/// // A request that comes twice starts one order.
+/// assert_eq!(client.start_with("order", "order-1", "socks", options.clone()).await?, StartOutcome::Started);
+/// assert_eq!(client.start_with("order", "order-1", "socks", options).await?, StartOutcome::Existed);
+/// # Ok(runtime.shutdown().await?)
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct StartOptions {
@@ -87,6 +111,33 @@ impl StartOptions {
 
 impl Client {
     /// Starts an instance of an orchestration, at its latest version. It is durable when this returns.
+    ///
+    /// The orchestration is a function and its input (several arguments as a tuple, none as `()`), a name and a string,
+    /// or an [`Orchestration`](crate::typed::Orchestration). The id is yours to choose: 1 to 200 bytes, without `::`.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[orchestration]
+    /// async fn add(_ctx: OrchestrationContext, a: i64, b: i64) -> Result<i64, String> {
+    ///     a.checked_add(b).ok_or_else(|| "too much".to_owned())
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::open("memory:").register(add).start().await?;
+    /// let client = runtime.client();
+    /// let run = client.start(add, "sum-1", (2, 3)).await?;
+    /// assert_eq!(run.result().await?, 5);
+    ///
+    /// let run = client.start(add, "sum-2", (i64::MAX, 1)).await?;
+    /// assert!(matches!(run.result().await, Err(RunError::Failed(error)) if error == "too much"));
+    ///
+    /// let again = client.start(add, "sum-1", (2, 3)).await;
+    /// assert!(matches!(again, Err(ClientError::AlreadyExists { status: Status::Completed, .. })));
+    /// # Ok(runtime.shutdown().await?)
+    /// # }
+    /// ```
     pub async fn start<T, I, K>(
         &self,
         orchestration: T,

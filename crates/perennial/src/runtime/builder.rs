@@ -131,6 +131,35 @@ impl RuntimeBuilder {
     }
 
     /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
+    ///
+    /// The function itself is passed; its name, and an orchestration's version, come with it. Versions of one
+    /// orchestration are registered side by side. The same name (and version) twice is an error of
+    /// [`start`](RuntimeBuilder::start).
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[orchestration(name = "tea", version = "1.0.0")]
+    /// async fn tea(_ctx: OrchestrationContext) -> Result<String, String> {
+    ///     Ok("with milk".to_owned())
+    /// }
+    ///
+    /// #[orchestration(name = "tea", version = "2.0.0")]
+    /// async fn tea_2(_ctx: OrchestrationContext) -> Result<String, String> {
+    ///     Ok("with lemon".to_owned())
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::open("memory:").register(tea).register(tea_2).start().await?;
+    /// // New instances take the latest; those that run stay with theirs.
+    /// assert_eq!(runtime.client().start(tea, "tea-1", ()).await?.result().await?, "with lemon");
+    ///
+    /// let twice = Runtime::open("memory:").register(tea).register(tea).start().await;
+    /// assert!(twice.err().unwrap().to_string().starts_with("PER-0603"));
+    /// # Ok(runtime.shutdown().await?)
+    /// # }
+    /// ```
     #[must_use]
     pub fn register<K>(self, function: impl Register<K>) -> RuntimeBuilder {
         match function.registration() {
@@ -145,6 +174,30 @@ impl RuntimeBuilder {
 
     /// Registers a function that is marked with `#[activity]`, together with something that all its attempts share: a
     /// pool of connections, a client of a service. They find it with [`ActivityContext::state`].
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// struct Prices(Vec<u64>);
+    ///
+    /// #[activity]
+    /// async fn total(ctx: ActivityContext) -> Result<u64, String> {
+    ///     Ok(ctx.state::<Prices>().0.iter().sum())
+    /// }
+    ///
+    /// #[orchestration]
+    /// async fn bill(ctx: OrchestrationContext) -> Result<u64, String> {
+    ///     Ok(ctx.schedule_activity(total, ()).await?)
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let prices = Prices(vec![2, 3]);
+    /// let runtime = Runtime::open("memory:").register(bill).register_with(total, prices).start().await?;
+    /// assert_eq!(runtime.client().start(bill, "bill-1", ()).await?.result().await?, 5);
+    /// # Ok(runtime.shutdown().await?)
+    /// # }
+    /// ```
     #[must_use]
     pub fn register_with<K, S: Send + Sync + 'static>(
         self,
@@ -202,6 +255,19 @@ impl RuntimeBuilder {
     }
 
     /// Opens the store, takes it over and goes on with everything that is unfinished in it.
+    ///
+    /// It has to be called within tokio, which runs the activities. What was registered twice, a store that another
+    /// process owns, and a clock that is far off are errors here.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() {
+    /// let error = Runtime::open("mysql://shop").start().await.err().unwrap();
+    /// assert!(error.to_string().starts_with("PER-0602 unknown store"));
+    /// # }
+    /// ```
     pub async fn start(self) -> Result<Runtime, Error> {
         let RuntimeBuilder { url, mut options, registry, store, clock } = self;
         options.lease_ms = options.lease_ms.max(MIN_LEASE_MS);
@@ -267,6 +333,34 @@ pub struct Runtime {
 
 impl Runtime {
     /// Prepares a runtime on a store: `sqlite:PATH`, `sqlite::memory:` or `memory:`.
+    ///
+    /// A file is made if there is none. Nothing is opened before [`RuntimeBuilder::start`].
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[orchestration]
+    /// async fn nap(ctx: OrchestrationContext, ms: u64) -> Result<String, String> {
+    ///     ctx.schedule_timer(Duration::from_millis(ms)).await;
+    ///     Ok("rested".to_owned())
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("naps.db");
+    /// # let path = path.display();
+    /// let url = format!("sqlite:{path}");
+    /// let runtime = Runtime::open(&url).register(nap).start().await?;
+    /// runtime.client().start(nap, "nap-1", 50).await?;
+    /// drop(runtime); // as safe as `shutdown`, and as a crash
+    ///
+    /// // The next process goes on with it.
+    /// let runtime = Runtime::open(&url).register(nap).start().await?;
+    /// assert_eq!(runtime.client().result("nap-1").await?.to_text(), "rested");
+    /// # Ok(runtime.shutdown().await?)
+    /// # }
+    /// ```
     pub fn open(url: impl Into<String>) -> RuntimeBuilder {
         RuntimeBuilder {
             url: url.into(),

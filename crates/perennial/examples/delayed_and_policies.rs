@@ -1,0 +1,60 @@
+//! Ways to start: later, found by attributes, once per id, or as an event if it is there already.
+
+use std::time::Instant;
+
+use perennial::prelude::*;
+use perennial::{Filter, StartOutcome};
+use serde_json::json;
+
+const ITEM: Event<String> = Event::named("item");
+
+#[orchestration]
+async fn remind(_ctx: OrchestrationContext, whom: String) -> Result<String, String> {
+    Ok(format!("reminded {whom}"))
+}
+
+/// Collects two items, whoever sends them.
+#[orchestration]
+async fn parcel(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
+    Ok(vec![ctx.schedule_wait(ITEM).await, ctx.schedule_wait(ITEM).await])
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = Runtime::open("memory:").register(remind).register(parcel).start().await?;
+    let client = runtime.client();
+
+    // Later: the start is durable now, the code begins after the delay.
+    let begun = Instant::now();
+    let later = StartOptions::default().delay(Duration::from_millis(300)).attribute("city", "Oslo");
+    client.start_with("remind", "r-1", "Ada", later).await?;
+    println!("r-1 is {}", client.status("r-1").await?.status.name());
+    println!("{}", client.result("r-1").await?.to_text());
+    println!("not early: {}", begun.elapsed() >= Duration::from_millis(300));
+
+    // Found by what it was given.
+    let in_oslo =
+        Filter { attributes: [("city".to_owned(), json!("Oslo").into())].into(), ..Filter::default() };
+    println!("in Oslo: {}", client.count(in_oslo).await?.rows);
+
+    // Once per id: refused by default, or taken as it is, or replaced.
+    println!("{}", client.start(remind, "r-1", "Bob".to_owned()).await.unwrap_err());
+    for policy in [OnExisting::Use, OnExisting::ReplaceEnded] {
+        let options = StartOptions::default().on_existing(policy);
+        let outcome = client.start_with("remind", "r-1", "Bob", options).await?;
+        println!("{policy:?}: {outcome:?}, {}", client.result("r-1").await?.to_text());
+    }
+
+    // Start it, or tell the one that is there: one call, no race.
+    for item in ["socks", "hats"] {
+        let options = StartOptions::default().or_raise("item", item);
+        let outcome = client.start_with("parcel", "p-1", (), options).await?;
+        println!(
+            "{item}: {}",
+            if outcome == StartOutcome::Started { "a new parcel" } else { "into the parcel" }
+        );
+    }
+    println!("p-1: {}", client.result("p-1").await?.to_text());
+    runtime.shutdown().await?;
+    Ok(())
+}

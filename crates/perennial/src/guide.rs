@@ -1,0 +1,22 @@
+//! The README and the guide, so that their code is compiled along with that of the documentation.
+//!
+//! One item per page: a block that does not compile is reported with the page's name and line.
+
+macro_rules! pages {
+    ($($name:ident = $path:literal;)*) => {$(
+        #[doc = include_str!($path)]
+        mod $name {}
+    )*};
+}
+
+pages! {
+    readme = "../../../README.md";
+    introduction = "../../../docs/src/introduction.md";
+    learn = "../../../docs/src/learn.md";
+    recipes = "../../../docs/src/recipes.md";
+    operate = "../../../docs/src/operate.md";
+    test = "../../../docs/src/test.md";
+    versioning = "../../../docs/src/versioning.md";
+    errors = "../../../docs/src/errors.md";
+    coming_from = "../../../docs/src/coming_from.md";
+}
