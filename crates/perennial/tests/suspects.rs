@@ -57,9 +57,7 @@ async fn bad(ctx: OrchestrationContext, place: Payload) -> Outcome {
 }
 
 fn runtime(url: String) -> RuntimeBuilder {
-    let mut options = relaxed();
-    // An activity that runs when somebody's turn takes the process down is interrupted with it; that is not the point.
-    options.shard.max_interruptions = 1_000;
+    let options = relaxed();
     Runtime::open(url)
         .options(options)
         .orchestration("neighbour", "1.0.0", neighbour)

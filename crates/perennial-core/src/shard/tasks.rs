@@ -14,11 +14,11 @@ use crate::history::{
     ActivityFailure, ActivityOptions, Decision, EventId, Job, Ledger, Payload, RetryPolicy, TimeoutKind, Turn,
 };
 use crate::instance::{InstanceKey, ShardId};
-use crate::store::{Commit, LoadedInstance, SessionId, TaskChange, TaskId, TaskRow, TaskState};
+use crate::store::{Commit, LoadedInstance, Outgoing, SessionId, TaskChange, TaskId, TaskRow, TaskState};
 
 use super::message::Message;
 use super::output::{ActivityTask, Output};
-use super::slot::{Lone, Phase, Queued, Slot, TaskWrite};
+use super::slot::{Facts, InFlight, Lone, Next, Phase, Queued, Slot, TaskWrite};
 use super::state_machine::{Attempt, Shard};
 
 /// All that another node needs to run an activity, besides its row.
@@ -363,12 +363,17 @@ impl Shard {
             self.load(task.key, now_ms);
         }
         let task = ActivityTask { details: attempt.details, ..task.clone() };
-        if let Some(message) = self.attempt_ended(now_ms, &task, result)
-            && let Some(slot) = self.slots.get_mut(&task.key)
-        {
-            slot.queue.push_back(Queued::engine(message));
+        let message = self.attempt_ended(now_ms, &task, result);
+        let Some(slot) = self.slots.get_mut(&task.key) else { return };
+        match message {
+            Some(message) if self.options.is_lone(&task) && matches!(slot.phase, Phase::Idle(_)) => {
+                self.keep_result(now_ms, &task, &message);
+            }
+            message => {
+                slot.queue.extend(message.map(Queued::engine));
+                self.go_on(now_ms, task.key);
+            }
         }
-        self.go_on(now_ms, task.key);
     }
 
     /// An attempt is told to stop for the node's sake, or never began: it runs again elsewhere, and that counts as no
@@ -440,6 +445,26 @@ impl Shard {
             }
         };
         Some(Message::Outcome { execution: task.execution, job })
+    }
+
+    /// Writes the result of an activity that was interrupted often before a turn takes it: if it is the turn that takes
+    /// the process down, the activity is not to blame.
+    fn keep_result(&mut self, now_ms: u64, task: &ActivityTask, message: &Message) {
+        let key = task.key;
+        self.leave_idle(key);
+        let slot = self.slots.get_mut(&key).expect("it is idle");
+        let stored = slot.facts.clone().expect("it is stored");
+        let Phase::Idle(execution) = std::mem::replace(&mut slot.phase, Phase::Loading) else { return };
+        let mut plan = TaskPlan::of_slot(slot, is_open(execution.ledger()));
+        plan.close(task.event);
+        let (ledger, started) = (execution.ledger(), execution.started());
+        let facts = Facts::after_turn(ledger, started, None, &stored, &plan.after, now_ms);
+        let (shard, body) = (self.id, message.encode());
+        let send = vec![Outgoing::ToKey { to: key, shard, dedupe: None, urgent: false, body }];
+        let mut commit = Commit { send, change: facts.change_from(&stored), ..self.empty_commit(key) };
+        let mut in_flight = InFlight::new(facts, Next::Idle(execution), Vec::new());
+        plan.apply(&mut commit, &mut in_flight);
+        self.commit(key, commit, in_flight);
     }
 
     /// When a failed attempt is followed by another, if it is.

@@ -13,12 +13,17 @@ use super::node::{Node, lock};
 /// How long an activity that may run has to begin. It may have been cancelled meanwhile.
 const BEGINNING: Duration = Duration::from_secs(2);
 
+/// How long it waits while turns are being tried that may end the process.
+const TRYING: Duration = Duration::from_millis(50);
+
 #[derive(Default)]
 pub(super) struct LoneGate {
     waiting: VecDeque<(ShardId, InstanceKey, EventId)>,
     /// Who may run, whether it has begun, and the number of this permission.
     current: Option<(InstanceKey, EventId, bool)>,
     permissions: u64,
+    /// Whether it will be looked again, because turns are being tried.
+    is_patient: bool,
 }
 
 impl Node {
@@ -55,6 +60,20 @@ impl Node {
     }
 
     fn grant_lone(self: &Arc<Node>) {
+        if self.is_trying_turns() {
+            // A turn that ends the process would count against whoever runs meanwhile.
+            if !std::mem::replace(&mut lock(&self.lone).is_patient, true) {
+                let node = Arc::downgrade(self);
+                self.workers.spawn(async move {
+                    tokio::time::sleep(TRYING).await;
+                    if let Some(node) = node.upgrade() {
+                        lock(&node.lone).is_patient = false;
+                        node.grant_lone();
+                    }
+                });
+            }
+            return;
+        }
         let (shard, key, event, permission) = {
             let mut gate = lock(&self.lone);
             if gate.current.is_some() {

@@ -87,6 +87,11 @@ impl Node {
         write(&self.store, self.session(), &Note::default()).await
     }
 
+    /// Whether this node is careful and tries turns that may end it.
+    pub(super) fn is_trying_turns(&self) -> bool {
+        lock(&self.suspects.gate).as_ref().is_some_and(Gate::is_trying)
+    }
+
     /// Has turns taken: at once, or in their batch if the node is careful.
     pub(super) fn submit_turns(self: &Arc<Node>, work: Vec<TurnWork>) {
         let free = {

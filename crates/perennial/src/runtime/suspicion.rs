@@ -154,6 +154,11 @@ pub(super) enum Step {
 }
 
 impl Gate {
+    /// Whether turns are being tried, or wait to be.
+    pub(super) fn is_trying(&self) -> bool {
+        self.is_noting || !self.running.is_empty() || !self.queue.is_empty()
+    }
+
     pub(super) fn unclean_ends(&self) -> u32 {
         self.unclean_ends
     }
