@@ -30,10 +30,8 @@ async fn checkout(ctx: OrchestrationContext, cents: u64) -> Result<String, Strin
     if waited != Ok(true) {
         return Err("not approved".to_owned());
     }
-    Ok(ctx
-        .schedule_sub_orchestration(parcel, "a rose".to_owned())
-        .await
-        .map_err(|error| error.to_string())?)
+    let wrapped = ctx.schedule_sub_orchestration(parcel, "a rose".to_owned()).await;
+    wrapped.map_err(|error| error.to_string())
 }
 
 /// Counts until somebody ends it.
