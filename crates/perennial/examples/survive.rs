@@ -1,6 +1,6 @@
 //! A worker process is killed again and again, and every order is finished all the same.
 //!
-//! `cargo run --release --example survive`. The program starts itself as a worker on an embedded SQLite file, starts
+//! `cargo run --release -p perennial --example survive`. The program starts itself as a worker on an embedded SQLite file, starts
 //! orders from outside, kills the worker (as `kill -9` does) while they run, starts it again, and in the end shows how
 //! one order went and that none was lost.
 

@@ -69,6 +69,13 @@ const EXAMPLES: &[(&str, &str)] = &[
          hats: into the parcel\n\
          p-1: [\"socks\",\"hats\"]\n",
     ),
+    (
+        "testing_with_time_skipping",
+        "approved: receipt for 500\n\
+         days: 32\n\
+         forgotten: not approved\n\
+         survives every crash: true\n",
+    ),
 ];
 
 /// What says how long something took cannot be the same each time: its last line has to begin like this.

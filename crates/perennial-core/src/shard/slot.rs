@@ -33,8 +33,6 @@ pub(super) struct Slot {
     pub(super) tasks: BTreeMap<EventId, TaskRow>,
     /// Rows of tasks that go with the next commit.
     pub(super) task_writes: Vec<TaskWrite>,
-    /// Activities that were interrupted often and wait to run alone, or may.
-    pub(super) lone: BTreeMap<EventId, Lone>,
     /// Whether the rows of its tasks are being read again.
     pub(super) is_refreshing: bool,
     /// What the code is asked next.
@@ -277,7 +275,6 @@ impl Slot {
             kept_events: 0,
             tasks: BTreeMap::new(),
             task_writes: Vec::new(),
-            lone: BTreeMap::new(),
             is_refreshing: false,
             asks: VecDeque::new(),
             blocked_reply: None,

@@ -12,7 +12,7 @@ use crate::store::InboxNumber;
 use super::options::ShardOptions;
 use super::output::{ActivityTask, Output};
 use super::request::{Asker, Request, RequestId};
-use super::slot::{Phase, Slot};
+use super::slot::{Lone, Phase, Slot};
 
 /// The instances of one shard, as far as they are not dormant.
 pub struct Shard {
@@ -24,6 +24,8 @@ pub struct Shard {
     pub(super) wake_of: BTreeMap<InstanceKey, u64>,
     /// Attempts of activities that run on this node.
     pub(super) attempts: BTreeMap<(InstanceKey, EventId), Attempt>,
+    /// Activities that were interrupted often and wait to run alone, or may.
+    pub(super) lone: BTreeMap<(InstanceKey, EventId), Lone>,
     /// Who waits for the answers of accepted updates.
     pub(super) updates: BTreeMap<(InstanceKey, EventId), Vec<Asker>>,
     /// Request rows that were answered: a page of them may have been read before.
@@ -125,6 +127,7 @@ impl Shard {
             wakes: BTreeSet::new(),
             wake_of: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            lone: BTreeMap::new(),
             updates: BTreeMap::new(),
             answered: Consumed::default(),
             lookups: BTreeMap::new(),

@@ -249,14 +249,15 @@ impl Shard {
                     self.write_task(key, row);
                 }
                 TaskStep::Run { .. }
-                    if self.options.is_lone(&task) && slot.lone.get(&event) != Some(&Lone::Granted) =>
+                    if self.options.is_lone(&task)
+                        && self.lone.get(&(key, event)) != Some(&Lone::Granted) =>
                 {
-                    if slot.lone.insert(event, Lone::Wanted).is_none() {
+                    if self.lone.insert((key, event), Lone::Wanted).is_none() {
                         self.outputs.push(Output::WantLone { key, event });
                     }
                 }
                 TaskStep::Run { .. } => {
-                    slot.lone.remove(&event);
+                    self.lone.remove(&(key, event));
                     let state = TaskState::Leased { holder: SessionId(self.nonce), cancelled: false };
                     let row = task.row(self.id, state, None);
                     slot.task_writes.push(TaskWrite { row, then_run: Some(Box::new(task)) });
@@ -345,10 +346,20 @@ impl Shard {
 
     /// An activity that was interrupted often may run: no other such runs on this node.
     pub fn handle_lone_granted(&mut self, now_ms: u64, key: InstanceKey, event: EventId) {
-        if let Some(slot) = self.slots.get_mut(&key) {
-            slot.lone.insert(event, Lone::Granted);
-            self.go_on(now_ms, key);
+        if self.lone.get(&(key, event)) != Some(&Lone::Wanted) {
+            return;
         }
+        self.lone.insert((key, event), Lone::Granted);
+        if self.slots.contains_key(&key) {
+            self.go_on(now_ms, key);
+        } else {
+            self.load(key, now_ms);
+        }
+    }
+
+    /// Whether an activity of an instance waits to run alone.
+    pub(super) fn wants_to_run_alone(&self, key: InstanceKey) -> bool {
+        self.lone.range((key, EventId(0))..=(key, EventId(u64::MAX))).next().is_some()
     }
 
     /// An attempt of an activity ended.
@@ -512,6 +523,7 @@ impl Shard {
         let all = (key, EventId(0))..=(key, EventId(u64::MAX));
         let running: Vec<(EventId, u64)> =
             self.attempts.range(all).map(|((_, event), attempt)| (*event, attempt.execution)).collect();
+        self.lone.retain(|(of, _), _| *of != key);
         for (event, execution) in running {
             self.attempts.remove(&(key, event));
             self.outputs.push(Output::CancelActivity { key, execution, event });

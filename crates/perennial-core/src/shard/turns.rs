@@ -75,12 +75,13 @@ impl Shard {
         };
         self.tend_tasks(now_ms, key, &execution, View::Memory);
         let (jobs, messages) = self.take_jobs(now_ms, key, &execution);
+        let is_alone = self.wants_to_run_alone(key);
         let slot = self.slots.get_mut(&key).expect("it is idle");
         if jobs.is_empty() && messages.is_empty() && slot.asks.is_empty() && slot.task_writes.is_empty() {
             let wake = wake_at_ms(execution.ledger(), execution.started(), &slot.tasks);
             slot.phase = Phase::Idle(execution);
             // What is due and not done waits for rows to be read, to run alone, or for the next node.
-            let waits = self.stopping || slot.is_refreshing || !slot.lone.is_empty();
+            let waits = self.stopping || slot.is_refreshing || is_alone;
             return self.set_wake(key, wake.filter(|at_ms| !waits || *at_ms > now_ms));
         }
         let needs_code = !jobs.is_empty() || !slot.asks.is_empty();
@@ -354,7 +355,6 @@ impl Shard {
         let slot = self.slots.get_mut(&key).expect("its commit was under way");
         slot.tasks.clear();
         slot.task_writes.clear();
-        slot.lone.clear();
         slot.grace_until_ms = None;
         self.set_wake(key, None);
         match number {

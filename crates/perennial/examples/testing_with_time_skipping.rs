@@ -1,0 +1,42 @@
+//! A flow of thirty-two days, tested in milliseconds: the clock skips to whatever is due next.
+
+use perennial::prelude::*;
+use perennial_testkit::{TestEnvironment, crash_everywhere};
+
+const APPROVED: Event<bool> = Event::named("approved");
+const DAY: Duration = Duration::from_secs(86_400);
+
+#[activity]
+async fn charge(_: ActivityContext, _cents: u64) -> Result<String, String> {
+    Err("the payment service is not there in tests".to_owned())
+}
+
+#[orchestration]
+async fn checkout(ctx: OrchestrationContext, cents: u64) -> Result<String, String> {
+    if !ctx.timeout(7 * DAY, ctx.schedule_wait(APPROVED)).await.unwrap_or(false) {
+        return Err("not approved".to_owned());
+    }
+    let receipt = ctx.schedule_activity(charge, cents).await?;
+    ctx.schedule_timer(30 * DAY).await; // the right to return it
+    Ok(receipt)
+}
+
+/// What the tests below have in common: the payment service is mocked.
+fn shop(env: TestEnvironment) -> TestEnvironment {
+    env.register(checkout).mock(charge, |cents| Ok(format!("receipt for {cents}")))
+}
+
+fn main() {
+    // In a project of your own each of these is a #[test].
+    let mut env = shop(TestEnvironment::new()).raise_at(2 * DAY, APPROVED, true);
+    println!("approved: {}", env.run(checkout, 500).unwrap());
+    println!("days: {}", env.elapsed().as_secs() / DAY.as_secs());
+    env.history("checkout-1").assert_activities(&["charge"]);
+
+    let mut env = shop(TestEnvironment::new());
+    println!("forgotten: {}", env.run(checkout, 500).unwrap_err());
+
+    // The same again with a crash before and after every commit, and with every activity run twice.
+    let report = crash_everywhere(|env| shop(env).raise_at(2 * DAY, APPROVED, true).run(checkout, 500));
+    println!("survives every crash: {}", report.is_ok());
+}
