@@ -3,6 +3,9 @@
 use std::future::Future;
 use std::pin::Pin;
 
+/// What undoes one step.
+type Compensation<E> = Pin<Box<dyn Future<Output = Result<(), E>> + Send>>;
+
 /// Collects compensations and runs them in reverse.
 ///
 /// A saga is plain orchestration code: what it schedules is durable, and after a crash it goes on where it was. Add a
@@ -43,7 +46,7 @@ use std::pin::Pin;
 /// ```
 #[must_use = "a saga that is dropped undoes nothing"]
 pub struct Saga<E = String> {
-    compensations: Vec<Pin<Box<dyn Future<Output = Result<(), E>> + Send>>>,
+    compensations: Vec<Compensation<E>>,
 }
 
 impl<E> Default for Saga<E> {
