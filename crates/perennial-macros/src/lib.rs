@@ -15,7 +15,7 @@ use proc_macro::TokenStream;
 ///
 /// ```ignore
 /// #[orchestration(version = "1.2.0")]
-/// async fn checkout(ctx: OrchestrationContext, order: Order) -> Result<Receipt, CheckoutError> { … }
+/// async fn checkout(ctx: OrchestrationContext, order: Order) -> Result<Receipt, CheckoutError> { /* … */ }
 /// ```
 #[proc_macro_attribute]
 pub fn orchestration(arguments: TokenStream, item: TokenStream) -> TokenStream {
@@ -33,7 +33,7 @@ pub fn orchestration(arguments: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// ```ignore
 /// #[activity(retry = 5, timeout = "30s")]
-/// async fn charge(ctx: ActivityContext, order: Order) -> Result<Receipt, PaymentError> { … }
+/// async fn charge(ctx: ActivityContext, order: Order) -> Result<Receipt, PaymentError> { /* … */ }
 /// ```
 #[proc_macro_attribute]
 pub fn activity(arguments: TokenStream, item: TokenStream) -> TokenStream {
