@@ -39,7 +39,7 @@ pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> R
     let function: ItemFn = parse2(item)?;
     check(kind, &function.sig)?;
     let ItemFn { attrs, vis, sig, block } = &function;
-    let (output, error) = result_types(kind, &sig.output)?;
+    let (output, error) = result_types(kind, sig)?;
     let Signature { ident, inputs, .. } = sig;
     let name = arguments.name.as_ref().map_or_else(|| ident.to_string(), syn::LitStr::value);
     let carried = inputs.iter().skip(1).filter_map(|input| match input {
@@ -166,11 +166,11 @@ fn is_context(ty: &Type, context: &str) -> bool {
 }
 
 /// What a function returns: `Result<T, E>`.
-fn result_types(kind: Kind, output: &ReturnType) -> Result<(Type, Type)> {
+fn result_types(kind: Kind, sig: &Signature) -> Result<(Type, Type)> {
     let noun = kind.noun();
     let problem = format!("{noun} returns a `Result<T, E>`, so that failing is a value like any other");
-    let ReturnType::Type(_, ty) = output else {
-        return Err(Error::new_spanned(output, problem));
+    let ReturnType::Type(_, ty) = &sig.output else {
+        return Err(Error::new_spanned(&sig.ident, problem));
     };
     if let Type::Path(path) = &**ty
         && let Some(last) = path.path.segments.last()

@@ -154,6 +154,27 @@ async fn p3_errors_come_back_as_themselves() {
     runtime.shutdown().await.unwrap();
 }
 
+#[activity]
+async fn breaks(_: ActivityContext) -> Result<(), PaymentError> {
+    panic!("out of ink")
+}
+
+#[orchestration]
+async fn suffers(ctx: OrchestrationContext) -> Result<String, String> {
+    match ctx.schedule_activity(breaks, ()).await {
+        Err(ActivityError::Broken { message }) => Ok(message),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+#[tokio::test]
+async fn p3_a_panic_is_told_in_words_whatever_the_error_type_is() {
+    let runtime = Runtime::open("memory:").register(suffers).register(breaks).start().await.unwrap();
+    let run = runtime.client().start(suffers, "s", ()).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), "the activity panicked: out of ink");
+    runtime.shutdown().await.unwrap();
+}
+
 #[tokio::test]
 async fn p1_options_of_the_attribute_are_the_default() {
     let runtime = runtime().await;

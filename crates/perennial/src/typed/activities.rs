@@ -17,8 +17,9 @@ use crate::activity::ActivityContext;
 
 /// Something that stands for an activity that takes an `I`: a function, a name, an [`Activity`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an activity that takes `{I}`",
+    message = "this is not an activity that takes this input",
     label = "not an activity with this input",
+    note = "an orchestration is called with `schedule_sub_orchestration`",
     note = "pass a function marked with `#[activity]` and its input (several arguments as a tuple), a name and a string, \
             or an `Activity`"
 )]
@@ -94,6 +95,7 @@ functions! {
 macro_rules! names {
     ($($name:ty),*) => {$(
 /// By name: strings in, strings out. A result that is no string arrives as JSON text.
+#[diagnostic::do_not_recommend]
 impl<I: Into<String>> ActivityTarget<I, by::Name> for $name {
     type Outcome = Result<String, String>;
 
@@ -111,6 +113,7 @@ impl<I: Into<String>> ActivityTarget<I, by::Name> for $name {
 }
 
 /// By name, with payloads as they are.
+#[diagnostic::do_not_recommend]
 impl<I: PayloadInput> ActivityTarget<I, by::Payloads> for $name {
     type Outcome = Result<Payload, ActivityFailure>;
 
@@ -170,6 +173,7 @@ impl<I, O, E> fmt::Debug for Activity<I, O, E> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<I: Serialize, O: DeserializeOwned, E: DeserializeOwned> ActivityTarget<I, by::Described>
     for Activity<I, O, E>
 {

@@ -68,6 +68,7 @@ impl<M, F> fmt::Debug for Call<M, F> {
 )]
 pub trait Carried: Serialize + DeserializeOwned {}
 
+#[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> Carried for T {}
 
 /// Compiles if a type can be carried.

@@ -17,13 +17,24 @@ pub enum ActivityError<E> {
     Cancelled,
     /// It took its process down too often.
     Poisoned,
+    /// It did not return an error of its own: it panicked, or what it was given or returned could not be used.
+    Broken {
+        /// What happened.
+        message: String,
+    },
 }
 
 impl<E: DeserializeOwned> ActivityError<E> {
     pub(super) fn read(failure: ActivityFailure) -> Result<ActivityError<E>, NotOfType> {
         Ok(match failure {
-            // A panic is told in words, whatever the activity's own error is.
-            ActivityFailure::Application(payload) => ActivityError::Application(payload.decode_as()?),
+            ActivityFailure::Application(payload) => {
+                match (payload.decode_as(), payload.decode::<String>()) {
+                    (Ok(error), _) => ActivityError::Application(error),
+                    // A panic is told in words, whatever the activity's own error is.
+                    (Err(_), Ok(message)) => ActivityError::Broken { message },
+                    (Err(error), Err(_)) => return Err(error),
+                }
+            }
             ActivityFailure::Timeout(kind) => ActivityError::Timeout(kind),
             ActivityFailure::Cancelled => ActivityError::Cancelled,
             ActivityFailure::Poisoned => ActivityError::Poisoned,
@@ -39,6 +50,7 @@ impl<E: fmt::Display> fmt::Display for ActivityError<E> {
             ActivityError::Cancelled => {
                 f.write_str("PER-0403 cancelled: nobody waited for the activity any more")
             }
+            ActivityError::Broken { message } => f.write_str(message),
             ActivityError::Poisoned => {
                 f.write_str("PER-0404 poisoned: the process ended too often while the activity ran")
             }

@@ -17,8 +17,9 @@ use super::error::{ChildError, child_failure_text, text};
 
 /// Something that stands for an orchestration that takes an `I`: a function, a name, an [`Orchestration`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an orchestration that takes `{I}`",
+    message = "this is not an orchestration that takes this input",
     label = "not an orchestration with this input",
+    note = "an activity is called with `schedule_activity`, inside of an orchestration",
     note = "pass a function marked with `#[orchestration]` and its input (several arguments as a tuple), a name and a \
             string, or an `Orchestration`"
 )]
@@ -111,6 +112,7 @@ functions! {
 macro_rules! names {
     ($($name:ty),*) => {$(
 /// By name: strings in, strings out. A result that is no string arrives as JSON text.
+#[diagnostic::do_not_recommend]
 impl<I: Into<String>> OrchestrationTarget<I, by::Name> for $name {
     type Output = String;
     type Error = String;
@@ -138,6 +140,7 @@ impl<I: Into<String>> OrchestrationTarget<I, by::Name> for $name {
 }
 
 /// By name, with payloads as they are.
+#[diagnostic::do_not_recommend]
 impl<I: PayloadInput> OrchestrationTarget<I, by::Payloads> for $name {
     type Output = Payload;
     type Error = Payload;
@@ -207,6 +210,7 @@ impl<I, O, E> fmt::Debug for Orchestration<I, O, E> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<I: Serialize, O: DeserializeOwned, E: DeserializeOwned> OrchestrationTarget<I, by::Described>
     for Orchestration<I, O, E>
 {

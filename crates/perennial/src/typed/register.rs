@@ -19,10 +19,10 @@ type Boxed = Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
 
 /// Something that can be registered as it is: a function marked with `#[activity]` or `#[orchestration]`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be registered",
+    message = "this cannot be registered",
     label = "not a marked function",
     note = "mark the function with `#[activity]` or `#[orchestration]`, or register a closure with \
-            `.activity(name, …)` or `.orchestration(name, version, …)`"
+            `.activity_fn(name, …)` or `.orchestration_fn(name, version, …)`"
 )]
 pub trait Register<K> {
     /// What it is, for the runtime.
