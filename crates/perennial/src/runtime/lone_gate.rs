@@ -51,7 +51,7 @@ impl Node {
     pub(super) fn lone_ended(self: &Arc<Node>, key: InstanceKey, event: EventId) {
         {
             let mut gate = lock(&self.lone);
-            if !gate.current.is_some_and(|(of, at, _)| (of, at) == (key, event)) {
+            if gate.current.is_none_or(|(of, at, _)| (of, at) != (key, event)) {
                 return;
             }
             gate.current = None;
