@@ -73,7 +73,7 @@ pub(crate) enum Command {
     Tree { id: String },
     #[command(flatten)]
     Change(Change),
-    /// Write histories as JSON lines, one execution per line
+    /// Write histories as JSON lines, one instance per line
     Export {
         /// Instances by id [default: all that the filter shows]
         ids: Vec<String>,

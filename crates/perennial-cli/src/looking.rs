@@ -7,7 +7,7 @@ use std::path::Path;
 use perennial::store::{Blocked, InstanceRow};
 use perennial::{
     Attributes, Client, Ending, Event, Filter, History, InstanceKey, InstanceStatus, PageKey, Payload,
-    Status, Tree, Turn,
+    Status, Tree,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -272,17 +272,6 @@ fn branches(tree: &Tree, indent: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One execution of an export.
-#[derive(Serialize)]
-struct Exported<'a> {
-    instance: &'a str,
-    key: InstanceKey,
-    name: &'a str,
-    version: &'a str,
-    execution: u64,
-    turns: &'a [Turn],
-}
-
 pub(crate) async fn export(
     client: &Client,
     ids: &[String],
@@ -295,15 +284,14 @@ pub(crate) async fn export(
     };
     let bar = progress(None, "instances exported");
     for id in ids {
-        let status = client.status(id).await?;
-        export_one(client, &status, &mut out).await?;
+        export_one(client, id, &mut out).await?;
         bar.inc(1);
     }
     let mut after = None;
     while ids.is_empty() {
         let page = client.list(filter.clone(), after, PAGE).await?;
         for row in page.rows {
-            export_one(client, &InstanceStatus::from(row), &mut out).await?;
+            export_one(client, &row.id, &mut out).await?;
             bar.inc(1);
         }
         after = page.next;
@@ -319,22 +307,12 @@ pub(crate) async fn export(
     Ok(())
 }
 
-async fn export_one(client: &Client, instance: &InstanceStatus, out: &mut dyn Write) -> Result<(), Failure> {
-    for execution in 1..=instance.execution {
-        let history = client.history_of(&instance.id, execution).await?;
-        if history.turns.is_empty() {
-            continue;
-        }
-        let version = history.started().map_or(&*instance.version, |started| &started.version);
-        let exported = Exported {
-            instance: &instance.id,
-            key: instance.key,
-            name: &instance.name,
-            version,
-            execution,
-            turns: &history.turns,
-        };
-        let text = serde_json::to_string(&exported).map_err(Failure::failed)?;
+/// Writes an instance as `perennial::ExportedInstance`, which the replay check of the test kit reads.
+async fn export_one(client: &Client, id: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut instance = client.export(id).await?;
+    instance.executions.retain(|execution| !execution.turns.is_empty());
+    if !instance.executions.is_empty() {
+        let text = serde_json::to_string(&instance).map_err(Failure::failed)?;
         writeln!(out, "{text}")?;
     }
     Ok(())

@@ -35,7 +35,7 @@ fn p8_help_lists_commands_and_exit_codes() {
           retry        Try blocked instances again
           delete       Delete instances that have ended, with their children
           prune        Delete all instances that ended long ago
-          export       Write histories as JSON lines, one execution per line
+          export       Write histories as JSON lines, one instance per line
           top          Live counts
           doctor       Look for trouble: blocked instances with their remedies, lag, leftovers
           bench        How many small orchestrations this machine completes in a second

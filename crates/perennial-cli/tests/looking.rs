@@ -2,7 +2,6 @@
 
 mod support;
 
-use perennial::history::decode_history;
 use serde_json::Value;
 use support::{Shop, settings};
 
@@ -153,10 +152,10 @@ async fn p8_an_export_holds_histories_that_can_be_read_back() {
     let lines = shop.masked(&["export"]).await;
     assert_eq!(lines.lines().count(), 4, "the broken one has no execution that is recorded: {lines}");
     for line in lines.lines() {
-        let exported: Value = serde_json::from_str(line).unwrap();
-        let turns = exported["turns"].as_array().unwrap().iter().map(|turn| turn.to_string().into_bytes());
-        let history = decode_history(turns.collect::<Vec<_>>()).unwrap();
-        assert_eq!(history.started().unwrap().name, exported["name"].as_str().unwrap());
+        let exported: perennial::ExportedInstance = serde_json::from_str(line).unwrap();
+        for execution in exported.executions {
+            assert_eq!(execution.into_history().started().unwrap().name, exported.name);
+        }
     }
     let file = tempfile::NamedTempFile::new().unwrap();
     let said = shop.run(&["export", "order-1", "--output", file.path().to_str().unwrap()]).await;

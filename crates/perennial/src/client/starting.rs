@@ -147,9 +147,7 @@ impl Client {
     where
         T: OrchestrationTarget<I, K>,
     {
-        let input = T::encode(input)
-            .map_err(|error| ClientError::Unwritable { id: id.to_owned(), problem: error.to_string() })?;
-        self.start_with(&orchestration.name(), id, input, StartOptions::default()).await?;
+        self.start_with(orchestration, id, input, StartOptions::default()).await?;
         Ok(Run::new(self.clone(), id, T::read_output, T::read_error))
     }
 
@@ -161,18 +159,32 @@ impl Client {
         id: &str,
         input: impl Into<Payload>,
     ) -> Result<(), ClientError> {
-        self.start_with(name, id, input, StartOptions::default().version(version)).await.map(drop)
+        self.start_named(name, id, input.into(), StartOptions::default().version(version)).await.map(drop)
     }
 
     /// Starts an instance this way. What it did is durable when this returns.
-    pub async fn start_with(
+    pub async fn start_with<T, I, K>(
+        &self,
+        orchestration: T,
+        id: &str,
+        input: I,
+        options: StartOptions,
+    ) -> Result<StartOutcome, ClientError>
+    where
+        T: OrchestrationTarget<I, K>,
+    {
+        let input = T::encode(input)
+            .map_err(|error| ClientError::Unwritable { id: id.to_owned(), problem: error.to_string() })?;
+        self.start_named(&orchestration.name(), id, input, options).await
+    }
+
+    async fn start_named(
         &self,
         name: &str,
         id: &str,
-        input: impl Into<Payload>,
+        input: Payload,
         options: StartOptions,
     ) -> Result<StartOutcome, ClientError> {
-        let input = input.into();
         check("instance id", id, check_name)?;
         check("orchestration", name, check_name)?;
         self.check_payload(id, &input)?;
