@@ -215,32 +215,3 @@ async fn a_store_in_memory_has_no_guests() {
     log.started("c");
     check_client(&runtime.client(), &log, &handlers()).await;
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g33_with_no_live_owner_a_guest_takes_the_store_in_charge_to_terminate_and_delete() {
-    let place = Place::new();
-    let first = runtime(&place).await;
-    for id in ["gone", "ended", "kept"] {
-        first.client().start("collect", id, Payload::null()).await.unwrap();
-    }
-    first.shutdown().await.unwrap();
-    let guest = Client::open(&place.url()).unwrap();
-    guest.raise_event("kept", "item", "waits for the next owner").await.unwrap();
-    guest.terminate("ended", "nobody needs it").await.unwrap();
-    let ending = soon(guest.wait("ended")).await.unwrap();
-    assert_eq!(ending, Ending::OrchestrationTerminated { reason: "nobody needs it".to_owned() });
-    assert_eq!(guest.delete("gone", true).await, Ok(1));
-    assert_eq!(guest.status("gone").await, Err(not_found("gone")));
-    assert_eq!(guest.terminate("gone", "again").await, Err(not_found("gone")));
-    let kept = guest.status("kept").await.unwrap();
-    assert_eq!((kept.status, kept.blocked), (Status::Running, None), "it was left alone");
-    let second = runtime(&place).await;
-    second.client().raise_event("kept", "item", "").await.unwrap();
-    let kept = soon(second.client().result("kept")).await.unwrap();
-    assert_eq!(kept.as_json(), r#"["waits for the next owner"]"#);
-    second.shutdown().await.unwrap();
-    let mut log = ClientLog::default();
-    log.started("ended");
-    log.started("kept");
-    place.check(&log, &handlers());
-}

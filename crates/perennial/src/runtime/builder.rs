@@ -54,9 +54,6 @@ pub struct RuntimeOptions {
     pub lease_ms: u64,
     /// Safe against the death of the process, but not against power loss. For tests and caches. Default false.
     pub relaxed: bool,
-    /// Does what it is asked and nothing by itself: for a caller that takes a store in charge which nobody owns.
-    #[doc(hidden)]
-    pub caretaker: bool,
 }
 
 impl Default for RuntimeOptions {
@@ -74,7 +71,6 @@ impl Default for RuntimeOptions {
             max_queued_commits: 10_000,
             lease_ms: 30_000,
             relaxed: false,
-            caretaker: false,
         }
     }
 }
@@ -302,9 +298,6 @@ impl RuntimeBuilder {
         node.leased(session.id, asked, session.lease);
         LeaseKeeper::run(Arc::downgrade(&node));
         TurnThreads::start(&node, node.options.turn_threads.max(1));
-        if node.options.caretaker {
-            return Ok(Runtime { node, stopped: false });
-        }
         let half_window = Duration::from_millis(node.options.shard.lookahead_ms / 2);
         Timekeeper::run(Arc::downgrade(&node), half_window);
         let weak = Arc::downgrade(&node);
@@ -412,7 +405,7 @@ impl Runtime {
         while !self.node.is_quiet() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let noted = if self.node.options.caretaker { Ok(()) } else { self.node.end_note().await };
+        let noted = self.node.end_note().await;
         let released = self.node.release().await;
         Ok(noted.and(released)?)
     }
