@@ -98,6 +98,11 @@ impl InstanceKey {
         InstanceKey((time | version | high_random | variant | low_random).to_be_bytes())
     }
 
+    /// The time that the key was made from.
+    pub fn created_ms(&self) -> u64 {
+        self.0[..6].iter().fold(0, |ms, byte| ms << 8 | u64::from(*byte))
+    }
+
     /// The key as its sixteen bytes, which order as keys do.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
@@ -191,6 +196,7 @@ mod tests {
         assert_eq!(key.to_string(), "01234567-89ab-7fff-bfff-ffffffffffff");
         assert_eq!(key.to_string().parse::<InstanceKey>().unwrap(), key);
         assert!(InstanceKey::new(2, 0) > InstanceKey::new(1, u128::MAX));
+        assert_eq!(key.created_ms(), 0x0123_4567_89ab);
         assert!("not-a-key".parse::<InstanceKey>().is_err());
     }
 }

@@ -20,17 +20,16 @@ pub(super) struct Sender<'a> {
     pub(super) started: &'a Started,
 }
 
-/// The key of the instance that a schedule event starts.
+/// The key of the instance that a schedule event starts. It orders behind its parent's, and those of one turn in the
+/// order in which they were scheduled.
 pub fn child_key(parent: InstanceKey, execution: u64, event: EventId, at_ms: u64) -> InstanceKey {
-    let half = |salt: u8| {
-        let mut hash = Fnv1a::default();
-        hash.write(&[salt]);
-        hash.write(parent.as_bytes());
-        hash.write(&execution.to_le_bytes());
-        hash.write(&event.0.to_le_bytes());
-        u128::from(hash.finish())
-    };
-    InstanceKey::new(at_ms, half(1) << 64 | half(2))
+    let mut hash = Fnv1a::default();
+    hash.write(parent.as_bytes());
+    hash.write(&execution.to_le_bytes());
+    hash.write(&event.0.to_le_bytes());
+    let low = u128::from(hash.finish()) & ((1 << 62) - 1);
+    let place = u128::from(event.0 & 0xfff) << 62;
+    InstanceKey::new(at_ms.max(parent.created_ms() + 1), place | low)
 }
 
 /// The id of a child whose parent did not choose one.
