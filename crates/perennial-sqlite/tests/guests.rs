@@ -3,7 +3,7 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -12,18 +12,7 @@ use perennial_core::store::{Filter, InstanceRow, SendOutcome, SendRequest, Sessi
 use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::conformance::instances::{Build, bytes, member, message, row, start};
 use perennial_testkit::conformance::{Subject, TestClock, answer_of, waiting};
-use support::{Place, durable};
-
-/// Hints of a store, as a channel.
-fn hints(subject: &Subject) -> mpsc::Receiver<()> {
-    let (sender, hints) = mpsc::channel();
-    subject.store().watch(Arc::new(move || sender.send(()).unwrap_or_default()));
-    hints
-}
-
-fn wait_for(hints: &mpsc::Receiver<()>) {
-    hints.recv_timeout(Duration::from_secs(60)).expect("a hint comes");
-}
+use support::{Place, durable, hints, wait_for};
 
 #[test]
 fn s7_a_guest_sees_what_the_owner_has_committed() {

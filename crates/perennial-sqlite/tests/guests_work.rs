@@ -2,9 +2,6 @@
 
 mod support;
 
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
-
 use perennial_core::Payload;
 use perennial_core::history::EventId;
 use perennial_core::store::{
@@ -13,7 +10,7 @@ use perennial_core::store::{
 };
 use perennial_testkit::conformance::Subject;
 use perennial_testkit::conformance::instances::{Build, bytes, member, message, row, start, status};
-use support::{Place, answered};
+use support::{Place, answered, hints, wait_for};
 
 const HOLDER: SessionId = SessionId(77);
 
@@ -48,17 +45,6 @@ fn take(subject: &Subject, limit: usize) -> Vec<TaskRow> {
 fn ask(subject: &Subject, id: &str, body: &str) -> AskOutcome {
     let ask = Ask { instance: id.to_owned(), deadline_ms: u64::MAX, body: bytes(body) };
     answered(|reply| subject.store().ask(ask, reply)).unwrap()
-}
-
-/// Hints of a store, as a channel.
-fn hints(subject: &Subject) -> mpsc::Receiver<()> {
-    let (sender, hints) = mpsc::channel();
-    subject.store().watch(Arc::new(move || sender.send(()).unwrap_or_default()));
-    hints
-}
-
-fn wait_for(hints: &mpsc::Receiver<()>) {
-    hints.recv_timeout(Duration::from_secs(60)).expect("a hint comes");
 }
 
 #[test]

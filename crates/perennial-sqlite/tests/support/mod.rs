@@ -1,6 +1,8 @@
 //! A directory with a database in it, and ways to get at it.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use perennial_core::store::{CommitOutcome, Reply, StoreError};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
@@ -66,4 +68,18 @@ pub(crate) fn answered<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result
     let (reply, answer) = waiting();
     call(reply);
     answer_of(&answer)
+}
+
+/// Hints of a store, as a channel.
+#[allow(dead_code, reason = "no test file needs all of it")]
+pub(crate) fn hints(subject: &Subject) -> mpsc::Receiver<()> {
+    let (sender, hints) = mpsc::channel();
+    subject.store().watch(Arc::new(move || sender.send(()).unwrap_or_default()));
+    hints
+}
+
+/// Waits for one.
+#[allow(dead_code, reason = "no test file needs all of it")]
+pub(crate) fn wait_for(hints: &mpsc::Receiver<()>) {
+    hints.recv_timeout(Duration::from_secs(60)).expect("a hint comes");
 }

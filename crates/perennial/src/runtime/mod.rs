@@ -6,6 +6,7 @@
 
 mod builder;
 mod clock;
+mod committing;
 mod lease_keeper;
 mod lone_attempt;
 mod lone_gate;

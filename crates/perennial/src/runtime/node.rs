@@ -3,20 +3,18 @@
 //! An input is handled on the thread that brings it: lock the shard, let it decide, unlock, do what it wants done. No
 //! lock is held while a store is called, code is run or a caller is answered.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use perennial_core::shard::{ActivityTask, Answer, Committer, Counters, Output, Request, RequestId, Shard};
-use perennial_core::store::{
-    Commit, CommitOutcome, LoadedInstance, Reply, Session, SessionId, Store, StoreError,
-};
+use perennial_core::shard::{ActivityTask, Answer, Counters, Output, Request, RequestId, Shard};
+use perennial_core::store::{LoadedInstance, Reply, Session, SessionId, Store, StoreError};
 use perennial_core::{ActivityFailure, InstanceKey, Payload, ShardId};
 use tokio::sync::{Notify, oneshot};
 
 use super::builder::RuntimeOptions;
 use super::clock::{Asked, LocalClock, TurnClock};
+use super::committing::Lane;
 use super::lease_keeper::LeaseKeeper;
 use super::lone_gate::LoneGate;
 use super::reading::Pass;
@@ -25,9 +23,6 @@ use super::suspects::Suspects;
 use super::timekeeper::Timekeeper;
 use super::turn_threads::{TurnThreads, TurnWork};
 use super::workers::Workers;
-
-/// The longest pause between two tries to reach the store.
-const MAX_STORE_PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Node {
     pub(super) options: RuntimeOptions,
@@ -43,34 +38,13 @@ pub(crate) struct Node {
     pub(super) workers: Workers,
     pub(super) timekeeper: Timekeeper,
     health: Mutex<Health>,
-    changed: Notify,
+    pub(super) changed: Notify,
     pub(super) inbox_pass: Mutex<Pass>,
     pub(super) ask_pass: Mutex<Pass>,
     pub(super) suspects: Suspects,
     pub(super) lone: Mutex<LoneGate>,
     /// Who this node is to the tasks that it takes.
     pub(super) holder: SessionId,
-}
-
-/// The commits of this node and the session they are made under.
-pub(super) struct Lane {
-    pub(super) committer: Committer,
-    pub(super) session: SessionId,
-    attempts: u32,
-    /// The batch in flight has to be sent again.
-    pub(super) resends: bool,
-    /// The instances whose commit was sent without its outcome becoming known, and has none yet.
-    pub(super) in_doubt: BTreeSet<InstanceKey>,
-}
-
-impl Lane {
-    /// The members of a batch that were in doubt until now.
-    fn take_in_doubt(&mut self, batch: &[Commit]) -> BTreeSet<InstanceKey> {
-        if self.in_doubt.is_empty() {
-            return BTreeSet::new();
-        }
-        batch.iter().map(|commit| commit.key).filter(|key| self.in_doubt.remove(key)).collect()
-    }
 }
 
 /// A session, and when it was asked for.
@@ -108,13 +82,7 @@ impl Node {
             .map(|id| Mutex::new(Shard::new(id, options.shard.clone(), session.id.0)))
             .collect();
         Node {
-            lane: Mutex::new(Lane {
-                committer: Committer::new(options.max_batch),
-                session: session.id,
-                attempts: 0,
-                resends: false,
-                in_doubt: BTreeSet::new(),
-            }),
+            lane: Mutex::new(Lane::new(options.max_batch, session.id)),
             options,
             registry,
             store,
@@ -150,7 +118,12 @@ impl Node {
         self.carry_out(outputs);
     }
 
-    fn feed(&self, id: ShardId, input: impl FnOnce(&mut Shard, u64), outputs: &mut Vec<(ShardId, Output)>) {
+    pub(super) fn feed(
+        &self,
+        id: ShardId,
+        input: impl FnOnce(&mut Shard, u64),
+        outputs: &mut Vec<(ShardId, Output)>,
+    ) {
         let now_ms = self.now_ms();
         let (before_ms, after_ms) = {
             let mut shard = lock(&self.shards[usize::from(id.0)]);
@@ -164,7 +137,7 @@ impl Node {
         }
     }
 
-    fn carry_out(self: &Arc<Node>, outputs: Vec<(ShardId, Output)>) {
+    pub(super) fn carry_out(self: &Arc<Node>, outputs: Vec<(ShardId, Output)>) {
         let mut turns = Vec::new();
         let mut commits = Vec::new();
         for (shard, output) in outputs {
@@ -314,141 +287,6 @@ impl Node {
         })
     }
 
-    // ---- commits --------------------------------------------------------------------------------------------------
-
-    fn gather(self: &Arc<Node>, commits: Vec<Commit>) {
-        let mut lane = lock(&self.lane);
-        commits.into_iter().for_each(|commit| lane.committer.add(commit));
-        drop(lane);
-        self.submit();
-    }
-
-    /// Submits the next batch, unless one is in flight or the lease has run out.
-    fn submit(self: &Arc<Node>) {
-        if self.has_failed() || !self.lease_keeper.holds_or_hurries() {
-            return;
-        }
-        let (session, batch) = {
-            let mut lane = lock(&self.lane);
-            let Some(batch) = lane.committer.take_batch() else {
-                return;
-            };
-            (lane.session, batch)
-        };
-        self.send_batch(session, batch);
-    }
-
-    fn send_batch(self: &Arc<Node>, session: SessionId, batch: Arc<[Commit]>) {
-        let node = Arc::clone(self);
-        let members = Arc::clone(&batch);
-        self.store.commit(session, batch, Box::new(move |outcome| node.batch_answered(&members, outcome)));
-    }
-
-    /// Sends the batch in flight once more if it has to be, or else the next one. Nothing is sent past the deadline of
-    /// the lease; the next renewal comes here again.
-    pub(super) fn go_on_committing(self: &Arc<Node>) {
-        if self.has_failed() || !self.lease_keeper.holds_or_hurries() {
-            return;
-        }
-        let again = {
-            let mut lane = lock(&self.lane);
-            let resends = std::mem::take(&mut lane.resends);
-            if resends { lane.committer.in_flight().map(|batch| (lane.session, batch)) } else { None }
-        };
-        match again {
-            Some((session, batch)) => self.send_batch(session, batch),
-            None => self.submit(),
-        }
-    }
-
-    fn batch_answered(self: &Arc<Node>, batch: &[Commit], outcome: Result<Vec<CommitOutcome>, StoreError>) {
-        match outcome {
-            Ok(outcomes) => {
-                let in_doubt: BTreeSet<InstanceKey> = {
-                    let mut lane = lock(&self.lane);
-                    lane.committer.handle_answered();
-                    lane.attempts = 0;
-                    lane.take_in_doubt(batch)
-                };
-                // The next batch is on its way while this one's effects are let go.
-                self.submit();
-                let fenced = outcomes.contains(&CommitOutcome::Fenced);
-                let has_sent = batch.iter().any(|commit| !commit.send.is_empty());
-                let mut outputs = Vec::new();
-                for (commit, outcome) in batch.iter().zip(outcomes) {
-                    let key = commit.key;
-                    if let CommitOutcome::Rejected(reason) = &outcome
-                        && in_doubt.contains(&key)
-                    {
-                        self.read_back(commit.clone(), reason.clone());
-                        continue;
-                    }
-                    self.feed(
-                        commit.shard,
-                        |shard, now_ms| shard.handle_committed(now_ms, key, outcome),
-                        &mut outputs,
-                    );
-                }
-                self.carry_out(outputs);
-                if has_sent {
-                    self.read_inbox();
-                }
-                if fenced {
-                    self.fail("another node has taken the store over".to_owned());
-                }
-                self.changed.notify_waiters();
-            }
-            Err(error) if error.is_retryable() => self.later(|node| {
-                lock(&node.lane).resends = true;
-                node.go_on_committing();
-            }),
-            Err(StoreError::Unknown(reason)) => self.settle_unknown(reason),
-            Err(StoreError::BatchRefused(reason)) => {
-                let (culprit, in_doubt) = {
-                    let mut lane = lock(&self.lane);
-                    let culprit = lane.committer.handle_refused();
-                    let in_doubt = lane.take_in_doubt(culprit.as_slice());
-                    (culprit, !in_doubt.is_empty())
-                };
-                match culprit {
-                    Some(culprit) if in_doubt => self.read_back(culprit, reason),
-                    Some(culprit) => {
-                        self.committed(culprit.shard, culprit.key, CommitOutcome::Rejected(reason));
-                    }
-                    None => {}
-                }
-                self.submit();
-            }
-            Err(error) => self.fail(error.to_string()),
-        }
-    }
-
-    /// Brings a commit's outcome to its shard.
-    pub(super) fn committed(self: &Arc<Node>, shard: ShardId, key: InstanceKey, outcome: CommitOutcome) {
-        self.with_shard(shard, |shard, now_ms| shard.handle_committed(now_ms, key, outcome));
-    }
-
-    pub(super) fn session(&self) -> SessionId {
-        lock(&self.lane).session
-    }
-
-    /// Tries something again after a pause that grows while the store cannot be reached.
-    pub(super) fn later(self: &Arc<Node>, again: impl FnOnce(&Arc<Node>) + Send + 'static) {
-        let attempts = {
-            let mut lane = lock(&self.lane);
-            lane.attempts = (lane.attempts + 1).min(20);
-            lane.attempts
-        };
-        let pause = Duration::from_millis(10 << attempts.min(10)).min(MAX_STORE_PAUSE);
-        let node = Arc::clone(self);
-        self.workers.spawn(async move {
-            tokio::time::sleep(pause).await;
-            if !node.has_failed() {
-                again(&node);
-            }
-        });
-    }
-
     // ---- callers --------------------------------------------------------------------------------------------------
 
     /// Asks something of an instance. The answer leaves when what it says is durable.
@@ -504,7 +342,7 @@ impl Node {
 
     // ---- stopping -------------------------------------------------------------------------------------------------
 
-    fn has_failed(&self) -> bool {
+    pub(super) fn has_failed(&self) -> bool {
         matches!(&*lock(&self.health), Health::Failed(_))
     }
 
