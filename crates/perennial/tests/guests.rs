@@ -29,8 +29,13 @@ async fn hello(ctx: OrchestrationContext, name: Payload) -> Outcome {
     ctx.schedule_activity("echo", name).await.map_err(failed)
 }
 
+async fn parent(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    ctx.schedule_sub_orchestration("collect", Payload::null()).await.map_err(failed)
+}
+
 fn handlers() -> Handlers {
-    Handlers::default().with("collect", "1.0.0", collect).with("hello", "1.0.0", hello)
+    let handlers = Handlers::default().with("collect", "1.0.0", collect).with("hello", "1.0.0", hello);
+    handlers.with("parent", "1.0.0", parent)
 }
 
 async fn runtime(place: &Place) -> Runtime {
@@ -38,6 +43,7 @@ async fn runtime(place: &Place) -> Runtime {
         .options(relaxed())
         .orchestration("collect", "1.0.0", collect)
         .orchestration("hello", "1.0.0", hello)
+        .orchestration("parent", "1.0.0", parent)
         .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
         .start()
         .await
@@ -214,4 +220,69 @@ async fn a_store_in_memory_has_no_guests() {
     let mut log = ClientLog::default();
     log.started("c");
     check_client(&runtime.client(), &log, &handlers()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g33_with_no_live_owner_a_guest_takes_the_store_in_charge_to_terminate_and_delete() {
+    let place = Place::new();
+    let first = runtime(&place).await;
+    for id in ["gone", "ended", "kept"] {
+        first.client().start("collect", id, Payload::null()).await.unwrap();
+    }
+    for id in ["family", "orphaned"] {
+        first.client().start("parent", id, Payload::null()).await.unwrap();
+        while first.client().tree(id).await.unwrap().size() < 2 {
+            tokio::task::yield_now().await;
+        }
+    }
+    first.shutdown().await.unwrap();
+    let guest = Client::open(&place.url()).unwrap();
+    guest.raise_event("kept", "item", "waits for the next owner").await.unwrap();
+    guest.start("hello", "unborn", "Ada").await.unwrap();
+    for id in ["ended", "orphaned", "unborn"] {
+        guest.terminate(id, "nobody needs it").await.unwrap();
+        let ending = soon(guest.wait(id)).await.unwrap();
+        assert_eq!(ending, Ending::OrchestrationTerminated { reason: "nobody needs it".to_owned() });
+    }
+    assert_eq!(guest.delete("gone", true).await, Ok(1));
+    assert_eq!(guest.delete("family", true).await, Ok(2));
+    assert_eq!(guest.status("gone").await, Err(not_found("gone")));
+    assert_eq!(guest.terminate("gone", "again").await, Err(not_found("gone")));
+    let child = guest.tree("orphaned").await.unwrap().children[0].instance.clone();
+    assert_eq!((child.status, child.blocked), (Status::Running, None), "its cancel waits for the next owner");
+    let kept = guest.status("kept").await.unwrap();
+    assert_eq!((kept.status, kept.blocked), (Status::Running, None), "it was left alone");
+    let second = runtime(&place).await;
+    second.client().raise_event("kept", "item", "").await.unwrap();
+    let kept = soon(second.client().result("kept")).await.unwrap();
+    assert_eq!(kept.as_json(), r#"["waits for the next owner"]"#);
+    let ending = soon(second.client().wait(&child.id)).await.unwrap();
+    assert!(matches!(ending, Ending::OrchestrationCancelled { .. }), "{ending:?}");
+    second.shutdown().await.unwrap();
+    let mut log = ClientLog::default();
+    for id in ["ended", "kept", "orphaned", "unborn"] {
+        log.started(id);
+    }
+    place.check(&log, &handlers());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g33_guests_that_want_the_store_at_the_same_moment_all_get_what_they_want() {
+    let place = Place::new();
+    let first = runtime(&place).await;
+    let ids: Vec<String> = (0..20).map(|number| format!("c-{number}")).collect();
+    for id in &ids {
+        first.client().start("collect", id, Payload::null()).await.unwrap();
+    }
+    first.shutdown().await.unwrap();
+    let deleting = ids.iter().map(|id| {
+        let guest = Client::open(&place.url()).unwrap();
+        async move { guest.delete(id, true).await }
+    });
+    // An owner that comes in between waits for those that have it for a moment.
+    let coming = runtime(&place);
+    let (deleted, second) = soon(async { tokio::join!(join_all(deleting), coming) }).await;
+    assert!(deleted.iter().all(|deleted| *deleted == Ok(1)), "{deleted:?}");
+    second.shutdown().await.unwrap();
+    assert_eq!(place.snapshot().instances.len(), 0);
 }

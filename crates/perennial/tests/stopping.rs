@@ -267,6 +267,17 @@ async fn a_second_runtime_on_the_file_is_refused_and_disturbs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g31_a_runtime_that_starts_while_another_stops_waits_for_the_store() {
+    let (place, work) = (Place::new(), Work::default());
+    let first = work.runtime(&place).start().await.unwrap();
+    let second = tokio::spawn(work.runtime(&place).start());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!second.is_finished(), "the store has an owner");
+    first.shutdown().await.unwrap();
+    second.await.unwrap().unwrap().shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p4_what_cannot_be_started_says_why() {
     let start = async |builder: RuntimeBuilder| match builder.start().await {
         Ok(_) => panic!("it started"),

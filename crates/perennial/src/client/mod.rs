@@ -23,7 +23,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::error::{ClientError, Error, OrchestrationError};
 use crate::export::{ExportedExecution, ExportedInstance};
-use crate::runtime::Node;
+use crate::runtime::{Node, Runtime};
 use crate::store_url::{open_guest, system_now_ms};
 use crate::typed::EventContent;
 
@@ -50,7 +50,7 @@ pub struct Client {
 #[derive(Clone)]
 enum Backend {
     Node(Arc<Node>),
-    Guest { store: Arc<dyn Store>, changed: Arc<Notify> },
+    Guest { store: Arc<dyn Store>, changed: Arc<Notify>, url: Option<Arc<str>> },
 }
 
 /// Where an instance stands.
@@ -102,7 +102,11 @@ impl Client {
 
     /// Opens a store beside the runtime that owns it, to look and to send.
     pub fn open(url: &str) -> Result<Client, Error> {
-        Ok(Client::of_store(open_guest(url)?))
+        let mut client = Client::of_store(open_guest(url)?);
+        if let Backend::Guest { url: own, .. } = &mut client.backend {
+            *own = Some(Arc::from(url));
+        }
+        Ok(client)
     }
 
     /// A client beside whoever owns this store. For tests.
@@ -112,7 +116,7 @@ impl Client {
         let hinted = Arc::clone(&changed);
         let hint: Hint = Arc::new(move || hinted.notify_waiters());
         store.watch(hint);
-        Client { backend: Backend::Guest { store, changed }, ask_patience: asking::ASK_PATIENCE }
+        Client { backend: Backend::Guest { store, changed, url: None }, ask_patience: asking::ASK_PATIENCE }
     }
 
     /// Raises an event at an instance. It is durable when this returns.
@@ -184,7 +188,26 @@ impl Client {
     /// Ends an instance without running its code, blocked or not.
     pub async fn terminate(&self, id: &str, reason: &str) -> Result<(), ClientError> {
         self.check_size(id, reason.len())?;
-        self.deliver(id, Request::Terminate { reason: reason.to_owned() }).await
+        let request = Request::Terminate { reason: reason.to_owned() };
+        // It needs no code; so it need not wait for a runtime if none owns the store.
+        match self.take_charge().await {
+            Some(caretaker) => {
+                let done = caretaker.client().deliver(id, request).await;
+                let released = caretaker.shutdown().await;
+                done.and(released.map_err(|error| ClientError::Unknown {
+                    id: id.to_owned(),
+                    reason: format!("the store was not given up in good order: {error}"),
+                }))
+            }
+            None => self.deliver(id, request).await,
+        }
+    }
+
+    /// Owns the store for a moment, if this client is outside of a runtime and nobody owns it.
+    async fn take_charge(&self) -> Option<Runtime> {
+        let Backend::Guest { url: Some(url), .. } = &self.backend else { return None };
+        // A store that somebody owns, or that cannot be owned, is reached by a message.
+        Runtime::open(&**url).as_caretaker().start().await.ok()
     }
 
     /// Tries a blocked instance again.

@@ -1,7 +1,7 @@
 //! Opening, starting and stopping a runtime.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perennial_core::shard::{Counters, ShardOptions};
 use perennial_core::store::{Store, StoreError};
@@ -22,6 +22,10 @@ use crate::typed::{ActivityCode, OrchestrationCode, Register, Registration};
 
 /// How long a dropped runtime waits for its store to close. One batch may be under way.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
+
+/// For so long a store that another process owns may take to be given up, and how often that is tried.
+const OWNER_PATIENCE: Duration = Duration::from_secs(3);
+const OWNER_PAUSE: Duration = Duration::from_millis(20);
 
 /// A shorter lease would be spent on renewing it.
 const MIN_LEASE_MS: u64 = 1_000;
@@ -82,6 +86,7 @@ pub struct RuntimeBuilder {
     registry: Result<Registry, StartError>,
     store: Option<Arc<dyn Store>>,
     clock: Option<Arc<dyn LocalClock>>,
+    is_caretaker: bool,
 }
 
 impl RuntimeBuilder {
@@ -240,6 +245,13 @@ impl RuntimeBuilder {
         self.add(|registry| registry.add_activity(name, Arc::new(Blocking(Arc::new(handler)))))
     }
 
+    /// Does what it is asked and nothing by itself: for a client that takes a store in charge which nobody owns.
+    #[must_use]
+    pub(crate) fn as_caretaker(mut self) -> RuntimeBuilder {
+        self.is_caretaker = true;
+        self
+    }
+
     /// Keeps the first error for the start to report.
     fn add(mut self, add: impl FnOnce(&mut Registry) -> Result<(), StartError>) -> RuntimeBuilder {
         self.registry = self.registry.and_then(|mut registry| add(&mut registry).map(|()| registry));
@@ -257,7 +269,7 @@ impl RuntimeBuilder {
     /// Opens the store, takes it over and goes on with everything that is unfinished in it.
     ///
     /// It has to be called within tokio, which runs the activities. What was registered twice, a store that another
-    /// process owns, and a clock that is far off are errors here.
+    /// process owns (and does not give up within three seconds), and a clock that is far off are errors here.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -269,7 +281,7 @@ impl RuntimeBuilder {
     /// # }
     /// ```
     pub async fn start(self) -> Result<Runtime, Error> {
-        let RuntimeBuilder { url, mut options, registry, store, clock } = self;
+        let RuntimeBuilder { url, mut options, registry, store, clock, is_caretaker } = self;
         options.lease_ms = options.lease_ms.max(MIN_LEASE_MS);
         let registry = registry?;
         options.shard.served = Some(Arc::new(registry.served(&options.tags)));
@@ -277,7 +289,8 @@ impl RuntimeBuilder {
         let clock = clock.unwrap_or_else(|| Arc::new(MachineClock::new()));
         let store = match store {
             Some(store) => store,
-            None => open_owner(&url, options.relaxed)?,
+            None if is_caretaker => open_owner(&url, options.relaxed)?,
+            None => open_patiently(&url, options.relaxed).await?,
         };
         let (sender, receiver) = oneshot::channel();
         open_session(
@@ -294,10 +307,15 @@ impl RuntimeBuilder {
             store.end_session(session.id, Box::new(|_| {}));
             return Err(StartError::ClockFarOff { problem }.into());
         }
-        let node = Arc::new(Node::new(options, registry, store, clock, opened, handle));
+        let mut node = Node::new(options, registry, store, clock, opened, handle);
+        node.is_caretaker = is_caretaker;
+        let node = Arc::new(node);
         node.leased(session.id, asked, session.lease);
         LeaseKeeper::run(Arc::downgrade(&node));
         TurnThreads::start(&node, node.options.turn_threads.max(1));
+        if is_caretaker {
+            return Ok(Runtime { node, stopped: false });
+        }
         let half_window = Duration::from_millis(node.options.shard.lookahead_ms / 2);
         Timekeeper::run(Arc::downgrade(&node), half_window);
         let weak = Arc::downgrade(&node);
@@ -322,6 +340,20 @@ impl RuntimeBuilder {
         }
         node.take_over();
         Ok(Runtime { node, stopped: false })
+    }
+}
+
+/// Opens a store as its owner. One that is about to be given up, by a process that stops or by a client that took it in
+/// charge, is waited for.
+async fn open_patiently(url: &str, relaxed: bool) -> Result<Arc<dyn Store>, StartError> {
+    let patience = Instant::now() + OWNER_PATIENCE;
+    loop {
+        match open_owner(url, relaxed) {
+            Err(StartError::Store(StoreError::InUse(_))) if Instant::now() < patience => {
+                tokio::time::sleep(OWNER_PAUSE).await;
+            }
+            opened => return opened,
+        }
     }
 }
 
@@ -368,6 +400,7 @@ impl Runtime {
             registry: Ok(Registry::default()),
             store: None,
             clock: None,
+            is_caretaker: false,
         }
     }
 
@@ -405,7 +438,7 @@ impl Runtime {
         while !self.node.is_quiet() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let noted = self.node.end_note().await;
+        let noted = if self.node.is_caretaker { Ok(()) } else { self.node.end_note().await };
         let released = self.node.release().await;
         Ok(noted.and(released)?)
     }
