@@ -207,7 +207,7 @@ impl Client {
     async fn take_charge(&self) -> Option<Runtime> {
         let Backend::Guest { url: Some(url), .. } = &self.backend else { return None };
         // A store that somebody owns, or that cannot be owned, is reached by a message.
-        Runtime::open(&**url).as_caretaker().start().await.ok()
+        Runtime::open(&**url).caretaker().start().await.ok()
     }
 
     /// Tries a blocked instance again.

@@ -247,7 +247,7 @@ impl RuntimeBuilder {
 
     /// Does what it is asked and nothing by itself: for a client that takes a store in charge which nobody owns.
     #[must_use]
-    pub(crate) fn as_caretaker(mut self) -> RuntimeBuilder {
+    pub(crate) fn caretaker(mut self) -> RuntimeBuilder {
         self.is_caretaker = true;
         self
     }

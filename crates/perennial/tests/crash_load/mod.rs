@@ -146,6 +146,16 @@ impl Load {
         fs::write(self.finish_file(), "").unwrap();
     }
 
+    /// Where a worker says that it owns the store.
+    fn at_work_file(&self) -> PathBuf {
+        self.directory.join("at-work")
+    }
+
+    /// Whether a worker has said so since this was asked last.
+    pub(crate) fn worker_is_at_work(&self) -> bool {
+        fs::remove_file(self.at_work_file()).is_ok()
+    }
+
     /// What was written down. An event that was sent again with its key is one event.
     pub(crate) fn client_log(&self) -> ClientLog {
         let mut log = ClientLog::default();
@@ -176,6 +186,7 @@ impl Load {
     /// nobody wants anything of it any more, it waits for all of it.
     pub(crate) async fn work(self, options: WorkOptions) {
         let runtime = self.runtime(&options).await;
+        fs::write(self.at_work_file(), "").unwrap();
         let client = runtime.client();
         // Events that were never sent, or never acknowledged, before the last kill; also of those whose start was not.
         let statuses = vec![Status::Pending, Status::Running];
