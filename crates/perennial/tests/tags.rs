@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use perennial::store::TaskState;
 use perennial::{
-    ActivityContext, Handlers, OrchestrationContext, Payload, RetryPolicy, RuntimeBuilder, RuntimeOptions,
+    ActivityContext, Handlers, OrchestrationContext, Payload, RetryPolicy, Runtime, RuntimeBuilder,
+    RuntimeOptions,
 };
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::Notify;
 
 use support::home::{Home, on_both};
-use support::{failed, relaxed, soon, until};
+use support::{Place, failed, relaxed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -162,4 +163,39 @@ async fn g23_a_task_that_was_taken_is_told_when_its_node_stops_and_runs_again() 
     assert_eq!(soon(runtime.client().result("p")).await.unwrap().as_json(), r#""painted""#);
     soon(runtime.shutdown()).await.unwrap();
     home.check(&ClientLog::default(), &handlers);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g22_tasks_that_were_interrupted_often_run_one_at_a_time_also_if_they_are_taken_from_the_store() {
+    async fn caller(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        ctx.schedule_activity("paint", Payload::null()).tag("printer").await.map_err(failed)
+    }
+    let (place, running, most) = (Place::new(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    // Nobody serves them at first.
+    let runtime = Runtime::open(place.url()).orchestration("caller", "1.0.0", caller).start().await.unwrap();
+    for number in 0..5 {
+        runtime.client().start("caller", &format!("p-{number}"), Payload::null()).await.unwrap();
+    }
+    soon(runtime.shutdown()).await.unwrap();
+    assert_eq!(place.connection().execute("UPDATE tasks SET interruptions = 3", []).unwrap(), 5);
+    let (entered, highest) = (Arc::clone(&running), Arc::clone(&most));
+    let paint = move |_: ActivityContext, _: Payload| {
+        let (running, most) = (Arc::clone(&entered), Arc::clone(&highest));
+        async move {
+            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            running.fetch_sub(1, Ordering::SeqCst);
+            Ok(Payload::from("painted"))
+        }
+    };
+    let options = RuntimeOptions { tags: vec!["printer".to_owned()], ..relaxed() };
+    let builder = Runtime::open(place.url()).options(options).activity("paint", paint);
+    let runtime = builder.orchestration("caller", "1.0.0", caller).start().await.unwrap();
+    for number in 0..5 {
+        let painted = soon(runtime.client().result(&format!("p-{number}"))).await.unwrap();
+        assert_eq!(painted.as_json(), r#""painted""#);
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+    soon(runtime.shutdown()).await.unwrap();
+    place.check(&ClientLog::default(), &Handlers::default().with("caller", "1.0.0", caller));
 }
