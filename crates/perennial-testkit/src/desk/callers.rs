@@ -88,7 +88,7 @@ impl Desk {
     pub fn send_start(&mut self, name: &str, id: &str, input: impl Into<Payload>) -> SendOutcome {
         let started = Started::new(name, Desk::VERSION, input, self.next_number);
         let (key, created_ms) = (self.new_key(), self.now_ms());
-        let row = pending_row(key, id, &started, created_ms);
+        let row = InstanceRow::pending(key, id, &started, created_ms);
         let body = Message::Start(Box::new(Start::new(started))).encode();
         self.send(SendRequest::Start { row: Box::new(row), body })
     }
@@ -103,7 +103,8 @@ impl Desk {
     ) -> SendOutcome {
         let started = Started::new(name, Desk::VERSION, input, self.next_number);
         let (key, created_ms) = (self.new_key(), self.now_ms());
-        let row = InstanceRow { wake_at_ms: Some(at_ms), ..pending_row(key, id, &started, created_ms) };
+        let row =
+            InstanceRow { wake_at_ms: Some(at_ms), ..InstanceRow::pending(key, id, &started, created_ms) };
         let start = Start { not_before_ms: Some(at_ms), ..Start::new(started) };
         let body = Message::Start(Box::new(start)).encode();
         self.send(SendRequest::Start { row: Box::new(row), body })
@@ -143,25 +144,5 @@ impl Desk {
     pub fn send(&mut self, request: SendRequest) -> SendOutcome {
         let outcomes = ask_store(|reply| self.store.send(vec![request], reply)).expect("the store is open");
         outcomes.into_iter().next().expect("one outcome per request")
-    }
-}
-
-fn pending_row(key: InstanceKey, id: &str, started: &Started, created_ms: u64) -> InstanceRow {
-    InstanceRow {
-        key,
-        id: id.to_owned(),
-        shard: ShardId::of(id),
-        name: started.name.clone(),
-        version: started.version.clone(),
-        status: Status::Pending,
-        execution: started.execution,
-        owed: false,
-        wake_at_ms: None,
-        blocked: None,
-        attributes: started.attributes.clone(),
-        published: None,
-        parent: None,
-        created_ms,
-        ended_ms: None,
     }
 }

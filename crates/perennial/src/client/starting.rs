@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use perennial_core::shard::{Message, Request, Start, StartRequest};
-use perennial_core::store::{InstanceRow, SendRequest, Status};
-use perennial_core::{Attributes, InstanceKey, Job, Payload, ShardId, Started, check_name};
+use perennial_core::store::{InstanceRow, SendRequest};
+use perennial_core::{Attributes, InstanceKey, Job, Payload, Started, check_name};
 use uuid::Uuid;
 
 use super::{Backend, Client, check};
@@ -301,23 +301,8 @@ impl Client {
         not_before_ms: Option<u64>,
         now_ms: u64,
     ) -> Result<(), ClientError> {
-        let row = InstanceRow {
-            key,
-            id: id.to_owned(),
-            shard: ShardId::of(id),
-            name: started.name.clone(),
-            version: started.version.clone(),
-            status: Status::Pending,
-            execution: started.execution,
-            owed: false,
-            wake_at_ms: not_before_ms,
-            blocked: None,
-            attributes: started.attributes.clone(),
-            published: None,
-            parent: None,
-            created_ms: now_ms,
-            ended_ms: None,
-        };
+        let row = InstanceRow::pending(key, id, &started, now_ms);
+        let row = InstanceRow { wake_at_ms: not_before_ms, ..row };
         let body = Message::Start(Box::new(Start { started, jobs, not_before_ms })).encode();
         self.send(id, SendRequest::Start { row: Box::new(row), body }).await
     }
