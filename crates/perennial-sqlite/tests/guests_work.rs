@@ -3,10 +3,9 @@
 mod support;
 
 use perennial_core::Payload;
-use perennial_core::history::EventId;
 use perennial_core::store::{
     Ask, AskAnswer, AskOutcome, Commit, DeleteOutcome, InstanceRow, RowChange, Served, SessionId, Status,
-    StoreError, TaskChange, TaskId, TaskRenewal, TaskRow, TaskState,
+    StoreError, TaskChange, TaskRenewal, TaskRow,
 };
 use perennial_testkit::conformance::Subject;
 use perennial_testkit::conformance::instances::{self, Build, bytes, member, message, row, start, status};

@@ -1,10 +1,8 @@
 //! What callers ask for, in this process and from others.
 
 use perennial_core::shard::{AskReply, Message, Question, Request, RequestId, Start, StartRequest};
-use perennial_core::store::{
-    Ask, AskNumber, AskOutcome, InstanceRow, SendOutcome, SendRequest, Status, Store,
-};
-use perennial_core::{InstanceKey, Job, Payload, ShardId, Started};
+use perennial_core::store::{Ask, AskNumber, AskOutcome, InstanceRow, SendOutcome, SendRequest, Store};
+use perennial_core::{Job, Payload, ShardId, Started};
 
 use super::{Desk, ask_store};
 

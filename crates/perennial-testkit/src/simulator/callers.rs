@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::history::decode_turn;
 use perennial_core::shard::{Answer, Message, Request, RequestId, Start, StartRequest};
-use perennial_core::store::{InstanceRow, SendOutcome, SendRequest, Status, Store, StoreError};
+use perennial_core::store::{InstanceRow, SendOutcome, SendRequest, Store, StoreError};
 use perennial_core::{InstanceKey, Job, Payload, ShardId, Started};
 
 use super::asks::Update;
