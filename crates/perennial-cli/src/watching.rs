@@ -3,8 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use perennial::store::{Blocked, InstanceRow};
-use perennial::{Client, Count, Filter, Status, StoreStats};
+use perennial::{Blocked, Client, Count, Filter, InstanceRow, Status, StoreStats};
 use serde_json::{Map, Value, json};
 
 use crate::exit::{ExitKind, Failure};

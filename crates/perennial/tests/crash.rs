@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use perennial::Client;
 use perennial_testkit::Chance;
 
 use crash_load::guests::Guests;
@@ -41,7 +40,7 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
     let load = Load::at(place.path().parent().unwrap().to_owned());
     // The guests go on whatever happens to the worker.
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let client = Client::open(&load.url()).unwrap();
+    let client = place.guest();
     let guests = Guests::new(client.clone(), load.clone());
     let mut lives = tokio.block_on(async { guests.begin() });
 

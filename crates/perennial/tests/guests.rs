@@ -4,12 +4,13 @@ mod support;
 
 use futures::future::join_all;
 use perennial::{
-    ActivityContext, Client, ClientError, Ending, Filter, Handlers, OrchestrationContext, Payload, Runtime,
-    Status,
+    ActivityContext, Client, ClientError, Ending, Filter, OrchestrationContext, Payload, Runtime,
+    RuntimeBuilder, Status,
 };
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 
-use support::{Place, check_client, failed, not_found, relaxed, soon, until};
+use support::{Place, at, check_client, failed, not_found, relaxed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -33,18 +34,20 @@ async fn parent(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_sub_orchestration("collect", Payload::null()).await.map_err(failed)
 }
 
-fn handlers() -> Handlers {
-    let handlers = Handlers::default().with("collect", "1.0.0", collect).with("hello", "1.0.0", hello);
-    handlers.with("parent", "1.0.0", parent)
-}
-
-async fn runtime(place: &Place) -> Runtime {
-    Runtime::open(place.url())
-        .options(relaxed())
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
         .orchestration("collect", "1.0.0", collect)
         .orchestration("hello", "1.0.0", hello)
         .orchestration("parent", "1.0.0", parent)
-        .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
+}
+
+fn handlers() -> Handlers {
+    orchestrations(Runtime::open("memory:")).handlers()
+}
+
+async fn runtime(place: &Place) -> Runtime {
+    orchestrations(Runtime::open(place.url()).options(relaxed()))
+        .activity("echo", |_: ActivityContext, input: Payload| async { Ok::<_, Payload>(input) })
         .start()
         .await
         .unwrap()
@@ -54,12 +57,12 @@ async fn runtime(place: &Place) -> Runtime {
 async fn p5_a_guest_looks_starts_raises_and_waits() {
     let place = Place::new();
     let runtime = runtime(&place).await;
-    let guest = Client::open(&place.url()).unwrap();
+    let guest = place.guest();
     let mut log = ClientLog::default();
-    guest.start_versioned("hello", "1.0.0", "h", "Ada").await.unwrap();
+    guest.start_with("hello", "h", "Ada", at("1.0.0")).await.unwrap();
     log.started("h");
     assert_eq!(soon(guest.result("h")).await.unwrap().as_json(), r#""Ada""#);
-    let again = guest.start_versioned("hello", "1.0.0", "h", "Ada").await;
+    let again = guest.start_with("hello", "h", "Ada", at("1.0.0")).await;
     assert_eq!(again, Err(ClientError::AlreadyExists { id: "h".to_owned(), status: Status::Completed }));
 
     runtime.client().start("collect", "c", Payload::null()).await.unwrap();
@@ -86,15 +89,16 @@ async fn p5_a_guest_looks_starts_raises_and_waits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g27_what_a_guest_starts_without_a_version_gets_the_latest_that_its_owner_has() {
     let place = Place::new();
-    let guest = Client::open(&place.url()).unwrap();
+    let guest = place.guest();
     guest.start("hello", "h", "Ada").await.unwrap();
     assert_eq!(guest.status("h").await.unwrap().version, "", "nobody here knows which there are");
-    let old = |_: OrchestrationContext, _: Payload| async { Err(Payload::from("an old version ran")) };
+    let old =
+        |_: OrchestrationContext, _: Payload| async { Outcome::Err(Payload::from("an old version ran")) };
     let runtime = Runtime::open(place.url())
         .options(relaxed())
         .orchestration("hello", "0.9.0", old)
         .orchestration("hello", "1.0.0", hello)
-        .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
+        .activity("echo", |_: ActivityContext, input: Payload| async { Ok::<_, Payload>(input) })
         .start()
         .await
         .unwrap();
@@ -114,7 +118,7 @@ async fn g27_what_a_guest_starts_without_a_version_gets_the_latest_that_its_owne
 async fn e23_a_guest_cancels_and_terminates() {
     let place = Place::new();
     let runtime = runtime(&place).await;
-    let guest = Client::open(&place.url()).unwrap();
+    let guest = place.guest();
     for id in ["a", "b"] {
         runtime.client().start("collect", id, Payload::null()).await.unwrap();
     }
@@ -131,8 +135,8 @@ async fn e23_a_guest_cancels_and_terminates() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g15_what_a_guest_sends_while_nobody_runs_is_kept() {
     let place = Place::new();
-    let guest = Client::open(&place.url()).unwrap();
-    guest.start_versioned("collect", "1.0.0", "c", Payload::null()).await.unwrap();
+    let guest = place.guest();
+    guest.start_with("collect", "c", Payload::null(), at("1.0.0")).await.unwrap();
     assert_eq!(guest.status("c").await.unwrap().status, Status::Pending);
     let mut log = ClientLog::default();
     log.started("c");
@@ -151,11 +155,10 @@ async fn g15_what_a_guest_sends_while_nobody_runs_is_kept() {
 async fn i7_starts_by_guests_and_the_runtime_give_one_instance() {
     let place = Place::new();
     let runtime = runtime(&place).await;
-    let clients =
-        [runtime.client(), Client::open(&place.url()).unwrap(), Client::open(&place.url()).unwrap()];
+    let clients = [runtime.client(), place.guest(), place.guest()];
     for round in 0..20 {
         let id = format!("h-{round}");
-        let starts = clients.iter().map(|client| client.start_versioned("hello", "1.0.0", &id, "Ada"));
+        let starts = clients.iter().map(|client| client.start_with("hello", &id, "Ada", at("1.0.0")));
         let starts = soon(join_all(starts)).await;
         assert_eq!(starts.iter().filter(|start| start.is_ok()).count(), 1, "{starts:?}");
         for client in &clients {
@@ -171,11 +174,7 @@ async fn i8_events_of_several_senders_come_once_each_in_their_senders_order() {
     const EVENTS: usize = 40;
     let place = Place::new();
     let runtime = runtime(&place).await;
-    let senders = [
-        ("runtime", runtime.client()),
-        ("guest a", Client::open(&place.url()).unwrap()),
-        ("guest b", Client::open(&place.url()).unwrap()),
-    ];
+    let senders = [("runtime", runtime.client()), ("guest a", place.guest()), ("guest b", place.guest())];
     let client = runtime.client();
     client.start("collect", "c", Payload::null()).await.unwrap();
     let send = async |sender: &str, client: &Client| {

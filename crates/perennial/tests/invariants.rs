@@ -5,9 +5,12 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use perennial::history::Turn;
 use perennial::history::{decode_turn, encode_turn};
-use perennial::store::{MemoryStore, TaskRow};
-use perennial::{ActivityContext, EventId, Handlers, OrchestrationContext, Payload, Runtime, Status, Turn};
+use perennial::typed::OrchestrationCode;
+use perennial::{ActivityContext, EventId, OrchestrationContext, Payload, Runtime, RuntimeBuilder, Status};
+use perennial_core::Handlers;
+use perennial_core::store::{MemoryStore, TaskRow};
 use perennial_testkit::invariants::{ClientLog, Snapshot, assert_invariants, breaches};
 
 use support::{failed, now_ms, soon};
@@ -23,15 +26,15 @@ async fn mixed(ctx: OrchestrationContext, _: Payload) -> Outcome {
 }
 
 async fn changed(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    ctx.schedule_activity("other", "x").await.map_err(failed)
+    ctx.schedule_activity("other", Payload::from("x")).await.map_err(failed)
 }
 
 async fn waiting(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    ctx.schedule_activity("never", "x").await.map_err(failed)
+    ctx.schedule_activity("never", Payload::from("x")).await.map_err(failed)
 }
 
 async fn running(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    ctx.schedule_activity("endless", "x").await.map_err(failed)
+    ctx.schedule_activity("endless", Payload::from("x")).await.map_err(failed)
 }
 
 async fn sleeping(ctx: OrchestrationContext, _: Payload) -> Outcome {
@@ -39,26 +42,25 @@ async fn sleeping(ctx: OrchestrationContext, _: Payload) -> Outcome {
     Ok(Payload::null())
 }
 
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
+        .orchestration("mixed", "1.0.0", mixed)
+        .orchestration("waiting", "1.0.0", waiting)
+        .orchestration("running", "1.0.0", running)
+        .orchestration("sleeping", "1.0.0", sleeping)
+}
+
 fn handlers() -> Handlers {
-    Handlers::default()
-        .with("mixed", "1.0.0", mixed)
-        .with("waiting", "1.0.0", waiting)
-        .with("running", "1.0.0", running)
-        .with("sleeping", "1.0.0", sleeping)
+    orchestrations(Runtime::open("memory:")).handlers()
 }
 
 /// What a runtime wrote, and what its client was told: `m` has ended; `w` waits for an activity that nobody here has,
 /// `r` for one that runs, and `s` for a timer.
 async fn sound() -> (Snapshot, ClientLog) {
     let store = Arc::new(MemoryStore::new(now_ms));
-    let runtime = Runtime::open("memory:")
-        .store(Arc::clone(&store) as _)
-        .orchestration("mixed", "1.0.0", mixed)
-        .orchestration("waiting", "1.0.0", waiting)
-        .orchestration("sleeping", "1.0.0", sleeping)
-        .orchestration("running", "1.0.0", running)
-        .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
-        .activity("endless", |_: ActivityContext, _: Payload| std::future::pending())
+    let runtime = orchestrations(Runtime::open("memory:").store(Arc::clone(&store) as _))
+        .activity("echo", |_: ActivityContext, input: Payload| async { Ok::<_, Payload>(input) })
+        .activity("endless", |_: ActivityContext, _: Payload| std::future::pending::<Outcome>())
         .start()
         .await
         .unwrap();
@@ -114,7 +116,7 @@ fn assert_found(
 }
 
 /// Changes the row of an instance.
-fn row(snapshot: &mut Snapshot, id: &str, change: impl FnOnce(&mut perennial::store::InstanceRow)) {
+fn row(snapshot: &mut Snapshot, id: &str, change: impl FnOnce(&mut perennial_core::store::InstanceRow)) {
     change(&mut snapshot.instances.iter_mut().find(|instance| instance.row.id == id).unwrap().row);
 }
 
@@ -258,7 +260,7 @@ fn twice(snapshot: &mut Snapshot, kind: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i15_code_that_decides_otherwise_is_noticed() {
     let (snapshot, log) = sound().await;
-    let other = handlers().with("mixed", "1.0.0", changed);
+    let other = handlers().with_shared("mixed", "1.0.0", changed.into_handler());
     let found: Vec<&str> =
         breaches(&snapshot, &log, &other).into_iter().map(|breach| breach.invariant).collect();
     assert_eq!(found, ["I15"]);

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{Backend, Client, check};
 use crate::error::ClientError;
 use crate::store_url::system_now_ms;
+use crate::typed::{QueryTarget, UpdateError, UpdateTarget};
 
 /// How long a client in another process waits for an answer.
 pub(super) const ASK_PATIENCE: Duration = Duration::from_secs(30);
@@ -26,6 +27,9 @@ impl Client {
     /// Asks an instance something that its code answers from what it shares, without a trace. Instances that have
     /// ended answer, too.
     ///
+    /// The query is a [`Query`](crate::Query), or a name: then a string is answered by a string, and a payload (or `()`)
+    /// by a payload.
+    ///
     /// ```
     /// use perennial::prelude::*;
     ///
@@ -39,80 +43,109 @@ impl Client {
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn main() -> perennial::Result<()> {
     /// # let runtime = Runtime::open("memory:").register(count).start().await?;
     /// let client = runtime.client();
     /// client.start(count, "count-1", 3).await?.result().await?;
-    /// assert_eq!(client.query("count-1", "counted", ()).await?.decode::<u32>()?, 3);
-    /// # Ok(runtime.shutdown().await?)
+    /// const COUNTED: Query<(), u32> = Query::named("counted");
+    /// assert_eq!(client.query("count-1", COUNTED, ()).await?, 3);
+    /// assert_eq!(client.query("count-1", "counted", ()).await?.as_json(), "3");
+    /// # runtime.shutdown().await
     /// # }
     /// ```
-    pub async fn query(
-        &self,
-        id: &str,
-        name: &str,
-        payload: impl Into<Payload>,
-    ) -> Result<Payload, ClientError> {
-        let payload = payload.into();
-        self.put(id, name, payload.clone(), Question::Query { name: name.to_owned(), payload }).await
+    pub async fn query<T, I, K>(&self, id: &str, query: T, input: I) -> Result<T::Output, ClientError>
+    where
+        T: QueryTarget<I, K>,
+    {
+        let payload = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
+        let name = query.name().into_owned();
+        let question = Question::Query { name: name.clone(), payload: payload.clone() };
+        let answer = self.put(id, &name, payload, question).await?;
+        T::read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))
     }
 
     /// Has an instance change something, if its code accepts, and waits for the outcome. What is refused leaves no
     /// trace.
     ///
+    /// The update is an [`Update`](crate::Update), or a name: then a string is answered by a string, and a payload (or
+    /// `()`) by a payload. Its own error comes back as itself.
+    ///
     /// ```
     /// use perennial::prelude::*;
-    /// use serde_json::json;
+    ///
+    /// const SET: Update<u8, u8> = Update::named("set");
     ///
     /// #[orchestration]
-    /// async fn account(ctx: OrchestrationContext, balance: i64) -> Result<i64, String> {
-    ///     let balance = ctx.state(balance);
-    ///     let (checked, changed) = (balance.clone(), balance.clone());
+    /// async fn dial(ctx: OrchestrationContext) -> Result<(), String> {
+    ///     let position = ctx.state(0);
+    ///     let turned = position.clone();
     ///     ctx.on_update(
-    ///         "withdraw",
-    ///         move |cents: &i64| match checked.read(|balance| *balance >= *cents) {
-    ///             true => Ok(()),
-    ///             false => Err("not enough".to_owned()),
-    ///         },
-    ///         move |cents: i64| {
-    ///             let changed = changed.clone();
-    ///             async move { Ok(changed.update(|balance| { *balance -= cents; *balance })) }
+    ///         SET,
+    ///         |to| if *to > 10 { Err(format!("{to} is too loud")) } else { Ok(()) },
+    ///         move |to| {
+    ///             let turned = turned.clone();
+    ///             async move { Ok(turned.update(|position| std::mem::replace(position, to))) }
     ///         },
     ///     );
-    ///     ctx.wait_until(&balance, |balance| *balance == 0).await;
-    ///     Ok(0)
+    ///     ctx.wait_until(&position, |position| *position == 10).await;
+    ///     Ok(())
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let runtime = Runtime::open("memory:").register(account).start().await?;
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(dial).start().await?;
     /// let client = runtime.client();
-    /// client.start(account, "ada", 100).await?;
-    /// assert_eq!(client.update("ada", "withdraw", json!(70)).await?.decode::<i64>()?, 30);
-    /// let refused = client.update("ada", "withdraw", json!(70)).await;
-    /// assert!(matches!(refused, Err(ClientError::Refused { .. })));
-    /// # Ok(runtime.shutdown().await?)
+    /// client.start(dial, "kitchen", ()).await?;
+    /// assert_eq!(client.update("kitchen", SET, 3).await?, 0, "where it was before");
+    /// let refused = client.update("kitchen", SET, 11).await.err().unwrap();
+    /// assert!(matches!(refused, UpdateError::Refused { error: Some(words), .. } if words == "11 is too loud"));
+    /// # runtime.shutdown().await
     /// # }
     /// ```
-    pub async fn update(
+    pub async fn update<T, I, K>(
         &self,
         id: &str,
-        name: &str,
-        payload: impl Into<Payload>,
-    ) -> Result<Payload, ClientError> {
-        self.put_update(id, name, payload.into(), None).await
+        update: T,
+        input: I,
+    ) -> Result<T::Output, UpdateError<T::Error>>
+    where
+        T: UpdateTarget<I, K>,
+    {
+        self.typed_update(id, update, input, None).await
     }
 
     /// Has an instance change something once: sent again with the same key, it gets the first one's outcome.
-    pub async fn update_once(
+    pub async fn update_once<T, I, K>(
         &self,
         id: &str,
-        name: &str,
+        update: T,
         key: &str,
-        payload: impl Into<Payload>,
-    ) -> Result<Payload, ClientError> {
+        input: I,
+    ) -> Result<T::Output, UpdateError<T::Error>>
+    where
+        T: UpdateTarget<I, K>,
+    {
         check("key", key, check_derived_id)?;
-        self.put_update(id, name, payload.into(), Some(key.to_owned())).await
+        self.typed_update(id, update, input, Some(key.to_owned())).await
+    }
+
+    async fn typed_update<T, I, K>(
+        &self,
+        id: &str,
+        update: T,
+        input: I,
+        key: Option<String>,
+    ) -> Result<T::Output, UpdateError<T::Error>>
+    where
+        T: UpdateTarget<I, K>,
+    {
+        let payload = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
+        match self.put_update(id, &update.name(), payload, key).await {
+            Ok(answer) => {
+                Ok(T::read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))?)
+            }
+            Err(error) => Err(UpdateError::read(error, T::read_error)),
+        }
     }
 
     async fn put_update(

@@ -16,8 +16,8 @@ use perennial_core::store::{
     Blocked, Hint, InstanceRow, Reply, SendOutcome, SendRequest, Status, Store, StoreError,
 };
 use perennial_core::{
-    Attributes, Ending, History, InstanceKey, Job, NameError, Payload, TurnFailure, check_derived_id,
-    check_name,
+    Attributes, Ending, History, InstanceKey, Job, NameError, ParentLink, Payload, TurnFailure,
+    check_derived_id, check_name,
 };
 use tokio::sync::{Notify, oneshot};
 
@@ -28,7 +28,7 @@ use crate::store_url::{open_guest, system_now_ms};
 use crate::typed::EventContent;
 
 pub use managing::{Action, Progress, Prune, Tree};
-pub use starting::{OnExisting, StartOptions, StartOutcome};
+pub use starting::{OnExisting, StartOptions};
 
 /// How many turns are read at a time.
 const TURNS_PER_PAGE: usize = 1_000;
@@ -55,6 +55,7 @@ enum Backend {
 
 /// Where an instance stands.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct InstanceStatus {
     /// Its id.
     pub id: String,
@@ -74,8 +75,12 @@ pub struct InstanceStatus {
     pub attributes: Attributes,
     /// What its code published.
     pub published: Option<Payload>,
+    /// Who started it, if it is somebody's child.
+    pub parent: Option<ParentLink>,
     /// When it was started, in milliseconds since 1970.
     pub created_ms: u64,
+    /// When it ended, if it has.
+    pub ended_ms: Option<u64>,
 }
 
 impl From<InstanceRow> for InstanceStatus {
@@ -90,7 +95,9 @@ impl From<InstanceRow> for InstanceStatus {
             blocked: row.blocked,
             attributes: row.attributes,
             published: row.published,
+            parent: row.parent,
             created_ms: row.created_ms,
+            ended_ms: row.ended_ms,
         }
     }
 }
@@ -100,7 +107,14 @@ impl Client {
         Client { backend: Backend::Node(node), ask_patience: asking::ASK_PATIENCE }
     }
 
-    /// Opens a store beside the runtime that owns it, to look and to send.
+    /// Opens a store beside the runtime that owns it, to look and to send. The store has to exist.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// let error = Client::open("sqlite:no/such/shop.db").err().unwrap();
+    /// assert!(error.to_string().starts_with("PER-0627 no store"));
+    /// ```
     pub fn open(url: &str) -> Result<Client, Error> {
         let mut client = Client::of_store(open_guest(url)?);
         if let Backend::Guest { url: own, .. } = &mut client.backend {
@@ -134,7 +148,7 @@ impl Client {
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn main() -> perennial::Result<()> {
     /// # let runtime = Runtime::open("memory:").register(hello).start().await?;
     /// let client = runtime.client();
     /// let run = client.start(hello, "hello-1", ()).await?;
@@ -143,28 +157,31 @@ impl Client {
     ///
     /// let nobody = client.raise_event("hello-2", NAME, "Grace".to_owned()).await;
     /// assert!(matches!(nobody, Err(ClientError::NotFound { .. })));
-    /// # Ok(runtime.shutdown().await?)
+    /// # runtime.shutdown().await
     /// # }
     /// ```
     pub async fn raise_event<T, C>(&self, id: &str, event: T, content: C) -> Result<(), ClientError>
     where
         T: EventContent<C>,
     {
-        let content = T::encode(content)
-            .map_err(|error| ClientError::Unwritable { id: id.to_owned(), problem: error.to_string() })?;
+        let content = T::encode(content).map_err(|error| ClientError::unwritable(id, error))?;
         self.raise(id, &event.name(), content, None).await
     }
 
     /// Raises an event once: a second one with the same key is dropped.
-    pub async fn raise_event_once(
+    pub async fn raise_event_once<T, C>(
         &self,
         id: &str,
-        name: &str,
+        event: T,
         key: &str,
-        payload: impl Into<Payload>,
-    ) -> Result<(), ClientError> {
+        content: C,
+    ) -> Result<(), ClientError>
+    where
+        T: EventContent<C>,
+    {
         check("key", key, check_derived_id)?;
-        self.raise(id, name, payload.into(), Some(key.to_owned())).await
+        let content = T::encode(content).map_err(|error| ClientError::unwritable(id, error))?;
+        self.raise(id, &event.name(), content, Some(key.to_owned())).await
     }
 
     async fn raise(

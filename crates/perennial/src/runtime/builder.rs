@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use perennial_core::shard::{Counters, ShardOptions};
 use perennial_core::store::{Store, StoreError};
-use perennial_core::{OrchestrationHandler, Payload};
+use perennial_core::{Handlers, OrchestrationHandler};
 use tokio::sync::oneshot;
 
 use super::clock::{LocalClock, MachineClock};
@@ -14,11 +14,11 @@ use super::node::{Node, OpenedSession, open_session};
 use super::registry::Registry;
 use super::timekeeper::Timekeeper;
 use super::turn_threads::TurnThreads;
-use crate::activity::{ActivityContext, ActivityHandler, Blocking, WithState};
+use crate::activity::WithState;
 use crate::client::Client;
 use crate::error::{Error, StartError};
 use crate::store_url::open_owner;
-use crate::typed::{ActivityCode, OrchestrationCode, Register, Registration};
+use crate::typed::{ActivityCode, BlockingCode, OrchestrationCode, Register, Registration};
 
 /// How long a dropped runtime waits for its store to close. One batch may be under way.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
@@ -80,6 +80,7 @@ impl Default for RuntimeOptions {
 }
 
 /// Registers what a runtime can run, and starts it. See [`Runtime::open`].
+#[must_use = "nothing runs before it is started"]
 pub struct RuntimeBuilder {
     url: String,
     options: RuntimeOptions,
@@ -91,7 +92,6 @@ pub struct RuntimeBuilder {
 
 impl RuntimeBuilder {
     /// Sets the options.
-    #[must_use]
     pub fn options(mut self, options: RuntimeOptions) -> RuntimeBuilder {
         self.options = options;
         self
@@ -99,7 +99,6 @@ impl RuntimeBuilder {
 
     /// Runs on this store instead of one that the URL names. For tests.
     #[doc(hidden)]
-    #[must_use]
     pub fn store(mut self, store: Arc<dyn Store>) -> RuntimeBuilder {
         self.store = Some(store);
         self
@@ -107,32 +106,55 @@ impl RuntimeBuilder {
 
     /// Reads this clock instead of the machine's. For tests.
     #[doc(hidden)]
-    #[must_use]
     pub fn clock(mut self, clock: Arc<dyn LocalClock>) -> RuntimeBuilder {
         self.clock = Some(clock);
         self
     }
 
-    /// Registers an orchestration that takes and gives payloads under a name and a version.
-    #[must_use]
-    pub fn orchestration(
-        self,
-        name: &str,
-        version: &str,
-        handler: impl OrchestrationHandler,
-    ) -> RuntimeBuilder {
-        self.add(|registry| registry.add_orchestration(name, version, Arc::new(handler)))
-    }
-
-    /// Registers a closure with types as an orchestration under a name and a version.
-    #[must_use]
-    pub fn orchestration_fn<K>(
+    /// Registers a closure or an unmarked function as an orchestration, under a name and a version. It takes the context
+    /// and up to four arguments, whose types have to be written out; payloads are given and taken as they are.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// let runtime = Runtime::open("memory:")
+    ///     .orchestration("loud", "1.0.0", |ctx: OrchestrationContext, text: String| async move {
+    ///         ctx.schedule_activity("shout", text).await
+    ///     })
+    ///     .activity("shout", |_: ActivityContext, text: String| async move { Ok::<_, String>(text.to_uppercase()) })
+    ///     .start()
+    ///     .await?;
+    /// assert_eq!(runtime.client().start("loud", "l-1", "psst").await?.result().await?, "PSST");
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn orchestration<K>(
         self,
         name: &str,
         version: &str,
         code: impl OrchestrationCode<K>,
     ) -> RuntimeBuilder {
-        self.add(|registry| registry.add_orchestration(name, version, code.into_handler()))
+        self.handler(name, version, code.into_handler())
+    }
+
+    /// Registers an orchestration as the engine sees it. For tests.
+    #[doc(hidden)]
+    pub fn handler(
+        self,
+        name: &str,
+        version: &str,
+        handler: Arc<dyn OrchestrationHandler>,
+    ) -> RuntimeBuilder {
+        self.add(|registry| registry.add_orchestration(name, version, handler))
+    }
+
+    /// The orchestrations that were registered, for a [`Replayer`](crate::Replayer). None if something cannot be
+    /// registered; [`start`](RuntimeBuilder::start) says what.
+    #[must_use]
+    pub fn handlers(&self) -> Handlers {
+        self.registry.as_ref().map(Registry::handlers).unwrap_or_default()
     }
 
     /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
@@ -155,17 +177,16 @@ impl RuntimeBuilder {
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn main() -> perennial::Result<()> {
     /// let runtime = Runtime::open("memory:").register(tea).register(tea_2).start().await?;
     /// // New instances take the latest; those that run stay with theirs.
     /// assert_eq!(runtime.client().start(tea, "tea-1", ()).await?.result().await?, "with lemon");
     ///
     /// let twice = Runtime::open("memory:").register(tea).register(tea).start().await;
     /// assert!(twice.err().unwrap().to_string().starts_with("PER-0603"));
-    /// # Ok(runtime.shutdown().await?)
+    /// # runtime.shutdown().await
     /// # }
     /// ```
-    #[must_use]
     pub fn register<K>(self, function: impl Register<K>) -> RuntimeBuilder {
         match function.registration() {
             Registration::Orchestration { name, version, handler } => {
@@ -178,7 +199,7 @@ impl RuntimeBuilder {
     }
 
     /// Registers a function that is marked with `#[activity]`, together with something that all its attempts share: a
-    /// pool of connections, a client of a service. They find it with [`ActivityContext::state`].
+    /// pool of connections, a client of a service. They find it with [`ActivityContext::state`](crate::ActivityContext::state).
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -196,14 +217,13 @@ impl RuntimeBuilder {
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn main() -> perennial::Result<()> {
     /// let prices = Prices(vec![2, 3]);
     /// let runtime = Runtime::open("memory:").register(bill).register_with(total, prices).start().await?;
     /// assert_eq!(runtime.client().start(bill, "bill-1", ()).await?.result().await?, 5);
-    /// # Ok(runtime.shutdown().await?)
+    /// # runtime.shutdown().await
     /// # }
     /// ```
-    #[must_use]
     pub fn register_with<K, S: Send + Sync + 'static>(
         self,
         function: impl Register<K>,
@@ -220,33 +240,22 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Registers an activity that takes and gives payloads under a name.
-    #[must_use]
-    pub fn activity(self, name: &str, handler: impl ActivityHandler) -> RuntimeBuilder {
-        self.add(|registry| registry.add_activity(name, Arc::new(handler)))
-    }
-
-    /// Registers a closure with types as an activity under a name.
-    #[must_use]
-    pub fn activity_fn<K>(self, name: &str, code: impl ActivityCode<K>) -> RuntimeBuilder {
+    /// Registers a closure or an unmarked function as an activity under a name. It takes the context and up to four
+    /// arguments, whose types have to be written out; payloads are given and taken as they are.
+    pub fn activity<K>(self, name: &str, code: impl ActivityCode<K>) -> RuntimeBuilder {
         self.add(|registry| registry.add_activity(name, code.into_handler()))
     }
 
-    /// Registers an activity that blocks its thread. It runs on tokio's pool of blocking threads.
+    /// Registers a closure or a function that blocks its thread as an activity. It runs on tokio's pool of blocking
+    /// threads.
     ///
     /// Once cancelled it cannot be dropped like a future; it should look at
-    /// [`ActivityContext::is_cancelled`] now and then.
-    #[must_use]
-    pub fn blocking_activity(
-        self,
-        name: &str,
-        handler: impl Fn(ActivityContext, Payload) -> Result<Payload, Payload> + Send + Sync + 'static,
-    ) -> RuntimeBuilder {
-        self.add(|registry| registry.add_activity(name, Arc::new(Blocking(Arc::new(handler)))))
+    /// [`ActivityContext::is_cancelled`](crate::ActivityContext::is_cancelled) now and then.
+    pub fn blocking_activity<K>(self, name: &str, code: impl BlockingCode<K>) -> RuntimeBuilder {
+        self.add(|registry| registry.add_activity(name, code.into_handler()))
     }
 
     /// Does what it is asked and nothing by itself: for a client that takes a store in charge which nobody owns.
-    #[must_use]
     pub(crate) fn caretaker(mut self) -> RuntimeBuilder {
         self.is_caretaker = true;
         self
@@ -378,8 +387,8 @@ impl Runtime {
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let directory = tempfile::tempdir()?;
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
     /// # let path = directory.path().join("naps.db");
     /// # let path = path.display();
     /// let url = format!("sqlite:{path}");
@@ -390,7 +399,7 @@ impl Runtime {
     /// // The next process goes on with it.
     /// let runtime = Runtime::open(&url).register(nap).start().await?;
     /// assert_eq!(runtime.client().result("nap-1").await?.to_text(), "rested");
-    /// # Ok(runtime.shutdown().await?)
+    /// # runtime.shutdown().await
     /// # }
     /// ```
     pub fn open(url: impl Into<String>) -> RuntimeBuilder {

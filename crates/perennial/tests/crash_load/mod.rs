@@ -234,7 +234,7 @@ impl Load {
             async move {
                 tokio::time::sleep(Duration::from_millis(value.size() as u64)).await;
                 let value: u64 = value.decode().map_err(failed)?;
-                Ok(number(value + 1))
+                Ok::<_, Payload>(number(value + 1))
             }
         };
         let flaky = move |ctx: ActivityContext, value: Payload| {
@@ -255,7 +255,7 @@ impl Load {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     ctx.heartbeat(number(step + 1));
                 }
-                Ok(number(PROGRESS))
+                Ok::<_, Payload>(number(PROGRESS))
             }
         };
         kinds::register(Runtime::open(self.url()).options(options))

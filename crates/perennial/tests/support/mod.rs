@@ -16,11 +16,12 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use perennial::history::encode_turn;
-use perennial::store::TaskId;
 use perennial::{
-    Client, ClientError, EventId, Filter, Handlers, InstanceKey, InstanceStatus, Payload, RuntimeOptions,
-    Status,
+    Client, ClientError, Event, EventId, Filter, InstanceKey, InstanceStatus, Payload, RuntimeOptions,
+    StartOptions, Status,
 };
+use perennial_core::Handlers;
+use perennial_core::store::TaskId;
 use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::invariants::{
     ClientLog, Snapshot, StoredInstance, StoredRows, StoredTask, assert_invariants, assert_stored_invariants,
@@ -57,6 +58,14 @@ impl Place {
 
     pub(crate) fn url(&self) -> String {
         format!("sqlite:{}", self.path().display())
+    }
+
+    /// A client of another process. It may be there before the first runtime.
+    pub(crate) fn guest(&self) -> Client {
+        if !self.path().exists() {
+            drop(SqliteStore::open(self.path(), SqliteOptions::default().relaxed(true)).unwrap());
+        }
+        Client::open(&self.url()).unwrap()
     }
 
     /// A connection of somebody who goes behind the store's back.
@@ -267,4 +276,14 @@ pub(crate) fn number(number: u64) -> Payload {
 /// What went wrong, as an orchestration's or activity's error.
 pub(crate) fn failed(error: impl std::fmt::Debug) -> Payload {
     Payload::from(format!("{error:?}"))
+}
+
+/// A start at an exact version.
+pub(crate) fn at(version: &str) -> StartOptions {
+    StartOptions::default().version(version)
+}
+
+/// An event that comes with a payload as it is.
+pub(crate) fn event(name: &'static str) -> Event<Payload> {
+    Event::named(name)
 }
