@@ -87,10 +87,8 @@ impl Desk {
     /// Another process sends a start: a pending row and a message.
     pub fn send_start(&mut self, name: &str, id: &str, input: impl Into<Payload>) -> SendOutcome {
         let started = Started::new(name, Desk::VERSION, input, self.next_number);
-        let (key, created_ms) = (self.new_key(), self.now_ms());
-        let row = pending_row(key, id, &started, created_ms);
-        let body = Message::Start(Box::new(Start::new(started))).encode();
-        self.send(SendRequest::Start { row: Box::new(row), body })
+        let key = self.new_key();
+        self.send_start_as(key, id, Start::new(started))
     }
 
     /// Another process sends a start that is to begin at a time.
@@ -102,9 +100,13 @@ impl Desk {
         at_ms: u64,
     ) -> SendOutcome {
         let started = Started::new(name, Desk::VERSION, input, self.next_number);
-        let (key, created_ms) = (self.new_key(), self.now_ms());
-        let row = InstanceRow { wake_at_ms: Some(at_ms), ..pending_row(key, id, &started, created_ms) };
-        let start = Start { not_before_ms: Some(at_ms), ..Start::new(started) };
+        let key = self.new_key();
+        self.send_start_as(key, id, Start { not_before_ms: Some(at_ms), ..Start::new(started) })
+    }
+
+    /// Another process sends a start under a key.
+    pub fn send_start_as(&mut self, key: InstanceKey, id: &str, start: Start) -> SendOutcome {
+        let row = pending_row(key, id, &start, self.now_ms());
         let body = Message::Start(Box::new(start)).encode();
         self.send(SendRequest::Start { row: Box::new(row), body })
     }
@@ -146,7 +148,8 @@ impl Desk {
     }
 }
 
-fn pending_row(key: InstanceKey, id: &str, started: &Started, created_ms: u64) -> InstanceRow {
+fn pending_row(key: InstanceKey, id: &str, start: &Start, created_ms: u64) -> InstanceRow {
+    let started = &start.started;
     InstanceRow {
         key,
         id: id.to_owned(),
@@ -156,7 +159,7 @@ fn pending_row(key: InstanceKey, id: &str, started: &Started, created_ms: u64) -
         status: Status::Pending,
         execution: started.execution,
         owed: false,
-        wake_at_ms: None,
+        wake_at_ms: start.not_before_ms,
         blocked: None,
         attributes: started.attributes.clone(),
         published: None,
