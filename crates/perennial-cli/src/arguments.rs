@@ -7,14 +7,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use perennial::{OnExisting, Payload, Status};
 
-use crate::exit::EXIT_CODES;
+use crate::exit::AFTER_HELP;
 
 /// Durable execution for Rust: see it survive, look at instances, reach them.
 ///
 /// Looking works while another process runs the store; changes reach that process through the store and are durable when
 /// the command returns.
 #[derive(Debug, Parser)]
-#[command(name = "perennial", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "perennial", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Arguments {
     /// The store, such as sqlite:shop.db
     #[arg(long, global = true, env = "PERENNIAL_STORE", hide_env_values = true, value_name = "URL")]
@@ -92,7 +92,7 @@ pub(crate) enum Command {
         #[arg(long)]
         once: bool,
     },
-    /// Look for trouble: blocked instances with their remedies, lag, leftovers
+    /// Look for trouble, and what to do about it: schema, owner, files, lag, messages, blocked instances
     Doctor,
     /// How many small orchestrations this machine completes in a second
     Bench {

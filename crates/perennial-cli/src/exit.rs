@@ -5,8 +5,11 @@ use std::fmt;
 use perennial::{ClientError, Error, StartError, StoreError};
 use serde_json::json;
 
-/// What the exit codes mean, for `--help`.
-pub(crate) const EXIT_CODES: &str = "\
+/// What stands below the commands in `--help`: what this command cannot do, and what the exit codes mean.
+pub(crate) const AFTER_HELP: &str = "\
+Before you deploy: whether open instances fit your new code is for your own program to say, which has the code. Give it
+an argument that calls `Runtime::open(url).register(…).preflight()`; the guide's page \"Operate\" shows how.
+
 Exit codes:
   0  it worked
   1  it failed: an orchestration failed, doctor found something, the demo lost something

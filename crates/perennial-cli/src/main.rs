@@ -1,12 +1,13 @@
 //! The `perennial` command: look at durable executions, reach them, and see them survive.
 //!
-//! `arguments` is the command line; `looking`, `acting`, `watching`, `bench` and `demo` are what the commands do;
+//! `arguments` is the command line; `looking`, `acting`, `watching`, `doctor`, `bench` and `demo` are what the commands do;
 //! `output` and `timeline` how things are shown; `exit` what the exit codes mean.
 
 mod acting;
 mod arguments;
 mod bench;
 mod demo;
+mod doctor;
 mod exit;
 mod looking;
 mod output;
@@ -83,7 +84,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
             looking::export(&client, &ids, filter, output.as_deref()).await
         }
         Command::Top { every, once } => watching::top(&store::open(url)?, every, once, as_json).await,
-        Command::Doctor => watching::doctor(&store::open(url)?, url.unwrap_or_default(), as_json).await,
+        Command::Doctor => doctor::run(url, as_json).await,
         Command::Change(change) => run_change(url, change, as_json).await,
     }
 }

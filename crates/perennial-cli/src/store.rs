@@ -3,23 +3,54 @@
 use std::path::Path;
 
 use perennial::{Client, Filter};
+use perennial_sqlite::{Inspection, inspect};
 
 use crate::arguments::Filters;
 use crate::exit::{ExitKind, Failure};
+use crate::output::now_ms;
 
-/// Opens a store to look and to send. A file that is missing is not made: it would be an empty store, and a surprise.
-pub(crate) fn open(url: Option<&str>) -> Result<Client, Failure> {
+/// A store as it looks from outside.
+pub(crate) struct Seen<'a> {
+    pub(crate) url: &'a str,
+    /// What there is to see, if it is a file.
+    pub(crate) inspection: Option<Inspection>,
+}
+
+/// Looks at a store from outside. A file that is missing is not made: it would be an empty store, and a surprise.
+pub(crate) fn look(url: Option<&str>) -> Result<Seen<'_>, Failure> {
     let Some(url) = url else {
         return Err(Failure::usage("which store? Say --store sqlite:PATH, or set PERENNIAL_STORE"));
     };
-    if let Some(path) = url.strip_prefix("sqlite:") {
-        let path = path.strip_prefix("//").unwrap_or(path);
-        if !path.is_empty() && path != ":memory:" && !Path::new(path).exists() {
-            let message = format!("there is no store at {path}; a runtime makes it when it is first started");
-            return Err(Failure::new(ExitKind::Unavailable, message));
-        }
+    let path = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
+    let Some(path) = path.filter(|path| !path.is_empty() && *path != ":memory:") else {
+        return Ok(Seen { url, inspection: None });
+    };
+    if !Path::new(path).exists() {
+        let message = format!("there is no store at {path}; a runtime makes it when it is first started");
+        return Err(Failure::new(ExitKind::Unavailable, message));
     }
-    Ok(Client::open(url)?)
+    let inspection = inspect(Path::new(path), now_ms()).map_err(perennial::Error::from)?;
+    Ok(Seen { url, inspection: Some(inspection) })
+}
+
+/// Opens a store to look and to send. One that would have to be changed for that is left to a runtime.
+pub(crate) fn open(url: Option<&str>) -> Result<Client, Failure> {
+    let Seen { url, inspection } = look(url)?;
+    match inspection {
+        Some(Inspection { schema: 0, .. }) => {
+            let message =
+                format!("{url} is an empty file; a runtime makes it a store when it is first started");
+            Err(Failure::new(ExitKind::Unavailable, message))
+        }
+        Some(Inspection { schema, known_schema, .. }) if schema < known_schema => {
+            let message = format!(
+                "the schema of {url} has version {schema}, and this command needs {known_schema}; start the program with the \
+                 newer Perennial, which migrates it, or use the command of the older one"
+            );
+            Err(Failure::new(ExitKind::Unavailable, message))
+        }
+        _ => Ok(Client::open(url)?),
+    }
 }
 
 /// What a list is filtered by. The parent is named by its id, and found here.

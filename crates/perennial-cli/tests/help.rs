@@ -13,7 +13,7 @@ fn printed(arguments: &[&str]) -> String {
 
 #[test]
 fn p8_help_lists_commands_and_exit_codes() {
-    insta::assert_snapshot!(printed(&["--help"]), @r"
+    insta::assert_snapshot!(printed(&["--help"]), @r#"
         Durable execution for Rust: see it survive, look at instances, reach them.
 
         Looking works while another process runs the store; changes reach that process through the store and are durable when the command returns.
@@ -37,7 +37,7 @@ fn p8_help_lists_commands_and_exit_codes() {
           prune        Delete all instances that ended long ago
           export       Write histories as JSON lines, one instance per line
           top          Live counts
-          doctor       Look for trouble: blocked instances with their remedies, lag, leftovers
+          doctor       Look for trouble, and what to do about it: schema, owner, files, lag, messages, blocked instances
           bench        How many small orchestrations this machine completes in a second
           completions  Completions for a shell
           help         Print this message or the help of the given subcommand(s)
@@ -57,6 +57,9 @@ fn p8_help_lists_commands_and_exit_codes() {
           -V, --version
                   Print version
 
+        Before you deploy: whether open instances fit your new code is for your own program to say, which has the code. Give it
+        an argument that calls `Runtime::open(url).register(…).preflight()`; the guide's page "Operate" shows how.
+
         Exit codes:
           0  it worked
           1  it failed: an orchestration failed, doctor found something, the demo lost something
@@ -64,7 +67,7 @@ fn p8_help_lists_commands_and_exit_codes() {
           3  not found: there is no such instance, execution or event
           4  refused: the id is taken, the instance has ended or has not, nobody said yes
           5  the store is unavailable: missing, in use, not a store, or no runtime answers on it
-        ");
+        "#);
 }
 
 #[test]

@@ -182,33 +182,3 @@ async fn p8_top_counts_once_when_asked() {
     let counts: Value = serde_json::from_str(&shop.masked(&["top", "--once", "--json"]).await).unwrap();
     assert_eq!(counts["instances"]["failed"]["rows"], 1);
 }
-
-#[tokio::test]
-async fn p8_doctor_names_what_is_blocked_and_what_to_do() {
-    let shop = Shop::stocked().await;
-    let said = shop.run(&["doctor"]).await;
-    assert_eq!(said.code, 1, "{said:?}");
-    let shown = said.stdout.replace(&shop.url(), "[store]");
-    settings().bind(|| {
-        insta::assert_snapshot!(shown, @r"
-        ok  [store] opens, and its schema is one that this version knows
-        ok  nothing is late (lag [span])
-        look  blocked instances: 1
-          broken-1  broken latest
-          PER-0201 panic in unit root: the code is broken (since [moment], tried [n] times)
-          remedy: mend the panic, start the program again, and `perennial retry` it
-        ")
-    });
-    let healthy = Shop::open().await;
-    assert_eq!(healthy.run(&["doctor"]).await.code, 0);
-}
-
-#[tokio::test]
-async fn p8_doctor_notices_that_nobody_runs_the_store() {
-    let mut shop = Shop::open().await;
-    shop.runtime.take().unwrap().shutdown().await.unwrap();
-    shop.masked(&["start", "counter", "c", "1"]).await;
-    let said = shop.run(&["doctor"]).await;
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.stdout.contains("look  messages wait (1) and nothing moves"), "{said:?}");
-}

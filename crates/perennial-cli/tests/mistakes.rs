@@ -47,7 +47,7 @@ async fn p8_unknown_instances_and_bad_filters_are_named() {
     let shop = Shop::stocked().await;
     insta::assert_snapshot!(told(&shop.run(&["show", "order-9"]).await), @r#"
         exit 3
-        error: PER-0605 not found: there is no instance "order-9"
+        error: PER-0605 not found: there is no instance "order-9"; check the id and the store, it may have been deleted
         "#);
     insta::assert_snapshot!(told(&shop.run(&["history", "order-1", "--execution", "4"]).await), @r#"
         exit 3
@@ -55,7 +55,7 @@ async fn p8_unknown_instances_and_bad_filters_are_named() {
         "#);
     insta::assert_snapshot!(told(&shop.run(&["list", "--parent", "nobody"]).await), @r#"
         exit 3
-        error: PER-0605 not found: there is no instance "nobody"
+        error: PER-0605 not found: there is no instance "nobody"; check the id and the store, it may have been deleted
         "#);
     insta::assert_snapshot!(told(&shop.run(&["list", "--status", "done"]).await), @r"
         exit 2
@@ -94,7 +94,7 @@ async fn p8_bad_inputs_and_requests_without_a_runtime_are_explained() {
         "#);
     insta::assert_snapshot!(told(&shop.run(&["raise", "order-1", "approved", "true"]).await), @r#"
         exit 4
-        error: PER-0607 ended: instance "order-1" had ended before the request reached it
+        error: PER-0607 ended: instance "order-1" had ended before the request reached it; nothing was done. For more work, start another
         "#);
     insta::assert_snapshot!(told(&shop.run(&["query", "counter-1", "count", "--patience", "50ms"]).await), @r#"
         exit 5
@@ -107,7 +107,7 @@ async fn p8_programs_get_errors_as_json() {
     let shop = Shop::stocked().await;
     insta::assert_snapshot!(told(&shop.run(&["show", "order-9", "--json"]).await), @r#"
         exit 3
-        {"error":{"code":"PER-0605","exit":3,"message":"PER-0605 not found: there is no instance \"order-9\""}}
+        {"error":{"code":"PER-0605","exit":3,"message":"PER-0605 not found: there is no instance \"order-9\"; check the id and the store, it may have been deleted"}}
         "#);
     let usage = shop.run(&["list", "--status", "done", "--json"]).await;
     let error: serde_json::Value = serde_json::from_str(&usage.stderr).unwrap();

@@ -9,7 +9,8 @@
 //!
 //! Code map: `store` takes calls and queues them; `writer` is the thread that writes, with `commit`, `send`, `tasks`,
 //! `asks`, `delete` and `sessions` as what it writes and `tables` as how; `attributes` is what attributes are searched
-//! by; `reader`, `list` and `stats` answer questions; `open`, `schema` and `owner_lock` get a file ready.
+//! by; `reader`, `list` and `stats` answer questions; `open`, `schema` and `owner_lock` get a file ready;
+//! `inspect` looks at one from outside.
 
 mod asks;
 mod attributes;
@@ -18,6 +19,7 @@ mod commit;
 mod connection;
 mod delete;
 mod failure;
+mod inspect;
 mod list;
 mod log_watch;
 mod open;
@@ -42,5 +44,6 @@ mod unread;
 mod watchers;
 mod writer;
 
+pub use inspect::{Content, Inspection, Owner, inspect};
 pub use options::SqliteOptions;
 pub use store::SqliteStore;

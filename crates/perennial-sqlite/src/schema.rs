@@ -30,7 +30,7 @@ const MIGRATIONS: [Migration; 2] = [
 ];
 
 /// The version that this code knows.
-const CURRENT: usize = MIGRATIONS.len();
+pub(crate) const CURRENT: usize = MIGRATIONS.len();
 
 /// Who opens the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -128,6 +128,26 @@ fn p_kit_events_are_raised_one_wait_after_the_other() {
 }
 
 #[test]
+fn p_kit_a_wait_that_was_met_is_no_wait() {
+    #[orchestration]
+    async fn slow_basket(ctx: OrchestrationContext) -> Result<Vec<u32>, String> {
+        let first = ctx.schedule_wait(ITEM).await;
+        let meanwhile = ctx.timeout(DAY, ctx.schedule_wait(Event::<u32>::named("other"))).await;
+        assert!(meanwhile.is_err());
+        Ok(vec![first, ctx.schedule_wait(ITEM).await])
+    }
+    let mut env = TestEnvironment::new().register(slow_basket).raise_when_waiting(ITEM, 1);
+    let stuck = env.run(slow_basket, ()).unwrap_err().to_string();
+    assert!(stuck.ends_with("waiting for the event \"item\" (in \"slow_basket-1\")"), "{stuck}");
+    let mut env =
+        TestEnvironment::new().register(slow_basket).raise_when_waiting(ITEM, 1).raise_when_waiting(ITEM, 2);
+    assert_eq!(env.run(slow_basket, ()).unwrap(), [1, 2]);
+    let lines = env.history("slow_basket-1").lines();
+    let fired = lines.iter().position(|line| line.contains("TimerFired")).unwrap();
+    assert!(lines[fired..].iter().any(|line| line.contains("ExternalEvent \"item\" 2")), "{lines:#?}");
+}
+
+#[test]
 fn p_kit_a_test_can_go_step_by_step() {
     #[orchestration]
     async fn patient(ctx: OrchestrationContext) -> Result<u32, String> {

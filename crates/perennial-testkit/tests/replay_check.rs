@@ -59,6 +59,48 @@ fn p_kit_a_divergence_names_line_instance_event_and_source() {
     assert!(check.to_string().contains("PER-0203"), "{check}");
 }
 
+/// Code that never rests, of which one keeps calling its context and the other does not.
+mod restless {
+    use super::*;
+
+    #[orchestration]
+    pub(super) async fn parcel(ctx: OrchestrationContext, _: String) -> Result<String, String> {
+        loop {
+            ctx.now();
+        }
+    }
+
+    #[orchestration]
+    pub(super) async fn rounds(_: OrchestrationContext, _: u32) -> Result<(), String> {
+        loop {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn p_kit_code_that_never_rests_is_reported_and_hangs_no_gate() {
+    let env = TestEnvironment::new().register(restless::parcel).register(restless::rounds);
+    let check = env.replay_deadline(Duration::from_millis(100)).replay_lines(&recorded());
+    let found: Vec<&str> = check.differences.iter().map(|found| found.id.as_str()).collect();
+    assert_eq!(found, ["parcel-1", "rounds-2", "rounds-2", "rounds-2"], "{check}");
+    for found in &check.differences {
+        assert!(found.report.starts_with("PER-0205 deadline: turn 1 of "), "{found:?}");
+        assert!(found.report.contains("what to do: look for a loop"), "{found:?}");
+    }
+}
+
+#[test]
+fn p_kit_the_check_reads_like_this() {
+    let check = TestEnvironment::new().register(changed::parcel).replay_lines(&recorded());
+    let settings = {
+        let mut settings = insta::Settings::clone_current();
+        settings.add_filter(r"[a-z/_-]*replay_check\.rs:\d+:\d+", "tests/orders.rs:[line]");
+        settings
+    };
+    settings.bind(|| insta::assert_snapshot!(check.to_string()));
+}
+
 #[test]
 fn p_kit_missing_code_bad_lines_and_nothing_at_all_are_no_pass() {
     let env = TestEnvironment::new().register(rounds);
@@ -82,6 +124,7 @@ fn p_kit_the_gate_reads_a_file_or_a_directory() {
     let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(gate)).unwrap_err();
     let words = refused.downcast_ref::<String>().unwrap();
     assert!(words.contains("do not replay") && words.contains("1 incompatible"), "{words}");
+    assert!(words.contains("july.jsonl:1, instance \"parcel-1\", execution 1"), "{words}");
     assert!(env.replay_files(directory.path().join("august.jsonl")).is_err());
 }
 

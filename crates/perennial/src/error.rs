@@ -103,7 +103,9 @@ pub enum StartError {
 #[non_exhaustive]
 pub enum ClientError {
     /// No instance has this id.
-    #[error("PER-0605 not found: there is no instance {id:?}")]
+    #[error(
+        "PER-0605 not found: there is no instance {id:?}; check the id and the store, it may have been deleted"
+    )]
     NotFound {
         /// The id.
         id: String,
@@ -117,7 +119,10 @@ pub enum ClientError {
         status: Status,
     },
     /// The instance has ended.
-    #[error("PER-0607 ended: instance {id:?} had ended before the request reached it")]
+    #[error(
+        "PER-0607 ended: instance {id:?} had ended before the request reached it; nothing was done. For more work, start \
+         another"
+    )]
     Ended {
         /// The id.
         id: String,
@@ -162,7 +167,7 @@ pub enum ClientError {
         unread: usize,
     },
     /// The instance is not blocked.
-    #[error("PER-0611 not blocked: instance {id:?} needs no retry")]
+    #[error("PER-0611 not blocked: instance {id:?} needs no retry; it goes on by itself")]
     NotBlocked {
         /// The id.
         id: String,
@@ -186,7 +191,7 @@ pub enum ClientError {
         reason: String,
     },
     /// The runtime is stopping or has stopped.
-    #[error("PER-0613 stopped: the runtime takes no more requests: {reason}")]
+    #[error("PER-0613 stopped: the runtime takes no more requests: {reason}; start one, and ask its client")]
     Stopped {
         /// Why.
         reason: String,

@@ -1,7 +1,10 @@
 //! A small shop on a file, and the real `perennial` command beside it.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::Read;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -101,7 +104,17 @@ impl Shop {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("sqlite:{}", self.directory.path().join("shop.db").display())
+        format!("sqlite:{}", self.path().display())
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join("shop.db")
+    }
+
+    /// Every file of the store, with its bytes.
+    pub(crate) fn files(&self) -> BTreeMap<OsString, Vec<u8>> {
+        let entries = std::fs::read_dir(self.directory.path()).unwrap().map(Result::unwrap);
+        entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect()
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -81,7 +81,7 @@ fn tokio_hint(message: &str) -> &'static str {
 #[non_exhaustive]
 pub enum QueryFailure {
     /// The code has no handler of that name.
-    #[error("PER-0207 query: no handler for {name:?}")]
+    #[error("PER-0207 query: no handler for {name:?}; the code adds one with on_query")]
     NoHandler {
         /// The name asked for.
         name: String,
@@ -123,7 +123,7 @@ pub enum QueryFailure {
 #[non_exhaustive]
 pub enum UpdateRefusal {
     /// The code has no handler of that name.
-    #[error("PER-0208 update: no handler for {name:?}")]
+    #[error("PER-0208 update: no handler for {name:?}; the code adds one with on_update")]
     NoHandler {
         /// The name asked for.
         name: String,

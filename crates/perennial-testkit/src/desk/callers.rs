@@ -2,7 +2,7 @@
 
 use perennial_core::shard::{AskReply, Message, Question, Request, RequestId, Start, StartRequest};
 use perennial_core::store::{Ask, AskNumber, AskOutcome, InstanceRow, SendOutcome, SendRequest, Store};
-use perennial_core::{Job, Payload, ShardId, Started};
+use perennial_core::{InstanceKey, Job, Payload, ShardId, Started};
 
 use super::{Desk, ask_store};
 
@@ -85,10 +85,8 @@ impl Desk {
     /// Another process sends a start: a pending row and a message.
     pub fn send_start(&mut self, name: &str, id: &str, input: impl Into<Payload>) -> SendOutcome {
         let started = Started::new(name, Desk::VERSION, input, self.next_number);
-        let (key, created_ms) = (self.new_key(), self.now_ms());
-        let row = InstanceRow::pending(key, id, &started, created_ms);
-        let body = Message::Start(Box::new(Start::new(started))).encode();
-        self.send(SendRequest::Start { row: Box::new(row), body })
+        let key = self.new_key();
+        self.send_start_as(key, id, Start::new(started))
     }
 
     /// Another process sends a start that is to begin at a time.
@@ -100,10 +98,14 @@ impl Desk {
         at_ms: u64,
     ) -> SendOutcome {
         let started = Started::new(name, Desk::VERSION, input, self.next_number);
-        let (key, created_ms) = (self.new_key(), self.now_ms());
-        let row =
-            InstanceRow { wake_at_ms: Some(at_ms), ..InstanceRow::pending(key, id, &started, created_ms) };
-        let start = Start { not_before_ms: Some(at_ms), ..Start::new(started) };
+        let key = self.new_key();
+        self.send_start_as(key, id, Start { not_before_ms: Some(at_ms), ..Start::new(started) })
+    }
+
+    /// Another process sends a start under a key.
+    pub fn send_start_as(&mut self, key: InstanceKey, id: &str, start: Start) -> SendOutcome {
+        let row = InstanceRow::pending(key, id, &start.started, self.now_ms());
+        let row = InstanceRow { wake_at_ms: start.not_before_ms, ..row };
         let body = Message::Start(Box::new(start)).encode();
         self.send(SendRequest::Start { row: Box::new(row), body })
     }

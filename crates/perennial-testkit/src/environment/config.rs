@@ -16,6 +16,7 @@ pub(super) struct Config {
     pub(super) takes: BTreeMap<String, Duration>,
     pub(super) script: Vec<Scripted>,
     pub(super) patience: Duration,
+    pub(super) replay_deadline: Duration,
 }
 
 impl Config {
@@ -34,6 +35,7 @@ impl Default for Config {
             takes: BTreeMap::new(),
             script: Vec::new(),
             patience: Duration::from_millis(50),
+            replay_deadline: Duration::from_secs(30),
         }
     }
 }

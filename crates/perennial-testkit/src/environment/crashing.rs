@@ -16,8 +16,10 @@ pub use super::trouble::CrashPoint;
 pub struct CrashReport {
     /// How many commits the test makes. It was repeated with a crash before and after each.
     pub commits: usize,
-    /// How many attempts of activities it makes. It was repeated with each run twice.
+    /// How many attempts of activities it makes. It was repeated with each run twice, and with a crash during each.
     pub activities: usize,
+    /// How many runs that were, with the undisturbed one.
+    pub runs: usize,
 }
 
 /// Where a disturbed test came to another outcome.
@@ -26,6 +28,8 @@ pub struct CrashReport {
 pub struct CrashFailure {
     /// What the undisturbed test came to.
     pub expected: String,
+    /// How many runs there were, with the undisturbed one.
+    pub runs: usize,
     /// What others came to.
     pub differences: Vec<CrashDifference>,
 }
@@ -45,12 +49,16 @@ pub struct CrashDifference {
 impl fmt::Display for CrashFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.differences.len();
-        let times = if count == 1 { "once" } else { &format!("{count} times") };
-        write!(f, "a crash changed the outcome {times}\n  undisturbed: {}", self.expected)?;
+        let disturbed = self.runs - 1;
+        write!(f, "{count} of {disturbed} disasters changed the outcome\n  undisturbed: {}", self.expected)?;
         for CrashDifference { point, at, found } in &self.differences {
             write!(f, "\n  {point}: {found}\n    at {at}")?;
         }
-        Ok(())
+        write!(
+            f,
+            "\n  what to do: let orchestrations keep nothing but what follows from their input and their context, and let \
+             activities that may run twice be told by `idempotency_key`"
+        )
     }
 }
 
@@ -63,10 +71,11 @@ impl fmt::Debug for CrashFailure {
 
 impl std::error::Error for CrashFailure {}
 
-/// Runs a test once; then again with a crash before and after every commit it makes, and with every attempt of an
-/// activity run twice. Each run has to come to the same outcome.
+/// Runs a test once; then again with one disaster each: a crash before and after every commit it makes, a crash during
+/// every attempt of an activity, and every attempt run twice. Each run has to come to the same outcome.
 ///
-/// A crash drops everything that is in memory; a new owner takes over from the store. The scenario gets a fresh
+/// A crash drops everything that is in memory, what a commit was to set off with it; a new owner takes over from the
+/// store. The scenario gets a fresh
 /// environment each time, and returns whatever has to be the same: the result, and what side effects amount to. What
 /// activities write to should therefore be made inside of the scenario, too.
 ///
@@ -89,7 +98,9 @@ impl std::error::Error for CrashFailure {}
 /// let report = crash_everywhere(|env| {
 ///     env.register(pay_twice).register(charge).run(pay_twice, 500)
 /// });
-/// assert_eq!(report.unwrap().activities, 2);
+/// let report = report.unwrap();
+/// assert_eq!((report.commits, report.activities), (4, 2));
+/// assert_eq!(report.runs, 1 + 2 * 4 + 2 * 2);
 /// ```
 ///
 /// # Panics
@@ -104,8 +115,10 @@ pub fn crash_everywhere<T: PartialEq + fmt::Debug>(
     let before = (1..).zip(&commits).map(|(number, at)| (CrashPoint::BeforeCommit(number), at));
     let after = (1..).zip(&commits).map(|(number, at)| (CrashPoint::AfterCommit(number), at));
     let twice = (1..).zip(&activities).map(|(number, at)| (CrashPoint::ActivityTwice(number), at));
-    let mut differences = Vec::new();
-    for (point, at) in before.chain(after).chain(twice) {
+    let during = (1..).zip(&activities).map(|(number, at)| (CrashPoint::DuringActivity(number), at));
+    let (mut differences, mut runs) = (Vec::new(), 1);
+    for (point, at) in before.chain(after).chain(during).chain(twice) {
+        runs += 1;
         let disturbed = || scenario(TestEnvironment::with_trouble(Arc::new(Trouble::at(point))));
         let found = match catch_unwind(AssertUnwindSafe(disturbed)) {
             Ok(found) if found == expected => continue,
@@ -115,9 +128,9 @@ pub fn crash_everywhere<T: PartialEq + fmt::Debug>(
         differences.push(CrashDifference { point, at: at.clone(), found });
     }
     if differences.is_empty() {
-        Ok(CrashReport { commits: commits.len(), activities: activities.len() })
+        Ok(CrashReport { commits: commits.len(), activities: activities.len(), runs })
     } else {
-        Err(CrashFailure { expected: format!("{expected:?}"), differences })
+        Err(CrashFailure { expected: format!("{expected:?}"), runs, differences })
     }
 }
 

@@ -4,22 +4,24 @@
 //! runtime whose clock is paused: tokio itself moves it to the next timer once every task is idle, and timers of
 //! orchestrations are timers of that clock. So one clock serves both, and time passes in jumps.
 
-use std::collections::BTreeMap;
+mod starting;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, Client, LoneAttempt};
 use perennial_core::history::decode_history;
-use perennial_core::shard::{ActivityTask, Answer, Request, RequestId, ShardOptions};
+use perennial_core::shard::{ActivityTask, Answer, Question, Request, RequestId, ShardOptions};
 use perennial_core::store::{Filter, InstanceRow, Status, Store};
-use perennial_core::{ActivityFailure, Decision, Handlers, History, InstanceKey, Ledger, Payload, Started};
+use perennial_core::{ActivityFailure, Decision, EventKind, Handlers, History, Job, Ledger, Payload};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::config::Config;
-use super::script::When;
+use super::script::{Action, Asked, Scripted, When};
 use super::trouble::{CrashPoint, Trouble};
 use crate::Desk;
 
@@ -28,6 +30,9 @@ pub(super) const BEGIN_MS: u64 = 1_893_456_000_000;
 
 /// Longer than any test's timer, and short enough to be added to a time.
 const FOR_EVER_MS: u64 = 1 << 50;
+
+/// How often idle activities are polled for what they can do without time passing.
+const STEPS_WITHOUT_TIME: u32 = 64;
 
 /// What ended a drive.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +50,8 @@ pub(super) enum Stop {
 pub(super) enum Until<'a> {
     /// The instance has ended.
     Ended(&'a str),
+    /// The request is answered, or the process has died another time.
+    Answered(RequestId, u64),
     /// It is this time.
     TimeMs(u64),
 }
@@ -117,37 +124,47 @@ impl Driver {
         self.desk.now_ms()
     }
 
-    /// Starts an instance. Keys and seeds are the same in every run of a test, whatever goes wrong in it.
-    pub(super) fn start(&mut self, name: &str, version: &str, id: &str, input: &Payload) {
-        self.starts += 1;
-        let key = InstanceKey::new(BEGIN_MS, u128::from(self.starts));
-        let started = Started::new(name, version, input.clone(), self.starts);
-        let crashes = self.crashes;
-        let answer = self.ask(id, || {
-            Request::Start(Box::new(perennial_core::shard::StartRequest {
-                key,
-                started: started.clone(),
-                jobs: Vec::new(),
-            }))
-        });
-        match answer {
-            Answer::Started(_) => {}
-            Answer::AlreadyExists(_) if self.crashes > crashes => {}
-            other => panic!("{id:?} cannot be started: {other:?}"),
-        }
-        self.latest = Some(id.to_owned());
-    }
-
     /// Raises an event once.
     pub(super) fn raise(&mut self, id: &str, event: &str, payload: &Payload) {
         self.raised += 1;
-        let key = format!("raised-{}", self.raised);
+        let (key, crashes) = (format!("raised-{}", self.raised), self.crashes);
         let answer = self.ask(id, || Request::Raise {
             name: event.to_owned(),
             payload: payload.clone(),
             key: Some(key.clone()),
         });
-        assert!(matches!(answer, Answer::Accepted), "{event:?} cannot be raised at {id:?}: {answer:?}");
+        // Asked again after a crash, it may have been the event that ended the instance.
+        let is_done = matches!(answer, Answer::Accepted)
+            || (matches!(answer, Answer::EndedBefore) && self.crashes > crashes);
+        assert!(is_done, "{event:?} cannot be raised at {id:?}: {answer:?}");
+    }
+
+    /// Sends an update, and lets time pass until its outcome is there.
+    pub(super) fn update(&mut self, id: &str, name: &str, payload: &Payload) -> Result<Answer, Stop> {
+        self.raised += 1;
+        let key = Some(format!("raised-{}", self.raised));
+        loop {
+            let crashes = self.crashes;
+            let (name, payload, key) = (name.to_owned(), payload.clone(), key.clone());
+            let asked = self.desk.ask(id, Request::Ask(Question::Update { name, payload, key }));
+            let stop = self.drive(Until::Answered(asked, crashes));
+            match self.desk.answer(asked) {
+                Some(answer) => return Ok(answer.clone()),
+                None if self.crashes > crashes => {}
+                None => return Err(stop),
+            }
+        }
+    }
+
+    /// What came of updates of the script: name, instance, outcome.
+    pub(super) fn scripted_updates(&self) -> Vec<(String, String, Answer)> {
+        let answered = |scripted: &Scripted| {
+            let Action::Update { name, .. } = &scripted.action else { return None };
+            let asked = scripted.asked.as_ref()?;
+            let answer = self.desk.answer(asked.request)?;
+            Some((name.clone(), asked.id.clone(), answer.clone()))
+        };
+        self.config.script.iter().filter_map(answered).collect()
     }
 
     /// Asks something of an instance, again if the process dies before it is answered.
@@ -167,14 +184,23 @@ impl Driver {
     pub(super) fn drive(&mut self, until: Until<'_>) -> Stop {
         loop {
             self.settle();
+            let crashes = self.crashes;
             if let Some(stop) = self.begin_attempts() {
                 return stop;
+            }
+            if self.crashes > crashes {
+                continue;
             }
             match until {
                 Until::Ended(id) if self.row(id).is_some_and(|row| row.status.is_final()) => {
                     return Stop::Reached;
                 }
-                Until::Ended(_) => {
+                Until::Answered(asked, crashes)
+                    if self.desk.answer(asked).is_some() || self.crashes > crashes =>
+                {
+                    return Stop::Reached;
+                }
+                Until::Ended(_) | Until::Answered(..) => {
                     if let Some(row) = self.first_blocked() {
                         let report = row.blocked.map(|blocked| blocked.report).unwrap_or_default();
                         return Stop::Blocked { id: row.id, report };
@@ -188,11 +214,15 @@ impl Driver {
             if let Until::TimeMs(at_ms) = until
                 && self.now_ms() >= at_ms
             {
+                // What takes no time belongs to this moment, too.
+                if self.end_ready_attempt() {
+                    continue;
+                }
                 return Stop::Reached;
             }
             let limit_ms = match until {
                 Until::TimeMs(at_ms) => Some(at_ms),
-                Until::Ended(_) => None,
+                Until::Ended(_) | Until::Answered(..) => None,
             };
             let next_ms = [self.desk.next_wake_of_all_ms(), self.next_script_ms(), limit_ms];
             let next_ms = next_ms.into_iter().flatten().min();
@@ -225,7 +255,7 @@ impl Driver {
                 continue;
             }
             if self.is_hinted.swap(false, Ordering::Relaxed) {
-                self.desk.pass_inbox().pass_asks();
+                self.desk.pass_inbox().pass_asks().tick();
                 continue;
             }
             break;
@@ -261,7 +291,8 @@ impl Driver {
                 None => handler,
             };
             let words = format!("{:?} of {:?}, attempt {}", task.name, task.instance, task.attempt);
-            let runs_twice = self.trouble.note_activity(words);
+            let trouble = self.trouble.note_activity(words);
+            let runs_twice = matches!(trouble, Some(CrashPoint::ActivityTwice(_)));
             let (number, now_ms) = (self.next_attempt, self.desk.now_ms());
             self.next_attempt += 1;
             let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
@@ -278,6 +309,12 @@ impl Driver {
                 let _ = sender.send((number, attempt.run(now_ms).await));
             });
             self.attempts.insert(number, RunningAttempt { task, lone, handle, is_real });
+            if matches!(trouble, Some(CrashPoint::DuringActivity(_))) {
+                self.go_on_without_time();
+                self.crash();
+                // Those that were about to run have died with it.
+                return None;
+            }
         }
         None
     }
@@ -311,16 +348,43 @@ impl Driver {
         let is_told = is_hinted.load(Ordering::Relaxed);
         self.desk.at(BEGIN_MS + u64::try_from(elapsed.as_millis()).expect("a test is shorter than that"));
         match ended {
-            Some((number, outcome)) => {
-                if let Some(attempt) = self.attempts.remove(&number) {
-                    if let (Err(_), Some(details)) = (&outcome, attempt.lone.details()) {
-                        self.desk.bring_heartbeat(&attempt.task, details);
-                    }
-                    self.desk.bring_result(&attempt.task, outcome);
-                }
+            Some(ended) => {
+                self.end_attempt(ended);
                 true
             }
             None => next_ms.is_some() || is_told,
+        }
+    }
+
+    /// Lets one attempt end that needs no more time to. Returns whether there was one.
+    fn end_ready_attempt(&mut self) -> bool {
+        let ended = self.go_on_without_time();
+        let is_one = ended.is_some();
+        ended.into_iter().for_each(|ended| self.end_attempt(ended));
+        is_one
+    }
+
+    /// Lets attempts go on until one ends, or all wait for something. What has ended is told, and not yet known.
+    fn go_on_without_time(&mut self) -> Option<(u64, Outcome)> {
+        let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
+        let results = &mut self.results;
+        tokio.block_on(async {
+            for _ in 0..STEPS_WITHOUT_TIME {
+                if let Ok(ended) = results.try_recv() {
+                    return Some(ended);
+                }
+                tokio::task::yield_now().await;
+            }
+            None
+        })
+    }
+
+    fn end_attempt(&mut self, (number, outcome): (u64, Outcome)) {
+        if let Some(attempt) = self.attempts.remove(&number) {
+            if let (Err(_), Some(details)) = (&outcome, attempt.lone.details()) {
+                self.desk.bring_heartbeat(&attempt.task, details);
+            }
+            self.desk.bring_result(&attempt.task, outcome);
         }
     }
 
@@ -336,6 +400,23 @@ impl Driver {
                 When::Waiting => scripted.awaited().is_some_and(|event| self.waits_for(&id, event)),
             };
             if !is_due {
+                continue;
+            }
+            if matches!(scripted.action, Action::Update { .. }) {
+                match &scripted.asked {
+                    // Its handler may take its time.
+                    Some(asked) if self.desk.answer(asked.request).is_some() => {
+                        self.config.script[number].is_done = true;
+                    }
+                    Some(asked) if asked.crashes == self.crashes => {}
+                    _ => {
+                        let crashes = self.crashes;
+                        let id = scripted.asked.as_ref().map_or(id, |asked| asked.id.clone());
+                        let request = self.desk.ask(&id, scripted.request(number));
+                        self.config.script[number].asked = Some(Asked { id, request, crashes });
+                        return true;
+                    }
+                }
                 continue;
             }
             // What is raised at an instance that has ended is of no use to anybody.
@@ -362,11 +443,24 @@ impl Driver {
 
     fn waits_for(&self, id: &str, event: &str) -> bool {
         let is_open = |row: &InstanceRow| !row.status.is_final();
-        self.row(id).filter(is_open).is_some_and(|row| {
-            self.ledger(&row).open().any(
-                |(_, decision)| matches!(decision, Decision::ExternalSubscribed { name } if name == event),
-            )
-        })
+        self.row(id).filter(is_open).is_some_and(|row| self.unmet_waits(&row).contains(event))
+    }
+
+    /// The events that an instance waits for. Waits are met in order, so there is one as long as there are more of them
+    /// than events of that name.
+    fn unmet_waits(&self, row: &InstanceRow) -> BTreeSet<String> {
+        let mut unmet: BTreeMap<String, i64> = BTreeMap::new();
+        for (_, decision) in self.ledger(row).open() {
+            if let Decision::ExternalSubscribed { name } = decision {
+                *unmet.entry(name.clone()).or_default() += 1;
+            }
+        }
+        for event in self.history(row, row.execution).flatten() {
+            if let EventKind::Job(Job::ExternalEvent { name, .. }) = &event.kind {
+                *unmet.entry(name.clone()).or_default() -= 1;
+            }
+        }
+        unmet.into_iter().filter(|(_, count)| *count > 0).map(|(name, _)| name).collect()
     }
 
     pub(super) fn row(&self, id: &str) -> Option<InstanceRow> {
@@ -413,9 +507,12 @@ impl Driver {
     fn open_work(&self) -> String {
         let mut words = Vec::new();
         for row in self.rows().iter().filter(|row| matches!(row.status, Status::Pending | Status::Running)) {
+            for name in self.unmet_waits(row) {
+                words.push(format!("the event {name:?} (in {:?})", row.id));
+            }
             for (_, decision) in self.ledger(row).open() {
                 let what = match decision {
-                    Decision::ExternalSubscribed { name } => format!("the event {name:?}"),
+                    Decision::ExternalSubscribed { .. } => continue,
                     Decision::ActivityScheduled { name, .. } => format!("the activity {name:?}"),
                     Decision::SubOrchestrationScheduled { name, .. } => {
                         format!("the sub-orchestration {name:?}")

@@ -1,5 +1,6 @@
 //! A test environment for users' code.
 
+mod asking;
 mod config;
 mod crashing;
 mod driver;
@@ -8,6 +9,7 @@ mod histories;
 mod mocks;
 mod replaying;
 mod script;
+mod starting;
 mod trouble;
 
 use std::fmt;
@@ -20,7 +22,6 @@ use perennial::typed::{
 };
 use perennial::{ActivityContext, ActivityHandler, ExportedExecution, ExportedInstance};
 use perennial_core::OrchestrationHandler;
-use perennial_core::shard::{Answer, AskReply, Question, Request};
 use perennial_core::store::Status;
 use perennial_core::{Ending, Handlers, NotOfType, Payload};
 use serde::Serialize;
@@ -41,7 +42,7 @@ pub use replaying::{ReplayCheck, ReplayDifference};
 ///
 /// The clock stands still while anything can happen, and then skips to whatever is due next: a flow of thirty days
 /// takes milliseconds. Every test begins at 2030-01-01T00:00:00Z, and gives the same history each time it is run.
-/// Activities are the real ones or mocks; events can be scripted beforehand or raised on the way.
+/// Activities are the real ones or mocks; events and updates can be scripted beforehand or sent on the way.
 ///
 /// ```
 /// use perennial::prelude::*;
@@ -239,13 +240,20 @@ impl TestEnvironment {
         self.script(When::Waiting, Some(id.into()), action)
     }
 
+    /// Sends an update this long after the test began, to the instance that was started last. What came of it is in
+    /// [`TestEnvironment::scripted_updates`].
+    pub fn update_at(self, after: Duration, name: &str, input: impl Serialize) -> TestEnvironment {
+        let action = Action::Update { name: name.to_owned(), payload: asking::written(&input) };
+        self.script(When::AfterMs(millis(after)), None, action)
+    }
+
     /// Cancels the instance that was started last this long after the test began.
     pub fn cancel_at(self, after: Duration, reason: impl Into<String>) -> TestEnvironment {
         self.script(When::AfterMs(millis(after)), None, Action::Cancel { reason: reason.into() })
     }
 
     fn script(mut self, when: When, instance: Option<String>, action: Action) -> TestEnvironment {
-        self.config.script.push(Scripted { when, instance, action, is_done: false });
+        self.config.script.push(Scripted { when, instance, action, is_done: false, asked: None });
         self
     }
 
@@ -266,27 +274,6 @@ impl TestEnvironment {
         let id = format!("{}-{}", orchestration.name(), self.runs);
         let run = self.start(orchestration, &id, input);
         self.result(&run)
-    }
-
-    /// Starts an instance. It has gone as far as it can without time passing, and without activities, when this returns.
-    ///
-    /// # Panics
-    ///
-    /// If no such orchestration is registered, or the id is taken.
-    #[track_caller]
-    pub fn start<T, I, K>(&mut self, orchestration: T, id: &str, input: I) -> TestRun<T::Output, T::Error>
-    where
-        T: OrchestrationTarget<I, K>,
-    {
-        let name = orchestration.name().into_owned();
-        let input =
-            T::encode(input).unwrap_or_else(|error| panic!("the input cannot be written as JSON: {error}"));
-        let Some(version) = self.handlers.latest_version(&name) else {
-            panic!("no orchestration {name:?} is registered in the environment");
-        };
-        self.drive(|driver| driver.start(&name, &version, id, &input));
-        let (read_output, read_error) = (T::read_output, T::read_error);
-        TestRun { id: id.to_owned(), read_output, read_error, types: PhantomData }
     }
 
     /// Lets an instance go on to its end, and gives what it returned.
@@ -325,50 +312,6 @@ impl TestEnvironment {
             driver.drive(Until::TimeMs(until_ms))
         });
         assert!(stop == Stop::Reached, "time cannot pass: {stop:?}");
-    }
-
-    /// Raises an event at an instance.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such instance, or it has ended.
-    #[track_caller]
-    pub fn raise<T: EventContent<C>, C>(&mut self, id: &str, event: T, content: C) {
-        let Action::Raise { event, payload } = raise(&event, T::encode(content)) else { return };
-        self.drive(|driver| driver.raise(id, &event, &payload));
-    }
-
-    /// Asks an instance to cancel.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such instance.
-    #[track_caller]
-    pub fn cancel(&mut self, id: &str, reason: &str) {
-        let answer = self.drive(|driver| driver.ask(id, || Request::Cancel { reason: reason.to_owned() }));
-        let is_done = matches!(answer, Answer::Accepted | Answer::EndedBefore);
-        assert!(is_done, "{id:?} cannot be cancelled: {answer:?}");
-    }
-
-    /// Asks an instance a query.
-    ///
-    /// # Panics
-    ///
-    /// If it does not answer, or with something else.
-    #[track_caller]
-    pub fn query<O: DeserializeOwned>(&mut self, id: &str, name: &str, input: impl Serialize) -> O {
-        let payload =
-            Payload::encode(&input).unwrap_or_else(|error| panic!("the question cannot be written: {error}"));
-        let question = Question::Query { name: name.to_owned(), payload };
-        match self.drive(|driver| driver.ask(id, || Request::Ask(question.clone()))) {
-            Answer::Asked(reply) => match reply {
-                AskReply::Answered(payload) => payload
-                    .decode_as()
-                    .unwrap_or_else(|error| panic!("{id:?} answers {name:?} with something else: {error}")),
-                other => panic!("{id:?} does not answer {name:?}: {other:?}"),
-            },
-            other => panic!("{id:?} does not answer {name:?}: {other:?}"),
-        }
     }
 
     /// How long the test has taken by the virtual clock.

@@ -4,11 +4,17 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
-use perennial::ExportedInstance;
-use perennial_core::{EventId, ReplayReport, Replayer, TurnFailure};
+use perennial::{ExportedExecution, ExportedInstance};
+use perennial_core::{EventId, Execution, ExecutionOptions, Handlers, History, TurnFailure};
 
 use super::TestEnvironment;
+
+/// How long a turn past its deadline may take to unwind.
+const UNWIND_GRACE: Duration = Duration::from_secs(1);
 
 /// What replaying recorded histories showed.
 #[derive(Clone, Default, PartialEq)]
@@ -24,6 +30,8 @@ pub struct ReplayCheck {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayDifference {
+    /// The file, if it came from one.
+    pub file: Option<PathBuf>,
     /// The line of the file, from 1.
     pub line: usize,
     /// The instance; empty if the line is no instance.
@@ -44,21 +52,24 @@ impl ReplayCheck {
         self.differences.is_empty() && self.compatible > 0
     }
 
-    fn add(&mut self, other: ReplayCheck) {
+    fn add(&mut self, file: &Path, other: ReplayCheck) {
         self.compatible += other.compatible;
-        self.differences.extend(other.differences);
+        let named = other.differences.into_iter();
+        self.differences.extend(named.map(|found| ReplayDifference { file: Some(file.to_owned()), ..found }));
     }
 }
 
 impl fmt::Display for ReplayCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for ReplayDifference { line, id, execution, location, report, .. } in &self.differences {
-            write!(f, "line {line}, instance {id:?}, execution {execution}")?;
-            match location {
-                Some(location) => writeln!(f, ", at {location}")?,
-                None => writeln!(f)?,
+        for ReplayDifference { file, line, id, execution, report, .. } in &self.differences {
+            match file {
+                Some(file) => write!(f, "{}:{line}", file.display())?,
+                None => write!(f, "line {line}")?,
             }
-            writeln!(f, "{}", report.trim_end())?;
+            if !id.is_empty() {
+                write!(f, ", instance {id:?}, execution {execution}")?;
+            }
+            writeln!(f, "\n{}\n", report.trim_end())?;
         }
         let (compatible, different) = (self.compatible, self.differences.len());
         write!(f, "{} executions: {compatible} compatible, {different} incompatible", compatible + different)
@@ -75,16 +86,17 @@ impl fmt::Debug for ReplayCheck {
 impl TestEnvironment {
     /// Replays histories, one instance per line as `perennial export` writes them, with what is registered here.
     pub fn replay_lines(&self, lines: &str) -> ReplayCheck {
-        let replayer = Replayer::new(self.handlers.clone());
-        let check = || {
-            let mut check = ReplayCheck::default();
-            let lines = (1..).zip(lines.lines()).filter(|(_, text)| !text.trim().is_empty());
-            lines.for_each(|(line, text)| replay_line(&replayer, line, text, &mut check));
-            check
-        };
-        // Orchestrations run outside of tokio, also in an async test.
-        std::thread::scope(|scope| scope.spawn(check).join())
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let mut check = ReplayCheck::default();
+        let lines = (1..).zip(lines.lines()).filter(|(_, text)| !text.trim().is_empty());
+        lines.for_each(|(line, text)| self.replay_line(line, text, &mut check));
+        check
+    }
+
+    /// How long, in real time, the replay of one history may take before it is given up and reported: code that never
+    /// comes to rest must not hang the gate. Default 30 s.
+    pub fn replay_deadline(mut self, deadline: Duration) -> TestEnvironment {
+        self.config.replay_deadline = deadline;
+        self
     }
 
     /// Replays the histories of a file, or of every `.jsonl` file in a directory.
@@ -101,7 +113,7 @@ impl TestEnvironment {
         }
         let mut check = ReplayCheck::default();
         for file in files {
-            check.add(self.replay_lines(&fs::read_to_string(file)?));
+            check.add(&file, self.replay_lines(&fs::read_to_string(&file)?));
         }
         Ok(check)
     }
@@ -141,38 +153,106 @@ impl TestEnvironment {
             Err(error) => panic!("histories in {} cannot be read: {error}", path.display()),
         }
     }
+
+    fn replay_line(&self, line: usize, text: &str, check: &mut ReplayCheck) {
+        let differ = |id: &str, execution, found: Different| {
+            let Different { event, location, report } = found;
+            let id = id.to_owned();
+            ReplayDifference { file: None, line, id, execution, event, location, report }
+        };
+        let ExportedInstance { id, executions, .. } = match serde_json::from_str(text) {
+            Ok(instance) => instance,
+            Err(error) => {
+                let report = format!(
+                    "the line is no instance: {error}\n  what to do: write the file anew with `perennial export`"
+                );
+                return check.differences.push(differ("", 0, report.into()));
+            }
+        };
+        // An instance that has not begun has nothing to replay.
+        for execution in executions.into_iter().filter(|execution| !execution.turns.is_empty()) {
+            let number = execution.execution;
+            match replay(&self.handlers, self.config.replay_deadline, &id, execution) {
+                Ok(()) => check.compatible += 1,
+                Err(found) => check.differences.push(differ(&id, number, found)),
+            }
+        }
+    }
 }
 
-fn replay_line(replayer: &Replayer, line: usize, text: &str, check: &mut ReplayCheck) {
-    let instance: ExportedInstance = match serde_json::from_str(text) {
-        Ok(instance) => instance,
-        Err(error) => {
-            let report = format!("the line is no instance: {error}");
-            let id = String::new();
-            let difference = ReplayDifference { line, id, execution: 0, event: None, location: None, report };
-            return check.differences.push(difference);
-        }
-    };
-    let ExportedInstance { id, executions, .. } = instance;
-    // An instance that has not begun has nothing to replay.
-    for execution in executions.into_iter().filter(|execution| !execution.turns.is_empty()) {
-        let number = execution.execution;
-        let (event, location, report) = match replayer.replay(&id, &execution.into_history()) {
-            ReplayReport::Compatible { .. } => {
-                check.compatible += 1;
-                continue;
-            }
-            ReplayReport::Incompatible(TurnFailure::Nondeterminism(found)) => {
-                (Some(found.event), found.location.clone(), found.report())
-            }
-            ReplayReport::Incompatible(failure) => (None, None, failure.to_string()),
-            ReplayReport::MissingHandler { name, version } => {
-                (None, None, format!("PER-0301 missing code: {name} {version} is not registered"))
-            }
-            ReplayReport::Unusable(error) => (None, None, error.to_string()),
-            other => (None, None, format!("{other:?}")),
-        };
-        let id = id.clone();
-        check.differences.push(ReplayDifference { line, id, execution: number, event, location, report });
+/// What is the matter with an execution.
+struct Different {
+    event: Option<EventId>,
+    location: Option<String>,
+    report: String,
+}
+
+impl From<String> for Different {
+    fn from(report: String) -> Different {
+        Different { event: None, location: None, report }
     }
+}
+
+fn replay(
+    handlers: &Handlers,
+    deadline: Duration,
+    id: &str,
+    execution: ExportedExecution,
+) -> Result<(), Different> {
+    let history = execution.into_history();
+    let Some(started) = history.started().cloned() else {
+        return Err("PER-0101 corrupt history: it does not begin with OrchestrationStarted\n  \
+                    what to do: export the instance again"
+            .to_owned()
+            .into());
+    };
+    let (name, version) = (started.name.clone(), started.version.clone());
+    let Some(handler) = handlers.get(&name, &version) else {
+        return Err(format!(
+            "PER-0301 missing code: {name} {version} is not registered\n  what to do: register it here as the \
+             program does, or delete the history once no instance of that version is left"
+        )
+        .into());
+    };
+    let options = ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() };
+    let execution = Execution::new(id, handler, started, options).map_err(|error| error.to_string())?;
+    replay_within(deadline, execution, history).map_err(|(turn, failure)| match failure {
+        TurnFailure::Nondeterminism(found) => {
+            let (event, location) = (Some(found.event), found.location.clone());
+            Different { event, location, report: found.report() }
+        }
+        TurnFailure::DeadlinePassed => format!(
+            "PER-0205 deadline: turn {turn} of {name} {version} did not come to rest within {deadline:?}\n  what to \
+             do: look for a loop that waits for nothing durable; give long histories more time with `replay_deadline`"
+        )
+        .into(),
+        failure => format!("{failure}\n  in turn {turn} of {name} {version}").into(),
+    })
+}
+
+/// Replays on a thread of its own: outside of tokio, also in an async test, and it can be left behind. A failure comes
+/// with the turn it happened in.
+fn replay_within(
+    deadline: Duration,
+    mut execution: Execution,
+    history: History,
+) -> Result<(), (u64, TurnFailure)> {
+    let interrupter = execution.interrupter();
+    let turn: Arc<AtomicU64> = Arc::default();
+    let (sender, receiver) = mpsc::channel();
+    let counter = Arc::clone(&turn);
+    std::thread::spawn(move || {
+        let outcome = history.turns.iter().try_for_each(|turn| {
+            counter.store(turn.number, Ordering::Relaxed);
+            execution.replay_turn(turn)
+        });
+        drop(execution);
+        let _ = sender.send(outcome);
+    });
+    let outcome = receiver.recv_timeout(deadline).or_else(|_| {
+        interrupter.raise();
+        receiver.recv_timeout(UNWIND_GRACE)
+    });
+    let outcome = outcome.unwrap_or(Err(TurnFailure::DeadlinePassed));
+    outcome.map_err(|failure| (turn.load(Ordering::Relaxed), failure))
 }

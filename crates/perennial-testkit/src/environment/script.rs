@@ -1,7 +1,7 @@
 //! What happens to instances from outside, as a test has written it down beforehand.
 
 use perennial_core::Payload;
-use perennial_core::shard::Request;
+use perennial_core::shard::{Question, Request, RequestId};
 
 /// One thing that is to happen.
 #[derive(Clone, Debug)]
@@ -11,6 +11,17 @@ pub(super) struct Scripted {
     pub(super) instance: Option<String>,
     pub(super) action: Action,
     pub(super) is_done: bool,
+    /// Where it was asked, if it has an outcome to wait for.
+    pub(super) asked: Option<Asked>,
+}
+
+/// Something that was asked of an instance.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) id: String,
+    pub(super) request: RequestId,
+    /// How often the process had died by then; after another time it is asked again.
+    pub(super) crashes: u64,
 }
 
 /// When it is to happen.
@@ -25,6 +36,7 @@ pub(super) enum When {
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     Raise { event: String, payload: Payload },
+    Update { name: String, payload: Payload },
     Cancel { reason: String },
 }
 
@@ -37,6 +49,11 @@ impl Scripted {
                 payload: payload.clone(),
                 key: Some(format!("script-{number}")),
             },
+            Action::Update { name, payload } => Request::Ask(Question::Update {
+                name: name.clone(),
+                payload: payload.clone(),
+                key: Some(format!("script-{number}")),
+            }),
             Action::Cancel { reason } => Request::Cancel { reason: reason.clone() },
         }
     }

@@ -13,6 +13,9 @@ pub enum CrashPoint {
     AfterCommit(usize),
     /// An attempt of an activity ran twice; what the first returned was lost.
     ActivityTwice(usize),
+    /// The process died while an attempt of an activity ran: after it had come to where it waits for something, or to
+    /// its end if it waits for nothing.
+    DuringActivity(usize),
 }
 
 impl fmt::Display for CrashPoint {
@@ -21,6 +24,7 @@ impl fmt::Display for CrashPoint {
             CrashPoint::BeforeCommit(number) => write!(f, "crash before commit {number}"),
             CrashPoint::AfterCommit(number) => write!(f, "crash after commit {number}"),
             CrashPoint::ActivityTwice(number) => write!(f, "activity {number} run twice"),
+            CrashPoint::DuringActivity(number) => write!(f, "crash during activity {number}"),
         }
     }
 }
@@ -53,11 +57,14 @@ impl Trouble {
         })
     }
 
-    /// An attempt is about to run. Returns whether it runs twice.
-    pub(super) fn note_activity(&self, words: String) -> bool {
+    /// An attempt is about to run. Returns what is to go wrong with it, if anything is.
+    pub(super) fn note_activity(&self, words: String) -> Option<CrashPoint> {
         let mut seen = self.lock();
         seen.activities.push(words);
-        self.point == Some(CrashPoint::ActivityTwice(seen.activities.len()))
+        let number = seen.activities.len();
+        self.point.filter(|point| {
+            [CrashPoint::ActivityTwice(number), CrashPoint::DuringActivity(number)].contains(point)
+        })
     }
 
     /// What each commit held.

@@ -272,19 +272,8 @@ impl Client {
             Backend::Node(node) => node.now_ms(),
             Backend::Guest { .. } => system_now_ms(),
         };
-        let after =
-            |span: Duration| now_ms.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
-        let started = Started {
-            deadline_ms: options.timeout.map(after),
-            attributes: options.attributes.clone(),
-            ..Started::new(name, options.version.clone().unwrap_or_default(), input.clone(), seed)
-        };
-        let event = options.event.clone();
-        let jobs: Vec<Job> = event
-            .map(|(name, payload)| Job::ExternalEvent { name, payload, key: None })
-            .into_iter()
-            .collect();
-        let not_before_ms = options.delay.map(after);
+        let start = options.to_start(name, input.clone(), seed, now_ms);
+        let Start { started, jobs, not_before_ms } = start;
         let node = match &self.backend {
             Backend::Node(node) => node,
             Backend::Guest { .. } => {
@@ -329,5 +318,28 @@ impl Client {
         let row = InstanceRow { wake_at_ms: not_before_ms, ..row };
         let body = Message::Start(Box::new(Start { started, jobs, not_before_ms })).encode();
         self.send(id, SendRequest::Start { row: Box::new(row), body }).await
+    }
+}
+
+/// For the test environment, which starts instances by its own clock.
+#[doc(hidden)]
+impl StartOptions {
+    /// The start as it is written down, by what time it is.
+    pub fn to_start(&self, name: &str, input: Payload, seed: u64, now_ms: u64) -> Start {
+        let after =
+            |span: Duration| now_ms.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+        let started = Started {
+            deadline_ms: self.timeout.map(after),
+            attributes: self.attributes.clone(),
+            ..Started::new(name, self.version.clone().unwrap_or_default(), input, seed)
+        };
+        let event = self.event.clone();
+        let event = event.map(|(name, payload)| Job::ExternalEvent { name, payload, key: None });
+        Start { started, jobs: event.into_iter().collect(), not_before_ms: self.delay.map(after) }
+    }
+
+    /// What happens if the id exists.
+    pub fn policy(&self) -> OnExisting {
+        self.on_existing
     }
 }

@@ -1,0 +1,183 @@
+//! A look at a database from outside: nothing is made, migrated, locked for long or written.
+
+use std::fs::{self, File, TryLockError};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use perennial_core::shard::Message;
+use perennial_core::store::StoreError;
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+use crate::open::{beside, cannot_open};
+use crate::schema::{self, CURRENT, Standing};
+
+/// How many messages are tried to be read.
+const TRIED_MESSAGES: i64 = 10_000;
+/// How many of the unreadable are named.
+const NAMED_MESSAGES: usize = 20;
+
+/// What a look at a database from outside shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// The version of its schema; 0 if it is empty.
+    pub schema: u32,
+    /// The version that this build makes and needs.
+    pub known_schema: u32,
+    /// Who owns it.
+    pub owner: Owner,
+    /// The bytes of the database file.
+    pub database_bytes: u64,
+    /// The bytes of its write-ahead log.
+    pub log_bytes: u64,
+    /// Which of its files others than their user may read or write, with the permissions.
+    pub open_files: Vec<(PathBuf, u32)>,
+    /// What is in it, if its schema is the one that this build knows.
+    pub content: Option<Content>,
+}
+
+/// Who owns a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A runtime, in this process if it is known.
+    Alive(Option<u32>),
+    /// Nobody. A runtime owned it and did not shut down: it was in this process.
+    Died(u32),
+    /// Nobody.
+    Nobody,
+}
+
+/// What is in a database, of which others than its owner do not hear.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Content {
+    /// The instance that has wanted attention longest, and since when.
+    pub oldest_overdue: Option<(String, u64)>,
+    /// Messages that cannot be read, by number, with their instances; so many at most.
+    pub unreadable: Vec<(u64, String)>,
+    /// How many instances have an activity to be run.
+    pub owed: u64,
+    /// How many messages a runtime would take at once: not those of blocked instances, and no starts that are delayed.
+    pub waiting: u64,
+}
+
+/// Looks at a database from outside. It may be in use.
+///
+/// ```
+/// use perennial_sqlite::{Owner, SqliteOptions, SqliteStore, inspect};
+///
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("shop.db");
+/// let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+/// let found = inspect(&path, 0).unwrap();
+/// assert_eq!(found.schema, found.known_schema);
+/// assert_eq!(found.owner, Owner::Alive(Some(std::process::id())));
+/// ```
+pub fn inspect(path: &Path, now_ms: u64) -> Result<Inspection, StoreError> {
+    let cannot = |why: String| StoreError::CannotOpen(format!("{}: {why}", path.display()));
+    let path = fs::canonicalize(path).map_err(|error| cannot(format!("it cannot be found: {error}")))?;
+    let log_bytes = bytes(&beside(&path, "-wal"));
+    let connection = connect(&path, log_bytes)?;
+    let standing = schema::standing(&connection).map_err(|error| cannot_open(&path, &error))?;
+    standing.check(&path)?;
+    let schema = match standing {
+        Standing::Older(version) => version,
+        Standing::Current => CURRENT,
+        _ => 0,
+    };
+    let content = (standing == Standing::Current).then(|| content(&connection, now_ms)).transpose();
+    Ok(Inspection {
+        schema: schema as u32,
+        known_schema: CURRENT as u32,
+        owner: owner(&path),
+        database_bytes: bytes(&path),
+        log_bytes,
+        open_files: ["", "-wal", "-shm", "-lock"]
+            .iter()
+            .filter_map(|end| open_file(beside(&path, end)))
+            .collect(),
+        content: content.map_err(|error| cannot_open(&path, &error))?,
+    })
+}
+
+/// A connection that cannot write. Without a log there is nothing to share with others, and SQLite is told so, or it
+/// would make the files that it shares with them.
+fn connect(path: &Path, log_bytes: u64) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = match path.to_str().filter(|_| log_bytes == 0) {
+        Some(path) => {
+            let escaped = path.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+            let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+            Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)
+        }
+        None => Connection::open_with_flags(path, flags),
+    };
+    opened.map_err(|error| cannot_open(path, &error))
+}
+
+fn content(connection: &Connection, now_ms: u64) -> rusqlite::Result<Content> {
+    let now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
+    let oldest_overdue = connection
+        .query_row(
+            "SELECT id, wake_at_ms FROM instances INDEXED BY instances_due \
+             WHERE wake_at_ms < ?1 AND status < 2 AND blocked IS NULL ORDER BY wake_at_ms LIMIT 1",
+            [now_ms],
+            |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?.cast_unsigned())),
+        )
+        .optional()?;
+    let owed: i64 = connection.query_row(
+        "SELECT count(*) FROM instances INDEXED BY instances_owed WHERE owed = 1 AND status < 2",
+        [],
+        |row| row.get(0),
+    )?;
+    let waiting: i64 = connection.query_row(
+        "SELECT count(*) FROM (SELECT 1 FROM inbox JOIN instances ON instances.key = inbox.key \
+         WHERE blocked IS NULL AND NOT (status = 0 AND wake_at_ms IS NOT NULL AND wake_at_ms > ?1) LIMIT ?2)",
+        [now_ms, TRIED_MESSAGES],
+        |row| row.get(0),
+    )?;
+    let mut messages = connection.prepare(
+        "SELECT number, coalesce((SELECT id FROM instances WHERE instances.key = inbox.key), ''), body \
+         FROM inbox ORDER BY number LIMIT ?1",
+    )?;
+    let mut rows = messages.query([TRIED_MESSAGES])?;
+    let mut unreadable = Vec::new();
+    while let Some(row) = rows.next()?.filter(|_| unreadable.len() < NAMED_MESSAGES) {
+        if Message::decode(row.get_ref(2)?.as_blob()?).is_err() {
+            unreadable.push((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?));
+        }
+    }
+    Ok(Content { oldest_overdue, unreadable, owed: owed.cast_unsigned(), waiting: waiting.cast_unsigned() })
+}
+
+/// A runtime that shuts down leaves its lock file empty, so that the lock itself is tried only where one may be alive.
+fn owner(path: &Path) -> Owner {
+    let Ok(mut lock) = File::open(beside(path, "-lock")) else { return Owner::Nobody };
+    let mut text = String::new();
+    if lock.read_to_string(&mut text).is_err() || text.trim().is_empty() {
+        return Owner::Nobody;
+    }
+    let process = text.trim().parse().ok();
+    match (lock.try_lock_shared(), process) {
+        (Err(TryLockError::WouldBlock), process) => Owner::Alive(process),
+        (_, Some(process)) => Owner::Died(process),
+        _ => Owner::Nobody,
+    }
+}
+
+fn bytes(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+#[cfg(unix)]
+fn open_file(path: PathBuf) -> Option<(PathBuf, u32)> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let mode = fs::metadata(&path).ok()?.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then_some((path, mode))
+}
+
+#[cfg(not(unix))]
+fn open_file(_: PathBuf) -> Option<(PathBuf, u32)> {
+    None
+}

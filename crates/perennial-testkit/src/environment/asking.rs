@@ -1,0 +1,132 @@
+//! What a test sends to instances on the way: events, cancels, queries, updates.
+
+use perennial::ClientError;
+use perennial::typed::EventContent;
+use perennial_core::Payload;
+use perennial_core::shard::{Answer, AskReply, Question, Request};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::script::Action;
+use super::{TestEnvironment, raise};
+
+impl TestEnvironment {
+    /// Raises an event at an instance.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such instance, or it has ended.
+    #[track_caller]
+    pub fn raise<T: EventContent<C>, C>(&mut self, id: &str, event: T, content: C) {
+        let Action::Raise { event, payload } = raise(&event, T::encode(content)) else { return };
+        self.drive(|driver| driver.raise(id, &event, &payload));
+    }
+
+    /// Asks an instance to cancel.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such instance.
+    #[track_caller]
+    pub fn cancel(&mut self, id: &str, reason: &str) {
+        let answer = self.drive(|driver| driver.ask(id, || Request::Cancel { reason: reason.to_owned() }));
+        let is_done = matches!(answer, Answer::Accepted | Answer::EndedBefore);
+        assert!(is_done, "{id:?} cannot be cancelled: {answer:?}");
+    }
+
+    /// Asks an instance a query. One that has ended answers, too.
+    ///
+    /// # Panics
+    ///
+    /// If it does not answer, or with something else.
+    #[track_caller]
+    pub fn query<O: DeserializeOwned>(&mut self, id: &str, name: &str, input: impl Serialize) -> O {
+        let question = Question::Query { name: name.to_owned(), payload: written(&input) };
+        let answer = self.drive(|driver| driver.ask(id, || Request::Ask(question.clone())));
+        read(id, name, outcome(id, answer).unwrap_or_else(|error| panic!("{name:?} has no answer: {error}")))
+    }
+
+    /// Sends an update to an instance and lets time pass until its outcome is there, as a client would wait for it: the
+    /// handler may itself wait for activities and timers. What is refused leaves no trace.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    /// use perennial_testkit::TestEnvironment;
+    ///
+    /// #[orchestration]
+    /// async fn account(ctx: OrchestrationContext, balance: i64) -> Result<i64, String> {
+    ///     let balance = ctx.state(balance);
+    ///     let (checked, changed) = (balance.clone(), balance.clone());
+    ///     ctx.on_update(
+    ///         "withdraw",
+    ///         move |cents: &i64| match checked.read(|balance| *balance >= *cents) {
+    ///             true => Ok(()),
+    ///             false => Err("not enough".to_owned()),
+    ///         },
+    ///         move |cents: i64| {
+    ///             let changed = changed.clone();
+    ///             async move { Ok(changed.update(|balance| { *balance -= cents; *balance })) }
+    ///         },
+    ///     );
+    ///     ctx.wait_until(&balance, |balance| *balance == 0).await;
+    ///     Ok(0)
+    /// }
+    ///
+    /// let mut env = TestEnvironment::new().register(account);
+    /// let run = env.start(account, "ada", 100);
+    /// assert_eq!(env.update("ada", "withdraw", 70), Ok(30));
+    /// let refused = env.update::<i64>("ada", "withdraw", 70);
+    /// assert!(matches!(refused, Err(ClientError::Refused { .. })));
+    /// assert_eq!(env.update("ada", "withdraw", 30), Ok(0));
+    /// assert_eq!(env.result(&run), Ok(0));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the outcome never comes, or is something else.
+    #[track_caller]
+    pub fn update<O: DeserializeOwned>(
+        &mut self,
+        id: &str,
+        name: &str,
+        input: impl Serialize,
+    ) -> Result<O, ClientError> {
+        let payload = written(&input);
+        let answer = self.drive(|driver| driver.update(id, name, &payload));
+        let answer = answer.unwrap_or_else(|stop| panic!("{name:?} of {id:?} has no outcome: {stop:?}"));
+        outcome(id, answer).map(|payload| read(id, name, payload))
+    }
+
+    /// What came of the updates of [`TestEnvironment::update_at`], with their names, in the order of the script. One
+    /// that was not sent, or has no outcome yet, is left out.
+    pub fn scripted_updates(&self) -> Vec<(String, Result<Payload, ClientError>)> {
+        let Some(driver) = &self.driver else { return Vec::new() };
+        let outcomes = driver.scripted_updates();
+        outcomes.into_iter().map(|(name, id, answer)| (name, outcome(&id, answer))).collect()
+    }
+}
+
+/// What a client hears of an answer.
+fn outcome(id: &str, answer: Answer) -> Result<Payload, ClientError> {
+    let id = id.to_owned();
+    match answer {
+        Answer::Asked(AskReply::Answered(payload)) => Ok(payload),
+        Answer::Asked(AskReply::Failed(error)) => Err(ClientError::UpdateFailed { id, error }),
+        Answer::Asked(AskReply::Refused { reason, error }) => Err(ClientError::Refused { id, reason, error }),
+        Answer::Asked(AskReply::Blocked { code, reason }) => Err(ClientError::Blocked { id, code, reason }),
+        Answer::Asked(AskReply::Ended) | Answer::EndedBefore => Err(ClientError::Ended { id }),
+        Answer::NotFound => Err(ClientError::NotFound { id }),
+        other => Err(ClientError::Unknown { id, reason: format!("{other:?}") }),
+    }
+}
+
+/// An input as it is sent.
+#[track_caller]
+pub(super) fn written(input: &impl Serialize) -> Payload {
+    Payload::encode(input).unwrap_or_else(|error| panic!("the input cannot be written as JSON: {error}"))
+}
+
+#[track_caller]
+fn read<O: DeserializeOwned>(id: &str, name: &str, payload: Payload) -> O {
+    payload.decode_as().unwrap_or_else(|error| panic!("{id:?} answers {name:?} with something else: {error}"))
+}
