@@ -81,27 +81,51 @@ async fn counter(ctx: OrchestrationContext, enough: Payload) -> Outcome {
     Ok(count.read(|count| number(*count)))
 }
 
-fn handlers() -> Handlers {
-    Runtime::open("memory:")
+/// Adds what updates bring, in as many executions as it is told to.
+async fn account(ctx: OrchestrationContext, sum: u64) -> Outcome {
+    let sum = ctx.state(sum);
+    let added = sum.clone();
+    ctx.on_update(
+        "add",
+        |_: &u64| Ok::<_, String>(()),
+        move |amount: u64| {
+            let added = added.clone();
+            async move {
+                Ok::<_, String>(added.update(|sum| {
+                    *sum += amount;
+                    *sum
+                }))
+            }
+        },
+    );
+    match ctx.schedule_wait("next").await.as_str() {
+        "again" => ctx.continue_as_new(sum.read(|sum| *sum)).await,
+        _ => Ok(number(sum.read(|sum| *sum))),
+    }
+}
+
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
         .orchestration("cart", "1.0.0", cart)
         .orchestration("counter", "1.0.0", counter)
-        .handlers()
+        .orchestration("account", "1.0.0", account)
+}
+
+fn handlers() -> Handlers {
+    orchestrations(Runtime::open("memory:")).handlers()
 }
 
 /// The activity of slow updates waits at a gate.
 fn builder(runtime: RuntimeBuilder, begun: &Arc<Notify>, gate: &Arc<Notify>) -> RuntimeBuilder {
     let (begun, gate) = (Arc::clone(begun), Arc::clone(gate));
-    runtime.orchestration("cart", "1.0.0", cart).orchestration("counter", "1.0.0", counter).activity(
-        "fetch",
-        move |_: ActivityContext, _: Payload| {
-            let (begun, gate) = (Arc::clone(&begun), Arc::clone(&gate));
-            async move {
-                begun.notify_one();
-                gate.notified().await;
-                Ok::<_, Payload>(Payload::null())
-            }
-        },
-    )
+    orchestrations(runtime).activity("fetch", move |_: ActivityContext, _: Payload| {
+        let (begun, gate) = (Arc::clone(&begun), Arc::clone(&gate));
+        async move {
+            begun.notify_one();
+            gate.notified().await;
+            Ok::<_, Payload>(Payload::null())
+        }
+    })
 }
 
 async fn runtime(stage: &Stage) -> Runtime {
@@ -308,6 +332,32 @@ async fn g16_an_update_sent_again_with_its_key_after_a_restart_gets_the_first_on
         assert_eq!(items(&client, "c").await, Ok(json!(["tea", "slow"])));
         assert_eq!(updates(&client.history("c").await.unwrap()), 2);
         finish(stage, second, &ClientLog::default()).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g16_an_update_sent_again_with_its_key_gets_its_answer_in_later_executions_and_after_the_end() {
+    const ADD_TO: Update<u64, u64> = Update::named("add");
+    on_both_stages(async |stage| {
+        let runtime = runtime(stage).await;
+        for (who, client) in clients(stage, &runtime) {
+            client.start("account", who, number(0)).await.unwrap();
+            let add = async |key: &str, amount| soon(client.update_once(who, ADD_TO, key, amount)).await;
+            assert_eq!(add("key 1", 5).await, Ok(5));
+            for execution in [2, 3] {
+                client.raise_event(who, "next", "again").await.unwrap();
+                until(&client, who, |status| status.execution == execution).await;
+                assert_eq!(add("key 1", 100).await, Ok(5), "{who}, execution {execution}");
+                assert_eq!(add(&format!("key {execution}"), 1).await, Ok(execution + 4));
+            }
+            client.raise_event(who, "next", "enough").await.unwrap();
+            assert_eq!(soon(client.result(who)).await.unwrap(), number(7));
+            assert_eq!(add("key 1", 100).await, Ok(5), "{who}, after its end");
+            assert_eq!(add("key 3", 100).await, Ok(7), "{who}, after its end");
+            assert_eq!(add("key 4", 1).await, Err(ClientError::Ended { id: who.to_owned() }.into()));
+        }
+        finish(stage, runtime, &ClientLog::default()).await;
     })
     .await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perennial_core::shard::{Answer, AskReply, Question, Request};
 use perennial_core::store::{Ask, AskNumber, AskOutcome, StoreError};
-use perennial_core::{Payload, check_derived_id, check_name};
+use perennial_core::{Decision, Job, Payload, Turn, check_derived_id, check_name};
 use uuid::Uuid;
 
 use super::{Backend, Client, check};
@@ -14,6 +14,8 @@ use crate::typed::{QueryTarget, UpdateError, UpdateTarget};
 
 /// How long a client in another process waits for an answer.
 pub(super) const ASK_PATIENCE: Duration = Duration::from_secs(30);
+/// How many executions are searched for an update that was taken before. Keys are remembered for no longer.
+const MAX_EXECUTIONS_SEARCHED: u64 = 1_000;
 
 impl Client {
     /// Waits this long for answers that travel through the store, instead of 30 s. For tests.
@@ -60,7 +62,7 @@ impl Client {
         let payload = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
         let name = query.name().into_owned();
         let question = Question::Query { name: name.clone(), payload: payload.clone() };
-        let answer = self.put(id, &name, payload, question).await?;
+        let answer = outcome(id, self.put(id, &name, payload, question).await?)?;
         T::read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))
     }
 
@@ -114,7 +116,8 @@ impl Client {
         self.typed_update(id, update, input, None).await
     }
 
-    /// Has an instance change something once: sent again with the same key, it gets the first one's outcome.
+    /// Has an instance change something once: sent again with the same key, it gets the first one's outcome, also after
+    /// the instance has continued as new or ended.
     pub async fn update_once<T, I, K>(
         &self,
         id: &str,
@@ -160,8 +163,33 @@ impl Client {
             Backend::Node(_) => key,
             Backend::Guest { .. } => Some(key.unwrap_or_else(|| Uuid::new_v4().to_string())),
         };
-        let question = Question::Update { name: name.to_owned(), payload: payload.clone(), key };
-        self.put(id, name, payload, question).await
+        let question = Question::Update { name: name.to_owned(), payload: payload.clone(), key: key.clone() };
+        let reply = self.put(id, name, payload, question).await?;
+        let known = match (&reply, key) {
+            (AskReply::KeyTaken | AskReply::Ended, Some(key)) => self.recorded_update(id, &key).await?,
+            _ => None,
+        };
+        outcome(id, known.unwrap_or(reply))
+    }
+
+    /// What came of the update with a key, of what is recorded of an instance that has gone on or ended since.
+    async fn recorded_update(&self, id: &str, key: &str) -> Result<Option<AskReply>, ClientError> {
+        let row = self.row(id).await?;
+        let oldest = row.execution.saturating_sub(MAX_EXECUTIONS_SEARCHED);
+        for execution in (oldest + 1..=row.execution).rev() {
+            let history = self.turns(&row, execution).await?;
+            let is_it = |job: &Job| matches!(job, Job::UpdateRequested { .. }) && job.key() == Some(key);
+            let mut jobs = history.turns.iter().flat_map(Turn::jobs);
+            let Some((update, _)) = jobs.find(|(_, job)| is_it(job)) else { continue };
+            let mut decisions = history.turns.iter().flat_map(Turn::decisions);
+            return Ok(decisions.find_map(|(_, _, decision)| match decision {
+                Decision::UpdateCompleted { source_event_id, result } if *source_event_id == update => {
+                    Some(result.clone().map_or_else(AskReply::Failed, AskReply::Answered))
+                }
+                _ => None,
+            }));
+        }
+        Ok(None)
     }
 
     async fn put(
@@ -170,7 +198,7 @@ impl Client {
         name: &str,
         payload: Payload,
         question: Question,
-    ) -> Result<Payload, ClientError> {
+    ) -> Result<AskReply, ClientError> {
         check("instance id", id, check_derived_id)?;
         check("handler", name, check_name)?;
         self.check_payload(id, &payload)?;
@@ -179,9 +207,9 @@ impl Client {
             Backend::Guest { .. } => return self.put_from_afar(id, &question).await,
         };
         match self.ask_node(node, id, Request::Ask(question)).await? {
-            Answer::Asked(reply) => outcome(id, reply),
+            Answer::Asked(reply) => Ok(reply),
             Answer::NotFound => Err(ClientError::NotFound { id: id.to_owned() }),
-            Answer::EndedBefore => Err(ClientError::Ended { id: id.to_owned() }),
+            Answer::EndedBefore => Ok(AskReply::Ended),
             Answer::Unknown { reason } => Err(ClientError::Unknown { id: id.to_owned(), reason }),
             other => {
                 Err(ClientError::Unknown { id: id.to_owned(), reason: format!("unexpected: {other:?}") })
@@ -190,7 +218,7 @@ impl Client {
     }
 
     /// Writes the question into the store and waits for the owner to answer it.
-    async fn put_from_afar(&self, id: &str, question: &Question) -> Result<Payload, ClientError> {
+    async fn put_from_afar(&self, id: &str, question: &Question) -> Result<AskReply, ClientError> {
         let Backend::Guest { changed, .. } = &self.backend else {
             return Err(ClientError::NotHere {
                 what: "only a client outside of the runtime asks through the store",
@@ -214,12 +242,12 @@ impl Client {
             }
         };
         let late = match tokio::time::timeout(patience, answered).await {
-            Ok(answer) => return outcome(id, answer?),
+            Ok(answer) => return answer,
             Err(late) => late,
         };
         let is_untaken = self.call(id, |store, reply| store.withdraw_ask(number, reply)).await?;
         if let Some(answer) = self.read_answer(id, number).await? {
-            return outcome(id, answer);
+            return Ok(answer);
         }
         let id = id.to_owned();
         if is_untaken && matches!(question, Question::Query { .. }) {
@@ -244,6 +272,10 @@ fn outcome(id: &str, reply: AskReply) -> Result<Payload, ClientError> {
         AskReply::Answered(payload) => Ok(payload),
         AskReply::Failed(error) => Err(ClientError::UpdateFailed { id, error }),
         AskReply::Refused { reason, error } => Err(ClientError::Refused { id, reason, error }),
+        AskReply::KeyTaken => {
+            let reason = "PER-0208 update: an event or update with this key was taken before".to_owned();
+            Err(ClientError::Refused { id, reason, error: None })
+        }
         AskReply::Ended => Err(ClientError::Ended { id }),
         AskReply::Blocked { code, reason } => Err(ClientError::Blocked { id, code, reason }),
     }

@@ -144,10 +144,6 @@ impl Guests {
         loop {
             match self.client.update_once(id, "add", &key, number(amount)).await {
                 Ok(_) => break,
-                // The next execution knows the key, and no longer the answer.
-                Err(UpdateError::Refused { reason, .. }) if reason.contains("this key was taken before") => {
-                    break;
-                }
                 Err(UpdateError::Client(ClientError::Unknown { .. })) => count(&self.seen.unknown),
                 Err(error) => panic!("{id}: {error}"),
             }
