@@ -93,13 +93,13 @@ async fn everything(ctx: OrchestrationContext, round: u32) -> Result<String, Str
     ctx.select([one(), one()]).await;
     ctx.race([one(), one()]).await;
     ctx.timeout(Duration::from_secs(60), one()).await.map_err(|_| "too late")??;
-    ctx.parallel([async {}, async {}]).await;
+    ctx.parallel((0..2).map(|n| async move { n })).await;
     ctx.spawn(async {}).await;
     ctx.shield(async {}).await;
     // Time and chance.
     ctx.new_guid().await;
     ctx.utc_now().await;
-    ctx.side_effect(|| 7).await;
+    ctx.side_effect("dice", || 7).await;
     (ctx.now(), ctx.random(), ctx.uuid4());
     // Telling.
     ctx.trace_info("info");
@@ -115,7 +115,7 @@ async fn everything(ctx: OrchestrationContext, round: u32) -> Result<String, Str
     ctx.on_event(GO, |_| async {});
     ctx.on_query("zero", |(): ()| 0);
     ctx.on_update("none", |(): &()| Ok::<(), String>(()), |()| async { Ok(()) });
-    ctx.on_cancel(|_| async {});
+    ctx.on_cancel(|| async {});
     drop(ctx.cancelled());
     ctx.handlers_idle().await;
     let state = ctx.state(1);
@@ -172,8 +172,8 @@ async fn every_operation(client: &Client) {
     while client.query("t", SEEN, 2).await.unwrap() < 6 {}
     assert_eq!(client.query("t", "seen", serde_json::json!(2)).await.unwrap().as_json(), "6");
     assert_eq!(client.update("t", ADD, 2).await, Ok(5));
-    assert_eq!(client.update_once("t", ADD, "key", 2).await, Ok(7));
-    assert_eq!(client.update_once("t", ADD, "key", 2).await, Ok(7), "once");
+    assert_eq!(client.update_once("t", ADD, "another key", 2).await, Ok(7));
+    assert_eq!(client.update_once("t", ADD, "another key", 2).await, Ok(7), "once");
     let id = "t".to_owned();
     assert_eq!(
         client.update("t", ADD, 2_000).await,

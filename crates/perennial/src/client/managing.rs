@@ -17,6 +17,7 @@ const DELETED_TOGETHER: usize = 50;
 
 /// An instance and the instances that it started.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Tree {
     /// The instance.
     pub instance: InstanceStatus,
