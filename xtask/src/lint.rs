@@ -42,9 +42,8 @@ fn docs() -> Result<(), Failure> {
 
 /// The library with some of its features only.
 fn alone(features: &str) -> Result<(), Failure> {
-    let arguments = ["check", "--package", "perennial", "--no-default-features", "--features", features];
-    let mut command = cargo(&arguments);
-    command.env("RUSTFLAGS", "-D warnings");
+    let mut command = cargo(&["clippy", "--package", "perennial", "--no-default-features"]);
+    command.args(["--features", features, "--", "-D", "warnings"]);
     command::run("features", command)
 }
 

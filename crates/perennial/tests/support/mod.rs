@@ -63,7 +63,7 @@ impl Place {
     /// A client of another process. It may be there before the first runtime.
     pub(crate) fn guest(&self) -> Client {
         if !self.path().exists() {
-            drop(SqliteStore::open(&self.path(), SqliteOptions::default().relaxed(true)).unwrap());
+            drop(SqliteStore::open(self.path(), SqliteOptions::default().relaxed(true)).unwrap());
         }
         Client::open(&self.url()).unwrap()
     }
