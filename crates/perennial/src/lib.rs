@@ -67,6 +67,7 @@ pub use runtime::{
 };
 #[doc(hidden)]
 pub use runtime::{LocalClock, LoneAttempt};
+#[doc(inline)]
 pub use typed::{
     Activity, ActivityError, ChildError, Event, Orchestration, OrchestrationContext, Query, Run, RunError,
     Saga, Update, UpdateError,

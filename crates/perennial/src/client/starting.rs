@@ -116,7 +116,7 @@ impl Client {
     /// Starts an instance of an orchestration, at its latest version. It is durable when this returns.
     ///
     /// The orchestration is a function and its input (several arguments as a tuple, none as `()`), a name and a string,
-    /// or an [`Orchestration`](crate::typed::Orchestration). The id is yours to choose: 1 to 200 bytes, without `::`.
+    /// or an [`Orchestration`](crate::Orchestration). The id is yours to choose: 1 to 200 bytes, without `::`.
     ///
     /// ```
     /// use perennial::prelude::*;
