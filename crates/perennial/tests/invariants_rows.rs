@@ -7,8 +7,9 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use perennial::history::ActivityFailure;
 use perennial::history::{Decision, EventKind, Job};
-use perennial::{ActivityFailure, Ending, EventId, Payload, TimeoutKind};
+use perennial::{Ending, EventId, Payload, TimeoutKind};
 use perennial_core::shard::{Message, Start};
 use perennial_core::store::{Blocked, MemoryStore, TaskId};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
