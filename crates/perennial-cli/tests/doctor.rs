@@ -106,7 +106,7 @@ async fn p8_doctor_names_messages_that_cannot_be_read_and_files_that_others_can(
 async fn p8_doctor_names_activities_that_nobody_registered() {
     #[orchestration]
     async fn forgetful(ctx: OrchestrationContext) -> Result<String, String> {
-        ctx.schedule_activity("refund", "5").await.map_err(String::from)
+        ctx.schedule_activity("refund", "5").await
     }
     let directory = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", directory.path().join("shop.db").display());
