@@ -4,7 +4,7 @@
 //! root and write straight to our own output, so that what they say last stays the last thing on the screen.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 /// A step that did not succeed, and why.
@@ -52,7 +52,18 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 
 /// Whether `cargo <name>` can be run on this machine.
 pub(crate) fn has_cargo_subcommand(name: &str) -> bool {
-    cargo(&[name, "--version"])
+    succeeds(cargo(&[name, "--version"]))
+}
+
+/// Whether a program can be run on this machine.
+pub(crate) fn has(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    succeeds(command)
+}
+
+fn succeeds(mut command: Command) -> bool {
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -88,7 +99,8 @@ fn describe(command: &Command) -> String {
             words.push(format!("{}={:?}", name.display(), value.to_string_lossy()));
         }
     }
-    words.push("cargo".to_owned());
+    let program = Path::new(command.get_program()).file_stem().unwrap_or_default();
+    words.push(program.to_string_lossy().into_owned());
     words.extend(command.get_args().map(|argument| argument.to_string_lossy().into_owned()));
     words.join(" ")
 }

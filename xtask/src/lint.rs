@@ -5,13 +5,13 @@
 
 use crate::command::{self, Failure, announce, cargo};
 use crate::metadata::{self, Package};
-use crate::{house_rules, licences};
+use crate::{house_rules, licences, links};
 
 /// What the library is checked with beside its default features.
 const FEATURES: &[&str] = &["", "macros", "sqlite"];
 
 pub(crate) fn run() -> Result<(), Vec<Failure>> {
-    let mut outcomes = vec![formatting(), clippy(), docs()];
+    let mut outcomes = vec![formatting(), clippy(), docs(), links(), guide()];
     outcomes.extend(FEATURES.iter().map(|features| alone(features)));
     match metadata::packages() {
         Ok(packages) => outcomes.extend([house(&packages), licence_list(&packages)]),
@@ -50,6 +50,25 @@ fn alone(features: &str) -> Result<(), Failure> {
 fn house(packages: &[Package]) -> Result<(), Failure> {
     announce("house rules", "no unsafe code, no missing docs, licence and compiler stated, in any member");
     verdict("house rules", house_rules::violations(&command::workspace_root(), packages))
+}
+
+fn links() -> Result<(), Failure> {
+    announce("links", "between the pages of the repository");
+    verdict("links", links::violations(&command::workspace_root()))
+}
+
+/// Builds the guide as a book, if this machine has what it takes.
+fn guide() -> Result<(), Failure> {
+    if !command::has("mdbook", &["--version"]) {
+        announce("guide", "skipped, mdbook is not installed");
+        return Ok(());
+    }
+    let book = std::env::temp_dir().join(format!("perennial-guide-{}", std::process::id()));
+    let mut build = std::process::Command::new("mdbook");
+    build.current_dir(command::workspace_root()).args(["build", "docs", "--dest-dir"]).arg(&book);
+    let built = command::run("guide", build);
+    let _ = std::fs::remove_dir_all(book);
+    built
 }
 
 fn licence_list(packages: &[Package]) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ mod bench;
 mod command;
 mod house_rules;
 mod licences;
+mod links;
 mod lint;
 mod metadata;
 mod test;
@@ -19,7 +20,7 @@ Usage: cargo xtask <task>
 Tasks:
   test    compile the benches and run every test, doc tests included
   bench   run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--json], bench --help
-  lint    check formatting, clippy, docs, house rules and the licences of dependencies
+  lint    check formatting, clippy, docs, links, the guide, house rules and the licences of dependencies
   help    print this text";
 
 #[derive(Debug, PartialEq, Eq)]

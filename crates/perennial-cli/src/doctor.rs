@@ -144,10 +144,16 @@ fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sig
         let what = format!("questions without an answer: {}", count(stats.asks));
         signs.push(trouble(what, "a runtime answers them, or sweeps them later: start one"));
     }
-    if stats.tasks_queued.rows > 0 {
-        let what =
-            format!("activities that wait for a process that can run them: {}", count(stats.tasks_queued));
-        let remedy = "register their names, and serve their tags, in the program that runs";
+    if !content.queued.is_empty() {
+        let named = content.queued.iter().map(|(name, tag, count)| match tag {
+            Some(tag) => format!("{name:?} with tag {tag:?} ({count})"),
+            None => format!("{name:?} ({count})"),
+        });
+        let what = format!(
+            "activities that wait for a process that can run them: {}",
+            named.collect::<Vec<_>>().join(", ")
+        );
+        let remedy = "register them, and serve their tags, in the program that runs";
         signs.push(Sign::Note { what, remedy: remedy.to_owned() });
     }
     signs

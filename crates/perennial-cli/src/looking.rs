@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use perennial::history::Event;
+use perennial::history::{Decision, Event, EventKind};
 use perennial::{
     Attributes, Blocked, Client, Ending, Filter, History, InstanceKey, InstanceRow, InstanceStatus, PageKey,
     Payload, Status, Tree,
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::exit::{ExitKind, Failure};
 use crate::output::{columns, line, moment, now_ms, object, pairs, progress, short, span, table};
 use crate::timeline;
+use crate::waiting::waiting_for;
 
 /// How many instances an export reads at a time.
 const PAGE: usize = 200;
@@ -107,6 +108,7 @@ struct ShownObject<'a> {
     output: Option<&'a Payload>,
     error: Option<&'a Payload>,
     reason: Option<&'a str>,
+    waits_for: Vec<String>,
 }
 
 pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(), Failure> {
@@ -141,7 +143,8 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         };
         let input = started.map(|started| &started.input);
         let (turns, reason) = (history.turns.len(), reason.map(String::as_str));
-        return object(&ShownObject { row, turns, events, input, output, error, reason });
+        let waits_for = waiting_for(&history);
+        return object(&ShownObject { row, turns, events, input, output, error, reason, waits_for });
     }
     let mut rows = vec![
         ("id", status.id.clone()),
@@ -165,6 +168,7 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     rows.extend(output.map(|output| ("output", short(output.as_json(), 400))));
     rows.extend(error.map(|error| ("error", short(error.as_json(), 400))));
     rows.extend(reason.map(|reason| ("reason", reason.clone())));
+    rows.extend(waiting_for(&history).into_iter().map(|what| ("waits for", what)));
     table(&pairs(rows))?;
     if let Some(blocked) = &status.blocked {
         let since = moment(blocked.since_ms);
@@ -230,11 +234,21 @@ fn history_table(history: &History) -> Result<(), Failure> {
                 at_first(turn.number.to_string()),
                 at_first(span(turn.at_ms.saturating_sub(first.at_ms))),
                 event.id.to_string(),
-                event.summary(),
+                event_words(event),
             ]);
         }
     }
     table(&shown)
+}
+
+/// An event in words, with moments as people read them.
+fn event_words(event: &Event) -> String {
+    match &event.kind {
+        EventKind::Decision { decision: Decision::TimerCreated { due_ms }, .. } => {
+            format!("TimerCreated due {}", moment(*due_ms))
+        }
+        _ => event.summary(),
+    }
 }
 
 pub(crate) async fn tree(client: &Client, id: &str, as_json: bool) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! The `perennial` command: look at durable executions, reach them, and see them survive.
 //!
 //! `arguments` is the command line; `looking`, `acting`, `watching`, `doctor`, `bench` and `demo` are what the commands do;
-//! `output` and `timeline` how things are shown; `exit` what the exit codes mean.
+//! `output`, `timeline` and `waiting` how things are shown; `exit` what the exit codes mean.
 
 mod acting;
 mod arguments;
@@ -13,6 +13,7 @@ mod looking;
 mod output;
 mod store;
 mod timeline;
+mod waiting;
 mod watching;
 
 use std::process::ExitCode;

@@ -103,6 +103,26 @@ async fn p8_doctor_names_messages_that_cannot_be_read_and_files_that_others_can(
 }
 
 #[tokio::test]
+async fn p8_doctor_names_activities_that_nobody_registered() {
+    #[orchestration]
+    async fn forgetful(ctx: OrchestrationContext) -> Result<String, String> {
+        ctx.schedule_activity("refund", "5").await
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", directory.path().join("shop.db").display());
+    let runtime = Runtime::open(&url).register(forgetful).start().await.unwrap();
+    runtime.client().start(forgetful, "f", ()).await.unwrap();
+    while runtime.client().stats().await.unwrap().tasks_queued.rows == 0 {
+        tokio::task::yield_now().await;
+    }
+    let said = tokio::task::spawn_blocking(move || support::run(&["doctor", "--store", &url], &[]));
+    let said = said.await.unwrap();
+    let expected = "note  activities that wait for a process that can run them: \"refund\" (1)\n        remedy: register them";
+    assert!(said.stdout.contains(expected), "{said:?}");
+    assert_eq!(said.code, 0, "it may be meant so");
+}
+
+#[tokio::test]
 async fn s9_no_command_migrates_a_store_and_doctor_says_who_does() {
     let mut shop = Shop::open().await;
     shop.runtime.take().unwrap().shutdown().await.unwrap();

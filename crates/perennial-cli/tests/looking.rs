@@ -2,6 +2,7 @@
 
 mod support;
 
+use perennial::prelude::*;
 use serde_json::Value;
 use support::{Shop, settings};
 
@@ -181,4 +182,31 @@ async fn p8_top_counts_once_when_asked() {
         ");
     let counts: Value = serde_json::from_str(&shop.masked(&["top", "--once", "--json"]).await).unwrap();
     assert_eq!(counts["instances"]["failed"]["rows"], 1);
+}
+
+#[tokio::test]
+async fn p8_an_instance_that_waits_says_for_what_and_until_when() {
+    let shop = Shop::open().await;
+    let client = shop.client();
+    client.start("checkout", "order-7", Payload::from_json("700").unwrap()).await.unwrap();
+    // A charge that fails once, and then the wait with its limit.
+    while client.history("order-7").await.unwrap().flatten().count() < 6 {
+        tokio::task::yield_now().await;
+    }
+    let shown = shop.masked(&["show", "order-7"]).await;
+    let waits: Vec<&str> = shown.lines().filter(|line| line.starts_with("waits for")).collect();
+    settings().bind(|| {
+        insta::assert_snapshot!(waits.join("\n"), @r#"
+        waits for  event "approved" (event 5)
+        waits for  timer, due [moment] (event 6)
+        "#)
+    });
+    let history = shop.masked(&["history", "order-7"]).await;
+    assert!(history.contains("TimerCreated due 20"), "{history}");
+    client.raise_event("order-7", "approved", Payload::from_json("true").unwrap()).await.unwrap();
+    client.wait("order-7").await.unwrap();
+    assert!(
+        !shop.masked(&["show", "order-7"]).await.contains("waits for"),
+        "what has ended waits for nothing"
+    );
 }

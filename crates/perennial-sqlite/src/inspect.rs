@@ -13,8 +13,8 @@ use crate::schema::{self, CURRENT, Standing};
 
 /// How many messages are tried to be read.
 const TRIED_MESSAGES: i64 = 10_000;
-/// How many of the unreadable are named.
-const NAMED_MESSAGES: usize = 20;
+/// How many of a kind are named.
+const NAMED: usize = 20;
 
 /// What a look at a database from outside shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub struct Content {
     pub unreadable: Vec<(u64, String)>,
     /// How many instances have an activity to be run.
     pub owed: u64,
+    /// Activities that wait for a process that can run them: name, tag, how many. So many at most.
+    pub queued: Vec<(String, Option<String>, u64)>,
     /// How many messages a runtime would take at once: not those of blocked instances, and no starts that are delayed.
     pub waiting: u64,
 }
@@ -130,6 +132,13 @@ fn content(connection: &Connection, now_ms: u64) -> rusqlite::Result<Content> {
         [],
         |row| row.get(0),
     )?;
+    let mut tasks = connection.prepare(
+        "SELECT name, tag, count(*) FROM tasks INDEXED BY tasks_by_state WHERE state = 0 GROUP BY name, tag LIMIT ?1",
+    )?;
+    let queued = tasks.query_map([NAMED as i64], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?.cast_unsigned()))
+    })?;
+    let queued = queued.collect::<rusqlite::Result<Vec<_>>>()?;
     let waiting: i64 = connection.query_row(
         "SELECT count(*) FROM (SELECT 1 FROM inbox JOIN instances ON instances.key = inbox.key \
          WHERE blocked IS NULL AND NOT (status = 0 AND wake_at_ms IS NOT NULL AND wake_at_ms > ?1) LIMIT ?2)",
@@ -142,12 +151,18 @@ fn content(connection: &Connection, now_ms: u64) -> rusqlite::Result<Content> {
     )?;
     let mut rows = messages.query([TRIED_MESSAGES])?;
     let mut unreadable = Vec::new();
-    while let Some(row) = rows.next()?.filter(|_| unreadable.len() < NAMED_MESSAGES) {
+    while let Some(row) = rows.next()?.filter(|_| unreadable.len() < NAMED) {
         if Message::decode(row.get_ref(2)?.as_blob()?).is_err() {
             unreadable.push((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?));
         }
     }
-    Ok(Content { oldest_overdue, unreadable, owed: owed.cast_unsigned(), waiting: waiting.cast_unsigned() })
+    Ok(Content {
+        oldest_overdue,
+        unreadable,
+        queued,
+        owed: owed.cast_unsigned(),
+        waiting: waiting.cast_unsigned(),
+    })
 }
 
 /// A runtime that shuts down leaves its lock file empty, so that the lock itself is tried only where one may be alive.
@@ -180,4 +195,38 @@ fn open_file(path: PathBuf) -> Option<(PathBuf, u32)> {
 #[cfg(not(unix))]
 fn open_file(_: PathBuf) -> Option<(PathBuf, u32)> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SqliteOptions, SqliteStore};
+
+    #[test]
+    fn s9_a_look_finds_any_path_and_leaves_its_directory_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("50% of?what#ever.db");
+        drop(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
+        let names = || {
+            let entries = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            entries.collect::<std::collections::BTreeSet<_>>()
+        };
+        let (before, bytes) = (names(), fs::read(&path).unwrap());
+        let found = inspect(&path, 0).unwrap();
+        assert_eq!((found.schema, found.owner), (CURRENT as u32, Owner::Nobody));
+        assert_eq!((names(), fs::read(&path).unwrap() == bytes), (before, true));
+    }
+
+    #[test]
+    fn s9_a_look_reads_what_is_only_in_the_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("shop.db");
+        let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+        let connection = Connection::open(&path).unwrap();
+        connection.execute("INSERT INTO inbox (key, shard, body) VALUES (x'00', 0, x'00')", []).unwrap();
+        let found = inspect(&path, 0).unwrap();
+        assert!(found.log_bytes > 0);
+        assert_eq!(found.content.unwrap().unreadable, [(1, String::new())]);
+        drop(store);
+    }
 }

@@ -84,7 +84,7 @@ extern crate self as perennial;
 pub mod history {
     pub use perennial_core::{
         ActivityFailure, ChildFailure, Decision, Ending, Event, EventId, EventKind, History, HistoryError,
-        Job, ParentLink, Started, TimeoutKind, Turn, TurnFailure, UnitId,
+        Job, Ledger, ParentLink, Started, TimeoutKind, Turn, TurnFailure, UnitId,
     };
 }
 

@@ -48,7 +48,7 @@ async fn family(ctx: OrchestrationContext) -> Result<u32, String> {
 
 #[orchestration]
 async fn working(ctx: OrchestrationContext) -> Result<String, String> {
-    ctx.schedule_activity("work", "hard").await.map_err(String::from)
+    ctx.schedule_activity("work", "hard").await
 }
 
 /// What was registered when the store was made: an activity that does not end, and code that panics.
