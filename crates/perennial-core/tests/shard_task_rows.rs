@@ -330,3 +330,19 @@ fn g28_a_blocked_instance_keeps_the_rows_of_its_tasks_and_takes_their_results() 
     desk.finish("a", "flaky", "done").settle();
     assert_eq!((desk.status("a"), desk.tasks("a").len()), ("completed".into(), 0));
 }
+
+#[test]
+fn g22_a_question_does_not_run_an_activity_again_whose_result_is_stored_and_not_read() {
+    let mut desk = Desk::new(handlers());
+    desk.start("steps", "a", number(1));
+    desk.settle();
+    desk.restart().restart().restart();
+    assert_eq!(desk.attempt("a", "A1").interruptions, 3, "its result is written before a turn takes it");
+    let runs = desk.runs().len();
+    desk.finish("a", "A1", "done");
+    desk.commit();
+    desk.query("a", "unknown", ());
+    desk.take_turns();
+    desk.settle();
+    assert_eq!((desk.status("a"), desk.runs().len()), ("completed".into(), runs));
+}

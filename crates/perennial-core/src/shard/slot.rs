@@ -77,6 +77,8 @@ pub(super) struct Turning {
     pub(super) number: u64,
     pub(super) messages: Vec<Queued>,
     pub(super) asks: Vec<PendingAsk>,
+    /// Whether its execution grows back, with rows that were read for that.
+    pub(super) grows_back: bool,
 }
 
 /// What happens once a commit is durable.

@@ -93,7 +93,7 @@ impl Shard {
         self.nothing_taken(
             now_ms,
             key,
-            Turning { number: 0, messages, asks: Vec::new() },
+            Turning { number: 0, messages, asks: Vec::new(), grows_back: false },
             execution,
             Vec::new(),
         );
@@ -286,7 +286,8 @@ impl Shard {
         if execution.has_ended() {
             return self.consulted(key, stored, commit, messages, execution);
         }
-        self.tend_tasks(now_ms, key, &execution, View::GrownBack);
+        let view = if turning.grows_back { View::GrownBack } else { View::Memory };
+        self.tend_tasks(now_ms, key, &execution, view);
         let slot = self.slots.get_mut(&key).expect("its turn was taken");
         let plan = TaskPlan::of_slot(slot, is_open(execution.ledger()));
         let (ledger, started) = (execution.ledger(), execution.started());
