@@ -346,3 +346,29 @@ fn g22_a_question_does_not_run_an_activity_again_whose_result_is_stored_and_not_
     desk.settle();
     assert_eq!((desk.status("a"), desk.runs().len()), ("completed".into(), runs));
 }
+
+#[test]
+fn g23_an_attempt_that_fails_while_its_cancel_is_committed_leaves_no_row_also_if_its_instance_is_blocked() {
+    async fn gives_up(ctx: OrchestrationContext, is_bad: bool) -> Outcome {
+        let flaky = ctx.schedule_activity("flaky", ()).retry(RetryPolicy::fixed(3, 1_000));
+        ctx.select2(flaky, ctx.schedule_wait("n")).await;
+        ctx.schedule_wait("n").await;
+        assert!(!is_bad, "boom");
+        Ok(ctx.schedule_wait("n").await)
+    }
+    let bad = handlers_and("gives_up", |ctx: OrchestrationContext, _: Payload| gives_up(ctx, true));
+    let good = handlers_and("gives_up", |ctx: OrchestrationContext, _: Payload| gives_up(ctx, false));
+    let mut desk = Desk::new(bad);
+    desk.start("gives_up", "a", ());
+    desk.settle();
+    desk.raise("a", "n", "give it up");
+    desk.take_turns();
+    desk.fail("a", "flaky", "too late");
+    desk.raise("a", "n", "and go wrong");
+    desk.settle();
+    assert_eq!((desk.status("a"), desk.tasks("a").len()), ("running, blocked: PER-0201".into(), 0));
+    desk.replace_code(good).retry("a");
+    desk.settle();
+    desk.at(60_000).settle();
+    assert_eq!((desk.status("a"), desk.next_wake_ms("a")), ("running".into(), None), "nothing wakes it");
+}
