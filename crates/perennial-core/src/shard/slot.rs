@@ -246,7 +246,13 @@ pub(super) fn pinned(started: &Started, stored: &Facts) -> Arc<str> {
 }
 
 /// When a running execution wants attention by itself: a timer, a task, the end of a cancel's grace, its deadline.
-pub(super) fn wake_at_ms(
+fn wake_at_ms(ledger: &Ledger, started: &Started, tasks: &BTreeMap<EventId, TaskRow>) -> Option<u64> {
+    wakes_from(0, ledger, started, tasks)
+}
+
+/// When it wants attention, of all times that are not before this one.
+pub(super) fn wakes_from(
+    from_ms: u64,
     ledger: &Ledger,
     started: &Started,
     tasks: &BTreeMap<EventId, TaskRow>,
@@ -254,10 +260,11 @@ pub(super) fn wake_at_ms(
     let timer = ledger.timers().next().map(|(due_ms, _)| due_ms);
     // A lease that another node holds is not this one's to watch; that all of its time is over, is.
     let own = tasks.values().filter(|row| !matches!(row.state, TaskState::Leased { .. }));
-    let others = tasks.iter().filter(|(_, row)| is_others(row));
-    let over = others.filter_map(|(event, _)| ledger.activity_deadline_ms(*event));
-    let task = own.filter_map(|row| row.due_ms).chain(over).min();
-    [timer, task, ledger.cancel_grace_until_ms(), started.deadline_ms].into_iter().flatten().min()
+    let waiting = tasks.iter().filter(|(_, row)| !is_owners(row));
+    let over = waiting.filter_map(|(event, _)| ledger.activity_deadline_ms(*event));
+    let ends = [timer, ledger.cancel_grace_until_ms(), started.deadline_ms].into_iter().flatten();
+    let all = own.filter_map(|row| row.due_ms).chain(over).chain(ends);
+    all.filter(|at_ms| *at_ms >= from_ms).min()
 }
 
 /// Whether the owner itself runs a task now.
