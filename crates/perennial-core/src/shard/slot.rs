@@ -11,7 +11,7 @@ use crate::store::{AskNumber, InboxNumber, InstanceRow, RowChange, Status, TaskR
 use super::message::{Message, Start};
 use super::output::{ActivityTask, Output};
 use super::request::{AskReply, Asker, PendingAsk, Question, RequestId};
-use super::rows::overdue;
+use super::rows::{not_done_in_time, overdue};
 
 pub(super) struct Slot {
     pub(super) id: Arc<str>,
@@ -429,9 +429,12 @@ impl Slot {
             Message::Start(start) => Some(start),
             _ => None,
         })?;
-        let reason = overdue(&Ledger::default(), &start.started, now_ms);
         self.deadline_ms = start.started.deadline_ms;
-        reason
+        self.grace_until_ms = start.grace_until_ms();
+        // A cancel that was taken over crosses continue-as-new with the grace that it has.
+        let cancel = start.cancel().filter(|(_, grace_until_ms)| *grace_until_ms <= now_ms);
+        overdue(&Ledger::default(), &start.started, now_ms)
+            .or_else(|| cancel.map(|(reason, _)| not_done_in_time(reason)))
     }
 
     /// The reason of a cancel request that waits and whose grace is over.
