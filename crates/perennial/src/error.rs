@@ -204,6 +204,16 @@ pub enum ClientError {
         /// Why.
         problem: String,
     },
+    /// What an instance returned or answered is not of the type that the caller expects.
+    #[error(
+        "PER-0628 unreadable: what instance {id:?} returned is no {expected}; ask for the type that its code returns, or for a `Payload`"
+    )]
+    Unreadable {
+        /// The id.
+        id: String,
+        /// The type that was expected.
+        expected: &'static str,
+    },
     /// The instance has not ended.
     #[error("PER-0620 not ended: instance {id:?} is {}; wait for it, or terminate it first", .status.name())]
     NotEnded {
@@ -262,10 +272,9 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Something was carried out, but what came of it is not of the type that the caller expects.
+    /// What came of something is not of the type that the caller expects.
     pub(crate) fn unreadable(id: &str, problem: &NotOfType) -> ClientError {
-        let reason = format!("it was carried out, but what came of it cannot be read: {problem}");
-        ClientError::Unknown { id: id.to_owned(), reason }
+        ClientError::Unreadable { id: id.to_owned(), expected: problem.type_name }
     }
 
     /// What cannot be written is not sent.

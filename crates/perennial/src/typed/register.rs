@@ -127,7 +127,10 @@ fn decode<T: DeserializeOwned + 'static>(payload: Payload) -> Result<T, NotOfTyp
 
 /// An input that is not what the code takes.
 fn bad_input(error: &NotOfType) -> Payload {
-    Payload::from(format!("PER-0406 bad input: {error}"))
+    let expected = error.type_name;
+    Payload::from(format!(
+        "PER-0406 bad input: the code takes a {expected}, and was given something else; check what it is called with"
+    ))
 }
 
 /// What runs a closure on decoded arguments, or says that they cannot be read.
