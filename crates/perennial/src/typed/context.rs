@@ -207,7 +207,7 @@ impl OrchestrationContext {
     }
 
     /// Answers a query: a [`Query`](super::Query), or a name. The handler may only look, mostly at a
-    /// [`State`](perennial_core::State).
+    /// [`State`](perennial_core::State). What it returns is the answer, a `Result` included.
     pub fn on_query<T, I, O, F>(&self, query: T, handler: F)
     where
         T: QueryHandled<I, O>,
