@@ -1,6 +1,4 @@
 //! A closure that gives no future is registered as one that does.
-//~ this is not the code of an activity
-//~ without a future, use `blocking_activity`
 
 use perennial::prelude::*;
 

@@ -1,5 +1,4 @@
 //! An update is handled as a query.
-//~ the trait bound `perennial::Update<u32, u32>: QueryHandled<
 
 use perennial::prelude::*;
 

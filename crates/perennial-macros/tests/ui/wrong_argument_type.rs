@@ -1,5 +1,4 @@
 //! An activity is called with something that it does not take.
-//~ expected `i64`, found `&str`
 
 use perennial::prelude::*;
 

@@ -1,5 +1,4 @@
 //! An event is raised with something that does not belong to it.
-//~ expected `bool`, found `&str`
 
 use perennial::prelude::*;
 

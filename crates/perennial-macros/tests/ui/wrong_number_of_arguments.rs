@@ -1,5 +1,4 @@
 //! An activity of two arguments is called with one.
-//~ expected `(i64, i64)`, found integer
 
 use perennial::prelude::*;
 

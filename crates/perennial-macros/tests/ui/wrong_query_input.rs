@@ -1,7 +1,4 @@
 //! A query and an update are given what they do not take.
-//~ expected `u32`, found `&str`
-//~ client.query("c", COUNT, "three")
-//~ client.update("c", ADD, "three")
 
 use perennial::prelude::*;
 

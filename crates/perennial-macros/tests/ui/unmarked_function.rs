@@ -1,6 +1,4 @@
 //! A function without an attribute is registered.
-//~ this cannot be registered
-//~ mark the function with `#[activity]` or `#[orchestration]`, or register a closure with `.activity(name, …)` or `.orchestration(name, version, …)`
 
 use perennial::prelude::*;
 
