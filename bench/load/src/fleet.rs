@@ -93,19 +93,19 @@ pub(crate) async fn runtime(site: &Site) -> Outcome<Runtime> {
         .orchestration("fanout", "1.0.0", |ctx: OrchestrationContext, input: Payload| async move {
             let width: u64 = input.decode().map_err(|_| Payload::null())?;
             let results = ctx.join((0..width).map(|_| ctx.schedule_activity("echo", Payload::null()))).await;
-            Ok(Payload::from(serde_json::Value::from(results.len())))
+            Ok::<_, Payload>(Payload::from(serde_json::Value::from(results.len())))
         })
         .orchestration("signal", "1.0.0", |ctx: OrchestrationContext, _: Payload| async move {
-            Ok(ctx.schedule_wait("go").await)
+            Ok::<_, Payload>(ctx.schedule_wait("go").await)
         })
         .orchestration("sleeper", "1.0.0", |ctx: OrchestrationContext, input: Payload| async move {
             let ms: u64 = input.decode().map_err(|_| Payload::null())?;
             let due_ms = ctx.now().as_millis() as u64 + ms;
             ctx.schedule_timer(Duration::from_millis(ms)).await;
             let late_ms = ctx.now().as_millis() as u64 - due_ms;
-            Ok(Payload::from(serde_json::Value::from(late_ms)))
+            Ok::<_, Payload>(Payload::from(serde_json::Value::from(late_ms)))
         })
-        .activity("echo", |_: ActivityContext, input: Payload| async move { Ok(input) })
+        .activity("echo", |_: ActivityContext, input: Payload| async move { Ok::<_, Payload>(input) })
         .start()
         .await?;
     Ok(runtime)

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Read, Write};
 
-use perennial::{Action, Client, ClientError, Filter, Payload, Progress, Prune, StartOptions, StartOutcome};
+use perennial::{Action, Client, ClientError, Filter, Payload, Progress, Prune, StartOptions};
 use serde_json::json;
 
 use crate::arguments::{Input, Which, payload};
@@ -40,10 +40,9 @@ pub(crate) async fn start(
     wait: bool,
     as_json: bool,
 ) -> Result<(), Failure> {
-    let outcome = client.start_with(name, id, input, options).await?;
+    let run = client.start_with(name, id, input, options).await?;
     if !wait {
-        let is_new = outcome == StartOutcome::Started;
-        return done(as_json, id, if is_new { "started" } else { "exists" });
+        return done(as_json, id, if run.is_new() { "started" } else { "exists" });
     }
     let output = client.result(id).await?;
     if as_json { object(&json!({"id": id, "output": output})) } else { line(output.to_text()) }

@@ -2,8 +2,7 @@
 //!
 //! It looks from outside first: what it cannot use it does not open, and what it opens it does not change.
 
-use perennial::store::{Blocked, InstanceRow};
-use perennial::{Filter, StoreStats};
+use perennial::{Blocked, Filter, InstanceRow, StoreStats};
 use perennial_sqlite::{Content, Inspection, Owner};
 use serde_json::{Value, json};
 

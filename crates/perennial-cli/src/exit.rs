@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use perennial::store::StoreError;
-use perennial::{ClientError, Error, OrchestrationError, StartError};
+use perennial::{ClientError, Error, StartError, StoreError};
 use serde_json::json;
 
 /// What stands below the commands in `--help`: what this command cannot do, and what the exit codes mean.
@@ -107,7 +106,6 @@ impl From<ClientError> for Failure {
             // There is no instance to name when many are looked at.
             ClientError::Store { id, source } if id.is_empty() => source.to_string(),
             ClientError::Refused { error: Some(said), .. } => format!("{error}: {}", said.to_text()),
-            ClientError::UpdateFailed { error: said, .. } => format!("{error}: {}", said.to_text()),
             _ => error.to_string(),
         };
         Failure::new(of_client(&error), message)
@@ -118,6 +116,7 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Failure {
         let kind = match &error {
             StartError::UnknownUrl { .. } => ExitKind::Usage,
+            StartError::NoStore { .. } => ExitKind::Unavailable,
             StartError::Store(source) => of_store(source),
             _ => ExitKind::Failed,
         };
@@ -131,12 +130,6 @@ impl From<Error> for Failure {
             Error::Client(error) => error.into(),
             Error::Start(error) => error.into(),
             Error::Store(error) => Failure::new(of_store(&error), error),
-            Error::Orchestration(error) => match &error {
-                OrchestrationError::Failed { error: said, .. } => {
-                    Failure::failed(format!("{error}: {}", said.to_text()))
-                }
-                _ => Failure::failed(error),
-            },
             other => Failure::failed(other),
         }
     }

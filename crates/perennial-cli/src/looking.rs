@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use perennial::store::{Blocked, InstanceRow};
+use perennial::history::{Decision, Event, EventKind};
 use perennial::{
-    Attributes, Client, Decision, Ending, Event, EventKind, Filter, History, InstanceKey, InstanceStatus,
-    PageKey, Payload, Status, Tree,
+    Attributes, Blocked, Client, Ending, Filter, History, InstanceKey, InstanceRow, InstanceStatus, PageKey,
+    Payload, Status, Tree,
 };
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -121,10 +121,10 @@ async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<
         Change::Update { id, update, input, key, patience } => {
             let (client, input) = (client.patience(patience), acting::read_input(&input)?);
             let answer = match key {
-                Some(key) => client.update_once(&id, &update, &key, input).await?,
-                None => client.update(&id, &update, input).await?,
+                Some(key) => client.update_once(&id, &update, &key, input).await,
+                None => client.update(&id, &update, input).await,
             };
-            acting::answer(as_json, &id, &answer)
+            acting::answer(as_json, &id, &answer.map_err(perennial::Error::from)?)
         }
         Change::Cancel { which, reason } => {
             let verb = Verb { action: Action::Cancel { reason }, name: "cancel", done: "cancel requested" };

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use perennial::{Decision, Ending, EventId, EventKind, History, Job};
+use perennial::history::{Decision, EventKind, Job};
+use perennial::{Ending, EventId, History};
 
 use crate::output::{short, span};
 
@@ -202,10 +203,8 @@ fn attempts_note(outcome: &str, attempts: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use perennial::{
-        ActivityFailure, Decision, Ending, Event, EventId, EventKind, History, Job, Payload, Started, Turn,
-        UnitId,
-    };
+    use perennial::history::{Decision, Event, EventKind, Job, Started, Turn, UnitId};
+    use perennial::{ActivityFailure, Ending, EventId, History, Payload};
 
     use super::{Marks, draw};
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use perennial::{Decision, EventKind, History, Job, Ledger};
+use perennial::History;
+use perennial::history::{Decision, EventKind, Job, Ledger};
 
 use crate::output::moment;
 

@@ -186,7 +186,8 @@ async fn p3_what_is_said_of_instances_that_cannot_go_on() {
     page.add("code that decides otherwise", blocked(&client, "order-1").await);
     client.start(sleeping, "order-2", ()).await.unwrap();
     page.add("tokio in an orchestration", blocked(&client, "order-2").await);
-    client.start_versioned("order", "7.0.0", "order-3", Payload::from_json("5").unwrap()).await.unwrap();
+    let options = StartOptions::default().version("7.0.0");
+    client.start_with("order", "order-3", Payload::from_json("5").unwrap(), options).await.unwrap();
     page.add("a version that is not registered", blocked(&client, "order-3").await);
     page.add("a query to a blocked instance", client.query("order-3", "count", ()).await.unwrap_err());
     runtime.shutdown().await.unwrap();

@@ -308,3 +308,20 @@ fn g22_details_of_another_node_survive_its_end() {
     let third = desk.take_tasks(&["remote"], 30_000).pop().expect("it is queued");
     assert_eq!((third.attempt, third.details), (2, Some("page 1".into())));
 }
+
+#[test]
+fn g21_all_of_the_time_is_over_for_a_task_whose_takers_are_gone() {
+    for is_given_back in [false, true] {
+        let mut desk = queued("hurried");
+        let task = desk.take_tasks(&["remote"], 60_000).pop().expect("it is queued");
+        if is_given_back {
+            desk.give_back_task(task.id);
+        }
+        desk.at(29_999).settle();
+        assert_eq!(desk.tasks("a").len(), 1, "it has until 31000");
+        desk.at(31_000).settle();
+        assert_eq!(desk.last_lines("a", 2)[0], "3 ActivityFailed of 2 Timeout(Total)");
+        let left = if is_given_back { TaskRenewal::Gone } else { TaskRenewal::Cancelled };
+        assert_eq!(desk.renew_task(task.id, None, 60_000), left);
+    }
+}

@@ -225,17 +225,7 @@ fn turn(number: u64) -> TurnRow {
 }
 
 fn member(row: &InstanceRow) -> Commit {
-    Commit {
-        key: row.key,
-        shard: row.shard,
-        insert: None,
-        turn: None,
-        change: RowChange::default(),
-        consumed: Vec::new(),
-        send: Vec::new(),
-        tasks: Vec::new(),
-        answers: Vec::new(),
-    }
+    Commit::empty(row.key, row.shard)
 }
 
 fn start(row: &InstanceRow) -> Commit {

@@ -3,30 +3,18 @@
 mod support;
 
 use perennial_core::Payload;
-use perennial_core::history::EventId;
 use perennial_core::store::{
     Ask, AskAnswer, AskOutcome, Commit, DeleteOutcome, InstanceRow, RowChange, Served, SessionId, Status,
-    StoreError, TaskChange, TaskId, TaskRenewal, TaskRow, TaskState,
+    StoreError, TaskChange, TaskRenewal, TaskRow,
 };
 use perennial_testkit::conformance::Subject;
-use perennial_testkit::conformance::instances::{Build, bytes, member, message, row, start, status};
+use perennial_testkit::conformance::instances::{self, Build, bytes, member, message, row, start, status};
 use support::{Place, answered, hints, wait_for};
 
 const HOLDER: SessionId = SessionId(77);
 
 fn task(row: &InstanceRow, event: u64) -> TaskRow {
-    TaskRow {
-        id: TaskId { key: row.key, execution: 1, event: EventId(event) },
-        shard: row.shard,
-        attempt: 1,
-        state: TaskState::Queued,
-        due_ms: None,
-        details: None,
-        interruptions: 0,
-        name: "charge".to_owned(),
-        tag: Some("gpu".to_owned()),
-        work: Some(bytes("work")),
-    }
+    TaskRow { tag: Some("gpu".to_owned()), ..instances::task(row, event) }
 }
 
 fn putting(commit: Commit, tasks: impl IntoIterator<Item = TaskRow>) -> Commit {

@@ -122,7 +122,7 @@ fn i15_memory_beside_the_history_is_caught() {
         // Lives as long as the process; a crash starts it anew.
         let seen = Arc::new(Mutex::new(Vec::new()));
         let writer = Arc::clone(&seen);
-        let mut env = env.mock("noop", |(): ()| Ok::<(), String>(())).orchestration_fn(
+        let mut env = env.mock("noop", |(): ()| Ok::<(), String>(())).orchestration(
             "forgetful",
             "1.0.0",
             move |ctx: OrchestrationContext, _: String| {

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use perennial::Filter;
 use perennial::prelude::*;
-use perennial::{Filter, StartOutcome};
 use serde_json::json;
 
 const ITEM: Event<String> = Event::named("item");
@@ -20,7 +20,7 @@ async fn parcel(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> perennial::Result<()> {
     let runtime = Runtime::open("memory:").register(remind).register(parcel).start().await?;
     let client = runtime.client();
 
@@ -41,20 +41,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{}", client.start(remind, "r-1", "Bob".to_owned()).await.unwrap_err());
     for policy in [OnExisting::Use, OnExisting::ReplaceEnded] {
         let options = StartOptions::default().on_existing(policy);
-        let outcome = client.start_with("remind", "r-1", "Bob", options).await?;
-        println!("{policy:?}: {outcome:?}, {}", client.result("r-1").await?.to_text());
+        let run = client.start_with(remind, "r-1", "Bob".to_owned(), options).await?;
+        println!("{policy:?}: {}, {}", if run.is_new() { "started" } else { "existed" }, run.result().await?);
     }
 
     // Start it, or tell the one that is there: one call, no race.
     for item in ["socks", "hats"] {
         let options = StartOptions::default().or_raise("item", item);
-        let outcome = client.start_with("parcel", "p-1", (), options).await?;
-        println!(
-            "{item}: {}",
-            if outcome == StartOutcome::Started { "a new parcel" } else { "into the parcel" }
-        );
+        let run = client.start_with(parcel, "p-1", (), options).await?;
+        println!("{item}: {}", if run.is_new() { "a new parcel" } else { "into the parcel" });
     }
     println!("p-1: {}", client.result("p-1").await?.to_text());
-    runtime.shutdown().await?;
-    Ok(())
+    runtime.shutdown().await
 }

@@ -27,7 +27,7 @@ async fn meter(ctx: OrchestrationContext, mut meter: Meter) -> Result<Meter, Str
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> perennial::Result<()> {
     let runtime = Runtime::open("memory:").register(meter).start().await?;
     let client = runtime.client();
     let run = client.start(meter, "meter-1", Meter { round: 1, total: 0 }).await?;
@@ -38,6 +38,5 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Meter { round, total } = run.result().await?;
     println!("closed in round {round} with {total}");
     println!("executions: {}", client.status("meter-1").await?.execution);
-    runtime.shutdown().await?;
-    Ok(())
+    runtime.shutdown().await
 }

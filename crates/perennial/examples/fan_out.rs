@@ -17,10 +17,9 @@ async fn squares(ctx: OrchestrationContext, upto: u64) -> Result<Vec<u64>, Strin
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> perennial::Result<()> {
     let runtime = Runtime::open("memory:").register(squares).register(square).start().await?;
     let squares = runtime.client().start(squares, "squares-1", 5).await?.result().await?;
     println!("{squares:?}, together {}", squares.iter().sum::<u64>());
-    runtime.shutdown().await?;
-    Ok(())
+    runtime.shutdown().await
 }

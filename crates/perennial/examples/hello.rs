@@ -15,10 +15,9 @@ async fn welcome(ctx: OrchestrationContext, name: String) -> Result<String, Stri
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> perennial::Result<()> {
     let runtime = Runtime::open("memory:").register(welcome).register(greet).start().await?;
     let run = runtime.client().start(welcome, "welcome-1", "Ada".to_owned()).await?;
     println!("{}", run.result().await?);
-    runtime.shutdown().await?;
-    Ok(())
+    runtime.shutdown().await
 }

@@ -25,7 +25,7 @@ async fn expense(ctx: OrchestrationContext, cents: u64) -> Result<String, String
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> perennial::Result<()> {
     let runtime = Runtime::open("memory:").register(expense).start().await?;
     let client = runtime.client();
     let lunch = client.start(expense, "lunch", 2_500).await?;
@@ -40,8 +40,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("lunch: {}", lunch.result().await?);
     match yacht.result().await {
         Ok(outcome) => println!("yacht: {outcome}"),
-        Err(error) => println!("yacht: {error}"),
+        Err(RunError::Failed { error, .. }) => println!("yacht: {error}"),
+        Err(error) => return Err(error.into()),
     }
-    runtime.shutdown().await?;
-    Ok(())
+    runtime.shutdown().await
 }

@@ -1,9 +1,10 @@
 //! Queries look at a running instance, updates change it: checked before they are accepted, with an answer.
 
 use perennial::prelude::*;
-use serde_json::json;
 
 const CHECKOUT: Event<()> = Event::named("checkout");
+const ITEMS: Query<(), Vec<String>> = Query::named("items");
+const ADD: Update<String, usize> = Update::named("add");
 
 #[orchestration]
 async fn cart(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
@@ -11,18 +12,18 @@ async fn cart(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
     let items = ctx.state(Vec::<String>::new());
 
     let shown = items.clone();
-    ctx.on_query("items", move |(): ()| shown.read(Clone::clone));
+    ctx.on_query(ITEMS, move |()| shown.read(Clone::clone));
 
     let (checked, changed) = (items.clone(), items.clone());
     ctx.on_update(
-        "add",
-        move |item: &String| {
+        ADD,
+        move |item| {
             if checked.read(|items| items.contains(item)) {
                 return Err(format!("{item} is in the cart"));
             }
             Ok(())
         },
-        move |item: String| {
+        move |item| {
             let changed = changed.clone();
             async move {
                 Ok(changed.update(|items| {
@@ -38,21 +39,19 @@ async fn cart(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> perennial::Result<()> {
     let runtime = Runtime::open("memory:").register(cart).start().await?;
     let client = runtime.client();
     let run = client.start(cart, "cart-1", ()).await?;
     for item in ["tea", "milk", "tea"] {
-        match client.update("cart-1", "add", json!(item)).await {
-            Ok(count) => println!("added {item}: {} in the cart", count.decode::<usize>()?),
-            Err(ClientError::Refused { error: Some(error), .. }) => println!("refused: {}", error.to_text()),
+        match client.update("cart-1", ADD, item.to_owned()).await {
+            Ok(count) => println!("added {item}: {count} in the cart"),
+            Err(UpdateError::Refused { error: Some(error), .. }) => println!("refused: {error}"),
             Err(error) => return Err(error.into()),
         }
     }
-    let items: Vec<String> = client.query("cart-1", "items", ()).await?.decode()?;
-    println!("query: {}", items.join(", "));
+    println!("query: {}", client.query("cart-1", ITEMS, ()).await?.join(", "));
     client.raise_event("cart-1", CHECKOUT, ()).await?;
     println!("bought: {}", run.result().await?.join(", "));
-    runtime.shutdown().await?;
-    Ok(())
+    runtime.shutdown().await
 }

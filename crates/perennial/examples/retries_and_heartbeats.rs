@@ -40,10 +40,9 @@ async fn nightly(ctx: OrchestrationContext) -> Result<String, String> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> perennial::Result<()> {
     let runtime =
         Runtime::open("memory:").register(nightly).register(import).register(charge).start().await?;
     println!("{}", runtime.client().start(nightly, "nightly-1", ()).await?.result().await?);
-    runtime.shutdown().await?;
-    Ok(())
+    runtime.shutdown().await
 }

@@ -38,12 +38,12 @@ async fn trip(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> perennial::Result<()> {
     let runtime = Runtime::open("memory:").register(trip).register(book).register(unbook).start().await?;
     match runtime.client().start(trip, "trip-1", ()).await?.result().await {
         Ok(bookings) => println!("booked: {bookings:?}"),
-        Err(error) => println!("not booked: {error}"),
+        Err(RunError::Failed { error, .. }) => println!("not booked: {error}"),
+        Err(error) => return Err(error.into()),
     }
-    runtime.shutdown().await?;
-    Ok(())
+    runtime.shutdown().await
 }

@@ -36,7 +36,7 @@ fn print(tree: &Tree, indent: usize) {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> perennial::Result<()> {
     let runtime = Runtime::open("memory:").register(party).register(cake).register(bake).start().await?;
     let client = runtime.client();
     let flavours = ["lemon", "onion", "poppy"].map(str::to_owned).to_vec();
@@ -44,6 +44,5 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{line}");
     }
     print(&client.tree("birthday").await?, 0);
-    runtime.shutdown().await?;
-    Ok(())
+    runtime.shutdown().await
 }

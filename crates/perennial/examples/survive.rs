@@ -4,33 +4,32 @@
 //! orders from outside, kills the worker (as `kill -9` does) while they run, starts it again, and in the end shows how
 //! one order went and that none was lost.
 
-use std::error::Error;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use perennial::{ActivityContext, Client, Filter, OrchestrationContext, Payload, Runtime, Status};
+use perennial::Filter;
+use perennial::prelude::*;
 
 const ORDERS: usize = 200;
 const KILLS: usize = 5;
 
-async fn order(ctx: OrchestrationContext, item: Payload) -> Result<Payload, Payload> {
-    let failed = |_| Payload::from("an activity failed");
-    let reserved = ctx.schedule_activity("reserve", item).await.map_err(failed)?;
+async fn order(ctx: OrchestrationContext, item: String) -> Result<String, String> {
+    let reserved = ctx.schedule_activity("reserve", item).await?;
     ctx.schedule_timer(Duration::from_millis(1_200)).await;
     let parcels = ctx.join((0..3).map(|_| ctx.schedule_activity("pack", reserved.clone()))).await;
-    let packed = parcels.into_iter().collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    ctx.schedule_activity("ship", serde_json::json!(packed.len())).await.map_err(failed)
+    let packed = parcels.into_iter().collect::<Result<Vec<String>, String>>()?;
+    ctx.schedule_activity("ship", packed.join(", ")).await
 }
 
 /// Stands for a call to another system.
-async fn work(_: ActivityContext, input: Payload) -> Result<Payload, Payload> {
+async fn work(_: ActivityContext, input: String) -> Result<String, String> {
     tokio::time::sleep(Duration::from_millis(20)).await;
     Ok(input)
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     match std::env::args().nth(1) {
         Some(url) => worker(&url).await,
         None => director().await,
@@ -38,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Runs orders until it is killed.
-async fn worker(url: &str) -> Result<(), Box<dyn Error>> {
+async fn worker(url: &str) -> Result<(), Box<dyn std::error::Error>> {
     let _runtime = Runtime::open(url)
         .orchestration("order", "1.0.0", order)
         .activity("reserve", work)
@@ -50,14 +49,15 @@ async fn worker(url: &str) -> Result<(), Box<dyn Error>> {
 }
 
 /// Starts orders, kills the worker, and looks at what became of them.
-async fn director() -> Result<(), Box<dyn Error>> {
+async fn director() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let url = format!("sqlite:{}", directory.path().join("orders.db").display());
     let begun = Instant::now();
     let mut worker = start_worker(&url)?;
     let client = connect(&url, directory.path()).await?;
     for number in 1..=ORDERS {
-        client.start_versioned("order", "1.0.0", &format!("order-{number}"), "a rose").await?;
+        let options = StartOptions::default().version("1.0.0");
+        client.start_with("order", &format!("order-{number}"), "a rose", options).await?;
     }
     println!("started {ORDERS} orders");
     for kill in 1..=KILLS {
@@ -92,14 +92,14 @@ fn start_worker(url: &str) -> std::io::Result<Child> {
 }
 
 /// Opens the store beside the worker, once that has made it.
-async fn connect(url: &str, directory: &Path) -> Result<Client, Box<dyn Error>> {
+async fn connect(url: &str, directory: &Path) -> Result<Client, Box<dyn std::error::Error>> {
     while !directory.join("orders.db").exists() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(Client::open(url)?)
 }
 
-async fn completed(client: &Client) -> Result<usize, Box<dyn Error>> {
+async fn completed(client: &Client) -> Result<usize, Box<dyn std::error::Error>> {
     let filter = Filter { statuses: vec![Status::Completed], ..Filter::default() };
     Ok(client.list(filter, None, ORDERS).await?.rows.len())
 }

@@ -30,11 +30,10 @@ async fn quote(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> perennial::Result<()> {
     let runtime = Runtime::open("memory:").register(quote).register(ask).start().await?;
     for line in runtime.client().start(quote, "quote-1", ()).await?.result().await? {
         println!("{line}");
     }
-    runtime.shutdown().await?;
-    Ok(())
+    runtime.shutdown().await
 }

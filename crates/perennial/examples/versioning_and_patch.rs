@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime =
         Runtime::open(&url).register(today::order).register(today::order_2).register(do_step).start().await?;
     let client = runtime.client();
-    client.start_versioned("order", "1.0.0", "patched", ()).await?;
+    client.start_with("order", "patched", (), StartOptions::default().version("1.0.0")).await?;
     client.start(today::order_2, "new", ()).await?;
     for id in ["old", "patched", "new"] {
         client.raise_event(id, PAID, ()).await?;

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
-use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -150,28 +149,5 @@ where
 {
     fn run(&self, ctx: ActivityContext, input: Payload) -> ActivityFutureBox {
         Box::pin(self(ctx, input))
-    }
-}
-
-/// An activity that blocks its thread: it runs on tokio's pool of blocking threads.
-///
-/// A cancelled one cannot be dropped; it should look at [`ActivityContext::is_cancelled`] now and then.
-pub(crate) struct Blocking<F>(pub(crate) Arc<F>);
-
-impl<F> ActivityHandler for Blocking<F>
-where
-    F: Fn(ActivityContext, Payload) -> Result<Payload, Payload> + Send + Sync + 'static,
-{
-    fn run(&self, ctx: ActivityContext, input: Payload) -> ActivityFutureBox {
-        let f = Arc::clone(&self.0);
-        Box::pin(async move {
-            match tokio::task::spawn_blocking(move || f(ctx, input)).await {
-                Ok(result) => result,
-                Err(error) => match error.try_into_panic() {
-                    Ok(panic) => resume_unwind(panic),
-                    Err(_) => Err(Payload::from("the pool of blocking threads was shut down")),
-                },
-            }
-        })
     }
 }

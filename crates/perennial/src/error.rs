@@ -1,7 +1,20 @@
 //! What callers are told when something cannot be done.
 
 use perennial_core::store::{Status, StoreError};
-use perennial_core::{NameError, Payload};
+use perennial_core::{NameError, NotOfType, Payload};
+
+/// What gives a value or an [`Error`].
+///
+/// ```
+/// use perennial::prelude::*;
+///
+/// #[tokio::main]
+/// async fn main() -> perennial::Result<()> {
+///     let runtime = Runtime::open("memory:").start().await?;
+///     runtime.shutdown().await
+/// }
+/// ```
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Anything that can go wrong with a runtime and its clients.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +43,14 @@ pub enum StartError {
     UnknownUrl {
         /// The URL.
         url: String,
+    },
+    /// There is no store to look into.
+    #[error(
+        "PER-0627 no store: there is no file {path:?}; check the path, or start a runtime on it first, which makes it"
+    )]
+    NoStore {
+        /// The file.
+        path: String,
     },
     /// The same thing was registered twice.
     #[error("PER-0603 {what} is registered twice; each name and version has one handler")]
@@ -202,7 +223,9 @@ pub enum ClientError {
         error: Option<Payload>,
     },
     /// The handler of an accepted update returned an error.
-    #[error("PER-0622 update failed: instance {id:?} accepted it, and its handler returned an error")]
+    #[error(
+        "PER-0622 update failed: instance {id:?} accepted it, and its handler returned: {}", .error.to_text()
+    )]
     UpdateFailed {
         /// The id.
         id: String,
@@ -238,12 +261,25 @@ pub enum ClientError {
     },
 }
 
+impl ClientError {
+    /// Something was carried out, but what came of it is not of the type that the caller expects.
+    pub(crate) fn unreadable(id: &str, problem: &NotOfType) -> ClientError {
+        let reason = format!("it was carried out, but what came of it cannot be read: {problem}");
+        ClientError::Unknown { id: id.to_owned(), reason }
+    }
+
+    /// What cannot be written is not sent.
+    pub(crate) fn unwritable(id: &str, problem: impl ToString) -> ClientError {
+        ClientError::Unwritable { id: id.to_owned(), problem: problem.to_string() }
+    }
+}
+
 /// Why an orchestration gave no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrchestrationError {
     /// It returned an error.
-    #[error("PER-0615 failed: instance {id:?} returned an error")]
+    #[error("PER-0615 failed: instance {id:?} returned an error: {}", .error.to_text())]
     Failed {
         /// The id.
         id: String,

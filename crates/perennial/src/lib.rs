@@ -19,22 +19,21 @@
 //! }
 //!
 //! #[tokio::main]
-//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! async fn main() -> perennial::Result<()> {
 //!     // "sqlite:greetings.db" for a file that outlives the process.
 //!     let runtime = Runtime::open("memory:").register(greeting).register(greet).start().await?;
 //!     let run = runtime.client().start(greeting, "greeting-1", "Ada".to_owned()).await?; // durable when this returns
 //!     assert_eq!(run.result().await?, "Hello, Ada!");
-//!     runtime.shutdown().await?;
-//!     Ok(())
+//!     runtime.shutdown().await
 //! }
 //! ```
 //!
 //! Where to go from here: [`Runtime`] opens a store and runs what is registered; [`Client`] starts instances, reaches
-//! them and looks at them; [`typed::OrchestrationContext`] is what orchestrations call, [`ActivityContext`] what
-//! activities know. The guide under `docs/` explains replay, and lists every error by its code.
+//! them and looks at them; [`OrchestrationContext`] is what orchestrations call, [`ActivityContext`] what activities know.
+//! The guide under `docs/` explains replay, and lists every error by its code.
 //!
-//! Beneath the typed layer everything is a [`Payload`] of JSON: [`OrchestrationContext`] at the root of this crate is the
-//! raw context, without types; programs mostly want that of the [`prelude`].
+//! The [`prelude`] holds what most programs need. Beneath the types everything is a [`Payload`] of JSON, and calls by name
+//! take and give payloads as they are. [`history`] is what is recorded; [`typed`] holds the traits behind the calls.
 
 mod activity;
 mod client;
@@ -46,21 +45,34 @@ mod runtime;
 mod store_url;
 pub mod typed;
 
+pub use activity::ActivityContext;
 #[doc(hidden)]
-pub use activity::with_state;
-pub use activity::{ActivityContext, ActivityFutureBox, ActivityHandler};
-pub use client::{
-    Action, Client, InstanceStatus, OnExisting, Progress, Prune, StartOptions, StartOutcome, Tree,
-};
-pub use error::{ClientError, Error, OrchestrationError, StartError};
+pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
+pub use client::{Action, Client, InstanceStatus, OnExisting, Progress, Prune, StartOptions, Tree};
+pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
 pub use export::{ExportedExecution, ExportedInstance};
-pub use perennial_core::store::{Count, Filter, Page, PageKey, Status, StoreStats};
-pub use perennial_core::*;
+pub use perennial_core::history;
+pub use perennial_core::shard::{Counters, ShardOptions};
+pub use perennial_core::store::{
+    Blocked, Count, Filter, InstanceRow, Page, PageKey, Status, StoreError, StoreStats,
+};
+pub use perennial_core::{
+    ActivityFailure, ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFailure,
+    ChildFuture, ClosePolicy, ContinueAsNewFuture, Either, Either3, Elapsed, Ending, EventId,
+    ExecutionOptions, Handlers, HandlersIdle, History, Info, InstanceKey, Join, Join2, Join3, Limits,
+    NameError, NotOfType, ParentLink, Payload, Race, ReplayReport, Replayer, RetryPolicy, Select, Select2,
+    Select3, Shield, State, SystemCallFuture, Timeout, TimeoutKind, TimerFuture, TryJoin, UnitHandle,
+    WaitFuture, WaitUntil,
+};
 pub use runtime::{
     Incompatible, MissingVersion, PreflightProgress, PreflightReport, Runtime, RuntimeBuilder, RuntimeOptions,
 };
 #[doc(hidden)]
 pub use runtime::{LocalClock, LoneAttempt};
+pub use typed::{
+    Activity, ActivityError, ChildError, Event, Orchestration, OrchestrationContext, Query, Run, RunError,
+    Saga, Update, UpdateError,
+};
 
 #[cfg(feature = "macros")]
 pub use perennial_macros::{activity, orchestration};
@@ -88,12 +100,10 @@ extern crate self as perennial;
 pub mod prelude {
     pub use std::time::Duration;
 
-    pub use crate::typed::{
-        Activity, ActivityError, ChildError, Event, Orchestration, OrchestrationContext, Run, RunError, Saga,
-    };
     pub use crate::{
-        ActivityContext, Client, ClientError, ClosePolicy, Either, Either3, Error, OnExisting, Payload,
-        RetryPolicy, Runtime, RuntimeOptions, StartOptions, Status,
+        Activity, ActivityContext, ActivityError, ChildError, Client, ClientError, ClosePolicy, Either,
+        Either3, Error, Event, OnExisting, Orchestration, OrchestrationContext, Payload, Query, RetryPolicy,
+        Run, RunError, Runtime, RuntimeOptions, Saga, StartOptions, Status, Update, UpdateError,
     };
     #[cfg(feature = "macros")]
     pub use crate::{activity, orchestration};

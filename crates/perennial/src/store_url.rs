@@ -17,20 +17,10 @@ pub(crate) fn open_owner(url: &str, relaxed: bool) -> Result<Arc<dyn Store>, Sta
     open(url, Role::Owner { relaxed })
 }
 
-/// Opens the store of a URL to look and to send, beside its owner.
+/// Opens the store of a URL to look and to send, beside its owner. It has to exist: a mistyped path is not an empty
+/// store.
 pub(crate) fn open_guest(url: &str) -> Result<Arc<dyn Store>, StartError> {
     open(url, Role::Guest)
-}
-
-/// Opens the store of a URL to look, if there is one: a mistyped path is not an empty store.
-pub(crate) fn open_existing(url: &str) -> Result<Arc<dyn Store>, StartError> {
-    if let Some(path) = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path))
-        && path != ":memory:"
-        && !std::path::Path::new(path).exists()
-    {
-        return Err(StoreError::CannotOpen(format!("there is no file {path:?}")).into());
-    }
-    open_guest(url)
 }
 
 enum Role {
@@ -57,10 +47,13 @@ fn open(url: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
 fn sqlite(path: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
     use perennial_sqlite::{SqliteOptions, SqliteStore};
 
-    let path = std::path::Path::new(path);
+    let file = std::path::Path::new(path);
+    if matches!(role, Role::Guest) && !file.exists() {
+        return Err(StartError::NoStore { path: path.to_owned() });
+    }
     let store = match role {
-        Role::Owner { relaxed } => SqliteStore::open(path, SqliteOptions::default().relaxed(relaxed))?,
-        Role::Guest => SqliteStore::open_guest(path, SqliteOptions::default())?,
+        Role::Owner { relaxed } => SqliteStore::open(file, SqliteOptions::default().relaxed(relaxed))?,
+        Role::Guest => SqliteStore::open_guest(file, SqliteOptions::default())?,
     };
     Ok(Arc::new(store))
 }

@@ -6,15 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use perennial::history::{EventKind, Job};
 use perennial::{
-    ActivityContext, ActivityFailure, Either, EventKind, Handlers, Job, OrchestrationContext, Payload,
-    RetryPolicy, RuntimeBuilder, RuntimeOptions, TimeoutKind,
+    ActivityContext, ActivityFailure, Either, OrchestrationContext, Payload, RetryPolicy, Runtime,
+    RuntimeBuilder, RuntimeOptions, TimeoutKind,
 };
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::{Notify, Semaphore};
 
 use support::home::{Home, on_both};
-use support::{failed, relaxed, soon};
+use support::{event, failed, relaxed, soon};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -38,7 +40,7 @@ async fn fickle(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let call = ctx.schedule_activity("work", Payload::null());
     match ctx.select2(call, ctx.schedule_wait("enough")).await {
         Either::First(done) => done.map_err(failed),
-        Either::Second(_) => Ok(ctx.schedule_wait("end").await),
+        Either::Second(_) => Ok(ctx.schedule_wait(event("end")).await),
     }
 }
 
@@ -48,21 +50,22 @@ async fn impatient(ctx: OrchestrationContext, _: Payload) -> Outcome {
     call.retry(RetryPolicy::fixed(3, 1)).await.map_err(failed)
 }
 
-fn handlers() -> Handlers {
-    Handlers::default()
-        .with("twice", "1.0.0", twice)
-        .with("caller", "1.0.0", caller)
-        .with("fickle", "1.0.0", fickle)
-        .with("impatient", "1.0.0", impatient)
-}
-
-fn with_orchestrations(builder: RuntimeBuilder) -> RuntimeBuilder {
-    builder
-        .options(RuntimeOptions { activity_cancel_grace: Duration::from_millis(30), ..relaxed() })
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
         .orchestration("twice", "1.0.0", twice)
         .orchestration("caller", "1.0.0", caller)
         .orchestration("fickle", "1.0.0", fickle)
         .orchestration("impatient", "1.0.0", impatient)
+}
+
+fn handlers() -> Handlers {
+    orchestrations(Runtime::open("memory:")).handlers()
+}
+
+fn with_orchestrations(builder: RuntimeBuilder) -> RuntimeBuilder {
+    orchestrations(
+        builder.options(RuntimeOptions { activity_cancel_grace: Duration::from_millis(30), ..relaxed() }),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,7 +87,7 @@ async fn g20_an_attempt_knows_what_it_is_an_attempt_of() {
         }
     };
     let build = |builder| with_orchestrations(builder).activity("tell", tell.clone());
-    on_both(&handlers(), build, async |runtime, _, log| {
+    on_both(build, async |runtime, _, log| {
         told.lock().unwrap().clear();
         let client = runtime.client();
         client.start("twice", "t", Payload::encode(&true).unwrap()).await.unwrap();
@@ -125,7 +128,7 @@ impl Work {
                 work.keys.lock().unwrap().push(ctx.idempotency_key());
                 work.begun.notify_one();
                 work.gate.acquire().await.map_err(failed)?.forget();
-                Ok(Payload::from(format!("attempt {}", ctx.attempt())))
+                Ok::<_, Payload>(Payload::from(format!("attempt {}", ctx.attempt())))
             }
         })
     }
@@ -170,7 +173,7 @@ async fn g20_the_late_result_of_an_attempt_that_timed_out_does_not_count() {
         if ctx.attempt() == 1 {
             ctx.cancelled().await;
         }
-        Ok(Payload::from(format!("attempt {}", ctx.attempt())))
+        Ok::<_, Payload>(Payload::from(format!("attempt {}", ctx.attempt())))
     };
     let has_returned = Arc::new(AtomicBool::new(false));
     let returns = Arc::clone(&has_returned);
@@ -183,14 +186,14 @@ async fn g20_the_late_result_of_an_attempt_that_timed_out_does_not_count() {
             std::thread::sleep(Duration::from_millis(100));
             returns.store(true, Ordering::SeqCst);
         }
-        Ok(Payload::from(format!("attempt {}", ctx.attempt())))
+        Ok::<_, Payload>(Payload::from(format!("attempt {}", ctx.attempt())))
     };
     for is_blocking in [false, true] {
         let build = |builder| match is_blocking {
             true => with_orchestrations(builder).blocking_activity("work", blocking.clone()),
             false => with_orchestrations(builder).activity("work", obedient),
         };
-        on_both(&handlers(), build, async |runtime, _, log| {
+        on_both(build, async |runtime, _, log| {
             has_returned.store(!is_blocking, Ordering::SeqCst);
             let client = runtime.client();
             client.start("impatient", "i", Payload::null()).await.unwrap();
@@ -216,7 +219,7 @@ async fn g20_the_result_for_an_instance_that_has_ended_is_refused_and_counted() 
         let options = RuntimeOptions { activity_cancel_grace: Duration::from_secs(60), ..relaxed() };
         work.register(builder).options(options)
     };
-    on_both(&handlers(), build, async |runtime, _, log| {
+    on_both(build, async |runtime, _, log| {
         let client = runtime.client();
         client.start("caller", "c", Payload::null()).await.unwrap();
         log.started("c");
@@ -256,11 +259,11 @@ async fn g23_a_cancelled_activity_is_told_and_after_its_grace_it_is_dropped() {
             ctx.cancelled().await;
             assert!(ctx.is_cancelled());
             tells.notify_one();
-            std::future::pending().await
+            std::future::pending::<Outcome>().await
         }
     };
     let build = |builder| with_orchestrations(builder).activity("work", stubborn.clone());
-    on_both(&handlers(), build, async |runtime, home, log| {
+    on_both(build, async |runtime, home, log| {
         let client = runtime.client();
         client.start("fickle", "f", Payload::null()).await.unwrap();
         log.started("f");
@@ -289,15 +292,15 @@ async fn g23_a_blocking_activity_does_not_block_others_and_sees_that_it_is_cance
             std::thread::sleep(Duration::from_millis(1));
         }
         sees.fetch_add(1, Ordering::SeqCst);
-        Err(Payload::from("told off"))
+        Outcome::Err(Payload::from("told off"))
     };
     // One thread runs all that is async: a blocking activity must not have it.
     let build = |builder| {
         with_orchestrations(builder)
             .blocking_activity("work", blocking.clone())
-            .activity("tell", |_: ActivityContext, _: Payload| async { Ok(Payload::null()) })
+            .activity("tell", |_: ActivityContext, _: Payload| async { Ok::<_, Payload>(Payload::null()) })
     };
-    on_both(&handlers(), build, async |runtime, _, log| {
+    on_both(build, async |runtime, _, log| {
         let client = runtime.client();
         seen.store(0, Ordering::SeqCst);
         for number in 0..10 {
@@ -329,14 +332,13 @@ async fn g23_a_panic_is_a_failure_of_its_attempt_and_is_tried_again() {
             Err(other) => Err(failed(other)),
         }
     }
-    let handlers = Handlers::default().with("clumsy", "1.0.0", clumsy);
     let stumble = |ctx: ActivityContext, _: Payload| async move {
         assert!(ctx.attempt() > 1, "over its own feet");
-        Ok(Payload::from("up again"))
+        Ok::<_, Payload>(Payload::from("up again"))
     };
     let stumble_blocking = |ctx: ActivityContext, _: Payload| {
         assert!(ctx.attempt() > 1, "over its own feet");
-        Ok(Payload::from("up again"))
+        Ok::<_, Payload>(Payload::from("up again"))
     };
     for is_blocking in [false, true] {
         let build = |builder: RuntimeBuilder| {
@@ -346,7 +348,7 @@ async fn g23_a_panic_is_a_failure_of_its_attempt_and_is_tried_again() {
                 false => builder.activity("stumble", stumble),
             }
         };
-        on_both(&handlers, build, async |runtime, _, log| {
+        on_both(build, async |runtime, _, log| {
             let client = runtime.client();
             client.start("clumsy", "again", support::number(2)).await.unwrap();
             client.start("clumsy", "once", support::number(1)).await.unwrap();
@@ -376,7 +378,6 @@ async fn g23_an_activity_that_ends_with_an_execution_takes_nothing_from_the_next
             },
         }
     }
-    let handlers = Handlers::default().with("restless", "1.0.0", restless);
     let (begun, told): (Arc<Notify>, Arc<Notify>) = Default::default();
     let gone: Arc<Notify> = Arc::default();
     let (begins, tells, goes) = (Arc::clone(&begun), Arc::clone(&told), Arc::clone(&gone));
@@ -391,14 +392,14 @@ async fn g23_an_activity_that_ends_with_an_execution_takes_nothing_from_the_next
             }
             ctx.cancelled().await;
             tells.notify_one();
-            Ok(Payload::null())
+            Ok::<_, Payload>(Payload::null())
         }
     };
     let build = |builder: RuntimeBuilder| {
         let options = RuntimeOptions { activity_cancel_grace: Duration::from_millis(200), ..relaxed() };
         builder.options(options).orchestration("restless", "1.0.0", restless).activity("work", work.clone())
     };
-    on_both(&handlers, build, async |runtime, _, _| {
+    on_both(build, async |runtime, _, _| {
         let client = runtime.client();
         client.start("restless", "r", Payload::encode(&true).unwrap()).await.unwrap();
         begun.notified().await;
@@ -421,7 +422,7 @@ async fn g2_an_id_that_is_deleted_and_used_again_meets_nothing_of_the_old_instan
         let options = RuntimeOptions { activity_cancel_grace: Duration::from_secs(60), ..relaxed() };
         work.register(builder).options(options)
     };
-    on_both(&handlers(), build, async |runtime, _, log| {
+    on_both(build, async |runtime, _, log| {
         let client = runtime.client();
         client.start("caller", "c", Payload::null()).await.unwrap();
         work.begun.notified().await;
@@ -451,10 +452,9 @@ async fn g23_a_timeout_is_told_apart_from_a_cancellation() {
         assert_eq!(call, Err(ActivityFailure::Timeout(TimeoutKind::Attempt)));
         Ok(Payload::from("timed out"))
     }
-    let handlers = Handlers::default().with("reporter", "1.0.0", reporter);
     let work = Work::new();
     let build = |builder| work.register(builder).orchestration("reporter", "1.0.0", reporter);
-    on_both(&handlers, build, async |runtime, _, log| {
+    on_both(build, async |runtime, _, log| {
         let client = runtime.client();
         client.start("reporter", "r", Payload::null()).await.unwrap();
         log.started("r");

@@ -2,54 +2,58 @@
 
 mod support;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use perennial::history::{EventKind, Job};
 use perennial::{
-    ActivityContext, Client, ClientError, EventKind, Filter, Handlers, History, Job, OrchestrationContext,
-    Payload, Runtime, RuntimeBuilder, RuntimeOptions, StartOptions, Status,
+    ActivityContext, Client, ClientError, Filter, History, OrchestrationContext, Payload, Query, Runtime,
+    RuntimeBuilder, RuntimeOptions, StartOptions, Status, Update, UpdateError,
 };
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use support::stage::{Stage, on_both_stages};
-use support::{Place, failed, not_found, number, relaxed, soon, until, until_blocked};
+use support::{Place, at, failed, not_found, number, relaxed, soon, until, until_blocked};
 
 type Outcome = Result<Payload, Payload>;
+
+const ITEMS: Query<(), Vec<String>> = Query::named("items");
+const ADD: Update<String, usize> = Update::named("add");
 
 /// A cart: items come as events or as updates, its content can be asked for, and it waits until it is paid.
 async fn cart(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let items = ctx.state(Vec::<String>::new());
     let shown = items.clone();
-    ctx.on_query("items", move |_| Ok(shown.read(|items| Payload::encode(items).unwrap())));
-    ctx.on_query("refuses", Err);
+    ctx.on_query(ITEMS, move |()| shown.read(Clone::clone));
+    // Only what is beneath the types refuses by itself.
+    ctx.deref().on_query("refuses", Err);
     let added = items.clone();
     ctx.on_event("add", move |item| {
         let added = added.clone();
-        async move { added.update(|items| items.push(item.decode().unwrap())) }
+        async move { added.update(|items| items.push(item)) }
     });
     let (limit, added, activities) = (items.clone(), items.clone(), ctx.clone());
-    let validate = move |item: &Payload| {
-        let item: String = item.decode().map_err(failed)?;
+    let validate = move |item: &String| {
         let is_full = limit.read(|items| items.len() >= 3);
-        if item.is_empty() || is_full { Err(Payload::from(format!("no room for {item:?}"))) } else { Ok(()) }
+        if item.is_empty() || is_full { Err(format!("no room for {item:?}")) } else { Ok(()) }
     };
-    ctx.on_update("add", validate, move |item| {
+    ctx.on_update(ADD, validate, move |item| {
         let (added, ctx) = (added.clone(), activities.clone());
         async move {
-            let item: String = item.decode().unwrap();
             if item == "broken" {
-                return Err(Payload::from("it fell apart"));
+                return Err("it fell apart".to_owned());
             }
             if item == "slow" {
-                ctx.schedule_activity("fetch", ()).await.map_err(failed)?;
+                ctx.schedule_activity("fetch", "").await?;
             }
-            let place = added.update(|items| {
+            Ok(added.update(|items| {
                 items.push(item);
                 items.len()
-            });
-            Ok(number(place as u64))
+            }))
         }
     });
     ctx.schedule_wait("pay").await;
@@ -77,24 +81,51 @@ async fn counter(ctx: OrchestrationContext, enough: Payload) -> Outcome {
     Ok(count.read(|count| number(*count)))
 }
 
+/// Adds what updates bring, in as many executions as it is told to.
+async fn account(ctx: OrchestrationContext, sum: u64) -> Outcome {
+    let sum = ctx.state(sum);
+    let added = sum.clone();
+    ctx.on_update(
+        "add",
+        |_: &u64| Ok::<_, String>(()),
+        move |amount: u64| {
+            let added = added.clone();
+            async move {
+                Ok::<_, String>(added.update(|sum| {
+                    *sum += amount;
+                    *sum
+                }))
+            }
+        },
+    );
+    match ctx.schedule_wait("next").await.as_str() {
+        "again" => ctx.continue_as_new(sum.read(|sum| *sum)).await,
+        _ => Ok(number(sum.read(|sum| *sum))),
+    }
+}
+
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
+        .orchestration("cart", "1.0.0", cart)
+        .orchestration("counter", "1.0.0", counter)
+        .orchestration("account", "1.0.0", account)
+}
+
 fn handlers() -> Handlers {
-    Handlers::default().with("cart", "1.0.0", cart).with("counter", "1.0.0", counter)
+    orchestrations(Runtime::open("memory:")).handlers()
 }
 
 /// The activity of slow updates waits at a gate.
 fn builder(runtime: RuntimeBuilder, begun: &Arc<Notify>, gate: &Arc<Notify>) -> RuntimeBuilder {
     let (begun, gate) = (Arc::clone(begun), Arc::clone(gate));
-    runtime.orchestration("cart", "1.0.0", cart).orchestration("counter", "1.0.0", counter).activity(
-        "fetch",
-        move |_: ActivityContext, _: Payload| {
-            let (begun, gate) = (Arc::clone(&begun), Arc::clone(&gate));
-            async move {
-                begun.notify_one();
-                gate.notified().await;
-                Ok(Payload::null())
-            }
-        },
-    )
+    orchestrations(runtime).activity("fetch", move |_: ActivityContext, _: Payload| {
+        let (begun, gate) = (Arc::clone(&begun), Arc::clone(&gate));
+        async move {
+            begun.notify_one();
+            gate.notified().await;
+            Ok::<_, Payload>(Payload::null())
+        }
+    })
 }
 
 async fn runtime(stage: &Stage) -> Runtime {
@@ -114,7 +145,11 @@ fn clients(stage: &Stage, runtime: &Runtime) -> Vec<(&'static str, Client)> {
 }
 
 async fn items(client: &Client, id: &str) -> Result<Value, ClientError> {
-    client.query(id, "items", ()).await.map(|items| items.decode().unwrap())
+    client.query(id, ITEMS, ()).await.map(|items| json!(items))
+}
+
+async fn add(client: &Client, id: &str, item: &str) -> Result<usize, UpdateError<String>> {
+    client.update(id, ADD, item.to_owned()).await
 }
 
 fn updates(history: &History) -> usize {
@@ -174,10 +209,13 @@ async fn g28_a_blocked_instance_says_why_it_cannot_answer() {
         first.shutdown().await.unwrap();
         let without = stage.runtime().orchestration("counter", "1.0.0", counter).start().await.unwrap();
         for (who, client) in clients(stage, &without) {
-            for answer in
-                [items(&client, "c").await.map(drop), client.update("c", "add", "x").await.map(drop)]
-            {
-                let Err(ClientError::Blocked { code, .. }) = &answer else { panic!("{who}: {answer:?}") };
+            for answer in [
+                items(&client, "c").await.map_err(UpdateError::from).map(drop),
+                add(&client, "c", "x").await.map(drop),
+            ] {
+                let Err(UpdateError::Client(ClientError::Blocked { code, .. })) = &answer else {
+                    panic!("{who}: {answer:?}")
+                };
                 assert_eq!(code, "PER-0301");
             }
         }
@@ -185,7 +223,7 @@ async fn g28_a_blocked_instance_says_why_it_cannot_answer() {
         without.shutdown().await.unwrap();
         let with = runtime(stage).await;
         until(&with.client(), "c", |status| status.blocked.is_none()).await;
-        assert_eq!(with.client().update("c", "add", "tea").await, Ok(number(1)));
+        assert_eq!(add(&with.client(), "c", "tea").await, Ok(1));
         finish(stage, with, &log).await;
     })
     .await;
@@ -200,28 +238,25 @@ async fn e21_an_update_that_is_refused_leaves_no_event_and_one_that_is_accepted_
             let before = client.history(who).await.unwrap();
             for (name, payload) in [("add", json!("")), ("add", json!(17)), ("nothing", json!("x"))] {
                 let refused = client.update(who, name, payload).await;
-                assert!(matches!(refused, Err(ClientError::Refused { .. })), "{who}: {refused:?}");
+                assert!(matches!(refused, Err(UpdateError::Refused { .. })), "{who}: {refused:?}");
             }
             assert_eq!(client.history(who).await.unwrap(), before, "{who}: refused without a trace");
             for (place, item) in [(1, "tea"), (2, "milk")] {
-                assert_eq!(client.update(who, "add", item).await, Ok(number(place)), "{who}");
+                assert_eq!(add(&client, who, item).await, Ok(place), "{who}");
             }
-            let error = Payload::from("it fell apart");
+            let error = "it fell apart".to_owned();
             let id = who.to_owned();
-            assert_eq!(
-                client.update(who, "add", "broken").await,
-                Err(ClientError::UpdateFailed { id, error })
-            );
-            assert_eq!(client.update(who, "add", "salt").await, Ok(number(3)));
-            let full = client.update(who, "add", "one too many").await;
-            let Err(ClientError::Refused { error: Some(error), .. }) = full else { panic!("{full:?}") };
-            assert_eq!(error, Payload::from(r#"no room for "one too many""#));
+            assert_eq!(add(&client, who, "broken").await, Err(UpdateError::Failed { id, error }));
+            assert_eq!(add(&client, who, "salt").await, Ok(3));
+            let full = add(&client, who, "one too many").await;
+            let Err(UpdateError::Refused { error: Some(error), .. }) = full else { panic!("{full:?}") };
+            assert_eq!(error, r#"no room for "one too many""#);
             assert_eq!(updates(&client.history(who).await.unwrap()), 4);
             client.raise_event(who, "pay", ()).await.unwrap();
             until(&client, who, |status| status.status.is_final()).await;
-            let late = client.update(who, "add", "late").await;
-            assert_eq!(late, Err(ClientError::Ended { id: who.to_owned() }));
-            assert_eq!(client.update("nobody", "add", "x").await, Err(not_found("nobody")));
+            let late = add(&client, who, "late").await;
+            assert_eq!(late, Err(ClientError::Ended { id: who.to_owned() }.into()));
+            assert_eq!(add(&client, "nobody", "x").await, Err(not_found("nobody").into()));
         }
         finish(stage, runtime, &ClientLog::default()).await;
     })
@@ -241,14 +276,14 @@ async fn e26_updates_that_are_under_way_when_the_instance_ends_are_told_so() {
                 let id = format!("{who}-{end}");
                 runtime.client().start("cart", &id, ()).await.unwrap();
                 let (asker, asked) = (client.clone(), id.clone());
-                let update = tokio::spawn(async move { asker.update(&asked, "add", "slow").await });
+                let update = tokio::spawn(async move { add(&asker, &asked, "slow").await });
                 begun.notified().await;
                 match end {
                     "pay" => client.raise_event(&id, "pay", ()).await.unwrap(),
                     "cancel" => client.cancel(&id, "enough").await.unwrap(),
                     _ => client.terminate(&id, "enough").await.unwrap(),
                 }
-                assert_eq!(update.await.unwrap(), Err(ClientError::Ended { id }), "{who}");
+                assert_eq!(update.await.unwrap(), Err(ClientError::Ended { id }.into()), "{who}");
             }
         }
         finish(stage, runtime, &ClientLog::default()).await;
@@ -263,31 +298,66 @@ async fn g16_an_update_sent_again_with_its_key_after_a_restart_gets_the_first_on
         let first = builder(stage.runtime(), &begun, &Arc::default()).start().await.unwrap();
         let client = first.client();
         client.start("cart", "c", ()).await.unwrap();
-        assert_eq!(client.update_once("c", "add", "key 1", "tea").await, Ok(number(1)));
-        assert_eq!(client.update_once("c", "add", "key 1", "milk").await, Ok(number(1)), "the first one's");
+        assert_eq!(client.update_once("c", ADD, "key 1", "tea".to_owned()).await, Ok(1));
+        assert_eq!(
+            client.update_once("c", "add", "key 1", "milk").await,
+            Ok("1".to_owned()),
+            "the first one's"
+        );
         // Accepted, and not answered when the runtime dies.
         let asker = client.clone();
-        let update = tokio::spawn(async move { asker.update_once("c", "add", "key 2", "slow").await });
+        let update =
+            tokio::spawn(async move { asker.update_once("c", ADD, "key 2", "slow".to_owned()).await });
         begun.notified().await;
         drop(first);
         let unknown = update.await.unwrap();
         assert!(
-            matches!(unknown, Err(ClientError::Unknown { .. } | ClientError::Stopped { .. })),
+            matches!(
+                unknown,
+                Err(UpdateError::Client(ClientError::Unknown { .. } | ClientError::Stopped { .. }))
+            ),
             "neither yes nor no: {unknown:?}"
         );
 
         let second = builder(stage.runtime(), &begun, &gate).start().await.unwrap();
         let client = second.client();
         let asker = client.clone();
-        let update = tokio::spawn(async move { asker.update_once("c", "add", "key 2", "slow").await });
+        let update =
+            tokio::spawn(async move { asker.update_once("c", ADD, "key 2", "slow".to_owned()).await });
         begun.notified().await;
         gate.notify_one();
-        assert_eq!(update.await.unwrap(), Ok(number(2)));
-        assert_eq!(client.update_once("c", "add", "key 2", "slow").await, Ok(number(2)));
-        assert_eq!(client.update_once("c", "add", "key 1", "tea").await, Ok(number(1)));
+        assert_eq!(update.await.unwrap(), Ok(2));
+        assert_eq!(client.update_once("c", ADD, "key 2", "slow".to_owned()).await, Ok(2));
+        assert_eq!(client.update_once("c", ADD, "key 1", "tea".to_owned()).await, Ok(1));
         assert_eq!(items(&client, "c").await, Ok(json!(["tea", "slow"])));
         assert_eq!(updates(&client.history("c").await.unwrap()), 2);
         finish(stage, second, &ClientLog::default()).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g16_an_update_sent_again_with_its_key_gets_its_answer_in_later_executions_and_after_the_end() {
+    const ADD_TO: Update<u64, u64> = Update::named("add");
+    on_both_stages(async |stage| {
+        let runtime = runtime(stage).await;
+        for (who, client) in clients(stage, &runtime) {
+            client.start("account", who, number(0)).await.unwrap();
+            let add = async |key: &str, amount| soon(client.update_once(who, ADD_TO, key, amount)).await;
+            assert_eq!(add("key 1", 5).await, Ok(5));
+            for execution in [2, 3] {
+                client.raise_event(who, "next", "again").await.unwrap();
+                until(&client, who, |status| status.execution == execution).await;
+                assert_eq!(add("key 1", 100).await, Ok(5), "{who}, execution {execution}");
+                assert_eq!(add(&format!("key {execution}"), 1).await, Ok(execution + 4));
+            }
+            client.raise_event(who, "next", "enough").await.unwrap();
+            assert_eq!(soon(client.result(who)).await.unwrap(), number(7));
+            assert_eq!(add("key 1", 100).await, Ok(5), "{who}, after its end");
+            assert_eq!(add("key 3", 100).await, Ok(7), "{who}, after its end");
+            assert_eq!(add("key 4", 1).await, Err(ClientError::Ended { id: who.to_owned() }.into()));
+        }
+        finish(stage, runtime, &ClientLog::default()).await;
     })
     .await;
 }
@@ -331,9 +401,12 @@ async fn g19_a_question_that_no_runtime_takes_is_withdrawn_and_reported() {
     let unanswered = ClientError::NotAnswered { id: "c".to_owned(), patience: PATIENCE };
     assert!(unanswered.to_string().contains("is one running"), "{unanswered}");
     assert_eq!(items(&guest, "c").await, Err(unanswered));
-    let update = guest.update("c", "add", "tea").await;
+    let update = add(&guest, "c", "tea").await;
     assert!(
-        matches!(&update, Err(ClientError::NotAnswered { .. } | ClientError::Unknown { .. })),
+        matches!(
+            &update,
+            Err(UpdateError::Client(ClientError::NotAnswered { .. } | ClientError::Unknown { .. }))
+        ),
         "{update:?}"
     );
     assert_eq!(guest.stats().await.unwrap().asks.rows, 0, "nothing waits for the next runtime");
@@ -386,11 +459,11 @@ impl Drop for Worker {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s6_an_accepted_update_is_answered_once_although_its_process_was_killed_before_the_answer() {
     let place = Place::new();
-    let guest = Client::open(&place.url()).unwrap();
-    guest.start_versioned("cart", "1.0.0", "c", ()).await.unwrap();
+    let guest = place.guest();
+    guest.start_with("cart", "c", (), at("1.0.0")).await.unwrap();
     let worker = Worker::spawn(&place, false);
     let (asker, key) = (guest.clone(), "key");
-    let update = tokio::spawn(async move { asker.update_once("c", "add", key, "slow").await });
+    let update = tokio::spawn(async move { asker.update_once("c", ADD, key, "slow".to_owned()).await });
     soon(async {
         while !matches!(guest.history("c").await, Ok(history) if updates(&history) == 1) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -400,10 +473,10 @@ async fn s6_an_accepted_update_is_answered_once_although_its_process_was_killed_
     drop(worker);
     assert!(!update.is_finished());
     let worker = Worker::spawn(&place, true);
-    assert_eq!(soon(update).await.unwrap(), Ok(number(1)));
+    assert_eq!(soon(update).await.unwrap(), Ok(1));
     assert_eq!(
-        soon(guest.update_once("c", "add", key, "slow")).await,
-        Ok(number(1)),
+        soon(guest.update_once("c", ADD, key, "slow".to_owned())).await,
+        Ok(1),
         "the same answer again"
     );
     assert_eq!(soon(items(&guest, "c")).await, Ok(json!(["slow"])));

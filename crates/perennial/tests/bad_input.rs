@@ -6,13 +6,14 @@ mod support;
 use std::sync::OnceLock;
 
 use perennial::{
-    ActivityContext, ActivityFailure, Client, ClientError, Filter, Handlers, NameError, OrchestrationContext,
-    Payload, RetryPolicy, Runtime, RuntimeBuilder, StartOptions,
+    ActivityContext, ActivityFailure, Client, ClientError, Filter, NameError, OrchestrationContext, Payload,
+    RetryPolicy, Runtime, RuntimeBuilder, StartOptions, UpdateError,
 };
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 
 use support::home::{Home, on_both};
-use support::{failed, not_found, relaxed, soon};
+use support::{at, event, failed, not_found, relaxed, soon};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -27,19 +28,19 @@ fn huge() -> Payload {
 
 /// Waits for one event, and gives it back.
 async fn waiter(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    ctx.on_query("sizes", |_| Ok(Payload::null()));
-    Ok(ctx.schedule_wait("go").await)
+    ctx.on_query("sizes", |_: Payload| Payload::null());
+    Ok(ctx.schedule_wait(event("go")).await)
 }
 
 fn handlers() -> Handlers {
-    Handlers::default().with("waiter", "1.0.0", waiter)
+    Runtime::open("memory:").orchestration("waiter", "1.0.0", waiter).handlers()
 }
 
 /// Clients of a home: the runtime's own, and where there can be one, a guest's.
 fn clients(runtime: &Runtime, home: &Home) -> Vec<Client> {
     let guest = match home {
         Home::Memory(_) => None,
-        Home::File(place) => Some(Client::open(&place.url()).unwrap()),
+        Home::File(place) => Some(place.guest()),
     };
     [runtime.client()].into_iter().chain(guest).collect()
 }
@@ -69,7 +70,7 @@ fn with_waiter(builder: RuntimeBuilder) -> RuntimeBuilder {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g24_a_payload_of_100_mb_is_refused_wherever_it_comes_in() {
-    on_both(&handlers(), with_waiter, async |runtime, home, log| {
+    on_both(with_waiter, async |runtime, home, log| {
         nothing_is_lost(&runtime.client(), log, async || {
             for client in clients(runtime, home) {
                 let huge = huge();
@@ -92,7 +93,7 @@ async fn g24_a_payload_of_100_mb_is_refused_wherever_it_comes_in() {
                     Err(too_large("w"))
                 );
                 assert_eq!(client.query("w", "sizes", huge.clone()).await, Err(too_large("w")));
-                assert_eq!(client.update("w", "sizes", huge.clone()).await, Err(too_large("w")));
+                assert_eq!(client.update("w", "sizes", huge.clone()).await, Err(too_large("w").into()));
                 let reason = "x".repeat(HUNDRED_MB);
                 assert_eq!(client.cancel("w", &reason).await, Err(too_large("w")));
                 assert_eq!(client.terminate("w", &reason).await, Err(too_large("w")));
@@ -105,7 +106,7 @@ async fn g24_a_payload_of_100_mb_is_refused_wherever_it_comes_in() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g34_ids_and_names_that_cannot_be_used_are_refused_wherever_they_come_in() {
-    on_both(&handlers(), with_waiter, async |runtime, home, log| {
+    on_both(with_waiter, async |runtime, home, log| {
         nothing_is_lost(&runtime.client(), log, async || {
             let long = "x".repeat(10_000);
             let bad = [
@@ -135,10 +136,13 @@ async fn g34_ids_and_names_that_cannot_be_used_are_refused_wherever_they_come_in
                     let null = Payload::null;
                     refused(client.start("waiter", name, null()).await.map(drop), chosen);
                     refused(client.start(name, "new", null()).await.map(drop), chosen);
-                    refused(client.start_versioned("waiter", name, "new", null()).await, chosen);
+                    refused(client.start_with("waiter", "new", null(), at(name)).await.map(drop), chosen);
                     refused(client.raise_event("w", name, null()).await, chosen);
                     refused(client.query("w", name, null()).await.map(drop), chosen);
-                    refused(client.update("w", name, null()).await.map(drop), chosen);
+                    match client.update("w", name, null()).await {
+                        Err(UpdateError::Client(error)) => refused(Err(error), chosen),
+                        other => panic!("{other:?}"),
+                    }
                     refused(client.raise_event(name, "go", null()).await, derived);
                     refused(client.raise_event_once("w", "go", name, null()).await, derived);
                     refused(client.cancel(name, "why not").await, derived);
@@ -164,14 +168,17 @@ async fn g34_ids_and_names_that_cannot_be_used_are_refused_wherever_they_come_in
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_what_names_nobody_is_an_error_to_its_sender() {
-    on_both(&handlers(), with_waiter, async |runtime, home, log| {
+    on_both(with_waiter, async |runtime, home, log| {
         nothing_is_lost(&runtime.client(), log, async || {
             let unknown = runtime.client().start("stranger", "new", Payload::null()).await;
             assert_eq!(unknown, Err(ClientError::NotRegistered { name: "stranger".to_owned() }));
             for client in clients(runtime, home) {
                 let missing = not_found("nobody");
                 assert_eq!(client.query("nobody", "sizes", Payload::null()).await, Err(missing.clone()));
-                assert_eq!(client.update("nobody", "sizes", Payload::null()).await, Err(missing.clone()));
+                assert_eq!(
+                    client.update("nobody", "sizes", Payload::null()).await,
+                    Err(missing.clone().into())
+                );
                 assert_eq!(client.delete("nobody", true).await, Err(missing.clone()));
                 assert_eq!(client.tree("nobody").await, Err(missing));
             }
@@ -192,14 +199,13 @@ async fn reader(ctx: OrchestrationContext, _: Payload) -> Outcome {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g24_a_result_or_an_error_of_100_mb_is_an_error_of_its_activity() {
-    let handlers = Handlers::default().with("reader", "1.0.0", reader);
     for is_error in [false, true] {
         let read = move |_: ActivityContext, _: Payload| async move {
             if is_error { Err(huge()) } else { Ok(huge()) }
         };
         let build =
             |builder: RuntimeBuilder| builder.orchestration("reader", "1.0.0", reader).activity("read", read);
-        on_both(&handlers, build, async |runtime, _, log| {
+        on_both(build, async |runtime, _, log| {
             let client = runtime.client();
             client.start("reader", "r", Payload::null()).await.unwrap();
             log.started("r");
@@ -212,7 +218,6 @@ async fn g24_a_result_or_an_error_of_100_mb_is_an_error_of_its_activity() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g24_details_of_a_heartbeat_over_the_limit_are_not_kept_and_the_attempt_goes_on() {
-    let handlers = Handlers::default().with("reader", "1.0.0", reader);
     let read = |ctx: ActivityContext, _: Payload| async move {
         if ctx.attempt() == 1 {
             ctx.heartbeat("x".repeat(LIMIT));
@@ -223,7 +228,7 @@ async fn g24_details_of_a_heartbeat_over_the_limit_are_not_kept_and_the_attempt_
     };
     let build =
         |builder: RuntimeBuilder| builder.orchestration("reader", "1.0.0", reader).activity("read", read);
-    on_both(&handlers, build, async |runtime, _, log| {
+    on_both(build, async |runtime, _, log| {
         let client = runtime.client();
         client.start("reader", "r", Payload::null()).await.unwrap();
         log.started("r");

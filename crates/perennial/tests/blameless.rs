@@ -46,7 +46,7 @@ fn counter(place: &Place, barrier: &Barrier) -> RuntimeBuilder {
                     barrier.pass();
                     count += 1;
                 }
-                Ok(Payload::encode(&count).unwrap())
+                Ok::<_, Payload>(Payload::encode(&count).unwrap())
             }
         },
     )
@@ -90,7 +90,7 @@ async fn g29_a_lone_instance_whose_processes_are_killed_from_outside_is_never_bl
 async fn g29_only_deaths_during_its_own_turn_count_and_survival_wipes_them_out() {
     let (place, barrier) = (Place::new(), Barrier::default());
     let open = || counter(&place, &barrier).start();
-    let guest = Client::open(&place.url()).unwrap();
+    let guest = place.guest();
     let first = open().await.unwrap();
     first.client().start("counter", "a", Payload::null()).await.unwrap();
     drop(first);

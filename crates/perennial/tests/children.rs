@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
+use perennial::history::{EventKind, Job};
 use perennial::{
-    ActivityContext, ChildFailure, Client, ClosePolicy, Ending, EventKind, Filter, Handlers, Job,
-    OrchestrationContext, Payload, Runtime, RuntimeBuilder, StartOptions, Status, Tree,
+    ActivityContext, ChildFailure, Client, ClosePolicy, Ending, Filter, OrchestrationContext, Payload,
+    Runtime, RuntimeBuilder, StartOptions, Status, Tree,
 };
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
 
 use support::stage::{Stage, on_both_stages};
-use support::{ended_as, failed, not_found, number, until};
+use support::{ended_as, event, failed, not_found, number, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -67,7 +69,7 @@ async fn leaves(ctx: OrchestrationContext, input: Payload) -> Outcome {
 /// Starts another that is nobody's child.
 async fn detaches(ctx: OrchestrationContext, id: Payload) -> Outcome {
     ctx.schedule_orchestration("waits", id.decode::<String>().map_err(failed)?, ());
-    Ok(ctx.schedule_wait("go").await)
+    Ok(ctx.schedule_wait(event("go")).await)
 }
 
 /// Many children, each with an activity under way.
@@ -82,7 +84,7 @@ async fn works(ctx: OrchestrationContext, _: Payload) -> Outcome {
 }
 
 async fn waits(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    Ok(ctx.schedule_wait("go").await)
+    Ok(ctx.schedule_wait(event("go")).await)
 }
 
 async fn echo(_: OrchestrationContext, input: Payload) -> Outcome {
@@ -116,25 +118,8 @@ async fn nests(ctx: OrchestrationContext, depth: Payload) -> Outcome {
     }
 }
 
-fn handlers() -> Handlers {
-    Handlers::default()
-        .with("one", "1.0.0", one)
-        .with("several", "1.0.0", several)
-        .with("races", "1.0.0", races)
-        .with("leaves", "1.0.0", leaves)
-        .with("detaches", "1.0.0", detaches)
-        .with("crowd", "1.0.0", crowd)
-        .with("works", "1.0.0", works)
-        .with("waits", "1.0.0", waits)
-        .with("echo", "1.0.0", echo)
-        .with("fails", "1.0.0", fails)
-        .with("counts_down", "1.0.0", counts_down)
-        .with("nests", "1.0.0", nests)
-}
-
-fn builder(stage: &Stage) -> RuntimeBuilder {
-    stage
-        .runtime()
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
         .orchestration("one", "1.0.0", one)
         .orchestration("several", "1.0.0", several)
         .orchestration("races", "1.0.0", races)
@@ -147,6 +132,14 @@ fn builder(stage: &Stage) -> RuntimeBuilder {
         .orchestration("fails", "1.0.0", fails)
         .orchestration("counts_down", "1.0.0", counts_down)
         .orchestration("nests", "1.0.0", nests)
+}
+
+fn handlers() -> Handlers {
+    orchestrations(Runtime::open("memory:")).handlers()
+}
+
+fn builder(stage: &Stage) -> RuntimeBuilder {
+    orchestrations(stage.runtime())
 }
 
 async fn runtime(stage: &Stage) -> Runtime {
@@ -305,7 +298,7 @@ async fn g25_a_cancelled_parent_takes_a_hundred_children_and_their_running_activ
                 begun.fetch_add(1, Ordering::Relaxed);
                 ctx.cancelled().await;
                 told.fetch_add(1, Ordering::Relaxed);
-                Ok(Payload::null())
+                Ok::<_, Payload>(Payload::null())
             }
         };
         let runtime = builder(stage).activity("until_cancelled", activity).start().await.unwrap();

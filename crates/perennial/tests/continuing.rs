@@ -7,15 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use perennial::{
-    Ending, EventKind, Handlers, Job, OrchestrationContext, Payload, Runtime, RuntimeBuilder, StartOptions,
-    Status,
-};
+use perennial::history::{EventKind, Job};
+use perennial::{Ending, OrchestrationContext, Payload, Runtime, RuntimeBuilder, StartOptions, Status};
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
 
 use support::stage::{Stage, on_both_stages};
-use support::{failed, number, until};
+use support::{at, event, failed, number, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -54,12 +53,12 @@ async fn publishes(ctx: OrchestrationContext, input: Payload) -> Outcome {
     if input == Payload::from("first") {
         ctx.set_status("packing");
         ctx.upsert_attributes([("region", "eu"), ("priority", "high")]);
-        ctx.schedule_wait("on").await;
+        ctx.schedule_wait(event("on")).await;
         return ctx.continue_as_new("second").await;
     }
-    ctx.schedule_wait("on").await;
+    ctx.schedule_wait(event("on")).await;
     ctx.upsert_attributes([("priority", Payload::null())]);
-    ctx.schedule_wait("on").await;
+    ctx.schedule_wait(event("on")).await;
     Ok(Payload::null())
 }
 
@@ -75,10 +74,10 @@ async fn moves(ctx: OrchestrationContext, _: Payload) -> Outcome {
 /// Leaves a timer and an activity behind, which mean nothing to the next execution.
 async fn leaves_work(ctx: OrchestrationContext, input: Payload) -> Outcome {
     if input == Payload::from("second") {
-        return Ok(ctx.schedule_wait("on").await);
+        return Ok(ctx.schedule_wait(event("on")).await);
     }
     let _timer = ctx.schedule_timer(Duration::from_millis(30));
-    ctx.schedule_wait("on").await;
+    ctx.schedule_wait(event("on")).await;
     ctx.continue_as_new("second").await
 }
 
@@ -92,21 +91,8 @@ async fn cleans_up_later(ctx: OrchestrationContext, input: Payload) -> Outcome {
     ctx.continue_as_new("second").await
 }
 
-fn handlers() -> Handlers {
-    Handlers::default()
-        .with("in_order", "1.0.0", in_order)
-        .with("collects", "1.0.0", collects)
-        .with("publishes", "1.0.0", publishes)
-        .with("moves", "1.0.0", moves)
-        .with("moves", "1.5.0", moves)
-        .with("moves", "2.0.0", moves)
-        .with("leaves_work", "1.0.0", leaves_work)
-        .with("cleans_up_later", "1.0.0", cleans_up_later)
-}
-
-fn builder(stage: &Stage) -> RuntimeBuilder {
-    stage
-        .runtime()
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
         .orchestration("in_order", "1.0.0", in_order)
         .orchestration("collects", "1.0.0", collects)
         .orchestration("publishes", "1.0.0", publishes)
@@ -115,6 +101,14 @@ fn builder(stage: &Stage) -> RuntimeBuilder {
         .orchestration("moves", "2.0.0", moves)
         .orchestration("leaves_work", "1.0.0", leaves_work)
         .orchestration("cleans_up_later", "1.0.0", cleans_up_later)
+}
+
+fn handlers() -> Handlers {
+    orchestrations(Runtime::open("memory:")).handlers()
+}
+
+fn builder(stage: &Stage) -> RuntimeBuilder {
+    orchestrations(stage.runtime())
 }
 
 async fn runtime(stage: &Stage) -> Runtime {
@@ -266,7 +260,7 @@ async fn g26_the_next_execution_has_the_version_that_was_given_or_else_the_lates
     on_both_stages(async |stage| {
         let runtime = runtime(stage).await;
         let client = runtime.client();
-        client.start_versioned("moves", "1.0.0", "m", ()).await.unwrap();
+        client.start_with("moves", "m", (), at("1.0.0")).await.unwrap();
         let mut versions = vec!["1.0.0"];
         for (to, version) in
             [("1.5.0", "1.5.0"), ("latest", "2.0.0"), ("1.0.0", "1.0.0"), ("latest", "2.0.0")]

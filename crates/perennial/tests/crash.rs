@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use perennial::Client;
 use perennial_testkit::Chance;
 
 use crash_load::guests::Guests;
@@ -41,17 +40,23 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
     let load = Load::at(place.path().parent().unwrap().to_owned());
     // The guests go on whatever happens to the worker.
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let client = Client::open(&load.url()).unwrap();
+    let client = place.guest();
     let guests = Guests::new(client.clone(), load.clone());
     let mut lives = tokio.block_on(async { guests.begin() });
 
     let mut kills_under_load = 0;
     for kill in 0..kills {
         let options = WorkOptions { max_resident: *chance.pick(&[0, 1_000]), ..WorkOptions::default() };
+        load.worker_is_at_work();
         let mut worker = Worker::spawn(load.directory(), &options.settings());
+        // Some die on the way to work, however long that takes here; most die at it.
+        let is_let_in = chance.percent(70);
+        while is_let_in && !load.worker_is_at_work() && worker.ended().is_none() {
+            thread::sleep(Duration::from_millis(2));
+        }
         // Now and then one lives for longer than those who stood alone are held back.
         let longest_ms = if chance.percent(5) { 2_000 } else { 400 };
-        thread::sleep(Duration::from_millis(chance.between(10, longest_ms)));
+        thread::sleep(Duration::from_millis(chance.between(0, longest_ms)));
         assert_eq!(worker.ended(), None, "seed {seed}: the worker ended by itself after {kill} kills");
         worker.kill();
         kills_under_load += u64::from(!tokio.block_on(guests.unfinished()).is_empty());

@@ -2,9 +2,9 @@
 
 mod support;
 
-use perennial::{Client, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder};
+use perennial::{Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder};
 
-use support::{Place, failed, relaxed, soon, until};
+use support::{Place, event, failed, relaxed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -15,13 +15,13 @@ async fn parent(ctx: OrchestrationContext, _: Payload) -> Outcome {
 /// Does not end when asked to; has a child of its own after an event.
 async fn child(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.on_cancel(|| async {});
-    let _: Payload = ctx.schedule_wait("go").await;
+    let _: Payload = ctx.schedule_wait(event("go")).await;
     ctx.set_status("went");
     ctx.schedule_sub_orchestration_with_id("grandchild", "grandchild", ()).await.map_err(failed)
 }
 
 async fn grandchild(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    Ok(ctx.schedule_wait("never").await)
+    Ok(ctx.schedule_wait(event("never")).await)
 }
 
 fn runtime(place: &Place) -> RuntimeBuilder {
@@ -42,7 +42,7 @@ async fn g33_what_is_started_while_its_family_is_being_deleted_goes_with_it() {
     first.shutdown().await.unwrap();
 
     // The family is looked at before the grandchild exists: with no owner there, nothing happens yet.
-    let guest = Client::open(&place.url()).unwrap();
+    let guest = place.guest();
     guest.raise_event("child", "go", "").await.unwrap();
     let deleting = tokio::spawn({
         let guest = guest.clone();

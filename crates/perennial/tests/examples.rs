@@ -63,8 +63,8 @@ const EXAMPLES: &[(&str, &str)] = &[
          not early: true\n\
          in Oslo: 1\n\
          PER-0606 already exists: instance \"r-1\" is completed; choose another id, or use the one that is there\n\
-         Use: Existed, reminded Ada\n\
-         ReplaceEnded: Started, reminded Bob\n\
+         Use: existed, reminded Ada\n\
+         ReplaceEnded: started, reminded Bob\n\
          socks: a new parcel\n\
          hats: into the parcel\n\
          p-1: [\"socks\",\"hats\"]\n",

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use perennial::{
-    ActivityContext, ClientError, Handlers, OrchestrationContext, Payload, Runtime, RuntimeBuilder, Status,
+    ActivityContext, ClientError, OrchestrationContext, Payload, Runtime, RuntimeBuilder, Status,
 };
 use perennial_testkit::invariants::ClientLog;
 
-use support::{Place, failed, soon};
+use support::{Place, event, failed, soon};
 
 const DIRECTORY: &str = "PERENNIAL_DISK_DIRECTORY";
 const FLAG: &str = "PERENNIAL_DISK_FLAG";
@@ -24,14 +24,14 @@ const WORD: &str = "PERENNIAL_DISK_WORD";
 type Outcome = Result<Payload, Payload>;
 
 async fn waiter(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    let event = ctx.schedule_wait("go").await;
+    let event = ctx.schedule_wait(event("go")).await;
     ctx.schedule_activity("echo", event).await.map_err(failed)
 }
 
 fn runtime(url: &str) -> RuntimeBuilder {
     Runtime::open(url)
         .orchestration("waiter", "1.0.0", waiter)
-        .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
+        .activity("echo", |_: ActivityContext, input: Payload| async { Ok::<_, Payload>(input) })
 }
 
 fn shim(directory: &Path) -> PathBuf {
@@ -99,7 +99,7 @@ fn run_on_a_failing_disk(word: &str) -> (Place, String) {
 
 /// With a sound disk everything that was acknowledged is there and goes on; what was not may be there or not.
 async fn nothing_is_lost(place: &Place) {
-    let handlers = Handlers::default().with("waiter", "1.0.0", waiter);
+    let handlers = Runtime::open("memory:").orchestration("waiter", "1.0.0", waiter).handlers();
     let mut log = ClientLog::default();
     (0..20).for_each(|count| log.started(format!("before-{count}")));
     log.raised("worker", "before-0", "go", "went");

@@ -5,8 +5,8 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial::store::MemoryStore;
 use perennial::{OrchestrationContext, Payload, Runtime, RuntimeBuilder, RuntimeOptions};
+use perennial_core::store::MemoryStore;
 
 use support::hands::Hands;
 use support::tapped::Tapped;

@@ -5,9 +5,12 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use perennial::history::Turn;
 use perennial::history::{decode_turn, encode_turn};
-use perennial::store::{MemoryStore, TaskRow};
-use perennial::{ActivityContext, EventId, Handlers, OrchestrationContext, Payload, Runtime, Status, Turn};
+use perennial::typed::OrchestrationCode;
+use perennial::{ActivityContext, EventId, OrchestrationContext, Payload, Runtime, RuntimeBuilder, Status};
+use perennial_core::Handlers;
+use perennial_core::store::{MemoryStore, TaskRow};
 use perennial_testkit::invariants::{ClientLog, Snapshot, assert_invariants, breaches};
 
 use support::{failed, now_ms, soon};
@@ -23,15 +26,15 @@ async fn mixed(ctx: OrchestrationContext, _: Payload) -> Outcome {
 }
 
 async fn changed(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    ctx.schedule_activity("other", "x").await.map_err(failed)
+    ctx.schedule_activity("other", Payload::from("x")).await.map_err(failed)
 }
 
 async fn waiting(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    ctx.schedule_activity("never", "x").await.map_err(failed)
+    ctx.schedule_activity("never", Payload::from("x")).await.map_err(failed)
 }
 
 async fn running(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    ctx.schedule_activity("endless", "x").await.map_err(failed)
+    ctx.schedule_activity("endless", Payload::from("x")).await.map_err(failed)
 }
 
 async fn sleeping(ctx: OrchestrationContext, _: Payload) -> Outcome {
@@ -39,26 +42,25 @@ async fn sleeping(ctx: OrchestrationContext, _: Payload) -> Outcome {
     Ok(Payload::null())
 }
 
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
+        .orchestration("mixed", "1.0.0", mixed)
+        .orchestration("waiting", "1.0.0", waiting)
+        .orchestration("running", "1.0.0", running)
+        .orchestration("sleeping", "1.0.0", sleeping)
+}
+
 fn handlers() -> Handlers {
-    Handlers::default()
-        .with("mixed", "1.0.0", mixed)
-        .with("waiting", "1.0.0", waiting)
-        .with("running", "1.0.0", running)
-        .with("sleeping", "1.0.0", sleeping)
+    orchestrations(Runtime::open("memory:")).handlers()
 }
 
 /// What a runtime wrote, and what its client was told: `m` has ended; `w` waits for an activity that nobody here has,
 /// `r` for one that runs, and `s` for a timer.
 async fn sound() -> (Snapshot, ClientLog) {
     let store = Arc::new(MemoryStore::new(now_ms));
-    let runtime = Runtime::open("memory:")
-        .store(Arc::clone(&store) as _)
-        .orchestration("mixed", "1.0.0", mixed)
-        .orchestration("waiting", "1.0.0", waiting)
-        .orchestration("sleeping", "1.0.0", sleeping)
-        .orchestration("running", "1.0.0", running)
-        .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
-        .activity("endless", |_: ActivityContext, _: Payload| std::future::pending())
+    let runtime = orchestrations(Runtime::open("memory:").store(Arc::clone(&store) as _))
+        .activity("echo", |_: ActivityContext, input: Payload| async { Ok::<_, Payload>(input) })
+        .activity("endless", |_: ActivityContext, _: Payload| std::future::pending::<Outcome>())
         .start()
         .await
         .unwrap();
@@ -102,71 +104,137 @@ fn turns(snapshot: &mut Snapshot, id: &str, change: impl FnOnce(&mut Vec<Turn>))
     *bodies = turns.iter().map(|turn| Arc::from(encode_turn(turn))).collect();
 }
 
+/// Breaks what is sound, and demands that it is noticed as the breach of an invariant.
+#[track_caller]
+fn assert_found(
+    sound: &(Snapshot, ClientLog),
+    invariant: &str,
+    change: impl FnOnce(&mut Snapshot, &mut ClientLog),
+) {
+    let found = found(sound, change);
+    assert!(found.contains(&invariant), "{invariant} was broken, found were {found:?}");
+}
+
+/// Changes the row of an instance.
+fn row(snapshot: &mut Snapshot, id: &str, change: impl FnOnce(&mut perennial_core::store::InstanceRow)) {
+    change(&mut snapshot.instances.iter_mut().find(|instance| instance.row.id == id).unwrap().row);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_planted_breach_is_noticed() {
+async fn what_is_sound_is_left_in_peace() {
+    assert_eq!(found(&sound().await, |_, _| {}), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i1_a_renumbered_event_is_noticed() {
     let sound = sound().await;
-    let assert_found = |invariant: &str, change: &dyn Fn(&mut Snapshot, &mut ClientLog)| {
-        let found = found(&sound, change);
-        assert!(found.contains(&invariant), "{invariant} was broken, found were {found:?}");
-    };
-    let row = |snapshot: &mut Snapshot, id: &str, change: &dyn Fn(&mut perennial::store::InstanceRow)| {
-        change(&mut snapshot.instances.iter_mut().find(|instance| instance.row.id == id).unwrap().row);
-    };
-    assert_eq!(found(&sound, |_, _| {}), [""; 0]);
-    // A renumbered event; a turn that is missing; half a turn.
-    assert_found("I1", &|snapshot, _| turns(snapshot, "m", |turns| turns[1].events[0].id = EventId(99)));
-    assert_found("I4", &|snapshot, _| turns(snapshot, "m", |turns| drop(turns.remove(1))));
-    assert_found("I4", &|snapshot, _| {
+    assert_found(&sound, "I1", |snapshot, _| {
+        turns(snapshot, "m", |turns| turns[1].events[0].id = EventId(99));
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i2_a_start_that_is_lost_is_noticed() {
+    let sound = sound().await;
+    assert_found(&sound, "I2", |snapshot, _| drop(snapshot.instances.remove(0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i2_an_activity_or_a_timer_that_nobody_would_pick_up_is_noticed() {
+    let sound = sound().await;
+    assert_found(&sound, "I2", |snapshot, _| row(snapshot, "r", |row| row.owed = false));
+    assert_found(&sound, "I2", |snapshot, _| row(snapshot, "w", |row| row.owed = true));
+    assert_found(&sound, "I2", |snapshot, _| tasks(snapshot, "w", &|tasks| tasks.clear()));
+    assert_found(&sound, "I2", |snapshot, _| {
+        tasks(snapshot, "w", &|tasks| tasks[0].name = "other".to_owned());
+    });
+    assert_found(&sound, "I2", |snapshot, _| row(snapshot, "s", |row| row.wake_at_ms = None));
+    assert_found(&sound, "I2", |snapshot, _| {
+        row(snapshot, "s", |row| row.wake_at_ms = row.wake_at_ms.map(|wake_at_ms| wake_at_ms + 1));
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i4_a_turn_that_is_missing_or_half_there_is_noticed() {
+    let sound = sound().await;
+    assert_found(&sound, "I4", |snapshot, _| turns(snapshot, "m", |turns| drop(turns.remove(1))));
+    assert_found(&sound, "I4", |snapshot, _| {
         let body = &mut snapshot.instances[0].executions.get_mut(&1).unwrap()[1];
         *body = Arc::from(&body[..body.len() / 2]);
     });
-    // A start that is lost; an activity, a timer that nobody would pick up.
-    assert_found("I2", &|snapshot, _| drop(snapshot.instances.remove(0)));
-    assert_found("I2", &|snapshot, _| row(snapshot, "r", &|row| row.owed = false));
-    assert_found("I2", &|snapshot, _| row(snapshot, "w", &|row| row.owed = true));
-    assert_found("I2", &|snapshot, _| tasks(snapshot, "w", &|tasks| tasks.clear()));
-    assert_found("I2", &|snapshot, _| tasks(snapshot, "w", &|tasks| tasks[0].name = "other".to_owned()));
-    assert_found("I2", &|snapshot, _| row(snapshot, "s", &|row| row.wake_at_ms = None));
-    assert_found("I2", &|snapshot, _| {
-        row(snapshot, "s", &|row| row.wake_at_ms = row.wake_at_ms.map(|wake_at_ms| wake_at_ms + 1));
-    });
-    // A completion twice, a timer twice.
-    assert_found("I5", &|snapshot, _| twice(snapshot, "ActivityCompleted"));
-    assert_found("I10", &|snapshot, _| twice(snapshot, "TimerFired"));
-    assert_found("I6", &|_, log| log.ran("m", 1, EventId(77)));
-    assert_found("I7", &|snapshot, _| {
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i5_a_second_completion_is_noticed() {
+    let sound = sound().await;
+    assert_found(&sound, "I5", |snapshot, _| twice(snapshot, "ActivityCompleted"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i6_an_activity_that_ran_and_was_not_scheduled_is_noticed() {
+    let sound = sound().await;
+    assert_found(&sound, "I6", |_, log| log.ran("m", 1, EventId(77)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i7_two_instances_of_one_id_are_noticed() {
+    let sound = sound().await;
+    assert_found(&sound, "I7", |snapshot, _| {
         let again = snapshot.instances[0].clone();
         snapshot.instances.push(again);
     });
-    // Events in another order, one that came twice, one that got lost.
-    assert_found("I8", &|_, log| {
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i8_events_that_changed_places_or_are_doubled_or_lost_are_noticed() {
+    let sound = sound().await;
+    assert_found(&sound, "I8", |_, log| {
         *log = ClientLog::default();
         log.raised("me", "m", "go", "two");
         log.raised("me", "m", "go", "one");
     });
-    assert_found("I8", &|snapshot, _| twice(snapshot, "ExternalEvent"));
-    assert_found("I8", &|snapshot, log| {
+    assert_found(&sound, "I8", |snapshot, _| twice(snapshot, "ExternalEvent"));
+    assert_found(&sound, "I8", |snapshot, log| {
         log.raised("me", "w", "go", "away");
         snapshot.instances.iter_mut().for_each(|instance| instance.inbox = Some(Vec::new()));
     });
-    // A timer that is early, time that goes back.
-    assert_found("I10", &|snapshot, _| {
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i10_a_timer_that_is_early_or_fires_twice_is_noticed() {
+    let sound = sound().await;
+    assert_found(&sound, "I10", |snapshot, _| twice(snapshot, "TimerFired"));
+    assert_found(&sound, "I10", |snapshot, _| {
         turns(snapshot, "m", |turns| {
             let at_ms = turns[0].at_ms;
             turns.iter_mut().for_each(|turn| turn.at_ms = at_ms);
-        })
+        });
     });
-    assert_found("I11", &|snapshot, _| turns(snapshot, "m", |turns| turns[1].at_ms = 1));
-    // Two ends; an end that the row does not know of; a row that has not heard of it.
-    assert_found("I12", &|snapshot, _| {
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i11_time_that_goes_back_is_noticed() {
+    let sound = sound().await;
+    assert_found(&sound, "I11", |snapshot, _| turns(snapshot, "m", |turns| turns[1].at_ms = 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i12_a_second_end_is_noticed() {
+    let sound = sound().await;
+    assert_found(&sound, "I12", |snapshot, _| {
         turns(snapshot, "m", |turns| {
             let end = turns.last().unwrap().events.last().unwrap().clone();
             turns[0].events.push(end);
-        })
+        });
     });
-    assert_found("I14", &|snapshot, _| row(snapshot, "m", &|row| row.status = Status::Running));
-    assert_found("I14", &|snapshot, _| row(snapshot, "w", &|row| row.status = Status::Completed));
-    assert_found("I14", &|snapshot, _| row(snapshot, "m", &|row| row.owed = true));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i14_a_row_that_does_not_say_what_the_history_says_is_noticed() {
+    let sound = sound().await;
+    assert_found(&sound, "I14", |snapshot, _| row(snapshot, "m", |row| row.status = Status::Running));
+    assert_found(&sound, "I14", |snapshot, _| row(snapshot, "w", |row| row.status = Status::Completed));
+    assert_found(&sound, "I14", |snapshot, _| row(snapshot, "m", |row| row.owed = true));
 }
 
 /// Changes the tasks of an instance.
@@ -192,7 +260,7 @@ fn twice(snapshot: &mut Snapshot, kind: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i15_code_that_decides_otherwise_is_noticed() {
     let (snapshot, log) = sound().await;
-    let other = handlers().with("mixed", "1.0.0", changed);
+    let other = handlers().with_shared("mixed", "1.0.0", changed.into_handler());
     let found: Vec<&str> =
         breaches(&snapshot, &log, &other).into_iter().map(|breach| breach.invariant).collect();
     assert_eq!(found, ["I15"]);

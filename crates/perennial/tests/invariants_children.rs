@@ -2,10 +2,9 @@
 
 mod hand_made;
 
-use perennial::shard::{Message, Start};
-use perennial::{
-    ChildFailure, ClosePolicy, Decision, Ending, EventId, EventKind, Job, ParentLink, Payload, Started, Turn,
-};
+use perennial::history::{Decision, EventKind, Job, Started, Turn};
+use perennial::{ChildFailure, ClosePolicy, Ending, EventId, ParentLink, Payload};
+use perennial_core::shard::{Message, Start};
 use perennial_testkit::invariants::{ClientLog, Snapshot, StoredInstance, StoredRows, stored_breaches};
 
 use hand_made::{decided, instance, key, numbers, send, snapshot, started, turns};

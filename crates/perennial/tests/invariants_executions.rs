@@ -4,11 +4,10 @@
 mod hand_made;
 
 use perennial::history::decode_turn;
-use perennial::shard::{Message, Start};
-use perennial::{
-    Ending, EventKind, Execution, ExecutionOptions, Handlers, OrchestrationContext, Payload, Started, Status,
-    Turn,
-};
+use perennial::history::{EventKind, Started, Turn};
+use perennial::{Ending, Event, ExecutionOptions, OrchestrationContext, Payload, Runtime, Status};
+use perennial_core::shard::{Message, Start};
+use perennial_core::{Execution, Handlers};
 use perennial_testkit::invariants::{ClientLog, Snapshot, breaches, stored_breaches};
 
 use hand_made::{encoded, event, instance, numbers, send, snapshot};
@@ -18,7 +17,7 @@ type Outcome = Result<Payload, Payload>;
 /// Reads one event, and goes on anew until it was asked to do so no more.
 async fn relay(ctx: OrchestrationContext, rounds: Payload) -> Outcome {
     let rounds: u64 = rounds.decode().unwrap();
-    let baton = ctx.schedule_wait("go").await;
+    let baton = ctx.schedule_wait(Event::<Payload>::named("go")).await;
     ctx.set_status(baton.clone());
     ctx.upsert_attributes([("baton", baton.clone())]);
     if rounds > 0 {
@@ -28,7 +27,7 @@ async fn relay(ctx: OrchestrationContext, rounds: Payload) -> Outcome {
 }
 
 fn handlers() -> Handlers {
-    Handlers::default().with("relay", "1.0.0", relay)
+    Runtime::open("memory:").orchestration("relay", "1.0.0", relay).handlers()
 }
 
 /// Three events come at once; each execution reads one and hands over the others.

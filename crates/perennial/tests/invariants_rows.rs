@@ -7,9 +7,10 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use perennial::shard::{Message, Start};
-use perennial::store::{Blocked, MemoryStore, TaskId};
-use perennial::{ActivityFailure, Decision, Ending, EventId, EventKind, Job, Payload, TimeoutKind};
+use perennial::history::{Decision, EventKind, Job};
+use perennial::{ActivityFailure, Ending, EventId, Payload, TimeoutKind};
+use perennial_core::shard::{Message, Start};
+use perennial_core::store::{Blocked, MemoryStore, TaskId};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::invariants::{
     ClientLog, Snapshot, StoredInstance, StoredTask, stalled, stored_breaches, unswept,

@@ -5,9 +5,10 @@ mod hand_made;
 
 use std::sync::Arc;
 
-use perennial::shard::{Message, Start};
-use perennial::store::{InstanceRow, SessionId, Status, TaskId, TaskRow, TaskState};
-use perennial::{Decision, Ending, EventId, EventKind, Job, Payload, Started};
+use perennial::history::{Decision, EventKind, Job, Started};
+use perennial::{Ending, EventId, Payload};
+use perennial_core::shard::{Message, Start};
+use perennial_core::store::{InstanceRow, SessionId, Status, TaskId, TaskRow, TaskState};
 use perennial_testkit::invariants::{ClientLog, StoredInstance, stored_breaches};
 
 use hand_made::{decided, instance, numbers, send, snapshot, started, turns};

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
-use perennial::store::{MemoryStore, StoreError};
 use perennial::{
     ActivityContext, Client, ClientError, Error, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
     RuntimeOptions, StartError, Status,
 };
+use perennial_core::store::{MemoryStore, StoreError};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::Semaphore;
 
@@ -125,7 +125,7 @@ async fn g8_past_its_deadline_a_node_takes_no_turn_and_commits_nothing() {
     let noted = Arc::clone(&turns);
     let noting = move |_: OrchestrationContext, _: Payload| {
         noted.lock().unwrap().push(hands.seconds());
-        async { Ok(Payload::null()) }
+        async { Ok::<_, Payload>(Payload::null()) }
     };
     let runtime = bench.builder().orchestration("noting", "1.0.0", noting).start().await.unwrap();
     let client = runtime.client();
@@ -189,7 +189,7 @@ async fn g8_past_its_deadline_a_node_begins_no_activity_while_those_that_run_go_
     let both = |ctx: OrchestrationContext, _: Payload| async move {
         let work = |name: &str| ctx.schedule_activity("work", name);
         let (one, two) = ctx.join2(work("one"), work("two")).await;
-        Ok(Payload::from(format!("{one:?} {two:?}")))
+        Ok::<_, Payload>(Payload::from(format!("{one:?} {two:?}")))
     };
     let runtime = bench
         .builder()
@@ -253,7 +253,7 @@ async fn g8_a_node_whose_session_is_gone_stops_and_says_so() {
             begin.add_permits(1);
             ctx.cancelled().await;
             tell.add_permits(1);
-            Ok(Payload::null())
+            Ok::<_, Payload>(Payload::null())
         }
     };
     let caller = |ctx: OrchestrationContext, _: Payload| async move {

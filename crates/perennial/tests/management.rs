@@ -5,18 +5,19 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial::shard::ShardOptions;
-use perennial::store::InstanceRow;
 use perennial::{
-    Action, ActivityContext, Client, ClientError, ClosePolicy, Count, Filter, Handlers, OrchestrationContext,
-    Payload, Progress, Prune, RetryPolicy, Runtime, RuntimeBuilder, RuntimeOptions, StartOptions, Status,
+    Action, ActivityContext, Client, ClientError, ClosePolicy, Count, Filter, OrchestrationContext, Payload,
+    Progress, Prune, RetryPolicy, Runtime, RuntimeBuilder, RuntimeOptions, StartOptions, Status,
 };
+use perennial_core::Handlers;
+use perennial_core::shard::ShardOptions;
+use perennial_core::store::InstanceRow;
 use perennial_testkit::invariants::ClientLog;
 use serde_json::json;
 use tokio::sync::Notify;
 
 use support::stage::{Stage, on_both_stages};
-use support::{failed, not_found, number, relaxed, until, until_blocked};
+use support::{at, event, failed, not_found, number, relaxed, until, until_blocked};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -29,7 +30,7 @@ async fn fails(_: OrchestrationContext, input: Payload) -> Outcome {
 }
 
 async fn waits(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    Ok(ctx.schedule_wait("go").await)
+    Ok(ctx.schedule_wait(event("go")).await)
 }
 
 /// Waits for children of these ids.
@@ -55,20 +56,8 @@ async fn works(ctx: OrchestrationContext, activity: Payload) -> Outcome {
     ctx.schedule_activity(activity, ()).retry(policy).await.map_err(failed)
 }
 
-fn handlers() -> Handlers {
-    Handlers::default()
-        .with("echo", "1.0.0", echo)
-        .with("echo", "2.0.0", echo)
-        .with("fails", "1.0.0", fails)
-        .with("waits", "1.0.0", waits)
-        .with("parent", "1.0.0", parent)
-        .with("again", "1.0.0", again)
-        .with("works", "1.0.0", works)
-}
-
-fn builder(stage: &Stage) -> RuntimeBuilder {
-    stage
-        .runtime()
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
         .orchestration("echo", "1.0.0", echo)
         .orchestration("echo", "2.0.0", echo)
         .orchestration("fails", "1.0.0", fails)
@@ -76,6 +65,14 @@ fn builder(stage: &Stage) -> RuntimeBuilder {
         .orchestration("parent", "1.0.0", parent)
         .orchestration("again", "1.0.0", again)
         .orchestration("works", "1.0.0", works)
+}
+
+fn handlers() -> Handlers {
+    orchestrations(Runtime::open("memory:")).handlers()
+}
+
+fn builder(stage: &Stage) -> RuntimeBuilder {
+    orchestrations(stage.runtime())
 }
 
 async fn runtime(stage: &Stage) -> Runtime {
@@ -128,8 +125,8 @@ async fn g33_every_filter_shows_what_it_says_in_pages_of_any_size_in_both_direct
             let name = names[n as usize % 4];
             client.start_with(name, &format!("{name}-{n:02}"), number(2), options()).await.unwrap();
         }
-        client.start_versioned("echo", "1.0.0", "echo-older", ()).await.unwrap();
-        client.start_versioned("echo", "7.0.0", "blocked", ()).await.unwrap();
+        client.start_with("echo", "echo-older", (), at("1.0.0")).await.unwrap();
+        client.start_with("echo", "blocked", (), at("7.0.0")).await.unwrap();
         until_blocked(&client, "blocked", "PER-0301").await;
         client
             .start_with("echo", "later", (), StartOptions::default().delay(Duration::from_secs(3_600)))
@@ -229,10 +226,12 @@ async fn g33_stats_tell_how_much_there_is_of_what() {
                 async move {
                     begun.notify_one();
                     gate.notified().await;
-                    Ok(Payload::null())
+                    Ok::<_, Payload>(Payload::null())
                 }
             })
-            .activity("breaks", |_: ActivityContext, _: Payload| async { Err(Payload::from("broken")) })
+            .activity("breaks", |_: ActivityContext, _: Payload| async {
+                Outcome::Err(Payload::from("broken"))
+            })
             .start()
             .await
             .unwrap();
@@ -244,7 +243,7 @@ async fn g33_stats_tell_how_much_there_is_of_what() {
         client.start("works", "nobody can", "not registered").await.unwrap();
         client.start("works", "tries again", "breaks").await.unwrap();
         client.start("works", "under way", "slow").await.unwrap();
-        client.start_versioned("echo", "7.0.0", "blocked", ()).await.unwrap();
+        client.start_with("echo", "blocked", (), at("7.0.0")).await.unwrap();
         until_blocked(&client, "blocked", "PER-0301").await;
         begun.notified().await;
         let stats = loop {
@@ -351,7 +350,7 @@ async fn g2_an_id_deleted_and_used_again_never_meets_the_work_of_the_one_before(
                 async move {
                     begun.notify_one();
                     gate.notified().await;
-                    Ok(Payload::from(ctx.idempotency_key()))
+                    Ok::<_, Payload>(Payload::from(ctx.idempotency_key()))
                 }
             })
             .start()

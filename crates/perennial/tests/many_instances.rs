@@ -7,14 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
+use perennial::history::{EventKind, Started, Turn};
 use perennial::history::{FORMAT, encode_turn};
 use perennial::{
-    ActivityContext, Client, Count, Ending, Event, EventId, EventKind, Filter, Handlers,
-    OrchestrationContext, Payload, Prune, Runtime, Started, Status, Turn,
+    ActivityContext, Count, Ending, EventId, Filter, OrchestrationContext, Payload, Prune, Runtime,
+    RuntimeBuilder, Status,
 };
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 
-use support::{Place, failed, relaxed, soon};
+use support::{Place, event, failed, relaxed, soon};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -23,19 +25,20 @@ async fn order(ctx: OrchestrationContext, input: Payload) -> Outcome {
 }
 
 async fn waits(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    Ok(ctx.schedule_wait("go").await)
+    Ok(ctx.schedule_wait(event("go")).await)
+}
+
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime.orchestration("order", "1.0.0", order).orchestration("waits", "1.0.0", waits)
 }
 
 fn handlers() -> Handlers {
-    Handlers::default().with("order", "1.0.0", order).with("waits", "1.0.0", waits)
+    orchestrations(Runtime::open("memory:")).handlers()
 }
 
 async fn runtime(place: &Place) -> Runtime {
-    Runtime::open(place.url())
-        .options(relaxed())
-        .orchestration("order", "1.0.0", order)
-        .orchestration("waits", "1.0.0", waits)
-        .activity("pack", |_: ActivityContext, input: Payload| async { Ok(input) })
+    orchestrations(Runtime::open(place.url()).options(relaxed()))
+        .activity("pack", |_: ActivityContext, input: Payload| async { Ok::<_, Payload>(input) })
         .start()
         .await
         .unwrap()
@@ -84,7 +87,8 @@ async fn g33_a_hundred_thousand_finished_instances_are_pruned_under_load_and_no_
     fill(&place, FINISHED, ["2", "1600000000000", "n % 7"]);
     let ended = EventKind::Ended(Ending::OrchestrationCompleted { output: Payload::null() });
     let events = [EventKind::Started(Box::new(Started::new("order", "1.0.0", (), 1))), ended];
-    let events = (1..).map(EventId).zip(events).map(|(id, kind)| Event { id, kind }).collect();
+    let events =
+        (1..).map(EventId).zip(events).map(|(id, kind)| perennial::history::Event { id, kind }).collect();
     let turn = Turn { format: FORMAT, number: 1, at_ms: 1_600_000_000_000, draws: 0, events };
     let body = encode_turn(&turn);
     place
@@ -144,7 +148,7 @@ async fn g33_a_million_instances_are_searched_by_attribute_in_pages_through_the_
     // Whoever opens it first makes the tables.
     runtime(&place).await.shutdown().await.unwrap();
     fill(&place, INSTANCES, ["1", "NULL", "n % 500"]);
-    let client = Client::open(&place.url()).unwrap();
+    let client = place.guest();
     let attributes = [("region".to_owned(), Payload::from("123"))].into_iter().collect();
     let filter = Filter { attributes, ..Filter::default() };
     let mut expected: Vec<String> =

@@ -6,8 +6,10 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use perennial::shard::ShardOptions;
-use perennial::{Handlers, OrchestrationContext, OrchestrationHandler, Payload, Runtime};
+use perennial::typed::{OrchestrationCode, by};
+use perennial::{OrchestrationContext, Payload, Runtime};
+use perennial_core::Handlers;
+use perennial_core::shard::ShardOptions;
 use perennial_testkit::invariants::ClientLog;
 use perennial_testkit::{Chance, Desk};
 
@@ -47,17 +49,21 @@ impl Census {
     }
 
     /// Reads events until one says `end`.
-    fn reader(&self) -> impl OrchestrationHandler + Clone + use<> {
+    fn reader(&self) -> impl OrchestrationCode<(by::Function1, Payload)> + Clone + use<> {
         let census = self.clone();
         move |ctx: OrchestrationContext, _: Payload| {
             let soul = census.enter();
             async move {
                 let _soul = soul;
-                while ctx.schedule_wait("page").await != "end".into() {}
+                while ctx.schedule_wait("page").await != "end" {}
                 Outcome::Ok(Payload::null())
             }
         }
     }
+}
+
+fn handlers(census: &Census) -> Handlers {
+    Runtime::open("memory:").orchestration("reader", "1.0.0", census.reader()).handlers()
 }
 
 /// Executions are counted between steps and beside threads, so none is replayed in the shadow.
@@ -121,7 +127,7 @@ impl Walk {
 fn i19_at_every_step_no_more_executions_live_than_the_limit_and_those_under_way() {
     for (seed, max_resident) in (0..).zip([0, 1, 3, 10].repeat(8)) {
         let census = Census::default();
-        let handlers = Handlers::default().with("reader", Desk::VERSION, census.reader());
+        let handlers = handlers(&census);
         let mut walk = Walk {
             desk: Desk::with_options(handlers, options(max_resident)),
             chance: Chance::new(seed),
@@ -146,7 +152,7 @@ fn i19_at_every_step_no_more_executions_live_than_the_limit_and_those_under_way(
 #[test]
 fn i19_an_execution_that_has_ended_leaves_no_memory_behind() {
     let census = Census::default();
-    let handlers = Handlers::default().with("reader", Desk::VERSION, census.reader());
+    let handlers = handlers(&census);
     let mut desk = Desk::with_options(handlers, options(1_000));
     let ids = Desk::ids_of_one_shard(50);
     for id in &ids {
@@ -202,13 +208,18 @@ async fn i19_a_node_with_more_instances_than_it_may_keep_keeps_no_more() {
     assert!(runtime.counters().evictions >= 197, "{:?}", runtime.counters());
     runtime.shutdown().await.unwrap();
     assert_eq!(census.alive(), 0);
-    place.check(&log, &Handlers::default().with("reader", "1.0.0", census.reader()));
+    place.check(&log, &handlers(&census));
 }
 
 #[test]
 fn i19_blocked_instances_take_no_more_room_than_others() {
-    let broken = |_: OrchestrationContext, _: Payload| async { panic!("out of cheese") };
-    let mut desk = Desk::with_options(Handlers::default().with("broken", Desk::VERSION, broken), options(3));
+    async fn broken(_: OrchestrationContext, _: Payload) -> Outcome {
+        panic!("out of cheese")
+    }
+    let mut desk = Desk::with_options(
+        Runtime::open("memory:").orchestration("broken", Desk::VERSION, broken).handlers(),
+        options(3),
+    );
     let ids = Desk::ids_of_one_shard(50);
     for id in &ids {
         desk.start("broken", id, Payload::null());

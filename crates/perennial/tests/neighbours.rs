@@ -7,13 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use perennial::{
-    ActivityContext, Client, Handlers, OrchestrationContext, Payload, Runtime, RuntimeOptions, Status,
-};
+use perennial::{ActivityContext, Client, OrchestrationContext, Payload, Runtime, RuntimeOptions, Status};
 use perennial_testkit::Desk;
 use perennial_testkit::invariants::ClientLog;
 
-use support::{Place, failed, relaxed, soon, until_blocked};
+use support::{Place, at, event, failed, relaxed, soon, until_blocked};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -21,7 +19,7 @@ type Outcome = Result<Payload, Payload>;
 async fn well(ctx: OrchestrationContext, input: Payload) -> Outcome {
     ctx.schedule_activity("echo", input).await.map_err(failed)?;
     ctx.schedule_timer(Duration::from_millis(5)).await;
-    Ok(ctx.schedule_wait("go").await)
+    Ok(ctx.schedule_wait(event("go")).await)
 }
 
 async fn panicking(_: OrchestrationContext, _: Payload) -> Outcome {
@@ -84,7 +82,7 @@ async fn i16_trouble_of_every_kind_stops_no_neighbour_in_its_shard() {
         async move {
             let word = if is_changed { "other" } else { "word" };
             ctx.schedule_activity("echo", word).await.map_err(failed)?;
-            Ok(ctx.schedule_wait("go").await)
+            Ok::<_, Payload>(ctx.schedule_wait(event("go")).await)
         }
     };
     let runtime = Runtime::open(place.url())
@@ -111,7 +109,7 @@ async fn i16_trouble_of_every_kind_stops_no_neighbour_in_its_shard() {
         ("well", corrupt),
         ("helpless", waits),
     ] {
-        soon(client.start_versioned(name, "1.0.0", id, Payload::null())).await.unwrap();
+        soon(client.start_with(name, id, Payload::null(), at("1.0.0"))).await.unwrap();
         log.started(id);
         log.troubled(id);
     }
@@ -147,7 +145,10 @@ async fn i16_trouble_of_every_kind_stops_no_neighbour_in_its_shard() {
     assert_eq!(client.status(waits).await.unwrap().status, Status::Running);
     assert_eq!(runtime.failure(), None);
     place.nobody_is_stalled().await;
-    let handlers = Handlers::default().with("well", "1.0.0", well).with("helpless", "1.0.0", helpless);
+    let handlers = Runtime::open("memory:")
+        .orchestration("well", "1.0.0", well)
+        .orchestration("helpless", "1.0.0", helpless)
+        .handlers();
     place.check(&log, &handlers);
     runtime.shutdown().await.unwrap();
     place.check(&log, &handlers);

@@ -7,8 +7,6 @@ mod workers;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use perennial::Client;
-
 use crash_load::guests::Guests;
 use crash_load::verdict::{all_is_well, keep};
 use crash_load::{Load, WorkOptions, work_here};
@@ -29,7 +27,7 @@ fn g8_a_process_that_was_stopped_past_its_lease_goes_on_and_loses_and_doubles_no
     let place = Place::new();
     let load = Load::at(place.path().parent().unwrap().to_owned());
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let client = Client::open(&load.url()).unwrap();
+    let client = place.guest();
     let guests = Guests::new(client.clone(), load.clone());
     let options = WorkOptions { lease_ms: LEASE_MS, ..WorkOptions::default() };
     let mut worker = Worker::spawn(load.directory(), &options.settings());

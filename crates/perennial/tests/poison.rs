@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use perennial::history::Job;
 use perennial::{
-    ActivityContext, ActivityFailure, Client, Handlers, Job, OrchestrationContext, Payload, Runtime,
-    RuntimeBuilder, Status,
+    ActivityContext, ActivityFailure, OrchestrationContext, Payload, Runtime, RuntimeBuilder, Status,
 };
 use perennial_testkit::invariants::ClientLog;
 
@@ -33,18 +33,20 @@ async fn caller(ctx: OrchestrationContext, name: Payload) -> Outcome {
     }
 }
 
+async fn abort(_: ActivityContext, _: Payload) -> Outcome {
+    // The others are under way, too.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    std::process::abort()
+}
+
 fn runtime(url: &str) -> RuntimeBuilder {
-    Runtime::open(url)
-        .orchestration("caller", "1.0.0", caller)
-        .activity("abort", |_: ActivityContext, _: Payload| async {
-            // The others are under way, too.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            std::process::abort()
-        })
-        .activity("nap", |_: ActivityContext, _: Payload| async {
+    Runtime::open(url).orchestration("caller", "1.0.0", caller).activity("abort", abort).activity(
+        "nap",
+        |_: ActivityContext, _: Payload| async {
             tokio::time::sleep(Duration::from_millis(200)).await;
-            Ok(Payload::from("rested"))
-        })
+            Ok::<_, Payload>(Payload::from("rested"))
+        },
+    )
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn ended_well(mut worker: Child) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g22_an_activity_that_kills_its_process_is_poison_after_the_limit_and_its_neighbours_finish() {
     let place = Place::new();
-    let guest = Client::open(&place.url()).unwrap();
+    let guest = place.guest();
     let mut log = ClientLog::default();
     for id in ids() {
         let name = if id == "deadly" { "abort" } else { "nap" };
@@ -124,5 +126,5 @@ async fn g22_an_activity_that_kills_its_process_is_poison_after_the_limit_and_it
         assert_eq!(guest.status(id).await.unwrap().status, Status::Completed);
         assert_eq!(soon(guest.result(id)).await.unwrap().as_json(), r#""rested""#, "{id}");
     }
-    place.check(&log, &Handlers::default().with("caller", "1.0.0", caller));
+    place.check(&log, &Runtime::open("memory:").orchestration("caller", "1.0.0", caller).handlers());
 }

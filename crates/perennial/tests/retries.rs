@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use perennial::store::{MemoryStore, TaskRow, TaskState};
+use perennial::history::Job;
 use perennial::{
-    ActivityContext, ActivityFailure, Client, Handlers, Job, OrchestrationContext, Payload, RetryPolicy,
-    Runtime, RuntimeBuilder, RuntimeOptions, TimeoutKind,
+    ActivityContext, ActivityFailure, Client, OrchestrationContext, Payload, RetryPolicy, Runtime,
+    RuntimeBuilder, RuntimeOptions, TimeoutKind,
 };
+use perennial_core::store::{MemoryStore, TaskRow, TaskState};
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::Notify;
 
@@ -66,7 +67,7 @@ async fn pauses(policy: RetryPolicy) -> Vec<u64> {
         .orchestration("caller", "1.0.0", under(policy.clone()))
         .activity("work", move |_: ActivityContext, _: Payload| {
             attempted.fetch_add(1, Ordering::SeqCst);
-            async { Err(Payload::from("no")) }
+            async { Outcome::Err(Payload::from("no")) }
         })
         .start()
         .await
@@ -120,7 +121,6 @@ async fn g21_jitter_strays_within_its_share_of_the_pause() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g21_the_completion_records_how_many_attempts_it_took_and_final_errors_are_not_tried_again() {
     let policy = RetryPolicy::fixed(4, 1).non_retryable(["no such card", "fraud", "Limit"]);
-    let handlers = Handlers::default().with("caller", "1.0.0", under(policy.clone()));
     // What each attempt returns: an error as JSON, or nothing.
     let work = |ctx: ActivityContext, script: Payload| async move {
         let script: Vec<Option<serde_json::Value>> = script.decode().map_err(failed)?;
@@ -132,7 +132,7 @@ async fn g21_the_completion_records_how_many_attempts_it_took_and_final_errors_a
     let build = |builder: RuntimeBuilder| {
         builder.orchestration("caller", "1.0.0", under(policy.clone())).activity("work", work)
     };
-    on_both(&handlers, build, async |runtime, _, log| {
+    on_both(build, async |runtime, _, log| {
         let client = runtime.client();
         let scripts = [
             ("first", "[null]", Ok(1)),
@@ -175,7 +175,6 @@ async fn timed(ctx: OrchestrationContext, way: Payload) -> Outcome {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g21_each_timeout_ends_what_it_limits() {
-    let handlers = Handlers::default().with("timed", "1.0.0", timed);
     let work = |ctx: ActivityContext, way: Payload| async move {
         match way.decode::<String>().map_err(failed)?.as_str() {
             "alive" => {
@@ -183,7 +182,7 @@ async fn g21_each_timeout_ends_what_it_limits() {
                     ctx.heartbeat(number(beat));
                     tokio::time::sleep(ms(100)).await;
                 }
-                Ok(Payload::from("alive"))
+                Ok::<_, Payload>(Payload::from("alive"))
             }
             "heartbeat" => {
                 ctx.heartbeat("once");
@@ -196,7 +195,7 @@ async fn g21_each_timeout_ends_what_it_limits() {
         let options = RuntimeOptions { activity_cancel_grace: ms(1), ..relaxed() };
         builder.options(options).orchestration("timed", "1.0.0", timed).activity("work", work)
     };
-    on_both(&handlers, build, async |runtime, _, log| {
+    on_both(build, async |runtime, _, log| {
         let client = runtime.client();
         let ways = [
             ("attempt", TimeoutKind::Attempt, 2),
@@ -229,21 +228,20 @@ async fn g21_each_timeout_ends_what_it_limits() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g21_what_waits_too_long_for_a_slot_is_given_up_and_not_tried_again() {
-    let handlers = Handlers::default().with("timed", "1.0.0", timed);
     let begun: Arc<Notify> = Arc::default();
     let begins = Arc::clone(&begun);
     let work = move |ctx: ActivityContext, _: Payload| {
         begins.notify_one();
         async move {
             ctx.cancelled().await;
-            Ok(Payload::null())
+            Ok::<_, Payload>(Payload::null())
         }
     };
     let build = |builder: RuntimeBuilder| {
         let options = RuntimeOptions { activity_slots: 1, ..relaxed() };
         builder.options(options).orchestration("timed", "1.0.0", timed).activity("work", work.clone())
     };
-    on_both(&handlers, build, async |runtime, _, log| {
+    on_both(build, async |runtime, _, log| {
         let client = runtime.client();
         client.start("timed", "hog", "").await.unwrap();
         begun.notified().await;
@@ -325,7 +323,7 @@ async fn g22_a_retry_across_a_restart_comes_when_it_is_due_with_its_heartbeats_d
         let page = |page: u32| Some(format!("page {page}"));
         assert_eq!(*seen.lock().unwrap(), [(1, None), (2, page(1)), (3, page(2))]);
         soon(runtime.shutdown()).await.unwrap();
-        let handlers = Handlers::default().with("caller", "1.0.0", under(RetryPolicy::fixed(3, PAUSE_MS)));
+        let handlers = open().handlers();
         home.check(&ClientLog::default(), &handlers);
     }
 }
@@ -375,6 +373,6 @@ async fn g22_heartbeats_survive_the_death_of_the_process_which_counts_as_an_inte
         "an interruption is no attempt"
     );
     soon(runtime.shutdown()).await.unwrap();
-    let handlers = Handlers::default().with("caller", "1.0.0", under(RetryPolicy::fixed(1, 1)));
+    let handlers = open().handlers();
     home.check(&ClientLog::default(), &handlers);
 }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use perennial::store::TaskState;
 use perennial::{
-    ActivityContext, Ending, Filter, Handlers, OrchestrationContext, Payload, RuntimeBuilder, RuntimeOptions,
+    ActivityContext, Ending, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder, RuntimeOptions,
     StartOptions, Status,
 };
+use perennial_core::Handlers;
+use perennial_core::store::TaskState;
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::Semaphore;
 
@@ -41,11 +42,15 @@ async fn clumsy(ctx: OrchestrationContext, _: Payload) -> Outcome {
     panic!("over its own feet")
 }
 
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
+        .orchestration("parent", "1.0.0", parent)
+        .orchestration("caller", "1.0.0", caller)
+        .orchestration("clumsy", "1.0.0", clumsy)
+}
+
 fn handlers() -> Handlers {
-    Handlers::default()
-        .with("parent", "1.0.0", parent)
-        .with("caller", "1.0.0", caller)
-        .with("clumsy", "1.0.0", clumsy)
+    orchestrations(Runtime::open("memory:")).handlers()
 }
 
 /// Work that is counted from its beginning until it is dropped, and does not listen.
@@ -74,27 +79,25 @@ impl Work {
 
     fn register(&self, builder: RuntimeBuilder) -> RuntimeBuilder {
         let work = self.clone();
-        builder
-            .options(RuntimeOptions { activity_cancel_grace: Duration::from_millis(50), ..relaxed() })
-            .orchestration("parent", "1.0.0", parent)
-            .orchestration("caller", "1.0.0", caller)
-            .orchestration("clumsy", "1.0.0", clumsy)
-            .activity("work", move |ctx: ActivityContext, _: Payload| {
-                let work = work.clone();
-                async move {
-                    work.begun.fetch_add(1, Ordering::SeqCst);
-                    work.alive.fetch_add(1, Ordering::SeqCst);
-                    let _alive = Alive(Arc::clone(&work.alive));
-                    tokio::select! {
-                        permit = work.gate.acquire() => permit.map_err(failed)?.forget(),
-                        () = ctx.cancelled() => {
-                            work.told.fetch_add(1, Ordering::SeqCst);
-                            std::future::pending::<()>().await;
-                        }
+        orchestrations(
+            builder.options(RuntimeOptions { activity_cancel_grace: Duration::from_millis(50), ..relaxed() }),
+        )
+        .activity("work", move |ctx: ActivityContext, _: Payload| {
+            let work = work.clone();
+            async move {
+                work.begun.fetch_add(1, Ordering::SeqCst);
+                work.alive.fetch_add(1, Ordering::SeqCst);
+                let _alive = Alive(Arc::clone(&work.alive));
+                tokio::select! {
+                    permit = work.gate.acquire() => permit.map_err(failed)?.forget(),
+                    () = ctx.cancelled() => {
+                        work.told.fetch_add(1, Ordering::SeqCst);
+                        std::future::pending::<()>().await;
                     }
-                    Ok(Payload::from(format!("attempt {}", ctx.attempt())))
                 }
-            })
+                Ok::<_, Payload>(Payload::from(format!("attempt {}", ctx.attempt())))
+            }
+        })
     }
 
     fn forget(&self) {
@@ -118,7 +121,6 @@ async fn g25_a_parent_that_is_cancelled_takes_100_children_and_their_running_act
     let work = Work::new();
     for how in ["cancel", "terminate"] {
         on_both(
-            &handlers(),
             |builder| work.register(builder),
             async |runtime, home, log| {
                 work.forget();
@@ -225,7 +227,6 @@ async fn g22_each_death_of_the_node_counts_and_a_clean_stop_between_does_not() {
 async fn g30_an_instance_whose_time_is_up_ends_and_so_does_its_activity() {
     let work = Work::new();
     on_both(
-        &handlers(),
         |builder| work.register(builder),
         async |runtime, _, log| {
             work.forget();

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
+use perennial::history::{Decision, EventKind};
 use perennial::{
-    ActivityContext, ActivityFailure, ClientError, Decision, Either, Ending, Error, EventKind, Filter,
-    Handlers, NameError, OrchestrationContext, OrchestrationError, Payload, Runtime, RuntimeBuilder,
-    RuntimeOptions, Status,
+    ActivityContext, ActivityFailure, ClientError, Either, Ending, Error, Filter, NameError,
+    OrchestrationContext, OrchestrationError, Payload, Runtime, RuntimeBuilder, RuntimeOptions, Status,
 };
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::Notify;
 
@@ -49,21 +50,20 @@ async fn stubborn(ctx: OrchestrationContext, _: Payload) -> Outcome {
     Ok(Payload::null())
 }
 
-fn handlers() -> Handlers {
-    Handlers::default()
-        .with("hello", "1.0.0", hello)
-        .with("collect", "1.0.0", collect)
-        .with("graceful", "1.0.0", graceful)
-        .with("stubborn", "1.0.0", stubborn)
-}
-
-fn runtime(url: &str) -> RuntimeBuilder {
-    Runtime::open(url)
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
         .orchestration("hello", "1.0.0", hello)
         .orchestration("collect", "1.0.0", collect)
         .orchestration("graceful", "1.0.0", graceful)
         .orchestration("stubborn", "1.0.0", stubborn)
-        .activity("greet", greet)
+}
+
+fn handlers() -> Handlers {
+    orchestrations(Runtime::open("memory:")).handlers()
+}
+
+fn runtime(url: &str) -> RuntimeBuilder {
+    orchestrations(Runtime::open(url)).activity("greet", greet)
 }
 
 /// Runs a test in memory and on SQLite, and checks the invariants after both.
@@ -228,7 +228,7 @@ async fn g23_the_loser_of_a_race_is_told_to_stop() {
             ctx.cancelled().await;
             assert!(ctx.is_cancelled());
             tell.notify_one();
-            Ok(Payload::from("too late"))
+            Ok::<_, Payload>(Payload::from("too late"))
         }
     };
     let runtime = Runtime::open("memory:")
@@ -238,7 +238,7 @@ async fn g23_the_loser_of_a_race_is_told_to_stop() {
             let begun = Arc::clone(&begun);
             async move {
                 begun.notified().await;
-                Ok(Payload::from("first"))
+                Ok::<_, Payload>(Payload::from("first"))
             }
         })
         .start()
@@ -254,7 +254,12 @@ async fn g23_the_loser_of_a_race_is_told_to_stop() {
         matches!(event.kind, EventKind::Decision { decision: Decision::ActivityCancelRequested { .. }, .. })
     });
     assert_eq!(cancels.count(), 1);
-    check_client(&client, &ClientLog::default(), &Handlers::default().with("race", "1.0.0", race)).await;
+    check_client(
+        &client,
+        &ClientLog::default(),
+        &Runtime::open("memory:").orchestration("race", "1.0.0", race).handlers(),
+    )
+    .await;
     runtime.shutdown().await.unwrap();
     // The loser's result came too late, or never.
 }
@@ -347,7 +352,9 @@ async fn g24_payloads_over_the_limit_are_refused_before_anything_is_written() {
     let runtime = Runtime::open("memory:")
         .options(options)
         .orchestration("echo", "1.0.0", echo)
-        .activity("big", |_: ActivityContext, _: Payload| async { Ok(Payload::from("x".repeat(200))) })
+        .activity("big", |_: ActivityContext, _: Payload| async {
+            Ok::<_, Payload>(Payload::from("x".repeat(200)))
+        })
         .start()
         .await
         .unwrap();
@@ -360,7 +367,12 @@ async fn g24_payloads_over_the_limit_are_refused_before_anything_is_written() {
     assert_eq!(client.raise_event("e", "item", big.as_str()).await, too_large("e"));
     let error = soon(client.result("e")).await.unwrap();
     assert_eq!(error.as_json(), r#""PER-0401 too large: the result has 202 bytes, 100 are allowed""#);
-    check_client(&client, &ClientLog::default(), &Handlers::default().with("echo", "1.0.0", echo)).await;
+    check_client(
+        &client,
+        &ClientLog::default(),
+        &Runtime::open("memory:").orchestration("echo", "1.0.0", echo).handlers(),
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -371,9 +383,12 @@ async fn g23_a_panic_of_an_activity_is_its_failure() {
             other => Err(failed(other)),
         }
     };
+    async fn broken(_: ActivityContext, _: Payload) -> Outcome {
+        panic!("out of cheese")
+    }
     let runtime = Runtime::open("memory:")
         .orchestration("calls", "1.0.0", calls)
-        .activity("broken", |_: ActivityContext, _: Payload| async { panic!("out of cheese") })
+        .activity("broken", broken)
         .start()
         .await
         .unwrap();
@@ -381,7 +396,12 @@ async fn g23_a_panic_of_an_activity_is_its_failure() {
     client.start("calls", "c", Payload::null()).await.unwrap();
     let error = soon(client.result("c")).await.unwrap();
     assert_eq!(error.as_json(), r#""the activity panicked: out of cheese""#);
-    check_client(&client, &ClientLog::default(), &Handlers::default().with("calls", "1.0.0", calls)).await;
+    check_client(
+        &client,
+        &ClientLog::default(),
+        &Runtime::open("memory:").orchestration("calls", "1.0.0", calls).handlers(),
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -394,14 +414,14 @@ async fn g11_instances_that_were_evicted_go_on_when_something_comes() {
     let napping = |ctx: OrchestrationContext, _: Payload| async move {
         ctx.schedule_activity("count", Payload::null()).await.map_err(failed)?;
         ctx.schedule_timer(Duration::from_millis(30)).await;
-        Ok(ctx.schedule_wait("item").await)
+        Ok::<_, Payload>(ctx.schedule_wait("item").await)
     };
     let runtime = Runtime::open(place.url())
         .options(options)
         .orchestration("napping", "1.0.0", napping)
         .activity("count", move |_: ActivityContext, _: Payload| {
             counted.fetch_add(1, Ordering::Relaxed);
-            async { Ok(Payload::null()) }
+            async { Ok::<_, Payload>(Payload::null()) }
         })
         .start()
         .await
@@ -423,5 +443,5 @@ async fn g11_instances_that_were_evicted_go_on_when_something_comes() {
     assert!(runtime.counters().evictions >= 50 && runtime.counters().hydrations >= 50);
     let _ = until(&client, "n-0", |status| status.status == Status::Completed).await;
     runtime.shutdown().await.unwrap();
-    place.check(&log, &Handlers::default().with("napping", "1.0.0", napping));
+    place.check(&log, &Runtime::open("memory:").orchestration("napping", "1.0.0", napping).handlers());
 }

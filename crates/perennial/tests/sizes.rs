@@ -5,9 +5,8 @@ mod support;
 use std::time::Duration;
 
 use futures::future::join_all;
-use perennial::{
-    ActivityContext, Handlers, OrchestrationContext, Payload, Runtime, RuntimeBuilder, RuntimeOptions,
-};
+use perennial::{ActivityContext, OrchestrationContext, Payload, Runtime, RuntimeBuilder, RuntimeOptions};
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 
 use support::{Place, check_client, failed, number, relaxed};
@@ -37,19 +36,19 @@ async fn add_one(_: ActivityContext, value: Payload) -> Outcome {
     Ok(number(value.decode::<u64>().map_err(failed)? + 1))
 }
 
-fn handlers() -> Handlers {
-    Handlers::default()
-        .with("hello", "1.0.0", hello)
-        .with("sequence", "1.0.0", sequence)
-        .with("fanout", "1.0.0", fanout)
-}
-
-fn runtime(url: &str) -> RuntimeBuilder {
-    Runtime::open(url)
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
         .orchestration("hello", "1.0.0", hello)
         .orchestration("sequence", "1.0.0", sequence)
         .orchestration("fanout", "1.0.0", fanout)
-        .activity("add_one", add_one)
+}
+
+fn handlers() -> Handlers {
+    orchestrations(Runtime::open("memory:")).handlers()
+}
+
+fn runtime(url: &str) -> RuntimeBuilder {
+    orchestrations(Runtime::open(url)).activity("add_one", add_one)
 }
 
 /// Long enough for a debug build on a busy machine.

@@ -5,15 +5,17 @@ mod support;
 use std::time::Duration;
 
 use futures::future::join_all;
+use perennial::history::{EventKind, Job};
 use perennial::{
-    Client, ClientError, Ending, EventKind, Filter, Handlers, Job, OnExisting, OrchestrationContext, Payload,
-    Runtime, StartOptions, StartOutcome, Status,
+    Client, ClientError, Ending, Filter, OnExisting, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
+    StartOptions, Status,
 };
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 use serde_json::json;
 
 use support::stage::{Stage, on_both_stages};
-use support::{PATIENCE, until};
+use support::{PATIENCE, event, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -23,7 +25,7 @@ async fn echo(_: OrchestrationContext, input: Payload) -> Outcome {
 
 /// Waits for an event, and returns what it was given and what came.
 async fn waits(ctx: OrchestrationContext, input: Payload) -> Outcome {
-    let came = ctx.schedule_wait("go").await;
+    let came = ctx.schedule_wait(event("go")).await;
     Ok(Payload::from_json(format!("[{},{}]", input.as_json(), came.as_json())).unwrap())
 }
 
@@ -33,22 +35,19 @@ async fn parent(ctx: OrchestrationContext, id: Payload) -> Outcome {
     ctx.schedule_sub_orchestration_with_id("waits", id, ()).await.map_err(support::failed)
 }
 
-fn handlers() -> Handlers {
-    Handlers::default()
-        .with("echo", "1.0.0", echo)
-        .with("waits", "1.0.0", waits)
-        .with("parent", "1.0.0", parent)
-}
-
-async fn runtime(stage: &Stage) -> Runtime {
-    stage
-        .runtime()
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
         .orchestration("echo", "1.0.0", echo)
         .orchestration("waits", "1.0.0", waits)
         .orchestration("parent", "1.0.0", parent)
-        .start()
-        .await
-        .unwrap()
+}
+
+fn handlers() -> Handlers {
+    orchestrations(Runtime::open("memory:")).handlers()
+}
+
+async fn runtime(stage: &Stage) -> Runtime {
+    orchestrations(stage.runtime()).start().await.unwrap()
 }
 
 async fn finish(stage: &Stage, runtime: Runtime, log: &ClientLog) {
@@ -64,29 +63,30 @@ fn clients(stage: &Stage, runtime: &Runtime) -> Vec<(&'static str, Client, Start
     [own].into_iter().chain(guest).collect()
 }
 
-fn exists(id: &str, status: Status) -> Result<StartOutcome, ClientError> {
+fn exists(id: &str, status: Status) -> Result<bool, ClientError> {
     Err(ClientError::AlreadyExists { id: id.to_owned(), status })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_each_policy_does_what_it_says_to_a_running_and_to_a_finished_instance() {
     use OnExisting::{Reject, ReplaceEnded, TerminateAndReplace, Use};
-    use StartOutcome::{Existed, Started};
     on_both_stages(async |stage| {
         let runtime = runtime(stage).await;
         let mut log = ClientLog::default();
         for (who, client, options) in clients(stage, &runtime) {
+            // Whether the instance is new, or the start is refused.
             for (policy, on_running, on_ended) in [
                 (Reject, Err(()), Err(())),
-                (Use, Ok(Existed), Ok(Existed)),
-                (ReplaceEnded, Err(()), Ok(Started)),
-                (TerminateAndReplace, Ok(Started), Ok(Started)),
+                (Use, Ok(false), Ok(false)),
+                (ReplaceEnded, Err(()), Ok(true)),
+                (TerminateAndReplace, Ok(true), Ok(true)),
             ] {
                 let options = options.clone().on_existing(policy);
                 let what = format!("{who} {policy:?}");
                 let id = format!("{who}-{policy:?}");
-                let fresh = client.start_with("waits", &id, "first", options.clone()).await;
-                assert_eq!(fresh, Ok(Started), "{what}: a new id is simply started");
+                let fresh =
+                    client.start_with("waits", &id, "first", options.clone()).await.map(|run| run.is_new());
+                assert_eq!(fresh, Ok(true), "{what}: a new id is simply started");
                 log.started(&id);
                 until(&client, &id, |status| status.status == Status::Running).await;
                 for (now, expected) in [("running", on_running), ("ended", on_ended)] {
@@ -95,13 +95,14 @@ async fn g17_each_policy_does_what_it_says_to_a_running_and_to_a_finished_instan
                         until(&client, &id, |status| status.status.is_final()).await;
                     }
                     let before = client.status(&id).await.unwrap();
-                    let outcome = client.start_with("waits", &id, now, options.clone()).await;
+                    let outcome =
+                        client.start_with("waits", &id, now, options.clone()).await.map(|run| run.is_new());
                     let after = until(&client, &id, |status| status.status != Status::Pending).await;
                     match expected {
-                        Ok(outcome_expected) => assert_eq!(outcome, Ok(outcome_expected), "{what} {now}"),
+                        Ok(is_new) => assert_eq!(outcome, Ok(is_new), "{what} {now}"),
                         Err(()) => assert_eq!(outcome, exists(&id, before.status), "{what} {now}"),
                     }
-                    if expected == Ok(Started) {
+                    if expected == Ok(true) {
                         assert_ne!(after.key, before.key, "{what} {now}: another instance has the id");
                         let input = client.history(&id).await.unwrap().started().unwrap().input.clone();
                         assert_eq!(input, Payload::from(now), "{what}");
@@ -135,10 +136,8 @@ async fn g17_fifty_concurrent_starts_of_one_id_agree_under_every_policy() {
                 };
                 let outcomes = join_all((0..STARTS).map(start)).await;
                 log.started(&id);
-                let started =
-                    outcomes.iter().filter(|outcome| **outcome == Ok(StartOutcome::Started)).count();
-                let existed =
-                    outcomes.iter().filter(|outcome| **outcome == Ok(StartOutcome::Existed)).count();
+                let count = |is_new| outcomes.iter().flatten().filter(|run| run.is_new() == is_new).count();
+                let (started, existed) = (count(true), count(false));
                 let refused = outcomes
                     .iter()
                     .filter(|outcome| matches!(outcome, Err(ClientError::AlreadyExists { .. })))
@@ -176,7 +175,7 @@ async fn g17_what_is_replaced_takes_its_children_with_it() {
         }
         let child = client.status("child").await.unwrap().key;
         let options = StartOptions::default().on_existing(OnExisting::TerminateAndReplace);
-        assert_eq!(client.start_with("parent", "p", "child", options).await, Ok(StartOutcome::Started));
+        assert!(client.start_with("parent", "p", "child", options).await.unwrap().is_new());
         // The new child can have the id of the old one, which is gone.
         until(&client, "p", |status| status.status == Status::Running).await;
         while !matches!(client.status("child").await, Ok(status) if status.key != child) {
@@ -202,7 +201,7 @@ async fn g17_start_or_raise_starts_with_the_event_or_raises_it() {
             // New: the event is the first job of its first turn.
             let id = format!("{who}-new");
             let outcome = client.start_with("waits", &id, "input", options("with it")).await;
-            assert_eq!(outcome, Ok(StartOutcome::Started));
+            assert!(outcome.unwrap().is_new());
             log.started(&id);
             log.raised(who, &id, "go", "with it");
             until(&client, &id, |status| status.status.is_final()).await;
@@ -212,16 +211,17 @@ async fn g17_start_or_raise_starts_with_the_event_or_raises_it() {
             let id = format!("{who}-running");
             runtime.client().start("waits", &id, "input").await.unwrap();
             let outcome = client.start_with("waits", &id, "other", options("raised")).await;
-            assert_eq!(outcome, Ok(StartOutcome::Existed));
+            assert!(!outcome.unwrap().is_new());
             log.started(&id);
             log.raised(who, &id, "go", "raised");
             until(&client, &id, |status| status.status.is_final()).await;
             assert_eq!(client.result(&id).await.unwrap().as_json(), r#"["input","raised"]"#);
             // Finished: the policy decides.
-            let refused = client.start_with("waits", &id, "other", options("late")).await;
+            let refused =
+                client.start_with("waits", &id, "other", options("late")).await.map(|run| run.is_new());
             assert_eq!(refused, exists(&id, Status::Completed));
             let replacing = options("again").on_existing(OnExisting::ReplaceEnded);
-            assert_eq!(client.start_with("waits", &id, "next", replacing).await, Ok(StartOutcome::Started));
+            assert!(client.start_with("waits", &id, "next", replacing).await.unwrap().is_new());
             log.deleted(&id);
             log.started(&id);
             until(&client, &id, |status| status.status.is_final()).await;
@@ -247,11 +247,8 @@ async fn g17_fifty_concurrent_starts_or_raises_bring_fifty_events_to_one_instanc
         let outcomes = join_all((0..STARTS).map(start)).await;
         log.started("one");
         (0..STARTS).for_each(|n| log.raised(&format!("caller {n}"), "one", "count", json!(n)));
-        assert_eq!(outcomes.iter().filter(|outcome| **outcome == Ok(StartOutcome::Started)).count(), 1);
-        assert_eq!(
-            outcomes.iter().filter(|outcome| **outcome == Ok(StartOutcome::Existed)).count(),
-            STARTS - 1
-        );
+        assert_eq!(outcomes.iter().flatten().filter(|run| run.is_new()).count(), 1);
+        assert_eq!(outcomes.iter().flatten().filter(|run| !run.is_new()).count(), STARTS - 1);
         let history = client.history("one").await.unwrap();
         let mut seen: Vec<u64> = history
             .flatten()
@@ -300,7 +297,7 @@ async fn g17_a_delayed_start_is_durable_at_once_and_does_not_begin_before_its_ti
             log.started(who);
             let status = client.status(who).await.unwrap();
             assert_eq!(status.status, Status::Pending);
-            let again = client.start_with("echo", who, who, options).await;
+            let again = client.start_with("echo", who, who, options).await.map(|run| run.is_new());
             assert_eq!(again, exists(who, Status::Pending), "it has its id");
         }
         // Killed meanwhile.
@@ -426,7 +423,7 @@ async fn g16_an_event_with_a_key_counts_once_whoever_sends_it_again_and_when() {
         let client = runtime.client();
         client.raise_event("w", "go", ()).await.unwrap();
         client.result("w").await.unwrap();
-        let others = |event: &&perennial::Event| {
+        let others = |event: &&perennial::history::Event| {
             matches!(&event.kind, EventKind::Job(Job::ExternalEvent { name, .. }) if name == "other")
         };
         let history = client.history("w").await.unwrap();

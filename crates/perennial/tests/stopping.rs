@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use perennial::history::{EventKind, Job};
 use perennial::{
-    ActivityContext, ClientError, Error, EventKind, Handlers, Job, OrchestrationContext, Payload, Runtime,
-    RuntimeBuilder, RuntimeOptions, StartError, Status,
+    ActivityContext, ClientError, Error, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
+    RuntimeOptions, StartError, Status,
 };
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::{Notify, Semaphore};
 
-use support::{Place, failed, relaxed, soon, until};
+use support::{Place, event, failed, relaxed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -24,18 +26,22 @@ async fn sleeper(ctx: OrchestrationContext, ms: Payload) -> Outcome {
 }
 
 async fn waiter(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    Ok(ctx.schedule_wait("go").await)
+    Ok(ctx.schedule_wait(event("go")).await)
 }
 
 async fn caller(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_activity("work", Payload::null()).await.map_err(failed)
 }
 
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
+        .orchestration("sleeper", "1.0.0", sleeper)
+        .orchestration("waiter", "1.0.0", waiter)
+        .orchestration("caller", "1.0.0", caller)
+}
+
 fn handlers() -> Handlers {
-    Handlers::default()
-        .with("sleeper", "1.0.0", sleeper)
-        .with("waiter", "1.0.0", waiter)
-        .with("caller", "1.0.0", caller)
+    orchestrations(Runtime::open("memory:")).handlers()
 }
 
 /// Work that says when it begins, and ends when it may.
@@ -49,20 +55,19 @@ struct Work {
 impl Work {
     fn runtime(&self, place: &Place) -> RuntimeBuilder {
         let work = self.clone();
-        Runtime::open(place.url())
-            .options(RuntimeOptions { activity_cancel_grace: Duration::from_millis(50), ..relaxed() })
-            .orchestration("sleeper", "1.0.0", sleeper)
-            .orchestration("waiter", "1.0.0", waiter)
-            .orchestration("caller", "1.0.0", caller)
-            .activity("work", move |_: ActivityContext, _: Payload| {
-                let work = work.clone();
-                async move {
-                    work.runs.fetch_add(1, Ordering::Relaxed);
-                    work.begun.notify_one();
-                    work.gate.notified().await;
-                    Ok(Payload::from("worked"))
-                }
-            })
+        orchestrations(
+            Runtime::open(place.url())
+                .options(RuntimeOptions { activity_cancel_grace: Duration::from_millis(50), ..relaxed() }),
+        )
+        .activity("work", move |_: ActivityContext, _: Payload| {
+            let work = work.clone();
+            async move {
+                work.runs.fetch_add(1, Ordering::Relaxed);
+                work.begun.notify_one();
+                work.gate.notified().await;
+                Ok::<_, Payload>(Payload::from("worked"))
+            }
+        })
     }
 }
 
@@ -181,7 +186,7 @@ async fn g31_an_activity_that_the_shutdown_cancels_has_no_result() {
         async move {
             begins.notify_one();
             ctx.cancelled().await;
-            Err(Payload::from("I was told to stop"))
+            Outcome::Err(Payload::from("I was told to stop"))
         }
     };
     let runtime = Runtime::open(place.url())
@@ -208,7 +213,9 @@ async fn g31_shutdown_does_not_wait_for_activities_that_have_not_begun() {
     let place = Place::new();
     let endless = |ctx: OrchestrationContext, _: Payload| async move {
         loop {
-            ctx.schedule_activity("work", Payload::null()).await.map_err(failed)?;
+            if let Err(error) = ctx.schedule_activity("work", Payload::null()).await {
+                return Outcome::Err(failed(error));
+            }
         }
     };
     let runtime = Runtime::open(place.url())
@@ -216,7 +223,7 @@ async fn g31_shutdown_does_not_wait_for_activities_that_have_not_begun() {
         .orchestration("endless", "1.0.0", endless)
         .activity("work", |_: ActivityContext, _: Payload| async {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            Ok(Payload::null())
+            Ok::<_, Payload>(Payload::null())
         })
         .start()
         .await
@@ -227,7 +234,10 @@ async fn g31_shutdown_does_not_wait_for_activities_that_have_not_begun() {
     let since = Instant::now();
     soon(runtime.shutdown_within(Duration::from_secs(30))).await.unwrap();
     assert!(since.elapsed() < Duration::from_secs(20), "it took new work until its grace was over");
-    place.check(&ClientLog::default(), &Handlers::default().with("endless", "1.0.0", endless));
+    place.check(
+        &ClientLog::default(),
+        &Runtime::open("memory:").orchestration("endless", "1.0.0", endless).handlers(),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,6 +274,17 @@ async fn a_second_runtime_on_the_file_is_refused_and_disturbs_nothing() {
     soon(runtime.client().result("w")).await.unwrap();
     runtime.shutdown().await.unwrap();
     place.check(&ClientLog::default(), &handlers());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g31_a_runtime_that_starts_while_another_stops_waits_for_the_store() {
+    let (place, work) = (Place::new(), Work::default());
+    let first = work.runtime(&place).start().await.unwrap();
+    let second = tokio::spawn(work.runtime(&place).start());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!second.is_finished(), "the store has an owner");
+    first.shutdown().await.unwrap();
+    second.await.unwrap().unwrap().shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -307,7 +328,7 @@ async fn activity_slots_bound_what_runs_at_a_time() {
                 highest.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 wait.acquire().await.map_err(failed)?.forget();
                 at_once.fetch_sub(1, Ordering::SeqCst);
-                Ok(Payload::null())
+                Ok::<_, Payload>(Payload::null())
             }
         })
         .start()

@@ -10,11 +10,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use perennial::{
-    ActivityContext, Client, Filter, Handlers, OrchestrationContext, Payload, Runtime, RuntimeBuilder, Status,
+    ActivityContext, Client, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder, Status,
 };
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 
-use support::{PATIENCE, Place, failed, relaxed, soon};
+use support::{PATIENCE, Place, at, event, failed, relaxed, soon};
 use workers::{DIRECTORY, Worker};
 
 type Outcome = Result<Payload, Payload>;
@@ -28,7 +29,7 @@ const MAX_RESTARTS: usize = 30;
 async fn neighbour(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_activity("echo", "first").await.map_err(failed)?;
     ctx.schedule_timer(Duration::from_millis(5)).await;
-    ctx.schedule_activity("echo", "fine").await.map_err(failed)
+    ctx.schedule_activity("echo", Payload::from("fine")).await.map_err(failed)
 }
 
 /// Goes wrong at the place that its input names, unless its code is good.
@@ -45,7 +46,7 @@ async fn culprit(ctx: OrchestrationContext, place: Payload, is_bad: bool) -> Out
     if ctx.is_replaying() {
         takes_it_down("replay");
     }
-    Ok(ctx.schedule_wait("go").await)
+    Ok(ctx.schedule_wait(event("go")).await)
 }
 
 async fn good(ctx: OrchestrationContext, place: Payload) -> Outcome {
@@ -61,11 +62,14 @@ fn runtime(url: String) -> RuntimeBuilder {
     Runtime::open(url)
         .options(options)
         .orchestration("neighbour", "1.0.0", neighbour)
-        .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
+        .activity("echo", |_: ActivityContext, input: Payload| async { Ok::<_, Payload>(input) })
 }
 
 fn handlers() -> Handlers {
-    Handlers::default().with("neighbour", "1.0.0", neighbour).with("culprit", "1.0.0", good)
+    Runtime::open("memory:")
+        .orchestration("neighbour", "1.0.0", neighbour)
+        .orchestration("culprit", "1.0.0", good)
+        .handlers()
 }
 
 /// While this is there, workers stop in good order.
@@ -103,7 +107,7 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let place = Place::new();
-        let guest = Client::open(&place.url()).unwrap();
+        let guest = place.guest();
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         Scene { place, guest, log: ClientLog::default(), tokio }
     }
@@ -117,7 +121,7 @@ impl Scene {
     }
 
     fn start(&mut self, name: &str, id: &str, input: &str) {
-        self.tokio.block_on(self.guest.start_versioned(name, "1.0.0", id, input)).unwrap();
+        self.tokio.block_on(self.guest.start_with(name, id, input, at("1.0.0"))).unwrap();
         self.log.started(id);
     }
 
@@ -159,7 +163,7 @@ impl Scene {
         (worker, restarts)
     }
 
-    fn blocked(&self, id: &str) -> perennial::store::Blocked {
+    fn blocked(&self, id: &str) -> perennial_core::store::Blocked {
         self.tokio.block_on(self.guest.status(id)).unwrap().blocked.expect("it is blocked")
     }
 

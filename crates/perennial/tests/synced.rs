@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use futures::future::join_all;
-use perennial::{ActivityContext, Client, Handlers, OrchestrationContext, Payload, Runtime, RuntimeOptions};
+use perennial::{ActivityContext, Client, OrchestrationContext, Payload, Runtime, RuntimeOptions};
 use perennial_testkit::invariants::ClientLog;
 
-use support::{Place, failed, soon};
+use support::{Place, at, event, failed, soon};
 
 const DIRECTORY: &str = "PERENNIAL_SYNC_DIRECTORY";
 const JOURNAL: &str = "PERENNIAL_SYNC_JOURNAL";
@@ -31,7 +31,7 @@ type Outcome = Result<Payload, Payload>;
 
 /// An event, an activity that is given it, and the activity's result as its own.
 async fn relay(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    let event = ctx.schedule_wait("go").await;
+    let event = ctx.schedule_wait(event("go")).await;
     ctx.schedule_activity("answer", event).await.map_err(failed)
 }
 
@@ -60,7 +60,7 @@ async fn round(client: &Client, number: u64) {
     let id = format!("r-{number}");
     let told = |offset: u64| note("told", number * 10 + offset);
     let mark = |offset: u64| mark(number * 10 + offset);
-    client.start_versioned("relay", "1.0.0", &id, mark(1)).await.unwrap();
+    client.start_with("relay", &id, mark(1), at("1.0.0")).await.unwrap();
     told(1);
     client.raise_event(&id, "go", mark(2)).await.unwrap();
     told(2);
@@ -68,7 +68,7 @@ async fn round(client: &Client, number: u64) {
     note("told", number_of(&answered));
     for (offset, is_cancelled) in [(3, true), (5, false)] {
         let id = format!("r-{number}-{offset}");
-        client.start_versioned("relay", "1.0.0", &id, mark(offset)).await.unwrap();
+        client.start_with("relay", &id, mark(offset), at("1.0.0")).await.unwrap();
         told(offset);
         let reason = mark(offset + 1);
         if is_cancelled {
@@ -181,7 +181,7 @@ const EFFECTS: usize = (CALLERS * ROUNDS * 8) as usize;
 fn check(place: &Place) {
     let mut log = ClientLog::default();
     (0..CALLERS * ROUNDS).for_each(|number| log.started(format!("r-{number}")));
-    place.check(&log, &Handlers::default().with("relay", "1.0.0", relay));
+    place.check(&log, &Runtime::open("memory:").orchestration("relay", "1.0.0", relay).handlers());
 }
 
 #[test]

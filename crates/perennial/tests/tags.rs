@@ -7,36 +7,40 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use perennial::store::TaskState;
 use perennial::{
-    ActivityContext, Handlers, OrchestrationContext, Payload, RetryPolicy, RuntimeBuilder, RuntimeOptions,
+    ActivityContext, OrchestrationContext, Payload, RetryPolicy, Runtime, RuntimeBuilder, RuntimeOptions,
 };
+use perennial_core::Handlers;
+use perennial_core::store::TaskState;
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::Notify;
 
 use support::home::{Home, on_both};
-use support::{failed, relaxed, soon, until};
+use support::{Place, failed, relaxed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
 
 /// Calls `paint` where there is a printer, after something that runs anywhere.
 async fn printer(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_activity("echo", "first").await.map_err(failed)?;
-    let call = ctx.schedule_activity("paint", "page").tag("printer").retry(RetryPolicy::fixed(3, 20));
+    let call =
+        ctx.schedule_activity("paint", Payload::from("page")).tag("printer").retry(RetryPolicy::fixed(3, 20));
     call.await.map_err(failed)
 }
 
+fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime.orchestration("printer", "1.0.0", printer)
+}
+
 fn handlers() -> Handlers {
-    Handlers::default().with("printer", "1.0.0", printer)
+    orchestrations(Runtime::open("memory:")).handlers()
 }
 
 fn node(builder: RuntimeBuilder, tags: &[&str], runs: &Arc<AtomicUsize>) -> RuntimeBuilder {
     let runs = Arc::clone(runs);
     let tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
-    builder
-        .options(RuntimeOptions { tags, ..relaxed() })
-        .orchestration("printer", "1.0.0", printer)
-        .activity("echo", |_: ActivityContext, input: Payload| async { Ok(input) })
+    orchestrations(builder.options(RuntimeOptions { tags, ..relaxed() }))
+        .activity("echo", |_: ActivityContext, input: Payload| async { Ok::<_, Payload>(input) })
         .activity("paint", move |ctx: ActivityContext, page: Payload| {
             runs.fetch_add(1, Ordering::SeqCst);
             async move {
@@ -55,7 +59,7 @@ fn node(builder: RuntimeBuilder, tags: &[&str], runs: &Arc<AtomicUsize>) -> Runt
 async fn g22_a_node_that_serves_a_tag_runs_what_asks_for_it() {
     let runs = Arc::new(AtomicUsize::new(0));
     let build = |builder| node(builder, &["scanner", "printer"], &runs);
-    on_both(&handlers(), build, async |runtime, home, log| {
+    on_both(build, async |runtime, home, log| {
         let client = runtime.client();
         client.start("printer", "p", Payload::null()).await.unwrap();
         log.started("p");
@@ -66,7 +70,7 @@ async fn g22_a_node_that_serves_a_tag_runs_what_asks_for_it() {
 }
 
 /// Waits until the task of `p` is in a state.
-async fn until_task(home: &Home, is_so: impl Fn(&perennial::store::TaskRow) -> bool) {
+async fn until_task(home: &Home, is_so: impl Fn(&perennial_core::store::TaskRow) -> bool) {
     soon(async {
         while !home.snapshot().instance("p").is_some_and(|it| it.tasks.iter().flatten().any(&is_so)) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -100,7 +104,7 @@ async fn g22_a_node_that_does_not_serve_a_tag_leaves_a_row_for_one_that_does() {
 async fn g23_a_queued_task_goes_when_nobody_waits_for_it() {
     let runs = Arc::new(AtomicUsize::new(0));
     let build = |builder| node(builder, &[], &runs);
-    on_both(&handlers(), build, async |runtime, home, log| {
+    on_both(build, async |runtime, home, log| {
         let client = runtime.client();
         for (id, how) in [("p", "cancel"), ("q", "terminate")] {
             client.start("printer", id, Payload::null()).await.unwrap();
@@ -124,7 +128,7 @@ async fn g23_a_task_that_was_taken_is_told_when_its_node_stops_and_runs_again() 
     async fn caller(ctx: OrchestrationContext, _: Payload) -> Outcome {
         ctx.schedule_activity("paint", Payload::null()).tag("printer").await.map_err(failed)
     }
-    let handlers = Handlers::default().with("caller", "1.0.0", caller);
+    let handlers = Runtime::open("memory:").orchestration("caller", "1.0.0", caller).handlers();
     let open = |ends: bool| {
         let begins = Arc::clone(&begun);
         let grace = Duration::from_millis(20);
@@ -139,7 +143,7 @@ async fn g23_a_task_that_was_taken_is_told_when_its_node_stops_and_runs_again() 
                     if !ends {
                         std::future::pending::<()>().await;
                     }
-                    Ok(Payload::from("painted"))
+                    Ok::<_, Payload>(Payload::from("painted"))
                 }
             },
         )
@@ -162,4 +166,40 @@ async fn g23_a_task_that_was_taken_is_told_when_its_node_stops_and_runs_again() 
     assert_eq!(soon(runtime.client().result("p")).await.unwrap().as_json(), r#""painted""#);
     soon(runtime.shutdown()).await.unwrap();
     home.check(&ClientLog::default(), &handlers);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g22_tasks_that_were_interrupted_often_run_one_at_a_time_also_if_they_are_taken_from_the_store() {
+    async fn caller(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        ctx.schedule_activity("paint", Payload::null()).tag("printer").await.map_err(failed)
+    }
+    let (place, running, most) = (Place::new(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    // Nobody serves them at first.
+    let runtime = Runtime::open(place.url()).orchestration("caller", "1.0.0", caller).start().await.unwrap();
+    for number in 0..5 {
+        runtime.client().start("caller", &format!("p-{number}"), Payload::null()).await.unwrap();
+    }
+    soon(runtime.shutdown()).await.unwrap();
+    assert_eq!(place.connection().execute("UPDATE tasks SET interruptions = 3", []).unwrap(), 5);
+    let (entered, highest) = (Arc::clone(&running), Arc::clone(&most));
+    let paint = move |_: ActivityContext, _: Payload| {
+        let (running, most) = (Arc::clone(&entered), Arc::clone(&highest));
+        async move {
+            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            running.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, Payload>(Payload::from("painted"))
+        }
+    };
+    let options = RuntimeOptions { tags: vec!["printer".to_owned()], ..relaxed() };
+    let builder = Runtime::open(place.url()).options(options).activity("paint", paint);
+    let runtime = builder.orchestration("caller", "1.0.0", caller).start().await.unwrap();
+    for number in 0..5 {
+        let painted = soon(runtime.client().result(&format!("p-{number}"))).await.unwrap();
+        assert_eq!(painted.as_json(), r#""painted""#);
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+    soon(runtime.shutdown()).await.unwrap();
+    let handlers = Runtime::open("memory:").orchestration("caller", "1.0.0", caller).handlers();
+    place.check(&ClientLog::default(), &handlers);
 }

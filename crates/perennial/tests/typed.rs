@@ -109,10 +109,11 @@ async fn runtime() -> Runtime {
         .register(length)
         .register(parse)
         .register_with(greet, "Hello".to_owned())
-        .activity_fn("shout", |_: ActivityContext, text: String| async move {
-            Ok::<_, String>(text.to_uppercase())
-        })
-        .orchestration_fn("loud", "1.0.0", |ctx: OrchestrationContext, text: String| async move {
+        .activity(
+            "shout",
+            |_: ActivityContext, text: String| async move { Ok::<_, String>(text.to_uppercase()) },
+        )
+        .orchestration("loud", "1.0.0", |ctx: OrchestrationContext, text: String| async move {
             ctx.schedule_activity("shout", text).await
         })
         .start()
@@ -138,7 +139,7 @@ async fn p3_errors_come_back_as_themselves() {
     let order = |cents| Order { id: "o".to_owned(), cents };
     let run = client.start(checkout, "declined", order(5_000)).await.unwrap();
     match run.result().await {
-        Err(RunError::Failed(error)) => {
+        Err(RunError::Failed { error, .. }) => {
             assert_eq!(error, CheckoutError::NotPaid(PaymentError::Declined { code: 51 }));
         }
         other => panic!("{other:?}"),
@@ -149,7 +150,7 @@ async fn p3_errors_come_back_as_themselves() {
     assert_eq!(client.status("approved").await.unwrap().version, "1.2.0");
     let run = client.start("doubled", "strange", "not a number").await.unwrap();
     assert!(
-        matches!(run.result().await, Err(RunError::Failed(words)) if words.starts_with("PER-0406 bad input"))
+        matches!(run.result().await, Err(RunError::Failed { error: words, .. }) if words.starts_with("PER-0406 bad input"))
     );
     runtime.shutdown().await.unwrap();
 }
@@ -181,8 +182,8 @@ async fn p1_options_of_the_attribute_are_the_default() {
     runtime.client().start(checkout, "o", Order { id: "o".to_owned(), cents: 1 }).await.unwrap();
     let history = runtime.client().history("o").await.unwrap();
     let options = history.flatten().find_map(|event| match &event.kind {
-        perennial::EventKind::Decision {
-            decision: perennial::Decision::ActivityScheduled { options, .. },
+        perennial::history::EventKind::Decision {
+            decision: perennial::history::Decision::ActivityScheduled { options, .. },
             ..
         } => options.clone(),
         _ => None,

@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial::store::{CommitOutcome, MemoryStore, StoreError};
-use perennial::{Client, Job, OrchestrationContext, Payload, Runtime, RuntimeOptions, Status};
+use perennial::history::Job;
+use perennial::{Client, OrchestrationContext, Payload, Runtime, RuntimeOptions, Status};
+use perennial_core::store::{CommitOutcome, MemoryStore, StoreError};
 
 use support::hands::Hands;
 use support::tapped::{Fate, Tapped};

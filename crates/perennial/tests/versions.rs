@@ -2,14 +2,15 @@
 
 mod support;
 
+use perennial::history::{Decision, EventKind};
 use perennial::{
-    ClientError, Decision, Error, EventKind, Filter, Handlers, OrchestrationContext, Payload, Runtime,
-    RuntimeBuilder, StartError, Status,
+    ClientError, Error, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder, StartError, Status,
 };
+use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 
 use support::stage::{Stage, on_both_stages};
-use support::{failed, until_blocked};
+use support::{at, failed, until_blocked};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -37,7 +38,7 @@ async fn which(ctx: OrchestrationContext, _: Payload) -> Outcome {
 /// Before the patch.
 async fn unpatched(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_wait("go").await;
-    ctx.schedule_activity("note", "paid").await.map_err(failed)
+    ctx.schedule_activity("note", Payload::from("paid")).await.map_err(failed)
 }
 
 /// The same orchestration at the same version, with another step.
@@ -60,11 +61,16 @@ async fn gate_removed(ctx: OrchestrationContext, _: Payload) -> Outcome {
 }
 
 fn builder(stage: &Stage) -> RuntimeBuilder {
-    stage.runtime().activity("note", |_: perennial::ActivityContext, input: Payload| async { Ok(input) })
+    stage
+        .runtime()
+        .activity("note", |_: perennial::ActivityContext, input: Payload| async { Ok::<_, Payload>(input) })
 }
 
 fn both() -> Handlers {
-    Handlers::default().with("order", "1.0.0", old).with("order", "2.0.0", new)
+    Runtime::open("memory:")
+        .orchestration("order", "1.0.0", old)
+        .orchestration("order", "2.0.0", new)
+        .handlers()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,7 +90,7 @@ async fn g27_version_1_stays_pinned_across_a_restart_while_2_is_registered() {
             .unwrap();
         let client = runtime.client();
         client.start("order", "after", ()).await.unwrap();
-        client.start_versioned("order", "1.0.0", "exact", ()).await.unwrap();
+        client.start_with("order", "exact", (), at("1.0.0")).await.unwrap();
         for (id, result) in [
             ("before", r#""old old 1.0.0""#),
             ("after", r#""new new 2.0.0""#),
@@ -196,7 +202,7 @@ async fn g27_a_start_at_a_version_that_nobody_has_is_blocked_not_lost() {
         let client = runtime.client();
         let missing = client.start("who", "w", ()).await;
         assert_eq!(missing, Err(ClientError::NotRegistered { name: "who".to_owned() }));
-        client.start_versioned("which", "2.0.0", "w", ()).await.unwrap();
+        client.start_with("which", "w", (), at("2.0.0")).await.unwrap();
         log.started("w");
         log.troubled("w");
         until_blocked(&client, "w", "PER-0301").await;
@@ -204,7 +210,7 @@ async fn g27_a_start_at_a_version_that_nobody_has_is_blocked_not_lost() {
         let runtime = builder(stage).orchestration("which", "2.0.0", which).start().await.unwrap();
         assert_eq!(runtime.client().result("w").await.unwrap().as_json(), r#""2.0.0""#);
         runtime.shutdown().await.unwrap();
-        stage.check(&log, &Handlers::default().with("which", "2.0.0", which));
+        stage.check(&log, &Runtime::open("memory:").orchestration("which", "2.0.0", which).handlers());
     })
     .await;
 }
@@ -237,7 +243,7 @@ async fn e20_an_old_instance_goes_on_without_the_patch_and_a_new_one_with_it() {
         assert_eq!(marks(client.history("before").await.unwrap()), 0);
         assert_eq!(marks(client.history("after").await.unwrap()), 1);
         runtime.shutdown().await.unwrap();
-        stage.check(&log, &Handlers::default().with("pay", "1.0.0", patched));
+        stage.check(&log, &Runtime::open("memory:").orchestration("pay", "1.0.0", patched).handlers());
 
         // The gate can go while instances with its mark are under way.
         let runtime = builder(stage).orchestration("pay", "1.0.0", gate_removed).start().await.unwrap();
@@ -245,7 +251,7 @@ async fn e20_an_old_instance_goes_on_without_the_patch_and_a_new_one_with_it() {
         client.raise_event("later", "go", ()).await.unwrap();
         assert_eq!(client.result("later").await.unwrap().as_json(), r#""checked and paid""#);
         runtime.shutdown().await.unwrap();
-        stage.check(&log, &Handlers::default().with("pay", "1.0.0", patched));
+        stage.check(&log, &Runtime::open("memory:").orchestration("pay", "1.0.0", patched).handlers());
     })
     .await;
 }
@@ -268,7 +274,7 @@ async fn g28_a_change_without_a_patch_or_a_version_blocks_until_it_is_taken_back
         let runtime = builder(stage).orchestration("pay", "1.0.0", unpatched).start().await.unwrap();
         assert_eq!(runtime.client().result("p").await.unwrap().as_json(), r#""paid""#);
         runtime.shutdown().await.unwrap();
-        stage.check(&log, &Handlers::default().with("pay", "1.0.0", unpatched));
+        stage.check(&log, &Runtime::open("memory:").orchestration("pay", "1.0.0", unpatched).handlers());
     })
     .await;
 }

@@ -112,6 +112,13 @@ impl Ledger {
         self.scheduled_at_ms.get(&id).copied()
     }
 
+    /// When all the attempts of an open activity have taken too long, if there is a limit.
+    pub fn activity_deadline_ms(&self, id: EventId) -> Option<u64> {
+        let Decision::ActivityScheduled { options, .. } = self.open_decision(id)? else { return None };
+        let total_ms = options.as_ref()?.total_timeout_ms?;
+        self.scheduled_at_ms(id).map(|at_ms| at_ms.saturating_add(total_ms))
+    }
+
     /// What is open under an event id.
     pub fn open_decision(&self, id: EventId) -> Option<&Decision> {
         self.open.get(id)

@@ -249,10 +249,7 @@ fn offer(
             Some((event, None)) => Consultation::Known(event),
             Some((_, Some(Ok(payload)))) => Consultation::Answered(AskReply::Answered(payload.clone())),
             Some((_, Some(Err(payload)))) => Consultation::Answered(AskReply::Failed(payload.clone())),
-            None => Consultation::Answered(AskReply::Refused {
-                reason: "PER-0208 update: an event or update with this key was taken before".to_owned(),
-                error: None,
-            }),
+            None => Consultation::Answered(AskReply::KeyTaken),
         };
     }
     match execution.offer_update(name, payload) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::instance::InstanceKey;
-use crate::store::{AskAnswer, Blocked, Commit, Outgoing, RowChange};
+use crate::store::{AskAnswer, Blocked, Commit, InstanceRow, Outgoing, RowChange};
 
 use super::message::Message;
 use super::options::OnFailure;
@@ -80,7 +80,8 @@ impl Shard {
         let refusals = self.refuse_asks(&asks, &Shard::blocked_reply(failure), &mut commit.answers);
         let facts = match (stored, started_of(&messages)) {
             (None, Some(started)) => {
-                let row = pending_row(key, self.id, &id, started, now_ms, wake_at_ms, blocked);
+                let row = InstanceRow::pending(key, &id, started, now_ms);
+                let row = InstanceRow { wake_at_ms, blocked: Some(blocked), ..row };
                 let facts = Facts::of_row(&row);
                 commit.insert = Some(Box::new(row));
                 facts

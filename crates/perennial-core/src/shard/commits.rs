@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::execution::Execution;
 use crate::history::{Ending, EventId, Job, Turn};
 use crate::instance::InstanceKey;
-use crate::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, RowChange};
+use crate::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow};
 
 use super::message::Message;
 use super::output::Output;
@@ -19,17 +19,7 @@ use super::turn_task::TaskFailure;
 
 impl Shard {
     pub(super) fn empty_commit(&self, key: InstanceKey) -> Commit {
-        Commit {
-            key,
-            shard: self.id,
-            insert: None,
-            turn: None,
-            change: RowChange::default(),
-            consumed: Vec::new(),
-            send: Vec::new(),
-            tasks: Vec::new(),
-            answers: Vec::new(),
-        }
+        Commit::empty(key, self.id)
     }
 
     pub(super) fn turn_commit(&self, key: InstanceKey, execution: &Execution, turn: &Turn) -> Commit {

@@ -97,20 +97,9 @@ impl Committer {
 mod tests {
     use super::*;
     use crate::instance::{InstanceKey, ShardId};
-    use crate::store::RowChange;
 
     fn commit(number: u64) -> Commit {
-        Commit {
-            key: InstanceKey::new(number, 0),
-            shard: ShardId(0),
-            insert: None,
-            turn: None,
-            change: RowChange::default(),
-            consumed: Vec::new(),
-            send: Vec::new(),
-            tasks: Vec::new(),
-            answers: Vec::new(),
-        }
+        Commit::empty(InstanceKey::new(number, 0), ShardId(0))
     }
 
     fn keys(batch: &[Commit]) -> Vec<InstanceKey> {

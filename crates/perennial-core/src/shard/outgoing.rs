@@ -8,7 +8,7 @@ use crate::history::{
     ChildFailure, ClosePolicy, Decision, Ending, EventId, Job, Ledger, ParentLink, Started, Turn,
 };
 use crate::instance::{InstanceKey, NameError, ShardId, check_derived_id, check_name};
-use crate::store::{InstanceRow, Outgoing, Status};
+use crate::store::{InstanceRow, Outgoing};
 
 use super::message::{Message, Start};
 use super::state_machine::Shard;
@@ -67,7 +67,7 @@ impl Shard {
                         Ok(id) => {
                             let reason = format!("PER-0306 child id taken: an instance {id:?} exists");
                             let taken = not_started(from, event, reason);
-                            start(from, event, turn.at_ms, id, started, Some(&taken))
+                            start(from, event, turn.at_ms, &id, started, Some(&taken))
                         }
                         Err(error) => {
                             let reason = format!("PER-0307 child id refused: {error}");
@@ -83,7 +83,7 @@ impl Shard {
                         Ok(()) => {
                             let version = version.clone().unwrap_or_default();
                             let started = Started::new(name.as_str(), version, input.clone(), self.draw());
-                            send.push(start(from, event, turn.at_ms, instance.clone(), started, None));
+                            send.push(start(from, event, turn.at_ms, instance, started, None));
                         }
                         Err(error) => {
                             self.counters.undelivered += 1;
@@ -169,27 +169,12 @@ fn start(
     from: &Sender<'_>,
     event: EventId,
     at_ms: u64,
-    id: String,
+    id: &str,
     started: Started,
     otherwise: Option<&Message>,
 ) -> Outgoing {
-    let row = InstanceRow {
-        key: child_key(from.key, from.started.execution, event, at_ms),
-        shard: ShardId::of(&id),
-        id,
-        name: started.name.clone(),
-        version: started.version.clone(),
-        status: Status::Pending,
-        execution: 1,
-        owed: false,
-        wake_at_ms: None,
-        blocked: None,
-        attributes: started.attributes.clone(),
-        published: None,
-        parent: started.parent.clone(),
-        created_ms: at_ms,
-        ended_ms: None,
-    };
+    let key = child_key(from.key, from.started.execution, event, at_ms);
+    let row = InstanceRow::pending(key, id, &started, at_ms);
     let body = Message::Start(Box::new(Start::new(started))).encode();
     Outgoing::Start { row: Box::new(row), body, otherwise: otherwise.map(Message::encode) }
 }

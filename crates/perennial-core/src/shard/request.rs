@@ -92,6 +92,8 @@ pub enum AskReply {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Payload>,
     },
+    /// An event or update with its key was taken before, and this execution does not know what came of it.
+    KeyTaken,
     /// The instance ended before it could answer.
     Ended,
     /// The instance is blocked and cannot answer.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::execution::Execution;
 use crate::history::{Decision, Job, Ledger, Started, Turn, encode_turn};
-use crate::instance::{InstanceKey, ShardId};
-use crate::store::{Blocked, InboxNumber, InstanceRow, RowChange, Status, TurnRow};
+use crate::instance::InstanceKey;
+use crate::store::{InboxNumber, InstanceRow, RowChange, Status, TurnRow};
 
 use super::message::Message;
 use super::output::Output;
@@ -43,7 +43,6 @@ pub(super) fn nothing_stored(execution: u64) -> Facts {
 /// The row of an instance that starts with its first turn.
 pub(super) fn new_row(
     key: InstanceKey,
-    shard: ShardId,
     id: &str,
     execution: &Execution,
     facts: &Facts,
@@ -51,50 +50,14 @@ pub(super) fn new_row(
 ) -> InstanceRow {
     let (started, ledger) = (execution.started(), execution.ledger());
     InstanceRow {
-        key,
-        id: id.to_owned(),
-        shard,
-        name: started.name.clone(),
-        version: started.version.clone(),
         status: facts.status,
         execution: facts.execution,
         owed: facts.owed,
         wake_at_ms: facts.wake_at_ms,
-        blocked: None,
         attributes: ledger.attributes().clone(),
         published: ledger.status().cloned(),
-        parent: started.parent.clone(),
-        created_ms,
         ended_ms: facts.status.is_final().then_some(created_ms),
-    }
-}
-
-/// The row of an instance whose first turn failed.
-pub(super) fn pending_row(
-    key: InstanceKey,
-    shard: ShardId,
-    id: &str,
-    started: &Started,
-    now_ms: u64,
-    wake_at_ms: Option<u64>,
-    blocked: Blocked,
-) -> InstanceRow {
-    InstanceRow {
-        key,
-        id: id.to_owned(),
-        shard,
-        name: started.name.clone(),
-        version: started.version.clone(),
-        status: Status::Pending,
-        execution: started.execution,
-        owed: false,
-        wake_at_ms,
-        blocked: Some(blocked),
-        attributes: started.attributes.clone(),
-        published: started.status.clone(),
-        parent: started.parent.clone(),
-        created_ms: now_ms,
-        ended_ms: None,
+        ..InstanceRow::pending(key, id, started, created_ms)
     }
 }
 

@@ -250,15 +250,22 @@ pub(super) fn wake_at_ms(
     tasks: &BTreeMap<EventId, TaskRow>,
 ) -> Option<u64> {
     let timer = ledger.timers().next().map(|(due_ms, _)| due_ms);
-    // A lease that another node holds is not this one's to watch.
+    // A lease that another node holds is not this one's to watch; that all of its time is over, is.
     let own = tasks.values().filter(|row| !matches!(row.state, TaskState::Leased { .. }));
-    let task = own.filter_map(|row| row.due_ms).min();
+    let others = tasks.iter().filter(|(_, row)| is_others(row));
+    let over = others.filter_map(|(event, _)| ledger.activity_deadline_ms(*event));
+    let task = own.filter_map(|row| row.due_ms).chain(over).min();
     [timer, task, ledger.cancel_grace_until_ms(), started.deadline_ms].into_iter().flatten().min()
 }
 
 /// Whether the owner itself runs a task now.
 pub(super) fn is_owners(row: &TaskRow) -> bool {
     matches!(row.state, TaskState::Leased { .. }) && row.due_ms.is_none()
+}
+
+/// Whether it is for other nodes to take, or one of them runs it.
+pub(super) fn is_others(row: &TaskRow) -> bool {
+    !matches!(row.state, TaskState::Waiting) && !is_owners(row)
 }
 
 impl Slot {

@@ -18,7 +18,7 @@ use crate::store::{Commit, LoadedInstance, Outgoing, SessionId, TaskChange, Task
 
 use super::message::Message;
 use super::output::{ActivityTask, Output};
-use super::slot::{Facts, InFlight, Lone, Next, Phase, Queued, Slot, TaskWrite};
+use super::slot::{Facts, InFlight, Lone, Next, Phase, Queued, Slot, TaskWrite, is_others};
 use super::state_machine::{Attempt, Shard};
 
 /// All that another node needs to run an activity, besides its row.
@@ -188,9 +188,7 @@ impl Shard {
         else {
             return None;
         };
-        let total_ms = options.as_ref().and_then(|options| options.total_timeout_ms);
-        let deadline_ms = total_ms
-            .and_then(|ms| execution.ledger().scheduled_at_ms(event).map(|at_ms| at_ms.saturating_add(ms)));
+        let deadline_ms = execution.ledger().activity_deadline_ms(event);
         Some(ActivityTask {
             key,
             instance: Arc::clone(&self.slots.get(&key)?.id),
@@ -287,11 +285,16 @@ impl Shard {
                 TaskState::Waiting if is_due => is_interrupted = false,
                 // One with an end is another node's; when it has run out, whoever takes tasks sees to it.
                 TaskState::Leased { .. } if row.due_ms.is_none() => {}
-                // Another node may have taken it.
+                // Another node may have taken it, or have finished it.
                 TaskState::Queued if is_due && view == View::Memory => return TaskStep::Refresh,
+                TaskState::Queued | TaskState::Leased { .. } if is_over && view == View::Memory => {
+                    return TaskStep::Refresh;
+                }
+                TaskState::Queued | TaskState::Leased { .. } if is_over => {
+                    return TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Total));
+                }
                 TaskState::Queued if is_due => {
-                    let kind = if is_over { TimeoutKind::Total } else { TimeoutKind::Queue };
-                    return TaskStep::GiveUp(ActivityFailure::Timeout(kind));
+                    return TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Queue));
                 }
                 TaskState::Waiting | TaskState::Queued | TaskState::Leased { .. } => return TaskStep::None,
             }
@@ -323,8 +326,6 @@ impl Shard {
         }
         let read: BTreeMap<EventId, TaskRow> =
             loaded.tasks.into_iter().map(|row| (row.id.event, row)).collect();
-        let is_others =
-            |row: &TaskRow| !matches!(row.state, TaskState::Waiting) && !super::slot::is_owners(row);
         slot.tasks = std::mem::take(&mut slot.tasks)
             .into_iter()
             .filter_map(|(event, row)| match is_others(&row) {

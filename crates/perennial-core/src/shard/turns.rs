@@ -227,7 +227,7 @@ impl Shard {
         if is_stored {
             in_flight.outputs.extend(replies(&messages, &Answer::Accepted));
         } else {
-            commit.insert = Some(Box::new(new_row(key, self.id, &id, &execution, &facts, turn.at_ms)));
+            commit.insert = Some(Box::new(new_row(key, &id, &execution, &facts, turn.at_ms)));
             in_flight.outputs.extend(start.map(|request| Output::Reply(request, Answer::Started(key))));
         }
         in_flight.start = start;

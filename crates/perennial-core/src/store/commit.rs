@@ -38,6 +38,21 @@ pub struct Commit {
 }
 
 impl Commit {
+    /// One that writes nothing.
+    pub fn empty(key: InstanceKey, shard: ShardId) -> Commit {
+        Commit {
+            key,
+            shard,
+            insert: None,
+            turn: None,
+            change: RowChange::default(),
+            consumed: Vec::new(),
+            send: Vec::new(),
+            tasks: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+
     /// Whether nothing would be written.
     pub fn is_empty(&self) -> bool {
         self.insert.is_none()

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::{Attributes, Ending, ParentLink, Payload};
+use crate::history::{Attributes, Ending, ParentLink, Payload, Started};
 use crate::instance::{InstanceKey, ShardId};
 
 /// Where an instance stands. Whether it is blocked stands beside this.
@@ -116,6 +116,29 @@ pub struct InstanceRow {
     pub created_ms: u64,
     /// When it ended, if it has.
     pub ended_ms: Option<u64>,
+}
+
+impl InstanceRow {
+    /// An instance whose first turn has not been taken.
+    pub fn pending(key: InstanceKey, id: &str, started: &Started, created_ms: u64) -> InstanceRow {
+        InstanceRow {
+            key,
+            id: id.to_owned(),
+            shard: ShardId::of(id),
+            name: started.name.clone(),
+            version: started.version.clone(),
+            status: Status::Pending,
+            execution: started.execution,
+            owed: false,
+            wake_at_ms: None,
+            blocked: None,
+            attributes: started.attributes.clone(),
+            published: started.status.clone(),
+            parent: started.parent.clone(),
+            created_ms,
+            ended_ms: None,
+        }
+    }
 }
 
 /// A row that a start inserts.

@@ -47,17 +47,7 @@ pub fn blocked() -> Blocked {
 
 /// A member of a batch that does nothing yet.
 pub fn member(row: &InstanceRow) -> Commit {
-    Commit {
-        key: row.key,
-        shard: row.shard,
-        insert: None,
-        turn: None,
-        change: RowChange::default(),
-        consumed: Vec::new(),
-        send: Vec::new(),
-        tasks: Vec::new(),
-        answers: Vec::new(),
-    }
+    Commit::empty(row.key, row.shard)
 }
 
 /// The first commit of an instance that starts here: its row and turn 1.

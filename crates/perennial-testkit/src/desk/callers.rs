@@ -1,9 +1,7 @@
 //! What callers ask for, in this process and from others.
 
 use perennial_core::shard::{AskReply, Message, Question, Request, RequestId, Start, StartRequest};
-use perennial_core::store::{
-    Ask, AskNumber, AskOutcome, InstanceRow, SendOutcome, SendRequest, Status, Store,
-};
+use perennial_core::store::{Ask, AskNumber, AskOutcome, InstanceRow, SendOutcome, SendRequest, Store};
 use perennial_core::{InstanceKey, Job, Payload, ShardId, Started};
 
 use super::{Desk, ask_store};
@@ -106,7 +104,8 @@ impl Desk {
 
     /// Another process sends a start under a key.
     pub fn send_start_as(&mut self, key: InstanceKey, id: &str, start: Start) -> SendOutcome {
-        let row = pending_row(key, id, &start, self.now_ms());
+        let row = InstanceRow::pending(key, id, &start.started, self.now_ms());
+        let row = InstanceRow { wake_at_ms: start.not_before_ms, ..row };
         let body = Message::Start(Box::new(start)).encode();
         self.send(SendRequest::Start { row: Box::new(row), body })
     }
@@ -145,26 +144,5 @@ impl Desk {
     pub fn send(&mut self, request: SendRequest) -> SendOutcome {
         let outcomes = ask_store(|reply| self.store.send(vec![request], reply)).expect("the store is open");
         outcomes.into_iter().next().expect("one outcome per request")
-    }
-}
-
-fn pending_row(key: InstanceKey, id: &str, start: &Start, created_ms: u64) -> InstanceRow {
-    let started = &start.started;
-    InstanceRow {
-        key,
-        id: id.to_owned(),
-        shard: ShardId::of(id),
-        name: started.name.clone(),
-        version: started.version.clone(),
-        status: Status::Pending,
-        execution: started.execution,
-        owed: false,
-        wake_at_ms: start.not_before_ms,
-        blocked: None,
-        attributes: started.attributes.clone(),
-        published: None,
-        parent: None,
-        created_ms,
-        ended_ms: None,
     }
 }

@@ -217,6 +217,7 @@ fn reply_line(reply: &AskReply) -> String {
     match reply {
         AskReply::Answered(payload) => format!("answered: {}", payload.as_json()),
         AskReply::Failed(payload) => format!("failed: {}", payload.as_json()),
+        AskReply::KeyTaken => "key taken".to_owned(),
         AskReply::Refused { reason, .. } => format!("refused: {reason}"),
         AskReply::Ended => "has ended".to_owned(),
         AskReply::Blocked { code, .. } => format!("blocked: {code}"),

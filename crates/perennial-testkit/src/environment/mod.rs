@@ -20,9 +20,8 @@ use std::time::Duration;
 use perennial::typed::{
     ActivityCode, EventContent, EventTarget, OrchestrationCode, OrchestrationTarget, Register, Registration,
 };
-use perennial::{
-    ActivityContext, ActivityHandler, ExportedExecution, ExportedInstance, OrchestrationHandler,
-};
+use perennial::{ActivityContext, ActivityHandler, ExportedExecution, ExportedInstance};
+use perennial_core::OrchestrationHandler;
 use perennial_core::store::Status;
 use perennial_core::{Ending, Handlers, NotOfType, Payload};
 use serde::Serialize;
@@ -168,7 +167,7 @@ impl TestEnvironment {
     }
 
     /// Registers a closure with types as an orchestration under a name and a version.
-    pub fn orchestration_fn<K>(
+    pub fn orchestration<K>(
         mut self,
         name: &str,
         version: &str,
@@ -179,7 +178,7 @@ impl TestEnvironment {
     }
 
     /// Registers a closure with types as an activity under a name.
-    pub fn activity_fn<K>(mut self, name: &str, code: impl ActivityCode<K>) -> TestEnvironment {
+    pub fn activity<K>(mut self, name: &str, code: impl ActivityCode<K>) -> TestEnvironment {
         self.config.real.insert(name.to_owned(), code.into_handler());
         self
     }

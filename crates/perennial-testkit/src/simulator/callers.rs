@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::history::decode_turn;
 use perennial_core::shard::{Answer, Message, Request, RequestId, Start, StartRequest};
-use perennial_core::store::{InstanceRow, SendOutcome, SendRequest, Status, Store, StoreError};
+use perennial_core::store::{InstanceRow, SendOutcome, SendRequest, Store, StoreError};
 use perennial_core::{InstanceKey, Job, Payload, ShardId, Started};
 
 use super::asks::Update;
@@ -278,23 +278,8 @@ impl Simulation {
             self.count("delayed start");
             not_before_ms = Some(self.now_ms() + self.chance.between(0, 5_000));
         }
-        let row = InstanceRow {
-            key,
-            shard: ShardId::of(&id),
-            id,
-            name: started.name.clone(),
-            version: started.version.clone(),
-            status: Status::Pending,
-            execution: started.execution,
-            owed: false,
-            wake_at_ms: not_before_ms,
-            blocked: None,
-            attributes: started.attributes.clone(),
-            published: None,
-            parent: None,
-            created_ms: self.now_ms(),
-            ended_ms: None,
-        };
+        let row = InstanceRow::pending(key, &id, &started, self.now_ms());
+        let row = InstanceRow { wake_at_ms: not_before_ms, ..row };
         let body = Message::Start(Box::new(Start { not_before_ms, ..Start::new(started) })).encode();
         self.send(SendRequest::Start { row: Box::new(row), body }, move |this, outcome| {
             if let SendOutcome::Sent(_) = outcome {

@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use perennial_core::shard::{Answer, AskReply, Question, Request};
 use perennial_core::store::{Ask, AskNumber, AskOutcome, StoreError};
-use perennial_core::{Payload, check_derived_id, check_name};
+use perennial_core::{Decision, Job, Payload, Turn, check_derived_id, check_name};
 use uuid::Uuid;
 
 use super::{Backend, Client, check};
 use crate::error::ClientError;
 use crate::store_url::system_now_ms;
+use crate::typed::{QueryTarget, UpdateError, UpdateTarget};
 
 /// How long a client in another process waits for an answer.
 pub(super) const ASK_PATIENCE: Duration = Duration::from_secs(30);
+/// How many executions are searched for an update that was taken before. Keys are remembered for no longer.
+const MAX_EXECUTIONS_SEARCHED: u64 = 1_000;
 
 impl Client {
     /// Waits this long for answers that travel through the store, instead of 30 s. For tests.
@@ -25,6 +28,9 @@ impl Client {
 
     /// Asks an instance something that its code answers from what it shares, without a trace. Instances that have
     /// ended answer, too.
+    ///
+    /// The query is a [`Query`](crate::Query), or a name: then a string is answered by a string, and a payload (or `()`)
+    /// by a payload.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -39,80 +45,110 @@ impl Client {
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn main() -> perennial::Result<()> {
     /// # let runtime = Runtime::open("memory:").register(count).start().await?;
     /// let client = runtime.client();
     /// client.start(count, "count-1", 3).await?.result().await?;
-    /// assert_eq!(client.query("count-1", "counted", ()).await?.decode::<u32>()?, 3);
-    /// # Ok(runtime.shutdown().await?)
+    /// const COUNTED: Query<(), u32> = Query::named("counted");
+    /// assert_eq!(client.query("count-1", COUNTED, ()).await?, 3);
+    /// assert_eq!(client.query("count-1", "counted", ()).await?.as_json(), "3");
+    /// # runtime.shutdown().await
     /// # }
     /// ```
-    pub async fn query(
-        &self,
-        id: &str,
-        name: &str,
-        payload: impl Into<Payload>,
-    ) -> Result<Payload, ClientError> {
-        let payload = payload.into();
-        self.put(id, name, payload.clone(), Question::Query { name: name.to_owned(), payload }).await
+    pub async fn query<T, I, K>(&self, id: &str, query: T, input: I) -> Result<T::Output, ClientError>
+    where
+        T: QueryTarget<I, K>,
+    {
+        let payload = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
+        let name = query.name().into_owned();
+        let question = Question::Query { name: name.clone(), payload: payload.clone() };
+        let answer = outcome(id, self.put(id, &name, payload, question).await?)?;
+        T::read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))
     }
 
     /// Has an instance change something, if its code accepts, and waits for the outcome. What is refused leaves no
     /// trace.
     ///
+    /// The update is an [`Update`](crate::Update), or a name: then a string is answered by a string, and a payload (or
+    /// `()`) by a payload. Its own error comes back as itself.
+    ///
     /// ```
     /// use perennial::prelude::*;
-    /// use serde_json::json;
+    ///
+    /// const SET: Update<u8, u8> = Update::named("set");
     ///
     /// #[orchestration]
-    /// async fn account(ctx: OrchestrationContext, balance: i64) -> Result<i64, String> {
-    ///     let balance = ctx.state(balance);
-    ///     let (checked, changed) = (balance.clone(), balance.clone());
+    /// async fn dial(ctx: OrchestrationContext) -> Result<(), String> {
+    ///     let position = ctx.state(0);
+    ///     let turned = position.clone();
     ///     ctx.on_update(
-    ///         "withdraw",
-    ///         move |cents: &i64| match checked.read(|balance| *balance >= *cents) {
-    ///             true => Ok(()),
-    ///             false => Err("not enough".to_owned()),
-    ///         },
-    ///         move |cents: i64| {
-    ///             let changed = changed.clone();
-    ///             async move { Ok(changed.update(|balance| { *balance -= cents; *balance })) }
+    ///         SET,
+    ///         |to| if *to > 10 { Err(format!("{to} is too loud")) } else { Ok(()) },
+    ///         move |to| {
+    ///             let turned = turned.clone();
+    ///             async move { Ok(turned.update(|position| std::mem::replace(position, to))) }
     ///         },
     ///     );
-    ///     ctx.wait_until(&balance, |balance| *balance == 0).await;
-    ///     Ok(0)
+    ///     ctx.wait_until(&position, |position| *position == 10).await;
+    ///     Ok(())
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let runtime = Runtime::open("memory:").register(account).start().await?;
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(dial).start().await?;
     /// let client = runtime.client();
-    /// client.start(account, "ada", 100).await?;
-    /// assert_eq!(client.update("ada", "withdraw", json!(70)).await?.decode::<i64>()?, 30);
-    /// let refused = client.update("ada", "withdraw", json!(70)).await;
-    /// assert!(matches!(refused, Err(ClientError::Refused { .. })));
-    /// # Ok(runtime.shutdown().await?)
+    /// client.start(dial, "kitchen", ()).await?;
+    /// assert_eq!(client.update("kitchen", SET, 3).await?, 0, "where it was before");
+    /// let refused = client.update("kitchen", SET, 11).await.err().unwrap();
+    /// assert!(matches!(refused, UpdateError::Refused { error: Some(words), .. } if words == "11 is too loud"));
+    /// # runtime.shutdown().await
     /// # }
     /// ```
-    pub async fn update(
+    pub async fn update<T, I, K>(
         &self,
         id: &str,
-        name: &str,
-        payload: impl Into<Payload>,
-    ) -> Result<Payload, ClientError> {
-        self.put_update(id, name, payload.into(), None).await
+        update: T,
+        input: I,
+    ) -> Result<T::Output, UpdateError<T::Error>>
+    where
+        T: UpdateTarget<I, K>,
+    {
+        self.typed_update(id, update, input, None).await
     }
 
-    /// Has an instance change something once: sent again with the same key, it gets the first one's outcome.
-    pub async fn update_once(
+    /// Has an instance change something once: sent again with the same key, it gets the first one's outcome, also after
+    /// the instance has continued as new or ended.
+    pub async fn update_once<T, I, K>(
         &self,
         id: &str,
-        name: &str,
+        update: T,
         key: &str,
-        payload: impl Into<Payload>,
-    ) -> Result<Payload, ClientError> {
+        input: I,
+    ) -> Result<T::Output, UpdateError<T::Error>>
+    where
+        T: UpdateTarget<I, K>,
+    {
         check("key", key, check_derived_id)?;
-        self.put_update(id, name, payload.into(), Some(key.to_owned())).await
+        self.typed_update(id, update, input, Some(key.to_owned())).await
+    }
+
+    async fn typed_update<T, I, K>(
+        &self,
+        id: &str,
+        update: T,
+        input: I,
+        key: Option<String>,
+    ) -> Result<T::Output, UpdateError<T::Error>>
+    where
+        T: UpdateTarget<I, K>,
+    {
+        let payload = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
+        match self.put_update(id, &update.name(), payload, key).await {
+            Ok(answer) => {
+                Ok(T::read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))?)
+            }
+            Err(error) => Err(UpdateError::read(error, T::read_error)),
+        }
     }
 
     async fn put_update(
@@ -127,8 +163,33 @@ impl Client {
             Backend::Node(_) => key,
             Backend::Guest { .. } => Some(key.unwrap_or_else(|| Uuid::new_v4().to_string())),
         };
-        let question = Question::Update { name: name.to_owned(), payload: payload.clone(), key };
-        self.put(id, name, payload, question).await
+        let question = Question::Update { name: name.to_owned(), payload: payload.clone(), key: key.clone() };
+        let reply = self.put(id, name, payload, question).await?;
+        let known = match (&reply, key) {
+            (AskReply::KeyTaken | AskReply::Ended, Some(key)) => self.recorded_update(id, &key).await?,
+            _ => None,
+        };
+        outcome(id, known.unwrap_or(reply))
+    }
+
+    /// What came of the update with a key, of what is recorded of an instance that has gone on or ended since.
+    async fn recorded_update(&self, id: &str, key: &str) -> Result<Option<AskReply>, ClientError> {
+        let row = self.row(id).await?;
+        let oldest = row.execution.saturating_sub(MAX_EXECUTIONS_SEARCHED);
+        for execution in (oldest + 1..=row.execution).rev() {
+            let history = self.turns(&row, execution).await?;
+            let is_it = |job: &Job| matches!(job, Job::UpdateRequested { .. }) && job.key() == Some(key);
+            let mut jobs = history.turns.iter().flat_map(Turn::jobs);
+            let Some((update, _)) = jobs.find(|(_, job)| is_it(job)) else { continue };
+            let mut decisions = history.turns.iter().flat_map(Turn::decisions);
+            return Ok(decisions.find_map(|(_, _, decision)| match decision {
+                Decision::UpdateCompleted { source_event_id, result } if *source_event_id == update => {
+                    Some(result.clone().map_or_else(AskReply::Failed, AskReply::Answered))
+                }
+                _ => None,
+            }));
+        }
+        Ok(None)
     }
 
     async fn put(
@@ -137,7 +198,7 @@ impl Client {
         name: &str,
         payload: Payload,
         question: Question,
-    ) -> Result<Payload, ClientError> {
+    ) -> Result<AskReply, ClientError> {
         check("instance id", id, check_derived_id)?;
         check("handler", name, check_name)?;
         self.check_payload(id, &payload)?;
@@ -146,9 +207,9 @@ impl Client {
             Backend::Guest { .. } => return self.put_from_afar(id, &question).await,
         };
         match self.ask_node(node, id, Request::Ask(question)).await? {
-            Answer::Asked(reply) => outcome(id, reply),
+            Answer::Asked(reply) => Ok(reply),
             Answer::NotFound => Err(ClientError::NotFound { id: id.to_owned() }),
-            Answer::EndedBefore => Err(ClientError::Ended { id: id.to_owned() }),
+            Answer::EndedBefore => Ok(AskReply::Ended),
             Answer::Unknown { reason } => Err(ClientError::Unknown { id: id.to_owned(), reason }),
             other => {
                 Err(ClientError::Unknown { id: id.to_owned(), reason: format!("unexpected: {other:?}") })
@@ -157,7 +218,7 @@ impl Client {
     }
 
     /// Writes the question into the store and waits for the owner to answer it.
-    async fn put_from_afar(&self, id: &str, question: &Question) -> Result<Payload, ClientError> {
+    async fn put_from_afar(&self, id: &str, question: &Question) -> Result<AskReply, ClientError> {
         let Backend::Guest { changed, .. } = &self.backend else {
             return Err(ClientError::NotHere {
                 what: "only a client outside of the runtime asks through the store",
@@ -181,12 +242,12 @@ impl Client {
             }
         };
         let late = match tokio::time::timeout(patience, answered).await {
-            Ok(answer) => return outcome(id, answer?),
+            Ok(answer) => return answer,
             Err(late) => late,
         };
         let is_untaken = self.call(id, |store, reply| store.withdraw_ask(number, reply)).await?;
         if let Some(answer) = self.read_answer(id, number).await? {
-            return outcome(id, answer);
+            return Ok(answer);
         }
         let id = id.to_owned();
         if is_untaken && matches!(question, Question::Query { .. }) {
@@ -211,6 +272,10 @@ fn outcome(id: &str, reply: AskReply) -> Result<Payload, ClientError> {
         AskReply::Answered(payload) => Ok(payload),
         AskReply::Failed(error) => Err(ClientError::UpdateFailed { id, error }),
         AskReply::Refused { reason, error } => Err(ClientError::Refused { id, reason, error }),
+        AskReply::KeyTaken => {
+            let reason = "PER-0208 update: an event or update with this key was taken before".to_owned();
+            Err(ClientError::Refused { id, reason, error: None })
+        }
         AskReply::Ended => Err(ClientError::Ended { id }),
         AskReply::Blocked { code, reason } => Err(ClientError::Blocked { id, code, reason }),
     }

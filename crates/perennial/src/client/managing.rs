@@ -14,6 +14,8 @@ use crate::store_url::system_now_ms;
 const PAGE: usize = 200;
 /// How many instances one transaction deletes.
 const DELETED_TOGETHER: usize = 50;
+/// For so long an instance that is to be deleted may take to end, before it is told again.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// An instance and the instances that it started.
 #[derive(Clone, Debug, PartialEq)]
@@ -199,7 +201,8 @@ impl Client {
             }
             for (row, _) in family.iter().filter(|(row, _)| !row.status.is_final()) {
                 match self.terminate(&row.id, "deleted").await {
-                    Ok(()) => drop(self.wait(&row.id).await),
+                    // Nobody may own the store by now; so it is asked again after a while.
+                    Ok(()) => drop(tokio::time::timeout(END_PATIENCE, self.wait(&row.id)).await),
                     Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => {}
                     Err(error) => return Err(error),
                 }

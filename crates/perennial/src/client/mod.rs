@@ -16,19 +16,19 @@ use perennial_core::store::{
     Blocked, Hint, InstanceRow, Reply, SendOutcome, SendRequest, Status, Store, StoreError,
 };
 use perennial_core::{
-    Attributes, Ending, History, InstanceKey, Job, NameError, Payload, TurnFailure, check_derived_id,
-    check_name,
+    Attributes, Ending, History, InstanceKey, Job, NameError, ParentLink, Payload, TurnFailure,
+    check_derived_id, check_name,
 };
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::{ClientError, Error, OrchestrationError};
 use crate::export::{ExportedExecution, ExportedInstance};
-use crate::runtime::Node;
+use crate::runtime::{Node, Runtime};
 use crate::store_url::{open_guest, system_now_ms};
 use crate::typed::EventContent;
 
 pub use managing::{Action, Progress, Prune, Tree};
-pub use starting::{OnExisting, StartOptions, StartOutcome};
+pub use starting::{OnExisting, StartOptions};
 
 /// How many turns are read at a time.
 const TURNS_PER_PAGE: usize = 1_000;
@@ -50,11 +50,12 @@ pub struct Client {
 #[derive(Clone)]
 enum Backend {
     Node(Arc<Node>),
-    Guest { store: Arc<dyn Store>, changed: Arc<Notify> },
+    Guest { store: Arc<dyn Store>, changed: Arc<Notify>, url: Option<Arc<str>> },
 }
 
 /// Where an instance stands.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct InstanceStatus {
     /// Its id.
     pub id: String,
@@ -74,8 +75,12 @@ pub struct InstanceStatus {
     pub attributes: Attributes,
     /// What its code published.
     pub published: Option<Payload>,
+    /// Who started it, if it is somebody's child.
+    pub parent: Option<ParentLink>,
     /// When it was started, in milliseconds since 1970.
     pub created_ms: u64,
+    /// When it ended, if it has.
+    pub ended_ms: Option<u64>,
 }
 
 impl From<InstanceRow> for InstanceStatus {
@@ -90,7 +95,9 @@ impl From<InstanceRow> for InstanceStatus {
             blocked: row.blocked,
             attributes: row.attributes,
             published: row.published,
+            parent: row.parent,
             created_ms: row.created_ms,
+            ended_ms: row.ended_ms,
         }
     }
 }
@@ -100,9 +107,20 @@ impl Client {
         Client { backend: Backend::Node(node), ask_patience: asking::ASK_PATIENCE }
     }
 
-    /// Opens a store beside the runtime that owns it, to look and to send.
+    /// Opens a store beside the runtime that owns it, to look and to send. The store has to exist.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// let error = Client::open("sqlite:no/such/shop.db").err().unwrap();
+    /// assert!(error.to_string().starts_with("PER-0627 no store"));
+    /// ```
     pub fn open(url: &str) -> Result<Client, Error> {
-        Ok(Client::of_store(open_guest(url)?))
+        let mut client = Client::of_store(open_guest(url)?);
+        if let Backend::Guest { url: own, .. } = &mut client.backend {
+            *own = Some(Arc::from(url));
+        }
+        Ok(client)
     }
 
     /// A client beside whoever owns this store. For tests.
@@ -112,7 +130,7 @@ impl Client {
         let hinted = Arc::clone(&changed);
         let hint: Hint = Arc::new(move || hinted.notify_waiters());
         store.watch(hint);
-        Client { backend: Backend::Guest { store, changed }, ask_patience: asking::ASK_PATIENCE }
+        Client { backend: Backend::Guest { store, changed, url: None }, ask_patience: asking::ASK_PATIENCE }
     }
 
     /// Raises an event at an instance. It is durable when this returns.
@@ -130,7 +148,7 @@ impl Client {
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn main() -> perennial::Result<()> {
     /// # let runtime = Runtime::open("memory:").register(hello).start().await?;
     /// let client = runtime.client();
     /// let run = client.start(hello, "hello-1", ()).await?;
@@ -139,28 +157,31 @@ impl Client {
     ///
     /// let nobody = client.raise_event("hello-2", NAME, "Grace".to_owned()).await;
     /// assert!(matches!(nobody, Err(ClientError::NotFound { .. })));
-    /// # Ok(runtime.shutdown().await?)
+    /// # runtime.shutdown().await
     /// # }
     /// ```
     pub async fn raise_event<T, C>(&self, id: &str, event: T, content: C) -> Result<(), ClientError>
     where
         T: EventContent<C>,
     {
-        let content = T::encode(content)
-            .map_err(|error| ClientError::Unwritable { id: id.to_owned(), problem: error.to_string() })?;
+        let content = T::encode(content).map_err(|error| ClientError::unwritable(id, error))?;
         self.raise(id, &event.name(), content, None).await
     }
 
     /// Raises an event once: a second one with the same key is dropped.
-    pub async fn raise_event_once(
+    pub async fn raise_event_once<T, C>(
         &self,
         id: &str,
-        name: &str,
+        event: T,
         key: &str,
-        payload: impl Into<Payload>,
-    ) -> Result<(), ClientError> {
+        content: C,
+    ) -> Result<(), ClientError>
+    where
+        T: EventContent<C>,
+    {
         check("key", key, check_derived_id)?;
-        self.raise(id, name, payload.into(), Some(key.to_owned())).await
+        let content = T::encode(content).map_err(|error| ClientError::unwritable(id, error))?;
+        self.raise(id, &event.name(), content, Some(key.to_owned())).await
     }
 
     async fn raise(
@@ -184,7 +205,26 @@ impl Client {
     /// Ends an instance without running its code, blocked or not.
     pub async fn terminate(&self, id: &str, reason: &str) -> Result<(), ClientError> {
         self.check_size(id, reason.len())?;
-        self.deliver(id, Request::Terminate { reason: reason.to_owned() }).await
+        let request = Request::Terminate { reason: reason.to_owned() };
+        // It needs no code; so it need not wait for a runtime if none owns the store.
+        match self.take_charge().await {
+            Some(caretaker) => {
+                let done = caretaker.client().deliver(id, request).await;
+                let released = caretaker.shutdown().await;
+                done.and(released.map_err(|error| ClientError::Unknown {
+                    id: id.to_owned(),
+                    reason: format!("the store was not given up in good order: {error}"),
+                }))
+            }
+            None => self.deliver(id, request).await,
+        }
+    }
+
+    /// Owns the store for a moment, if this client is outside of a runtime and nobody owns it.
+    async fn take_charge(&self) -> Option<Runtime> {
+        let Backend::Guest { url: Some(url), .. } = &self.backend else { return None };
+        // A store that somebody owns, or that cannot be owned, is reached by a message.
+        Runtime::open(&**url).caretaker().start().await.ok()
     }
 
     /// Tries a blocked instance again.

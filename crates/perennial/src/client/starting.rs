@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use perennial_core::shard::{Message, Request, Start, StartRequest};
-use perennial_core::store::{InstanceRow, SendRequest, Status};
-use perennial_core::{Attributes, InstanceKey, Job, Payload, ShardId, Started, check_name};
+use perennial_core::store::{InstanceRow, SendRequest};
+use perennial_core::{Attributes, InstanceKey, Job, Payload, Started, check_name};
+use serde::Serialize;
 use uuid::Uuid;
 
 use super::{Backend, Client, check};
 use crate::error::ClientError;
 use crate::store_url::system_now_ms;
-use crate::typed::{OrchestrationTarget, Run};
+use crate::typed::{EventContent, OrchestrationTarget, Run, Typed};
 
 /// How an instance is started. The default: at once, at the latest version, refused if the id exists.
 ///
 /// ```
-/// use perennial::StartOutcome;
 /// use perennial::prelude::*;
 ///
 /// #[orchestration]
@@ -24,7 +24,7 @@ use crate::typed::{OrchestrationTarget, Run};
 /// }
 ///
 /// # #[tokio::main]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn main() -> perennial::Result<()> {
 /// # let runtime = Runtime::open("memory:").register(order).start().await?;
 /// let client = runtime.client();
 /// let options = StartOptions::default()
@@ -32,9 +32,11 @@ use crate::typed::{OrchestrationTarget, Run};
 ///     .attribute("city", "Oslo")
 ///     .timeout(Duration::from_secs(3_600));
 /// // A request that comes twice starts one order.
-/// assert_eq!(client.start_with("order", "order-1", "socks", options.clone()).await?, StartOutcome::Started);
-/// assert_eq!(client.start_with("order", "order-1", "socks", options).await?, StartOutcome::Existed);
-/// # Ok(runtime.shutdown().await?)
+/// assert!(client.start_with(order, "order-1", "socks".to_owned(), options.clone()).await?.is_new());
+/// let run = client.start_with(order, "order-1", "socks".to_owned(), options).await?;
+/// assert!(!run.is_new());
+/// assert_eq!(run.result().await?, "socks");
+/// # runtime.shutdown().await
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -46,6 +48,8 @@ pub struct StartOptions {
     delay: Option<Duration>,
     timeout: Option<Duration>,
     event: Option<(String, Payload)>,
+    /// Something that was given cannot be written as JSON. The start says so.
+    unwritable: Option<String>,
 }
 
 /// What a start does if its id exists.
@@ -62,15 +66,6 @@ pub enum OnExisting {
     TerminateAndReplace,
 }
 
-/// What a start came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartOutcome {
-    /// The instance is new.
-    Started,
-    /// The id existed, and its instance was taken as it is; or the event was raised at it.
-    Existed,
-}
-
 impl StartOptions {
     /// Starts at an exact version instead of the latest.
     pub fn version(mut self, version: impl Into<String>) -> StartOptions {
@@ -85,8 +80,10 @@ impl StartOptions {
     }
 
     /// Gives the instance a value that it can be found by.
-    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<Payload>) -> StartOptions {
-        self.attributes.insert(name.into(), value.into());
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Serialize) -> StartOptions {
+        if let Some(value) = self.encoded(Payload::encode(&value)) {
+            self.attributes.insert(name.into(), value);
+        }
         self
     }
 
@@ -103,9 +100,15 @@ impl StartOptions {
     }
 
     /// Raises an event with the start, in one step; or at the instance that has the id already.
-    pub fn or_raise(mut self, event: impl Into<String>, payload: impl Into<Payload>) -> StartOptions {
-        self.event = Some((event.into(), payload.into()));
+    pub fn or_raise<T: EventContent<C>, C>(mut self, event: T, content: C) -> StartOptions {
+        if let Some(content) = self.encoded(T::encode(content)) {
+            self.event = Some((event.name().into_owned(), content));
+        }
         self
+    }
+
+    fn encoded(&mut self, encoded: Result<Payload, serde_json::Error>) -> Option<Payload> {
+        encoded.map_err(|problem| self.unwritable = Some(problem.to_string())).ok()
     }
 }
 
@@ -124,7 +127,7 @@ impl Client {
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn main() -> perennial::Result<()> {
     /// # let runtime = Runtime::open("memory:").register(add).start().await?;
     /// let client = runtime.client();
     /// let run = client.start(add, "sum-1", (2, 3)).await?;
@@ -135,7 +138,7 @@ impl Client {
     ///
     /// let again = client.start(add, "sum-1", (2, 3)).await;
     /// assert!(matches!(again, Err(ClientError::AlreadyExists { status: Status::Completed, .. })));
-    /// # Ok(runtime.shutdown().await?)
+    /// # runtime.shutdown().await
     /// # }
     /// ```
     pub async fn start<T, I, K>(
@@ -147,47 +150,68 @@ impl Client {
     where
         T: OrchestrationTarget<I, K>,
     {
-        self.start_with(orchestration, id, input, StartOptions::default()).await?;
-        Ok(Run::new(self.clone(), id, T::read_output, T::read_error))
+        self.start_with(orchestration, id, input, StartOptions::default()).await
     }
 
-    /// Starts an instance at an exact version.
-    pub async fn start_versioned(
-        &self,
-        name: &str,
-        version: &str,
-        id: &str,
-        input: impl Into<Payload>,
-    ) -> Result<(), ClientError> {
-        self.start_named(name, id, input.into(), StartOptions::default().version(version)).await.map(drop)
-    }
-
-    /// Starts an instance this way. What it did is durable when this returns.
+    /// Starts an instance with options. What it did is durable when this returns; [`Run::is_new`] tells whether the
+    /// instance is new.
     pub async fn start_with<T, I, K>(
         &self,
         orchestration: T,
         id: &str,
         input: I,
         options: StartOptions,
-    ) -> Result<StartOutcome, ClientError>
+    ) -> Result<Run<T::Output, T::Error>, ClientError>
     where
         T: OrchestrationTarget<I, K>,
     {
-        let input = T::encode(input)
-            .map_err(|error| ClientError::Unwritable { id: id.to_owned(), problem: error.to_string() })?;
-        self.start_named(&orchestration.name(), id, input, options).await
+        let input = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
+        let is_new = self.start_named(&orchestration.name(), id, input, options).await?;
+        Ok(Run::new(self.clone(), id, is_new, T::read_output, T::read_error))
     }
 
+    /// An instance that was started before or elsewhere, with the types of its orchestration: a function, or an
+    /// [`Orchestration`](crate::Orchestration). Nothing is asked before its result is.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[orchestration]
+    /// async fn add(_ctx: OrchestrationContext, a: i64, b: i64) -> Result<i64, String> {
+    ///     Ok(a + b)
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(add).start().await?;
+    /// # let client = runtime.client();
+    /// client.start(add, "sum-1", (2, 3)).await?;
+    /// assert_eq!(client.run(add, "sum-1").result().await?, 5);
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn run<T, I, K>(&self, _orchestration: T, id: &str) -> Run<T::Output, T::Error>
+    where
+        T: OrchestrationTarget<I, K>,
+        K: Typed,
+    {
+        Run::new(self.clone(), id, false, T::read_output, T::read_error)
+    }
+
+    /// Starts an instance. Returns whether it is new.
     async fn start_named(
         &self,
         name: &str,
         id: &str,
         input: Payload,
         options: StartOptions,
-    ) -> Result<StartOutcome, ClientError> {
+    ) -> Result<bool, ClientError> {
         check("instance id", id, check_name)?;
         check("orchestration", name, check_name)?;
         self.check_payload(id, &input)?;
+        if let Some(problem) = &options.unwritable {
+            return Err(ClientError::unwritable(id, problem));
+        }
         if let Some(version) = &options.version {
             check("version", version, check_name)?;
         }
@@ -201,7 +225,7 @@ impl Client {
         }
         loop {
             let status = match self.start_once(name, id, &input, &options).await {
-                Ok(()) => return Ok(StartOutcome::Started),
+                Ok(()) => return Ok(true),
                 Err(ClientError::AlreadyExists { status, .. }) => status,
                 Err(error) => return Err(error),
             };
@@ -210,7 +234,7 @@ impl Client {
                 && !status.is_final()
             {
                 match self.raise(id, event, payload.clone(), None).await {
-                    Ok(()) => return Ok(StartOutcome::Existed),
+                    Ok(()) => return Ok(false),
                     // It ended meanwhile, or is gone: what that means is found out by another look.
                     Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => continue,
                     Err(error) => return Err(error),
@@ -218,7 +242,7 @@ impl Client {
             }
             match options.on_existing {
                 OnExisting::Reject => return Err(refused()),
-                OnExisting::Use => return Ok(StartOutcome::Existed),
+                OnExisting::Use => return Ok(false),
                 OnExisting::ReplaceEnded if !status.is_final() => return Err(refused()),
                 OnExisting::ReplaceEnded => self.make_way(id, false).await?,
                 OnExisting::TerminateAndReplace => self.make_way(id, true).await?,
@@ -290,23 +314,8 @@ impl Client {
         not_before_ms: Option<u64>,
         now_ms: u64,
     ) -> Result<(), ClientError> {
-        let row = InstanceRow {
-            key,
-            id: id.to_owned(),
-            shard: ShardId::of(id),
-            name: started.name.clone(),
-            version: started.version.clone(),
-            status: Status::Pending,
-            execution: started.execution,
-            owed: false,
-            wake_at_ms: not_before_ms,
-            blocked: None,
-            attributes: started.attributes.clone(),
-            published: None,
-            parent: None,
-            created_ms: now_ms,
-            ended_ms: None,
-        };
+        let row = InstanceRow::pending(key, id, &started, now_ms);
+        let row = InstanceRow { wake_at_ms: not_before_ms, ..row };
         let body = Message::Start(Box::new(Start { started, jobs, not_before_ms })).encode();
         self.send(id, SendRequest::Start { row: Box::new(row), body }).await
     }

@@ -1,11 +1,11 @@
 //! Opening, starting and stopping a runtime.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perennial_core::shard::{Counters, ShardOptions};
 use perennial_core::store::{Store, StoreError};
-use perennial_core::{OrchestrationHandler, Payload};
+use perennial_core::{Handlers, OrchestrationHandler};
 use tokio::sync::oneshot;
 
 use super::clock::{LocalClock, MachineClock};
@@ -14,14 +14,18 @@ use super::node::{Node, OpenedSession, open_session};
 use super::registry::Registry;
 use super::timekeeper::Timekeeper;
 use super::turn_threads::TurnThreads;
-use crate::activity::{ActivityContext, ActivityHandler, Blocking, WithState};
+use crate::activity::WithState;
 use crate::client::Client;
 use crate::error::{Error, StartError};
 use crate::store_url::open_owner;
-use crate::typed::{ActivityCode, OrchestrationCode, Register, Registration};
+use crate::typed::{ActivityCode, BlockingCode, OrchestrationCode, Register, Registration};
 
 /// How long a dropped runtime waits for its store to close. One batch may be under way.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
+
+/// For so long a store that another process owns may take to be given up, and how often that is tried.
+const OWNER_PATIENCE: Duration = Duration::from_secs(3);
+const OWNER_PAUSE: Duration = Duration::from_millis(20);
 
 /// A shorter lease would be spent on renewing it.
 const MIN_LEASE_MS: u64 = 1_000;
@@ -76,17 +80,18 @@ impl Default for RuntimeOptions {
 }
 
 /// Registers what a runtime can run, and starts it. See [`Runtime::open`].
+#[must_use = "nothing runs before it is started"]
 pub struct RuntimeBuilder {
     url: String,
     options: RuntimeOptions,
     registry: Result<Registry, StartError>,
     store: Option<Arc<dyn Store>>,
     clock: Option<Arc<dyn LocalClock>>,
+    is_caretaker: bool,
 }
 
 impl RuntimeBuilder {
     /// Sets the options.
-    #[must_use]
     pub fn options(mut self, options: RuntimeOptions) -> RuntimeBuilder {
         self.options = options;
         self
@@ -94,7 +99,6 @@ impl RuntimeBuilder {
 
     /// Runs on this store instead of one that the URL names. For tests.
     #[doc(hidden)]
-    #[must_use]
     pub fn store(mut self, store: Arc<dyn Store>) -> RuntimeBuilder {
         self.store = Some(store);
         self
@@ -102,32 +106,55 @@ impl RuntimeBuilder {
 
     /// Reads this clock instead of the machine's. For tests.
     #[doc(hidden)]
-    #[must_use]
     pub fn clock(mut self, clock: Arc<dyn LocalClock>) -> RuntimeBuilder {
         self.clock = Some(clock);
         self
     }
 
-    /// Registers an orchestration that takes and gives payloads under a name and a version.
-    #[must_use]
-    pub fn orchestration(
-        self,
-        name: &str,
-        version: &str,
-        handler: impl OrchestrationHandler,
-    ) -> RuntimeBuilder {
-        self.add(|registry| registry.add_orchestration(name, version, Arc::new(handler)))
-    }
-
-    /// Registers a closure with types as an orchestration under a name and a version.
-    #[must_use]
-    pub fn orchestration_fn<K>(
+    /// Registers a closure or an unmarked function as an orchestration, under a name and a version. It takes the context
+    /// and up to four arguments, whose types have to be written out; payloads are given and taken as they are.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// let runtime = Runtime::open("memory:")
+    ///     .orchestration("loud", "1.0.0", |ctx: OrchestrationContext, text: String| async move {
+    ///         ctx.schedule_activity("shout", text).await
+    ///     })
+    ///     .activity("shout", |_: ActivityContext, text: String| async move { Ok::<_, String>(text.to_uppercase()) })
+    ///     .start()
+    ///     .await?;
+    /// assert_eq!(runtime.client().start("loud", "l-1", "psst").await?.result().await?, "PSST");
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn orchestration<K>(
         self,
         name: &str,
         version: &str,
         code: impl OrchestrationCode<K>,
     ) -> RuntimeBuilder {
-        self.add(|registry| registry.add_orchestration(name, version, code.into_handler()))
+        self.handler(name, version, code.into_handler())
+    }
+
+    /// Registers an orchestration as the engine sees it. For tests.
+    #[doc(hidden)]
+    pub fn handler(
+        self,
+        name: &str,
+        version: &str,
+        handler: Arc<dyn OrchestrationHandler>,
+    ) -> RuntimeBuilder {
+        self.add(|registry| registry.add_orchestration(name, version, handler))
+    }
+
+    /// The orchestrations that were registered, for a [`Replayer`](crate::Replayer). None if something cannot be
+    /// registered; [`start`](RuntimeBuilder::start) says what.
+    #[must_use]
+    pub fn handlers(&self) -> Handlers {
+        self.registry.as_ref().map(Registry::handlers).unwrap_or_default()
     }
 
     /// Registers a function that is marked with `#[orchestration]` or `#[activity]`.
@@ -150,17 +177,16 @@ impl RuntimeBuilder {
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn main() -> perennial::Result<()> {
     /// let runtime = Runtime::open("memory:").register(tea).register(tea_2).start().await?;
     /// // New instances take the latest; those that run stay with theirs.
     /// assert_eq!(runtime.client().start(tea, "tea-1", ()).await?.result().await?, "with lemon");
     ///
     /// let twice = Runtime::open("memory:").register(tea).register(tea).start().await;
     /// assert!(twice.err().unwrap().to_string().starts_with("PER-0603"));
-    /// # Ok(runtime.shutdown().await?)
+    /// # runtime.shutdown().await
     /// # }
     /// ```
-    #[must_use]
     pub fn register<K>(self, function: impl Register<K>) -> RuntimeBuilder {
         match function.registration() {
             Registration::Orchestration { name, version, handler } => {
@@ -173,7 +199,7 @@ impl RuntimeBuilder {
     }
 
     /// Registers a function that is marked with `#[activity]`, together with something that all its attempts share: a
-    /// pool of connections, a client of a service. They find it with [`ActivityContext::state`].
+    /// pool of connections, a client of a service. They find it with [`ActivityContext::state`](crate::ActivityContext::state).
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -191,14 +217,13 @@ impl RuntimeBuilder {
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn main() -> perennial::Result<()> {
     /// let prices = Prices(vec![2, 3]);
     /// let runtime = Runtime::open("memory:").register(bill).register_with(total, prices).start().await?;
     /// assert_eq!(runtime.client().start(bill, "bill-1", ()).await?.result().await?, 5);
-    /// # Ok(runtime.shutdown().await?)
+    /// # runtime.shutdown().await
     /// # }
     /// ```
-    #[must_use]
     pub fn register_with<K, S: Send + Sync + 'static>(
         self,
         function: impl Register<K>,
@@ -215,29 +240,25 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Registers an activity that takes and gives payloads under a name.
-    #[must_use]
-    pub fn activity(self, name: &str, handler: impl ActivityHandler) -> RuntimeBuilder {
-        self.add(|registry| registry.add_activity(name, Arc::new(handler)))
-    }
-
-    /// Registers a closure with types as an activity under a name.
-    #[must_use]
-    pub fn activity_fn<K>(self, name: &str, code: impl ActivityCode<K>) -> RuntimeBuilder {
+    /// Registers a closure or an unmarked function as an activity under a name. It takes the context and up to four
+    /// arguments, whose types have to be written out; payloads are given and taken as they are.
+    pub fn activity<K>(self, name: &str, code: impl ActivityCode<K>) -> RuntimeBuilder {
         self.add(|registry| registry.add_activity(name, code.into_handler()))
     }
 
-    /// Registers an activity that blocks its thread. It runs on tokio's pool of blocking threads.
+    /// Registers a closure or a function that blocks its thread as an activity. It runs on tokio's pool of blocking
+    /// threads.
     ///
     /// Once cancelled it cannot be dropped like a future; it should look at
-    /// [`ActivityContext::is_cancelled`] now and then.
-    #[must_use]
-    pub fn blocking_activity(
-        self,
-        name: &str,
-        handler: impl Fn(ActivityContext, Payload) -> Result<Payload, Payload> + Send + Sync + 'static,
-    ) -> RuntimeBuilder {
-        self.add(|registry| registry.add_activity(name, Arc::new(Blocking(Arc::new(handler)))))
+    /// [`ActivityContext::is_cancelled`](crate::ActivityContext::is_cancelled) now and then.
+    pub fn blocking_activity<K>(self, name: &str, code: impl BlockingCode<K>) -> RuntimeBuilder {
+        self.add(|registry| registry.add_activity(name, code.into_handler()))
+    }
+
+    /// Does what it is asked and nothing by itself: for a client that takes a store in charge which nobody owns.
+    pub(crate) fn caretaker(mut self) -> RuntimeBuilder {
+        self.is_caretaker = true;
+        self
     }
 
     /// Keeps the first error for the start to report.
@@ -257,7 +278,7 @@ impl RuntimeBuilder {
     /// Opens the store, takes it over and goes on with everything that is unfinished in it.
     ///
     /// It has to be called within tokio, which runs the activities. What was registered twice, a store that another
-    /// process owns, and a clock that is far off are errors here.
+    /// process owns (and does not give up within three seconds), and a clock that is far off are errors here.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -269,7 +290,7 @@ impl RuntimeBuilder {
     /// # }
     /// ```
     pub async fn start(self) -> Result<Runtime, Error> {
-        let RuntimeBuilder { url, mut options, registry, store, clock } = self;
+        let RuntimeBuilder { url, mut options, registry, store, clock, is_caretaker } = self;
         options.lease_ms = options.lease_ms.max(MIN_LEASE_MS);
         let registry = registry?;
         options.shard.served = Some(Arc::new(registry.served(&options.tags)));
@@ -277,7 +298,8 @@ impl RuntimeBuilder {
         let clock = clock.unwrap_or_else(|| Arc::new(MachineClock::new()));
         let store = match store {
             Some(store) => store,
-            None => open_owner(&url, options.relaxed)?,
+            None if is_caretaker => open_owner(&url, options.relaxed)?,
+            None => open_patiently(&url, options.relaxed).await?,
         };
         let (sender, receiver) = oneshot::channel();
         open_session(
@@ -294,10 +316,15 @@ impl RuntimeBuilder {
             store.end_session(session.id, Box::new(|_| {}));
             return Err(StartError::ClockFarOff { problem }.into());
         }
-        let node = Arc::new(Node::new(options, registry, store, clock, opened, handle));
+        let mut node = Node::new(options, registry, store, clock, opened, handle);
+        node.is_caretaker = is_caretaker;
+        let node = Arc::new(node);
         node.leased(session.id, asked, session.lease);
         LeaseKeeper::run(Arc::downgrade(&node));
         TurnThreads::start(&node, node.options.turn_threads.max(1));
+        if is_caretaker {
+            return Ok(Runtime { node, stopped: false });
+        }
         let half_window = Duration::from_millis(node.options.shard.lookahead_ms / 2);
         Timekeeper::run(Arc::downgrade(&node), half_window);
         let weak = Arc::downgrade(&node);
@@ -325,6 +352,20 @@ impl RuntimeBuilder {
     }
 }
 
+/// Opens a store as its owner. One that is about to be given up, by a process that stops or by a client that took it in
+/// charge, is waited for.
+async fn open_patiently(url: &str, relaxed: bool) -> Result<Arc<dyn Store>, StartError> {
+    let patience = Instant::now() + OWNER_PATIENCE;
+    loop {
+        match open_owner(url, relaxed) {
+            Err(StartError::Store(StoreError::InUse(_))) if Instant::now() < patience => {
+                tokio::time::sleep(OWNER_PAUSE).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
 /// A node that runs orchestrations and activities in this process.
 pub struct Runtime {
     node: Arc<Node>,
@@ -346,8 +387,8 @@ impl Runtime {
     /// }
     ///
     /// # #[tokio::main]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let directory = tempfile::tempdir()?;
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
     /// # let path = directory.path().join("naps.db");
     /// # let path = path.display();
     /// let url = format!("sqlite:{path}");
@@ -358,7 +399,7 @@ impl Runtime {
     /// // The next process goes on with it.
     /// let runtime = Runtime::open(&url).register(nap).start().await?;
     /// assert_eq!(runtime.client().result("nap-1").await?.to_text(), "rested");
-    /// # Ok(runtime.shutdown().await?)
+    /// # runtime.shutdown().await
     /// # }
     /// ```
     pub fn open(url: impl Into<String>) -> RuntimeBuilder {
@@ -368,6 +409,7 @@ impl Runtime {
             registry: Ok(Registry::default()),
             store: None,
             clock: None,
+            is_caretaker: false,
         }
     }
 
@@ -405,7 +447,7 @@ impl Runtime {
         while !self.node.is_quiet() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let noted = self.node.end_note().await;
+        let noted = if self.node.is_caretaker { Ok(()) } else { self.node.end_note().await };
         let released = self.node.release().await;
         Ok(noted.and(released)?)
     }

@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use perennial_core::shard::ActivityTask;
 use perennial_core::{EventId, InstanceKey, ShardId};
+use tokio::sync::oneshot;
 
 use super::node::{Node, lock};
 
@@ -18,7 +20,7 @@ const TRYING: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(super) struct LoneGate {
-    waiting: VecDeque<(ShardId, InstanceKey, EventId)>,
+    waiting: VecDeque<Waiting>,
     /// Who may run, whether it has begun, and the number of this permission.
     current: Option<(InstanceKey, EventId, bool)>,
     permissions: u64,
@@ -26,16 +28,44 @@ pub(super) struct LoneGate {
     is_patient: bool,
 }
 
+/// An activity that waits for its turn to run alone.
+struct Waiting {
+    key: InstanceKey,
+    event: EventId,
+    wants: Wants,
+}
+
+enum Wants {
+    /// Its shard has it run.
+    Shard(ShardId),
+    /// It was taken from the store, and runs when this is told.
+    Word(oneshot::Sender<()>),
+}
+
 impl Node {
     /// An activity wants to run alone.
     pub(super) fn want_lone(self: &Arc<Node>, shard: ShardId, key: InstanceKey, event: EventId) {
         {
             let mut gate = lock(&self.lone);
-            if !gate.waiting.contains(&(shard, key, event)) {
-                gate.waiting.push_back((shard, key, event));
+            if !gate.waiting.iter().any(|waiting| (waiting.key, waiting.event) == (key, event)) {
+                gate.waiting.push_back(Waiting { key, event, wants: Wants::Shard(shard) });
             }
         }
         self.grant_lone();
+    }
+
+    /// Waits until an activity that was taken from the store may run: at once, unless it was interrupted often.
+    pub(super) async fn alone_if_it_must(self: &Arc<Node>, task: &ActivityTask) {
+        if !self.options.shard.is_lone(task) {
+            return;
+        }
+        let (word, told) = oneshot::channel();
+        let waiting = Waiting { key: task.key, event: task.event, wants: Wants::Word(word) };
+        lock(&self.lone).waiting.push_back(waiting);
+        self.grant_lone();
+        // The gate is gone only with the node.
+        let _ = told.await;
+        self.lone_begun(task.key, task.event);
     }
 
     /// An activity that may run alone has begun.
@@ -74,17 +104,26 @@ impl Node {
             }
             return;
         }
-        let (shard, key, event, permission) = {
+        let (Waiting { key, event, wants }, permission) = {
             let mut gate = lock(&self.lone);
             if gate.current.is_some() {
                 return;
             }
-            let Some((shard, key, event)) = gate.waiting.pop_front() else { return };
-            gate.current = Some((key, event, false));
+            let Some(waiting) = gate.waiting.pop_front() else { return };
+            gate.current = Some((waiting.key, waiting.event, false));
             gate.permissions += 1;
-            (shard, key, event, gate.permissions)
+            (waiting, gate.permissions)
         };
-        self.with_shard(shard, |shard, now_ms| shard.handle_lone_granted(now_ms, key, event));
+        match wants {
+            Wants::Shard(shard) => {
+                self.with_shard(shard, |shard, now_ms| shard.handle_lone_granted(now_ms, key, event));
+            }
+            Wants::Word(word) => {
+                if word.send(()).is_err() {
+                    return self.lone_ended(key, event);
+                }
+            }
+        }
         let node = Arc::downgrade(self);
         self.workers.spawn(async move {
             tokio::time::sleep(BEGINNING).await;

@@ -45,6 +45,8 @@ pub(crate) struct Node {
     pub(super) lone: Mutex<LoneGate>,
     /// Who this node is to the tasks that it takes.
     pub(super) holder: SessionId,
+    /// It does what it is asked, and leaves everything else to the next owner.
+    pub(super) is_caretaker: bool,
 }
 
 /// A session, and when it was asked for.
@@ -101,6 +103,7 @@ impl Node {
             suspects: Suspects::default(),
             lone: Mutex::default(),
             holder: session.id,
+            is_caretaker: false,
         }
     }
 

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use super::builder::RuntimeBuilder;
 use super::registry::Registry;
 use crate::error::Error;
-use crate::store_url::open_existing;
+use crate::store_url::open_guest;
 
 /// How many rows are listed at a time.
 const PAGE: usize = 200;
@@ -174,7 +174,7 @@ impl RuntimeBuilder {
         let registry = Arc::new(registry?);
         let store = match &given {
             Some(store) => Arc::clone(store),
-            None => open_existing(&url)?,
+            None => open_guest(&url)?,
         };
         let outcome = check_all(&*store, &registry, options.turn_deadline, &mut progress).await;
         if given.is_none() {

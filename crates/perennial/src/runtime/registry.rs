@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use perennial_core::shard::HandlerSource;
 use perennial_core::store::Served;
-use perennial_core::{OrchestrationHandler, check_name};
+use perennial_core::{Handlers, OrchestrationHandler, check_name};
 use semver::Version;
 
 use crate::activity::ActivityHandler;
@@ -47,6 +47,17 @@ impl Registry {
             Some(_) => Err(StartError::RegisteredTwice { what: format!("activity {name:?}") }),
             None => Ok(()),
         }
+    }
+
+    /// The orchestrations alone.
+    pub(crate) fn handlers(&self) -> Handlers {
+        let mut handlers = Handlers::default();
+        for (name, versions) in &self.orchestrations {
+            for (version, handler) in versions {
+                handlers = handlers.with_shared(name, version.to_string(), Arc::clone(handler));
+            }
+        }
+        handlers
     }
 
     pub(crate) fn activity(&self, name: &str) -> Option<Arc<dyn ActivityHandler>> {

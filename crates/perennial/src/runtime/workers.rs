@@ -125,8 +125,21 @@ impl Workers {
             let pulse = Arc::new(Pulse::new());
             let lease = cancellation.clone();
             let write = |details| node.renew_taken(&task, Some(details), lease.clone());
+            let may_run = async {
+                tokio::select! {
+                    () = node.alone_if_it_must(&task) => true,
+                    () = cancellation.cancelled() => false,
+                    () = node.workers.closing.cancelled() => false,
+                }
+            };
+            let attempt = async {
+                match may_run.await {
+                    true => attempt(&node, &*handler, &task, cancellation.clone(), &pulse, write).await,
+                    false => Ended::Released,
+                }
+            };
             let ended = tokio::select! {
-                ended = attempt(&node, &*handler, &task, cancellation, &pulse, write) => ended,
+                ended = attempt => ended,
                 () = node.keep_lease(&task, &lease) => Ended::Released,
             };
             match ended {
@@ -137,6 +150,7 @@ impl Workers {
                 Ended::Result(_) | Ended::Released => node.give_back_taken(&task),
             }
             node.workers.forget(place);
+            node.lone_ended(task.key, task.event);
         });
     }
 

@@ -8,9 +8,8 @@ use perennial_core::{ActivityFuture, ChildFuture, ContinueAsNewFuture, Payload, 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::activities::ActivityTarget;
 use super::events::{EventContent, EventTarget};
-use super::orchestrations::OrchestrationTarget;
+use super::targets::{ActivityTarget, OrchestrationTarget, QueryHandled, UpdateHandled};
 
 /// The way of orchestration code to everything outside of it.
 ///
@@ -107,6 +106,23 @@ impl OrchestrationContext {
         self.0.schedule_sub_orchestration_versioned(orchestration.name(), version, input).read_by(T::read)
     }
 
+    /// Runs a sub-orchestration at an exact version, under an id of the caller's choice.
+    #[track_caller]
+    pub fn schedule_sub_orchestration_with_id_versioned<T, I, K>(
+        &self,
+        orchestration: T,
+        version: impl Into<String>,
+        instance: impl Into<String>,
+        input: I,
+    ) -> ChildFuture<T::Outcome>
+    where
+        T: OrchestrationTarget<I, K>,
+    {
+        let input = self.encoded("the input of a sub-orchestration", T::encode(input));
+        let name = orchestration.name();
+        self.0.schedule_sub_orchestration_with_id_versioned(name, version, instance, input).read_by(T::read)
+    }
+
     /// Starts an orchestration that is nobody's child.
     #[track_caller]
     pub fn schedule_orchestration<T, I, K>(&self, orchestration: T, instance: impl Into<String>, input: I)
@@ -115,6 +131,21 @@ impl OrchestrationContext {
     {
         let input = self.encoded("the input of an orchestration", T::encode(input));
         self.0.schedule_orchestration(orchestration.name(), instance, input);
+    }
+
+    /// Starts an orchestration that is nobody's child, at an exact version.
+    #[track_caller]
+    pub fn schedule_orchestration_versioned<T, I, K>(
+        &self,
+        orchestration: T,
+        version: impl Into<String>,
+        instance: impl Into<String>,
+        input: I,
+    ) where
+        T: OrchestrationTarget<I, K>,
+    {
+        let input = self.encoded("the input of an orchestration", T::encode(input));
+        self.0.schedule_orchestration_versioned(orchestration.name(), version, instance, input);
     }
 
     /// Raises an event at another instance.
@@ -132,6 +163,16 @@ impl OrchestrationContext {
     pub fn continue_as_new<R>(&self, input: impl Serialize) -> ContinueAsNewFuture<R> {
         let input = self.0.encode("the input of the next execution", &input);
         self.0.continue_as_new(input)
+    }
+
+    /// Like [`continue_as_new`](Self::continue_as_new), at an exact version.
+    pub fn continue_as_new_versioned<R>(
+        &self,
+        version: impl Into<String>,
+        input: impl Serialize,
+    ) -> ContinueAsNewFuture<R> {
+        let input = self.0.encode("the input of the next execution", &input);
+        self.0.continue_as_new_versioned(version, input)
     }
 
     /// Publishes what the orchestration is doing; the instance's status shows it.
@@ -163,24 +204,27 @@ impl OrchestrationContext {
         });
     }
 
-    /// Answers queries of a name. The handler may only look, mostly at a [`State`](perennial_core::State).
-    pub fn on_query<I, O, F>(&self, name: &str, handler: F)
+    /// Answers a query: a [`Query`](super::Query), or a name. The handler may only look, mostly at a
+    /// [`State`](perennial_core::State).
+    pub fn on_query<T, I, O, F>(&self, query: T, handler: F)
     where
+        T: QueryHandled<I, O>,
         I: DeserializeOwned,
         O: Serialize,
         F: Fn(I) -> O + Send + Sync + 'static,
     {
-        self.0.on_query(name, move |payload| {
+        self.0.on_query(query.name(), move |payload| {
             let input = payload.decode_as::<I>().map_err(|error| Payload::from(error.to_string()))?;
             Payload::encode(&handler(input)).map_err(|error| Payload::from(error.to_string()))
         });
     }
 
-    /// Handles updates of a name. `validate` decides between turns whether an update is accepted, and may only look;
-    /// `handler` runs in a unit of its own, and its result is the answer.
+    /// Handles an update: an [`Update`](super::Update), or a name. `validate` decides between turns whether it is
+    /// accepted, and may only look; `handler` runs in a unit of its own, and its result is the answer.
     #[track_caller]
-    pub fn on_update<I, O, E, V, F, Fut>(&self, name: &str, validate: V, handler: F)
+    pub fn on_update<T, I, O, E, V, F, Fut>(&self, update: T, validate: V, handler: F)
     where
+        T: UpdateHandled<I, O, E>,
         I: DeserializeOwned,
         O: Serialize,
         E: Serialize,
@@ -194,7 +238,7 @@ impl OrchestrationContext {
             validate(&input).map_err(|error| Payload::encode(&error).unwrap_or_else(|error| words(&error)))
         };
         let ctx = self.0.clone();
-        self.0.on_update(name, check, move |payload| {
+        self.0.on_update(update.name(), check, move |payload| {
             let (ctx, answer) = (
                 ctx.clone(),
                 match payload.decode_as::<I>() {

@@ -5,6 +5,8 @@ use std::fmt;
 use perennial_core::{ActivityFailure, ChildFailure, NotOfType, Payload, TimeoutKind};
 use serde::de::DeserializeOwned;
 
+use crate::error::{ClientError, Error};
+
 /// Why an activity gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -67,10 +69,10 @@ impl<E: fmt::Display> From<ActivityError<E>> for String {
 }
 
 /// A failure in words, as calls by name get it.
-pub(super) fn activity_failure_text(failure: &ActivityFailure) -> String {
+pub(super) fn activity_failure_text(failure: ActivityFailure) -> String {
     match failure {
         ActivityFailure::Application(payload) => payload.to_text(),
-        ActivityFailure::Timeout(kind) => ActivityError::<String>::Timeout(*kind).to_string(),
+        ActivityFailure::Timeout(kind) => ActivityError::<String>::Timeout(kind).to_string(),
         ActivityFailure::Cancelled => ActivityError::<String>::Cancelled.to_string(),
         ActivityFailure::Poisoned => ActivityError::<String>::Poisoned.to_string(),
     }
@@ -145,6 +147,92 @@ pub(super) fn child_failure_text(failure: ChildFailure) -> String {
         ChildFailure::Cancelled { reason } => ChildError::<String>::Cancelled { reason }.to_string(),
         ChildFailure::Terminated { reason } => ChildError::<String>::Terminated { reason }.to_string(),
         ChildFailure::NotStarted { reason } => ChildError::<String>::NotStarted { reason }.to_string(),
+    }
+}
+
+/// Why an update gave no answer.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum UpdateError<E = Payload> {
+    /// It was accepted, and its handler returned this error.
+    Failed {
+        /// The instance.
+        id: String,
+        /// The error.
+        error: E,
+    },
+    /// It was refused, and left no trace.
+    Refused {
+        /// The instance.
+        id: String,
+        /// Why.
+        reason: String,
+        /// What the code said, if it was the code that refused.
+        error: Option<E>,
+    },
+    /// The instance could not be asked, or what it answered could not be read.
+    Client(ClientError),
+}
+
+impl<E> UpdateError<E> {
+    /// The error with the types of the update.
+    pub(crate) fn read(
+        error: ClientError,
+        read_error: fn(Payload) -> Result<E, NotOfType>,
+    ) -> UpdateError<E> {
+        match error {
+            ClientError::UpdateFailed { id, error } => match read_error(error) {
+                Ok(error) => UpdateError::Failed { id, error },
+                Err(problem) => UpdateError::Client(ClientError::unreadable(&id, &problem)),
+            },
+            // What the code cannot read it refuses in words, whatever its own error is.
+            ClientError::Refused { id, reason, error } => {
+                UpdateError::Refused { id, reason, error: error.and_then(|error| read_error(error).ok()) }
+            }
+            error => UpdateError::Client(error),
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for UpdateError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UpdateError::Failed { id, error } => {
+                write!(
+                    f,
+                    "PER-0622 update failed: instance {id:?} accepted it, and its handler returned: {error}"
+                )
+            }
+            UpdateError::Refused { id, error: Some(error), .. } => {
+                write!(f, "PER-0621 refused: instance {id:?}: {error}")
+            }
+            UpdateError::Refused { id, reason, error: None } => {
+                write!(f, "PER-0621 refused: instance {id:?}: {reason}")
+            }
+            UpdateError::Client(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for UpdateError<E> {}
+
+impl<E> From<ClientError> for UpdateError<E> {
+    fn from(error: ClientError) -> UpdateError<E> {
+        UpdateError::Client(error)
+    }
+}
+
+/// The update's own error is kept in its words.
+impl<E: fmt::Display> From<UpdateError<E>> for Error {
+    fn from(error: UpdateError<E>) -> Error {
+        let words = |error: E| Payload::from(error.to_string());
+        Error::Client(match error {
+            UpdateError::Failed { id, error } => ClientError::UpdateFailed { id, error: words(error) },
+            UpdateError::Refused { id, reason, error } => {
+                ClientError::Refused { id, reason, error: error.map(words) }
+            }
+            UpdateError::Client(error) => error,
+        })
     }
 }
 

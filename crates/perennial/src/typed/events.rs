@@ -1,53 +1,14 @@
 //! What stands for an external event.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::marker::PhantomData;
 
 use perennial_core::{NotOfType, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// An event known by its name and type.
-///
-/// ```
-/// use perennial::typed::Event;
-///
-/// const APPROVED: Event<bool> = Event::named("approved");
-/// assert_eq!(APPROVED.name(), "approved");
-/// ```
-pub struct Event<T> {
-    name: &'static str,
-    types: PhantomData<fn() -> T>,
-}
+use super::described::Event;
 
-impl<T> Event<T> {
-    /// The event of a name.
-    pub const fn named(name: &'static str) -> Event<T> {
-        Event { name, types: PhantomData }
-    }
-
-    /// The event's name.
-    pub const fn name(&self) -> &'static str {
-        self.name
-    }
-}
-
-impl<T> Clone for Event<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Event<T> {}
-
-impl<T> fmt::Debug for Event<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Event").field(&self.name).finish()
-    }
-}
-
-/// Something that stands for an event: an [`Event`], or a name (then its payload is text).
+/// Something that stands for an event: an [`Event`], or a name (then what comes with it is text).
 pub trait EventTarget {
     /// What comes with it.
     type Content;
@@ -63,7 +24,7 @@ impl<T: DeserializeOwned> EventTarget for Event<T> {
     type Content = T;
 
     fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed(self.name)
+        Cow::Borrowed(Event::name(self))
     }
 
     fn read(payload: Payload) -> Result<T, NotOfType> {

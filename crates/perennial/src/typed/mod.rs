@@ -1,28 +1,34 @@
 //! Typed calls: functions, names and descriptions that stand for activities, orchestrations and events.
 //!
 //! One set of methods serves all of them. A function marked with `#[activity]` or `#[orchestration]` is passed itself
-//! and brings its types; a name takes and gives strings; [`Activity`], [`Orchestration`] and [`Event`] are typed where
-//! the code is not at hand.
+//! and brings its types; a name takes and gives strings, or payloads; [`Activity`], [`Orchestration`], [`Event`],
+//! [`Query`] and [`Update`] are typed where the code is not at hand.
 
-mod activities;
 mod call;
 mod context;
+mod described;
 mod error;
 mod events;
-mod orchestrations;
 mod register;
 mod run;
 mod saga;
+mod targets;
 
-pub use activities::{Activity, ActivityTarget};
-pub use call::{ActivityMeta, Call, Carried, OrchestrationMeta, PayloadInput, blocking, carried};
+pub use call::{ActivityMeta, Call, Carried, OrchestrationMeta, PayloadInput};
+#[doc(hidden)]
+pub use call::{blocking, carried};
 pub use context::OrchestrationContext;
-pub use error::{ActivityError, ChildError};
-pub use events::{Event, EventContent, EventTarget};
-pub use orchestrations::{Orchestration, OrchestrationTarget};
-pub use register::{ActivityCode, OrchestrationCode, Register, Registration};
+pub use described::{Activity, Event, Orchestration, Query, Update};
+pub use error::{ActivityError, ChildError, UpdateError};
+pub use events::{EventContent, EventTarget};
+#[doc(hidden)]
+pub use register::Registration;
+pub use register::{ActivityCode, BlockingCode, OrchestrationCode, Register};
 pub use run::{Run, RunError};
 pub use saga::Saga;
+pub use targets::{
+    ActivityTarget, OrchestrationTarget, QueryHandled, QueryTarget, Typed, UpdateHandled, UpdateTarget,
+};
 
 /// Ways in which something is passed. They tell one implementation from another, and are inferred.
 pub mod by {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::by;
-use super::call::{ActivityMeta, Call, OrchestrationMeta};
+use super::call::{ActivityMeta, Call, OrchestrationMeta, blocking};
 use super::context::OrchestrationContext;
 use crate::activity::{ActivityContext, ActivityHandler};
 
@@ -22,7 +22,7 @@ type Boxed = Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
     message = "this cannot be registered",
     label = "not a marked function",
     note = "mark the function with `#[activity]` or `#[orchestration]`, or register a closure with \
-            `.activity_fn(name, …)` or `.orchestration_fn(name, version, …)`"
+            `.activity(name, …)` or `.orchestration(name, version, …)`"
 )]
 pub trait Register<K> {
     /// What it is, for the runtime.
@@ -51,15 +51,43 @@ pub enum Registration {
     },
 }
 
-/// Code of an orchestration: a closure with types.
+/// Code of an orchestration: a closure or function with types, from a context and up to four arguments to a future of a
+/// `Result`.
+#[diagnostic::on_unimplemented(
+    message = "this is not the code of an orchestration",
+    label = "not the code of an orchestration",
+    note = "pass a closure or a function that takes an `OrchestrationContext` and up to four arguments, with their types \
+            written out, and returns a future of a `Result` that is `Send`"
+)]
 pub trait OrchestrationCode<K> {
     /// What the engine runs.
     #[doc(hidden)]
     fn into_handler(self) -> Arc<dyn OrchestrationHandler>;
 }
 
-/// Code of an activity: a closure with types.
+/// Code of an activity: a closure or function with types, from a context and up to four arguments to a future of a
+/// `Result`.
+#[diagnostic::on_unimplemented(
+    message = "this is not the code of an activity",
+    label = "not the code of an activity",
+    note = "pass a closure or a function that takes an `ActivityContext` and up to four arguments, with their types \
+            written out, and returns a future of a `Result` that is `Send`; without a future, use `blocking_activity`"
+)]
 pub trait ActivityCode<K> {
+    /// What the engine runs.
+    #[doc(hidden)]
+    fn into_handler(self) -> Arc<dyn ActivityHandler>;
+}
+
+/// Code of an activity that blocks its thread: a closure or function with types, from a context and up to four arguments
+/// to a `Result`.
+#[diagnostic::on_unimplemented(
+    message = "this is not the code of a blocking activity",
+    label = "not the code of a blocking activity",
+    note = "pass a closure or a function that takes an `ActivityContext` and up to four arguments, with their types \
+            written out, and returns a `Result`"
+)]
+pub trait BlockingCode<K> {
     /// What the engine runs.
     #[doc(hidden)]
     fn into_handler(self) -> Arc<dyn ActivityHandler>;
@@ -102,9 +130,19 @@ fn bad_input(error: &NotOfType) -> Payload {
     Payload::from(format!("PER-0406 bad input: {error}"))
 }
 
+/// What runs a closure on decoded arguments, or says that they cannot be read.
+macro_rules! on_arguments {
+    ($input:expr => $type:ty as $pattern:pat => $future:expr) => {
+        match decode::<$type>($input) {
+            Ok($pattern) => Box::pin(on_payloads($future)),
+            Err(error) => Box::pin(std::future::ready(Err(bad_input(&error)))),
+        }
+    };
+}
+
 macro_rules! functions {
-    ($($kind:ident($($argument:ident: $type:ident),*) = $input:ty, $pattern:pat => ())*) => {$(
-        impl<Fun, M, Fut, O, E $(, $type)*> Register<(by::$kind, ActivityContext, $($type,)*)> for Fun
+    ($($way:ident($($argument:ident: $type:ident),*) = $input:ty as $pattern:pat,)*) => {$(
+        impl<Fun, M, Fut, O, E $(, $type)*> Register<(by::$way, ActivityContext, $($type,)*)> for Fun
         where
             Fun: Fn(ActivityContext $(, $type)*) -> Call<M, Fut> + Send + Sync + 'static,
             M: ActivityMeta,
@@ -114,17 +152,12 @@ macro_rules! functions {
             $($type: DeserializeOwned + Send + 'static,)*
         {
             fn registration(self) -> Registration {
-                let run = move |ctx: ActivityContext, input: Payload| -> Boxed {
-                    match decode::<$input>(input) {
-                        Ok($pattern) => Box::pin(on_payloads(self(ctx $(, $argument)*).into_future())),
-                        Err(error) => Box::pin(std::future::ready(Err(bad_input(&error)))),
-                    }
-                };
-                Registration::Activity { name: M::NAME, handler: Arc::new(run) }
+                let code = move |ctx: ActivityContext $(, $argument: $type)*| self(ctx $(, $argument)*).into_future();
+                Registration::Activity { name: M::NAME, handler: ActivityCode::<(by::$way, $($type,)*)>::into_handler(code) }
             }
         }
 
-        impl<Fun, M, Fut, O, E $(, $type)*> Register<(by::$kind, OrchestrationContext, $($type,)*)> for Fun
+        impl<Fun, M, Fut, O, E $(, $type)*> Register<(by::$way, OrchestrationContext, $($type,)*)> for Fun
         where
             Fun: Fn(OrchestrationContext $(, $type)*) -> Call<M, Fut> + Send + Sync + 'static,
             M: OrchestrationMeta,
@@ -134,62 +167,64 @@ macro_rules! functions {
             $($type: DeserializeOwned + Send + 'static,)*
         {
             fn registration(self) -> Registration {
-                let run = move |ctx: perennial_core::OrchestrationContext, input: Payload| -> Boxed {
-                    match decode::<$input>(input) {
-                        Ok($pattern) => {
-                            let ctx = OrchestrationContext::new(ctx);
-                            Box::pin(on_payloads(self(ctx $(, $argument)*).into_future()))
-                        }
-                        Err(error) => Box::pin(std::future::ready(Err(bad_input(&error)))),
-                    }
-                };
-                let (name, version) = (M::NAME, M::VERSION);
-                Registration::Orchestration { name, version, handler: Arc::new(run) }
+                let code = move |ctx: OrchestrationContext $(, $argument: $type)*| self(ctx $(, $argument)*).into_future();
+                let handler = OrchestrationCode::<(by::$way, $($type,)*)>::into_handler(code);
+                Registration::Orchestration { name: M::NAME, version: M::VERSION, handler }
+            }
+        }
+
+        impl<Fun, Fut, O, E $(, $type)*> OrchestrationCode<(by::$way, $($type,)*)> for Fun
+        where
+            Fun: Fn(OrchestrationContext $(, $type)*) -> Fut + Send + Sync + 'static,
+            Fut: Future<Output = Result<O, E>> + Send + 'static,
+            O: Serialize + 'static,
+            E: Serialize + 'static,
+            $($type: DeserializeOwned + Send + 'static,)*
+        {
+            fn into_handler(self) -> Arc<dyn OrchestrationHandler> {
+                Arc::new(move |ctx: perennial_core::OrchestrationContext, input: Payload| -> Boxed {
+                    on_arguments!(input => $input as $pattern => self(OrchestrationContext::new(ctx) $(, $argument)*))
+                })
+            }
+        }
+
+        impl<Fun, Fut, O, E $(, $type)*> ActivityCode<(by::$way, $($type,)*)> for Fun
+        where
+            Fun: Fn(ActivityContext $(, $type)*) -> Fut + Send + Sync + 'static,
+            Fut: Future<Output = Result<O, E>> + Send + 'static,
+            O: Serialize + 'static,
+            E: Serialize + 'static,
+            $($type: DeserializeOwned + Send + 'static,)*
+        {
+            fn into_handler(self) -> Arc<dyn ActivityHandler> {
+                Arc::new(move |ctx: ActivityContext, input: Payload| -> Boxed {
+                    on_arguments!(input => $input as $pattern => self(ctx $(, $argument)*))
+                })
+            }
+        }
+
+        impl<Fun, O, E $(, $type)*> BlockingCode<(by::$way, $($type,)*)> for Fun
+        where
+            Fun: Fn(ActivityContext $(, $type)*) -> Result<O, E> + Send + Sync + 'static,
+            O: Serialize + Send + 'static,
+            E: Serialize + Send + 'static,
+            $($type: DeserializeOwned + Send + 'static,)*
+        {
+            fn into_handler(self) -> Arc<dyn ActivityHandler> {
+                let code = Arc::new(self);
+                Arc::new(move |ctx: ActivityContext, input: Payload| -> Boxed {
+                    let code = Arc::clone(&code);
+                    on_arguments!(input => $input as $pattern => blocking(move || code(ctx $(, $argument)*)))
+                })
             }
         }
     )*};
 }
 
 functions! {
-    Function0() = (), () => ()
-    Function1(a: A) = A, a => ()
-    Function2(a: A, b: B) = (A, B), (a, b) => ()
-    Function3(a: A, b: B, c: C) = (A, B, C), (a, b, c) => ()
-    Function4(a: A, b: B, c: C, d: D) = (A, B, C, D), (a, b, c, d) => ()
-}
-
-impl<Fun, Fut, I, O, E> OrchestrationCode<(by::Function1, I)> for Fun
-where
-    Fun: Fn(OrchestrationContext, I) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, E>> + Send + 'static,
-    I: DeserializeOwned + Send + 'static,
-    O: Serialize + 'static,
-    E: Serialize + 'static,
-{
-    fn into_handler(self) -> Arc<dyn OrchestrationHandler> {
-        Arc::new(move |ctx: perennial_core::OrchestrationContext, input: Payload| -> Boxed {
-            match decode::<I>(input) {
-                Ok(input) => Box::pin(on_payloads(self(OrchestrationContext::new(ctx), input))),
-                Err(error) => Box::pin(std::future::ready(Err(bad_input(&error)))),
-            }
-        })
-    }
-}
-
-impl<Fun, Fut, I, O, E> ActivityCode<(by::Function1, I, O, E)> for Fun
-where
-    Fun: Fn(ActivityContext, I) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, E>> + Send + 'static,
-    I: DeserializeOwned + Send + 'static,
-    O: Serialize + 'static,
-    E: Serialize + 'static,
-{
-    fn into_handler(self) -> Arc<dyn ActivityHandler> {
-        Arc::new(move |ctx: ActivityContext, input: Payload| -> Boxed {
-            match decode::<I>(input) {
-                Ok(input) => Box::pin(on_payloads(self(ctx, input))),
-                Err(error) => Box::pin(std::future::ready(Err(bad_input(&error)))),
-            }
-        })
-    }
+    Function0() = () as (),
+    Function1(a: A) = A as a,
+    Function2(a: A, b: B) = (A, B) as (a, b),
+    Function3(a: A, b: B, c: C) = (A, B, C) as (a, b, c),
+    Function4(a: A, b: B, c: C, d: D) = (A, B, C, D) as (a, b, c, d),
 }

@@ -5,22 +5,28 @@ use std::fmt;
 use perennial_core::{Ending, NotOfType, Payload};
 
 use crate::client::Client;
-use crate::error::{ClientError, OrchestrationError};
+use crate::error::{ClientError, Error, OrchestrationError};
 
-/// An instance that was started. Cheap to clone; dropping it changes nothing.
+/// An instance that was started, with the types of what it returns. Cheap to clone; dropping it changes nothing.
 pub struct Run<O = Payload, E = Payload> {
     client: Client,
     id: String,
+    is_new: bool,
     read_output: fn(Payload) -> Result<O, NotOfType>,
     read_error: fn(Payload) -> Result<E, NotOfType>,
 }
 
 /// Why an instance gave no result.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RunError<E = Payload> {
     /// It returned this error.
-    Failed(E),
+    Failed {
+        /// The instance.
+        id: String,
+        /// The error.
+        error: E,
+    },
     /// It was cancelled or ended from outside.
     Ended(OrchestrationError),
     /// It could not be asked.
@@ -30,7 +36,9 @@ pub enum RunError<E = Payload> {
 impl<E: fmt::Display> fmt::Display for RunError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RunError::Failed(error) => error.fmt(f),
+            RunError::Failed { id, error } => {
+                write!(f, "PER-0615 failed: instance {id:?} returned an error: {error}")
+            }
             RunError::Ended(error) => error.fmt(f),
             RunError::Client(error) => error.fmt(f),
         }
@@ -45,14 +53,28 @@ impl<E> From<ClientError> for RunError<E> {
     }
 }
 
+/// The orchestration's own error is kept in its words.
+impl<E: fmt::Display> From<RunError<E>> for Error {
+    fn from(error: RunError<E>) -> Error {
+        match error {
+            RunError::Failed { id, error } => {
+                OrchestrationError::Failed { id, error: Payload::from(error.to_string()) }.into()
+            }
+            RunError::Ended(error) => error.into(),
+            RunError::Client(error) => error.into(),
+        }
+    }
+}
+
 impl<O, E> Run<O, E> {
     pub(crate) fn new(
         client: Client,
         id: &str,
+        is_new: bool,
         read_output: fn(Payload) -> Result<O, NotOfType>,
         read_error: fn(Payload) -> Result<E, NotOfType>,
     ) -> Run<O, E> {
-        Run { client, id: id.to_owned(), read_output, read_error }
+        Run { client, id: id.to_owned(), is_new, read_output, read_error }
     }
 
     /// The instance's id.
@@ -60,17 +82,20 @@ impl<O, E> Run<O, E> {
         &self.id
     }
 
+    /// Whether the call that gave this started the instance. If not, its id existed and it was taken as it is, or an
+    /// event was raised at it.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
     /// Waits for the instance to end, and gives what it returned.
     pub async fn result(&self) -> Result<O, RunError<E>> {
         let id = self.id.clone();
-        let unreadable = |error: NotOfType| {
-            let reason = format!("it ended, but what it returned cannot be read: {error}");
-            RunError::Client(ClientError::Unknown { id: self.id.clone(), reason })
-        };
+        let unreadable = |error: NotOfType| RunError::Client(ClientError::unreadable(&self.id, &error));
         match self.client.wait(&self.id).await? {
             Ending::OrchestrationCompleted { output } => (self.read_output)(output).map_err(unreadable),
             Ending::OrchestrationFailed { error } => {
-                Err((self.read_error)(error).map_or_else(unreadable, RunError::Failed))
+                Err((self.read_error)(error).map_or_else(unreadable, |error| RunError::Failed { id, error }))
             }
             Ending::OrchestrationCancelled { reason } => {
                 Err(RunError::Ended(OrchestrationError::Cancelled { id, reason }))
@@ -91,6 +116,7 @@ impl<O, E> Clone for Run<O, E> {
         Run {
             client: self.client.clone(),
             id: self.id.clone(),
+            is_new: self.is_new,
             read_output: self.read_output,
             read_error: self.read_error,
         }

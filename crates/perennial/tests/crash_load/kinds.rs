@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use perennial::{
-    ActivityFailure, ChildFailure, ClosePolicy, Either, Handlers, OrchestrationContext, Payload, RetryPolicy,
+    ActivityFailure, ChildFailure, ClosePolicy, Either, OrchestrationContext, Payload, RetryPolicy, Runtime,
     RuntimeBuilder,
 };
+use perennial_core::Handlers;
 
 use crate::support::{failed, number};
 
@@ -123,7 +124,7 @@ async fn brief(ctx: OrchestrationContext, value: Payload) -> Outcome {
 
 /// Waits for what never comes.
 async fn waits(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    Ok(ctx.schedule_wait("never").await)
+    Ok(Payload::from(ctx.schedule_wait("never").await))
 }
 
 /// Waits with children that wait, an activity and a timer, until somebody ends it.
@@ -152,7 +153,7 @@ async fn mail(ctx: OrchestrationContext, _: Payload) -> Outcome {
 async fn account(ctx: OrchestrationContext, total: Payload) -> Outcome {
     let total = ctx.state(total.decode::<u64>().map_err(failed)?);
     let shown = total.clone();
-    ctx.on_query("total", move |_| Ok(number(shown.read(|total| *total))));
+    ctx.on_query("total", move |_: Payload| shown.read(|total| *total));
     let added = total.clone();
     let inner = ctx.clone();
     let validate = |amount: &Payload| match amount.decode::<u64>() {
@@ -194,34 +195,29 @@ async fn greet_2(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_activity("add_one", number(1)).await.map_err(failed)
 }
 
-/// Registers all of them somewhere.
-macro_rules! register {
-    ($at:expr, $with:ident) => {
-        $at.$with("sequence", "1.0.0", sequence)
-            .$with("fanout", "1.0.0", fanout)
-            .$with("timers", "1.0.0", timers)
-            .$with("events", "1.0.0", events)
-            .$with("retries", "1.0.0", retries)
-            .$with("heartbeats", "1.0.0", heartbeats)
-            .$with("family", "1.0.0", family)
-            .$with("hops", "1.0.0", hops)
-            .$with("brief", "1.0.0", brief)
-            .$with("waits", "1.0.0", waits)
-            .$with("patient", "1.0.0", patient)
-            .$with("mail", "1.0.0", mail)
-            .$with("account", "1.0.0", account)
-            .$with("greet", "1.0.0", greet_1)
-            .$with("greet", "2.0.0", greet_2)
-    };
+/// Registers all of them.
+pub(crate) fn register(runtime: RuntimeBuilder) -> RuntimeBuilder {
+    runtime
+        .orchestration("sequence", "1.0.0", sequence)
+        .orchestration("fanout", "1.0.0", fanout)
+        .orchestration("timers", "1.0.0", timers)
+        .orchestration("events", "1.0.0", events)
+        .orchestration("retries", "1.0.0", retries)
+        .orchestration("heartbeats", "1.0.0", heartbeats)
+        .orchestration("family", "1.0.0", family)
+        .orchestration("hops", "1.0.0", hops)
+        .orchestration("brief", "1.0.0", brief)
+        .orchestration("waits", "1.0.0", waits)
+        .orchestration("patient", "1.0.0", patient)
+        .orchestration("mail", "1.0.0", mail)
+        .orchestration("account", "1.0.0", account)
+        .orchestration("greet", "1.0.0", greet_1)
+        .orchestration("greet", "2.0.0", greet_2)
 }
 
 /// The code of all of them.
 pub(crate) fn handlers() -> Handlers {
-    register!(Handlers::default(), with)
-}
-
-pub(crate) fn register(runtime: RuntimeBuilder) -> RuntimeBuilder {
-    register!(runtime, orchestration)
+    register(Runtime::open("memory:")).handlers()
 }
 
 /// The events that an instance of `events` waits for.

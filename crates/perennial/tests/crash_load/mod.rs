@@ -146,6 +146,16 @@ impl Load {
         fs::write(self.finish_file(), "").unwrap();
     }
 
+    /// Where a worker says that it owns the store.
+    fn at_work_file(&self) -> PathBuf {
+        self.directory.join("at-work")
+    }
+
+    /// Whether a worker has said so since this was asked last.
+    pub(crate) fn worker_is_at_work(&self) -> bool {
+        fs::remove_file(self.at_work_file()).is_ok()
+    }
+
     /// What was written down. An event that was sent again with its key is one event.
     pub(crate) fn client_log(&self) -> ClientLog {
         let mut log = ClientLog::default();
@@ -176,6 +186,7 @@ impl Load {
     /// nobody wants anything of it any more, it waits for all of it.
     pub(crate) async fn work(self, options: WorkOptions) {
         let runtime = self.runtime(&options).await;
+        fs::write(self.at_work_file(), "").unwrap();
         let client = runtime.client();
         // Events that were never sent, or never acknowledged, before the last kill; also of those whose start was not.
         let statuses = vec![Status::Pending, Status::Running];
@@ -223,7 +234,7 @@ impl Load {
             async move {
                 tokio::time::sleep(Duration::from_millis(value.size() as u64)).await;
                 let value: u64 = value.decode().map_err(failed)?;
-                Ok(number(value + 1))
+                Ok::<_, Payload>(number(value + 1))
             }
         };
         let flaky = move |ctx: ActivityContext, value: Payload| {
@@ -244,7 +255,7 @@ impl Load {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     ctx.heartbeat(number(step + 1));
                 }
-                Ok(number(PROGRESS))
+                Ok::<_, Payload>(number(PROGRESS))
             }
         };
         kinds::register(Runtime::open(self.url()).options(options))

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use perennial::history::Job;
 use perennial::history::decode_history;
-use perennial::{Client, Job, Status};
+use perennial::{Client, Status};
 use perennial_testkit::invariants::{Snapshot, StoredInstance, assert_invariants};
 
 use super::Load;

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use perennial::history::{Decision, EventKind, Job, Started, Turn, UnitId};
 use perennial::history::{FORMAT, encode_turn};
-use perennial::shard::Message;
-use perennial::store::{InboxRow, InstanceRow};
-use perennial::{
-    Decision, Event, EventId, EventKind, InstanceKey, Job, ShardId, Started, Status, Turn, UnitId,
-};
+use perennial::{EventId, InstanceKey, Status};
+use perennial_core::ShardId;
+use perennial_core::shard::Message;
+use perennial_core::store::{InboxRow, InstanceRow};
 use perennial_testkit::invariants::{Breach, Snapshot, StoredInstance, StoredRows, StoredTask};
 
 /// The key that stands for a number.
@@ -24,7 +24,7 @@ pub(crate) fn decided(decision: Decision) -> EventKind {
 /// Turns with the times and events that were given; everything is numbered as it should be.
 pub(crate) fn turns(given: Vec<(u64, Vec<EventKind>)>) -> Vec<Turn> {
     let mut ids = (1..).map(EventId);
-    let mut event = |kind| Event { id: ids.next().unwrap(), kind };
+    let mut event = |kind| perennial::history::Event { id: ids.next().unwrap(), kind };
     let turn = |(number, (at_ms, kinds)): (u64, (u64, Vec<EventKind>))| {
         let events = kinds.into_iter().map(&mut event).collect();
         Turn { format: FORMAT, number, at_ms, draws: 0, events }

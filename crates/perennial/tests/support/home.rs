@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use perennial::store::MemoryStore;
-use perennial::{Handlers, Runtime, RuntimeBuilder};
+use perennial::{Runtime, RuntimeBuilder};
+use perennial_core::Handlers;
+use perennial_core::store::MemoryStore;
 use perennial_testkit::invariants::{ClientLog, Snapshot, StoredInstance, assert_invariants};
 
 use super::{Place, now_ms, relaxed, soon};
@@ -56,12 +57,13 @@ impl Home {
 /// Runs a test in memory and on SQLite, each with a runtime that `build` completes, and checks the invariants before
 /// and after that is shut down.
 pub(crate) async fn on_both(
-    handlers: &Handlers,
     build: impl Fn(RuntimeBuilder) -> RuntimeBuilder,
     test: impl AsyncFn(&Runtime, &Home, &mut ClientLog),
 ) {
     for home in [Home::memory(), Home::file()] {
-        let runtime = build(home.open()).start().await.unwrap();
+        let runtime = build(home.open());
+        let handlers = &runtime.handlers();
+        let runtime = runtime.start().await.unwrap();
         let mut log = ClientLog::default();
         soon(test(&runtime, &home, &mut log)).await;
         assert_eq!(runtime.failure(), None);

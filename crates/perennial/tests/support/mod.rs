@@ -16,11 +16,12 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use perennial::history::encode_turn;
-use perennial::store::TaskId;
 use perennial::{
-    Client, ClientError, EventId, Filter, Handlers, InstanceKey, InstanceStatus, Payload, RuntimeOptions,
-    Status,
+    Client, ClientError, Event, EventId, Filter, InstanceKey, InstanceStatus, Payload, RuntimeOptions,
+    StartOptions, Status,
 };
+use perennial_core::Handlers;
+use perennial_core::store::TaskId;
 use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::invariants::{
     ClientLog, Snapshot, StoredInstance, StoredRows, StoredTask, assert_invariants, assert_stored_invariants,
@@ -59,6 +60,14 @@ impl Place {
         format!("sqlite:{}", self.path().display())
     }
 
+    /// A client of another process. It may be there before the first runtime.
+    pub(crate) fn guest(&self) -> Client {
+        if !self.path().exists() {
+            drop(SqliteStore::open(self.path(), SqliteOptions::default().relaxed(true)).unwrap());
+        }
+        Client::open(&self.url()).unwrap()
+    }
+
     /// A connection of somebody who goes behind the store's back.
     pub(crate) fn connection(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.path()).unwrap()
@@ -89,6 +98,15 @@ impl Place {
         copy
     }
 
+    /// Until when somebody owned the store, at least. An owner that is killed does not say when.
+    fn owned_until_ms(&self) -> u64 {
+        let Ok(lock) = fs::File::open(self.directory.path().join("shop.db-lock")) else { return 0 };
+        match lock.try_lock() {
+            Ok(()) => milliseconds(lock.metadata().unwrap().modified().unwrap()),
+            Err(_) => now_ms(),
+        }
+    }
+
     /// Waits until everybody who is not blocked has taken what there is for them.
     #[track_caller]
     pub(crate) fn nobody_is_stalled(&self) -> impl Future<Output = ()> + '_ {
@@ -112,7 +130,7 @@ impl Drop for Place {
         if !is_checked {
             assert_stored_invariants(&snapshot, &ClientLog::default());
         }
-        assert_eq!(unswept(&snapshot, now_ms(), SWEEP_MS), []);
+        assert_eq!(unswept(&snapshot, self.owned_until_ms(), SWEEP_MS), []);
     }
 }
 
@@ -164,8 +182,11 @@ fn stored_rows(connection: &rusqlite::Connection) -> rusqlite::Result<StoredRows
 }
 
 pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    u64::try_from(since.as_millis()).unwrap()
+    milliseconds(SystemTime::now())
+}
+
+fn milliseconds(time: SystemTime) -> u64 {
+    u64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
 /// Checks the invariants of a store that only its client can look into.
@@ -255,4 +276,14 @@ pub(crate) fn number(number: u64) -> Payload {
 /// What went wrong, as an orchestration's or activity's error.
 pub(crate) fn failed(error: impl std::fmt::Debug) -> Payload {
     Payload::from(format!("{error:?}"))
+}
+
+/// A start at an exact version.
+pub(crate) fn at(version: &str) -> StartOptions {
+    StartOptions::default().version(version)
+}
+
+/// An event that comes with a payload as it is.
+pub(crate) fn event(name: &'static str) -> Event<Payload> {
+    Event::named(name)
 }

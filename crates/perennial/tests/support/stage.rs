@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::SystemTime;
 
-use perennial::store::MemoryStore;
-use perennial::{Client, Handlers, Runtime, RuntimeBuilder};
+use perennial::{Client, Runtime, RuntimeBuilder};
+use perennial_core::Handlers;
+use perennial_core::store::MemoryStore;
 use perennial_testkit::invariants::{ClientLog, Snapshot, assert_invariants, assert_stored_invariants};
 
 use super::tapped::Tapped;
@@ -41,7 +42,7 @@ impl Stage {
 
     /// A client of another process, where there can be one.
     pub(crate) fn guest(&self) -> Option<Client> {
-        self.memory.is_none().then(|| Client::open(&self.place.url()).unwrap())
+        self.memory.is_none().then(|| self.place.guest())
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

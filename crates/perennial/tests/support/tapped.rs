@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use perennial::store::{
+use perennial::{InstanceKey, Payload};
+use perennial_core::ShardId;
+use perennial_core::store::{
     Ask, AskNumber, AskOutcome, AskRow, Commit, CommitOutcome, Count, DeleteOutcome, DueInstance, Filter,
     Hint, InboxNumber, InboxRow, InstanceRow, Lease, LoadedInstance, Page, PageKey, Reply, SendOutcome,
     SendRequest, Served, Session, SessionId, Store, StoreError, StoreStats, TaskId, TaskRenewal, TaskRow,
 };
-use perennial::{InstanceKey, Payload, ShardId};
 
 use super::PATIENCE;
 

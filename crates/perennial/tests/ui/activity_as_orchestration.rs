@@ -1,4 +1,7 @@
 //! An activity is called as a sub-orchestration.
+//~ this is not an orchestration that takes this input
+//~ an activity is called with `schedule_activity`, inside of an orchestration
+//~ pass a function marked with `#[orchestration]` and its input (several arguments as a tuple), a name and a string, or an `Orchestration`
 
 use perennial::prelude::*;
 

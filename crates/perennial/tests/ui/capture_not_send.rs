@@ -1,4 +1,6 @@
 //! Something that stays on its thread is held across an await.
+//~ future cannot be sent between threads safely
+//~ await occurs here, with `count` maybe used later
 
 use std::rc::Rc;
 

@@ -1,4 +1,6 @@
 //! The context is forgotten, or is the other one.
+//~ the first argument of an activity is its context: `ctx: ActivityContext`
+//~ the first argument of an orchestration is its context: `ctx: OrchestrationContext`
 
 use perennial::prelude::*;
 

@@ -1,4 +1,6 @@
 //! What is returned is no `Result`.
+//~ an activity returns a `Result<T, E>`, so that failing is a value like any other
+//~ an orchestration returns a `Result<T, E>`, so that failing is a value like any other
 
 use perennial::prelude::*;
 

@@ -1,4 +1,7 @@
 //! An input and a result that cannot be written as JSON.
+//~ `Order` cannot be written into a history
+//~ `Receipt` cannot be written into a history
+//~ derive `serde::Serialize` and `serde::Deserialize` for it
 
 use perennial::prelude::*;
 

@@ -1,4 +1,7 @@
 //! An attribute is given what it does not know.
+//~ `retries` is not known here; known are `name`, `retry`, `timeout`, `total_timeout`, `queue_timeout`, `heartbeat_timeout`, `tag`, `error`
+//~ a span of time is expected, such as "250ms", "30s", "5m", "2h" or "7d"
+//~ a version has three numbers, such as "1.0.0"
 
 use perennial::prelude::*;
 

@@ -1,4 +1,6 @@
 //! A function without an attribute is registered.
+//~ this cannot be registered
+//~ mark the function with `#[activity]` or `#[orchestration]`, or register a closure with `.activity(name, …)` or `.orchestration(name, version, …)`
 
 use perennial::prelude::*;
 

@@ -1,4 +1,5 @@
 //! An activity is called with something that it does not take.
+//~ expected `i64`, found `&str`
 
 use perennial::prelude::*;
 

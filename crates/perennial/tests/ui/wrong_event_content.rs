@@ -1,4 +1,5 @@
 //! An event is raised with something that does not belong to it.
+//~ expected `bool`, found `&str`
 
 use perennial::prelude::*;
 

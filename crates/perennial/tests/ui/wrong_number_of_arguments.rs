@@ -1,4 +1,5 @@
 //! An activity of two arguments is called with one.
+//~ expected `(i64, i64)`, found integer
 
 use perennial::prelude::*;
 

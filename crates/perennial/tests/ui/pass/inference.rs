@@ -25,6 +25,8 @@ async fn answer(_: ActivityContext) -> Result<u8, Refused> {
 const APPROVED: Event<bool> = Event::named("approved");
 const LENGTH: Activity<String, usize> = Activity::named("length");
 const OTHER: Orchestration<u8, String> = Orchestration::named("other");
+const COUNT: Query<(), u32> = Query::named("count");
+const ADD: Update<u32, u32, Refused> = Update::named("add");
 
 #[orchestration]
 async fn child(_: OrchestrationContext, number: u32) -> Result<u32, String> {
@@ -54,6 +56,20 @@ async fn parent(ctx: OrchestrationContext) -> Result<String, String> {
     let approved = ctx.timeout(Duration::from_secs(1), ctx.schedule_wait(APPROVED)).await.unwrap_or(false);
     let text = ctx.schedule_wait("text").await.len();
     ctx.raise_event("other", APPROVED, true);
+    let count = ctx.state(0);
+    let (seen, checked, added) = (count.clone(), count.clone(), count.clone());
+    ctx.on_query(COUNT, move |()| seen.read(|count| *count));
+    ctx.on_query("length", |text: String| text.len());
+    ctx.on_update(
+        ADD,
+        move |more| if checked.read(|count| *count > *more) { Err(Refused::Empty) } else { Ok(()) },
+        move |more| {
+            let added = added.clone();
+            async move { Ok(added.update(|count| *count + more)) }
+        },
+    );
+    ctx.on_update("set", |_: &u8| Ok(()), |to: u8| async move { Ok::<_, String>(to) });
+    ctx.on_event(APPROVED, |approved| async move { assert!(approved) });
     Ok(format!(
         "{squared}{negative}{sum}{refused}{by_name}{owned}{raw}{length}{first}{number}{other}{named}{approved}{text}"
     ))
@@ -68,12 +84,61 @@ async fn client(client: Client) -> Result<(), Box<dyn std::error::Error>> {
     let _: String = run.result().await?;
     client.raise_event("b", APPROVED, true).await?;
     client.raise_event("b", "text", "hello").await?;
+    client.raise_event_once("b", APPROVED, "key", true).await?;
+    client.raise_event_once("b", "text", "key", "hello").await?;
+    let options = StartOptions::default().attribute("size", 3).or_raise(APPROVED, true);
+    let _: bool = client.start_with(child, "d", 7, options.or_raise("text", "hello")).await?.is_new();
+    let _: u32 = client.run(child, "a").result().await?;
+    let _: String = client.run(parent, "b").result().await?;
+    let _: String = client.run(OTHER, "o").result().await?;
+    let _: u32 = client.query("b", COUNT, ()).await?;
+    let _: String = client.query("b", "length", "four").await?;
+    let _: Payload = client.query("b", "length", serde_json::json!("four")).await?;
+    let _: Payload = client.query("b", "count", ()).await?;
+    match client.update("b", ADD, 3).await {
+        Ok(count) => assert!(count.is_power_of_two()),
+        Err(UpdateError::Failed { error: Refused::Empty, .. }) => {}
+        Err(UpdateError::Refused { error, .. }) => assert!(error.is_none()),
+        Err(error) => return Err(format!("{error:?}").into()),
+    }
+    let _: String = client.update("b", "set", "3").await?;
+    let _: Payload = client.update_once("b", "set", "key", serde_json::json!(3)).await?;
     Ok(())
+}
+
+async fn program(runtime: Runtime) -> perennial::Result<()> {
+    let client = runtime.client();
+    let _: u32 = client.start(child, "a", 7).await?.result().await?;
+    let _: Payload = client.start("child", "b", serde_json::json!(7)).await?.result().await?;
+    let _: Payload = client.update("b", "set", ()).await?;
+    runtime.shutdown().await
+}
+
+async fn unmarked(_: OrchestrationContext, input: Payload) -> Result<Payload, Payload> {
+    Ok(input)
+}
+
+fn closures(runtime: perennial::RuntimeBuilder) -> perennial::RuntimeBuilder {
+    runtime
+        .orchestration("none", "1.0.0", |_: OrchestrationContext| async { Ok::<_, String>(1) })
+        .orchestration("payload", "1.0.0", unmarked)
+        .orchestration("payloads", "1.0.0", |ctx: OrchestrationContext, input: Payload| async move {
+            ctx.schedule_activity("raw", input).await.map_err(|failure| format!("{failure:?}"))
+        })
+        .orchestration("three", "1.0.0", |_: OrchestrationContext, a: u8, b: u8, c: u8| async move {
+            a.checked_add(b).and_then(|sum| sum.checked_add(c)).ok_or("too much".to_owned())
+        })
+        .activity("none", async |_: ActivityContext| Ok::<_, String>(1))
+        .activity("raw", |_: ActivityContext, input: Payload| async move { Ok::<_, Payload>(input) })
+        .activity("two", |_: ActivityContext, a: String, b: String| async move { Ok::<_, String>(a + &b) })
+        .activity("marked", square)
+        .blocking_activity("length", |_: ActivityContext, text: String| Ok::<_, String>(text.len()))
+        .blocking_activity("raw length", |_: ActivityContext, _: Payload| Err::<Payload, _>(Payload::null()))
 }
 
 fn main() {
     let _ = Runtime::open("memory:").register(parent).register(child).register(square).register(add);
-    let _ = client;
+    let _ = (client, program, closures);
     // The function itself can still be called.
     let _ = |ctx: ActivityContext| async { square(ctx, 5).await };
 }

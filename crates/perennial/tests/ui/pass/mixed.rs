@@ -29,8 +29,8 @@ fn main() {
         .register(greeting)
         .register(inner::parse)
         .register_with(inner::greet, "Hello".to_owned())
-        .activity_fn("shout", |_: ActivityContext, text: String| async move { Ok::<_, String>(text) })
-        .orchestration_fn("loud", "1.0.0", |ctx: OrchestrationContext, text: String| async move {
+        .activity("shout", |_: ActivityContext, text: String| async move { Ok::<_, String>(text) })
+        .orchestration("loud", "1.0.0", |ctx: OrchestrationContext, text: String| async move {
             ctx.schedule_activity("shout", text).await
         });
 }

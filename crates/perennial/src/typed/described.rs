@@ -1,0 +1,143 @@
+//! Things known by their name and types, without their code at hand.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+macro_rules! described {
+    ($(
+        $(#[$documentation:meta])*
+        $name:ident<$($type:ident $(= $default:ty)?),*> as $types:ty;
+    )*) => {$(
+        $(#[$documentation])*
+        pub struct $name<$($type $(= $default)?),*> {
+            name: &'static str,
+            types: PhantomData<$types>,
+        }
+
+        impl<$($type),*> $name<$($type),*> {
+            /// What has this name.
+            pub const fn named(name: &'static str) -> Self {
+                $name { name, types: PhantomData }
+            }
+
+            /// The name.
+            pub const fn name(&self) -> &'static str {
+                self.name
+            }
+        }
+
+        impl<$($type),*> Clone for $name<$($type),*> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<$($type),*> Copy for $name<$($type),*> {}
+
+        impl<$($type),*> fmt::Debug for $name<$($type),*> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($name)).field(&self.name).finish()
+            }
+        }
+    )*};
+}
+
+described! {
+    /// An activity known by its name and types.
+    ///
+    /// ```
+    /// use perennial::Activity;
+    ///
+    /// const CHARGE: Activity<u64, String> = Activity::named("charge");
+    /// assert_eq!(CHARGE.name(), "charge");
+    /// ```
+    Activity<I, O, E = String> as fn(I) -> Result<O, E>;
+
+    /// An orchestration known by its name and types.
+    ///
+    /// ```
+    /// use perennial::Orchestration;
+    ///
+    /// const CHECKOUT: Orchestration<u64, String> = Orchestration::named("checkout");
+    /// assert_eq!(CHECKOUT.name(), "checkout");
+    /// ```
+    Orchestration<I, O, E = String> as fn(I) -> Result<O, E>;
+
+    /// An external event known by its name and type.
+    ///
+    /// ```
+    /// use perennial::Event;
+    ///
+    /// const APPROVED: Event<bool> = Event::named("approved");
+    /// assert_eq!(APPROVED.name(), "approved");
+    /// ```
+    Event<T> as fn() -> T;
+
+    /// A query known by its name and types: what is asked with, and what is answered.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// const DONE: Query<(), u32> = Query::named("done");
+    ///
+    /// #[orchestration]
+    /// async fn count(ctx: OrchestrationContext, upto: u32) -> Result<(), String> {
+    ///     let counted = ctx.state(0);
+    ///     let seen = counted.clone();
+    ///     ctx.on_query(DONE, move |()| seen.read(|counted| *counted));
+    ///     counted.update(|counted| *counted = upto);
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(count).start().await?;
+    /// # let client = runtime.client();
+    /// client.start(count, "count-1", 3).await?.result().await?;
+    /// assert_eq!(client.query("count-1", DONE, ()).await?, 3);
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    Query<I, O> as fn(I) -> O;
+
+    /// An update known by its name and types: what it takes, what it answers, and its error.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// const WITHDRAW: Update<i64, i64> = Update::named("withdraw");
+    ///
+    /// #[orchestration]
+    /// async fn account(ctx: OrchestrationContext, balance: i64) -> Result<i64, String> {
+    ///     let balance = ctx.state(balance);
+    ///     let (checked, changed) = (balance.clone(), balance.clone());
+    ///     ctx.on_update(
+    ///         WITHDRAW,
+    ///         move |cents| match checked.read(|balance| *balance >= *cents) {
+    ///             true => Ok(()),
+    ///             false => Err("not enough".to_owned()),
+    ///         },
+    ///         move |cents| {
+    ///             let changed = changed.clone();
+    ///             async move { Ok(changed.update(|balance| { *balance -= cents; *balance })) }
+    ///         },
+    ///     );
+    ///     ctx.wait_until(&balance, |balance| *balance == 0).await;
+    ///     Ok(0)
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(account).start().await?;
+    /// # let client = runtime.client();
+    /// client.start(account, "ada", 100).await?;
+    /// assert_eq!(client.update("ada", WITHDRAW, 70).await?, 30);
+    /// match client.update("ada", WITHDRAW, 70).await {
+    ///     Err(UpdateError::Refused { error: Some(error), .. }) => assert_eq!(error, "not enough"),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    Update<I, O, E = String> as fn(I) -> Result<O, E>;
+}

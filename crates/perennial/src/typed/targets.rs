@@ -1,0 +1,384 @@
+//! What stands for an activity, an orchestration, a query or an update in a call.
+//!
+//! Each can be named in the same ways: by a name with strings, by a name with payloads, by a description with types, and,
+//! where there is one, by its marked function. The way is a type of its own ([`by`]), which tells the implementations
+//! apart and is inferred.
+
+use std::borrow::Cow;
+use std::future::Future;
+
+use perennial_core::{ActivityFailure, ActivityOptions, ChildFailure, NotOfType, Payload};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::by;
+use super::call::{ActivityMeta, Call, OrchestrationMeta, PayloadInput};
+use super::context::OrchestrationContext;
+use super::described::{Activity, Orchestration, Query, Update};
+use super::error::{ActivityError, ChildError, activity_failure_text, child_failure_text, text};
+use crate::activity::ActivityContext;
+
+/// Something that stands for an activity that takes an `I`: a function, a name, an [`Activity`].
+#[diagnostic::on_unimplemented(
+    message = "this is not an activity that takes this input",
+    label = "not an activity with this input",
+    note = "an orchestration is called with `schedule_sub_orchestration`",
+    note = "pass a function marked with `#[activity]` and its input (several arguments as a tuple), a name and a string, \
+            or an `Activity`"
+)]
+pub trait ActivityTarget<I, K> {
+    /// What is awaited.
+    type Outcome;
+
+    /// The registered name.
+    fn name(&self) -> Cow<'_, str>;
+
+    /// How it is run where nothing else is said.
+    fn options(&self) -> Option<ActivityOptions> {
+        None
+    }
+
+    /// The input as it is recorded.
+    fn encode(input: I) -> Result<Payload, serde_json::Error>;
+
+    /// The outcome of what is recorded.
+    fn read(outcome: Result<Payload, ActivityFailure>) -> Result<Self::Outcome, NotOfType>;
+}
+
+/// Something that stands for an orchestration that takes an `I`: a function, a name, an [`Orchestration`].
+#[diagnostic::on_unimplemented(
+    message = "this is not an orchestration that takes this input",
+    label = "not an orchestration with this input",
+    note = "an activity is called with `schedule_activity`, inside of an orchestration",
+    note = "pass a function marked with `#[orchestration]` and its input (several arguments as a tuple), a name and a \
+            string, or an `Orchestration`"
+)]
+pub trait OrchestrationTarget<I, K> {
+    /// What it returns.
+    type Output;
+    /// The error that it returns.
+    type Error;
+    /// What a parent awaits.
+    type Outcome;
+
+    /// The registered name.
+    fn name(&self) -> Cow<'_, str>;
+
+    /// The input as it is recorded.
+    fn encode(input: I) -> Result<Payload, serde_json::Error>;
+
+    /// What it returned, of what is recorded.
+    fn read_output(payload: Payload) -> Result<Self::Output, NotOfType>;
+
+    /// The error that it returned, of what is recorded.
+    fn read_error(payload: Payload) -> Result<Self::Error, NotOfType>;
+
+    /// What a parent is told, of what is recorded.
+    fn read(outcome: Result<Payload, ChildFailure>) -> Result<Self::Outcome, NotOfType>;
+}
+
+/// Something that stands for a query that takes an `I`: a name, a [`Query`].
+#[diagnostic::on_unimplemented(
+    message = "this is not a query that takes this input",
+    label = "not a query with this input",
+    note = "pass a `Query` and its input, or a name and a string, a payload or `()`"
+)]
+pub trait QueryTarget<I, K> {
+    /// What is answered.
+    type Output;
+
+    /// The name that it is handled under.
+    fn name(&self) -> Cow<'_, str>;
+
+    /// The input as it is sent.
+    fn encode(input: I) -> Result<Payload, serde_json::Error>;
+
+    /// The answer, of what came back.
+    fn read_output(payload: Payload) -> Result<Self::Output, NotOfType>;
+}
+
+/// Something that stands for an update that takes an `I`: a name, an [`Update`].
+#[diagnostic::on_unimplemented(
+    message = "this is not an update that takes this input",
+    label = "not an update with this input",
+    note = "pass an `Update` and its input, or a name and a string, a payload or `()`"
+)]
+pub trait UpdateTarget<I, K> {
+    /// What is answered.
+    type Output;
+    /// The error that it is refused with, or that its handler returns.
+    type Error;
+
+    /// The name that it is handled under.
+    fn name(&self) -> Cow<'_, str>;
+
+    /// The input as it is sent.
+    fn encode(input: I) -> Result<Payload, serde_json::Error>;
+
+    /// The answer, of what came back.
+    fn read_output(payload: Payload) -> Result<Self::Output, NotOfType>;
+
+    /// The error, of what came back.
+    fn read_error(payload: Payload) -> Result<Self::Error, NotOfType>;
+}
+
+/// Something under which queries are answered: a [`Query`] with its types, or a name with those of the handler.
+pub trait QueryHandled<I, O> {
+    /// The name.
+    fn name(&self) -> Cow<'_, str>;
+}
+
+/// Something under which updates are handled: an [`Update`] with its types, or a name with those of the handler.
+pub trait UpdateHandled<I, O, E> {
+    /// The name.
+    fn name(&self) -> Cow<'_, str>;
+}
+
+impl<I, O> QueryHandled<I, O> for Query<I, O> {
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(Query::name(self))
+    }
+}
+
+impl<I, O, E> UpdateHandled<I, O, E> for Update<I, O, E> {
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(Update::name(self))
+    }
+}
+
+/// A way of naming something that has types: by a function or by a description.
+#[diagnostic::on_unimplemented(
+    message = "a name alone does not say what the orchestration returns",
+    label = "a name without types",
+    note = "pass the function or an `Orchestration`; `Client::result` gives the result as a payload"
+)]
+pub trait Typed {}
+
+macro_rules! typed {
+    ($($way:ident),*) => {$(
+        impl Typed for by::$way {}
+    )*};
+}
+
+typed!(Function0, Function1, Function2, Function3, Function4, Described);
+
+/// Implements a trait for marked functions, whose types are `O` and `E`, and whose description is `M`.
+macro_rules! functions {
+    ($target:ident($context:ident, $meta:ident) $body:tt) => {
+        functions!(@ $target, $context, $meta, $body, Function0() = ());
+        functions!(@ $target, $context, $meta, $body, Function1(A) = A);
+        functions!(@ $target, $context, $meta, $body, Function2(A, B) = (A, B));
+        functions!(@ $target, $context, $meta, $body, Function3(A, B, C) = (A, B, C));
+        functions!(@ $target, $context, $meta, $body, Function4(A, B, C, D) = (A, B, C, D));
+    };
+    (@ $target:ident, $context:ident, $meta:ident, {$($body:tt)*}, $way:ident($($type:ident),*) = $input:ty) => {
+        impl<Fun, M, Fut, O, E $(, $type)*> $target<$input, by::$way> for Fun
+        where
+            Fun: Fn($context $(, $type)*) -> Call<M, Fut>,
+            M: $meta,
+            Fut: Future<Output = Result<O, E>>,
+            O: DeserializeOwned,
+            E: DeserializeOwned,
+            $($type: Serialize,)*
+        {
+            fn name(&self) -> Cow<'_, str> {
+                Cow::Borrowed(M::NAME)
+            }
+
+            fn encode(input: $input) -> Result<Payload, serde_json::Error> {
+                Payload::encode(&input)
+            }
+
+            $($body)*
+        }
+    };
+}
+
+/// Implements a trait for a description.
+macro_rules! described {
+    ($target:ident for $described:ident<$($type:ident),*> {$($body:tt)*}) => {
+        #[diagnostic::do_not_recommend]
+        impl<I: Serialize $(, $type: DeserializeOwned)*> $target<I, by::Described> for $described<I $(, $type)*> {
+            fn name(&self) -> Cow<'_, str> {
+                Cow::Borrowed($described::name(self))
+            }
+
+            fn encode(input: I) -> Result<Payload, serde_json::Error> {
+                Payload::encode(&input)
+            }
+
+            $($body)*
+        }
+    };
+}
+
+/// Implements a trait for names: strings in, strings out (a result that is no string arrives as JSON text), or payloads
+/// as they are.
+macro_rules! names {
+    ($target:ident, texts $texts:tt, payloads $payloads:tt) => {
+        names!(@ $target, Name {Into<String>}, |input| Payload::from(input.into()), $texts, &str, &&str, &String, String);
+        names!(@ $target, Payloads {PayloadInput}, |input| input.into(), $payloads, &str, &&str, &String, String);
+    };
+    (@ $target:ident, $way:ident $bound:tt, $encode:expr, $body:tt, $($name:ty),*) => {$(
+        names!(@@ $target, $way $bound, $encode, $body, $name);
+    )*};
+    (@@ $target:ident, $way:ident {$bound:path}, $encode:expr, {$($body:tt)*}, $name:ty) => {
+        #[diagnostic::do_not_recommend]
+        impl<I: $bound> $target<I, by::$way> for $name {
+            fn name(&self) -> Cow<'_, str> {
+                Cow::Borrowed(&self[..])
+            }
+
+            fn encode(input: I) -> Result<Payload, serde_json::Error> {
+                let encode: fn(I) -> Payload = $encode;
+                Ok(encode(input))
+            }
+
+            $($body)*
+        }
+    };
+}
+
+macro_rules! handled_names {
+    ($($name:ty),*) => {$(
+        impl<I, O> QueryHandled<I, O> for $name {
+            fn name(&self) -> Cow<'_, str> {
+                Cow::Borrowed(&self[..])
+            }
+        }
+
+        impl<I, O, E> UpdateHandled<I, O, E> for $name {
+            fn name(&self) -> Cow<'_, str> {
+                Cow::Borrowed(&self[..])
+            }
+        }
+    )*};
+}
+
+handled_names!(&str, &&str, &String, String);
+
+/// Reads what was returned, or an error: as its type, as text, or as it is.
+macro_rules! reads {
+    ($read:ident, $name:ident = $type:ty as type) => {
+        reads!(@ $read, $name = $type, |payload| payload.decode_as());
+    };
+    ($read:ident, $name:ident = $type:ty as text) => {
+        reads!(@ $read, $name = $type, |payload| Ok(payload.to_text()));
+    };
+    ($read:ident, $name:ident = $type:ty as payload) => {
+        reads!(@ $read, $name = $type, Ok);
+    };
+    (@ $read:ident, $name:ident = $type:ty, $how:expr) => {
+        type $name = $type;
+
+        fn $read(payload: Payload) -> Result<$type, NotOfType> {
+            let read: fn(Payload) -> Result<$type, NotOfType> = $how;
+            read(payload)
+        }
+    };
+}
+
+macro_rules! reads_activity {
+    ($outcome:ty, $read:expr) => {
+        type Outcome = $outcome;
+
+        fn read(outcome: Result<Payload, ActivityFailure>) -> Result<Self::Outcome, NotOfType> {
+            let read: fn(Result<Payload, ActivityFailure>) -> Result<$outcome, NotOfType> = $read;
+            read(outcome)
+        }
+    };
+}
+
+macro_rules! reads_child {
+    ($outcome:ty, $read:expr) => {
+        type Outcome = $outcome;
+
+        fn read(outcome: Result<Payload, ChildFailure>) -> Result<Self::Outcome, NotOfType> {
+            let read: fn(Result<Payload, ChildFailure>) -> Result<$outcome, NotOfType> = $read;
+            read(outcome)
+        }
+    };
+}
+
+fn read_activity<O: DeserializeOwned, E: DeserializeOwned>(
+    outcome: Result<Payload, ActivityFailure>,
+) -> Result<Result<O, ActivityError<E>>, NotOfType> {
+    match outcome {
+        Ok(payload) => payload.decode_as().map(Ok),
+        Err(failure) => ActivityError::read(failure).map(Err),
+    }
+}
+
+fn read_child<O: DeserializeOwned, E: DeserializeOwned>(
+    outcome: Result<Payload, ChildFailure>,
+) -> Result<Result<O, ChildError<E>>, NotOfType> {
+    match outcome {
+        Ok(payload) => payload.decode_as().map(Ok),
+        Err(failure) => ChildError::read(failure).map(Err),
+    }
+}
+
+functions!(ActivityTarget(ActivityContext, ActivityMeta) {
+    reads_activity!(Result<O, ActivityError<E>>, read_activity);
+
+    fn options(&self) -> Option<ActivityOptions> {
+        Some(M::options()).filter(|options| *options != ActivityOptions::default())
+    }
+});
+described!(ActivityTarget for Activity<O, E> {
+    reads_activity!(Result<O, ActivityError<E>>, read_activity);
+});
+names!(
+    ActivityTarget,
+    texts { reads_activity!(Result<String, String>, |outcome| Ok(text(outcome, activity_failure_text))); },
+    payloads { reads_activity!(Result<Payload, ActivityFailure>, Ok); }
+);
+
+functions!(OrchestrationTarget(OrchestrationContext, OrchestrationMeta) {
+    reads!(read_output, Output = O as type);
+    reads!(read_error, Error = E as type);
+    reads_child!(Result<O, ChildError<E>>, read_child);
+});
+described!(OrchestrationTarget for Orchestration<O, E> {
+    reads!(read_output, Output = O as type);
+    reads!(read_error, Error = E as type);
+    reads_child!(Result<O, ChildError<E>>, read_child);
+});
+names!(
+    OrchestrationTarget,
+    texts {
+        reads!(read_output, Output = String as text);
+        reads!(read_error, Error = String as text);
+        reads_child!(Result<String, String>, |outcome| Ok(text(outcome, child_failure_text)));
+    },
+    payloads {
+        reads!(read_output, Output = Payload as payload);
+        reads!(read_error, Error = Payload as payload);
+        reads_child!(Result<Payload, ChildFailure>, Ok);
+    }
+);
+
+described!(QueryTarget for Query<O> {
+    reads!(read_output, Output = O as type);
+});
+names!(
+    QueryTarget,
+    texts { reads!(read_output, Output = String as text); },
+    payloads { reads!(read_output, Output = Payload as payload); }
+);
+
+described!(UpdateTarget for Update<O, E> {
+    reads!(read_output, Output = O as type);
+    reads!(read_error, Error = E as type);
+});
+names!(
+    UpdateTarget,
+    texts {
+        reads!(read_output, Output = String as text);
+        reads!(read_error, Error = String as text);
+    },
+    payloads {
+        reads!(read_output, Output = Payload as payload);
+        reads!(read_error, Error = Payload as payload);
+    }
+);
