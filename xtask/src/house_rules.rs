@@ -1,7 +1,8 @@
 //! Rules of the house that no other tool checks.
 //!
-//! Unsafe code is forbidden once, in the workspace's lints. That covers a crate only if its manifest takes
-//! them over, which cargo leaves to the crate; so the ban itself and every member's manifest are looked at.
+//! Unsafe code is forbidden and undocumented items are noticed once, in the workspace's lints; the licence and the
+//! oldest compiler are stated once, too. That covers a crate only if its manifest takes them over, which cargo leaves
+//! to the crate; so what is said once and every member's manifest are looked at.
 
 use std::fs;
 use std::path::Path;
@@ -22,14 +23,35 @@ pub(crate) fn violations(workspace_root: &Path, packages: &[Package]) -> Vec<Str
         forbids_unsafe_code,
         "`[workspace.lints.rust]` must hold `unsafe_code = \"forbid\"`",
     );
+    demand(
+        &workspace_root.join("Cargo.toml"),
+        misses_docs,
+        "`[workspace.lints.rust]` must hold `missing_docs = \"warn\"`",
+    );
     for member in packages.iter().filter(|package| package.is_member) {
         demand(&member.manifest, inherits_lints, "`[lints]` must hold `workspace = true`");
+        demand(
+            &member.manifest,
+            inherits_terms,
+            "`[package]` must hold `license.workspace = true` and `rust-version.workspace = true`",
+        );
     }
     violations
 }
 
 fn forbids_unsafe_code(manifest: &str) -> bool {
     has_entry(manifest, "workspace.lints.rust", "unsafe_code", "\"forbid\"")
+}
+
+/// Linting turns warnings into errors.
+fn misses_docs(manifest: &str) -> bool {
+    has_entry(manifest, "workspace.lints.rust", "missing_docs", "\"warn\"")
+}
+
+fn inherits_terms(manifest: &str) -> bool {
+    ["license.workspace", "rust-version.workspace"]
+        .iter()
+        .all(|key| has_entry(manifest, "package", key, "true"))
 }
 
 fn inherits_lints(manifest: &str) -> bool {
@@ -58,7 +80,7 @@ fn has_entry(manifest: &str, table: &str, key: &str, value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{forbids_unsafe_code, inherits_lints};
+    use super::{forbids_unsafe_code, inherits_lints, inherits_terms, misses_docs};
 
     #[test]
     fn inherited_lints_are_recognised() {
@@ -79,7 +101,21 @@ mod tests {
     }
 
     #[test]
-    fn only_forbid_bans_unsafe_code() {
+    fn p6_what_is_not_documented_is_noticed() {
+        assert!(misses_docs("[workspace.lints.rust]\nmissing_docs = \"warn\"\n"));
+        assert!(!misses_docs("[workspace.lints.rust]\nmissing_docs = \"allow\"\n"));
+        assert!(!misses_docs("[workspace.lints.rust]\n"));
+    }
+
+    #[test]
+    fn p7_a_member_states_its_licence_and_its_compiler() {
+        assert!(inherits_terms("[package]\nlicense.workspace = true\nrust-version.workspace = true\n"));
+        assert!(!inherits_terms("[package]\nlicense.workspace = true\n"));
+        assert!(!inherits_terms("[package]\nrust-version.workspace = true\n"));
+    }
+
+    #[test]
+    fn p7_only_forbid_bans_unsafe_code() {
         assert!(forbids_unsafe_code("[workspace.lints.rust]\nunsafe_code = \"forbid\"\n"));
         assert!(!forbids_unsafe_code("[workspace.lints.rust]\nunsafe_code = \"deny\"\n"));
         assert!(!forbids_unsafe_code("[workspace.lints.clippy]\nunsafe_code = \"forbid\"\n"));

@@ -7,8 +7,12 @@ use crate::command::{self, Failure, announce, cargo};
 use crate::metadata::{self, Package};
 use crate::{house_rules, licences, links};
 
+/// What the library is checked with beside its default features.
+const FEATURES: &[&str] = &["", "macros", "sqlite"];
+
 pub(crate) fn run() -> Result<(), Vec<Failure>> {
     let mut outcomes = vec![formatting(), clippy(), docs(), links(), guide()];
+    outcomes.extend(FEATURES.iter().map(|features| alone(features)));
     match metadata::packages() {
         Ok(packages) => outcomes.extend([house(&packages), licence_list(&packages)]),
         Err(failure) => outcomes.push(Err(failure)),
@@ -36,8 +40,15 @@ fn docs() -> Result<(), Failure> {
     command::run("docs", command)
 }
 
+/// The library with some of its features only.
+fn alone(features: &str) -> Result<(), Failure> {
+    let mut command = cargo(&["clippy", "--package", "perennial", "--no-default-features"]);
+    command.args(["--features", features, "--", "-D", "warnings"]);
+    command::run("features", command)
+}
+
 fn house(packages: &[Package]) -> Result<(), Failure> {
-    announce("house rules", "no unsafe code, in any member");
+    announce("house rules", "no unsafe code, no missing docs, licence and compiler stated, in any member");
     verdict("house rules", house_rules::violations(&command::workspace_root(), packages))
 }
 

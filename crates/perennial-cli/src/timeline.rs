@@ -203,8 +203,8 @@ fn attempts_note(outcome: &str, attempts: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use perennial::history::{Decision, Event, EventKind, Job, Started, Turn, UnitId};
-    use perennial::{ActivityFailure, Ending, EventId, History, Payload};
+    use perennial::history::{ActivityFailure, Decision, Event, EventKind, Job, Started, Turn, UnitId};
+    use perennial::{Ending, EventId, History, Payload};
 
     use super::{Marks, draw};
 

@@ -280,3 +280,33 @@ fn g28_a_blocked_instance_is_terminated_at_once_with_its_tasks_and_children() {
     assert_eq!((desk.told(asked), desk.status("a")), ("accepted".into(), "terminated".into()));
     assert_eq!((desk.tasks("a").len(), desk.status("child")), (0, "cancelled".into()));
 }
+
+#[test]
+fn e23_a_cancel_that_was_carried_into_a_blocked_execution_ends_it_when_its_grace_is_over() {
+    async fn goes_on(ctx: OrchestrationContext, input: Payload) -> Outcome {
+        assert_eq!(input, "first".into(), "boom");
+        ctx.cancelled().await;
+        ctx.continue_as_new::<()>("second").await;
+        Ok(input)
+    }
+    for is_restarted in [false, true] {
+        let mut desk = Desk::new(handlers_and("goes_on", goes_on));
+        desk.start("goes_on", "a", "first");
+        desk.settle();
+        desk.cancel("a", "enough");
+        desk.settle();
+        assert_eq!(desk.status("a"), "running, blocked: PER-0201");
+        if is_restarted {
+            desk.restart();
+        }
+        let grace_until_ms = 1_000 + ShardOptions::default().cancel_grace_ms;
+        desk.at(grace_until_ms - 1).settle();
+        assert_eq!(desk.status("a"), "running, blocked: PER-0201");
+        desk.at(grace_until_ms).settle();
+        assert_eq!((desk.status("a"), desk.inbox("a").len()), ("terminated".into(), 0));
+        assert_eq!(
+            desk.last_lines("a", 1),
+            [r#"2 OrchestrationTerminated "cancelled, and not done in time: enough""#]
+        );
+    }
+}

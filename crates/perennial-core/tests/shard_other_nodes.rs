@@ -325,3 +325,21 @@ fn g21_all_of_the_time_is_over_for_a_task_whose_takers_are_gone() {
         assert_eq!(desk.renew_task(task.id, None, 60_000), left);
     }
 }
+
+#[test]
+fn g21_a_question_does_not_time_out_what_another_node_took_from_the_queue_in_time() {
+    let mut desk = queued("hurried");
+    let task = desk.take_tasks(&["remote"], 60_000).pop().expect("it is queued");
+    desk.hold_back();
+    desk.set_clock(12_000);
+    let asked = desk.query("a", "unknown", ());
+    desk.settle();
+    assert!(desk.told(asked).starts_with("refused"), "{}", desk.told(asked));
+    assert_eq!(desk.status("a"), "running", "what is in memory is not what is stored");
+    let refreshed = desk.read_refreshes();
+    refreshed.into_iter().for_each(|refreshed| desk.bring_refreshed(refreshed));
+    desk.settle();
+    desk.finish_task(&task, Ok("done".into()));
+    desk.pass_inbox().settle();
+    assert_eq!(desk.status("a"), "completed");
+}

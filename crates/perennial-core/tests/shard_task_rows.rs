@@ -330,3 +330,45 @@ fn g28_a_blocked_instance_keeps_the_rows_of_its_tasks_and_takes_their_results() 
     desk.finish("a", "flaky", "done").settle();
     assert_eq!((desk.status("a"), desk.tasks("a").len()), ("completed".into(), 0));
 }
+
+#[test]
+fn g22_a_question_does_not_run_an_activity_again_whose_result_is_stored_and_not_read() {
+    let mut desk = Desk::new(handlers());
+    desk.start("steps", "a", number(1));
+    desk.settle();
+    desk.restart().restart().restart();
+    assert_eq!(desk.attempt("a", "A1").interruptions, 3, "its result is written before a turn takes it");
+    let runs = desk.runs().len();
+    desk.finish("a", "A1", "done");
+    desk.commit();
+    desk.query("a", "unknown", ());
+    desk.take_turns();
+    desk.settle();
+    assert_eq!((desk.status("a"), desk.runs().len()), ("completed".into(), runs));
+}
+
+#[test]
+fn g23_an_attempt_that_fails_while_its_cancel_is_committed_leaves_no_row_also_if_its_instance_is_blocked() {
+    async fn gives_up(ctx: OrchestrationContext, is_bad: bool) -> Outcome {
+        let flaky = ctx.schedule_activity("flaky", ()).retry(RetryPolicy::fixed(3, 1_000));
+        ctx.select2(flaky, ctx.schedule_wait("n")).await;
+        ctx.schedule_wait("n").await;
+        assert!(!is_bad, "boom");
+        Ok(ctx.schedule_wait("n").await)
+    }
+    let bad = handlers_and("gives_up", |ctx: OrchestrationContext, _: Payload| gives_up(ctx, true));
+    let good = handlers_and("gives_up", |ctx: OrchestrationContext, _: Payload| gives_up(ctx, false));
+    let mut desk = Desk::new(bad);
+    desk.start("gives_up", "a", ());
+    desk.settle();
+    desk.raise("a", "n", "give it up");
+    desk.take_turns();
+    desk.fail("a", "flaky", "too late");
+    desk.raise("a", "n", "and go wrong");
+    desk.settle();
+    assert_eq!((desk.status("a"), desk.tasks("a").len()), ("running, blocked: PER-0201".into(), 0));
+    desk.replace_code(good).retry("a");
+    desk.settle();
+    desk.at(60_000).settle();
+    assert_eq!((desk.status("a"), desk.next_wake_ms("a")), ("running".into(), None), "nothing wakes it");
+}

@@ -5,9 +5,9 @@ mod shard_cases;
 use std::time::Duration;
 
 use perennial_core::shard::ShardOptions;
-use perennial_core::{OrchestrationContext, Payload};
+use perennial_core::{Either, OrchestrationContext, Payload};
 use perennial_testkit::Desk;
-use shard_cases::{Outcome, handlers, handlers_and, number};
+use shard_cases::{Outcome, handlers, handlers_and, number, secs};
 
 /// Three timers, created in another order than they are due, and one more after them.
 async fn alarms(ctx: OrchestrationContext, _: Payload) -> Outcome {
@@ -156,4 +156,31 @@ fn g13_a_wake_of_an_instance_that_has_ended_meanwhile_does_nothing() {
     assert_eq!(desk.next_wake_ms("a"), None);
     desk.at(11_000).settle();
     assert_eq!((desk.writes("a"), desk.in_memory("a")), (before, 0));
+}
+
+#[test]
+fn g13_a_timer_and_a_limit_of_time_are_kept_while_an_activity_waits_to_run_alone() {
+    async fn limited(ctx: OrchestrationContext, input: Payload) -> Outcome {
+        let activity = ctx.schedule_activity("A1", ());
+        let activity = if input == "limit".into() { activity.total_timeout(secs(100)) } else { activity };
+        let seconds = if input == "limit".into() { 1_000 } else { 100 };
+        match ctx.select2(activity, ctx.schedule_timer(secs(seconds))).await {
+            Either::First(result) => Ok(Payload::from(format!("{result:?}"))),
+            Either::Second(()) => Ok("the timer".into()),
+        }
+    }
+    for (input, output) in [("timer", r#""the timer""#), ("limit", r#""Err(Timeout(Total))""#)] {
+        let mut desk = Desk::new(handlers_and("limited", limited));
+        desk.start("limited", "a", input);
+        desk.settle();
+        desk.restart().restart().hold_back().restart();
+        assert_eq!(
+            (desk.tasks("a"), desk.running("a").len()),
+            (vec!["A1 1 waiting, due 1000, interrupted 3".into()], 0)
+        );
+        desk.at(100_999).settle();
+        assert_eq!(desk.status("a"), "running");
+        desk.at(101_000).settle();
+        assert!(desk.last_lines("a", 1)[0].ends_with(output), "{:?}", desk.last_lines("a", 1));
+    }
 }

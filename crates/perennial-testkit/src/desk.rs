@@ -33,6 +33,10 @@ pub struct Desk {
     committer: Committer,
     finds: VecDeque<(ShardId, RequestId, Arc<str>)>,
     loads: VecDeque<(ShardId, InstanceKey)>,
+    /// Instances whose rows are to be read again, and activities that want to run alone, while these are held back.
+    refreshes: VecDeque<(ShardId, InstanceKey)>,
+    lone: VecDeque<(ShardId, InstanceKey, EventId)>,
+    holds_back: bool,
     turns: VecDeque<(ShardId, TurnTask)>,
     running: Vec<ActivityTask>,
     /// Activities that nobody waits for any more.
@@ -107,6 +111,9 @@ impl Desk {
             committer: Committer::new(1_024),
             finds: VecDeque::new(),
             loads: VecDeque::new(),
+            refreshes: VecDeque::new(),
+            lone: VecDeque::new(),
+            holds_back: false,
             turns: VecDeque::new(),
             running: Vec::new(),
             told_off: Vec::new(),
@@ -175,6 +182,37 @@ impl Desk {
         let any = !loaded.is_empty();
         loaded.into_iter().for_each(|loaded| self.bring_loaded(loaded));
         any
+    }
+
+    /// From now on second looks at rows, and permissions to run alone, lie on the desk, too.
+    pub fn hold_back(&mut self) -> &mut Desk {
+        self.holds_back = true;
+        self
+    }
+
+    /// Reads the rows that shards want to see again, and keeps them back.
+    pub fn read_refreshes(&mut self) -> Vec<Loaded> {
+        let read = |(shard, key): (ShardId, InstanceKey)| {
+            let answer = ask_store(|reply| self.store.load(key, u64::MAX, reply));
+            Loaded { shard, key, answer }
+        };
+        self.refreshes.drain(..).map(read).collect()
+    }
+
+    /// Brings rows to the shard that wants to see them again; the inbox is to be read then.
+    pub fn bring_refreshed(&mut self, refreshed: Loaded) {
+        let Loaded { shard, key, answer } = refreshed;
+        let loaded = answer.expect("the store is open");
+        self.with_shard(shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, loaded));
+        self.is_hinted = true;
+    }
+
+    /// Lets every activity run that wants to run alone.
+    pub fn grant_lone(&mut self) -> &mut Desk {
+        for (shard, key, event) in std::mem::take(&mut self.lone) {
+            self.with_shard(shard, |shard, now_ms| shard.handle_lone_granted(now_ms, key, event));
+        }
+        self
     }
 
     /// Takes the turn task of an instance off the desk.
@@ -402,6 +440,8 @@ impl Desk {
         self.committer.clear();
         self.finds.clear();
         self.loads.clear();
+        self.refreshes.clear();
+        self.lone.clear();
         self.turns.clear();
         self.running.clear();
         self.told_off.clear();
@@ -479,10 +519,10 @@ impl Desk {
             Output::Find { request, id } => self.finds.push_back((shard, request, id)),
             Output::Load { key } => self.loads.push_back((shard, key)),
             Output::Refresh { key } => {
-                let loaded =
-                    ask_store(|reply| self.store.load(key, u64::MAX, reply)).expect("the store is open");
-                self.with_shard(shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, loaded));
-                self.is_hinted = true;
+                self.refreshes.push_back((shard, key));
+                if !self.holds_back {
+                    self.read_refreshes().into_iter().for_each(|refreshed| self.bring_refreshed(refreshed));
+                }
             }
             Output::TakeTurn(task) => {
                 self.seen.names.insert(task.key, Arc::clone(&task.instance));
@@ -501,7 +541,10 @@ impl Desk {
             }
             Output::RunActivity(task) => self.run_activity(*task),
             Output::WantLone { key, event } => {
-                self.with_shard(shard, |shard, now_ms| shard.handle_lone_granted(now_ms, key, event));
+                self.lone.push_back((shard, key, event));
+                if !self.holds_back {
+                    self.grant_lone();
+                }
             }
             Output::CancelActivity { key, event, .. } => {
                 let name =

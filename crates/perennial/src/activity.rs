@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use perennial_core::shard::ActivityTask;
 use perennial_core::{EventId, Payload};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
@@ -63,9 +64,19 @@ impl ActivityContext {
     }
 
     /// Says that the attempt is alive, and how far it is. The details survive a crash (they are written every few
-    /// seconds) and are there for the next attempt, in [`ActivityContext::details`].
-    pub fn heartbeat(&self, details: impl Into<Payload>) {
-        self.pulse.beat(details.into());
+    /// seconds) and are there for the next attempt, in [`ActivityContext::decode_details`].
+    ///
+    /// # Panics
+    ///
+    /// If the details cannot be written as JSON. The attempt then fails and says so.
+    pub fn heartbeat(&self, details: impl Serialize) {
+        match Payload::encode(&details) {
+            Ok(details) => self.pulse.beat(details),
+            Err(error) => panic!(
+                "PER-0408 unwritable details: what the activity {:?} reports cannot be written as JSON: {error}",
+                self.task.name
+            ),
+        }
     }
 
     /// What earlier attempts reported last.

@@ -51,24 +51,23 @@ pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
 pub use client::{Action, Client, InstanceStatus, OnExisting, Progress, Prune, StartOptions, Tree};
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
 pub use export::{ExportedExecution, ExportedInstance};
-pub use perennial_core::history;
 pub use perennial_core::shard::{Counters, ShardOptions};
 pub use perennial_core::store::{
     Blocked, Count, Filter, InstanceRow, Page, PageKey, Status, StoreError, StoreStats,
 };
 pub use perennial_core::{
-    ActivityFailure, ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFailure,
-    ChildFuture, ClosePolicy, ContinueAsNewFuture, Either, Either3, Elapsed, Ending, EventId,
-    ExecutionOptions, Handlers, HandlersIdle, History, Info, InstanceKey, Join, Join2, Join3, Limits,
-    NameError, NotOfType, ParentLink, Payload, Race, ReplayReport, Replayer, RetryPolicy, Select, Select2,
-    Select3, Shield, State, SystemCallFuture, Timeout, TimeoutKind, TimerFuture, TryJoin, UnitHandle,
-    WaitFuture, WaitUntil,
+    ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFuture, ClosePolicy,
+    ContinueAsNewFuture, Either, Either3, Elapsed, Ending, EventId, ExecutionOptions, Handlers, HandlersIdle,
+    History, Info, InstanceKey, Join, Join2, Join3, Limits, NameError, NotOfType, ParentLink, Payload, Race,
+    ReplayReport, Replayer, RetryPolicy, Select, Select2, Select3, Shield, State, SystemCallFuture, Timeout,
+    TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
 };
 pub use runtime::{
     Incompatible, MissingVersion, PreflightProgress, PreflightReport, Runtime, RuntimeBuilder, RuntimeOptions,
 };
 #[doc(hidden)]
 pub use runtime::{LocalClock, LoneAttempt};
+#[doc(inline)]
 pub use typed::{
     Activity, ActivityError, ChildError, Event, Orchestration, OrchestrationContext, Query, Run, RunError,
     Saga, Update, UpdateError,
@@ -80,6 +79,14 @@ pub use perennial_macros::{activity, orchestration};
 // The attributes name this crate by its name, also in its own documentation.
 #[allow(unused_extern_crates, reason = "the attributes use it")]
 extern crate self as perennial;
+
+/// What is recorded of an instance: events in turns. [`Client::history`] reads it, [`Replayer`] holds it against code.
+pub mod history {
+    pub use perennial_core::{
+        ActivityFailure, ChildFailure, Decision, Ending, Event, EventId, EventKind, History, HistoryError,
+        Job, Ledger, ParentLink, Started, TimeoutKind, Turn, TurnFailure, UnitId,
+    };
+}
 
 /// Everything that a program with orchestrations and activities needs.
 ///

@@ -24,7 +24,13 @@ pub(crate) fn open_guest(url: &str) -> Result<Arc<dyn Store>, StartError> {
 }
 
 enum Role {
-    Owner { relaxed: bool },
+    Owner {
+        #[cfg_attr(
+            not(feature = "sqlite"),
+            expect(dead_code, reason = "memory is neither strict nor relaxed")
+        )]
+        relaxed: bool,
+    },
     Guest,
 }
 

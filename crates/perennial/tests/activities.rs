@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use perennial::history::{EventKind, Job};
 use perennial::{
-    ActivityContext, ActivityFailure, Either, OrchestrationContext, Payload, RetryPolicy, Runtime,
+    ActivityContext, ActivityError, Either, OrchestrationContext, Payload, RetryPolicy, Runtime,
     RuntimeBuilder, RuntimeOptions, TimeoutKind,
 };
 use perennial_core::Handlers;
@@ -328,7 +328,7 @@ async fn g23_a_panic_is_a_failure_of_its_attempt_and_is_tried_again() {
         let call = ctx.schedule_activity("stumble", Payload::null()).retry(RetryPolicy::fixed(attempts, 1));
         match call.await {
             Ok(result) => Ok(result),
-            Err(ActivityFailure::Application(error)) => Err(error),
+            Err(ActivityError::Application(error)) => Err(error),
             Err(other) => Err(failed(other)),
         }
     }
@@ -449,7 +449,7 @@ async fn g2_an_id_that_is_deleted_and_used_again_meets_nothing_of_the_old_instan
 async fn g23_a_timeout_is_told_apart_from_a_cancellation() {
     async fn reporter(ctx: OrchestrationContext, _: Payload) -> Outcome {
         let call = ctx.schedule_activity("work", Payload::null()).timeout(Duration::from_millis(10)).await;
-        assert_eq!(call, Err(ActivityFailure::Timeout(TimeoutKind::Attempt)));
+        assert_eq!(call, Err(ActivityError::Timeout(TimeoutKind::Attempt)));
         Ok(Payload::from("timed out"))
     }
     let work = Work::new();

@@ -6,7 +6,7 @@ mod support;
 use std::sync::OnceLock;
 
 use perennial::{
-    ActivityContext, ActivityFailure, Client, ClientError, Filter, NameError, OrchestrationContext, Payload,
+    ActivityContext, ActivityError, Client, ClientError, Filter, NameError, OrchestrationContext, Payload,
     RetryPolicy, Runtime, RuntimeBuilder, StartOptions, UpdateError,
 };
 use perennial_core::Handlers;
@@ -192,7 +192,7 @@ async fn g17_what_names_nobody_is_an_error_to_its_sender() {
 async fn reader(ctx: OrchestrationContext, _: Payload) -> Outcome {
     match ctx.schedule_activity("read", Payload::null()).retry(RetryPolicy::fixed(2, 1)).await {
         Ok(result) => Ok(result),
-        Err(ActivityFailure::Application(error)) => Ok(error),
+        Err(ActivityError::Application(error)) => Ok(error),
         Err(other) => Err(failed(other)),
     }
 }

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
+use perennial::history::ChildFailure;
 use perennial::history::{EventKind, Job};
 use perennial::{
-    ActivityContext, ChildFailure, Client, ClosePolicy, Ending, Filter, OrchestrationContext, Payload,
-    Runtime, RuntimeBuilder, StartOptions, Status, Tree,
+    ActivityContext, Client, ClosePolicy, Ending, Filter, OrchestrationContext, Payload, Runtime,
+    RuntimeBuilder, StartOptions, Status, Tree,
 };
 use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;

@@ -2,8 +2,9 @@
 
 mod hand_made;
 
+use perennial::history::ChildFailure;
 use perennial::history::{Decision, EventKind, Job, Started, Turn};
-use perennial::{ChildFailure, ClosePolicy, Ending, EventId, ParentLink, Payload};
+use perennial::{ClosePolicy, Ending, EventId, ParentLink, Payload};
 use perennial_core::shard::{Message, Start};
 use perennial_testkit::invariants::{ClientLog, Snapshot, StoredInstance, StoredRows, stored_breaches};
 

@@ -3,9 +3,9 @@
 
 mod hand_made;
 
-use perennial::history::decode_turn;
 use perennial::history::{EventKind, Started, Turn};
 use perennial::{Ending, Event, ExecutionOptions, OrchestrationContext, Payload, Runtime, Status};
+use perennial_core::history::decode_turn;
 use perennial_core::shard::{Message, Start};
 use perennial_core::{Execution, Handlers};
 use perennial_testkit::invariants::{ClientLog, Snapshot, breaches, stored_breaches};

@@ -7,8 +7,9 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use perennial::history::ActivityFailure;
 use perennial::history::{Decision, EventKind, Job};
-use perennial::{ActivityFailure, Ending, EventId, Payload, TimeoutKind};
+use perennial::{Ending, EventId, Payload, TimeoutKind};
 use perennial_core::shard::{Message, Start};
 use perennial_core::store::{Blocked, MemoryStore, TaskId};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
@@ -108,7 +109,8 @@ fn i18_what_is_left_behind_in_the_tables_of_a_store_is_found() {
 #[test]
 fn i18_a_request_that_was_not_swept_is_noticed() {
     let place = Place::new();
-    drop(SqliteStore::open_guest(place.path(), SqliteOptions::default()).unwrap());
+    // Somebody owns it who could have swept.
+    let _owner = SqliteStore::open(place.path(), SqliteOptions::default()).unwrap();
     let asked = "INSERT INTO answers (number, deadline_ms, body) VALUES (7, 1000, x'00')";
     place.connection().execute_batch(asked).unwrap();
     let rows = place.snapshot();

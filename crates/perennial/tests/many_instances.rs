@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use perennial::history::{EventKind, Started, Turn};
-use perennial::history::{FORMAT, encode_turn};
 use perennial::{
     ActivityContext, Count, Ending, EventId, Filter, OrchestrationContext, Payload, Prune, Runtime,
     RuntimeBuilder, Status,
 };
 use perennial_core::Handlers;
+use perennial_core::history::{FORMAT, encode_turn};
 use perennial_testkit::invariants::ClientLog;
 
 use support::{Place, event, failed, relaxed, soon};

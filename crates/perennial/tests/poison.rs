@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use perennial::history::ActivityFailure;
 use perennial::history::Job;
 use perennial::{
-    ActivityContext, ActivityFailure, OrchestrationContext, Payload, Runtime, RuntimeBuilder, Status,
+    ActivityContext, ActivityError, OrchestrationContext, Payload, Runtime, RuntimeBuilder, Status,
 };
 use perennial_testkit::invariants::ClientLog;
 
@@ -28,7 +29,7 @@ async fn caller(ctx: OrchestrationContext, name: Payload) -> Outcome {
     let name: String = name.decode().map_err(failed)?;
     match ctx.schedule_activity(name, Payload::null()).await {
         Ok(result) => Ok(result),
-        Err(ActivityFailure::Poisoned) => Ok(Payload::from("poison")),
+        Err(ActivityError::Poisoned) => Ok(Payload::from("poison")),
         Err(other) => Err(failed(other)),
     }
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use perennial::history::ActivityFailure;
 use perennial::history::Job;
 use perennial::{
-    ActivityContext, ActivityFailure, Client, OrchestrationContext, Payload, RetryPolicy, Runtime,
+    ActivityContext, ActivityError, Client, OrchestrationContext, Payload, RetryPolicy, Runtime,
     RuntimeBuilder, RuntimeOptions, TimeoutKind,
 };
 use perennial_core::store::{MemoryStore, TaskRow, TaskState};
@@ -36,10 +37,10 @@ fn under(policy: RetryPolicy) -> impl Fn(OrchestrationContext, Payload) -> Paylo
 
 type PayloadFuture = std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-fn told(result: Result<Payload, ActivityFailure>) -> Outcome {
+fn told(result: Result<Payload, ActivityError<Payload>>) -> Outcome {
     match result {
         Ok(result) => Ok(result),
-        Err(ActivityFailure::Application(error)) => Err(error),
+        Err(ActivityError::Application(error)) => Err(error),
         Err(other) => Ok(failed(other)),
     }
 }

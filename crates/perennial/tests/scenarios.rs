@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use perennial::history::{Decision, EventKind};
 use perennial::{
-    ActivityContext, ActivityFailure, ClientError, Either, Ending, Error, Filter, NameError,
+    ActivityContext, ActivityError, ClientError, Either, Ending, Error, Filter, NameError,
     OrchestrationContext, OrchestrationError, Payload, Runtime, RuntimeBuilder, RuntimeOptions, Status,
 };
 use perennial_core::Handlers;
@@ -343,7 +343,7 @@ async fn g34_bad_ids_and_names_are_refused_before_anything_is_written() {
 async fn g24_payloads_over_the_limit_are_refused_before_anything_is_written() {
     let echo = |ctx: OrchestrationContext, _: Payload| async move {
         match ctx.schedule_activity("big", Payload::null()).await {
-            Err(ActivityFailure::Application(error)) => Ok(error),
+            Err(ActivityError::Application(error)) => Ok(error),
             other => Err(failed(other)),
         }
     };
@@ -379,7 +379,7 @@ async fn g24_payloads_over_the_limit_are_refused_before_anything_is_written() {
 async fn g23_a_panic_of_an_activity_is_its_failure() {
     let calls = |ctx: OrchestrationContext, _: Payload| async move {
         match ctx.schedule_activity("broken", Payload::null()).await {
-            Err(ActivityFailure::Application(error)) => Ok(error),
+            Err(ActivityError::Application(error)) => Ok(error),
             other => Err(failed(other)),
         }
     };

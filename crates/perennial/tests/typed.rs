@@ -2,6 +2,7 @@
 
 use perennial::prelude::*;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Order {
@@ -192,4 +193,77 @@ async fn p1_options_of_the_attribute_are_the_default() {
     assert_eq!(options.attempt_timeout_ms, Some(30_000));
     assert_eq!(options.retry, Some(RetryPolicy::fixed(1, 1)), "what is said at the call counts");
     drop(runtime);
+}
+
+#[tokio::test]
+async fn p1_closures_and_plain_functions_take_up_to_four_arguments_and_payloads_as_they_are() {
+    async fn joined(ctx: OrchestrationContext, words: Payload) -> Result<Payload, ActivityError<Payload>> {
+        ctx.schedule_activity("echo", words).await
+    }
+    let runtime = Runtime::open("memory:")
+        .orchestration("none", "1.0.0", |ctx: OrchestrationContext| async move {
+            ctx.schedule_activity("forty-two", ()).await.map_err(String::from)
+        })
+        .orchestration("four", "1.0.0", |ctx: OrchestrationContext, a: u8, b: u8, c: u8, d: u8| async move {
+            let sum = ctx.schedule_activity(Activity::<(u8, u8, u8, u8), u8>::named("sum"), (a, b, c, d));
+            sum.await.map_err(String::from)
+        })
+        .orchestration("words", "1.0.0", joined_words)
+        .orchestration("payload", "1.0.0", |ctx: OrchestrationContext, words: Payload| async move {
+            joined(ctx, words).await.map_err(|error| error.to_string())
+        })
+        .activity("forty-two", async |_: ActivityContext| Ok::<_, String>(42))
+        .activity("echo", |_: ActivityContext, input: Payload| async move { Err::<Payload, _>(input) })
+        .blocking_activity("sum", |_: ActivityContext, a: u8, b: u8, c: u8, d: u8| {
+            a.checked_add(b).and_then(|e| e.checked_add(c)?.checked_add(d)).ok_or("too much")
+        })
+        .start()
+        .await
+        .unwrap();
+    async fn joined_words(_: OrchestrationContext, a: String, b: String) -> Result<String, String> {
+        Ok(a + &b)
+    }
+    let client = runtime.client();
+    assert_eq!(client.start("none", "n", ()).await.unwrap().result().await, Ok(json!(42).into()));
+    const FOUR: Orchestration<(u8, u8, u8, u8), u8> = Orchestration::named("four");
+    assert_eq!(client.start(FOUR, "f", (1, 2, 3, 4)).await.unwrap().result().await, Ok(10));
+    let error = "too much".to_owned();
+    assert_eq!(
+        client.start(FOUR, "g", (1, 2, 3, 250)).await.unwrap().result().await,
+        Err(RunError::Failed { id: "g".to_owned(), error })
+    );
+    let words = client.start("words", "w", json!(["good", "bye"])).await.unwrap();
+    assert_eq!(words.result().await, Ok(Payload::from("goodbye")));
+    let failed = client.start("payload", "p", json!({ "a": 1 })).await.unwrap();
+    assert_eq!(
+        failed.result().await,
+        Err(RunError::Failed { id: "p".to_owned(), error: Payload::from(r#"{"a":1}"#) }),
+        "a payload in words"
+    );
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn p1_details_of_heartbeats_are_typed_and_what_json_cannot_hold_fails_the_attempt() {
+    let runtime = Runtime::open("memory:")
+        .orchestration("counts", "1.0.0", |ctx: OrchestrationContext| async move {
+            let pages = ctx.schedule_activity("pages", ()).retry(RetryPolicy::fixed(2, 1));
+            pages.await.map_err(|error| error.to_string())
+        })
+        .activity("pages", async |ctx: ActivityContext| {
+            if let Some(page) = ctx.decode_details::<u32>() {
+                let broken = std::collections::BTreeMap::from([((page, page), page)]);
+                ctx.heartbeat(broken);
+            }
+            ctx.heartbeat(7);
+            Err::<(), _>("the printer is out of paper".to_owned())
+        })
+        .start()
+        .await
+        .unwrap();
+    let run = runtime.client().start("counts", "c", ()).await.unwrap();
+    let Err(RunError::Failed { error, .. }) = run.result().await else { panic!("it has no result") };
+    let words = error.to_text();
+    assert!(words.contains("PER-0408 unwritable details: what the activity \"pages\" reports"), "{words}");
+    runtime.shutdown().await.unwrap();
 }

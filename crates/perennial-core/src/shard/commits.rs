@@ -133,6 +133,11 @@ impl Shard {
                 }
                 Output::CancelActivity { key, event, .. } => {
                     self.attempts.remove(&(*key, *event));
+                    self.lone.remove(&(*key, *event));
+                    if let Some(slot) = self.slots.get_mut(key) {
+                        // What came of it while that was being written leaves no row.
+                        slot.task_writes.retain(|write| write.row.id.event != *event);
+                    }
                 }
                 _ => {}
             }

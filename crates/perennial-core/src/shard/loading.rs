@@ -130,11 +130,12 @@ impl Shard {
 
     /// Takes the first turn of an execution, with what waits for it.
     pub(super) fn begin(&mut self, now_ms: u64, key: InstanceKey, start: Start, origin: Origin) {
-        let (mut jobs, deadline_ms) = (start.jobs.clone(), start.started.deadline_ms);
+        let mut jobs = start.jobs.clone();
+        let (grace_until_ms, deadline_ms) = (start.grace_until_ms(), start.started.deadline_ms);
         let source = TurnSource::Start(Box::new(start.started.clone()));
         let mut messages = vec![Queued { message: Message::Start(Box::new(start)), origin }];
         let slot = self.slots.get_mut(&key).expect("it is in memory");
-        slot.deadline_ms = deadline_ms;
+        (slot.grace_until_ms, slot.deadline_ms) = (grace_until_ms, deadline_ms);
         // It may have been read while the commit that sent it was being answered.
         slot.queue.retain(|queued| !matches!(queued.origin, Origin::Inbox(_)) || queued.origin != origin);
         // A cancel request that came before must not let the first turn take effect.
@@ -169,7 +170,8 @@ impl Shard {
             TurnSource::Start(_) => Vec::new(),
             TurnSource::Resident(_) | TurnSource::History(_) => slot.asks.drain(..).collect(),
         };
-        slot.phase = Phase::Turning(Turning { number, messages, asks: asks.clone() });
+        let grows_back = matches!(source, TurnSource::History(_));
+        slot.phase = Phase::Turning(Turning { number, messages, asks: asks.clone(), grows_back });
         let (instance, options) = (Arc::clone(&slot.id), self.options.execution.clone());
         let task = TurnTask { key, number, instance, source, asks, jobs, now_ms, options };
         self.outputs.push(Output::TakeTurn(Box::new(task)));

@@ -69,6 +69,20 @@ impl Start {
     pub fn new(started: Started) -> Start {
         Start { started, jobs: Vec::new(), not_before_ms: None }
     }
+
+    /// The cancel request that comes with it, if one does: why, and until when it may clean up.
+    pub(super) fn cancel(&self) -> Option<(&str, u64)> {
+        self.jobs.iter().find_map(|job| match job {
+            Job::OrchestrationCancelRequested { reason, grace_until_ms } => {
+                Some((reason.as_str(), *grace_until_ms))
+            }
+            _ => None,
+        })
+    }
+
+    pub(super) fn grace_until_ms(&self) -> Option<u64> {
+        self.cancel().map(|(_, grace_until_ms)| grace_until_ms)
+    }
 }
 
 impl Message {

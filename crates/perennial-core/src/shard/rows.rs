@@ -23,8 +23,12 @@ pub(super) fn overdue(ledger: &Ledger, started: &Started, now_ms: u64) -> Option
         return Some("timeout".to_owned());
     }
     let grace_is_over = ledger.cancel_grace_until_ms().is_some_and(|until_ms| until_ms <= now_ms);
-    grace_is_over
-        .then(|| format!("cancelled, and not done in time: {}", ledger.cancel_reason().unwrap_or_default()))
+    grace_is_over.then(|| not_done_in_time(ledger.cancel_reason().unwrap_or_default()))
+}
+
+/// Why an execution ends whose cancel's grace is over.
+pub(super) fn not_done_in_time(reason: &str) -> String {
+    format!("cancelled, and not done in time: {reason}")
 }
 
 /// What is stored of an instance before its first turn.

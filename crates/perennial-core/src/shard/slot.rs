@@ -11,7 +11,7 @@ use crate::store::{AskNumber, InboxNumber, InstanceRow, RowChange, Status, TaskR
 use super::message::{Message, Start};
 use super::output::{ActivityTask, Output};
 use super::request::{AskReply, Asker, PendingAsk, Question, RequestId};
-use super::rows::overdue;
+use super::rows::{not_done_in_time, overdue};
 
 pub(super) struct Slot {
     pub(super) id: Arc<str>,
@@ -77,6 +77,8 @@ pub(super) struct Turning {
     pub(super) number: u64,
     pub(super) messages: Vec<Queued>,
     pub(super) asks: Vec<PendingAsk>,
+    /// Whether its execution grows back, with rows that were read for that.
+    pub(super) grows_back: bool,
 }
 
 /// What happens once a commit is durable.
@@ -244,7 +246,13 @@ pub(super) fn pinned(started: &Started, stored: &Facts) -> Arc<str> {
 }
 
 /// When a running execution wants attention by itself: a timer, a task, the end of a cancel's grace, its deadline.
-pub(super) fn wake_at_ms(
+fn wake_at_ms(ledger: &Ledger, started: &Started, tasks: &BTreeMap<EventId, TaskRow>) -> Option<u64> {
+    wakes_from(0, ledger, started, tasks)
+}
+
+/// When it wants attention, of all times that are not before this one.
+pub(super) fn wakes_from(
+    from_ms: u64,
     ledger: &Ledger,
     started: &Started,
     tasks: &BTreeMap<EventId, TaskRow>,
@@ -252,10 +260,11 @@ pub(super) fn wake_at_ms(
     let timer = ledger.timers().next().map(|(due_ms, _)| due_ms);
     // A lease that another node holds is not this one's to watch; that all of its time is over, is.
     let own = tasks.values().filter(|row| !matches!(row.state, TaskState::Leased { .. }));
-    let others = tasks.iter().filter(|(_, row)| is_others(row));
-    let over = others.filter_map(|(event, _)| ledger.activity_deadline_ms(*event));
-    let task = own.filter_map(|row| row.due_ms).chain(over).min();
-    [timer, task, ledger.cancel_grace_until_ms(), started.deadline_ms].into_iter().flatten().min()
+    let waiting = tasks.iter().filter(|(_, row)| !is_owners(row));
+    let over = waiting.filter_map(|(event, _)| ledger.activity_deadline_ms(*event));
+    let ends = [timer, ledger.cancel_grace_until_ms(), started.deadline_ms].into_iter().flatten();
+    let all = own.filter_map(|row| row.due_ms).chain(over).chain(ends);
+    all.filter(|at_ms| *at_ms >= from_ms).min()
 }
 
 /// Whether the owner itself runs a task now.
@@ -420,9 +429,12 @@ impl Slot {
             Message::Start(start) => Some(start),
             _ => None,
         })?;
-        let reason = overdue(&Ledger::default(), &start.started, now_ms);
         self.deadline_ms = start.started.deadline_ms;
-        reason
+        self.grace_until_ms = start.grace_until_ms();
+        // A cancel that was taken over crosses continue-as-new with the grace that it has.
+        let cancel = start.cancel().filter(|(_, grace_until_ms)| *grace_until_ms <= now_ms);
+        overdue(&Ledger::default(), &start.started, now_ms)
+            .or_else(|| cancel.map(|(reason, _)| not_done_in_time(reason)))
     }
 
     /// The reason of a cancel request that waits and whose grace is over.

@@ -12,7 +12,7 @@ use super::outgoing::Sender;
 use super::output::Output;
 use super::request::{Answer, AskReply, PendingAsk};
 use super::rows::*;
-use super::slot::{Facts, InFlight, Next, Phase, Queued, Turning, wake_at_ms};
+use super::slot::{Facts, InFlight, Next, Phase, Queued, Turning, wakes_from};
 use super::state_machine::Shard;
 use super::tasks::{TaskPlan, View, is_open};
 use super::turn_task::{Consultation, TaskFailure, TurnSource, TurnTaskDone};
@@ -78,11 +78,12 @@ impl Shard {
         let is_alone = self.wants_to_run_alone(key);
         let slot = self.slots.get_mut(&key).expect("it is idle");
         if jobs.is_empty() && messages.is_empty() && slot.asks.is_empty() && slot.task_writes.is_empty() {
-            let wake = wake_at_ms(execution.ledger(), execution.started(), &slot.tasks);
-            slot.phase = Phase::Idle(execution);
             // What is due and not done waits for rows to be read, to run alone, or for the next node.
             let waits = self.stopping || slot.is_refreshing || is_alone;
-            return self.set_wake(key, wake.filter(|at_ms| !waits || *at_ms > now_ms));
+            let from_ms = if waits { now_ms.saturating_add(1) } else { 0 };
+            let wake = wakes_from(from_ms, execution.ledger(), execution.started(), &slot.tasks);
+            slot.phase = Phase::Idle(execution);
+            return self.set_wake(key, wake);
         }
         let needs_code = !jobs.is_empty() || !slot.asks.is_empty();
         self.leave_idle(key);
@@ -93,7 +94,7 @@ impl Shard {
         self.nothing_taken(
             now_ms,
             key,
-            Turning { number: 0, messages, asks: Vec::new() },
+            Turning { number: 0, messages, asks: Vec::new(), grows_back: false },
             execution,
             Vec::new(),
         );
@@ -286,7 +287,8 @@ impl Shard {
         if execution.has_ended() {
             return self.consulted(key, stored, commit, messages, execution);
         }
-        self.tend_tasks(now_ms, key, &execution, View::GrownBack);
+        let view = if turning.grows_back { View::GrownBack } else { View::Memory };
+        self.tend_tasks(now_ms, key, &execution, view);
         let slot = self.slots.get_mut(&key).expect("its turn was taken");
         let plan = TaskPlan::of_slot(slot, is_open(execution.ledger()));
         let (ledger, started) = (execution.ledger(), execution.started());

@@ -19,6 +19,7 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// An instance and the instances that it started.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Tree {
     /// The instance.
     pub instance: InstanceStatus,

@@ -21,11 +21,11 @@ use perennial_core::{
 };
 use tokio::sync::{Notify, oneshot};
 
-use crate::error::{ClientError, Error, OrchestrationError};
+use crate::error::{ClientError, Error};
 use crate::export::{ExportedExecution, ExportedInstance};
 use crate::runtime::{Node, Runtime};
 use crate::store_url::{open_guest, system_now_ms};
-use crate::typed::EventContent;
+use crate::typed::{EventContent, Run};
 
 pub use managing::{Action, Progress, Prune, Tree};
 pub use starting::{OnExisting, StartOptions};
@@ -305,24 +305,10 @@ impl Client {
         }
     }
 
-    /// Waits for an instance to end, and gives its result.
+    /// Waits for an instance to end, and gives its result as a payload. [`Client::run`] gives it with its types.
     pub async fn result(&self, id: &str) -> Result<Payload, Error> {
-        let ending = self.wait(id).await?;
-        let id = id.to_owned();
-        match ending {
-            Ending::OrchestrationCompleted { output } => Ok(output),
-            Ending::OrchestrationFailed { error } => Err(OrchestrationError::Failed { id, error }.into()),
-            Ending::OrchestrationCancelled { reason } => {
-                Err(OrchestrationError::Cancelled { id, reason }.into())
-            }
-            Ending::OrchestrationTerminated { reason } => {
-                Err(OrchestrationError::Terminated { id, reason }.into())
-            }
-            Ending::OrchestrationContinuedAsNew { .. } => {
-                let reason = "it continued as new while it was read".to_owned();
-                Err(ClientError::Unknown { id, reason }.into())
-            }
-        }
+        let run: Run = Run::new(self.clone(), id, false, Ok, Ok);
+        Ok(run.result().await?)
     }
 
     /// Waits for an instance to end, and tells how.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{Backend, Client, check};
 use crate::error::ClientError;
 use crate::store_url::system_now_ms;
-use crate::typed::{EventContent, OrchestrationTarget, Run, Typed};
+use crate::typed::{EventContent, OrchestrationTarget, Run, RunTarget};
 
 /// How an instance is started. The default: at once, at the latest version, refused if the id exists.
 ///
@@ -116,7 +116,7 @@ impl Client {
     /// Starts an instance of an orchestration, at its latest version. It is durable when this returns.
     ///
     /// The orchestration is a function and its input (several arguments as a tuple, none as `()`), a name and a string,
-    /// or an [`Orchestration`](crate::typed::Orchestration). The id is yours to choose: 1 to 200 bytes, without `::`.
+    /// or an [`Orchestration`](crate::Orchestration). The id is yours to choose: 1 to 200 bytes, without `::`.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -134,7 +134,7 @@ impl Client {
     /// assert_eq!(run.result().await?, 5);
     ///
     /// let run = client.start(add, "sum-2", (i64::MAX, 1)).await?;
-    /// assert!(matches!(run.result().await, Err(RunError::Failed(error)) if error == "too much"));
+    /// assert!(matches!(run.result().await, Err(RunError::Failed { error, .. }) if error == "too much"));
     ///
     /// let again = client.start(add, "sum-1", (2, 3)).await;
     /// assert!(matches!(again, Err(ClientError::AlreadyExists { status: Status::Completed, .. })));
@@ -170,8 +170,8 @@ impl Client {
         Ok(Run::new(self.clone(), id, is_new, T::read_output, T::read_error))
     }
 
-    /// An instance that was started before or elsewhere, with the types of its orchestration: a function, or an
-    /// [`Orchestration`](crate::Orchestration). Nothing is asked before its result is.
+    /// An instance that was started before or elsewhere, with the types of its orchestration: a function, an
+    /// [`Orchestration`](crate::Orchestration), or a name (then payloads). Nothing is asked before its result is.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -190,11 +190,7 @@ impl Client {
     /// # runtime.shutdown().await
     /// # }
     /// ```
-    pub fn run<T, I, K>(&self, _orchestration: T, id: &str) -> Run<T::Output, T::Error>
-    where
-        T: OrchestrationTarget<I, K>,
-        K: Typed,
-    {
+    pub fn run<T: RunTarget<K>, K>(&self, _orchestration: T, id: &str) -> Run<T::Output, T::Error> {
         Run::new(self.clone(), id, false, T::read_output, T::read_error)
     }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use perennial_core::Handlers;
 use perennial_core::shard::{Counters, ShardOptions};
 use perennial_core::store::{Store, StoreError};
-use perennial_core::{Handlers, OrchestrationHandler};
 use tokio::sync::oneshot;
 
 use super::clock::{LocalClock, MachineClock};
@@ -136,18 +136,7 @@ impl RuntimeBuilder {
         version: &str,
         code: impl OrchestrationCode<K>,
     ) -> RuntimeBuilder {
-        self.handler(name, version, code.into_handler())
-    }
-
-    /// Registers an orchestration as the engine sees it. For tests.
-    #[doc(hidden)]
-    pub fn handler(
-        self,
-        name: &str,
-        version: &str,
-        handler: Arc<dyn OrchestrationHandler>,
-    ) -> RuntimeBuilder {
-        self.add(|registry| registry.add_orchestration(name, version, handler))
+        self.add(|registry| registry.add_orchestration(name, version, code.into_handler()))
     }
 
     /// The orchestrations that were registered, for a [`Replayer`](crate::Replayer). None if something cannot be

@@ -61,6 +61,8 @@ impl OrchestrationContext {
     }
 
     /// Waits for an external event. Events that came before the wait are kept for it.
+    ///
+    /// By name, what came with it is text; [`Event::<Payload>::named`](super::Event::named) gives it as it is.
     #[track_caller]
     pub fn schedule_wait<T: EventTarget>(&self, event: T) -> WaitFuture<T::Content> {
         self.0.schedule_wait(event.name()).read_by(T::read)

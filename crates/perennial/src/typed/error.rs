@@ -1,5 +1,6 @@
 //! Errors that come back as themselves.
 
+use std::any::Any;
 use std::fmt;
 
 use perennial_core::{ActivityFailure, ChildFailure, NotOfType, Payload, TimeoutKind};
@@ -222,18 +223,23 @@ impl<E> From<ClientError> for UpdateError<E> {
     }
 }
 
-/// The update's own error is kept in its words.
-impl<E: fmt::Display> From<UpdateError<E>> for Error {
+/// The update's own error is kept in its words; one that is a payload, as it is.
+impl<E: fmt::Display + 'static> From<UpdateError<E>> for Error {
     fn from(error: UpdateError<E>) -> Error {
-        let words = |error: E| Payload::from(error.to_string());
         Error::Client(match error {
-            UpdateError::Failed { id, error } => ClientError::UpdateFailed { id, error: words(error) },
+            UpdateError::Failed { id, error } => ClientError::UpdateFailed { id, error: words(&error) },
             UpdateError::Refused { id, reason, error } => {
-                ClientError::Refused { id, reason, error: error.map(words) }
+                ClientError::Refused { id, reason, error: error.as_ref().map(words) }
             }
             UpdateError::Client(error) => error,
         })
     }
+}
+
+/// Somebody's own error where its type is not known any more.
+pub(super) fn words<E: fmt::Display + 'static>(error: &E) -> Payload {
+    let payload = (error as &dyn Any).downcast_ref::<Payload>();
+    payload.cloned().unwrap_or_else(|| Payload::from(error.to_string()))
 }
 
 /// An outcome as calls by name get it.

@@ -27,7 +27,7 @@ pub use register::{ActivityCode, BlockingCode, OrchestrationCode, Register};
 pub use run::{Run, RunError};
 pub use saga::Saga;
 pub use targets::{
-    ActivityTarget, OrchestrationTarget, QueryHandled, QueryTarget, Typed, UpdateHandled, UpdateTarget,
+    ActivityTarget, OrchestrationTarget, QueryHandled, QueryTarget, RunTarget, UpdateHandled, UpdateTarget,
 };
 
 /// Ways in which something is passed. They tell one implementation from another, and are inferred.

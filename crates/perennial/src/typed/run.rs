@@ -4,6 +4,7 @@ use std::fmt;
 
 use perennial_core::{Ending, NotOfType, Payload};
 
+use super::error::words;
 use crate::client::Client;
 use crate::error::{ClientError, Error, OrchestrationError};
 
@@ -53,13 +54,11 @@ impl<E> From<ClientError> for RunError<E> {
     }
 }
 
-/// The orchestration's own error is kept in its words.
-impl<E: fmt::Display> From<RunError<E>> for Error {
+/// The orchestration's own error is kept in its words; one that is a payload, as it is.
+impl<E: fmt::Display + 'static> From<RunError<E>> for Error {
     fn from(error: RunError<E>) -> Error {
         match error {
-            RunError::Failed { id, error } => {
-                OrchestrationError::Failed { id, error: Payload::from(error.to_string()) }.into()
-            }
+            RunError::Failed { id, error } => OrchestrationError::Failed { id, error: words(&error) }.into(),
             RunError::Ended(error) => error.into(),
             RunError::Client(error) => error.into(),
         }

@@ -146,21 +146,24 @@ impl<I, O, E> UpdateHandled<I, O, E> for Update<I, O, E> {
     }
 }
 
-/// A way of naming something that has types: by a function or by a description.
+/// Something that says what an instance returns: a marked function, an [`Orchestration`], or a name (then payloads).
 #[diagnostic::on_unimplemented(
-    message = "a name alone does not say what the orchestration returns",
-    label = "a name without types",
-    note = "pass the function or an `Orchestration`; `Client::result` gives the result as a payload"
+    message = "this is not an orchestration",
+    label = "not an orchestration",
+    note = "pass a function marked with `#[orchestration]`, an `Orchestration`, or a name"
 )]
-pub trait Typed {}
+pub trait RunTarget<K> {
+    /// What it returns.
+    type Output;
+    /// The error that it returns.
+    type Error;
 
-macro_rules! typed {
-    ($($way:ident),*) => {$(
-        impl Typed for by::$way {}
-    )*};
+    /// What it returned, of what is recorded.
+    fn read_output(payload: Payload) -> Result<Self::Output, NotOfType>;
+
+    /// The error that it returned, of what is recorded.
+    fn read_error(payload: Payload) -> Result<Self::Error, NotOfType>;
 }
-
-typed!(Function0, Function1, Function2, Function3, Function4, Described);
 
 /// Implements a trait for marked functions, whose types are `O` and `E`, and whose description is `M`.
 macro_rules! functions {
@@ -239,7 +242,8 @@ macro_rules! names {
     };
 }
 
-macro_rules! handled_names {
+/// Implements for names what they can do without an input.
+macro_rules! bare_names {
     ($($name:ty),*) => {$(
         impl<I, O> QueryHandled<I, O> for $name {
             fn name(&self) -> Cow<'_, str> {
@@ -252,10 +256,13 @@ macro_rules! handled_names {
                 Cow::Borrowed(&self[..])
             }
         }
+
+        impl RunTarget<by::Payloads> for $name {
+            reads!(read_output, Output = Payload as payload);
+            reads!(read_error, Error = Payload as payload);
+        }
     )*};
 }
-
-handled_names!(&str, &&str, &String, String);
 
 /// Reads what was returned, or an error: as its type, as text, or as it is.
 macro_rules! reads {
@@ -331,7 +338,7 @@ described!(ActivityTarget for Activity<O, E> {
 names!(
     ActivityTarget,
     texts { reads_activity!(Result<String, String>, |outcome| Ok(text(outcome, activity_failure_text))); },
-    payloads { reads_activity!(Result<Payload, ActivityFailure>, Ok); }
+    payloads { reads_activity!(Result<Payload, ActivityError<Payload>>, read_activity); }
 );
 
 functions!(OrchestrationTarget(OrchestrationContext, OrchestrationMeta) {
@@ -354,9 +361,40 @@ names!(
     payloads {
         reads!(read_output, Output = Payload as payload);
         reads!(read_error, Error = Payload as payload);
-        reads_child!(Result<Payload, ChildFailure>, Ok);
+        reads_child!(Result<Payload, ChildError<Payload>>, read_child);
     }
 );
+
+bare_names!(&str, &&str, &String, String);
+
+macro_rules! run_functions {
+    ($($way:ident($($type:ident),*);)*) => {$(
+        impl<Fun, M, Fut, O, E $(, $type)*> RunTarget<(by::$way, $($type,)*)> for Fun
+        where
+            Fun: Fn(OrchestrationContext $(, $type)*) -> Call<M, Fut>,
+            M: OrchestrationMeta,
+            Fut: Future<Output = Result<O, E>>,
+            O: DeserializeOwned,
+            E: DeserializeOwned,
+        {
+            reads!(read_output, Output = O as type);
+            reads!(read_error, Error = E as type);
+        }
+    )*};
+}
+
+run_functions! {
+    Function0();
+    Function1(A);
+    Function2(A, B);
+    Function3(A, B, C);
+    Function4(A, B, C, D);
+}
+
+impl<I, O: DeserializeOwned, E: DeserializeOwned> RunTarget<by::Described> for Orchestration<I, O, E> {
+    reads!(read_output, Output = O as type);
+    reads!(read_error, Error = E as type);
+}
 
 described!(QueryTarget for Query<O> {
     reads!(read_output, Output = O as type);

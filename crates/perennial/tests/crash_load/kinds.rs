@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use perennial::{
-    ActivityFailure, ChildFailure, ClosePolicy, Either, OrchestrationContext, Payload, RetryPolicy, Runtime,
+    ActivityError, ChildError, ClosePolicy, Either, OrchestrationContext, Payload, RetryPolicy, Runtime,
     RuntimeBuilder,
 };
 use perennial_core::Handlers;
@@ -75,7 +75,7 @@ async fn retries(ctx: OrchestrationContext, _: Payload) -> Outcome {
     }
     let hopeless = RetryPolicy::fixed(50, 10).non_retryable(["hopeless"]);
     match ctx.schedule_activity("flaky", number(0)).retry(hopeless).await {
-        Err(ActivityFailure::Application(_)) => Ok(number(sum)),
+        Err(ActivityError::Application(_)) => Ok(number(sum)),
         other => Err(failed(other)),
     }
 }
@@ -105,7 +105,7 @@ async fn family(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let taken = ctx.schedule_sub_orchestration_with_id("brief", id, number(1)).await;
     stray.detach();
     match taken {
-        Err(ChildFailure::NotStarted { .. }) => Ok(number(results.into_iter().sum::<u64>() + won)),
+        Err(ChildError::NotStarted { .. }) => Ok(number(results.into_iter().sum::<u64>() + won)),
         other => Err(failed(other)),
     }
 }

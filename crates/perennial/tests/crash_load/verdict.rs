@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use perennial::history::Job;
-use perennial::history::decode_history;
 use perennial::{Client, Status};
+use perennial_core::history::decode_history;
 use perennial_testkit::invariants::{Snapshot, StoredInstance, assert_invariants};
 
 use super::Load;

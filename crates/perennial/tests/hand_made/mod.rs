@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use perennial::history::{Decision, EventKind, Job, Started, Turn, UnitId};
-use perennial::history::{FORMAT, encode_turn};
 use perennial::{EventId, InstanceKey, Status};
 use perennial_core::ShardId;
+use perennial_core::history::{FORMAT, encode_turn};
 use perennial_core::shard::Message;
 use perennial_core::store::{InboxRow, InstanceRow};
 use perennial_testkit::invariants::{Breach, Snapshot, StoredInstance, StoredRows, StoredTask};

@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use perennial::history::encode_turn;
 use perennial::{
     Client, ClientError, Event, EventId, Filter, InstanceKey, InstanceStatus, Payload, RuntimeOptions,
     StartOptions, Status,
 };
 use perennial_core::Handlers;
+use perennial_core::history::encode_turn;
 use perennial_core::store::TaskId;
 use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::invariants::{

@@ -1,6 +1,7 @@
 //! A query and an update are given what they do not take.
-//~ this is not a query that takes this input
-//~ this is not an update that takes this input
+//~ expected `u32`, found `&str`
+//~ client.query("c", COUNT, "three")
+//~ client.update("c", ADD, "three")
 
 use perennial::prelude::*;
 

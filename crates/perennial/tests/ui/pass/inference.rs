@@ -91,6 +91,7 @@ async fn client(client: Client) -> Result<(), Box<dyn std::error::Error>> {
     let _: u32 = client.run(child, "a").result().await?;
     let _: String = client.run(parent, "b").result().await?;
     let _: String = client.run(OTHER, "o").result().await?;
+    let _: Payload = client.run("other", "o").result().await?;
     let _: u32 = client.query("b", COUNT, ()).await?;
     let _: String = client.query("b", "length", "four").await?;
     let _: Payload = client.query("b", "length", serde_json::json!("four")).await?;
@@ -123,7 +124,7 @@ fn closures(runtime: perennial::RuntimeBuilder) -> perennial::RuntimeBuilder {
         .orchestration("none", "1.0.0", |_: OrchestrationContext| async { Ok::<_, String>(1) })
         .orchestration("payload", "1.0.0", unmarked)
         .orchestration("payloads", "1.0.0", |ctx: OrchestrationContext, input: Payload| async move {
-            ctx.schedule_activity("raw", input).await.map_err(|failure| format!("{failure:?}"))
+            ctx.schedule_activity("raw", input).await.map_err(String::from)
         })
         .orchestration("three", "1.0.0", |_: OrchestrationContext, a: u8, b: u8, c: u8| async move {
             a.checked_add(b).and_then(|sum| sum.checked_add(c)).ok_or("too much".to_owned())
