@@ -10,6 +10,7 @@ use perennial_testkit::{Failure, TestEnvironment};
 const DAY: Duration = Duration::from_secs(86_400);
 const APPROVED: Event<bool> = Event::named("approved");
 const ITEM: Event<u32> = Event::named("item");
+const DAYS: Query<(), u32> = Query::named("days");
 
 #[activity]
 async fn charge(_: ActivityContext, cents: u64) -> Result<String, String> {
@@ -153,7 +154,7 @@ fn p_kit_a_test_can_go_step_by_step() {
     async fn patient(ctx: OrchestrationContext) -> Result<u32, String> {
         let days = ctx.state(0u32);
         let seen = days.clone();
-        ctx.on_query("days", move |(): ()| seen.read(|days| *days));
+        ctx.on_query(DAYS, move |(): ()| seen.read(|days| *days));
         for _ in 0..3 {
             ctx.schedule_timer(DAY).await;
             days.update(|days| *days += 1);
@@ -162,9 +163,9 @@ fn p_kit_a_test_can_go_step_by_step() {
     }
     let mut env = TestEnvironment::new().register(patient);
     let run = env.start(patient, "p", ());
-    assert_eq!(env.query::<u32>("p", "days", ()), 0);
+    assert_eq!(env.query("p", DAYS, ()), 0);
     env.advance(2 * DAY);
-    assert_eq!(env.query::<u32>("p", "days", ()), 2);
+    assert_eq!(env.query("p", DAYS, ()), 2);
     assert_eq!(env.status("p"), Some(Status::Running));
     assert_eq!(env.elapsed(), 2 * DAY);
     assert_eq!(env.result(&run).unwrap(), 3);

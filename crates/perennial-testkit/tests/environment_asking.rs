@@ -5,6 +5,8 @@ use perennial_testkit::{Failure, TestEnvironment, crash_everywhere};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const STOP: Event<()> = Event::named("stop");
+const COUNT: Query<(), i64> = Query::named("count");
+const ADD: Update<i64, i64, String> = Update::named("add");
 
 #[activity]
 async fn audit(_: ActivityContext, by: i64) -> Result<i64, String> {
@@ -16,9 +18,9 @@ async fn audit(_: ActivityContext, by: i64) -> Result<i64, String> {
 async fn counter(ctx: OrchestrationContext, from: i64) -> Result<i64, String> {
     let count = ctx.state(from);
     let (seen, changed, handling) = (count.clone(), count.clone(), ctx.clone());
-    ctx.on_query("count", move |(): ()| seen.read(|count| *count));
+    ctx.on_query(COUNT, move |(): ()| seen.read(|count| *count));
     let positive = |by: &i64| if *by > 0 { Ok(()) } else { Err("only upwards".to_owned()) };
-    ctx.on_update("add", positive, move |by: i64| {
+    ctx.on_update(ADD, positive, move |by: i64| {
         let (count, ctx) = (changed.clone(), handling.clone());
         async move {
             ctx.schedule_timer(DAY).await;
@@ -52,14 +54,14 @@ fn options() -> StartOptions {
 fn e21_an_update_gives_its_outcome_when_its_handler_has_ended() {
     let mut env = counting();
     let run = env.start(counter, "c", 1);
-    assert_eq!(env.update("c", "add", 2), Ok(3));
+    assert_eq!(env.update("c", ADD, 2), Ok(3));
     assert_eq!(env.elapsed(), DAY, "the handler waits for a day");
-    assert_eq!(env.query::<i64>("c", "count", ()), 3);
+    assert_eq!(env.query("c", COUNT, ()), 3);
     env.raise("c", STOP, ());
     assert_eq!(env.result(&run), Ok(3));
-    assert_eq!(env.query::<i64>("c", "count", ()), 3, "what has ended answers, too");
-    let late = env.update::<i64>("c", "add", 1);
-    assert_eq!(late, Err(ClientError::Ended { id: "c".to_owned() }));
+    assert_eq!(env.query("c", COUNT, ()), 3, "what has ended answers, too");
+    let late = env.update("c", ADD, 1);
+    assert_eq!(late, Err(UpdateError::Client(ClientError::Ended { id: "c".to_owned() })));
 }
 
 #[test]
@@ -67,31 +69,32 @@ fn e21_a_refused_update_leaves_no_trace_and_a_failed_one_tells_its_error() {
     let mut env = counting();
     env.start(counter, "c", 1);
     let before = env.history("c").lines();
-    match env.update::<i64>("c", "add", -1) {
-        Err(ClientError::Refused { error: Some(said), .. }) => assert_eq!(said.to_text(), "only upwards"),
+    match env.update("c", ADD, -1) {
+        Err(UpdateError::Refused { error: Some(said), .. }) => assert_eq!(said, "only upwards"),
         other => panic!("{other:?}"),
     }
     assert_eq!(env.history("c").lines(), before);
-    match env.update::<i64>("c", "add", 200) {
-        Err(ClientError::UpdateFailed { error, .. }) => assert_eq!(error.to_text(), "too much at once"),
+    match env.update("c", ADD, 200) {
+        Err(UpdateError::Failed { error, .. }) => assert_eq!(error, "too much at once"),
         other => panic!("{other:?}"),
     }
-    assert!(matches!(env.update::<i64>("c", "subtract", 1), Err(ClientError::Refused { .. })));
-    assert!(matches!(env.update::<i64>("nobody", "add", 1), Err(ClientError::NotFound { .. })));
+    assert!(matches!(env.update("c", "subtract", "1"), Err(UpdateError::Refused { .. })));
+    let nobody = env.update("nobody", ADD, 1);
+    assert!(matches!(nobody, Err(UpdateError::Client(ClientError::NotFound { .. }))));
 }
 
 #[test]
 fn p_kit_updates_are_sent_at_their_moment_and_their_outcomes_kept() {
     let mut env = counting()
-        .update_at(2 * DAY, "add", 2)
-        .update_at(2 * DAY, "add", -5)
-        .update_at(10 * DAY, "add", 10)
+        .update_at(2 * DAY, ADD, 2)
+        .update_at(2 * DAY, ADD, -5)
+        .update_at(10 * DAY, ADD, 10)
         .raise_at(20 * DAY, STOP, ());
     let run = env.start(counter, "c", 1);
     env.advance(2 * DAY);
-    assert_eq!(env.query::<i64>("c", "count", ()), 1, "its handler takes a day");
+    assert_eq!(env.query("c", COUNT, ()), 1, "its handler takes a day");
     env.advance(DAY);
-    assert_eq!(env.query::<i64>("c", "count", ()), 3);
+    assert_eq!(env.query("c", COUNT, ()), 3);
     assert_eq!(env.result(&run), Ok(13));
     let outcomes = env.scripted_updates();
     let read =
@@ -103,13 +106,38 @@ fn p_kit_updates_are_sent_at_their_moment_and_their_outcomes_kept() {
 #[test]
 fn g16_an_update_counts_once_wherever_the_process_dies() {
     let report = crash_everywhere(|env| {
-        let env = env.register(counter).register(audit).update_at(5 * DAY, "add", 10);
+        let env = env.register(counter).register(audit).update_at(5 * DAY, ADD, 10);
         let mut env = env.raise_at(9 * DAY, STOP, ());
         let run = env.start(counter, "c", 1);
-        let sent = env.update::<i64>("c", "add", 2);
+        let sent = env.update("c", ADD, 2);
         (sent, env.result(&run), env.scripted_updates(), env.elapsed())
     });
     assert!(report.unwrap().commits > 5);
+}
+
+#[test]
+fn g16_an_update_that_ends_its_instance_has_its_outcome_wherever_the_process_dies() {
+    #[orchestration]
+    async fn once(ctx: OrchestrationContext) -> Result<i64, String> {
+        let count = ctx.state(0);
+        let changed = count.clone();
+        ctx.on_update(
+            ADD,
+            |_: &i64| Ok(()),
+            move |by: i64| {
+                let count = changed.clone();
+                async move { Ok(count.update(|count| std::mem::replace(count, by))) }
+            },
+        );
+        ctx.wait_until(&count, |count| *count > 0).await;
+        Ok(count.read(|count| *count))
+    }
+    let report = crash_everywhere(|env| {
+        let mut env = env.register(once);
+        let run = env.start(once, "o", ());
+        (env.update("o", ADD, 5), env.result(&run))
+    });
+    report.unwrap();
 }
 
 #[test]
@@ -155,13 +183,13 @@ fn g17_what_a_start_does_to_an_id_that_exists_is_its_policy() {
         assert_eq!(env.start_with(counter, "c", 2, existing(policy)).err(), Some(refused.clone()));
     }
     let taken = env.start_with(counter, "c", 3, existing(OnExisting::Use)).unwrap();
-    assert_eq!(env.query::<i64>("c", "count", ()), 1);
+    assert_eq!(env.query("c", COUNT, ()), 1);
     env.start_with(counter, "c", 4, options().or_raise("stop", Payload::from_json("null").unwrap())).unwrap();
     assert_eq!(env.result(&taken), Ok(1), "the event went to the one that was there");
     env.start_with(counter, "c", 5, existing(OnExisting::ReplaceEnded)).unwrap();
-    assert_eq!(env.query::<i64>("c", "count", ()), 5);
+    assert_eq!(env.query("c", COUNT, ()), 5);
     env.start_with(counter, "c", 6, existing(OnExisting::TerminateAndReplace)).unwrap();
-    assert_eq!(env.query::<i64>("c", "count", ()), 6);
+    assert_eq!(env.query("c", COUNT, ()), 6);
     assert_eq!(env.export().lines().count(), 1, "those before are gone");
 }
 

@@ -1,11 +1,9 @@
 //! What a test sends to instances on the way: events, cancels, queries, updates.
 
-use perennial::ClientError;
-use perennial::typed::EventContent;
-use perennial_core::Payload;
+use perennial::typed::{EventContent, QueryTarget, UpdateTarget};
+use perennial::{ClientError, UpdateError};
 use perennial_core::shard::{Answer, AskReply, Question, Request};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use perennial_core::{NotOfType, Payload};
 
 use super::script::Action;
 use super::{TestEnvironment, raise};
@@ -34,16 +32,23 @@ impl TestEnvironment {
         assert!(is_done, "{id:?} cannot be cancelled: {answer:?}");
     }
 
-    /// Asks an instance a query. One that has ended answers, too.
+    /// Asks an instance a query: a [`Query`](perennial::Query) and its input, or a name and a payload. One that has ended
+    /// answers, too.
     ///
     /// # Panics
     ///
     /// If it does not answer, or with something else.
     #[track_caller]
-    pub fn query<O: DeserializeOwned>(&mut self, id: &str, name: &str, input: impl Serialize) -> O {
-        let question = Question::Query { name: name.to_owned(), payload: written(&input) };
+    pub fn query<T, I, K>(&mut self, id: &str, query: T, input: I) -> T::Output
+    where
+        T: QueryTarget<I, K>,
+    {
+        let name = query.name().into_owned();
+        let question = Question::Query { name: name.clone(), payload: written(T::encode(input)) };
         let answer = self.drive(|driver| driver.ask(id, || Request::Ask(question.clone())));
-        read(id, name, outcome(id, answer).unwrap_or_else(|error| panic!("{name:?} has no answer: {error}")))
+        let answer = outcome(id, answer).unwrap_or_else(|error| panic!("{name:?} has no answer: {error}"));
+        T::read_output(answer)
+            .unwrap_or_else(|error| panic!("{id:?} answers {name:?} with something else: {error}"))
     }
 
     /// Sends an update to an instance and lets time pass until its outcome is there, as a client would wait for it: the
@@ -53,12 +58,14 @@ impl TestEnvironment {
     /// use perennial::prelude::*;
     /// use perennial_testkit::TestEnvironment;
     ///
+    /// const WITHDRAW: Update<i64, i64, String> = Update::named("withdraw");
+    ///
     /// #[orchestration]
     /// async fn account(ctx: OrchestrationContext, balance: i64) -> Result<i64, String> {
     ///     let balance = ctx.state(balance);
     ///     let (checked, changed) = (balance.clone(), balance.clone());
     ///     ctx.on_update(
-    ///         "withdraw",
+    ///         WITHDRAW,
     ///         move |cents: &i64| match checked.read(|balance| *balance >= *cents) {
     ///             true => Ok(()),
     ///             false => Err("not enough".to_owned()),
@@ -74,10 +81,10 @@ impl TestEnvironment {
     ///
     /// let mut env = TestEnvironment::new().register(account);
     /// let run = env.start(account, "ada", 100);
-    /// assert_eq!(env.update("ada", "withdraw", 70), Ok(30));
-    /// let refused = env.update::<i64>("ada", "withdraw", 70);
-    /// assert!(matches!(refused, Err(ClientError::Refused { .. })));
-    /// assert_eq!(env.update("ada", "withdraw", 30), Ok(0));
+    /// assert_eq!(env.update("ada", WITHDRAW, 70), Ok(30));
+    /// let refused = env.update("ada", WITHDRAW, 70);
+    /// assert!(matches!(refused, Err(UpdateError::Refused { error: Some(why), .. }) if why == "not enough"));
+    /// assert_eq!(env.update("ada", WITHDRAW, 30), Ok(0));
     /// assert_eq!(env.result(&run), Ok(0));
     /// ```
     ///
@@ -85,16 +92,33 @@ impl TestEnvironment {
     ///
     /// If the outcome never comes, or is something else.
     #[track_caller]
-    pub fn update<O: DeserializeOwned>(
+    pub fn update<T, I, K>(
         &mut self,
         id: &str,
-        name: &str,
-        input: impl Serialize,
-    ) -> Result<O, ClientError> {
-        let payload = written(&input);
-        let answer = self.drive(|driver| driver.update(id, name, &payload));
+        update: T,
+        input: I,
+    ) -> Result<T::Output, UpdateError<T::Error>>
+    where
+        T: UpdateTarget<I, K>,
+    {
+        let name = update.name().into_owned();
+        let payload = written(T::encode(input));
+        let answer = self.drive(|driver| driver.update(id, &name, &payload));
         let answer = answer.unwrap_or_else(|stop| panic!("{name:?} of {id:?} has no outcome: {stop:?}"));
-        outcome(id, answer).map(|payload| read(id, name, payload))
+        let other = |error: NotOfType| format!("{id:?} answers {name:?} with something else: {error}");
+        match outcome(id, answer) {
+            Ok(payload) => Ok(T::read_output(payload).unwrap_or_else(|error| panic!("{}", other(error)))),
+            Err(ClientError::UpdateFailed { id, error }) => {
+                let error = T::read_error(error).unwrap_or_else(|error| panic!("{}", other(error)));
+                Err(UpdateError::Failed { id, error })
+            }
+            Err(ClientError::Refused { id, reason, error }) => {
+                // What the code cannot read it refuses in words, whatever its own error is.
+                let error = error.and_then(|error| T::read_error(error).ok());
+                Err(UpdateError::Refused { id, reason, error })
+            }
+            Err(error) => Err(UpdateError::Client(error)),
+        }
     }
 
     /// What came of the updates of [`TestEnvironment::update_at`], with their names, in the order of the script. One
@@ -122,11 +146,6 @@ fn outcome(id: &str, answer: Answer) -> Result<Payload, ClientError> {
 
 /// An input as it is sent.
 #[track_caller]
-pub(super) fn written(input: &impl Serialize) -> Payload {
-    Payload::encode(input).unwrap_or_else(|error| panic!("the input cannot be written as JSON: {error}"))
-}
-
-#[track_caller]
-fn read<O: DeserializeOwned>(id: &str, name: &str, payload: Payload) -> O {
-    payload.decode_as().unwrap_or_else(|error| panic!("{id:?} answers {name:?} with something else: {error}"))
+pub(super) fn written(input: Result<Payload, serde_json::Error>) -> Payload {
+    input.unwrap_or_else(|error| panic!("the input cannot be written as JSON: {error}"))
 }

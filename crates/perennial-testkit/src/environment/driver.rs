@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, Client, LoneAttempt};
 use perennial_core::history::decode_history;
-use perennial_core::shard::{ActivityTask, Answer, Question, Request, RequestId, ShardOptions};
+use perennial_core::shard::{ActivityTask, Answer, AskReply, Question, Request, RequestId, ShardOptions};
 use perennial_core::store::{Filter, InstanceRow, Status, Store};
-use perennial_core::{ActivityFailure, Decision, EventKind, Handlers, History, Job, Ledger, Payload};
+use perennial_core::{ActivityFailure, Decision, EventKind, Handlers, History, Job, Ledger, Payload, Turn};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -142,29 +142,49 @@ impl Driver {
     /// Sends an update, and lets time pass until its outcome is there.
     pub(super) fn update(&mut self, id: &str, name: &str, payload: &Payload) -> Result<Answer, Stop> {
         self.raised += 1;
-        let key = Some(format!("raised-{}", self.raised));
+        let key = format!("raised-{}", self.raised);
         loop {
             let crashes = self.crashes;
-            let (name, payload, key) = (name.to_owned(), payload.clone(), key.clone());
-            let asked = self.desk.ask(id, Request::Ask(Question::Update { name, payload, key }));
+            let (name, payload) = (name.to_owned(), payload.clone());
+            let question = Question::Update { name, payload, key: Some(key.clone()) };
+            let asked = self.desk.ask(id, Request::Ask(question));
             let stop = self.drive(Until::Answered(asked, crashes));
             match self.desk.answer(asked) {
-                Some(answer) => return Ok(answer.clone()),
+                Some(answer) => return Ok(self.recorded_update(id, &key).unwrap_or_else(|| answer.clone())),
                 None if self.crashes > crashes => {}
                 None => return Err(stop),
             }
         }
     }
 
+    /// What came of the update with a key, of what is recorded: the instance may have gone on or ended since.
+    fn recorded_update(&self, id: &str, key: &str) -> Option<Answer> {
+        let row = self.row(id)?;
+        (1..=row.execution).rev().find_map(|execution| {
+            let history = self.history(&row, execution);
+            let mut jobs = history.turns.iter().flat_map(Turn::jobs);
+            let is_it = |job: &Job| matches!(job, Job::UpdateRequested { .. }) && job.key() == Some(key);
+            let (update, _) = jobs.find(|(_, job)| is_it(job))?;
+            history.turns.iter().flat_map(Turn::decisions).find_map(|(_, _, decision)| match decision {
+                Decision::UpdateCompleted { source_event_id, result } if *source_event_id == update => {
+                    let reply = result.clone().map_or_else(AskReply::Failed, AskReply::Answered);
+                    Some(Answer::Asked(reply))
+                }
+                _ => None,
+            })
+        })
+    }
+
     /// What came of updates of the script: name, instance, outcome.
     pub(super) fn scripted_updates(&self) -> Vec<(String, String, Answer)> {
-        let answered = |scripted: &Scripted| {
+        let answered = |(number, scripted): (usize, &Scripted)| {
             let Action::Update { name, .. } = &scripted.action else { return None };
             let asked = scripted.asked.as_ref()?;
             let answer = self.desk.answer(asked.request)?;
-            Some((name.clone(), asked.id.clone(), answer.clone()))
+            let recorded = self.recorded_update(&asked.id, &Scripted::key(number));
+            Some((name.clone(), asked.id.clone(), recorded.unwrap_or_else(|| answer.clone())))
         };
-        self.config.script.iter().filter_map(answered).collect()
+        self.config.script.iter().enumerate().filter_map(answered).collect()
     }
 
     /// Asks something of an instance, again if the process dies before it is answered.

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use perennial::typed::{
     ActivityCode, EventContent, EventTarget, OrchestrationCode, OrchestrationTarget, Register, Registration,
+    UpdateTarget,
 };
 use perennial::{ActivityContext, ActivityHandler, ExportedExecution, ExportedInstance};
 use perennial_core::OrchestrationHandler;
@@ -242,8 +243,12 @@ impl TestEnvironment {
 
     /// Sends an update this long after the test began, to the instance that was started last. What came of it is in
     /// [`TestEnvironment::scripted_updates`].
-    pub fn update_at(self, after: Duration, name: &str, input: impl Serialize) -> TestEnvironment {
-        let action = Action::Update { name: name.to_owned(), payload: asking::written(&input) };
+    pub fn update_at<T, I, K>(self, after: Duration, update: T, input: I) -> TestEnvironment
+    where
+        T: UpdateTarget<I, K>,
+    {
+        let (name, payload) = (update.name().into_owned(), asking::written(T::encode(input)));
+        let action = Action::Update { name, payload };
         self.script(When::AfterMs(millis(after)), None, action)
     }
 

@@ -47,15 +47,20 @@ impl Scripted {
             Action::Raise { event, payload } => Request::Raise {
                 name: event.clone(),
                 payload: payload.clone(),
-                key: Some(format!("script-{number}")),
+                key: Some(Scripted::key(number)),
             },
             Action::Update { name, payload } => Request::Ask(Question::Update {
                 name: name.clone(),
                 payload: payload.clone(),
-                key: Some(format!("script-{number}")),
+                key: Some(Scripted::key(number)),
             }),
             Action::Cancel { reason } => Request::Cancel { reason: reason.clone() },
         }
+    }
+
+    /// What tells the action of a number from others.
+    pub(super) fn key(number: usize) -> String {
+        format!("script-{number}")
     }
 
     /// The event that has to be waited for.

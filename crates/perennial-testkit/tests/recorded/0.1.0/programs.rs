@@ -8,6 +8,8 @@ use perennial_testkit::TestEnvironment;
 
 pub(crate) const GO: Event<u32> = Event::named("go");
 pub(crate) const STOP: Event<()> = Event::named("stop");
+const COUNT: Query<(), u32> = Query::named("count");
+const ADD: Update<u32, u32, String> = Update::named("add");
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
 /// One program: its name, which is that of its file, and a run of it.
@@ -43,11 +45,11 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("handlers", |env| {
         ran(env, |env| {
             let run = env.start(handlers, "handlers-1", 1);
-            drop(env.update::<u32>("handlers-1", "add", 5));
-            drop(env.update::<u32>("handlers-1", "add", 0));
+            drop(env.update("handlers-1", ADD, 5));
+            drop(env.update("handlers-1", ADD, 0));
             env.raise("handlers-1", GO, 10);
-            assert_eq!(env.query::<u32>("handlers-1", "count", ()), 16);
-            drop(env.update::<u32>("handlers-1", "add", 7));
+            assert_eq!(env.query("handlers-1", COUNT, ()), 16);
+            drop(env.update("handlers-1", ADD, 7));
             env.raise("handlers-1", STOP, ());
             drop(env.result(&run));
         })
@@ -234,10 +236,10 @@ pub(crate) async fn continuing_with_events(
 pub(crate) async fn handlers(ctx: OrchestrationContext, from: u32) -> Result<u32, String> {
     let count = ctx.state(from);
     let seen = count.clone();
-    ctx.on_query("count", move |(): ()| seen.read(|count| *count));
+    ctx.on_query(COUNT, move |(): ()| seen.read(|count| *count));
     let (changed, handling) = (count.clone(), ctx.clone());
     let positive = |by: &u32| if *by > 0 { Ok(()) } else { Err("only upwards".to_owned()) };
-    ctx.on_update("add", positive, move |by: u32| {
+    ctx.on_update(ADD, positive, move |by: u32| {
         let (count, ctx) = (changed.clone(), handling.clone());
         async move {
             let by = ctx.schedule_activity(add, (by, 0)).await?;

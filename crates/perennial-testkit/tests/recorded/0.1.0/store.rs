@@ -1,6 +1,7 @@
 //! The SQLite store of 0.1.0: what is in it, and how it goes on.
 //!
-//! Nothing in it depends on what time it is: the only timer that is open is due in a hundred years.
+//! Nothing in it depends on what time it is: the only timer that is open is due in a hundred years, and the activity that
+//! was stopped has been due since 1970.
 
 use std::path::Path;
 
@@ -114,6 +115,9 @@ pub(crate) async fn record(path: &Path) {
     }
     runtime.shutdown_within(Duration::ZERO).await.unwrap();
     Client::open(&url).unwrap().start("sequence", "pending", Payload::encode(&3).unwrap()).await.unwrap();
+    let store = rusqlite::Connection::open(path).unwrap();
+    store.execute("UPDATE tasks SET due_ms = 1000", []).unwrap();
+    store.execute("UPDATE instances SET wake_at_ms = 1000 WHERE id = 'working'", []).unwrap();
 }
 
 /// Opens a copy of the store with the code of today, and lets everything end.
