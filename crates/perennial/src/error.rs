@@ -1,5 +1,7 @@
 //! What callers are told when something cannot be done.
 
+use std::fmt;
+
 use perennial_core::store::{Status, StoreError};
 use perennial_core::{NameError, NotOfType, Payload};
 
@@ -17,7 +19,9 @@ use perennial_core::{NameError, NotOfType, Payload};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Anything that can go wrong with a runtime and its clients.
-#[derive(Debug, thiserror::Error)]
+///
+/// A `main` that returns it prints what it says: its `Debug` is its `Display`.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A runtime did not start.
@@ -32,6 +36,12 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Why a runtime did not start.

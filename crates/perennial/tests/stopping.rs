@@ -296,6 +296,7 @@ async fn p4_what_cannot_be_started_says_why() {
     let (place, work) = (Place::new(), Work::default());
     let unknown = start(Runtime::open("mysql:shop")).await;
     assert!(matches!(unknown, Error::Start(StartError::UnknownUrl { .. })), "{unknown}");
+    assert_eq!(format!("{unknown:?}"), unknown.to_string(), "as a `main` prints it");
     let twice = work.runtime(&place).orchestration("waiter", "1.0.0", waiter);
     let twice = start(twice).await.to_string();
     assert_eq!(

@@ -7,6 +7,7 @@ mod asking;
 mod managing;
 mod starting;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +100,16 @@ impl From<InstanceRow> for InstanceStatus {
             created_ms: row.created_ms,
             ended_ms: row.ended_ms,
         }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match &self.backend {
+            Backend::Node(_) => "in the runtime's process",
+            Backend::Guest { .. } => "beside the runtime",
+        };
+        f.debug_tuple("Client").field(&place).finish()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Opening, starting and stopping a runtime.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -359,6 +360,12 @@ async fn open_patiently(url: &str, relaxed: bool) -> Result<Arc<dyn Store>, Star
 pub struct Runtime {
     node: Arc<Node>,
     stopped: bool,
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").field("node", &self.node.options.node).finish_non_exhaustive()
+    }
 }
 
 impl Runtime {
