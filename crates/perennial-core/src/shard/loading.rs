@@ -114,7 +114,9 @@ impl Shard {
         });
         if not_before_ms.is_some_and(|at_ms| at_ms > now_ms) && !slot.is_asked_to_cancel() {
             slot.phase = Phase::Delayed;
-            self.set_wake(key, not_before_ms);
+            // Its time may be up before it begins.
+            let wake = not_before_ms.into_iter().chain(slot.deadline_ms).min();
+            self.set_wake(key, wake);
             self.enter_idle(now_ms, key);
             return self.go_on(now_ms, key);
         }
