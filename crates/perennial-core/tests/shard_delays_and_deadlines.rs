@@ -329,3 +329,27 @@ fn g30_a_delayed_instance_whose_time_is_up_before_it_begins_ends_then() {
     settle_bounded(&mut desk);
     assert_eq!((desk.status("a"), desk.inbox("a").len()), ("terminated".into(), 0));
 }
+
+#[test]
+fn g30_an_instance_that_never_grew_back_ends_when_its_time_is_up_and_is_not_tried_before() {
+    let mut desk = Desk::new(handlers());
+    let sleep = Started::new("sleep", Desk::VERSION, number(50_000), 1);
+    desk.start_with("a", Started { deadline_ms: Some(500_000), ..sleep });
+    desk.settle();
+    desk.crash().take_over();
+    desk.at(51_000).load();
+    desk.lose_turn("a");
+    settle_bounded(&mut desk);
+    assert_eq!(desk.status("a"), "running, blocked: PER-0205");
+    assert_eq!(desk.row("a").wake_at_ms, Some(500_000), "it is not late");
+    // Another process has it looked at.
+    let reason = "enough".to_owned();
+    let cancel = Job::OrchestrationCancelRequested { reason, grace_until_ms: 600_000 };
+    desk.send_message("a", &Message::Job(cancel));
+    desk.at(400_000).load();
+    assert!(desk.turns_to_take().is_empty(), "its turn did not end in this process");
+    settle_bounded(&mut desk);
+    desk.at(500_000);
+    settle_bounded(&mut desk);
+    assert_eq!((desk.status("a"), desk.inbox("a").len()), ("terminated".into(), 0));
+}

@@ -104,10 +104,15 @@ impl Shard {
         let mut outputs = replies(&messages, &Answer::Accepted);
         outputs.extend(start.map(|request| Output::Reply(request, Answer::Started(key))));
         outputs.extend(refusals);
-        // A termination needs no code: it is done as soon as it is kept, unless it is what failed.
+        // A termination needs no code: it is done as soon as it is kept, unless it is what failed. What is given up is
+        // woken only for its end, and when that is may stand in its history alone.
         let is_termination = |queued: &Queued| matches!(queued.message, Message::Terminate { .. });
         let is_over = messages.iter().any(is_termination) && failure.leaves_history();
-        let next = if is_over { Next::Reloaded } else { Next::Blocked };
+        let is_given_up = !failure.may_pass();
+        if is_given_up {
+            self.given_up.insert(key);
+        }
+        let next = if is_over || is_given_up { Next::Reloaded } else { Next::Blocked };
         let mut in_flight =
             InFlight { outputs, start, refused: asks, ..InFlight::new(facts, next, messages) };
         plan.apply(&mut commit, &mut in_flight);

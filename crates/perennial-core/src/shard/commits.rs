@@ -155,6 +155,7 @@ impl Shard {
 
     pub(super) fn ended(&mut self, key: InstanceKey, execution: Option<Box<Execution>>, ending: &Ending) {
         self.stop_attempts(key);
+        self.given_up.remove(&key);
         for waiter in self.waiters.remove(&key).unwrap_or_default() {
             self.reply(waiter, Answer::Ended(Box::new(ending.clone())));
         }
@@ -211,7 +212,7 @@ impl Shard {
         for queued in in_flight.messages.into_iter().rev() {
             slot.queue.push_front(queued);
         }
-        slot.task_writes.extend(in_flight.task_writes);
+        slot.put_back_writes(in_flight.task_writes);
         slot.asks.extend(in_flight.accepted.into_iter().map(|(_, ask)| ask));
         slot.asks.extend(in_flight.refused);
         // Loading brings the messages of the inbox that are still there.
@@ -249,7 +250,7 @@ impl Shard {
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.asks.extend(in_flight.accepted.into_iter().map(|(_, ask)| ask));
             slot.asks.extend(in_flight.refused);
-            slot.task_writes.extend(in_flight.task_writes);
+            slot.put_back_writes(in_flight.task_writes);
         }
         self.block(now_ms, key, in_flight.messages, &TaskFailure::StoreRefused(reason));
     }

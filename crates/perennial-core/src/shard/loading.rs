@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::history::Job;
 use crate::instance::InstanceKey;
-use crate::store::{Commit, LoadedInstance};
+use crate::store::{Blocked, Commit, LoadedInstance};
 
 use super::message::{Message, Start};
 use super::output::Output;
@@ -87,9 +87,12 @@ impl Shard {
             return self.block(now_ms, key, Vec::new(), &TaskFailure::UnreadableMessage(reason));
         }
         let is_wanted = slot.take_retry();
-        if !is_wanted && row.blocked.as_ref().is_some_and(|blocked| !TaskFailure::is_tried_unasked(blocked)) {
+        let is_given_up = self.given_up.contains(&key);
+        let is_left = |blocked: &Blocked| is_given_up || !TaskFailure::is_tried_unasked(blocked);
+        if !is_wanted && row.blocked.as_ref().is_some_and(is_left) {
             return self.stay_blocked(now_ms, key);
         }
+        self.given_up.remove(&key);
         self.hydrate(now_ms, key, turns);
     }
 

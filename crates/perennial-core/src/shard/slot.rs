@@ -307,6 +307,11 @@ impl Slot {
             .map(|blocked| AskReply::Blocked { code: blocked.code.clone(), reason: blocked.reason.clone() });
     }
 
+    /// Has task rows of a commit that came to nothing written before what came since.
+    pub(super) fn put_back_writes(&mut self, writes: Vec<TaskWrite>) {
+        self.task_writes.splice(0..0, writes);
+    }
+
     /// Ends the commit that is under way, if one is.
     pub(super) fn end_commit(&mut self) -> Option<Box<InFlight>> {
         match mem::replace(&mut self.phase, Phase::Loading) {
