@@ -7,13 +7,13 @@ use std::sync::Arc;
 use crate::execution::Execution;
 use crate::history::{Ending, EventId, Job, Turn};
 use crate::instance::InstanceKey;
-use crate::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow};
+use crate::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, TaskRow};
 
 use super::message::Message;
 use super::output::Output;
 use super::request::{Answer, Asker, PendingAsk, Request, RequestId};
 use super::rows::*;
-use super::slot::{InFlight, Next, Origin, Phase, Queued, Slot};
+use super::slot::{InFlight, Next, Origin, Phase, Queued, Slot, is_others};
 use super::state_machine::{Attempt, Shard};
 use super::turn_task::TaskFailure;
 
@@ -90,6 +90,11 @@ impl Shard {
         }
         let (wake_at_ms, status) = (facts.wake_at_ms, facts.status);
         slot.facts = Some(facts);
+        if slot.is_refreshing {
+            let is_new =
+                |(event, row): &(&EventId, &TaskRow)| is_others(row) && slot.tasks.get(event) != Some(row);
+            slot.given_meanwhile.extend(tasks.iter().filter(is_new).map(|(event, _)| *event));
+        }
         slot.tasks = tasks;
         for rival in mem::take(&mut slot.rival_starts) {
             self.outputs.push(Output::Reply(rival, Answer::AlreadyExists(status)));

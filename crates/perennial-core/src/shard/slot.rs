@@ -35,6 +35,8 @@ pub(super) struct Slot {
     pub(super) task_writes: Vec<TaskWrite>,
     /// Whether the rows of its tasks are being read again.
     pub(super) is_refreshing: bool,
+    /// The tasks that were given to other nodes while that is so: what is being read may not hold them.
+    pub(super) given_meanwhile: BTreeSet<EventId>,
     /// What the code is asked next.
     pub(super) asks: VecDeque<PendingAsk>,
     /// What blocks it, for those who ask it something meanwhile.
@@ -292,6 +294,7 @@ impl Slot {
             tasks: BTreeMap::new(),
             task_writes: Vec::new(),
             is_refreshing: false,
+            given_meanwhile: BTreeSet::new(),
             asks: VecDeque::new(),
             blocked_reply: None,
             is_retried: false,

@@ -313,8 +313,9 @@ impl Shard {
     /// The tasks and messages of an instance were read again. Other nodes may have taken, renewed or finished tasks;
     /// messages that came while it was blocked are in order now. The inbox is to be read after this.
     pub fn handle_refreshed(&mut self, now_ms: u64, key: InstanceKey, loaded: Option<LoadedInstance>) {
-        let Some(slot) = self.slots.get_mut(&key) else { return };
+        let Some(slot) = self.slots.get_mut(&key).filter(|slot| slot.is_refreshing) else { return };
         slot.is_refreshing = false;
+        let given_meanwhile = std::mem::take(&mut slot.given_meanwhile);
         let Some(loaded) = loaded else { return };
         for row in loaded.inbox {
             if !self.consumed.contains(row.number) && !slot.knows_inbox(row.number) {
@@ -328,7 +329,7 @@ impl Shard {
             loaded.tasks.into_iter().map(|row| (row.id.event, row)).collect();
         slot.tasks = std::mem::take(&mut slot.tasks)
             .into_iter()
-            .filter_map(|(event, row)| match is_others(&row) {
+            .filter_map(|(event, row)| match is_others(&row) && !given_meanwhile.contains(&event) {
                 true => read.get(&event).map(|row| (event, row.clone())),
                 false => Some((event, row)),
             })
