@@ -485,3 +485,24 @@ fn e24_a_query_that_panics_reaches_only_its_caller() {
     desk.at(6_000).settle();
     assert_eq!(desk.status("a"), "completed");
 }
+
+#[test]
+fn g32_who_asks_while_not_even_a_block_can_be_written_is_not_left_waiting() {
+    async fn panics(_: OrchestrationContext, _: Payload) -> Outcome {
+        panic!("boom")
+    }
+    for is_stored in [false, true] {
+        let mut desk = Desk::new(all().with("panics", Desk::VERSION, panics));
+        desk.start("panics", "a", ());
+        desk.take_turns();
+        if is_stored {
+            desk.settle();
+            desk.retry("a");
+            desk.load();
+            desk.take_turns();
+        }
+        let asked = desk.query("a", "list", ());
+        desk.commit_as("a", CommitOutcome::Rejected("too much".to_owned()));
+        assert_eq!(desk.told(asked), "unknown: too much", "stored: {is_stored}");
+    }
+}

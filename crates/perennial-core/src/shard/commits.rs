@@ -233,6 +233,7 @@ impl Shard {
             self.outputs.extend(in_flight.outputs.into_iter().filter(is_reply_to_question));
             // It has ended. What is left over goes another time.
             let Some(slot) = self.remove_slot(key) else { return };
+            self.answer_askers(slot.asks, &Answer::Unknown { reason });
             let messages: Vec<Queued> = in_flight.messages.into_iter().chain(slot.queue).collect();
             return self.answer_all(key, &messages, Vec::new(), &Answer::EndedBefore);
         }
@@ -246,10 +247,13 @@ impl Shard {
             if slot.facts.is_some() {
                 // It is stored all the same, and tried again as if it had been marked.
                 slot.phase = Phase::Blocked;
+                let asks = mem::take(&mut slot.asks);
                 self.set_wake(key, in_flight.facts.wake_at_ms);
-                return self.outputs.extend(replies(&messages, &Answer::Unknown { reason }));
+                self.outputs.extend(replies(&messages, &Answer::Unknown { reason: reason.clone() }));
+                return self.answer_askers(asks, &Answer::Unknown { reason });
             }
             let Some(slot) = self.remove_slot(key) else { return };
+            self.answer_askers(slot.asks, &Answer::Unknown { reason: reason.clone() });
             return self.answer_all(key, &messages, slot.rival_starts, &Answer::Unknown { reason });
         }
         if let Some(slot) = self.slots.get_mut(&key) {
@@ -258,6 +262,16 @@ impl Shard {
             slot.put_back_writes(in_flight.task_writes);
         }
         self.block(now_ms, key, in_flight.messages, &TaskFailure::StoreRefused(reason));
+    }
+
+    /// Gives the same answer to every caller who asks an instance something that is gone from memory. Those who wrote a
+    /// row are found again by it.
+    pub(super) fn answer_askers(&mut self, asks: impl IntoIterator<Item = PendingAsk>, answer: &Answer) {
+        for ask in asks {
+            if let Asker::Request(request) = ask.asker {
+                self.reply(request, answer.clone());
+            }
+        }
     }
 
     /// Gives the same answer to everybody who waits for something of an instance that is gone from memory.

@@ -10,7 +10,7 @@ use crate::store::{Blocked, Commit, LoadedInstance};
 
 use super::message::{Message, Start};
 use super::output::Output;
-use super::request::{Answer, AskReply, Asker, PendingAsk};
+use super::request::{Answer, AskReply, PendingAsk};
 use super::rows::*;
 use super::slot::{InFlight, Next, Origin, Phase, Queued, Slot, Turning};
 use super::state_machine::Shard;
@@ -187,11 +187,7 @@ impl Shard {
         let Some(slot) = self.remove_slot(key) else { return };
         let messages: Vec<Queued> = slot.queue.into_iter().collect();
         self.counters.stale += messages.len() as u64;
-        for ask in slot.asks {
-            if let Asker::Request(request) = ask.asker {
-                self.reply(request, Answer::NotFound);
-            }
-        }
+        self.answer_askers(slot.asks, &Answer::NotFound);
         self.answer_all(key, &messages, slot.rival_starts, &Answer::NotFound);
     }
 

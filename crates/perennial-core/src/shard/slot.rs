@@ -406,6 +406,15 @@ impl Slot {
         self.asks.iter().any(|ask| matches!(ask.question, Question::Query { .. }))
     }
 
+    /// Whether it is blocked, also while something is kept for it or it is being tried again.
+    pub(super) fn is_blocked(&self) -> bool {
+        let facts = match &self.phase {
+            Phase::Committing(in_flight) => Some(&in_flight.facts),
+            _ => self.facts.as_ref(),
+        };
+        facts.is_some_and(|facts| facts.blocked_attempts > 0)
+    }
+
     /// Whether somebody asks for it to be tried again.
     pub(super) fn take_retry(&mut self) -> bool {
         let waits = self.queue.iter().any(|queued| matches!(queued.message, Message::Retry));
