@@ -506,3 +506,27 @@ fn g32_who_asks_while_not_even_a_block_can_be_written_is_not_left_waiting() {
         assert_eq!(desk.told(asked), "unknown: too much", "stored: {is_stored}");
     }
 }
+
+#[test]
+fn g22_an_interrupted_activity_runs_again_also_if_an_update_is_what_its_instance_grows_back_for() {
+    async fn works(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        ctx.on_update("touch", |_: &Payload| Ok(()), |_: Payload| async { Ok(Payload::null()) });
+        ctx.schedule_activity("work", ()).await.map_err(|_| Payload::null())
+    }
+    for from_afar in [false, true] {
+        let mut desk = Desk::new(handlers().with("works", Desk::VERSION, works));
+        desk.start("works", "a", ());
+        desk.settle();
+        desk.crash();
+        if from_afar {
+            send(&mut desk, &update("touch", "", None));
+            desk.pass_asks().settle();
+        } else {
+            desk.update("a", "touch", None, "");
+            desk.settle();
+        }
+        assert_eq!(desk.tasks("a"), ["work 1 leased, interrupted 1"]);
+        desk.finish("a", "work", "done").settle();
+        assert_eq!(desk.status("a"), "completed");
+    }
+}

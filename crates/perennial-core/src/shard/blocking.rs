@@ -74,8 +74,9 @@ impl Shard {
         let asks: Vec<PendingAsk> = slot.asks.drain(..).collect();
         let plan = TaskPlan::of_slot(slot, |_| true);
         let send = self.kept(key, &messages);
-        // A retry is one try.
-        let consumed = retry_numbers(&messages);
+        // A retry is one try. A commit that sends and takes no turn is sent again if its outcome is unknown, and must not
+        // find its own doing in its way then; so the retry goes another time.
+        let consumed = if send.is_empty() { retry_numbers(&messages) } else { Vec::new() };
         let mut commit = Commit { send, answers, consumed, ..self.empty_commit(key) };
         let refusals = self.refuse_asks(&asks, &Shard::blocked_reply(failure), &mut commit.answers);
         let facts = match (stored, started_of(&messages)) {

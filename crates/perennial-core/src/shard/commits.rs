@@ -29,6 +29,7 @@ impl Shard {
     pub(super) fn commit(&mut self, key: InstanceKey, commit: Commit, in_flight: InFlight) {
         let mut in_flight = in_flight;
         in_flight.answered_rows = commit.answers.iter().map(|answer| answer.number).collect();
+        in_flight.consumed = commit.consumed.clone();
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.phase = Phase::Committing(Box::new(in_flight));
         }
@@ -66,13 +67,9 @@ impl Shard {
         in_flight: InFlight,
         sent: &[Option<InboxNumber>],
     ) {
-        let InFlight { outputs, facts, next, messages, tasks, accepted, answered, answered_rows, .. } =
+        let InFlight { outputs, facts, next, consumed, tasks, accepted, answered, answered_rows, .. } =
             in_flight;
-        match next {
-            Next::Blocked | Next::Reloaded => self.consumed.extend(retry_numbers(&messages)),
-            Next::Kept | Next::Delayed => {}
-            _ => self.consumed.extend(inbox_numbers(&messages)),
-        }
+        self.consumed.extend(consumed);
         if matches!(next, Next::Idle(_) | Next::Continued(..) | Next::Ended(..)) {
             // A commit that had been written before does not tell, and is counted as if nothing had arrived.
             self.counters.undelivered += sent.iter().filter(|number| number.is_none()).count() as u64;

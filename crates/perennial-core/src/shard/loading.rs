@@ -175,8 +175,8 @@ impl Shard {
             TurnSource::Start(_) => Vec::new(),
             TurnSource::Resident(_) | TurnSource::History(_) => slot.asks.drain(..).collect(),
         };
-        let grows_back = matches!(source, TurnSource::History(_));
-        slot.phase = Phase::Turning(Turning { number, messages, asks: asks.clone(), grows_back });
+        slot.has_grown_back |= matches!(source, TurnSource::History(_));
+        slot.phase = Phase::Turning(Turning { number, messages, asks: asks.clone() });
         let (instance, options) = (Arc::clone(&slot.id), self.options.execution.clone());
         let task = TurnTask { key, number, instance, source, asks, jobs, now_ms, options };
         self.outputs.push(Output::TakeTurn(Box::new(task)));

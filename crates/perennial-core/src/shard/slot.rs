@@ -31,6 +31,8 @@ pub(super) struct Slot {
     pub(super) kept_events: usize,
     /// The stored tasks of the current execution.
     pub(super) tasks: BTreeMap<EventId, TaskRow>,
+    /// Whether it grew back, and nobody has looked since for open activities that nobody runs.
+    pub(super) has_grown_back: bool,
     /// Rows of tasks that go with the next commit.
     pub(super) task_writes: Vec<TaskWrite>,
     /// Whether the rows of its tasks are being read again.
@@ -79,8 +81,6 @@ pub(super) struct Turning {
     pub(super) number: u64,
     pub(super) messages: Vec<Queued>,
     pub(super) asks: Vec<PendingAsk>,
-    /// Whether its execution grows back, with rows that were read for that.
-    pub(super) grows_back: bool,
 }
 
 /// What happens once a commit is durable.
@@ -100,6 +100,8 @@ pub(super) struct InFlight {
     pub(super) accepted: Vec<(EventId, PendingAsk)>,
     /// Updates that it answers, by event.
     pub(super) answered: Vec<EventId>,
+    /// Messages of the inbox that it consumes.
+    pub(super) consumed: Vec<InboxNumber>,
     /// Request rows that it answers.
     pub(super) answered_rows: Vec<AskNumber>,
     /// Questions that it answers without the code, in case it comes to nothing.
@@ -118,6 +120,7 @@ impl InFlight {
             task_writes: Vec::new(),
             accepted: Vec::new(),
             answered: Vec::new(),
+            consumed: Vec::new(),
             answered_rows: Vec::new(),
             refused: Vec::new(),
         }
@@ -292,6 +295,7 @@ impl Slot {
             deadline_ms: None,
             kept_events: 0,
             tasks: BTreeMap::new(),
+            has_grown_back: false,
             task_writes: Vec::new(),
             is_refreshing: false,
             given_meanwhile: BTreeSet::new(),

@@ -206,9 +206,13 @@ impl Shard {
 
     /// Looks after the tasks of an idle instance: those that are due, and after growing back those that nobody runs.
     pub(super) fn tend_tasks(&mut self, now_ms: u64, key: InstanceKey, execution: &Execution, view: View) {
-        let Some(slot) = self.slots.get(&key) else { return };
-        let has_grown_back = view == View::GrownBack;
-        if self.stopping || (slot.tasks.is_empty() && !has_grown_back) {
+        let Some(slot) = self.slots.get_mut(&key) else { return };
+        if self.stopping {
+            return;
+        }
+        let has_grown_back = std::mem::take(&mut slot.has_grown_back);
+        let slot = &*slot;
+        if slot.tasks.is_empty() && !has_grown_back {
             return;
         }
         let results = slot.waiting_results();
@@ -540,8 +544,6 @@ pub(super) enum View {
     Memory,
     /// As they are stored now.
     Fresh,
-    /// As they are stored now, after the instance grew back.
-    GrownBack,
 }
 
 enum TaskStep {
