@@ -255,3 +255,14 @@ fn g29_a_lost_turn_that_comes_back_after_all_changes_nothing() {
     desk.restart();
     assert_eq!(desk.last_lines("a", 2), [r#"3 ExternalEvent "n" "1""#, r#"4 ExternalSubscribed "n""#]);
 }
+
+#[test]
+fn g28_a_retry_that_comes_while_something_is_kept_is_obeyed() {
+    let mut desk = blocked(ShardOptions::default());
+    let before = attempts(&desk);
+    desk.raise("a", "n", "kept");
+    let retried = desk.retry("a");
+    assert_eq!(desk.told(retried), "nothing", "it is blocked, whatever is under way");
+    desk.settle();
+    assert_eq!((desk.told(retried), attempts(&desk)), ("accepted".into(), before + 1));
+}

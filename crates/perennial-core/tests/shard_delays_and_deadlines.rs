@@ -2,8 +2,9 @@
 
 mod shard_cases;
 
-use perennial_core::shard::{Message, ShardOptions};
-use perennial_core::{Job, OrchestrationContext, Payload, Started};
+use perennial_core::shard::{Message, ShardOptions, Start};
+use perennial_core::store::{InstanceRow, SendRequest};
+use perennial_core::{InstanceKey, Job, OrchestrationContext, Payload, Started};
 use perennial_testkit::Desk;
 use shard_cases::{Outcome, handlers, handlers_and, number};
 
@@ -309,4 +310,46 @@ fn e23_a_cancel_that_was_carried_into_a_blocked_execution_ends_it_when_its_grace
             [r#"2 OrchestrationTerminated "cancelled, and not done in time: enough""#]
         );
     }
+}
+
+#[test]
+fn g30_a_delayed_instance_whose_time_is_up_before_it_begins_ends_then() {
+    let mut desk = Desk::new(handlers());
+    let started = Started { deadline_ms: Some(5_000), ..Started::new("collect", Desk::VERSION, (), 1) };
+    let row = InstanceRow::pending(InstanceKey::new(1_000, 77), "a", &started, 1_000);
+    let row = InstanceRow { wake_at_ms: Some(5_000), ..row };
+    let start = Start { not_before_ms: Some(10_000), ..Start::new(started) };
+    let body = Message::Start(Box::new(start)).encode();
+    desk.send(SendRequest::Start { row: Box::new(row), body });
+    // What comes for it brings it into memory.
+    desk.raise("a", "n", "1");
+    settle_bounded(&mut desk);
+    assert_eq!((desk.status("a"), desk.next_wake_ms("a")), ("pending".into(), Some(5_000)));
+    desk.at(5_000);
+    settle_bounded(&mut desk);
+    assert_eq!((desk.status("a"), desk.inbox("a").len()), ("terminated".into(), 0));
+}
+
+#[test]
+fn g30_an_instance_that_never_grew_back_ends_when_its_time_is_up_and_is_not_tried_before() {
+    let mut desk = Desk::new(handlers());
+    let sleep = Started::new("sleep", Desk::VERSION, number(50_000), 1);
+    desk.start_with("a", Started { deadline_ms: Some(500_000), ..sleep });
+    desk.settle();
+    desk.crash().take_over();
+    desk.at(51_000).load();
+    desk.lose_turn("a");
+    settle_bounded(&mut desk);
+    assert_eq!(desk.status("a"), "running, blocked: PER-0205");
+    assert_eq!(desk.row("a").wake_at_ms, Some(500_000), "it is not late");
+    // Another process has it looked at.
+    let reason = "enough".to_owned();
+    let cancel = Job::OrchestrationCancelRequested { reason, grace_until_ms: 600_000 };
+    desk.send_message("a", &Message::Job(cancel));
+    desk.at(400_000).load();
+    assert!(desk.turns_to_take().is_empty(), "its turn did not end in this process");
+    settle_bounded(&mut desk);
+    desk.at(500_000);
+    settle_bounded(&mut desk);
+    assert_eq!((desk.status("a"), desk.inbox("a").len()), ("terminated".into(), 0));
 }

@@ -343,3 +343,35 @@ fn g21_a_question_does_not_time_out_what_another_node_took_from_the_queue_in_tim
     desk.pass_inbox().settle();
     assert_eq!(desk.status("a"), "completed");
 }
+
+#[test]
+fn g21_a_second_look_that_is_older_than_a_queued_task_does_not_forget_its_time() {
+    async fn two(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        let remote = |input: &str| {
+            ctx.schedule_activity("remote", input.to_owned()).tag("gpu").queue_timeout(secs(10))
+        };
+        let first = remote("1");
+        ctx.schedule_wait("n").await;
+        let (first, second) = ctx.join2(first, remote("2")).await;
+        Ok(Payload::from(format!("{first:?}, {second:?}")))
+    }
+    let mut desk = Desk::with_options(handlers_and("two", two), without_gpu());
+    desk.start("two", "a", ());
+    desk.settle();
+    let taken = desk.take_tasks(&["remote"], 600_000).pop().expect("it is queued");
+    desk.hold_back().at(20_000);
+    let before = desk.read_refreshes().pop().expect("whether it was taken is looked up");
+    desk.raise("a", "n", "go");
+    desk.settle();
+    desk.bring_refreshed(before);
+    desk.settle();
+    assert_eq!(desk.tasks("a").len(), 2);
+    desk.at(30_000).settle();
+    let refreshed = desk.read_refreshes();
+    refreshed.into_iter().for_each(|refreshed| desk.bring_refreshed(refreshed));
+    desk.settle();
+    assert!(desk.last_lines("a", 1)[0].contains("ActivityFailed of 5"), "{:?}", desk.last_lines("a", 1));
+    desk.finish_task(&taken, Ok("done".into()));
+    desk.pass_inbox().settle();
+    assert_eq!(desk.status("a"), "completed");
+}

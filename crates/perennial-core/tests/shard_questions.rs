@@ -485,3 +485,48 @@ fn e24_a_query_that_panics_reaches_only_its_caller() {
     desk.at(6_000).settle();
     assert_eq!(desk.status("a"), "completed");
 }
+
+#[test]
+fn g32_who_asks_while_not_even_a_block_can_be_written_is_not_left_waiting() {
+    async fn panics(_: OrchestrationContext, _: Payload) -> Outcome {
+        panic!("boom")
+    }
+    for is_stored in [false, true] {
+        let mut desk = Desk::new(all().with("panics", Desk::VERSION, panics));
+        desk.start("panics", "a", ());
+        desk.take_turns();
+        if is_stored {
+            desk.settle();
+            desk.retry("a");
+            desk.load();
+            desk.take_turns();
+        }
+        let asked = desk.query("a", "list", ());
+        desk.commit_as("a", CommitOutcome::Rejected("too much".to_owned()));
+        assert_eq!(desk.told(asked), "unknown: too much", "stored: {is_stored}");
+    }
+}
+
+#[test]
+fn g22_an_interrupted_activity_runs_again_also_if_an_update_is_what_its_instance_grows_back_for() {
+    async fn works(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        ctx.on_update("touch", |_: &Payload| Ok(()), |_: Payload| async { Ok(Payload::null()) });
+        ctx.schedule_activity("work", ()).await.map_err(|_| Payload::null())
+    }
+    for from_afar in [false, true] {
+        let mut desk = Desk::new(handlers().with("works", Desk::VERSION, works));
+        desk.start("works", "a", ());
+        desk.settle();
+        desk.crash();
+        if from_afar {
+            send(&mut desk, &update("touch", "", None));
+            desk.pass_asks().settle();
+        } else {
+            desk.update("a", "touch", None, "");
+            desk.settle();
+        }
+        assert_eq!(desk.tasks("a"), ["work 1 leased, interrupted 1"]);
+        desk.finish("a", "work", "done").settle();
+        assert_eq!(desk.status("a"), "completed");
+    }
+}

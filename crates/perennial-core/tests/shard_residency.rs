@@ -288,3 +288,20 @@ fn g11_a_blocked_instance_whose_activities_run_is_not_forgotten() {
     assert_eq!(desk.row("a").blocked.unwrap().attempts, 1, "a result does not make it try again");
     assert_eq!(desk.in_memory("a"), 0);
 }
+
+#[test]
+fn g11_a_blocked_instance_that_was_only_asked_something_is_forgotten_when_idle() {
+    let mut options = ShardOptions::default();
+    (options.retry_first_ms, options.retry_max_ms) = (36_000_000, 36_000_000);
+    let mut desk = Desk::with_options(panics(), options);
+    desk.start("panics", "a", ());
+    desk.settle();
+    desk.raise("a", "n", "1");
+    desk.settle();
+    desk.crash();
+    let asked = desk.query("a", "unknown", ());
+    desk.settle();
+    assert_eq!((desk.told(asked), desk.in_memory("a")), ("blocked: PER-0201".into(), 1));
+    desk.at(1_000 + ShardOptions::default().idle_ms + 1);
+    assert_eq!(desk.in_memory("a"), 0);
+}

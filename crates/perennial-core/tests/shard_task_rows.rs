@@ -3,6 +3,7 @@
 mod shard_cases;
 
 use perennial_core::shard::ShardOptions;
+use perennial_core::store::{CommitOutcome, Conflict};
 use perennial_core::{OrchestrationContext, Payload, RetryPolicy};
 use perennial_testkit::Desk;
 use shard_cases::{Outcome, handlers, handlers_and, number};
@@ -371,4 +372,18 @@ fn g23_an_attempt_that_fails_while_its_cancel_is_committed_leaves_no_row_also_if
     desk.settle();
     desk.at(60_000).settle();
     assert_eq!((desk.status("a"), desk.next_wake_ms("a")), ("running".into(), None), "nothing wakes it");
+}
+
+#[test]
+fn g22_a_report_whose_commit_came_to_nothing_does_not_undo_what_came_after_it() {
+    let outcomes = [CommitOutcome::Conflict(Conflict::OtherTurn), CommitOutcome::Rejected("too much".into())];
+    for outcome in outcomes {
+        let mut desk = with_flaky();
+        desk.heartbeat("a", "flaky", "half");
+        desk.fail("a", "flaky", "boom");
+        desk.commit_as("a", outcome);
+        desk.settle();
+        assert_eq!(desk.tasks("a"), [r#"flaky 2 waiting, due 2000, details "half""#]);
+        assert_eq!(desk.runs().len(), 1, "a failed attempt does not run again");
+    }
 }

@@ -2,6 +2,7 @@
 
 mod shard_cases;
 
+use perennial_core::shard::Message;
 use perennial_core::store::{CommitOutcome, StoreError};
 use perennial_core::{OrchestrationContext, Payload};
 use perennial_testkit::Desk;
@@ -202,4 +203,35 @@ fn g7_what_can_be_written_in_no_way_leaves_nobody_waiting() {
     let told = desk.told_all([started, rival, raised, waiting]);
     assert!(!told.contains(&"nothing".to_owned()), "{told:?}");
     assert_eq!(desk.in_memory("a"), 0);
+}
+
+#[test]
+fn g7_an_event_that_comes_with_a_retry_is_kept_once_also_if_the_outcome_was_unknown() {
+    let panics_at_2 = |ctx: OrchestrationContext, _: Payload| async move {
+        let first: Payload = ctx.schedule_wait("n").await;
+        assert_ne!(first, "2".into(), "boom");
+        Ok(ctx.schedule_wait("n").await)
+    };
+    for is_written in [false, true] {
+        let mut desk = Desk::new(handlers_and("panics_at_2", panics_at_2));
+        desk.start("panics_at_2", "a", ());
+        desk.settle();
+        desk.raise("a", "n", "2");
+        desk.settle();
+        desk.send_message("a", &Message::Retry);
+        desk.pass_inbox().tick().load();
+        let raised = desk.raise("a", "n", "3");
+        desk.take_turns();
+        desk.take_turns();
+        desk.commit_unknown(is_written);
+        desk.settle_unknown();
+        desk.settle();
+        assert_eq!(desk.told(raised), "accepted");
+        let events =
+            |desk: &Desk| desk.inbox("a").into_iter().filter(|line| line.starts_with("External")).count();
+        assert_eq!(events(&desk), 2, "written: {is_written}");
+        desk.at(2_000).settle();
+        desk.at(10_000).settle();
+        assert_eq!(desk.inbox("a").len(), 2, "the retry went with the next try; written: {is_written}");
+    }
 }

@@ -317,6 +317,25 @@ async fn g17_a_delayed_start_is_durable_at_once_and_does_not_begin_before_its_ti
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g17_a_delayed_start_of_whatever_process_begins_at_its_time() {
+    const DELAY: Duration = Duration::from_millis(300);
+    on_both_stages(async |stage| {
+        let mut log = ClientLog::default();
+        let runtime = runtime(stage).await;
+        for (who, client, options) in clients(stage, &runtime) {
+            client.start_with("echo", who, who, options.delay(DELAY)).await.unwrap();
+            log.started(who);
+            support::soon(client.result(who)).await.unwrap();
+            let (status, history) = (client.status(who).await.unwrap(), client.history(who).await.unwrap());
+            let waited_ms = history.turns[0].at_ms - status.created_ms;
+            assert!((300..10_000).contains(&waited_ms), "{who} began after {waited_ms} ms");
+        }
+        finish(stage, runtime, &log).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g17_a_delayed_instance_can_be_cancelled_and_terminated_at_once_and_keeps_its_events() {
     const LONG: Duration = Duration::from_secs(3_600);
     const SHORT: Duration = Duration::from_millis(400);
@@ -374,7 +393,7 @@ async fn g17_attributes_of_a_start_can_be_searched_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g30_an_instance_that_takes_too_long_ends_as_timed_out_running_or_not() {
+async fn g30_an_instance_that_takes_too_long_ends_as_timed_out_running_or_not_and_begun_or_not() {
     const SPAN: Duration = Duration::from_millis(250);
     on_both_stages(async |stage| {
         let mut log = ClientLog::default();
@@ -395,10 +414,14 @@ async fn g30_an_instance_that_takes_too_long_ends_as_timed_out_running_or_not() 
             let timed_out = Ending::OrchestrationTerminated { reason: "timeout".to_owned() };
             assert_eq!(client.wait(who).await, Ok(timed_out.clone()));
             assert_eq!(client.result(&format!("{who}-quick")).await.unwrap().as_json(), r#""in time""#);
-            let here = format!("{who}-here");
-            client.start_with("waits", &here, (), options.timeout(SPAN)).await.unwrap();
-            log.started(&here);
-            assert_eq!(client.wait(&here).await, Ok(timed_out));
+            let (here, later) = (format!("{who}-here"), format!("{who}-later"));
+            client.start_with("waits", &here, (), options.clone().timeout(SPAN)).await.unwrap();
+            let delayed = options.timeout(SPAN).delay(Duration::from_secs(3_600));
+            client.start_with("waits", &later, (), delayed).await.unwrap();
+            for id in [&here, &later] {
+                log.started(id);
+                assert_eq!(support::soon(client.wait(id)).await, Ok(timed_out.clone()));
+            }
             let history = client.history(&here).await.unwrap();
             let deadline_ms = history.started().unwrap().deadline_ms.unwrap();
             assert!(history.turns.last().unwrap().at_ms >= deadline_ms, "not before its time");

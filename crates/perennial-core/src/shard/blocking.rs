@@ -74,8 +74,9 @@ impl Shard {
         let asks: Vec<PendingAsk> = slot.asks.drain(..).collect();
         let plan = TaskPlan::of_slot(slot, |_| true);
         let send = self.kept(key, &messages);
-        // A retry is one try.
-        let consumed = retry_numbers(&messages);
+        // A retry is one try. A commit that sends and takes no turn is sent again if its outcome is unknown, and must not
+        // find its own doing in its way then; so the retry goes another time.
+        let consumed = if send.is_empty() { retry_numbers(&messages) } else { Vec::new() };
         let mut commit = Commit { send, answers, consumed, ..self.empty_commit(key) };
         let refusals = self.refuse_asks(&asks, &Shard::blocked_reply(failure), &mut commit.answers);
         let facts = match (stored, started_of(&messages)) {
@@ -104,10 +105,15 @@ impl Shard {
         let mut outputs = replies(&messages, &Answer::Accepted);
         outputs.extend(start.map(|request| Output::Reply(request, Answer::Started(key))));
         outputs.extend(refusals);
-        // A termination needs no code: it is done as soon as it is kept, unless it is what failed.
+        // A termination needs no code: it is done as soon as it is kept, unless it is what failed. What is given up is
+        // woken only for its end, and when that is may stand in its history alone.
         let is_termination = |queued: &Queued| matches!(queued.message, Message::Terminate { .. });
         let is_over = messages.iter().any(is_termination) && failure.leaves_history();
-        let next = if is_over { Next::Reloaded } else { Next::Blocked };
+        let is_given_up = !failure.may_pass();
+        if is_given_up {
+            self.given_up.insert(key);
+        }
+        let next = if is_over || is_given_up { Next::Reloaded } else { Next::Blocked };
         let mut in_flight =
             InFlight { outputs, start, refused: asks, ..InFlight::new(facts, next, messages) };
         plan.apply(&mut commit, &mut in_flight);

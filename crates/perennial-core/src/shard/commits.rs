@@ -7,13 +7,13 @@ use std::sync::Arc;
 use crate::execution::Execution;
 use crate::history::{Ending, EventId, Job, Turn};
 use crate::instance::InstanceKey;
-use crate::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow};
+use crate::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, TaskRow};
 
 use super::message::Message;
 use super::output::Output;
 use super::request::{Answer, Asker, PendingAsk, Request, RequestId};
 use super::rows::*;
-use super::slot::{InFlight, Next, Origin, Phase, Queued, Slot};
+use super::slot::{InFlight, Next, Origin, Phase, Queued, Slot, is_others};
 use super::state_machine::{Attempt, Shard};
 use super::turn_task::TaskFailure;
 
@@ -29,6 +29,7 @@ impl Shard {
     pub(super) fn commit(&mut self, key: InstanceKey, commit: Commit, in_flight: InFlight) {
         let mut in_flight = in_flight;
         in_flight.answered_rows = commit.answers.iter().map(|answer| answer.number).collect();
+        in_flight.consumed = commit.consumed.clone();
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.phase = Phase::Committing(Box::new(in_flight));
         }
@@ -66,13 +67,9 @@ impl Shard {
         in_flight: InFlight,
         sent: &[Option<InboxNumber>],
     ) {
-        let InFlight { outputs, facts, next, messages, tasks, accepted, answered, answered_rows, .. } =
+        let InFlight { outputs, facts, next, consumed, tasks, accepted, answered, answered_rows, .. } =
             in_flight;
-        match next {
-            Next::Blocked | Next::Reloaded => self.consumed.extend(retry_numbers(&messages)),
-            Next::Kept | Next::Delayed => {}
-            _ => self.consumed.extend(inbox_numbers(&messages)),
-        }
+        self.consumed.extend(consumed);
         if matches!(next, Next::Idle(_) | Next::Continued(..) | Next::Ended(..)) {
             // A commit that had been written before does not tell, and is counted as if nothing had arrived.
             self.counters.undelivered += sent.iter().filter(|number| number.is_none()).count() as u64;
@@ -90,6 +87,11 @@ impl Shard {
         }
         let (wake_at_ms, status) = (facts.wake_at_ms, facts.status);
         slot.facts = Some(facts);
+        if slot.is_refreshing {
+            let is_new =
+                |(event, row): &(&EventId, &TaskRow)| is_others(row) && slot.tasks.get(event) != Some(row);
+            slot.given_meanwhile.extend(tasks.iter().filter(is_new).map(|(event, _)| *event));
+        }
         slot.tasks = tasks;
         for rival in mem::take(&mut slot.rival_starts) {
             self.outputs.push(Output::Reply(rival, Answer::AlreadyExists(status)));
@@ -155,6 +157,7 @@ impl Shard {
 
     pub(super) fn ended(&mut self, key: InstanceKey, execution: Option<Box<Execution>>, ending: &Ending) {
         self.stop_attempts(key);
+        self.given_up.remove(&key);
         for waiter in self.waiters.remove(&key).unwrap_or_default() {
             self.reply(waiter, Answer::Ended(Box::new(ending.clone())));
         }
@@ -211,7 +214,7 @@ impl Shard {
         for queued in in_flight.messages.into_iter().rev() {
             slot.queue.push_front(queued);
         }
-        slot.task_writes.extend(in_flight.task_writes);
+        slot.put_back_writes(in_flight.task_writes);
         slot.asks.extend(in_flight.accepted.into_iter().map(|(_, ask)| ask));
         slot.asks.extend(in_flight.refused);
         // Loading brings the messages of the inbox that are still there.
@@ -227,6 +230,7 @@ impl Shard {
             self.outputs.extend(in_flight.outputs.into_iter().filter(is_reply_to_question));
             // It has ended. What is left over goes another time.
             let Some(slot) = self.remove_slot(key) else { return };
+            self.answer_askers(slot.asks, &Answer::Unknown { reason });
             let messages: Vec<Queued> = in_flight.messages.into_iter().chain(slot.queue).collect();
             return self.answer_all(key, &messages, Vec::new(), &Answer::EndedBefore);
         }
@@ -240,18 +244,31 @@ impl Shard {
             if slot.facts.is_some() {
                 // It is stored all the same, and tried again as if it had been marked.
                 slot.phase = Phase::Blocked;
+                let asks = mem::take(&mut slot.asks);
                 self.set_wake(key, in_flight.facts.wake_at_ms);
-                return self.outputs.extend(replies(&messages, &Answer::Unknown { reason }));
+                self.outputs.extend(replies(&messages, &Answer::Unknown { reason: reason.clone() }));
+                return self.answer_askers(asks, &Answer::Unknown { reason });
             }
             let Some(slot) = self.remove_slot(key) else { return };
+            self.answer_askers(slot.asks, &Answer::Unknown { reason: reason.clone() });
             return self.answer_all(key, &messages, slot.rival_starts, &Answer::Unknown { reason });
         }
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.asks.extend(in_flight.accepted.into_iter().map(|(_, ask)| ask));
             slot.asks.extend(in_flight.refused);
-            slot.task_writes.extend(in_flight.task_writes);
+            slot.put_back_writes(in_flight.task_writes);
         }
         self.block(now_ms, key, in_flight.messages, &TaskFailure::StoreRefused(reason));
+    }
+
+    /// Gives the same answer to every caller who asks an instance something that is gone from memory. Those who wrote a
+    /// row are found again by it.
+    pub(super) fn answer_askers(&mut self, asks: impl IntoIterator<Item = PendingAsk>, answer: &Answer) {
+        for ask in asks {
+            if let Asker::Request(request) = ask.asker {
+                self.reply(request, answer.clone());
+            }
+        }
     }
 
     /// Gives the same answer to everybody who waits for something of an instance that is gone from memory.

@@ -35,6 +35,7 @@ impl Shard {
 
     /// A new owner has to look at this instance: it is owed work, or blocked.
     pub fn handle_owed(&mut self, now_ms: u64, key: InstanceKey) {
+        self.given_up.remove(&key);
         match self.slots.get_mut(&key).map(|slot| &mut slot.phase) {
             None => self.load(key, now_ms),
             Some(Phase::Blocked) => self.reload(key),

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::history::Job;
 use crate::instance::InstanceKey;
-use crate::store::{Commit, LoadedInstance};
+use crate::store::{Blocked, Commit, LoadedInstance};
 
 use super::message::{Message, Start};
 use super::output::Output;
-use super::request::{Answer, AskReply, Asker, PendingAsk};
+use super::request::{Answer, AskReply, PendingAsk};
 use super::rows::*;
 use super::slot::{InFlight, Next, Origin, Phase, Queued, Slot, Turning};
 use super::state_machine::Shard;
@@ -87,9 +87,12 @@ impl Shard {
             return self.block(now_ms, key, Vec::new(), &TaskFailure::UnreadableMessage(reason));
         }
         let is_wanted = slot.take_retry();
-        if !is_wanted && row.blocked.as_ref().is_some_and(|blocked| !TaskFailure::is_tried_unasked(blocked)) {
+        let is_given_up = self.given_up.contains(&key);
+        let is_left = |blocked: &Blocked| is_given_up || !TaskFailure::is_tried_unasked(blocked);
+        if !is_wanted && row.blocked.as_ref().is_some_and(is_left) {
             return self.stay_blocked(now_ms, key);
         }
+        self.given_up.remove(&key);
         self.hydrate(now_ms, key, turns);
     }
 
@@ -114,7 +117,9 @@ impl Shard {
         });
         if not_before_ms.is_some_and(|at_ms| at_ms > now_ms) && !slot.is_asked_to_cancel() {
             slot.phase = Phase::Delayed;
-            self.set_wake(key, not_before_ms);
+            // Its time may be up before it begins.
+            let wake = not_before_ms.into_iter().chain(slot.deadline_ms).min();
+            self.set_wake(key, wake);
             self.enter_idle(now_ms, key);
             return self.go_on(now_ms, key);
         }
@@ -170,8 +175,8 @@ impl Shard {
             TurnSource::Start(_) => Vec::new(),
             TurnSource::Resident(_) | TurnSource::History(_) => slot.asks.drain(..).collect(),
         };
-        let grows_back = matches!(source, TurnSource::History(_));
-        slot.phase = Phase::Turning(Turning { number, messages, asks: asks.clone(), grows_back });
+        slot.has_grown_back |= matches!(source, TurnSource::History(_));
+        slot.phase = Phase::Turning(Turning { number, messages, asks: asks.clone() });
         let (instance, options) = (Arc::clone(&slot.id), self.options.execution.clone());
         let task = TurnTask { key, number, instance, source, asks, jobs, now_ms, options };
         self.outputs.push(Output::TakeTurn(Box::new(task)));
@@ -182,11 +187,7 @@ impl Shard {
         let Some(slot) = self.remove_slot(key) else { return };
         let messages: Vec<Queued> = slot.queue.into_iter().collect();
         self.counters.stale += messages.len() as u64;
-        for ask in slot.asks {
-            if let Asker::Request(request) = ask.asker {
-                self.reply(request, Answer::NotFound);
-            }
-        }
+        self.answer_askers(slot.asks, &Answer::NotFound);
         self.answer_all(key, &messages, slot.rival_starts, &Answer::NotFound);
     }
 

@@ -65,6 +65,8 @@ impl Shard {
             slot.read_row(&row);
             if loading {
                 self.outputs.push(Output::Load { key: row.key });
+            } else {
+                self.enter_idle(now_ms, row.key);
             }
         }
         self.ask(now_ms, request_id, row.key, request);
@@ -120,7 +122,7 @@ impl Shard {
         if unread >= self.options.max_unread && matches!(message, Message::Job(Job::ExternalEvent { .. })) {
             return self.reply(request_id, Answer::Full { unread });
         }
-        if matches!(message, Message::Retry) && !matches!(slot.phase, Phase::Blocked) {
+        if matches!(message, Message::Retry) && !slot.is_blocked() {
             return self.reply(request_id, Answer::NotBlocked);
         }
         self.enqueue(now_ms, key, Queued { message, origin: Origin::Caller(request_id) });

@@ -31,10 +31,14 @@ pub(super) struct Slot {
     pub(super) kept_events: usize,
     /// The stored tasks of the current execution.
     pub(super) tasks: BTreeMap<EventId, TaskRow>,
+    /// Whether it grew back, and nobody has looked since for open activities that nobody runs.
+    pub(super) has_grown_back: bool,
     /// Rows of tasks that go with the next commit.
     pub(super) task_writes: Vec<TaskWrite>,
     /// Whether the rows of its tasks are being read again.
     pub(super) is_refreshing: bool,
+    /// The tasks that were given to other nodes while that is so: what is being read may not hold them.
+    pub(super) given_meanwhile: BTreeSet<EventId>,
     /// What the code is asked next.
     pub(super) asks: VecDeque<PendingAsk>,
     /// What blocks it, for those who ask it something meanwhile.
@@ -77,8 +81,6 @@ pub(super) struct Turning {
     pub(super) number: u64,
     pub(super) messages: Vec<Queued>,
     pub(super) asks: Vec<PendingAsk>,
-    /// Whether its execution grows back, with rows that were read for that.
-    pub(super) grows_back: bool,
 }
 
 /// What happens once a commit is durable.
@@ -98,6 +100,8 @@ pub(super) struct InFlight {
     pub(super) accepted: Vec<(EventId, PendingAsk)>,
     /// Updates that it answers, by event.
     pub(super) answered: Vec<EventId>,
+    /// Messages of the inbox that it consumes.
+    pub(super) consumed: Vec<InboxNumber>,
     /// Request rows that it answers.
     pub(super) answered_rows: Vec<AskNumber>,
     /// Questions that it answers without the code, in case it comes to nothing.
@@ -116,6 +120,7 @@ impl InFlight {
             task_writes: Vec::new(),
             accepted: Vec::new(),
             answered: Vec::new(),
+            consumed: Vec::new(),
             answered_rows: Vec::new(),
             refused: Vec::new(),
         }
@@ -290,8 +295,10 @@ impl Slot {
             deadline_ms: None,
             kept_events: 0,
             tasks: BTreeMap::new(),
+            has_grown_back: false,
             task_writes: Vec::new(),
             is_refreshing: false,
+            given_meanwhile: BTreeSet::new(),
             asks: VecDeque::new(),
             blocked_reply: None,
             is_retried: false,
@@ -305,6 +312,11 @@ impl Slot {
             .blocked
             .as_ref()
             .map(|blocked| AskReply::Blocked { code: blocked.code.clone(), reason: blocked.reason.clone() });
+    }
+
+    /// Has task rows of a commit that came to nothing written before what came since.
+    pub(super) fn put_back_writes(&mut self, writes: Vec<TaskWrite>) {
+        self.task_writes.splice(0..0, writes);
     }
 
     /// Ends the commit that is under way, if one is.
@@ -396,6 +408,15 @@ impl Slot {
     /// Whether a query waits: it can be answered after the end, too.
     pub(super) fn has_query(&self) -> bool {
         self.asks.iter().any(|ask| matches!(ask.question, Question::Query { .. }))
+    }
+
+    /// Whether it is blocked, also while something is kept for it or it is being tried again.
+    pub(super) fn is_blocked(&self) -> bool {
+        let facts = match &self.phase {
+            Phase::Committing(in_flight) => Some(&in_flight.facts),
+            _ => self.facts.as_ref(),
+        };
+        facts.is_some_and(|facts| facts.blocked_attempts > 0)
     }
 
     /// Whether somebody asks for it to be tried again.

@@ -26,6 +26,8 @@ pub struct Shard {
     pub(super) attempts: BTreeMap<(InstanceKey, EventId), Attempt>,
     /// Activities that were interrupted often and wait to run alone, or may.
     pub(super) lone: BTreeMap<(InstanceKey, EventId), Lone>,
+    /// Blocked instances whose turn is not tried again in this process, unless somebody asks for it.
+    pub(super) given_up: BTreeSet<InstanceKey>,
     /// Who waits for the answers of accepted updates.
     pub(super) updates: BTreeMap<(InstanceKey, EventId), Vec<Asker>>,
     /// Request rows that were answered: a page of them may have been read before.
@@ -128,6 +130,7 @@ impl Shard {
             wake_of: BTreeMap::new(),
             attempts: BTreeMap::new(),
             lone: BTreeMap::new(),
+            given_up: BTreeSet::new(),
             updates: BTreeMap::new(),
             answered: Consumed::default(),
             lookups: BTreeMap::new(),

@@ -206,9 +206,13 @@ impl Shard {
 
     /// Looks after the tasks of an idle instance: those that are due, and after growing back those that nobody runs.
     pub(super) fn tend_tasks(&mut self, now_ms: u64, key: InstanceKey, execution: &Execution, view: View) {
-        let Some(slot) = self.slots.get(&key) else { return };
-        let has_grown_back = view == View::GrownBack;
-        if self.stopping || (slot.tasks.is_empty() && !has_grown_back) {
+        let Some(slot) = self.slots.get_mut(&key) else { return };
+        if self.stopping {
+            return;
+        }
+        let has_grown_back = std::mem::take(&mut slot.has_grown_back);
+        let slot = &*slot;
+        if slot.tasks.is_empty() && !has_grown_back {
             return;
         }
         let results = slot.waiting_results();
@@ -313,8 +317,9 @@ impl Shard {
     /// The tasks and messages of an instance were read again. Other nodes may have taken, renewed or finished tasks;
     /// messages that came while it was blocked are in order now. The inbox is to be read after this.
     pub fn handle_refreshed(&mut self, now_ms: u64, key: InstanceKey, loaded: Option<LoadedInstance>) {
-        let Some(slot) = self.slots.get_mut(&key) else { return };
+        let Some(slot) = self.slots.get_mut(&key).filter(|slot| slot.is_refreshing) else { return };
         slot.is_refreshing = false;
+        let given_meanwhile = std::mem::take(&mut slot.given_meanwhile);
         let Some(loaded) = loaded else { return };
         for row in loaded.inbox {
             if !self.consumed.contains(row.number) && !slot.knows_inbox(row.number) {
@@ -328,7 +333,7 @@ impl Shard {
             loaded.tasks.into_iter().map(|row| (row.id.event, row)).collect();
         slot.tasks = std::mem::take(&mut slot.tasks)
             .into_iter()
-            .filter_map(|(event, row)| match is_others(&row) {
+            .filter_map(|(event, row)| match is_others(&row) && !given_meanwhile.contains(&event) {
                 true => read.get(&event).map(|row| (event, row.clone())),
                 false => Some((event, row)),
             })
@@ -539,8 +544,6 @@ pub(super) enum View {
     Memory,
     /// As they are stored now.
     Fresh,
-    /// As they are stored now, after the instance grew back.
-    GrownBack,
 }
 
 enum TaskStep {

@@ -94,7 +94,7 @@ impl Shard {
         self.nothing_taken(
             now_ms,
             key,
-            Turning { number: 0, messages, asks: Vec::new(), grows_back: false },
+            Turning { number: 0, messages, asks: Vec::new() },
             execution,
             Vec::new(),
         );
@@ -287,7 +287,7 @@ impl Shard {
         if execution.has_ended() {
             return self.consulted(key, stored, commit, messages, execution);
         }
-        let view = if turning.grows_back { View::GrownBack } else { View::Memory };
+        let view = if slot.has_grown_back { View::Fresh } else { View::Memory };
         self.tend_tasks(now_ms, key, &execution, view);
         let slot = self.slots.get_mut(&key).expect("its turn was taken");
         let plan = TaskPlan::of_slot(slot, is_open(execution.ledger()));

@@ -311,7 +311,9 @@ impl Client {
         now_ms: u64,
     ) -> Result<(), ClientError> {
         let row = InstanceRow::pending(key, id, &started, now_ms);
-        let row = InstanceRow { wake_at_ms: not_before_ms, ..row };
+        // Its time may be up before it begins.
+        let wake_at_ms = not_before_ms.map(|at_ms| started.deadline_ms.map_or(at_ms, |ms| ms.min(at_ms)));
+        let row = InstanceRow { wake_at_ms, ..row };
         let body = Message::Start(Box::new(Start { started, jobs, not_before_ms })).encode();
         self.send(id, SendRequest::Start { row: Box::new(row), body }).await
     }

@@ -322,6 +322,7 @@ impl RuntimeBuilder {
             if let Some(node) = weak.upgrade() {
                 node.read_inbox();
                 node.read_due_now();
+                node.timekeeper.handle_news();
                 node.read_asks();
                 node.take_tasks();
             }

@@ -11,6 +11,9 @@ use perennial_core::ShardId;
 use super::clock::TurnClock;
 use super::node::Node;
 
+/// After news the store is read ahead at once, but no more often than this.
+const NEWS_PAUSE_MS: u64 = 1_000;
+
 #[derive(Default)]
 pub(crate) struct Timekeeper {
     agenda: Mutex<Agenda>,
@@ -23,6 +26,8 @@ struct Agenda {
     wakes: BTreeMap<ShardId, u64>,
     /// The clock was moved since it was looked at.
     moved: bool,
+    /// Others wrote something, which may be due soon.
+    news: bool,
     stopped: bool,
 }
 
@@ -46,6 +51,12 @@ impl Timekeeper {
         self.changed.notify_one();
     }
 
+    /// Others wrote something: a start that is to begin before the store is read ahead by itself, perhaps.
+    pub(crate) fn handle_news(&self) {
+        self.lock().news = true;
+        self.changed.notify_one();
+    }
+
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_one();
@@ -54,17 +65,24 @@ impl Timekeeper {
     /// Runs until stopped or until the node is gone.
     pub(crate) fn run(node: Weak<Node>, read_ahead: Duration) -> JoinHandle<()> {
         let keep_time = move || {
-            let mut next_read_ms = 0;
+            let (mut next_read_ms, mut next_look_ms, mut may_look_ms) = (0, None, 0);
             while let Some(node) = node.upgrade() {
                 let now_ms = node.now_ms();
+                if mem::take(&mut node.timekeeper.lock().news) {
+                    next_look_ms.get_or_insert(may_look_ms);
+                }
                 if now_ms >= next_read_ms {
                     node.read_ahead();
                     next_read_ms = now_ms + read_ahead.as_millis() as u64;
+                } else if next_look_ms.is_some_and(|at_ms| now_ms >= at_ms) {
+                    node.look_ahead();
+                    (next_look_ms, may_look_ms) = (None, now_ms + NEWS_PAUSE_MS);
                 }
                 for shard in node.timekeeper.due(now_ms) {
                     node.bring_time(shard);
                 }
-                if !node.timekeeper.sleep(&node.turn_clock, next_read_ms) {
+                let until_ms = next_look_ms.map_or(next_read_ms, |at_ms| at_ms.min(next_read_ms));
+                if !node.timekeeper.sleep(&node.turn_clock, until_ms) {
                     return;
                 }
             }
@@ -88,7 +106,7 @@ impl Timekeeper {
         let mut agenda = self.lock();
         let now_ms = clock.now_ms();
         let next_ms = agenda.wakes.values().copied().chain([until_ms]).min().unwrap_or(until_ms);
-        if agenda.stopped || mem::take(&mut agenda.moved) || next_ms <= now_ms {
+        if agenda.stopped || agenda.news || mem::take(&mut agenda.moved) || next_ms <= now_ms {
             return !agenda.stopped;
         }
         let pause = clock.local.patience(Duration::from_millis(next_ms - now_ms));
