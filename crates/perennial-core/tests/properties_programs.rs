@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perennial_core::{EventKind, Segment, UnitId};
+use perennial_core::{Decision, Ending, EventKind, Job, Segment, UnitId};
 use perennial_testkit::program::{
     ActivityInput, Awaitable, Block, Cancellation, End, Fate, Handler, HandlerKind, Node, Program, Statement,
 };
@@ -63,40 +63,6 @@ fn a_program_is_the_orchestration_it_stands_for() {
     );
 }
 
-const DECISIONS: [&str; 15] = [
-    "ActivityScheduled",
-    "ActivityCancelRequested",
-    "TimerCreated",
-    "TimerCancelled",
-    "ExternalSubscribed",
-    "ExternalUnsubscribed",
-    "SubOrchestrationScheduled",
-    "SubOrchestrationCancelRequested",
-    "OrchestrationChained",
-    "ExternalEventSent",
-    "SystemCall",
-    "PatchMarked",
-    "AttributesUpserted",
-    "StatusSet",
-    "UpdateCompleted",
-];
-const JOBS: [&str; 8] = [
-    "ActivityCompleted",
-    "ActivityFailed",
-    "TimerFired",
-    "ExternalEvent",
-    "SubOrchestrationCompleted",
-    "SubOrchestrationFailed",
-    "OrchestrationCancelRequested",
-    "UpdateRequested",
-];
-const ENDINGS: [&str; 5] = [
-    "OrchestrationCompleted",
-    "OrchestrationFailed",
-    "OrchestrationContinuedAsNew",
-    "OrchestrationCancelled",
-    "OrchestrationTerminated",
-];
 const STATEMENTS: [&str; 17] = [
     "Await",
     "Hold",
@@ -239,9 +205,9 @@ fn everything_occurs_in_the_generated_cases() {
     if cases >= 1_000 {
         counts.assert_each(&STATEMENTS, 200);
         counts.assert_each(&AWAITABLES, 100);
-        counts.assert_each(&DECISIONS, 50);
-        counts.assert_each(&JOBS, 100);
-        counts.assert_each(&ENDINGS, 50);
+        counts.assert_each(&Decision::NAMES, 50);
+        counts.assert_each(&Job::NAMES, 100);
+        counts.assert_each(&Ending::NAMES, 50);
         counts.assert_each(&UNRECORDED, 10);
         counts.assert_each(&SITUATIONS, 10);
     }

@@ -14,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use perennial::history::{Decision, Ending, Job};
 use perennial_testkit::TestEnvironment;
 use programs_of_0_1_0::{PROGRAMS, Program, registered};
 
@@ -51,39 +52,9 @@ fn i15_the_programs_of_0_1_0_use_every_kind_of_event() {
         .iter()
         .map(|(name, _)| fs::read_to_string(histories("0.1.0").join(format!("{name}.jsonl"))).unwrap())
         .collect();
-    let kinds = [
-        "OrchestrationStarted",
-        "ActivityCompleted",
-        "ActivityFailed",
-        "TimerFired",
-        "ExternalEvent",
-        "SubOrchestrationCompleted",
-        "SubOrchestrationFailed",
-        "OrchestrationCancelRequested",
-        "UpdateRequested",
-        "ActivityScheduled",
-        "ActivityCancelRequested",
-        "TimerCreated",
-        "TimerCancelled",
-        "ExternalSubscribed",
-        "ExternalUnsubscribed",
-        "SubOrchestrationScheduled",
-        "SubOrchestrationCancelRequested",
-        "OrchestrationChained",
-        "ExternalEventSent",
-        "SystemCall",
-        "PatchMarked",
-        "AttributesUpserted",
-        "StatusSet",
-        "UpdateCompleted",
-        "OrchestrationCompleted",
-        "OrchestrationFailed",
-        "OrchestrationContinuedAsNew",
-        "OrchestrationCancelled",
-        "OrchestrationTerminated",
-    ];
-    let missing: Vec<&str> =
-        kinds.into_iter().filter(|kind| !text.contains(&format!("\"{kind}\""))).collect();
+    let kinds =
+        ["OrchestrationStarted"].into_iter().chain(Job::NAMES).chain(Decision::NAMES).chain(Ending::NAMES);
+    let missing: Vec<&str> = kinds.filter(|kind| !text.contains(&format!("\"{kind}\""))).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 

@@ -132,12 +132,6 @@ async fn runtime(stage: &Stage) -> Runtime {
     builder(stage.runtime(), &Arc::default(), &Arc::default()).start().await.unwrap()
 }
 
-async fn finish(stage: &Stage, runtime: Runtime, log: &ClientLog) {
-    assert_eq!(runtime.failure(), None);
-    runtime.shutdown().await.unwrap();
-    stage.check(log, &handlers());
-}
-
 /// The runtime's client and, where there can be one, that of another process.
 fn clients(stage: &Stage, runtime: &Runtime) -> Vec<(&'static str, Client)> {
     let guest = stage.guest().map(|guest| ("guest", guest));
@@ -193,7 +187,7 @@ async fn e21_a_query_is_answered_by_resident_dormant_and_finished_instances_with
         for (who, client) in clients(stage, &third) {
             assert_eq!(items(&client, "c").await, Ok(json!(["tea"])), "{who}, finished long ago");
         }
-        finish(stage, third, &ClientLog::default()).await;
+        stage.finish(third, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -224,7 +218,7 @@ async fn g28_a_blocked_instance_says_why_it_cannot_answer() {
         let with = runtime(stage).await;
         until(&with.client(), "c", |status| status.blocked.is_none()).await;
         assert_eq!(add(&with.client(), "c", "tea").await, Ok(1));
-        finish(stage, with, &log).await;
+        stage.finish(with, &log, orchestrations).await;
     })
     .await;
 }
@@ -258,7 +252,7 @@ async fn e21_an_update_that_is_refused_leaves_no_event_and_one_that_is_accepted_
             assert_eq!(late, Err(ClientError::Ended { id: who.to_owned() }.into()));
             assert_eq!(add(&client, "nobody", "x").await, Err(not_found("nobody").into()));
         }
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -286,7 +280,7 @@ async fn e26_updates_that_are_under_way_when_the_instance_ends_are_told_so() {
                 assert_eq!(update.await.unwrap(), Err(ClientError::Ended { id }.into()), "{who}");
             }
         }
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -331,7 +325,7 @@ async fn g16_an_update_sent_again_with_its_key_after_a_restart_gets_the_first_on
         assert_eq!(client.update_once("c", ADD, "key 1", "tea".to_owned()).await, Ok(1));
         assert_eq!(items(&client, "c").await, Ok(json!(["tea", "slow"])));
         assert_eq!(updates(&client.history("c").await.unwrap()), 2);
-        finish(stage, second, &ClientLog::default()).await;
+        stage.finish(second, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -357,7 +351,7 @@ async fn g16_an_update_sent_again_with_its_key_gets_its_answer_in_later_executio
             assert_eq!(add("key 3", 100).await, Ok(7), "{who}, after its end");
             assert_eq!(add("key 4", 1).await, Err(ClientError::Ended { id: who.to_owned() }.into()));
         }
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -385,7 +379,7 @@ async fn e21_what_an_instance_publishes_shows_while_it_runs() {
             assert_eq!(client.result(who).await.unwrap(), number(3), "it waited until there were enough");
             assert_eq!(client.status(who).await.unwrap().published, Some(json!({ "count": 3 }).into()));
         }
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -412,7 +406,7 @@ async fn g19_a_question_that_no_runtime_takes_is_withdrawn_and_reported() {
     assert_eq!(guest.stats().await.unwrap().asks.rows, 0, "nothing waits for the next runtime");
     let second = runtime(&stage).await;
     assert_eq!(items(&guest.patience(Duration::from_secs(30)), "c").await, Ok(json!([])), "it was withdrawn");
-    finish(&stage, second, &ClientLog::default()).await;
+    stage.finish(second, &ClientLog::default(), orchestrations).await;
 }
 
 /// Where the worker process finds the store, and whether it answers.

@@ -13,7 +13,6 @@ use perennial::{
     ActivityContext, Client, ClosePolicy, Ending, Filter, OrchestrationContext, Payload, Runtime,
     RuntimeBuilder, StartOptions, Status, Tree,
 };
-use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
 
@@ -135,23 +134,8 @@ fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
         .orchestration("nests", "1.0.0", nests)
 }
 
-fn handlers() -> Handlers {
-    orchestrations(Runtime::open("memory:")).handlers()
-}
-
-fn builder(stage: &Stage) -> RuntimeBuilder {
-    orchestrations(stage.runtime())
-}
-
 async fn runtime(stage: &Stage) -> Runtime {
-    builder(stage).start().await.unwrap()
-}
-
-/// Stops, and leaves everything in order.
-async fn finish(stage: &Stage, runtime: Runtime, log: &ClientLog) {
-    assert_eq!(runtime.failure(), None);
-    runtime.shutdown().await.unwrap();
-    stage.check(log, &handlers());
+    orchestrations(stage.runtime()).start().await.unwrap()
 }
 
 async fn until_ended(client: &Client, id: &str) -> Ending {
@@ -193,7 +177,7 @@ async fn g25_a_child_has_an_id_of_its_parents_choice_or_one_that_follows_from_it
         let history = client.history("p::1.2").await.unwrap();
         let parent = history.turns[0].started().unwrap().parent.clone().unwrap();
         assert_eq!((parent.instance.as_str(), parent.execution, parent.event_id.0), ("p", 1, 2));
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -212,7 +196,7 @@ async fn g25_the_loser_of_a_race_is_cancelled() {
         // The parent still runs: losers go at once, not with its end.
         client.raise_event("p", "go", ()).await.unwrap();
         assert_eq!(client.result("p").await.unwrap().as_json(), r#""b won""#);
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -239,7 +223,7 @@ async fn g25_an_id_that_is_taken_or_cannot_be_used_fails_that_call_alone() {
         assert_eq!((taken.key, taken.status), (key, Status::Running));
         client.raise_event("taken", "go", "untouched").await.unwrap();
         assert_eq!(client.result("taken").await.unwrap().as_json(), r#""untouched""#);
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -282,7 +266,7 @@ async fn g25_however_a_parent_ends_its_children_end_or_stay_by_their_close_polic
             client.raise_event(&leave, "go", end).await.unwrap();
             assert_eq!(client.result(&leave).await.unwrap(), Payload::from(end));
         }
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -302,7 +286,8 @@ async fn g25_a_cancelled_parent_takes_a_hundred_children_and_their_running_activ
                 Ok::<_, Payload>(Payload::null())
             }
         };
-        let runtime = builder(stage).activity("until_cancelled", activity).start().await.unwrap();
+        let runtime =
+            orchestrations(stage.runtime()).activity("until_cancelled", activity).start().await.unwrap();
         let client = runtime.client();
         client.start("crowd", "p", number(CHILDREN as u64)).await.unwrap();
         while begun.load(Ordering::Relaxed) < CHILDREN {
@@ -321,7 +306,7 @@ async fn g25_a_cancelled_parent_takes_a_hundred_children_and_their_running_activ
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(begun.load(Ordering::Relaxed), CHILDREN, "no activity ran twice");
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -351,7 +336,7 @@ async fn g25_a_child_that_continues_as_new_three_times_still_answers_its_parent(
         let is_outcome =
             |kind: &EventKind| matches!(kind, EventKind::Job(Job::SubOrchestrationCompleted { .. }));
         assert_eq!(history.flatten().filter(|event| is_outcome(&event.kind)).count(), 1);
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -379,7 +364,7 @@ async fn g25_a_parent_is_told_how_its_child_failed_was_cancelled_or_was_terminat
             assert!(error.contains(says), "{id}: {error}");
             assert_eq!(error.contains("spilt milk"), id == "p", "{error}");
         }
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -410,7 +395,7 @@ async fn g25_a_detached_start_is_independent_of_who_made_it() {
         assert_eq!(client.result("other").await.unwrap().as_json(), r#""alone""#);
         log.deleted("p");
         log.started("other");
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -451,7 +436,7 @@ async fn g25_a_deep_tree_is_cancelled_from_its_root_down() {
         );
         client.raise_event("kept-leaf", "go", "at last").await.unwrap();
         assert_eq!(client.result("kept").await.unwrap().as_json(), r#""at last""#);
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -466,7 +451,7 @@ async fn g34_a_derived_id_that_would_be_too_long_fails_that_call() {
         let Ending::OrchestrationFailed { error } = client.wait("deep").await.unwrap() else { panic!() };
         assert!(error.as_json().contains("PER-0307 child id refused"), "{error:?}");
         assert_eq!(client.tree("deep").await.unwrap().size(), (1_000 - "deep".len()) / "::1.2".len() + 1);
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -488,7 +473,7 @@ async fn g25_a_parent_that_is_brought_back_while_its_children_run_gets_all_their
             runtime = self::runtime(stage).await;
         }
         assert_eq!(runtime.client().result("p").await.unwrap().as_json(), r#"["a","b","c","d"]"#);
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -515,7 +500,7 @@ async fn g33_a_tree_shows_children_oldest_first_with_theirs() {
         if let Some(guest) = stage.guest() {
             assert_eq!(guest.tree("q").await.unwrap(), tree);
         }
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use futures::future::join_all;
 use perennial::history::{EventKind, Job};
 use perennial::{Ending, OrchestrationContext, Payload, Runtime, RuntimeBuilder, StartOptions, Status};
-use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
 
@@ -103,22 +102,8 @@ fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
         .orchestration("cleans_up_later", "1.0.0", cleans_up_later)
 }
 
-fn handlers() -> Handlers {
-    orchestrations(Runtime::open("memory:")).handlers()
-}
-
-fn builder(stage: &Stage) -> RuntimeBuilder {
-    orchestrations(stage.runtime())
-}
-
 async fn runtime(stage: &Stage) -> Runtime {
-    builder(stage).start().await.unwrap()
-}
-
-async fn finish(stage: &Stage, runtime: Runtime, log: &ClientLog) {
-    assert_eq!(runtime.failure(), None);
-    runtime.shutdown().await.unwrap();
-    stage.check(log, &handlers());
+    orchestrations(stage.runtime()).start().await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -147,7 +132,7 @@ async fn i9_a_storm_of_events_loses_none_and_keeps_their_order() {
                 "{execution}"
             );
         }
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -192,7 +177,7 @@ async fn i9_a_storm_goes_on_through_runtimes_that_are_killed() {
         }
         assert_eq!(runtime.client().result("storm").await.unwrap(), number(EVENTS));
         assert_eq!(runtime.client().status("storm").await.unwrap().execution, EVENTS / EACH);
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -217,7 +202,7 @@ async fn g16_keys_of_events_cross_continue_as_new() {
         }
         assert_eq!(client.result("c").await.unwrap().as_json(), r#"["one","two","three"]"#);
         assert_eq!(second.counters().stale, 3);
-        finish(stage, second, &ClientLog::default()).await;
+        stage.finish(second, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -250,7 +235,7 @@ async fn g26_attributes_and_published_status_are_carried_on() {
         assert_eq!(status.published, Some(Payload::from("packing")));
         client.raise_event("p", "on", ()).await.unwrap();
         client.result("p").await.unwrap();
-        finish(stage, second, &ClientLog::default()).await;
+        stage.finish(second, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -284,7 +269,7 @@ async fn g26_the_next_execution_has_the_version_that_was_given_or_else_the_lates
             assert_eq!(history.turns[0].started().unwrap().version, version, "execution {execution}");
         }
         assert!(client.history_of("m", 6).await.unwrap().turns.is_empty(), "there is no sixth");
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -317,7 +302,7 @@ async fn e16_unread_events_of_all_names_come_first_in_the_next_execution() {
         assert_eq!(unread, ["kept", "kept, too"]);
         client.raise_event("c", "item", "").await.unwrap();
         assert_eq!(client.result("c").await.unwrap().as_json(), r#"["one","two"]"#);
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -335,7 +320,7 @@ async fn g26_work_of_an_execution_that_is_over_does_not_reach_the_next() {
         assert_eq!(client.result("w").await.unwrap().as_json(), r#""still here""#);
         let fired = |kind: &EventKind| matches!(kind, EventKind::Job(Job::TimerFired { .. }));
         assert!(!client.history("w").await.unwrap().flatten().any(|event| fired(&event.kind)));
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -350,7 +335,7 @@ async fn e23_a_cancellation_that_was_taken_over_crosses_continue_as_new() {
         assert_eq!(client.result("c").await.unwrap().as_json(), r#""cleaned up""#);
         let status = client.status("c").await.unwrap();
         assert_eq!((status.status, status.execution), (Status::Completed, 2));
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -368,7 +353,7 @@ async fn g30_a_timeout_counts_on_through_continue_as_new() {
         let Ending::OrchestrationTerminated { reason } = client.wait("c").await.unwrap() else { panic!() };
         assert_eq!(reason, "timeout");
         assert_eq!(client.status("c").await.unwrap().execution, 3);
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }

@@ -9,7 +9,6 @@ use perennial::{
     Action, ActivityContext, Client, ClientError, ClosePolicy, Count, Filter, OrchestrationContext, Payload,
     Progress, Prune, RetryPolicy, Runtime, RuntimeBuilder, RuntimeOptions, StartOptions, Status,
 };
-use perennial_core::Handlers;
 use perennial_core::shard::ShardOptions;
 use perennial_core::store::InstanceRow;
 use perennial_testkit::invariants::ClientLog;
@@ -67,22 +66,8 @@ fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
         .orchestration("works", "1.0.0", works)
 }
 
-fn handlers() -> Handlers {
-    orchestrations(Runtime::open("memory:")).handlers()
-}
-
-fn builder(stage: &Stage) -> RuntimeBuilder {
-    orchestrations(stage.runtime())
-}
-
 async fn runtime(stage: &Stage) -> Runtime {
-    builder(stage).start().await.unwrap()
-}
-
-async fn finish(stage: &Stage, runtime: Runtime, log: &ClientLog) {
-    assert_eq!(runtime.failure(), None);
-    runtime.shutdown().await.unwrap();
-    stage.check(log, &handlers());
+    orchestrations(stage.runtime()).start().await.unwrap()
 }
 
 async fn until_there(client: &Client, id: &str) {
@@ -115,7 +100,7 @@ async fn g33_every_filter_shows_what_it_says_in_pages_of_any_size_in_both_direct
         // Nothing moves while it is looked at: the blocked one is not tried again.
         let shard = ShardOptions { retry_first_ms: 3_600_000, ..ShardOptions::default() };
         let options = RuntimeOptions { shard, ..relaxed() };
-        let runtime = builder(stage).options(options).start().await.unwrap();
+        let runtime = orchestrations(stage.runtime()).options(options).start().await.unwrap();
         let client = runtime.client();
         for n in 0..24_u64 {
             let region = if n % 3 == 0 { "eu" } else { "us" };
@@ -210,7 +195,7 @@ async fn g33_every_filter_shows_what_it_says_in_pages_of_any_size_in_both_direct
             let count = Count { rows: expected.len() as u64, more: false };
             assert_eq!(client.count(filter.clone()).await, Ok(count), "{filter:?}");
         }
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -220,7 +205,7 @@ async fn g33_stats_tell_how_much_there_is_of_what() {
     on_both_stages(async |stage| {
         let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (notify, wait) = (Arc::clone(&begun), Arc::clone(&gate));
-        let runtime = builder(stage)
+        let runtime = orchestrations(stage.runtime())
             .activity("slow", move |_: ActivityContext, _: Payload| {
                 let (begun, gate) = (Arc::clone(&notify), Arc::clone(&wait));
                 async move {
@@ -269,7 +254,7 @@ async fn g33_stats_tell_how_much_there_is_of_what() {
         }
         gate.notify_one();
         client.result("under way").await.unwrap();
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -291,7 +276,7 @@ async fn g33_the_history_of_every_execution_can_be_read() {
         }
         assert_eq!(client.history("a").await.unwrap(), client.history_of("a", 4).await.unwrap());
         assert_eq!(client.history_of("nobody", 1).await.unwrap_err(), not_found("nobody"));
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -333,7 +318,7 @@ async fn g33_delete_takes_what_has_ended_with_its_children_and_runs_over_nothing
             log.deleted(&two);
             log.started(&id);
         }
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -343,7 +328,7 @@ async fn g2_an_id_deleted_and_used_again_never_meets_the_work_of_the_one_before(
     on_both_stages(async |stage| {
         let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (notify, wait) = (Arc::clone(&begun), Arc::clone(&gate));
-        let runtime = builder(stage)
+        let runtime = orchestrations(stage.runtime())
             // It does not listen to cancellation; each attempt says which it is.
             .activity("slow", move |ctx: ActivityContext, _: Payload| {
                 let (begun, gate) = (Arc::clone(&notify), Arc::clone(&wait));
@@ -377,7 +362,7 @@ async fn g2_an_id_deleted_and_used_again_never_meets_the_work_of_the_one_before(
         let new = client.status("w").await.unwrap().key;
         assert_ne!(new, old);
         assert!(key.starts_with(&new.to_string()), "{key} is not of {new}");
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -449,7 +434,7 @@ async fn g33_actions_over_a_filter_reach_all_it_shows_and_report_their_progress(
             assert_eq!(with.client().result(&id).await.unwrap(), number(1));
             log.started(id);
         }
-        finish(stage, with, &log).await;
+        stage.finish(with, &log, orchestrations).await;
     })
     .await;
 }
@@ -482,7 +467,7 @@ async fn g33_prune_goes_by_age_by_count_and_by_filter() {
         assert_eq!(ids().await, ["running"]);
         client.raise_event("running", "go", "untouched").await.unwrap();
         assert_eq!(client.result("running").await.unwrap().as_json(), r#""untouched""#);
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }

@@ -50,12 +50,6 @@ async fn runtime(stage: &Stage) -> Runtime {
     orchestrations(stage.runtime()).start().await.unwrap()
 }
 
-async fn finish(stage: &Stage, runtime: Runtime, log: &ClientLog) {
-    assert_eq!(runtime.failure(), None);
-    runtime.shutdown().await.unwrap();
-    stage.check(log, &handlers());
-}
-
 /// The runtime's client and, where there can be one, that of another process. That one cannot know the latest version.
 fn clients(stage: &Stage, runtime: &Runtime) -> Vec<(&'static str, Client, StartOptions)> {
     let own = ("own", runtime.client(), StartOptions::default());
@@ -112,7 +106,7 @@ async fn g17_each_policy_does_what_it_says_to_a_running_and_to_a_finished_instan
                 }
             }
         }
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -159,7 +153,7 @@ async fn g17_fifty_concurrent_starts_of_one_id_agree_under_every_policy() {
                 assert_eq!(client.list(one, None, 10).await.unwrap().rows.len(), 1, "{policy:?}");
             }
         }
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -186,7 +180,7 @@ async fn g17_what_is_replaced_takes_its_children_with_it() {
         let mut log = ClientLog::default();
         log.started("p");
         log.started("child");
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -227,7 +221,7 @@ async fn g17_start_or_raise_starts_with_the_event_or_raises_it() {
             until(&client, &id, |status| status.status.is_final()).await;
             assert_eq!(client.result(&id).await.unwrap().as_json(), r#"["next","again"]"#);
         }
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -259,7 +253,7 @@ async fn g17_fifty_concurrent_starts_or_raises_bring_fifty_events_to_one_instanc
             .collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..STARTS as u64).collect::<Vec<_>>());
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -281,7 +275,7 @@ async fn g17_start_or_raise_goes_by_its_policy_if_the_instance_ends_before_the_e
         assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
         let mut log = ClientLog::default();
         log.started("one");
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -311,7 +305,7 @@ async fn g17_a_delayed_start_is_durable_at_once_and_does_not_begin_before_its_ti
             let begun_ms = history.turns[0].at_ms;
             assert!(begun_ms >= created_ms + 600, "{who} began after {} ms", begun_ms - created_ms);
         }
-        finish(stage, second, &log).await;
+        stage.finish(second, &log, orchestrations).await;
     })
     .await;
 }
@@ -330,7 +324,7 @@ async fn g17_a_delayed_start_of_whatever_process_begins_at_its_time() {
             let waited_ms = history.turns[0].at_ms - status.created_ms;
             assert!((300..10_000).contains(&waited_ms), "{who} began after {waited_ms} ms");
         }
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -359,7 +353,7 @@ async fn g17_a_delayed_instance_can_be_cancelled_and_terminated_at_once_and_keep
             assert_eq!(client.wait(&id("terminate")).await, Ok(terminated));
             assert_eq!(client.result(&id("event")).await.unwrap().as_json(), r#"["event","early"]"#);
         }
-        finish(stage, runtime, &log).await;
+        stage.finish(runtime, &log, orchestrations).await;
     })
     .await;
 }
@@ -387,7 +381,7 @@ async fn g17_attributes_of_a_start_can_be_searched_at_once() {
                 "{refused:?}"
             );
         }
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
@@ -426,7 +420,7 @@ async fn g30_an_instance_that_takes_too_long_ends_as_timed_out_running_or_not_an
             let deadline_ms = history.started().unwrap().deadline_ms.unwrap();
             assert!(history.turns.last().unwrap().at_ms >= deadline_ms, "not before its time");
         }
-        finish(stage, second, &log).await;
+        stage.finish(second, &log, orchestrations).await;
     })
     .await;
 }
@@ -451,7 +445,7 @@ async fn g16_an_event_with_a_key_counts_once_whoever_sends_it_again_and_when() {
         };
         let history = client.history("w").await.unwrap();
         assert_eq!(history.flatten().filter(others).count(), 1);
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }

@@ -224,7 +224,8 @@ pub enum Job {
 }
 
 impl Job {
-    pub(super) const NAMES: [&'static str; 8] = [
+    /// The names of all kinds, as they are recorded.
+    pub const NAMES: [&'static str; 8] = [
         "ActivityCompleted",
         "ActivityFailed",
         "TimerFired",
@@ -451,7 +452,8 @@ pub enum Decision {
 }
 
 impl Decision {
-    pub(super) const NAMES: [&'static str; 15] = [
+    /// The names of all kinds, as they are recorded.
+    pub const NAMES: [&'static str; 15] = [
         "ActivityScheduled",
         "ActivityCancelRequested",
         "TimerCreated",
@@ -526,7 +528,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    pub(super) const NAMES: [&'static str; 5] = [
+    /// The names of all kinds, as they are recorded.
+    pub const NAMES: [&'static str; 5] = [
         "OrchestrationCompleted",
         "OrchestrationFailed",
         "OrchestrationContinuedAsNew",

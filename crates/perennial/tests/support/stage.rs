@@ -52,6 +52,18 @@ impl Stage {
         }
     }
 
+    /// Stops a runtime, which leaves everything in order.
+    pub(crate) async fn finish(
+        &self,
+        runtime: Runtime,
+        log: &ClientLog,
+        orchestrations: impl Fn(RuntimeBuilder) -> RuntimeBuilder,
+    ) {
+        assert_eq!(runtime.failure(), None);
+        runtime.shutdown().await.unwrap();
+        self.check(log, &orchestrations(Runtime::open("memory:")).handlers());
+    }
+
     /// Checks the invariants of all rows.
     #[track_caller]
     pub(crate) fn check(&self, log: &ClientLog, handlers: &Handlers) {
