@@ -147,6 +147,24 @@ async fn g32_callers_of_a_dropped_runtime_learn_that_the_outcome_is_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g31_who_waits_for_an_instance_is_told_when_its_runtime_was_shut_down() {
+    let (place, work) = (Place::new(), Work::default());
+    let runtime = work.runtime(&place).start().await.unwrap();
+    let client = runtime.client();
+    client.start("waiter", "w", Payload::null()).await.unwrap();
+    let waiting = {
+        let client = client.clone();
+        tokio::spawn(async move { client.wait("w").await })
+    };
+    // One client is asked in order: this answer comes after the other question.
+    tokio::task::yield_now().await;
+    client.status("w").await.unwrap();
+    soon(runtime.shutdown()).await.unwrap();
+    let answer = soon(waiting).await.unwrap();
+    assert!(matches!(answer, Err(ClientError::Unknown { .. } | ClientError::Stopped { .. })), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g31_shutdown_waits_for_running_activities_within_its_grace() {
     let (place, work) = (Place::new(), Work::default());
     let runtime = work.runtime(&place).start().await.unwrap();
