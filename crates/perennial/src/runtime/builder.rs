@@ -316,6 +316,11 @@ impl RuntimeBuilder {
         if is_caretaker {
             return Ok(Runtime { node, stopped: false });
         }
+        // Before any turn: one that ends the process has to be found in what is noted.
+        if let Err(error) = node.begin_note().await {
+            node.fail(error.to_string());
+            return Err(error.into());
+        }
         let half_window = Duration::from_millis(node.options.shard.lookahead_ms / 2);
         Timekeeper::run(Arc::downgrade(&node), half_window);
         let weak = Arc::downgrade(&node);
@@ -335,10 +340,6 @@ impl RuntimeBuilder {
                 node.timekeeper.look();
             }
         }));
-        if let Err(error) = node.begin_note().await {
-            node.fail(error.to_string());
-            return Err(error.into());
-        }
         node.take_over();
         Ok(Runtime { node, stopped: false })
     }
