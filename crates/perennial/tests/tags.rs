@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use perennial::store::TaskState;
+use perennial::store::{MemoryStore, StoreError, TaskState};
 use perennial::{
     ActivityContext, Handlers, OrchestrationContext, Payload, RetryPolicy, Runtime, RuntimeBuilder,
     RuntimeOptions,
@@ -15,7 +15,9 @@ use perennial::{
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::Notify;
 
+use support::hands::Hands;
 use support::home::{Home, on_both};
+use support::tapped::{Fate, Tapped};
 use support::{Place, failed, relaxed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
@@ -198,4 +200,42 @@ async fn g22_tasks_that_were_interrupted_often_run_one_at_a_time_also_if_they_ar
     assert_eq!(most.load(Ordering::SeqCst), 1);
     soon(runtime.shutdown()).await.unwrap();
     place.check(&ClientLog::default(), &Handlers::default().with("caller", "1.0.0", caller));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g32_a_task_whose_renewal_has_no_known_outcome_is_not_told_that_nobody_waits_for_it() {
+    async fn prints(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        ctx.schedule_activity("paint", "page").tag("printer").await.map_err(failed)
+    }
+    let hands = Hands::new();
+    let clock = Arc::clone(&hands);
+    let store = Tapped::like_a_file(Arc::new(MemoryStore::new(move || clock.store_ms())));
+    let node = |tags: Vec<String>| {
+        let tapped = Arc::clone(&store);
+        Runtime::open("memory:")
+            .store(Arc::clone(&store) as _)
+            .clock(Arc::clone(&hands) as _)
+            .options(RuntimeOptions { tags, ..relaxed() })
+            .orchestration("prints", "1.0.0", prints)
+            .activity("paint", move |ctx: ActivityContext, _: Payload| {
+                let tapped = Arc::clone(&tapped);
+                async move {
+                    ctx.heartbeat("half");
+                    soon(async {
+                        while tapped.count("renew_tasks") == 0 {
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                        }
+                    })
+                    .await;
+                    Payload::encode(&!ctx.is_cancelled()).map_err(failed)
+                }
+            })
+    };
+    let without = node(Vec::new()).start().await.unwrap();
+    without.client().start("prints", "p", Payload::null()).await.unwrap();
+    without.shutdown().await.unwrap();
+    store.on_task_renewal(|| Fate::PassThen(Err(StoreError::Unknown("connection lost".to_owned()))));
+    let with = node(vec!["printer".to_owned()]).start().await.unwrap();
+    assert_eq!(soon(with.client().result("p")).await.unwrap().as_json(), "true");
+    with.shutdown().await.unwrap();
 }
