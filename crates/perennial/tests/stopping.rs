@@ -249,6 +249,32 @@ async fn g31_shutdown_does_not_wait_for_activities_that_have_not_begun() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g31_shutdown_ends_also_if_there_is_always_something_to_do() {
+    async fn ticks(ctx: OrchestrationContext, count: Payload) -> Outcome {
+        for _ in 0..100 {
+            ctx.schedule_timer(Duration::from_millis(1)).await;
+        }
+        ctx.continue_as_new(count).await
+    }
+    async fn again(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        ctx.continue_as_new(()).await
+    }
+    let place = Place::new();
+    let node = || {
+        let builder = Runtime::open(place.url()).options(relaxed()).orchestration("ticks", "1.0.0", ticks);
+        builder.orchestration("again", "1.0.0", again)
+    };
+    let runtime = node().start().await.unwrap();
+    for count in 0..20 {
+        runtime.client().start("ticks", &format!("t-{count}"), Payload::null()).await.unwrap();
+        runtime.client().start("again", &format!("a-{count}"), Payload::null()).await.unwrap();
+    }
+    soon(runtime.shutdown_within(Duration::from_secs(1))).await.unwrap();
+    let handlers = Handlers::default().with("ticks", "1.0.0", ticks).with("again", "1.0.0", again);
+    place.check(&ClientLog::default(), &handlers);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g13_timers_that_fell_due_during_an_outage_fire_when_the_store_is_opened() {
     let (place, work) = (Place::new(), Work::default());
     let runtime = work.runtime(&place).start().await.unwrap();

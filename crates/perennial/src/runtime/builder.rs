@@ -437,6 +437,7 @@ impl Runtime {
             let last_words = self.node.options.activity_cancel_grace + Duration::from_secs(1);
             let _ = tokio::time::timeout(last_words, self.node.workers.finished()).await;
         }
+        self.node.close_shards();
         while !self.node.is_quiet() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -404,6 +404,11 @@ impl Node {
         self.workers.stop_taking();
     }
 
+    /// Lets the shards come to rest.
+    pub(super) fn close_shards(&self) {
+        self.shards.iter().for_each(|shard| lock(shard).handle_closing());
+    }
+
     /// Whether no turn, load or commit is under way.
     pub(super) fn is_quiet(&self) -> bool {
         self.has_failed()
