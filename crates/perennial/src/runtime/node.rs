@@ -208,6 +208,11 @@ impl Node {
                     node.with_shard(shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, loaded));
                     node.read_inbox();
                 }
+                Err(error @ StoreError::CorruptRow(_)) => {
+                    // The trouble is this instance's own; it shows when it is loaded the next time.
+                    tracing::error!(%key, %error, "an instance cannot be looked at again");
+                    node.with_shard(shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, None));
+                }
                 Err(error) => node.reading_failed(&error, move |node| node.refresh(shard, key)),
             }),
         );
