@@ -415,3 +415,26 @@ fn g27_a_start_without_a_version_waits_for_code_of_any() {
     desk.replace_code(all().with("later", "3.0.0", shard_cases::echo)).restart();
     assert_eq!((desk.status("a"), desk.row("a").version.as_str()), ("completed".into(), "3.0.0"));
 }
+
+#[test]
+fn g31_shards_that_are_given_up_come_to_rest_and_what_came_is_kept() {
+    async fn again(ctx: OrchestrationContext, count: Payload) -> Outcome {
+        let count: u64 = count.decode().expect("a number");
+        match count {
+            3 => Ok(ctx.schedule_wait("n").await),
+            _ => ctx.continue_as_new(number(count + 1)).await,
+        }
+    }
+    let mut desk = Desk::new(handlers().with("again", Desk::VERSION, again));
+    desk.start("again", "a", number(1));
+    desk.start("sleep", "b", number(10));
+    desk.take_turns();
+    let raised = desk.raise("a", "n", "early");
+    desk.close_shards().settle();
+    assert_eq!((desk.told(raised), desk.is_quiet(), desk.row("a").execution), ("accepted".into(), true, 2));
+    desk.at(2_000).pass_inbox().pass_asks().settle();
+    assert_eq!((desk.status("b"), desk.row("a").execution), ("running".into(), 2), "nothing is begun");
+    desk.restart();
+    assert_eq!((desk.status("a"), desk.status("b")), ("completed".into(), "completed".into()));
+    assert!(desk.last_lines("a", 1)[0].ends_with(r#"OrchestrationCompleted "early""#));
+}

@@ -351,6 +351,14 @@ impl Desk {
         self
     }
 
+    /// The shards are to come to rest: the node is about to give them up.
+    pub fn close_shards(&mut self) -> &mut Desk {
+        for shard in ShardId::all() {
+            self.with_shard(shard, |shard, _| shard.handle_closing());
+        }
+        self
+    }
+
     /// A running activity returns.
     pub fn finish(&mut self, id: &str, activity: &str, result: impl Into<Payload>) -> &mut Desk {
         let task = self.pick_activity(id, activity);

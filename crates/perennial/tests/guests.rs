@@ -5,7 +5,7 @@ mod support;
 use futures::future::join_all;
 use perennial::{
     ActivityContext, Client, ClientError, Ending, Filter, OrchestrationContext, Payload, Runtime,
-    RuntimeBuilder, Status,
+    RuntimeBuilder, Status, Tree,
 };
 use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
@@ -230,7 +230,9 @@ async fn g33_with_no_live_owner_a_guest_takes_the_store_in_charge_to_terminate_a
     }
     for id in ["family", "orphaned"] {
         first.client().start("parent", id, Payload::null()).await.unwrap();
-        while first.client().tree(id).await.unwrap().size() < 2 {
+        let has_begun =
+            |tree: Tree| tree.children.iter().any(|child| child.instance.status == Status::Running);
+        while !has_begun(first.client().tree(id).await.unwrap()) {
             tokio::task::yield_now().await;
         }
     }

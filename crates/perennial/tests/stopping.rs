@@ -152,6 +152,24 @@ async fn g32_callers_of_a_dropped_runtime_learn_that_the_outcome_is_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g31_who_waits_for_an_instance_is_told_when_its_runtime_was_shut_down() {
+    let (place, work) = (Place::new(), Work::default());
+    let runtime = work.runtime(&place).start().await.unwrap();
+    let client = runtime.client();
+    client.start("waiter", "w", Payload::null()).await.unwrap();
+    let waiting = {
+        let client = client.clone();
+        tokio::spawn(async move { client.wait("w").await })
+    };
+    // One client is asked in order: this answer comes after the other question.
+    tokio::task::yield_now().await;
+    client.status("w").await.unwrap();
+    soon(runtime.shutdown()).await.unwrap();
+    let answer = soon(waiting).await.unwrap();
+    assert!(matches!(answer, Err(ClientError::Unknown { .. } | ClientError::Stopped { .. })), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g31_shutdown_waits_for_running_activities_within_its_grace() {
     let (place, work) = (Place::new(), Work::default());
     let runtime = work.runtime(&place).start().await.unwrap();
@@ -238,6 +256,31 @@ async fn g31_shutdown_does_not_wait_for_activities_that_have_not_begun() {
         &ClientLog::default(),
         &Runtime::open("memory:").orchestration("endless", "1.0.0", endless).handlers(),
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g31_shutdown_ends_also_if_there_is_always_something_to_do() {
+    async fn ticks(ctx: OrchestrationContext, count: Payload) -> Outcome {
+        for _ in 0..100 {
+            ctx.schedule_timer(Duration::from_millis(1)).await;
+        }
+        ctx.continue_as_new(count).await
+    }
+    async fn again(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        ctx.continue_as_new(()).await
+    }
+    let place = Place::new();
+    let node = || {
+        let builder = Runtime::open(place.url()).options(relaxed()).orchestration("ticks", "1.0.0", ticks);
+        builder.orchestration("again", "1.0.0", again)
+    };
+    let runtime = node().start().await.unwrap();
+    for count in 0..20 {
+        runtime.client().start("ticks", &format!("t-{count}"), Payload::null()).await.unwrap();
+        runtime.client().start("again", &format!("a-{count}"), Payload::null()).await.unwrap();
+    }
+    soon(runtime.shutdown_within(Duration::from_secs(1))).await.unwrap();
+    place.check(&ClientLog::default(), &node().handlers());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,7 @@ mod workers;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,11 @@ use perennial::{
     ActivityContext, Client, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder, Status,
 };
 use perennial_core::Handlers;
+use perennial_core::store::MemoryStore;
 use perennial_testkit::invariants::ClientLog;
 
+use support::hands::Hands;
+use support::tapped::Tapped;
 use support::{PATIENCE, Place, at, event, failed, relaxed, soon};
 use workers::{DIRECTORY, Worker};
 
@@ -250,4 +254,31 @@ fn g29_two_that_take_the_process_down_are_both_found() {
     println!("found after {restarts} restarts");
     assert_eq!([scene.blocked("one").code, scene.blocked("two").code], ["PER-0302", "PER-0302"]);
     scene.stop(worker);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g29_a_node_notes_that_it_runs_before_it_takes_any_turn() {
+    async fn sleeper(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        ctx.schedule_timer(Duration::from_secs(10)).await;
+        Ok(Payload::null())
+    }
+    let hands = Hands::new();
+    let clock = Arc::clone(&hands);
+    let store = Tapped::like_a_file(Arc::new(MemoryStore::new(move || clock.store_ms())));
+    let node = || {
+        let builder = Runtime::open("memory:").store(Arc::clone(&store) as _).clock(Arc::clone(&hands) as _);
+        builder.orchestration("sleeper", "1.0.0", sleeper)
+    };
+    let first = node().start().await.unwrap();
+    first.client().start("sleeper", "s", Payload::null()).await.unwrap();
+    first.shutdown().await.unwrap();
+    hands.pass(Duration::from_secs(60));
+    store.forget_calls();
+    store.slow_notes(Duration::from_millis(100));
+    let second = node().start().await.unwrap();
+    soon(second.client().result("s")).await.unwrap();
+    let calls = store.calls();
+    let first = |call: &str| calls.iter().position(|other| *other == call).unwrap();
+    assert!(first("write_note") < first("load"), "{calls:?}");
+    second.shutdown().await.unwrap();
 }

@@ -11,11 +11,13 @@ use perennial::{
     ActivityContext, OrchestrationContext, Payload, RetryPolicy, Runtime, RuntimeBuilder, RuntimeOptions,
 };
 use perennial_core::Handlers;
-use perennial_core::store::TaskState;
+use perennial_core::store::{MemoryStore, StoreError, TaskState};
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::Notify;
 
+use support::hands::Hands;
 use support::home::{Home, on_both};
+use support::tapped::{Fate, Tapped};
 use support::{Place, failed, relaxed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
@@ -202,4 +204,42 @@ async fn g22_tasks_that_were_interrupted_often_run_one_at_a_time_also_if_they_ar
     soon(runtime.shutdown()).await.unwrap();
     let handlers = Runtime::open("memory:").orchestration("caller", "1.0.0", caller).handlers();
     place.check(&ClientLog::default(), &handlers);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g32_a_task_whose_renewal_has_no_known_outcome_is_not_told_that_nobody_waits_for_it() {
+    async fn prints(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        ctx.schedule_activity("paint", Payload::from("page")).tag("printer").await.map_err(failed)
+    }
+    let hands = Hands::new();
+    let clock = Arc::clone(&hands);
+    let store = Tapped::like_a_file(Arc::new(MemoryStore::new(move || clock.store_ms())));
+    let node = |tags: Vec<String>| {
+        let tapped = Arc::clone(&store);
+        Runtime::open("memory:")
+            .store(Arc::clone(&store) as _)
+            .clock(Arc::clone(&hands) as _)
+            .options(RuntimeOptions { tags, ..relaxed() })
+            .orchestration("prints", "1.0.0", prints)
+            .activity("paint", move |ctx: ActivityContext, _: Payload| {
+                let tapped = Arc::clone(&tapped);
+                async move {
+                    ctx.heartbeat("half");
+                    soon(async {
+                        while tapped.count("renew_tasks") == 0 {
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                        }
+                    })
+                    .await;
+                    Payload::encode(&!ctx.is_cancelled()).map_err(failed)
+                }
+            })
+    };
+    let without = node(Vec::new()).start().await.unwrap();
+    without.client().start("prints", "p", Payload::null()).await.unwrap();
+    without.shutdown().await.unwrap();
+    store.on_task_renewal(|| Fate::PassThen(Err(StoreError::Unknown("connection lost".to_owned()))));
+    let with = node(vec!["printer".to_owned()]).start().await.unwrap();
+    assert_eq!(soon(with.client().result("p")).await.unwrap().as_json(), "true");
+    with.shutdown().await.unwrap();
 }

@@ -442,3 +442,25 @@ async fn g28_a_guest_can_retry_a_blocked_instance() {
     log.started("t");
     place.check(&log, &with("touchy", touchy));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i16_a_row_that_is_corrupt_when_it_is_looked_at_again_troubles_nobody_else() {
+    async fn queues(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        let call = ctx.schedule_activity("echo", Payload::from("x")).tag("nobody");
+        let call = call.queue_timeout(Duration::from_millis(200));
+        call.await.map_err(failed)
+    }
+    let place = Place::new();
+    let runtime = runtime(&place).orchestration("queues", "1.0.0", queues).start().await.unwrap();
+    let client = runtime.client();
+    client.start("queues", "q", Payload::null()).await.unwrap();
+    let set = |value: &str| format!("UPDATE instances SET attributes = {value} WHERE id = 'q'");
+    assert_eq!(place.connection().execute(&set("'{'"), []), Ok(1));
+    // Its time in the queue is over, and whether somebody took it has to be read.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(runtime.failure(), None, "the damage of one row stops the node");
+    client.start("neighbour", "n", Payload::null()).await.unwrap();
+    assert_eq!(soon(client.result("n")).await.unwrap().as_json(), r#""fine""#);
+    runtime.shutdown().await.unwrap();
+    assert_eq!(place.connection().execute(&set("NULL"), []), Ok(1));
+}

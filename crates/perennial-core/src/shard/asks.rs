@@ -40,6 +40,7 @@ impl AskReply {
 impl Shard {
     /// Requests were read from the store.
     pub fn handle_asks(&mut self, now_ms: u64, rows: Vec<AskRow>) {
+        let rows = if self.closing { Vec::new() } else { rows };
         for row in rows {
             let asker = Asker::Row(row.number);
             let is_known = self.slots.get(&row.key).is_some_and(|slot| slot.knows_asker(asker));

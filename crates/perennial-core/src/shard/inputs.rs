@@ -10,6 +10,7 @@ use super::state_machine::Shard;
 impl Shard {
     /// Messages were read from the inbox.
     pub fn handle_inbox(&mut self, now_ms: u64, rows: Vec<InboxRow>) {
+        let rows = if self.closing { Vec::new() } else { rows };
         for row in rows {
             let is_known = |slot: &Slot| slot.knows_inbox(row.number);
             if self.consumed.contains(row.number) || self.slots.get(&row.key).is_some_and(is_known) {
@@ -35,6 +36,9 @@ impl Shard {
 
     /// A new owner has to look at this instance: it is owed work, or blocked.
     pub fn handle_owed(&mut self, now_ms: u64, key: InstanceKey) {
+        if self.closing {
+            return;
+        }
         self.given_up.remove(&key);
         match self.slots.get_mut(&key).map(|slot| &mut slot.phase) {
             None => self.load(key, now_ms),
@@ -57,6 +61,9 @@ impl Shard {
 
     /// Time has passed.
     pub fn handle_time(&mut self, now_ms: u64) {
+        if self.closing {
+            return;
+        }
         let due = self.wakes.iter().take_while(|(at_ms, _)| *at_ms <= now_ms);
         for key in due.map(|(_, key)| *key).collect::<Vec<_>>() {
             self.set_wake(key, None);

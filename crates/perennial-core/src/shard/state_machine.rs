@@ -53,6 +53,8 @@ pub struct Shard {
     pub(super) next_kept: u64,
     /// Whether the node stops: no attempt is begun from a row.
     pub(super) stopping: bool,
+    /// Whether it is to come to rest: only what is in memory and nowhere else is still done.
+    pub(super) closing: bool,
     pub(super) counters: Counters,
     pub(super) outputs: Vec<Output>,
 }
@@ -144,6 +146,7 @@ impl Shard {
             stream: Stream::of_shard(nonce, id),
             next_kept: 0,
             stopping: false,
+            closing: false,
             counters: Counters::default(),
             outputs: Vec::new(),
         }
@@ -162,6 +165,13 @@ impl Shard {
     /// The node stops: what is under way ends, and nothing is begun for its own sake.
     pub fn handle_stopping(&mut self) {
         self.stopping = true;
+    }
+
+    /// The node is about to give the shard up: what the store knows is left to the next owner. What is under way ends,
+    /// and what is in memory alone is written, so that the shard comes to rest.
+    pub fn handle_closing(&mut self) {
+        self.stopping = true;
+        self.closing = true;
     }
 
     /// When [`Shard::handle_time`] is wanted next.

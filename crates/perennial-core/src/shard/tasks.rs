@@ -352,7 +352,7 @@ impl Shard {
 
     /// An activity that was interrupted often may run: no other such runs on this node.
     pub fn handle_lone_granted(&mut self, now_ms: u64, key: InstanceKey, event: EventId) {
-        if self.lone.get(&(key, event)) != Some(&Lone::Wanted) {
+        if self.closing || self.lone.get(&(key, event)) != Some(&Lone::Wanted) {
             return;
         }
         self.lone.insert((key, event), Lone::Granted);

@@ -10,7 +10,7 @@ use crate::store::{Commit, Outgoing};
 use super::message::{Message, Start};
 use super::outgoing::Sender;
 use super::output::Output;
-use super::request::{Answer, AskReply, PendingAsk};
+use super::request::{Answer, AskReply, Asker, PendingAsk};
 use super::rows::*;
 use super::slot::{Facts, InFlight, Next, Phase, Queued, Turning, wakes_from};
 use super::state_machine::Shard;
@@ -103,7 +103,8 @@ impl Shard {
     /// What an execution's next turn delivers: the timers that are due, then messages, up to half a turn's limits.
     fn take_jobs(&mut self, now_ms: u64, key: InstanceKey, execution: &Execution) -> (Vec<Job>, Vec<Queued>) {
         let (limit, max_bytes) = self.options.jobs_per_turn();
-        let due = execution.ledger().timers().take_while(|(due_ms, _)| *due_ms <= now_ms).take(limit);
+        let timers = if self.closing { 0 } else { limit };
+        let due = execution.ledger().timers().take_while(|(due_ms, _)| *due_ms <= now_ms).take(timers);
         let mut jobs: Vec<Job> =
             due.map(|(_, source_event_id)| Job::TimerFired { source_event_id }).collect();
         let (mut messages, mut bytes) = (Vec::new(), 0);
@@ -358,6 +359,13 @@ impl Shard {
         slot.tasks.clear();
         slot.task_writes.clear();
         slot.grace_until_ms = None;
+        if self.closing {
+            // Its start is stored, and what came for it is stored as well. Questions of others are rows.
+            slot.phase = Phase::Delayed;
+            slot.asks.retain(|ask| matches!(ask.asker, Asker::Request(_)));
+            self.set_wake(key, None);
+            return self.go_on(now_ms, key);
+        }
         self.set_wake(key, None);
         match number {
             Some(number) => self.begin(now_ms, key, start, super::slot::Origin::Inbox(number)),

@@ -315,6 +315,11 @@ impl RuntimeBuilder {
         if is_caretaker {
             return Ok(Runtime { node, stopped: false });
         }
+        // Before any turn: one that ends the process has to be found in what is noted.
+        if let Err(error) = node.begin_note().await {
+            node.fail(error.to_string());
+            return Err(error.into());
+        }
         let half_window = Duration::from_millis(node.options.shard.lookahead_ms / 2);
         Timekeeper::run(Arc::downgrade(&node), half_window);
         let weak = Arc::downgrade(&node);
@@ -334,10 +339,6 @@ impl RuntimeBuilder {
                 node.timekeeper.look();
             }
         }));
-        if let Err(error) = node.begin_note().await {
-            node.fail(error.to_string());
-            return Err(error.into());
-        }
         node.take_over();
         Ok(Runtime { node, stopped: false })
     }
@@ -441,6 +442,7 @@ impl Runtime {
             let last_words = self.node.options.activity_cancel_grace + Duration::from_secs(1);
             let _ = tokio::time::timeout(last_words, self.node.workers.finished()).await;
         }
+        self.node.close_shards();
         while !self.node.is_quiet() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

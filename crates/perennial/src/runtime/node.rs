@@ -128,14 +128,13 @@ impl Node {
         outputs: &mut Vec<(ShardId, Output)>,
     ) {
         let now_ms = self.now_ms();
-        let (before_ms, after_ms) = {
-            let mut shard = lock(&self.shards[usize::from(id.0)]);
-            let before_ms = shard.next_wake_ms();
-            input(&mut shard, now_ms);
-            outputs.extend(shard.take_outputs().into_iter().map(|output| (id, output)));
-            (before_ms, shard.next_wake_ms())
-        };
+        let mut shard = lock(&self.shards[usize::from(id.0)]);
+        let before_ms = shard.next_wake_ms();
+        input(&mut shard, now_ms);
+        outputs.extend(shard.take_outputs().into_iter().map(|output| (id, output)));
+        let after_ms = shard.next_wake_ms();
         if before_ms != after_ms {
+            // Under the shard's lock, or of two threads the one with the older wish could come last.
             self.timekeeper.want(id, after_ms);
         }
     }
@@ -208,6 +207,11 @@ impl Node {
                 Ok(loaded) => {
                     node.with_shard(shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, loaded));
                     node.read_inbox();
+                }
+                Err(error @ StoreError::CorruptRow(_)) => {
+                    // The trouble is this instance's own; it shows when it is loaded the next time.
+                    tracing::error!(%key, %error, "an instance cannot be looked at again");
+                    node.with_shard(shard, |shard, now_ms| shard.handle_refreshed(now_ms, key, None));
                 }
                 Err(error) => node.reading_failed(&error, move |node| node.refresh(shard, key)),
             }),
@@ -298,14 +302,18 @@ impl Node {
         id: &str,
         request: Request,
     ) -> Result<oneshot::Receiver<Answer>, String> {
-        match &*lock(&self.health) {
-            Health::Running => {}
-            Health::Stopping => return Err("it is shutting down".to_owned()),
-            Health::Failed(reason) => return Err(reason.clone()),
-        }
         let request_id = RequestId(self.next_request.fetch_add(1, Ordering::Relaxed));
         let (sender, receiver) = oneshot::channel();
-        lock(&self.requests).waiting.insert(request_id, sender);
+        {
+            // Whoever stops the node dismisses afterwards all that came before.
+            let health = lock(&self.health);
+            match &*health {
+                Health::Running => {}
+                Health::Stopping => return Err("it is shutting down".to_owned()),
+                Health::Failed(reason) => return Err(reason.clone()),
+            }
+            lock(&self.requests).waiting.insert(request_id, sender);
+        }
         self.with_shard(ShardId::of(id), |shard, now_ms| {
             shard.handle_request(now_ms, request_id, id, request)
         });
@@ -375,13 +383,18 @@ impl Node {
         self.workers.abandon_all();
         self.timekeeper.stop();
         self.lease_keeper.stop();
-        let waiting = std::mem::take(&mut lock(&self.requests).waiting);
-        for sender in waiting.into_values() {
-            let _ = sender.send(Answer::Unknown { reason: reason.clone() });
-        }
+        self.dismiss_callers(&reason);
         last(self);
         self.turn_threads.stop();
         self.changed.notify_waiters();
+    }
+
+    /// Tells everybody who still waits that there will be no answer.
+    fn dismiss_callers(&self, reason: &str) {
+        let waiting = std::mem::take(&mut lock(&self.requests).waiting);
+        for sender in waiting.into_values() {
+            let _ = sender.send(Answer::Unknown { reason: reason.to_owned() });
+        }
     }
 
     /// Takes no more requests.
@@ -394,6 +407,11 @@ impl Node {
         }
         self.shards.iter().for_each(|shard| lock(shard).handle_stopping());
         self.workers.stop_taking();
+    }
+
+    /// Lets the shards come to rest.
+    pub(super) fn close_shards(&self) {
+        self.shards.iter().for_each(|shard| lock(shard).handle_closing());
     }
 
     /// Whether no turn, load or commit is under way.
@@ -409,6 +427,7 @@ impl Node {
         self.timekeeper.stop();
         self.lease_keeper.stop();
         self.turn_threads.stop();
+        self.dismiss_callers("the runtime was shut down");
         let (sender, receiver) = oneshot::channel();
         let store = Arc::clone(&self.store);
         let end = move |ended: Result<(), StoreError>| {

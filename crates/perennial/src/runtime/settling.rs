@@ -47,6 +47,9 @@ impl Node {
                             lane.resends = true;
                         }
                         reopened.leased(session.id, opened.asked, session.lease);
+                        if reopened.is_caretaker {
+                            return;
+                        }
                         // Without a session these found nothing.
                         reopened.read_inbox();
                         reopened.read_asks();

@@ -108,9 +108,10 @@ impl Node {
     ) {
         let id = TaskId { key: task.key, execution: task.execution, event: task.event };
         let reply = move |renewed: Result<Vec<TaskRenewal>, StoreError>| match renewed.as_deref() {
-            // One that could not be renewed is tried again before its lease ends.
-            Ok([TaskRenewal::Kept]) | Err(StoreError::Unavailable(_)) => {}
-            Ok(_) | Err(_) => cancellation.cancel(),
+            // One that could not be renewed is tried again before its lease ends. That nobody waits for it, only an
+            // answer says.
+            Ok([TaskRenewal::Kept]) | Err(_) => {}
+            Ok(_) => cancellation.cancel(),
         };
         let lease_ms = LEASE.as_millis() as u64;
         self.store.renew_tasks(self.holder, vec![(id, details)], lease_ms, Box::new(reply));

@@ -1,6 +1,8 @@
 //! A store whose calls are written down, and whose renewals and commits can be made to go wrong.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
 
 use perennial::{InstanceKey, Payload};
 use perennial_core::ShardId;
@@ -30,7 +32,10 @@ pub(crate) struct Tapped {
     called: Condvar,
     renewals: Mutex<Decide<Lease>>,
     commits: Mutex<Decide<Vec<CommitOutcome>>>,
+    task_renewals: Mutex<Decide<Vec<TaskRenewal>>>,
     session: Arc<Mutex<Option<SessionId>>>,
+    /// How long a note takes to be read.
+    note_pause: Mutex<Duration>,
     /// Whether it can be opened again after it was closed, like a file.
     outlives_closing: bool,
 }
@@ -50,7 +55,9 @@ impl Tapped {
             called: Condvar::new(),
             renewals: Mutex::new(Box::new(|| Fate::Pass)),
             commits: Mutex::new(Box::new(|| Fate::Pass)),
+            task_renewals: Mutex::new(Box::new(|| Fate::Pass)),
             session: Arc::default(),
+            note_pause: Mutex::default(),
             outlives_closing: false,
         })
     }
@@ -63,6 +70,16 @@ impl Tapped {
     /// Decides what becomes of commits from now on.
     pub(crate) fn on_commit(&self, fate: impl FnMut() -> Fate<Vec<CommitOutcome>> + Send + 'static) {
         *self.commits.lock().unwrap() = Box::new(fate);
+    }
+
+    /// Decides what becomes of renewals of tasks from now on.
+    pub(crate) fn on_task_renewal(&self, fate: impl FnMut() -> Fate<Vec<TaskRenewal>> + Send + 'static) {
+        *self.task_renewals.lock().unwrap() = Box::new(fate);
+    }
+
+    /// Reading a note takes so long from now on.
+    pub(crate) fn slow_notes(&self, pause: Duration) {
+        *self.note_pause.lock().unwrap() = pause;
     }
 
     /// All calls so far.
@@ -221,9 +238,36 @@ impl Store for Tapped {
         self.inner.list(filter, after, limit, reply);
     }
 
+    fn renew_tasks(
+        &self,
+        holder: SessionId,
+        tasks: Vec<(TaskId, Option<Payload>)>,
+        lease_ms: u64,
+        reply: Reply<Vec<TaskRenewal>>,
+    ) {
+        let fate = (self.task_renewals.lock().unwrap())();
+        match fate {
+            Fate::Pass => self.inner.renew_tasks(holder, tasks, lease_ms, reply),
+            Fate::Answer(answer) => reply(answer),
+            Fate::PassThen(answer) => {
+                self.inner.renew_tasks(holder, tasks, lease_ms, Box::new(move |_| reply(answer)));
+            }
+        }
+        self.note("renew_tasks");
+    }
+
+    fn read_note(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>) {
+        let (inner, name) = (Arc::clone(&self.inner), name.to_owned());
+        let pause = *self.note_pause.lock().unwrap();
+        self.note("read_note");
+        thread::spawn(move || {
+            thread::sleep(pause);
+            inner.read_note(&name, reply);
+        });
+    }
+
     passed_on! {
         take_tasks(holder: SessionId, served: Served, limit: usize, lease_ms: u64) -> Vec<TaskRow>;
-        renew_tasks(holder: SessionId, tasks: Vec<(TaskId, Option<Payload>)>, lease_ms: u64) -> Vec<TaskRenewal>;
         finish_task(holder: SessionId, task: TaskId, attempt: u32, body: Arc<[u8]>) -> bool;
         give_back_tasks(holder: SessionId, tasks: Vec<TaskId>) -> ();
         ask(ask: Ask) -> AskOutcome;
@@ -231,7 +275,6 @@ impl Store for Tapped {
         read_answer(number: AskNumber) -> Option<Arc<[u8]>>;
         withdraw_ask(number: AskNumber) -> bool;
         sweep_asks() -> ();
-        read_note(name: &str) -> Option<Arc<[u8]>>;
         write_note(session: SessionId, name: &str, note: Option<Arc<[u8]>>) -> ();
         count(filter: Filter, at_most: u64) -> Count;
         stats() -> StoreStats;
