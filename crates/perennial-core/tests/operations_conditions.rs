@@ -1,5 +1,6 @@
 //! Waiting for shared state to change and for handlers to finish (E21, E26).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -93,6 +94,34 @@ fn e21_wait_until_is_evaluated_when_polled_not_when_woken() {
     );
     alone.evict();
     assert_eq!(alone.lines()[1], r#"2 OrchestrationCompleted "passed at once""#);
+}
+
+#[test]
+fn e21_a_change_whose_closure_panicked_wakes_those_who_wait_for_it() {
+    let mut drive = Drive::start(
+        |ctx: OrchestrationContext, _: Payload| async move {
+            let open = ctx.state(false);
+            let opened = open.clone();
+            ctx.on_event("open", move |_| {
+                let open = opened.clone();
+                async move {
+                    let change = || {
+                        open.update(|open| {
+                            *open = true;
+                            panic!("too late")
+                        })
+                    };
+                    let caught: Result<(), _> = catch_unwind(AssertUnwindSafe(change));
+                    assert!(caught.is_err());
+                }
+            });
+            ctx.wait_until(&open, |open| *open).await;
+            Ok("passed".into())
+        },
+        (),
+    );
+    drive.raise("open", ()).evict();
+    assert_eq!(drive.last_lines()[1], r#"3 OrchestrationCompleted "passed""#);
 }
 
 #[test]
