@@ -101,15 +101,12 @@ impl Execution {
                 (Some(future), Some(panic))
             }
         };
-        wakers.extend(state.take_step_wakes());
-        if to_drop.is_none() && wakers.is_empty() {
-            return panic;
-        }
-        let settled = self.lend(|| {
-            drop(to_drop);
-            wakers.into_iter().for_each(Waker::wake);
-        });
-        panic.or_else(|| settled.err())
+        let dropped = if to_drop.is_none() { Ok(()) } else { self.lend(|| drop(to_drop)) };
+        // Destructors may have changed a state, too.
+        wakers.extend(self.state_mut().take_step_wakes());
+        let woken =
+            if wakers.is_empty() { Ok(()) } else { self.lend(|| wakers.into_iter().for_each(Waker::wake)) };
+        panic.or(dropped.err()).or(woken.err())
     }
 
     /// What was noted against the turn, if anything.
