@@ -247,3 +247,23 @@ fn e22_select_biased_of_the_futures_crate_works() {
         ]
     );
 }
+
+#[test]
+fn e22_a_join_returns_once() {
+    for wide in [true, false] {
+        let mut drive = Drive::start(
+            move |ctx: OrchestrationContext, _: Payload| async move {
+                let mut tried = ctx.try_join([ctx.schedule_activity("A", ())]);
+                let mut joined = ctx.join([ctx.schedule_activity("B", ())]);
+                assert!((&mut tried).await.is_err());
+                assert_eq!((&mut joined).await.len(), 1);
+                // What comes of a second time is no result.
+                let again = if wide { joined.await.len() } else { tried.await.unwrap().len() };
+                Ok(json!(again).into())
+            },
+            (),
+        );
+        let failure = drive.try_turn([Drive::failed(2, "a"), Drive::completed(3, "b")]).unwrap_err();
+        assert!(failure.to_string().contains("a join was polled after it returned"), "{failure}");
+    }
+}

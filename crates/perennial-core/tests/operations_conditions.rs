@@ -1,9 +1,10 @@
 //! Waiting for shared state to change and for handlers to finish (E21, E26).
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use perennial_core::{ExecutionOptions, OrchestrationContext, Payload, Started};
+use perennial_core::{ExecutionOptions, OrchestrationContext, Payload, Started, State};
 use perennial_testkit::Drive;
 use serde_json::json;
 
@@ -93,6 +94,67 @@ fn e21_wait_until_is_evaluated_when_polled_not_when_woken() {
     );
     alone.evict();
     assert_eq!(alone.lines()[1], r#"2 OrchestrationCompleted "passed at once""#);
+}
+
+#[test]
+fn e21_a_change_whose_closure_panicked_wakes_those_who_wait_for_it() {
+    let mut drive = Drive::start(
+        |ctx: OrchestrationContext, _: Payload| async move {
+            let open = ctx.state(false);
+            let opened = open.clone();
+            ctx.on_event("open", move |_| {
+                let open = opened.clone();
+                async move {
+                    let change = || {
+                        open.update(|open| {
+                            *open = true;
+                            panic!("too late")
+                        })
+                    };
+                    let caught: Result<(), _> = catch_unwind(AssertUnwindSafe(change));
+                    assert!(caught.is_err());
+                }
+            });
+            ctx.wait_until(&open, |open| *open).await;
+            Ok("passed".into())
+        },
+        (),
+    );
+    drive.raise("open", ()).evict();
+    assert_eq!(drive.last_lines()[1], r#"3 OrchestrationCompleted "passed""#);
+}
+
+/// Opens when it is dropped.
+struct OpensOnDrop(State<bool>);
+
+impl Drop for OpensOnDrop {
+    fn drop(&mut self) {
+        self.0.update(|open| *open = true);
+    }
+}
+
+#[test]
+fn e21_a_change_by_what_is_dropped_at_the_end_of_a_step_wakes_those_who_wait_for_it() {
+    let mut drive = Drive::start(
+        |ctx: OrchestrationContext, _: Payload| async move {
+            let open = ctx.state(false);
+            let handle = Arc::new(Mutex::new(None));
+            let (from, opens, own) = (ctx.clone(), OpensOnDrop(open.clone()), Arc::clone(&handle));
+            let unit = ctx.spawn(async move {
+                let _opens = opens;
+                from.schedule_wait("end").await;
+                // The unit ends with this step, and with it all that it holds.
+                own.lock().unwrap().take();
+                from.schedule_wait("never").await;
+            });
+            *handle.lock().unwrap() = Some(unit);
+            ctx.wait_until(&open, |open| *open).await;
+            Ok("passed".into())
+        },
+        (),
+    );
+    drive.raise("end", ()).evict();
+    assert_eq!(drive.last_lines().last().unwrap(), r#"4 OrchestrationCompleted "passed""#);
 }
 
 #[test]

@@ -3,13 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use futures::FutureExt;
 use perennial_core::{
-    ExecutionOptions, Interrupter, OrchestrationContext, OrchestrationHandler, Payload, QueryFailure,
-    Started, TurnFailure, UpdateRefusal,
+    Event, EventId, EventKind, ExecutionOptions, Interrupter, OrchestrationContext, OrchestrationHandler,
+    Payload, QueryFailure, Started, Turn, TurnFailure, UpdateRefusal,
 };
 use perennial_testkit::Drive;
 use serde_json::json;
@@ -120,6 +121,22 @@ impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
         panic!("a destructor's words");
     }
+}
+
+#[test]
+fn e24_a_panic_whose_words_panic_when_they_are_dropped_fails_the_turn_and_not_its_driver() {
+    let mut drive = Drive::start(
+        |ctx: OrchestrationContext, _: Payload| async move {
+            ctx.on_query("ask", |_| panic_any(PanicsOnDrop));
+            ctx.schedule_wait("go").await;
+            panic_any(PanicsOnDrop)
+        },
+        (),
+    );
+    let asked = drive.execution().query("ask", ().into());
+    assert!(matches!(asked, Err(QueryFailure::Panicked { .. })), "{asked:?}");
+    let taken = catch_unwind(AssertUnwindSafe(|| drive.try_turn([Drive::event("go", ())])));
+    assert!(matches!(taken, Ok(Err(TurnFailure::Panicked { .. }))));
 }
 
 #[test]
@@ -279,6 +296,53 @@ fn e24_another_thread_ends_a_turn_that_would_not_end() {
     watchdog.join().unwrap();
     assert!(matches!(outcome, Err(TurnFailure::DeadlinePassed)), "{outcome:?}");
     assert_eq!(drive.history().turns.len(), 1);
+}
+
+#[test]
+fn e24_units_that_keep_waking_each_other_end_at_the_deadline_though_they_call_nothing() {
+    for replayed in [false, true] {
+        let steps = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&steps);
+        let mut drive = interruptible(move |interrupter| {
+            move |ctx: OrchestrationContext, _: Payload| {
+                let (interrupter, count) = (Arc::clone(&interrupter), Arc::clone(&count));
+                async move {
+                    interrupter.get().unwrap().raise();
+                    while count.fetch_add(1, Ordering::Relaxed) < 1_000 {
+                        yield_now().await;
+                    }
+                    Ok(ctx.schedule_wait("go").await)
+                }
+            }
+        });
+        let turn = Turn {
+            format: 1,
+            number: 1,
+            at_ms: 1_000,
+            draws: 0,
+            events: vec![Event {
+                id: EventId(1),
+                kind: EventKind::Started(Box::new(drive.execution().started().clone())),
+            }],
+        };
+        let outcome =
+            if replayed { drive.execution().replay_turn(&turn) } else { drive.try_turn([]).map(drop) };
+        assert!(matches!(outcome, Err(TurnFailure::DeadlinePassed)), "{outcome:?}");
+        assert_eq!(steps.load(Ordering::Relaxed), 1);
+    }
+}
+
+/// Lets the others run first.
+async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Recorded values: taken once, the same in every replay, and any difference is reported (E17).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use perennial_core::{
-    Decision, EventId, HistoryError, Nondeterminism, OrchestrationContext, OrchestrationHandler, Payload,
-    TurnFailure,
+    Decision, EventId, ExecutionOptions, HistoryError, Nondeterminism, OrchestrationContext,
+    OrchestrationHandler, Payload, Started, TurnFailure,
 };
 use perennial_testkit::Drive;
 use serde::{Deserialize, Serialize};
@@ -238,6 +239,25 @@ fn e17_a_value_that_does_not_decode_live_names_the_event_it_would_have_been() {
         Err(TurnFailure::History(HistoryError::PayloadMismatch { event, .. })) => {
             assert_eq!(event, EventId(2))
         }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Replay does not run the closure, so it could not do what the code made of its panic.
+#[test]
+fn e17_a_side_effect_that_panics_fails_the_turn_even_if_caught() {
+    let started = Started::new("orchestration", "1.0.0", (), 42);
+    let options = ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() };
+    let handler = |ctx: OrchestrationContext, _: Payload| async move {
+        let taken = catch_unwind(AssertUnwindSafe(|| {
+            drop(ctx.side_effect("read", || -> String { panic!("no file") }))
+        }));
+        ctx.set_status(if taken.is_ok() { "read" } else { "not read" });
+        Ok(ctx.schedule_wait("go").await)
+    };
+    let mut drive = Drive::prepare(Arc::new(handler), started, options).unwrap();
+    match drive.try_turn([]) {
+        Err(TurnFailure::Panicked { message, .. }) => assert_eq!(message, "no file"),
         other => panic!("{other:?}"),
     }
 }

@@ -34,13 +34,22 @@ pub(crate) fn list(
     for source in sources(connection, filter)? {
         rows.extend(gather(connection, &source, filter, after, wanted, SNAPSHOT)?);
     }
-    rows.sort_by_key(|row| row.key);
-    if filter.newest_first {
-        rows.reverse();
-    }
+    let mut rows = in_order(rows, filter.newest_first);
     let next = if rows.len() > limit { rows.get(limit - 1).map(|row| row.key) } else { None };
     rows.truncate(limit);
     Ok(Page { rows, next })
+}
+
+/// The rows of all sources, each once. One source is read after the other, and statuses only go on to later ones in their
+/// order, as sources do: a row that was met again meanwhile counts as it was met last.
+fn in_order(mut rows: Vec<InstanceRow>, newest_first: bool) -> Vec<InstanceRow> {
+    rows.reverse();
+    rows.sort_by_key(|row| row.key);
+    rows.dedup_by_key(|row| row.key);
+    if newest_first {
+        rows.reverse();
+    }
+    rows
 }
 
 /// How many rows match, exact up to a bound.
@@ -427,6 +436,29 @@ mod tests {
                 let one_by_one = gather(&source, (Duration::ZERO, 1));
                 assert_eq!(one_by_one, expected, "{source:?}, a snapshot for each row");
             }
+        }
+    }
+
+    #[test]
+    fn s7_a_row_that_moves_from_one_source_to_the_next_is_listed_once_as_it_is_now() {
+        let connection = filled();
+        for newest_first in [false, true] {
+            let filter = Filter { newest_first, ..Filter::default() };
+            let of_status = |status| {
+                let rows = gather(&connection, &Source::Status(status), &filter, None, 100, SNAPSHOT);
+                rows.unwrap_or_else(|_| panic!("{status:?} can be read"))
+            };
+            let pending = of_status(Status::Pending);
+            let moves = "UPDATE instances SET status = 1 - status WHERE key = ?1";
+            let moved = pending[3].key;
+            connection.execute(moves, [moved.as_bytes()]).unwrap();
+            let running = of_status(Status::Running);
+            connection.execute(moves, [moved.as_bytes()]).unwrap();
+            let listed = in_order([pending, running].concat(), newest_first);
+            let now: Vec<Status> =
+                listed.iter().filter(|row| row.key == moved).map(|row| row.status).collect();
+            assert_eq!((listed.len(), now), (33, vec![Status::Running]));
+            assert!(listed.is_sorted_by(|a, b| (a.key > b.key) == newest_first));
         }
     }
 

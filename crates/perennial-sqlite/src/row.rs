@@ -31,8 +31,8 @@ pub(crate) fn status_of_code(code: i64) -> Option<Status> {
     Status::ALL.into_iter().find(|status| status_code(*status) == code)
 }
 
-/// A number as SQLite keeps it. Numbers beyond its range are larger than any that is stored, so that the largest one
-/// serves as well as a bound.
+/// A number as SQLite keeps it, for bounds and for times to come. Numbers beyond its range are larger than any that is
+/// stored, so that the largest one serves as well as a bound; and what is to wait until a time beyond it waits forever.
 pub(crate) fn bound(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -125,7 +125,7 @@ impl<'c> Tables<'c> {
             status_code(row.status),
             exact(row.execution)?,
             row.owed,
-            row.wake_at_ms.map(exact).transpose()?,
+            row.wake_at_ms.map(bound),
             row.blocked.as_ref().map(json).transpose()?,
             attributes_json(&row.attributes)?,
             row.published.as_ref().map(|published| published.as_json()),
@@ -169,7 +169,7 @@ impl<'c> Tables<'c> {
             update.raw_bind_parameter(next(), owed)?;
         }
         if let Some(wake_at_ms) = change.wake_at_ms {
-            update.raw_bind_parameter(next(), wake_at_ms.map(exact).transpose()?)?;
+            update.raw_bind_parameter(next(), wake_at_ms.map(bound))?;
         }
         if let Some(blocked) = &change.blocked {
             update.raw_bind_parameter(next(), blocked.as_ref().map(json).transpose()?)?;

@@ -98,7 +98,7 @@ fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
         &holder,
         &cancelled,
         &row.attempt,
-        &row.due_ms.map(exact).transpose()?,
+        &row.due_ms.map(bound),
         &row.details.as_ref().map(Payload::as_json),
         &row.interruptions,
         &row.name,

@@ -6,7 +6,7 @@ use std::fs;
 
 use perennial_core::InstanceKey;
 use perennial_core::store::{
-    Commit, CommitOutcome, Filter, InstanceRow, Status, StoreError, TaskChange, TaskRow,
+    Commit, CommitOutcome, Filter, InstanceRow, Status, StoreError, TaskChange, TaskId, TaskRow,
 };
 use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::conformance::instances::{
@@ -166,8 +166,8 @@ fn s2_values_that_sqlite_cannot_hold_are_rejected_alone() {
     let owner = place.owner();
     let session = owner.own_all();
     let (a, b) = (row(1, "a"), row(2, "b"));
-    let too_late = InstanceRow { wake_at_ms: Some(u64::MAX), ..row(3, "c") };
-    let never_due = TaskRow { due_ms: Some(u64::MAX), ..task(&a, 2) };
+    let too_late = InstanceRow { created_ms: u64::MAX, ..row(3, "c") };
+    let of_no_execution = TaskRow { id: TaskId { execution: u64::MAX, ..task(&a, 2).id }, ..task(&a, 2) };
     let batch = [
         start(&a),
         start(&too_late),
@@ -176,7 +176,7 @@ fn s2_values_that_sqlite_cannot_hold_are_rejected_alone() {
         member(&a).turn_of(u64::MAX, 1, "x"),
         member(&a).turn(0, "x"),
         // Its turn and its row fit, its task does not.
-        Commit { tasks: vec![TaskChange::Put(Box::new(never_due))], ..member(&a).turn(2, "x") },
+        Commit { tasks: vec![TaskChange::Put(Box::new(of_no_execution))], ..member(&a).turn(2, "x") },
         start(&b),
     ];
     let outcomes = owner.commit(session, batch);

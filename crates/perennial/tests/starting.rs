@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use perennial::history::{EventKind, Job};
 use perennial::{
-    Client, ClientError, Ending, Filter, OnExisting, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
-    StartOptions, Status,
+    Client, ClientError, Either, Ending, Filter, OnExisting, OrchestrationContext, Payload, Runtime,
+    RuntimeBuilder, StartOptions, Status,
 };
 use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
@@ -35,11 +35,20 @@ async fn parent(ctx: OrchestrationContext, id: Payload) -> Outcome {
     ctx.schedule_sub_orchestration_with_id("waits", id, ()).await.map_err(support::failed)
 }
 
+/// Waits for an event, or forever.
+async fn forever(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    match ctx.select2(ctx.schedule_wait(event("go")), ctx.schedule_timer(Duration::MAX)).await {
+        Either::First(came) => Ok(came),
+        Either::Second(()) => Err("the end of all time".into()),
+    }
+}
+
 fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
     runtime
         .orchestration("echo", "1.0.0", echo)
         .orchestration("waits", "1.0.0", waits)
         .orchestration("parent", "1.0.0", parent)
+        .orchestration("forever", "1.0.0", forever)
 }
 
 fn handlers() -> Handlers {
@@ -446,6 +455,35 @@ async fn g16_an_event_with_a_key_counts_once_whoever_sends_it_again_and_when() {
         let history = client.history("w").await.unwrap();
         assert_eq!(history.flatten().filter(others).count(), 1);
         stage.finish(runtime, &ClientLog::default(), orchestrations).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn e18_what_waits_until_the_end_of_all_time_is_kept_like_all_else() {
+    on_both_stages(async |stage| {
+        let mut log = ClientLog::default();
+        let first = runtime(stage).await;
+        for (who, client, options) in clients(stage, &first) {
+            let (running, delayed) = (format!("{who}-running"), format!("{who}-delayed"));
+            let endless = options.clone().timeout(Duration::MAX);
+            client.start_with("forever", &running, (), endless).await.unwrap();
+            client.start_with("echo", &delayed, (), options.delay(Duration::MAX)).await.unwrap();
+            until(&client, &running, |row| row.status == Status::Running).await;
+            log.started(&running);
+            log.started(&delayed);
+        }
+        first.shutdown().await.unwrap();
+        let second = runtime(stage).await;
+        for (who, client, _) in clients(stage, &second) {
+            let (running, delayed) = (format!("{who}-running"), format!("{who}-delayed"));
+            client.raise_event(&running, event("go"), "at last".into()).await.unwrap();
+            assert_eq!(client.result(&running).await.unwrap().as_json(), r#""at last""#);
+            assert_eq!(client.status(&delayed).await.unwrap().status, Status::Pending);
+            client.terminate(&delayed, "enough").await.unwrap();
+            assert!(matches!(client.wait(&delayed).await, Ok(Ending::OrchestrationTerminated { .. })));
+        }
+        finish(stage, second, &log).await;
     })
     .await;
 }

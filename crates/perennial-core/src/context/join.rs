@@ -14,7 +14,8 @@ use super::OrchestrationContext;
 impl OrchestrationContext {
     /// Waits for all futures. Results come in input order.
     pub fn join<F: Future>(&self, futures: impl IntoIterator<Item = F>) -> Join<F> {
-        Join { operands: Operands::new(futures), outputs: Vec::new() }
+        let operands = Operands::new(futures);
+        Join { outputs: operands.no_outputs(), operands }
     }
 
     /// Waits for all futures, or for the first error; the others are then dropped, hence cancelled.
@@ -22,7 +23,8 @@ impl OrchestrationContext {
     where
         F: Future<Output = Result<T, E>>,
     {
-        TryJoin { operands: Operands::new(futures), outputs: Vec::new() }
+        let operands = Operands::new(futures);
+        TryJoin { outputs: operands.no_outputs(), operands }
     }
 
     /// Waits for two futures.
@@ -115,13 +117,23 @@ impl<F: Future> Operands<F> {
         self.futures.clear();
         self.pending = 0;
     }
+
+    /// A place for the output of each.
+    fn no_outputs<T>(&self) -> Outputs<T> {
+        Some(self.futures.iter().map(|_| None).collect())
+    }
 }
+
+/// What operands returned, by place; absent once the join itself has returned.
+type Outputs<T> = Option<Vec<Option<T>>>;
+
+const POLLED_AGAIN: &str = "a join was polled after it returned";
 
 /// See [`OrchestrationContext::join`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct Join<F: Future> {
     operands: Operands<F>,
-    outputs: Vec<Option<F::Output>>,
+    outputs: Outputs<F::Output>,
 }
 
 impl<F: Future> Future for Join<F> {
@@ -129,15 +141,15 @@ impl<F: Future> Future for Join<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Join { operands, outputs } = &mut *self;
-        outputs.resize_with(operands.futures.len(), || None);
+        let gathered = outputs.as_mut().expect(POLLED_AGAIN);
         operands.poll(cx, |operand, output| {
-            outputs[operand] = Some(output);
+            gathered[operand] = Some(output);
             true
         });
         if operands.pending > 0 {
             return Poll::Pending;
         }
-        Poll::Ready(mem::take(outputs).into_iter().flatten().collect())
+        Poll::Ready(outputs.take().into_iter().flatten().flatten().collect())
     }
 }
 
@@ -145,7 +157,7 @@ impl<F: Future> Future for Join<F> {
 #[must_use = "futures do nothing unless awaited"]
 pub struct TryJoin<F, T> {
     operands: Operands<F>,
-    outputs: Vec<Option<T>>,
+    outputs: Outputs<T>,
 }
 
 impl<F: Future<Output = Result<T, E>>, T, E> Future for TryJoin<F, T> {
@@ -153,11 +165,11 @@ impl<F: Future<Output = Result<T, E>>, T, E> Future for TryJoin<F, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let TryJoin { operands, outputs } = &mut *self;
-        outputs.resize_with(operands.futures.len(), || None);
+        let gathered = outputs.as_mut().expect(POLLED_AGAIN);
         let mut first_error = None;
         operands.poll(cx, |operand, output| match output {
             Ok(output) => {
-                outputs[operand] = Some(output);
+                gathered[operand] = Some(output);
                 true
             }
             Err(error) => {
@@ -167,12 +179,13 @@ impl<F: Future<Output = Result<T, E>>, T, E> Future for TryJoin<F, T> {
         });
         if let Some(error) = first_error {
             operands.clear();
+            *outputs = None;
             return Poll::Ready(Err(error));
         }
         if operands.pending > 0 {
             return Poll::Pending;
         }
-        Poll::Ready(Ok(mem::take(outputs).into_iter().flatten().collect()))
+        Poll::Ready(Ok(outputs.take().into_iter().flatten().flatten().collect()))
     }
 }
 
@@ -201,7 +214,7 @@ impl<F: Future> Part<F> {
     fn take(&mut self) -> F::Output {
         match mem::replace(self, Part::Taken) {
             Part::Returned(output) => output,
-            Part::Pending(_) | Part::Taken => panic!("a join was polled after it returned"),
+            Part::Pending(_) | Part::Taken => panic!("{POLLED_AGAIN}"),
         }
     }
 }

@@ -11,9 +11,10 @@ mod state;
 mod timeout;
 mod units;
 
+use std::any::Any;
 use std::fmt::Display;
 use std::future::Future;
-use std::panic::{Location, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -25,7 +26,7 @@ use serde::de::DeserializeOwned;
 
 use crate::execution::outside::Outside;
 use crate::execution::state::{Access, Closure, ContinueAsNew, ExecutionState, Stop};
-use crate::execution::{Limits, TurnFailure, turn_local, uuid4_text};
+use crate::execution::{Limits, TurnFailure, panic_message, turn_local, uuid4_text};
 use crate::history::{Attributes, Decision, EventId, HistoryError, ParentLink, Payload};
 
 pub use conditions::{Cancelled, HandlersIdle, WaitUntil};
@@ -238,8 +239,9 @@ impl OrchestrationContext {
         let live_value = if is_live {
             let value = {
                 let _inside = self.enter_closure("side_effect", Access::Act, Closure::SideEffect);
-                f()
+                catch_unwind(AssertUnwindSafe(f))
             };
+            let value = value.unwrap_or_else(|panic| self.fail_side_effect(panic));
             self.encode("the value of a side effect", &value)
         } else {
             Payload::null()
@@ -248,6 +250,17 @@ impl OrchestrationContext {
             state.system_call(format!("side_effect:{name}"), live_value, location).map(Some)
         });
         self.system_call_future(recorded)
+    }
+
+    /// The closure of a side effect panicked. That fails the turn, caught or not: a replay has no value to go on with,
+    /// and does not run the closure.
+    fn fail_side_effect(&self, panic: Box<dyn Any + Send>) -> ! {
+        let message = panic_message(&*panic);
+        turn_local::with(&self.outside, |state| {
+            let unit = state.unit.clone();
+            state.failure.get_or_insert(TurnFailure::Panicked { unit, message });
+        });
+        resume_unwind(panic)
     }
 
     /// Whether this execution is to take the changed path of a patch. The first answer for an id holds; live code is

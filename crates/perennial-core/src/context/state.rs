@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use crate::execution::state::{Access, Closure};
+use crate::execution::turn_local;
 
 use super::{InsideClosure, OrchestrationContext, WaitUntil};
 
@@ -50,25 +51,16 @@ impl<T> State<T> {
     /// Changes the value. Nothing may be decided in the closure, and no other state be used.
     pub fn update<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let _inside = self.enter("state.update", Access::Act);
-        let result = f(&mut self.lock());
-        let id = self.id;
-        self.ctx.call(
-            "state.update",
-            Access::Look,
-            || (),
-            |state| {
-                state.changed_states.push(id);
-                Ok(())
-            },
-        );
-        result
+        // Noted beforehand: a closure that panics may have changed it, and the code may go on.
+        turn_local::with(&self.ctx.outside, |state| state.changed_states.push(self.id));
+        f(&mut self.lock())
     }
 
     fn enter(&self, call: &'static str, access: Access) -> InsideClosure<'_> {
         self.ctx.enter_closure(call, access, Closure::State)
     }
 
-    /// A closure that panicked has failed its turn; a query may still look.
+    /// A closure that panicked has failed its turn, unless the code caught that; a query may still look.
     fn lock(&self) -> MutexGuard<'_, T> {
         match self.value.try_lock() {
             Ok(value) => value,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::history::Payload;
 
 use super::driver::{Execution, Phase};
-use super::failure::{QueryFailure, TurnFailure, UpdateRefusal, panic_message};
+use super::failure::{QueryFailure, TurnFailure, UpdateRefusal};
 use super::state::{Closure, Mode};
 
 impl Execution {
@@ -56,7 +56,7 @@ impl Execution {
             (Some(TurnFailure::Misuse { what }), _) => Consulted::Misused(what),
             (Some(other), _) => Consulted::Misused(other.to_string()),
             (None, Ok(answer)) => Consulted::Answered(answer),
-            (None, Err(panic)) => Consulted::Panicked(panic_message(&*panic)),
+            (None, Err(message)) => Consulted::Panicked(message),
         }
     }
 }

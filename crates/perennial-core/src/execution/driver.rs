@@ -2,9 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
-use std::thread;
 
 use crate::context::OrchestrationContext;
 use crate::history::{
@@ -13,7 +11,7 @@ use crate::history::{
 };
 
 use super::binding::Ids;
-use super::failure::TurnFailure;
+use super::failure::{TurnFailure, catching};
 use super::handler::OrchestrationHandler;
 use super::options::ExecutionOptions;
 use super::outcome::{StaleJob, Successor, TurnTaken};
@@ -369,7 +367,7 @@ impl Execution {
         })
     }
 
-    pub(super) fn lend<R>(&mut self, f: impl FnOnce() -> R) -> thread::Result<R> {
+    pub(super) fn lend<R>(&mut self, f: impl FnOnce() -> R) -> Result<R, String> {
         let state = self.state.take().expect("the state is lent only within a call");
         let (result, state) = turn_local::lend(state, f);
         self.state = Some(state);
@@ -398,7 +396,7 @@ impl Drop for Execution {
 fn drop_inert(outside: &Outside, pieces: Vec<Box<dyn Any + Send>>) {
     outside.make_inert();
     for piece in pieces {
-        if catch_unwind(AssertUnwindSafe(|| drop(piece))).is_err() {
+        if catching(|| drop(piece)).is_err() {
             tracing::warn!("a destructor of an orchestration panicked");
         }
     }

@@ -1,5 +1,7 @@
 //! Why a turn, a query or an update did not go through.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use crate::history::{HistoryError, Payload, UnitId};
 
 use super::divergence::Nondeterminism;
@@ -164,6 +166,18 @@ pub enum UpdateRefusal {
         /// The name asked for.
         name: String,
     },
+}
+
+/// Runs code of the user's; of a panic its words are left.
+pub(crate) fn catching<R>(f: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+        let message = panic_message(&*panic);
+        // What was thrown may itself panic when it is dropped, and what that throws, too.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            std::mem::forget(panic);
+        }
+        message
+    })
 }
 
 /// The words of a caught panic.

@@ -29,6 +29,7 @@ pub(crate) mod turn_local;
 pub(crate) use chance::{Stream, uuid4_text};
 pub use divergence::{Nondeterminism, Side};
 pub use driver::Execution;
+pub(crate) use failure::panic_message;
 pub use failure::{QueryFailure, TurnFailure, UpdateRefusal};
 pub use handler::OrchestrationHandler;
 pub use limits::Limits;

@@ -55,8 +55,8 @@ impl Outside {
 
 /// Lets a watchdog on another thread end a turn that takes too long.
 ///
-/// Once raised, every context call of the turn unwinds and the turn fails. Code that makes no context call cannot be
-/// reached this way; its thread has to be written off.
+/// Once raised, every context call of the turn unwinds, no further step is taken, and the turn fails. Code that neither
+/// makes a context call nor returns from its step cannot be reached this way; its thread has to be written off.
 #[derive(Clone, Debug)]
 pub struct Interrupter(pub(crate) Arc<Outside>);
 

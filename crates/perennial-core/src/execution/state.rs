@@ -264,8 +264,11 @@ impl ExecutionState {
         Err(self.over_limit("bytes of a payload", bytes, limit, remedy))
     }
 
-    /// Counts a step of the turn.
+    /// Counts a step of the turn, which may be one too many, or one too late: code that only yields makes no calls.
     pub(crate) fn count_step(&mut self) -> Result<(), TurnFailure> {
+        if self.outside.is_interrupted() {
+            return Err(TurnFailure::DeadlinePassed);
+        }
         self.tally.steps += 1;
         if self.replaying || self.tally.steps <= self.limits.turn_steps {
             return Ok(());

@@ -1,13 +1,12 @@
 //! Waves, rounds and steps: delivering jobs and running units until all is quiet.
 
 use std::task::{Context, Poll, Waker};
-use std::thread;
 
 use crate::history::{Event, UnitId};
 
 use super::binding::Ids;
 use super::driver::{Execution, jobs_of};
-use super::failure::{TurnFailure, panic_message};
+use super::failure::TurnFailure;
 use super::recorder::StepEnd;
 use super::scheduler::UnitFuture;
 use super::state::{Closure, Mode};
@@ -21,7 +20,7 @@ impl Execution {
         let woken =
             if wakers.is_empty() { Ok(()) } else { self.lend(|| wakers.into_iter().for_each(Waker::wake)) };
         self.state_mut().mode = Mode::Between;
-        self.finish_step(&UnitId::ROOT, ids, woken.err().map(|panic| panic_message(&*panic)))
+        self.finish_step(&UnitId::ROOT, ids, woken.err())
     }
 
     pub(super) fn run_until_quiet(&mut self, ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
@@ -84,7 +83,7 @@ impl Execution {
         &mut self,
         unit: &UnitId,
         future: UnitFuture,
-        polled: thread::Result<Poll<()>>,
+        polled: Result<Poll<()>, String>,
     ) -> Option<String> {
         let state = self.state_mut();
         let mut wakers = Vec::new();
@@ -99,18 +98,15 @@ impl Execution {
             }
             Err(panic) => {
                 state.step_failed = true;
-                (Some(future), Some(panic_message(&*panic)))
+                (Some(future), Some(panic))
             }
         };
-        wakers.extend(state.take_step_wakes());
-        if to_drop.is_none() && wakers.is_empty() {
-            return panic;
-        }
-        let settled = self.lend(|| {
-            drop(to_drop);
-            wakers.into_iter().for_each(Waker::wake);
-        });
-        panic.or_else(|| settled.err().map(|panic| panic_message(&*panic)))
+        let dropped = if to_drop.is_none() { Ok(()) } else { self.lend(|| drop(to_drop)) };
+        // Destructors may have changed a state, too.
+        wakers.extend(self.state_mut().take_step_wakes());
+        let woken =
+            if wakers.is_empty() { Ok(()) } else { self.lend(|| wakers.into_iter().for_each(Waker::wake)) };
+        panic.or(dropped.err()).or(woken.err())
     }
 
     /// What was noted against the turn, if anything.

@@ -6,10 +6,9 @@
 //! dropped while it is.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread;
 
+use super::failure::catching;
 use super::outside::Outside;
 use super::state::ExecutionState;
 
@@ -17,13 +16,13 @@ thread_local! {
     static ON_TURN: RefCell<Option<Box<ExecutionState>>> = const { RefCell::new(None) };
 }
 
-/// Runs `f` with `state` lent to this thread; a panic of `f` is caught.
+/// Runs `f` with `state` lent to this thread; of a panic of `f` its words are left.
 pub(crate) fn lend<R>(
     state: Box<ExecutionState>,
     f: impl FnOnce() -> R,
-) -> (thread::Result<R>, Box<ExecutionState>) {
+) -> (Result<R, String>, Box<ExecutionState>) {
     let outer = ON_TURN.replace(Some(state));
-    let result = catch_unwind(AssertUnwindSafe(f));
+    let result = catching(f);
     let state = ON_TURN.replace(outer).expect("the state stays lent until it is taken back here");
     (result, state)
 }

@@ -173,7 +173,7 @@ pub trait Store: Send + Sync + 'static {
     /// Notes something under a name, or nothing any more, under a live session.
     fn write_note(&self, session: SessionId, name: &str, note: Option<Arc<[u8]>>, reply: Reply<()>);
 
-    /// A page of rows, in the filter's order.
+    /// A page of rows, in the filter's order: at least one, if there are any.
     fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>);
 
     /// How many rows there are, exact up to `at_most`.

@@ -131,6 +131,8 @@ pub fn s7_a_list_comes_oldest_first_in_pages(make: Make<'_>) {
     assert_eq!((last.rows.len(), last.next), (10, None), "a full page may be the last");
     let behind = subject.list(&Filter::default(), Some(rows[59].key), 10);
     assert_eq!((behind.rows.len(), behind.next), (0, None));
+    let smallest = subject.list(&Filter::default(), None, 0);
+    assert_eq!((smallest.rows.len(), smallest.next), (1, Some(rows[0].key)), "no row is passed over");
 }
 
 pub fn s7_a_list_is_filtered_by_status(make: Make<'_>) {

@@ -195,6 +195,7 @@ macro_rules! __store_rules {
             s4_the_inbox_holds_messages_of_the_sessions_shards_only
             s4_messages_of_blocked_instances_are_parked
             s4_due_instances_come_in_due_order_in_pages
+            s4_what_waits_forever_is_written_and_not_due
             s4_only_unfinished_instances_of_the_sessions_shards_are_due
             s4_owed_instances_come_by_key_in_pages
             s4_loading_gives_the_row_the_turns_behind_and_the_messages
@@ -216,6 +217,7 @@ macro_rules! __store_rules {
             s5_a_lease_outlives_its_holders_session
             s5_a_result_is_never_refused_for_unread_messages
             s5_a_task_of_an_earlier_execution_is_finished_like_others
+            s5_a_task_that_waits_forever_is_written
             s5_every_column_of_a_task_is_kept
             s5_a_task_is_put_over_an_older_one
             s5_changes_of_a_members_tasks_are_made_in_order

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use perennial_core::store::{
-    CommitOutcome, DueInstance, InboxRow, InstanceRow, RowChange, SessionId, Status,
+    CommitOutcome, DueInstance, InboxRow, InstanceRow, RowChange, SendRequest, SessionId, Status,
 };
 use perennial_core::{InstanceKey, SHARDS, ShardId};
 
@@ -117,6 +117,24 @@ pub fn s4_due_instances_come_in_due_order_in_pages(make: Make<'_>) {
         paged.extend(page);
     }
     assert_eq!(paged, in_order);
+}
+
+/// What waits forever is due at the end of all time, which not every store can write down: it may be due before that,
+/// but not in the lifetime of anybody.
+pub fn s4_what_waits_forever_is_written_and_not_due(make: Make<'_>) {
+    const FAR_MS: u64 = 1 << 62;
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    insert(&subject, session, &[waking(1, u64::MAX), waking(2, 1_000)]);
+    let forever = RowChange { wake_at_ms: Some(Some(u64::MAX)), ..RowChange::default() };
+    subject.write(session, member(&waking(2, 1_000)).changing(forever));
+    let delayed = InstanceRow { status: Status::Pending, ..waking(3, u64::MAX - 1) };
+    subject.sent(SendRequest::Start { row: Box::new(delayed), body: bytes("start") });
+    assert_eq!(subject.due(session, FAR_MS, None, 10), []);
+    for id in ["order-1", "order-2", "order-3"] {
+        let wake_at_ms = subject.find(id).and_then(|row| row.wake_at_ms);
+        assert!(wake_at_ms >= Some(FAR_MS), "{id}: {wake_at_ms:?}");
+    }
 }
 
 pub fn s4_only_unfinished_instances_of_the_sessions_shards_are_due(make: Make<'_>) {

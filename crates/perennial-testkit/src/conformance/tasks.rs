@@ -39,6 +39,14 @@ fn cancelled(task: TaskRow) -> TaskRow {
     TaskRow { state: TaskState::Leased { holder, cancelled: true }, ..task }
 }
 
+pub fn s5_a_task_that_waits_forever_is_written(make: Make<'_>) {
+    let (subject, session, a) = with_one(make);
+    let forever = TaskRow { state: TaskState::Waiting, due_ms: Some(u64::MAX), ..task(&a, 2) };
+    subject.write(session, member(&a).putting([forever]));
+    let due_ms = tasks(&subject, &a)[0].due_ms;
+    assert!(due_ms >= Some(1 << 62), "{due_ms:?}");
+}
+
 pub fn s5_every_column_of_a_task_is_kept(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let holder = SessionId(u128::MAX - 7);

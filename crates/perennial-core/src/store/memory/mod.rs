@@ -296,6 +296,7 @@ impl Store for MemoryStore {
     }
 
     fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
+        let limit = limit.max(1);
         self.answer(reply, |tables, _| {
             let shown = tables.instances.values().filter(|row| filter.matches(row));
             let mut rows: Vec<InstanceRow> = if filter.newest_first {
@@ -305,8 +306,7 @@ impl Store for MemoryStore {
                 let behind = |row: &&InstanceRow| after.is_none_or(|after| row.key > after);
                 shown.filter(behind).take(limit.saturating_add(1)).cloned().collect()
             };
-            let next =
-                if rows.len() > limit { rows.get(limit.saturating_sub(1)).map(|row| row.key) } else { None };
+            let next = if rows.len() > limit { rows.get(limit - 1).map(|row| row.key) } else { None };
             rows.truncate(limit);
             Ok(Page { rows, next })
         });
