@@ -9,6 +9,8 @@ use crate::client::Client;
 use crate::error::{ClientError, Error, OrchestrationError};
 
 /// An instance that was started, with the types of what it returns. Cheap to clone; dropping it changes nothing.
+///
+/// It waits for the result. Everything else is asked of the [`Client`], by [`Run::id`].
 pub struct Run<O = Payload, E = Payload> {
     client: Client,
     id: String,
