@@ -324,3 +324,21 @@ async fn p2_a_sagas_compensations_are_not_scheduled_unless_it_is_compensated() {
     assert!(!history.flatten().any(|event| event.summary().contains("undo")));
     runtime.shutdown().await.unwrap();
 }
+
+#[activity]
+async fn r#move(_: ActivityContext) -> Result<String, String> {
+    Ok("moved".to_owned())
+}
+
+#[orchestration]
+async fn mover(ctx: OrchestrationContext) -> Result<String, String> {
+    ctx.schedule_activity("move", ()).await.map(|moved| moved.to_text()).map_err(|error| format!("{error:?}"))
+}
+
+#[tokio::test]
+async fn p1_a_function_whose_name_is_a_keyword_is_registered_without_its_mark() {
+    let runtime = Runtime::open("memory:").register(mover).register(r#move).start().await.unwrap();
+    let run = runtime.client().start(mover, "mover", ()).await.unwrap();
+    assert_eq!(run.result().await, Ok("moved".to_owned()));
+    runtime.shutdown().await.unwrap();
+}

@@ -71,6 +71,23 @@ pub trait Carried: Serialize + DeserializeOwned {}
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> Carried for T {}
 
+/// What a marked function returns: a [`Result`], under whatever name.
+#[diagnostic::on_unimplemented(
+    message = "orchestrations and activities return a `Result<T, E>`, so that failing is a value like any other",
+    label = "not a `Result`"
+)]
+pub trait Returned {
+    /// What it returns when all is well.
+    type Output;
+    /// What it returns when it fails.
+    type Error;
+}
+
+impl<T, E> Returned for Result<T, E> {
+    type Output = T;
+    type Error = E;
+}
+
 /// Compiles if a type can be carried.
 #[doc(hidden)]
 pub fn carried<T: Carried>() {}
