@@ -76,10 +76,7 @@ pub(crate) async fn act(client: &Client, verb: &Verb, which: &Which, as_json: bo
             if which.ids.len() > 1 {
                 confirm(verb.name, which.ids.len() as u64, false, which.yes)?;
             }
-            for id in &which.ids {
-                act_on(client, verb, id, as_json).await?;
-            }
-            Ok(())
+            act_on_each(client, verb, &which.ids, as_json).await
         }
         (true, true) => {
             let filter = store::filter(client, &which.filter).await?;
@@ -97,6 +94,21 @@ pub(crate) async fn act(client: &Client, verb: &Verb, which: &Which, as_json: bo
             report(as_json, verb.done, &outcome)
         }
     }
+}
+
+/// Does something to instances one after the other. One that fails stops no other, and its exit code is ours.
+async fn act_on_each(client: &Client, verb: &Verb, ids: &[String], as_json: bool) -> Result<(), Failure> {
+    let mut outcome = Ok(());
+    for id in ids {
+        match act_on(client, verb, id, as_json).await {
+            Err(Failure::Told { kind, message }) if kind != ExitKind::Unavailable => {
+                Failure::new(kind, message).report(as_json);
+                outcome = outcome.and(Err(Failure::Silent(kind)));
+            }
+            done => done?,
+        }
+    }
+    outcome
 }
 
 async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result<(), Failure> {
@@ -123,19 +135,21 @@ async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result
     done(as_json, id, verb.done)
 }
 
+/// Deletes what has ended, of what a filter shows.
 pub(crate) async fn prune(
     client: &Client,
-    prune: Prune,
     filter: Filter,
+    keep: usize,
     is_confirmed: bool,
     as_json: bool,
 ) -> Result<(), Failure> {
-    let statuses = perennial::Status::ALL.into_iter().filter(|status| status.is_final()).collect();
-    let count = client.count(Filter { statuses, ..filter }).await?;
-    if count.rows > 0 {
-        confirm("prune, of those that are old enough,", count.rows, count.more, is_confirmed)?;
+    let count = client.count(filter.clone()).await?;
+    let rows = count.rows.saturating_sub(keep as u64);
+    if rows > 0 {
+        confirm("prune", rows, count.more, is_confirmed)?;
     }
     let bar = progress((!count.more).then_some(count.rows), "pruned");
+    let prune = Prune::all().only(filter).keep_newest(keep);
     let outcome = client.prune(prune, |so_far| bar.set_position(so_far.seen)).await?;
     bar.finish_and_clear();
     report(as_json, "pruned", &outcome)

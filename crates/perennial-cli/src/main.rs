@@ -19,7 +19,7 @@ mod watching;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use perennial::{Action, Prune, StartOptions};
+use perennial::{Action, StartOptions};
 
 use acting::{Verb, act};
 use arguments::{Arguments, Change, Command};
@@ -147,9 +147,8 @@ async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<
             act(&client, &verb, &which, as_json).await
         }
         Change::Prune { filter, older_than, keep, yes } => {
-            let filter = store::filter(&client, &filter).await?;
-            let prune = older_than.into_iter().fold(Prune::all().keep_newest(keep), Prune::older_than);
-            acting::prune(&client, prune.only(filter.clone()), filter, yes, as_json).await
+            let filter = store::ended(store::filter(&client, &filter).await?, older_than)?;
+            acting::prune(&client, filter, keep, yes, as_json).await
         }
     }
 }
