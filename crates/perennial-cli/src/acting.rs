@@ -1,8 +1,11 @@
 //! Commands that change something: one instance, or many.
 
 use std::io::{IsTerminal, Read, Write};
+use std::time::Duration;
 
-use perennial::{Action, Client, ClientError, Filter, Payload, Progress, Prune, StartOptions};
+use perennial::{
+    Action, Client, ClientError, Filter, InstanceStatus, Payload, Progress, Prune, StartOptions, Status,
+};
 use serde_json::json;
 
 use crate::arguments::{Input, Which, payload};
@@ -12,6 +15,9 @@ use crate::store;
 
 /// How many failures are shown.
 const SHOWN_FAILURES: usize = 5;
+
+/// How often somebody who waits is told what is in the way.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What goes with a request.
 pub(crate) fn read_input(input: &Input) -> Result<Payload, Failure> {
@@ -44,8 +50,38 @@ pub(crate) async fn start(
     if !wait {
         return done(as_json, id, if run.is_new() { "started" } else { "exists" });
     }
-    let output = client.result(id).await?;
+    let output = tokio::select! {
+        output = client.result(id) => output?,
+        failure = tell_why_it_takes_so_long(client, id, as_json) => return Err(failure),
+    };
     if as_json { object(&json!({"id": id, "output": output})) } else { line(output.to_text()) }
+}
+
+/// Says on standard error, once, what keeps an instance from its end: trouble that waits for a cure, or that nobody takes
+/// it. Ends only if there is nothing to look at any more.
+async fn tell_why_it_takes_so_long(client: &Client, id: &str, as_json: bool) -> Failure {
+    let mut told = String::new();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let why = match client.status(id).await {
+            Ok(InstanceStatus { blocked: Some(blocked), .. }) => {
+                format!("{id} is blocked, and goes on once that is cured: {}", blocked.reason)
+            }
+            Ok(InstanceStatus { status: Status::Pending, .. }) => {
+                format!("{id} has not begun: its time has not come, or no runtime runs on this store")
+            }
+            Ok(_) => continue,
+            Err(error) => return error.into(),
+        };
+        if why != told {
+            if as_json {
+                eprintln!("{}", json!({"waiting": {"id": id, "message": why}}))
+            } else {
+                eprintln!("{why}")
+            }
+            told = why;
+        }
+    }
 }
 
 /// Says what was done to an instance.

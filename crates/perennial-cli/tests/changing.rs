@@ -138,3 +138,16 @@ async fn p8_a_version_that_no_code_can_have_is_refused() {
     assert_eq!((said.code, said.stderr.contains("PER-0619")), (2, true), "{said:?}");
     assert_eq!(shop.run(&["show", "p"]).await.code, 3, "nothing was started");
 }
+
+#[tokio::test]
+async fn p8_who_waits_for_a_result_is_told_what_is_in_its_way() {
+    let shop = Shop::open().await;
+    let said = shop.run(&["start", "broken", "b", "--wait", "--timeout", "3s"]).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    let notes: Vec<&str> = said.stderr.lines().filter(|line| line.contains("b is blocked")).collect();
+    assert_eq!(notes.len(), 1, "once: {said:?}");
+    assert!(notes[0].contains("PER-0201"), "{said:?}");
+    let said = shop.run(&["start", "parcel", "p", "fern", "--wait", "--delay", "2s", "--json"]).await;
+    assert!(said.stderr.starts_with(r#"{"waiting":{"id":"p","message":"p has not begun"#), "{said:?}");
+    assert_eq!((said.code, said.stdout.as_str()), (0, "{\"id\":\"p\",\"output\":\"fern, wrapped\"}\n"));
+}

@@ -90,6 +90,9 @@ impl<O, E> Run<O, E> {
     }
 
     /// Waits for the instance to end, and gives what it returned.
+    ///
+    /// An instance that is blocked, or whose activity is registered nowhere, has not ended. What it waits for is in
+    /// [`Client::status`] and [`Client::history`]; that it is blocked is also in the log (`tracing`).
     pub async fn result(&self) -> Result<O, RunError<E>> {
         let id = self.id.clone();
         let unreadable = |error: NotOfType| RunError::Client(ClientError::unreadable(&self.id, &error));
