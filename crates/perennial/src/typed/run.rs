@@ -91,8 +91,8 @@ impl<O, E> Run<O, E> {
 
     /// Waits for the instance to end, and gives what it returned.
     ///
-    /// An instance that is blocked, or whose activity is registered nowhere, has not ended. What it waits for is in
-    /// [`Client::status`] and [`Client::history`]; that it is blocked is also in the log (`tracing`).
+    /// An instance that is blocked, or wants an activity that is registered nowhere, has not ended. [`Client::status`]
+    /// says whether it is blocked, and so does the log (`tracing`); [`Client::history`] says what it waits for.
     pub async fn result(&self) -> Result<O, RunError<E>> {
         let id = self.id.clone();
         let unreadable = |error: NotOfType| RunError::Client(ClientError::unreadable(&self.id, &error));
