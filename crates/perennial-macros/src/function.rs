@@ -62,12 +62,25 @@ pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> R
         Kind::Activity => quote!(::perennial::typed::ActivityMeta),
     };
     let body = match (sig.asyncness.is_some(), arguments.error_as_message) {
-        (true, false) => quote!(async move #block),
+        (true, false) => {
+            let statements = &block.stmts;
+            // What comes first says what is returned, so that a mistake is shown where it is, not at the attribute.
+            quote!(async move {
+                if let ::core::option::Option::Some(returned) =
+                    ::core::option::Option::None::<::core::result::Result<#output, #error>>
+                {
+                    return returned;
+                }
+                #(#statements)*
+            })
+        }
         (true, true) => quote!(async move {
             let outcome: ::core::result::Result<#output, #error> = async move #block.await;
             outcome.map_err(|error| ::std::string::ToString::to_string(&error))
         }),
-        (false, false) => quote!(::perennial::typed::blocking(move || #block)),
+        (false, false) => quote! {
+            ::perennial::typed::blocking(move || -> ::core::result::Result<#output, #error> #block)
+        },
         (false, true) => quote!(::perennial::typed::blocking(move || {
             let outcome: ::core::result::Result<#output, #error> = (move || #block)();
             outcome.map_err(|error| ::std::string::ToString::to_string(&error))

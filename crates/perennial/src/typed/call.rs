@@ -64,7 +64,8 @@ impl<M, F> fmt::Debug for Call<M, F> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be written into a history",
     label = "not serialisable",
-    note = "derive `serde::Serialize` and `serde::Deserialize` for it"
+    note = "derive `serde::Serialize` and `serde::Deserialize` for it",
+    note = "for an activity's error that is not yours, `#[activity(error = \"message\")]` keeps its words"
 )]
 pub trait Carried: Serialize + DeserializeOwned {}
 
