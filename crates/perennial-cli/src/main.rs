@@ -79,6 +79,9 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
             looking::history(&store::open(url)?, &id, execution, as_json, timeline).await
         }
         Command::Tree { id } => looking::tree(&store::open(url)?, &id, as_json).await,
+        Command::Export { ids, filter, .. } if !ids.is_empty() && filter.is_given() => {
+            Err(Failure::usage("name instances or use a filter, not both"))
+        }
         Command::Export { ids, filter, output } => {
             let client = store::open(url)?;
             let filter = store::filter(&client, &filter).await?;
