@@ -1,8 +1,11 @@
 //! Commands that change something: one instance, or many.
 
 use std::io::{IsTerminal, Read, Write};
+use std::time::Duration;
 
-use perennial::{Action, Client, ClientError, Filter, Payload, Progress, Prune, StartOptions};
+use perennial::{
+    Action, Client, ClientError, Filter, InstanceStatus, Payload, Progress, Prune, StartOptions, Status,
+};
 use serde_json::json;
 
 use crate::arguments::{Input, Which, payload};
@@ -12,6 +15,9 @@ use crate::store;
 
 /// How many failures are shown.
 const SHOWN_FAILURES: usize = 5;
+
+/// How often somebody who waits is told what is in the way.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What goes with a request.
 pub(crate) fn read_input(input: &Input) -> Result<Payload, Failure> {
@@ -44,8 +50,38 @@ pub(crate) async fn start(
     if !wait {
         return done(as_json, id, if run.is_new() { "started" } else { "exists" });
     }
-    let output = client.result(id).await?;
+    let output = tokio::select! {
+        output = client.result(id) => output?,
+        failure = tell_why_it_takes_so_long(client, id, as_json) => return Err(failure),
+    };
     if as_json { object(&json!({"id": id, "output": output})) } else { line(output.to_text()) }
+}
+
+/// Says on standard error, once, what keeps an instance from its end: trouble that waits for a cure, or that nobody takes
+/// it. Ends only if there is nothing to look at any more.
+async fn tell_why_it_takes_so_long(client: &Client, id: &str, as_json: bool) -> Failure {
+    let mut told = String::new();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let why = match client.status(id).await {
+            Ok(InstanceStatus { blocked: Some(blocked), .. }) => {
+                format!("{id} is blocked, and goes on once that is cured: {}", blocked.reason)
+            }
+            Ok(InstanceStatus { status: Status::Pending, .. }) => {
+                format!("{id} has not begun: its time has not come, or no runtime runs on this store")
+            }
+            Ok(_) => continue,
+            Err(error) => return error.into(),
+        };
+        if why != told {
+            if as_json {
+                eprintln!("{}", json!({"waiting": {"id": id, "message": why}}))
+            } else {
+                eprintln!("{why}")
+            }
+            told = why;
+        }
+    }
 }
 
 /// Says what was done to an instance.
@@ -76,10 +112,7 @@ pub(crate) async fn act(client: &Client, verb: &Verb, which: &Which, as_json: bo
             if which.ids.len() > 1 {
                 confirm(verb.name, which.ids.len() as u64, false, which.yes)?;
             }
-            for id in &which.ids {
-                act_on(client, verb, id, as_json).await?;
-            }
-            Ok(())
+            act_on_each(client, verb, &which.ids, as_json).await
         }
         (true, true) => {
             let filter = store::filter(client, &which.filter).await?;
@@ -97,6 +130,21 @@ pub(crate) async fn act(client: &Client, verb: &Verb, which: &Which, as_json: bo
             report(as_json, verb.done, &outcome)
         }
     }
+}
+
+/// Does something to instances one after the other. One that fails stops no other, and its exit code is ours.
+async fn act_on_each(client: &Client, verb: &Verb, ids: &[String], as_json: bool) -> Result<(), Failure> {
+    let mut outcome = Ok(());
+    for id in ids {
+        match act_on(client, verb, id, as_json).await {
+            Err(Failure::Told { kind, message }) if kind != ExitKind::Unavailable => {
+                Failure::new(kind, message).report(as_json);
+                outcome = outcome.and(Err(Failure::Silent(kind)));
+            }
+            done => done?,
+        }
+    }
+    outcome
 }
 
 async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result<(), Failure> {
@@ -123,19 +171,21 @@ async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result
     done(as_json, id, verb.done)
 }
 
+/// Deletes what has ended, of what a filter shows.
 pub(crate) async fn prune(
     client: &Client,
-    prune: Prune,
     filter: Filter,
+    keep: usize,
     is_confirmed: bool,
     as_json: bool,
 ) -> Result<(), Failure> {
-    let statuses = perennial::Status::ALL.into_iter().filter(|status| status.is_final()).collect();
-    let count = client.count(Filter { statuses, ..filter }).await?;
-    if count.rows > 0 {
-        confirm("prune, of those that are old enough,", count.rows, count.more, is_confirmed)?;
+    let count = client.count(filter.clone()).await?;
+    let rows = count.rows.saturating_sub(keep as u64);
+    if rows > 0 {
+        confirm("prune", rows, count.more, is_confirmed)?;
     }
     let bar = progress((!count.more).then_some(count.rows), "pruned");
+    let prune = Prune::all().only(filter).keep_newest(keep);
     let outcome = client.prune(prune, |so_far| bar.set_position(so_far.seen)).await?;
     bar.finish_and_clear();
     report(as_json, "pruned", &outcome)

@@ -14,7 +14,7 @@ use crate::exit::AFTER_HELP;
 /// Looking works while another process runs the store; changes reach that process through the store and are durable when
 /// the command returns.
 #[derive(Debug, Parser)]
-#[command(name = "perennial", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "perennial", version, after_help = AFTER_HELP, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {
     /// The store, such as sqlite:shop.db
     #[arg(long, global = true, env = "PERENNIAL_STORE", hide_env_values = true, value_name = "URL")]
@@ -58,9 +58,13 @@ pub(crate) enum Command {
         after: Option<String>,
     },
     /// Show one instance
-    Show { id: String },
+    Show {
+        /// The instance
+        id: String,
+    },
     /// What is recorded of an instance
     History {
+        /// The instance
         id: String,
         /// Which execution: 1, 2, 3, … with each continue-as-new [default: the current one]
         #[arg(long, value_name = "NUMBER")]
@@ -70,7 +74,10 @@ pub(crate) enum Command {
         timeline: bool,
     },
     /// An instance with all that it started as children
-    Tree { id: String },
+    Tree {
+        /// The instance
+        id: String,
+    },
     #[command(flatten)]
     Change(Change),
     /// Write histories as JSON lines, one instance per line
@@ -111,6 +118,7 @@ pub(crate) enum Change {
     Start {
         /// The orchestration
         name: String,
+        /// The id that the instance gets
         id: String,
         #[command(flatten)]
         input: Input,
@@ -135,7 +143,9 @@ pub(crate) enum Change {
     },
     /// Raise an event at an instance
     Raise {
+        /// The instance
         id: String,
+        /// The event's name
         event: String,
         #[command(flatten)]
         input: Input,
@@ -145,7 +155,9 @@ pub(crate) enum Change {
     },
     /// Ask an instance something; its code answers, and nothing changes
     Query {
+        /// The instance
         id: String,
+        /// The query's name
         query: String,
         #[command(flatten)]
         input: Input,
@@ -155,7 +167,9 @@ pub(crate) enum Change {
     },
     /// Have an instance change something, and wait for what its code says
     Update {
+        /// The instance
         id: String,
+        /// The update's name
         update: String,
         #[command(flatten)]
         input: Input,

@@ -242,7 +242,10 @@ fn size(bytes: u64) -> String {
 fn remedy(blocked: &Blocked) -> &'static str {
     match blocked.code.as_str() {
         "PER-0101" => "its history cannot be read; keep a copy of the store, then terminate the instance",
-        "PER-0102" | "PER-0103" => "check that this store is served by the newest program that wrote to it",
+        "PER-0102" => "check that this store is served by the newest program that wrote to it",
+        "PER-0103" => {
+            "let the type read what was sent or recorded, and start the program again; or terminate the instance"
+        }
         "PER-0201" => "mend the panic, start the program again, and `perennial retry` it",
         "PER-0202" => "await only what the context gives; move other waiting into an activity",
         "PER-0203" => "`perennial show` tells where code and record differ; gate the change with patched()",

@@ -91,6 +91,7 @@ fn of_client(error: &ClientError) -> ExitKind {
         | ClientError::Refused { .. }
         | ClientError::Blocked { .. } => ExitKind::Refused,
         ClientError::InvalidName { .. }
+        | ClientError::BadVersion { .. }
         | ClientError::TooLarge { .. }
         | ClientError::Unwritable { .. }
         | ClientError::NotHere { .. } => ExitKind::Usage,

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use perennial::history::{Decision, Event, EventKind};
 use perennial::{
-    Attributes, Blocked, Client, Ending, Filter, History, InstanceKey, InstanceRow, InstanceStatus, PageKey,
-    Payload, Status, Tree,
+    Attributes, Blocked, Client, ClientError, Ending, ExportedInstance, Filter, History, InstanceKey,
+    InstanceRow, InstanceStatus, PageKey, Payload, Status, Tree,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -286,27 +286,53 @@ fn branches(tree: &Tree, indent: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Writes histories to standard output, or to a file, which is replaced only once all of them are there.
 pub(crate) async fn export(
     client: &Client,
     ids: &[String],
     filter: Filter,
     path: Option<&Path>,
 ) -> Result<(), Failure> {
-    let mut out: Box<dyn Write> = match path {
-        Some(path) => Box::new(BufWriter::new(File::create(path)?)),
-        None => Box::new(BufWriter::new(std::io::stdout())),
+    let Some(path) = path else {
+        return export_to(client, ids, filter, &mut BufWriter::new(std::io::stdout())).await.map(drop);
     };
+    let at = |path: &Path, error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
+    // Of a device or a pipe there is nothing to replace.
+    let is_file = std::fs::metadata(path).map_or(true, |found| found.is_file());
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let part = if is_file { Path::new(&part) } else { path };
+    let mut out = BufWriter::new(File::create(part).map_err(|error| at(part, error))?);
+    let outcome = export_to(client, ids, filter, &mut out).await;
+    drop(out);
+    if is_file {
+        let settled = if outcome.is_ok() { std::fs::rename(part, path) } else { std::fs::remove_file(part) };
+        settled.map_err(|error| at(path, error))?;
+    }
+    outcome.map(|written| eprintln!("exported {written} instances"))
+}
+
+/// Writes histories, and says of how many instances.
+async fn export_to(
+    client: &Client,
+    ids: &[String],
+    filter: Filter,
+    out: &mut impl Write,
+) -> Result<u64, Failure> {
     let bar = progress(None, "instances exported");
     for id in ids {
-        export_one(client, id, &mut out).await?;
-        bar.inc(1);
+        bar.inc(export_one(client.export(id).await?, out)?);
     }
     let mut after = None;
     while ids.is_empty() {
         let page = client.list(filter.clone(), after, PAGE).await?;
         for row in page.rows {
-            export_one(client, &row.id, &mut out).await?;
-            bar.inc(1);
+            match client.export(&row.id).await {
+                Ok(instance) => bar.inc(export_one(instance, out)?),
+                // It was deleted since it was listed.
+                Err(ClientError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         after = page.next;
         if after.is_none() {
@@ -315,19 +341,16 @@ pub(crate) async fn export(
     }
     out.flush()?;
     bar.finish_and_clear();
-    if path.is_some() {
-        eprintln!("exported {} instances", bar.position());
-    }
-    Ok(())
+    Ok(bar.position())
 }
 
-/// Writes an instance as `perennial::ExportedInstance`, which the replay check of the test kit reads.
-async fn export_one(client: &Client, id: &str, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut instance = client.export(id).await?;
+/// Writes an instance as the replay check of the test kit reads it. One of which nothing is recorded yet is left out.
+fn export_one(mut instance: ExportedInstance, out: &mut impl Write) -> Result<u64, Failure> {
     instance.executions.retain(|execution| !execution.turns.is_empty());
-    if !instance.executions.is_empty() {
-        let text = serde_json::to_string(&instance).map_err(Failure::failed)?;
-        writeln!(out, "{text}")?;
+    if instance.executions.is_empty() {
+        return Ok(0);
     }
-    Ok(())
+    let text = serde_json::to_string(&instance).map_err(Failure::failed)?;
+    writeln!(out, "{text}")?;
+    Ok(1)
 }

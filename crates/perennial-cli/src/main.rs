@@ -19,7 +19,7 @@ mod watching;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use perennial::{Action, Prune, StartOptions};
+use perennial::{Action, StartOptions};
 
 use acting::{Verb, act};
 use arguments::{Arguments, Change, Command};
@@ -79,6 +79,9 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
             looking::history(&store::open(url)?, &id, execution, as_json, timeline).await
         }
         Command::Tree { id } => looking::tree(&store::open(url)?, &id, as_json).await,
+        Command::Export { ids, filter, .. } if !ids.is_empty() && filter.is_given() => {
+            Err(Failure::usage("name instances or use a filter, not both"))
+        }
         Command::Export { ids, filter, output } => {
             let client = store::open(url)?;
             let filter = store::filter(&client, &filter).await?;
@@ -147,9 +150,8 @@ async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<
             act(&client, &verb, &which, as_json).await
         }
         Change::Prune { filter, older_than, keep, yes } => {
-            let filter = store::filter(&client, &filter).await?;
-            let prune = older_than.into_iter().fold(Prune::all().keep_newest(keep), Prune::older_than);
-            acting::prune(&client, prune.only(filter.clone()), filter, yes, as_json).await
+            let filter = store::ended(store::filter(&client, &filter).await?, older_than)?;
+            acting::prune(&client, filter, keep, yes, as_json).await
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Opening the store that a command is about.
 
 use std::path::Path;
+use std::time::Duration;
 
-use perennial::{Client, Filter};
+use perennial::{Client, Filter, Status};
 use perennial_sqlite::{Inspection, inspect};
 
 use crate::arguments::Filters;
@@ -26,7 +27,9 @@ pub(crate) fn look(url: Option<&str>) -> Result<Seen<'_>, Failure> {
         return Ok(Seen { url, inspection: None });
     };
     if !Path::new(path).exists() {
-        let message = format!("there is no store at {path}; a runtime makes it when it is first started");
+        let message = format!(
+            "PER-0627 no store: there is none at {path}; a runtime makes it when it is first started"
+        );
         return Err(Failure::new(ExitKind::Unavailable, message));
     }
     let inspection = inspect(Path::new(path), now_ms()).map_err(perennial::Error::from)?;
@@ -70,4 +73,19 @@ pub(crate) async fn filter(client: &Client, filters: &Filters) -> Result<Filter,
         newest_first: filters.newest,
         ..Filter::default()
     })
+}
+
+/// Of what a filter shows, what has ended, at least so long ago.
+pub(crate) fn ended(filter: Filter, older_than: Option<Duration>) -> Result<Filter, Failure> {
+    if let Some(status) = filter.statuses.iter().find(|status| !status.is_final()) {
+        let message = format!(
+            "what is {} has not ended, and is not pruned; see `perennial delete --force`",
+            status.name()
+        );
+        return Err(Failure::usage(message));
+    }
+    let ended = || Status::ALL.into_iter().filter(|status| status.is_final()).collect();
+    let statuses = if filter.statuses.is_empty() { ended() } else { filter.statuses.clone() };
+    let ended_before_ms = older_than.map(|age| now_ms().saturating_sub(age.as_millis() as u64));
+    Ok(Filter { statuses, ended_before_ms, ..filter })
 }

@@ -98,3 +98,56 @@ async fn p8_retry_is_for_blocked_instances() {
         "retry requested 1 of 1; it did not apply to 0 and failed for 0"
     );
 }
+
+#[tokio::test]
+async fn p8_prune_deletes_only_what_the_filter_shows_and_says_how_many_beforehand() {
+    let shop = Shop::open().await;
+    says(&shop, &["start", "parcel", "p-1", "fern", "--wait"]).await;
+    says(&shop, &["start", "parcel", "p-2", "moss", "--wait"]).await;
+    says(&shop, &["start", "counter", "c", "1"]).await;
+    says(&shop, &["terminate", "c"]).await;
+    shop.client().wait("c").await.unwrap();
+    let asked = shop.run(&["prune", "--status", "completed", "--keep", "1"]).await;
+    assert_eq!(asked.stderr, "error: this would prune 1 instance; say --yes to do it\n");
+    let running = shop.run(&["prune", "--status", "failed,running", "--yes"]).await;
+    assert_eq!((running.code, running.stderr.contains("has not ended")), (2, true), "{running:?}");
+    let old = says(&shop, &["prune", "--older-than", "1h"]).await;
+    assert_eq!(old, "pruned 0 of 0; it did not apply to 0 and failed for 0", "none to ask about");
+    let pruned = says(&shop, &["prune", "--status", "terminated", "--yes", "--json"]).await;
+    assert!(pruned.contains(r#""done":1"#), "{pruned}");
+    assert_eq!(says(&shop, &["list", "--json"]).await.lines().count(), 2, "both parcels are there");
+}
+
+#[tokio::test]
+async fn p8_one_of_several_ids_that_cannot_be_reached_stops_no_other() {
+    let shop = Shop::open().await;
+    for id in ["a", "b"] {
+        says(&shop, &["start", "counter", id, "1"]).await;
+    }
+    let said = shop.run(&["terminate", "a", "nobody", "b", "--yes"]).await;
+    assert_eq!(said.code, 3, "{said:?}");
+    assert_eq!(said.stdout, "a: termination requested\nb: termination requested\n");
+    assert!(said.stderr.contains("PER-0605"), "{said:?}");
+    shop.client().wait("b").await.unwrap();
+}
+
+#[tokio::test]
+async fn p8_a_version_that_no_code_can_have_is_refused() {
+    let shop = Shop::open().await;
+    let said = shop.run(&["start", "parcel", "p", "fern", "--version", "two"]).await;
+    assert_eq!((said.code, said.stderr.contains("PER-0619")), (2, true), "{said:?}");
+    assert_eq!(shop.run(&["show", "p"]).await.code, 3, "nothing was started");
+}
+
+#[tokio::test]
+async fn p8_who_waits_for_a_result_is_told_what_is_in_its_way() {
+    let shop = Shop::open().await;
+    let said = shop.run(&["start", "broken", "b", "--wait", "--timeout", "3s"]).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    let notes: Vec<&str> = said.stderr.lines().filter(|line| line.contains("b is blocked")).collect();
+    assert_eq!(notes.len(), 1, "once: {said:?}");
+    assert!(notes[0].contains("PER-0201"), "{said:?}");
+    let said = shop.run(&["start", "parcel", "p", "fern", "--wait", "--delay", "2s", "--json"]).await;
+    assert!(said.stderr.starts_with(r#"{"waiting":{"id":"p","message":"p has not begun"#), "{said:?}");
+    assert_eq!((said.code, said.stdout.as_str()), (0, "{\"id\":\"p\",\"output\":\"fern, wrapped\"}\n"));
+}

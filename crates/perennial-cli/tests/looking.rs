@@ -210,3 +210,20 @@ async fn p8_an_instance_that_waits_says_for_what_and_until_when() {
         "what has ended waits for nothing"
     );
 }
+
+#[tokio::test]
+async fn p8_an_export_that_fails_leaves_the_file_as_it_was() {
+    let shop = Shop::stocked().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("histories.jsonl");
+    std::fs::write(&file, "kept").unwrap();
+    let said = shop.run(&["export", "order-1", "nobody", "--output", file.to_str().unwrap()]).await;
+    assert_eq!(said.code, 3, "{said:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
+    let nowhere = folder.path().join("none/histories.jsonl");
+    let said = shop.run(&["export", "--output", nowhere.to_str().unwrap()]).await;
+    assert!(said.stderr.contains("histories.jsonl"), "the file is named: {said:?}");
+    let both = shop.run(&["export", "order-1", "--blocked"]).await;
+    assert_eq!((both.code, both.stderr.contains("not both")), (2, true), "{both:?}");
+}

@@ -16,7 +16,7 @@ fn p8_a_store_that_is_not_there_is_said_to_be_so() {
         ");
     insta::assert_snapshot!(told(&run(&["list", "--store", "sqlite:no-such.db"], &[])), @r"
         exit 5
-        error: there is no store at no-such.db; a runtime makes it when it is first started
+        error: PER-0627 no store: there is none at no-such.db; a runtime makes it when it is first started
         ");
     insta::assert_snapshot!(told(&run(&["list", "--store", "shop.db"], &[])), @r#"
         exit 2

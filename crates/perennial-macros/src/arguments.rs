@@ -25,11 +25,16 @@ impl Arguments {
     pub(crate) fn parse(kind: Kind, tokens: TokenStream) -> Result<Arguments> {
         let pairs = Punctuated::<MetaNameValue, Token![,]>::parse_terminated.parse2(tokens)?;
         let mut arguments = Arguments::default();
+        let mut seen = Vec::new();
         for pair in pairs {
             let name = pair.path.get_ident().map(ToString::to_string).unwrap_or_default();
+            if seen.contains(&name) {
+                return Err(Error::new_spanned(&pair.path, format!("`{name}` is given twice")));
+            }
+            seen.push(name.clone());
             let value = &pair.value;
             match (kind, name.as_str()) {
-                (_, "name") => arguments.name = Some(text(value)?),
+                (_, "name") => arguments.name = Some(text(value, A_STRING)?),
                 (Kind::Orchestration, "version") => arguments.version = Some(version(value)?),
                 (Kind::Activity, "retry") => arguments.retry = Some(number(value)?),
                 (Kind::Activity, "timeout") => arguments.timeout_ms = Some(span_of_time(value)?),
@@ -38,9 +43,9 @@ impl Arguments {
                 (Kind::Activity, "heartbeat_timeout") => {
                     arguments.heartbeat_timeout_ms = Some(span_of_time(value)?);
                 }
-                (Kind::Activity, "tag") => arguments.tag = Some(text(value)?),
+                (Kind::Activity, "tag") => arguments.tag = Some(text(value, A_STRING)?),
                 (Kind::Activity, "error") => {
-                    let how = text(value)?;
+                    let how = text(value, A_STRING)?;
                     if how.value() != "message" {
                         return Err(Error::new(how.span(), "only `error = \"message\"` is known"));
                     }
@@ -63,10 +68,15 @@ impl Arguments {
     }
 }
 
-fn text(value: &Expr) -> Result<LitStr> {
+const A_STRING: &str = "a string is expected, in double quotes";
+const A_VERSION: &str = "a version has three numbers, such as \"1.0.0\"";
+const A_SPAN_OF_TIME: &str =
+    "a span of time is expected, such as \"250ms\", \"30s\", \"5m\", \"2h\" or \"7d\"";
+
+fn text(value: &Expr, expected: &str) -> Result<LitStr> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text.clone()),
-        other => Err(Error::new_spanned(other, "a string is expected, such as \"1.0.0\"")),
+        other => Err(Error::new_spanned(other, expected)),
     }
 }
 
@@ -80,7 +90,7 @@ fn number(value: &Expr) -> Result<LitInt> {
 }
 
 fn version(value: &Expr) -> Result<LitStr> {
-    let version = text(value)?;
+    let version = text(value, A_VERSION)?;
     let text = version.value();
     let core = text.split(['-', '+']).next().unwrap_or_default();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -88,13 +98,13 @@ fn version(value: &Expr) -> Result<LitStr> {
     if parts.len() == 3 && parts.into_iter().all(is_number) {
         Ok(version)
     } else {
-        Err(Error::new(version.span(), "a version has three numbers, such as \"1.0.0\""))
+        Err(Error::new(version.span(), A_VERSION))
     }
 }
 
 /// A span of time as people write it: `250ms`, `30s`, `5m`, `2h`, `7d`.
 fn span_of_time(value: &Expr) -> Result<u64> {
-    let text = text(value)?;
+    let text = text(value, A_SPAN_OF_TIME)?;
     let written = text.value();
     let digits = written.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = written.split_at(digits);
@@ -107,12 +117,8 @@ fn span_of_time(value: &Expr) -> Result<u64> {
         _ => None,
     };
     let number: Option<u64> = number.parse().ok();
-    number.zip(unit_ms).and_then(|(number, unit_ms)| number.checked_mul(unit_ms)).ok_or_else(|| {
-        Error::new(
-            text.span(),
-            "a span of time is expected, such as \"250ms\", \"30s\", \"5m\", \"2h\" or \"7d\"",
-        )
-    })
+    let span_ms = number.zip(unit_ms).and_then(|(number, unit_ms)| number.checked_mul(unit_ms));
+    span_ms.ok_or_else(|| Error::new(text.span(), A_SPAN_OF_TIME))
 }
 
 /// A literal of milliseconds, or none.

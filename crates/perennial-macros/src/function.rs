@@ -2,6 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{
     Error, FnArg, GenericArgument, ItemFn, PathArguments, Result, ReturnType, Signature, Type, parse2,
@@ -36,12 +37,15 @@ const MAX_ARGUMENTS: usize = 4;
 
 pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let arguments = Arguments::parse(kind, arguments)?;
-    let function: ItemFn = parse2(item)?;
+    let function: ItemFn = parse2(item).map_err(|error| {
+        let noun = kind.noun();
+        Error::new(error.span(), format!("{noun} is a function with a body: {error}"))
+    })?;
     check(kind, &function.sig)?;
     let ItemFn { attrs, vis, sig, block } = &function;
     let (output, error) = result_types(kind, sig)?;
     let Signature { ident, inputs, .. } = sig;
-    let name = arguments.name.as_ref().map_or_else(|| ident.to_string(), syn::LitStr::value);
+    let name = arguments.name.as_ref().map_or_else(|| ident.unraw().to_string(), syn::LitStr::value);
     let carried = inputs.iter().skip(1).filter_map(|input| match input {
         FnArg::Typed(typed) => Some(&*typed.ty),
         FnArg::Receiver(_) => None,
@@ -58,12 +62,25 @@ pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> R
         Kind::Activity => quote!(::perennial::typed::ActivityMeta),
     };
     let body = match (sig.asyncness.is_some(), arguments.error_as_message) {
-        (true, false) => quote!(async move #block),
+        (true, false) => {
+            let statements = &block.stmts;
+            // What comes first says what is returned, so that a mistake is shown where it is, not at the attribute.
+            quote!(async move {
+                if let ::core::option::Option::Some(returned) =
+                    ::core::option::Option::None::<::core::result::Result<#output, #error>>
+                {
+                    return returned;
+                }
+                #(#statements)*
+            })
+        }
         (true, true) => quote!(async move {
             let outcome: ::core::result::Result<#output, #error> = async move #block.await;
             outcome.map_err(|error| ::std::string::ToString::to_string(&error))
         }),
-        (false, false) => quote!(::perennial::typed::blocking(move || #block)),
+        (false, false) => quote! {
+            ::perennial::typed::blocking(move || -> ::core::result::Result<#output, #error> #block)
+        },
         (false, true) => quote!(::perennial::typed::blocking(move || {
             let outcome: ::core::result::Result<#output, #error> = (move || #block)();
             outcome.map_err(|error| ::std::string::ToString::to_string(&error))
@@ -134,6 +151,11 @@ fn check(kind: Kind, sig: &Signature) -> Result<()> {
     if kind == Kind::Orchestration && sig.asyncness.is_none() {
         return Err(Error::new(sig.fn_token.span, "an orchestration is an `async fn`"));
     }
+    let qualifiers =
+        [sig.constness.map(|q| q.span), sig.unsafety.map(|q| q.span), sig.abi.as_ref().map(Spanned::span)];
+    if let Some(span) = qualifiers.into_iter().flatten().next() {
+        return Err(Error::new(span, format!("{noun} is neither `const` nor `unsafe` nor `extern`")));
+    }
     if !sig.generics.params.is_empty() || sig.generics.where_clause.is_some() {
         let problem = format!("{noun} has no generics: it is found by its name alone");
         return Err(Error::new_spanned(&sig.generics, problem));
@@ -148,6 +170,16 @@ fn check(kind: Kind, sig: &Signature) -> Result<()> {
         Some(FnArg::Typed(_)) | None => return Err(missing()),
         Some(FnArg::Receiver(receiver)) => {
             return Err(Error::new_spanned(receiver, format!("{noun} is a plain function, without `self`")));
+        }
+    }
+    for input in sig.inputs.iter().skip(1) {
+        if let FnArg::Typed(typed) = input
+            && matches!(&*typed.ty, Type::ImplTrait(_) | Type::Reference(_))
+        {
+            let problem = format!(
+                "{noun} owns its arguments, which are read from a history: name a type that owns its data, such as `String`"
+            );
+            return Err(Error::new_spanned(&typed.ty, problem));
         }
     }
     if let Some(surplus) = sig.inputs.iter().nth(MAX_ARGUMENTS + 1) {
@@ -165,15 +197,20 @@ fn is_context(ty: &Type, context: &str) -> bool {
     }
 }
 
-/// What a function returns: `Result<T, E>`.
+/// What a function returns: `Result<T, E>`, or another name of one.
 fn result_types(kind: Kind, sig: &Signature) -> Result<(Type, Type)> {
     let noun = kind.noun();
     let problem = format!("{noun} returns a `Result<T, E>`, so that failing is a value like any other");
     let ReturnType::Type(_, ty) = &sig.output else {
         return Err(Error::new_spanned(&sig.ident, problem));
     };
-    if let Type::Path(path) = &**ty
-        && let Some(last) = path.path.segments.last()
+    let Type::Path(path) = &**ty else {
+        return Err(Error::new_spanned(ty, problem));
+    };
+    if path.path.get_ident().is_some_and(is_no_alias) {
+        return Err(Error::new_spanned(ty, problem));
+    }
+    if let Some(last) = path.path.segments.last()
         && last.ident == "Result"
         && let PathArguments::AngleBracketed(arguments) = &last.arguments
     {
@@ -189,5 +226,13 @@ fn result_types(kind: Kind, sig: &Signature) -> Result<(Type, Type)> {
             return Ok((ok.clone(), error.clone()));
         }
     }
-    Err(Error::new_spanned(ty, problem))
+    // An alias: only the compiler knows what it stands for.
+    let part = |part| parse2(quote_spanned!(ty.span()=> <#ty as ::perennial::typed::Returned>::#part));
+    Ok((part(quote!(Output))?, part(quote!(Error))?))
+}
+
+/// Whether a name is that of a type which everybody knows to be no `Result`.
+fn is_no_alias(name: &syn::Ident) -> bool {
+    let name = name.to_string();
+    name == "String" || name.starts_with(|first: char| first.is_ascii_lowercase())
 }

@@ -10,8 +10,9 @@ use proc_macro::TokenStream;
 
 /// Makes an `async fn` an orchestration.
 ///
-/// Its first argument is the context; the others, and what it returns, are written as JSON. `version` is a semver and
-/// `1.0.0` if not given; `name` is the function's own if not given.
+/// Its first argument is the context; up to four others, and what it returns (a `Result`), are written as JSON. `version`
+/// is a semver and `1.0.0` if not given; `name` is the function's own if not given. The code that this makes says
+/// `::perennial`: if your program has the crate under another name, write `extern crate other_name as perennial;` once.
 ///
 /// ```ignore
 /// #[orchestration(version = "1.2.0")]

@@ -336,3 +336,22 @@ async fn p_kit_works_in_an_async_test_and_orchestrations_see_no_tokio() {
     let report = env.run(astray, ()).unwrap_err().to_string();
     assert!(report.contains("orchestrations run outside of tokio"), "{report}");
 }
+
+#[test]
+fn p6_a_panic_of_the_environment_names_the_line_of_the_test() {
+    thread_local!(static FILE: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) });
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        FILE.set(panic.location().map(|location| location.file().to_owned()).unwrap_or_default());
+        usual(panic);
+    }));
+    let wrong: [fn(); 3] = [
+        || drop(TestEnvironment::new().run(checkout, 1)),
+        || drop(TestEnvironment::new().history("nobody")),
+        || assert_eq!(TestEnvironment::new().register(checkout).query("nobody", DAYS, ()), 0),
+    ];
+    for wrong in wrong {
+        assert!(std::panic::catch_unwind(wrong).is_err());
+        assert_eq!(FILE.take(), file!());
+    }
+}

@@ -18,7 +18,7 @@ async fn book_all(ctx: &OrchestrationContext, saga: &mut Saga) -> Result<Vec<Str
     for what in ["flight", "hotel", "car"] {
         let booking = ctx.schedule_activity(book, what.to_owned()).await?;
         let (undo_ctx, undo) = (ctx.clone(), booking.clone());
-        saga.add(async move { undo_ctx.schedule_activity(unbook, undo).await.map_err(String::from) });
+        saga.add(move || async move { undo_ctx.schedule_activity(unbook, undo).await.map_err(String::from) });
         bookings.push(booking);
     }
     Ok(bookings)

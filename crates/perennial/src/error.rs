@@ -155,6 +155,18 @@ pub enum ClientError {
         /// The name.
         name: String,
     },
+    /// The version that was asked for is not one.
+    #[error(
+        "PER-0619 bad version: instance {id:?} cannot be of version {version:?}: {problem}; use semver, such as 1.0.0"
+    )]
+    BadVersion {
+        /// The id.
+        id: String,
+        /// What was given.
+        version: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A payload is too large.
     #[error(
         "PER-0609 too large: the payload for instance {id:?} has {bytes} bytes, {limit} are allowed; \

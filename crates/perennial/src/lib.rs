@@ -108,9 +108,10 @@ pub mod prelude {
     pub use std::time::Duration;
 
     pub use crate::{
-        Activity, ActivityContext, ActivityError, ChildError, Client, ClientError, ClosePolicy, Either,
-        Either3, Error, Event, OnExisting, Orchestration, OrchestrationContext, Payload, Query, RetryPolicy,
-        Run, RunError, Runtime, RuntimeOptions, Saga, StartOptions, Status, Update, UpdateError,
+        Activity, ActivityContext, ActivityError, Backoff, ChildError, Client, ClientError, ClosePolicy,
+        Either, Either3, Elapsed, Error, Event, OnExisting, Orchestration, OrchestrationContext,
+        OrchestrationError, Payload, Query, RetryPolicy, Run, RunError, Runtime, RuntimeOptions, Saga,
+        StartOptions, Status, TimeoutKind, Update, UpdateError,
     };
     #[cfg(feature = "macros")]
     pub use crate::{activity, orchestration};

@@ -471,3 +471,34 @@ async fn g33_prune_goes_by_age_by_count_and_by_filter() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g33_prune_deletes_nothing_that_its_filter_does_not_show() {
+    on_both_stages(async |stage| {
+        let runtime = runtime(stage).await;
+        let client = runtime.client();
+        for (name, id) in [("echo", "fine"), ("fails", "failed")] {
+            client.start(name, id, ()).await.unwrap();
+            client.wait(id).await.unwrap();
+        }
+        client.start("waits", "running", ()).await.unwrap();
+        let pruned =
+            async |filter: Filter| client.prune(Prune::all().only(filter), |_| ()).await.unwrap().done;
+        let running = Filter { statuses: vec![Status::Running], ..Filter::default() };
+        assert_eq!(
+            pruned(running).await,
+            0,
+            "what asks only for what runs is not turned into all that has ended"
+        );
+        let long_ago = Filter { ended_before_ms: Some(1), ..Filter::default() };
+        assert_eq!(pruned(long_ago).await, 0, "nothing ended that long ago");
+        let failed = Filter { statuses: vec![Status::Failed, Status::Running], ..Filter::default() };
+        assert_eq!(pruned(failed).await, 1);
+        let left = all(&client, &Filter::default(), 100).await;
+        assert_eq!(left.into_iter().map(|row| row.id).collect::<Vec<_>>(), ["fine", "running"]);
+        client.raise_event("running", "go", ()).await.unwrap();
+        client.wait("running").await.unwrap();
+        finish(stage, runtime, &ClientLog::default()).await;
+    })
+    .await;
+}

@@ -267,3 +267,78 @@ async fn p1_details_of_heartbeats_are_typed_and_what_json_cannot_hold_fails_the_
     assert!(words.contains("PER-0408 unwritable details: what the activity \"pages\" reports"), "{words}");
     runtime.shutdown().await.unwrap();
 }
+
+/// What most people write with thiserror: the activity's error, whole, within the orchestration's.
+#[derive(Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+enum WholeError {
+    #[error("not paid: {0}")]
+    NotPaid(#[from] ActivityError<PaymentError>),
+    #[error("no child: {0}")]
+    NoChild(#[from] ChildError<CheckoutError>),
+}
+
+#[orchestration]
+async fn whole(ctx: OrchestrationContext, order: Order) -> Result<u64, WholeError> {
+    if order.cents == 0 {
+        return Ok(ctx.schedule_sub_orchestration(checkout, Order { cents: 2_000, ..order }).await?);
+    }
+    Ok(ctx.schedule_activity(charge, order).retry(RetryPolicy::fixed(1, 1)).await?)
+}
+
+#[tokio::test]
+async fn p3_the_error_of_an_activity_or_child_can_be_part_of_the_orchestrations_own() {
+    let runtime =
+        Runtime::open("memory:").register(whole).register(checkout).register(charge).start().await.unwrap();
+    let client = runtime.client();
+    let order = |cents| Order { id: "o".to_owned(), cents };
+    let declined = PaymentError::Declined { code: 51 };
+    let activity = client.start(whole, "activity", order(2_000)).await.unwrap().result().await;
+    let expected = WholeError::NotPaid(ActivityError::Application(declined.clone()));
+    assert_eq!(activity, Err(RunError::Failed { id: "activity".to_owned(), error: expected }));
+    let child = client.start(whole, "child", order(0)).await.unwrap().result().await;
+    let expected = WholeError::NoChild(ChildError::Application(CheckoutError::NotPaid(declined)));
+    assert_eq!(child, Err(RunError::Failed { id: "child".to_owned(), error: expected }));
+    runtime.shutdown().await.unwrap();
+}
+
+#[activity]
+async fn undo(_: ActivityContext) -> Result<(), String> {
+    Ok(())
+}
+
+#[orchestration]
+async fn well(ctx: OrchestrationContext) -> Result<usize, String> {
+    let mut saga: Saga<ActivityError<String>> = Saga::new();
+    let undone = ctx.clone();
+    saga.add(move || undone.schedule_activity(undo, ()));
+    ctx.schedule_timer(Duration::from_millis(1)).await;
+    Ok(saga.len())
+}
+
+#[tokio::test]
+async fn p2_a_sagas_compensations_are_not_scheduled_unless_it_is_compensated() {
+    let runtime = Runtime::open("memory:").register(well).register(undo).start().await.unwrap();
+    let client = runtime.client();
+    assert_eq!(client.start(well, "well", ()).await.unwrap().result().await, Ok(1));
+    let history = client.history("well").await.unwrap();
+    assert!(!history.flatten().any(|event| event.summary().contains("undo")));
+    runtime.shutdown().await.unwrap();
+}
+
+#[activity]
+async fn r#move(_: ActivityContext) -> Result<String, String> {
+    Ok("moved".to_owned())
+}
+
+#[orchestration]
+async fn mover(ctx: OrchestrationContext) -> Result<String, String> {
+    ctx.schedule_activity("move", ()).await.map(|moved| moved.to_text()).map_err(|error| format!("{error:?}"))
+}
+
+#[tokio::test]
+async fn p1_a_function_whose_name_is_a_keyword_is_registered_without_its_mark() {
+    let runtime = Runtime::open("memory:").register(mover).register(r#move).start().await.unwrap();
+    let run = runtime.client().start(mover, "mover", ()).await.unwrap();
+    assert_eq!(run.result().await, Ok("moved".to_owned()));
+    runtime.shutdown().await.unwrap();
+}

@@ -74,7 +74,7 @@ pub(crate) async fn order(ctx: OrchestrationContext, order: Order) -> Result<Out
     ctx.set_status("reserving");
     ctx.schedule_activity(reserve, order.item.clone()).await?;
     let (undo, item) = (ctx.clone(), order.item.clone());
-    saga.add(async move { undo.schedule_activity(release, item).await.map_err(String::from) });
+    saga.add(move || async move { undo.schedule_activity(release, item).await.map_err(String::from) });
 
     ctx.set_status("charging");
     let retry = RetryPolicy::fixed(5, 50).non_retryable(["Declined"]);
@@ -82,7 +82,7 @@ pub(crate) async fn order(ctx: OrchestrationContext, order: Order) -> Result<Out
         return undone(saga, error.to_string()).await;
     }
     let (undo, cents) = (ctx.clone(), order.cents);
-    saga.add(async move { undo.schedule_activity(refund, cents).await.map_err(String::from) });
+    saga.add(move || async move { undo.schedule_activity(refund, cents).await.map_err(String::from) });
 
     if order.needs_approval() {
         ctx.set_status("waiting for approval");

@@ -7,6 +7,11 @@ async fn square(_: ActivityContext, number: i64) -> i64 {
     number * number
 }
 
+#[activity]
+async fn pair(_: ActivityContext, number: i64) -> (i64, i64) {
+    (number, number)
+}
+
 #[orchestration]
 async fn nothing(_: OrchestrationContext) {}
 

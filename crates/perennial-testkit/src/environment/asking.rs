@@ -46,9 +46,9 @@ impl TestEnvironment {
         let name = query.name().into_owned();
         let question = Question::Query { name: name.clone(), payload: written(T::encode(input)) };
         let answer = self.drive(|driver| driver.ask(id, || Request::Ask(question.clone())));
-        let answer = outcome(id, answer).unwrap_or_else(|error| panic!("{name:?} has no answer: {error}"));
-        T::read_output(answer)
-            .unwrap_or_else(|error| panic!("{id:?} answers {name:?} with something else: {error}"))
+        let answer = told(outcome(id, answer).map_err(|error| format!("{name:?} has no answer: {error}")));
+        let other = |error| format!("{id:?} answers {name:?} with something else: {error}");
+        told(T::read_output(answer).map_err(other))
     }
 
     /// Sends an update to an instance and lets time pass until its outcome is there, as a client would wait for it: the
@@ -104,12 +104,12 @@ impl TestEnvironment {
         let name = update.name().into_owned();
         let payload = written(T::encode(input));
         let answer = self.drive(|driver| driver.update(id, &name, &payload));
-        let answer = answer.unwrap_or_else(|stop| panic!("{name:?} of {id:?} has no outcome: {stop:?}"));
+        let answer = told(answer.map_err(|stop| format!("{name:?} of {id:?} has no outcome: {stop:?}")));
         let other = |error: NotOfType| format!("{id:?} answers {name:?} with something else: {error}");
         match outcome(id, answer) {
-            Ok(payload) => Ok(T::read_output(payload).unwrap_or_else(|error| panic!("{}", other(error)))),
+            Ok(payload) => Ok(told(T::read_output(payload).map_err(other))),
             Err(ClientError::UpdateFailed { id, error }) => {
-                let error = T::read_error(error).unwrap_or_else(|error| panic!("{}", other(error)));
+                let error = told(T::read_error(error).map_err(other));
                 Err(UpdateError::Failed { id, error })
             }
             Err(ClientError::Refused { id, reason, error }) => {
@@ -147,5 +147,14 @@ fn outcome(id: &str, answer: Answer) -> Result<Payload, ClientError> {
 /// An input as it is sent.
 #[track_caller]
 pub(super) fn written(input: Result<Payload, serde_json::Error>) -> Payload {
-    input.unwrap_or_else(|error| panic!("the input cannot be written as JSON: {error}"))
+    told(input.map_err(|error| format!("the input cannot be written as JSON: {error}")))
+}
+
+/// A value, or a panic that is the caller's: in a closure, `track_caller` would name our own line.
+#[track_caller]
+pub(super) fn told<T>(outcome: Result<T, String>) -> T {
+    match outcome {
+        Ok(value) => value,
+        Err(problem) => panic!("{problem}"),
+    }
 }

@@ -28,6 +28,7 @@ use perennial_core::{Ending, Handlers, NotOfType, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use asking::told;
 use config::Config;
 use driver::{BEGIN_MS, Driver, Stop, Until};
 use script::{Action, Scripted, When};
@@ -270,6 +271,10 @@ impl TestEnvironment {
 /// What is done in it.
 impl TestEnvironment {
     /// Runs an orchestration to its end. The instance is called after it: the first one of `checkout` is `checkout-1`.
+    ///
+    /// # Panics
+    ///
+    /// If no such orchestration is registered.
     #[track_caller]
     pub fn run<T, I, K>(&mut self, orchestration: T, input: I) -> Result<T::Output, Failure<T::Error>>
     where
@@ -351,7 +356,7 @@ impl TestEnvironment {
     pub fn history_of(&self, id: &str, execution: u64) -> TestHistory {
         let driver = self.driver.as_ref();
         let found = driver.and_then(|driver| driver.row(id).map(|row| driver.history(&row, execution)));
-        TestHistory::new(found.unwrap_or_else(|| panic!("there is no instance {id:?}")))
+        TestHistory::new(told(found.ok_or_else(|| format!("there is no instance {id:?}"))))
     }
 
     /// All instances as lines of JSON, as `perennial export` writes them.
@@ -387,8 +392,9 @@ impl TestEnvironment {
     }
 }
 
+#[track_caller]
 fn raise<T: EventTarget>(event: &T, content: Result<Payload, serde_json::Error>) -> Action {
-    let payload = content.unwrap_or_else(|error| panic!("the event cannot be written as JSON: {error}"));
+    let payload = told(content.map_err(|error| format!("the event cannot be written as JSON: {error}")));
     Action::Raise { event: event.name().into_owned(), payload }
 }
 

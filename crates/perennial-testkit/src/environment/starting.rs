@@ -6,6 +6,7 @@ use perennial::typed::OrchestrationTarget;
 use perennial::{ClientError, StartOptions};
 use perennial_core::check_name;
 
+use super::asking::told;
 use super::{TestEnvironment, TestRun};
 
 impl TestEnvironment {
@@ -20,7 +21,7 @@ impl TestEnvironment {
         T: OrchestrationTarget<I, K>,
     {
         let started = self.start_with(orchestration, id, input, StartOptions::default());
-        started.unwrap_or_else(|error| panic!("{id:?} cannot be started: {error}"))
+        told(started.map_err(|error| format!("{id:?} cannot be started: {error}")))
     }
 
     /// Starts an instance this way, as a client does. Delays and timeouts are those of the virtual clock.

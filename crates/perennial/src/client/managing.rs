@@ -118,7 +118,8 @@ impl Prune {
         self
     }
 
-    /// Only those that a filter shows. Its statuses and the time of ending are replaced.
+    /// Only those that a filter shows, of which those that have not ended are left alone. Its order is not looked at: the
+    /// newest come first.
     pub fn only(mut self, filter: Filter) -> Prune {
         self.filter = filter;
         self
@@ -128,6 +129,18 @@ impl Prune {
     pub fn pause(mut self, pause: Duration) -> Prune {
         self.pause = pause;
         self
+    }
+
+    /// The filter with what age and ending add to it. None if it asks only for what has not ended.
+    fn narrowed(&self) -> Option<Filter> {
+        let asked =
+            |status: &Status| self.filter.statuses.is_empty() || self.filter.statuses.contains(status);
+        let statuses: Vec<Status> =
+            Status::ALL.into_iter().filter(|status| status.is_final()).filter(asked).collect();
+        let by_age = self.older_than.map(|age| system_now_ms().saturating_sub(age.as_millis() as u64));
+        let ended_before_ms = self.filter.ended_before_ms.into_iter().chain(by_age).min();
+        let filter = Filter { statuses, ended_before_ms, newest_first: true, ..self.filter.clone() };
+        (!filter.statuses.is_empty()).then_some(filter)
     }
 }
 
@@ -242,11 +255,10 @@ impl Client {
         prune: Prune,
         mut progress: impl FnMut(&Progress),
     ) -> Result<Progress, ClientError> {
-        let ended_before_ms =
-            prune.older_than.map(|age| system_now_ms().saturating_sub(age.as_millis() as u64));
-        let statuses = Status::ALL.into_iter().filter(|status| status.is_final()).collect();
-        let filter = Filter { statuses, ended_before_ms, newest_first: true, ..prune.filter };
         let mut report = Progress::default();
+        let Some(filter) = prune.narrowed() else {
+            return Ok(report);
+        };
         let (mut after, mut kept) = (None, 0);
         loop {
             let page = self.list(filter.clone(), after, PAGE).await?;

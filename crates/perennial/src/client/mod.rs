@@ -322,7 +322,7 @@ impl Client {
         Ok(run.result().await?)
     }
 
-    /// Waits for an instance to end, and tells how.
+    /// Waits for an instance to end, and tells how. One that is blocked has not ended; [`Client::status`] says so.
     pub async fn wait(&self, id: &str) -> Result<Ending, ClientError> {
         check("instance id", id, check_derived_id)?;
         match &self.backend {

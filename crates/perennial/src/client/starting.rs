@@ -210,6 +210,12 @@ impl Client {
         }
         if let Some(version) = &options.version {
             check("version", version, check_name)?;
+            // No code is ever registered under it, so that the instance would be blocked for ever.
+            semver::Version::parse(version).map_err(|problem| ClientError::BadVersion {
+                id: id.to_owned(),
+                version: version.clone(),
+                problem: problem.to_string(),
+            })?;
         }
         if let Some((event, payload)) = &options.event {
             check("event", event, check_name)?;

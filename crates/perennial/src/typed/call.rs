@@ -64,12 +64,30 @@ impl<M, F> fmt::Debug for Call<M, F> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be written into a history",
     label = "not serialisable",
-    note = "derive `serde::Serialize` and `serde::Deserialize` for it"
+    note = "derive `serde::Serialize` and `serde::Deserialize` for it",
+    note = "for an activity's error that is not yours, `#[activity(error = \"message\")]` keeps its words"
 )]
 pub trait Carried: Serialize + DeserializeOwned {}
 
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> Carried for T {}
+
+/// What a marked function returns: a [`Result`], under whatever name.
+#[diagnostic::on_unimplemented(
+    message = "orchestrations and activities return a `Result<T, E>`, so that failing is a value like any other",
+    label = "not a `Result`"
+)]
+pub trait Returned {
+    /// What it returns when all is well.
+    type Output;
+    /// What it returns when it fails.
+    type Error;
+}
+
+impl<T, E> Returned for Result<T, E> {
+    type Output = T;
+    type Error = E;
+}
 
 /// Compiles if a type can be carried.
 #[doc(hidden)]

@@ -5,11 +5,31 @@ use std::fmt;
 
 use perennial_core::{ActivityFailure, ChildFailure, NotOfType, Payload, TimeoutKind};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{ClientError, Error};
 
 /// Why an activity gave no result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// It can be written into a history itself, hence be part of an orchestration's own error:
+///
+/// ```
+/// use perennial::prelude::*;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Debug, Serialize, Deserialize)]
+/// enum OrderError {
+///     NotPaid(ActivityError<String>),
+///     NotShipped(ChildError<String>),
+/// }
+///
+/// impl From<ActivityError<String>> for OrderError {
+///     fn from(error: ActivityError<String>) -> OrderError {
+///         OrderError::NotPaid(error) // or `#[from]`, with thiserror
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ActivityError<E> {
     /// It returned this error.
@@ -88,8 +108,8 @@ fn timeout_words(kind: TimeoutKind) -> &'static str {
     }
 }
 
-/// Why a sub-orchestration gave no result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a sub-orchestration gave no result. Like [`ActivityError`], it can be part of an orchestration's own error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ChildError<E> {
     /// It returned this error.

@@ -14,7 +14,7 @@ mod run;
 mod saga;
 mod targets;
 
-pub use call::{ActivityMeta, Call, Carried, OrchestrationMeta, PayloadInput};
+pub use call::{ActivityMeta, Call, Carried, OrchestrationMeta, PayloadInput, Returned};
 #[doc(hidden)]
 pub use call::{blocking, carried};
 pub use context::OrchestrationContext;

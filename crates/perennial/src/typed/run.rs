@@ -9,6 +9,8 @@ use crate::client::Client;
 use crate::error::{ClientError, Error, OrchestrationError};
 
 /// An instance that was started, with the types of what it returns. Cheap to clone; dropping it changes nothing.
+///
+/// It waits for the result. Everything else is asked of the [`Client`], by [`Run::id`].
 pub struct Run<O = Payload, E = Payload> {
     client: Client,
     id: String,
@@ -88,6 +90,9 @@ impl<O, E> Run<O, E> {
     }
 
     /// Waits for the instance to end, and gives what it returned.
+    ///
+    /// An instance that is blocked, or wants an activity that is registered nowhere, has not ended. [`Client::status`]
+    /// says whether it is blocked, and so does the log (`tracing`); [`Client::history`] says what it waits for.
     pub async fn result(&self) -> Result<O, RunError<E>> {
         let id = self.id.clone();
         let unreadable = |error: NotOfType| RunError::Client(ClientError::unreadable(&self.id, &error));

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
-/// What undoes one step.
-type Compensation<E> = Pin<Box<dyn Future<Output = Result<(), E>> + Send>>;
+/// What undoes one step, once it is called.
+type Compensation<E> = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Result<(), E>> + Send>> + Send>;
 
 /// Collects compensations and runs them in reverse.
 ///
@@ -32,7 +32,7 @@ type Compensation<E> = Pin<Box<dyn Future<Output = Result<(), E>> + Send>>;
 ///         match ctx.schedule_activity(book, what.to_owned()).await {
 ///             Ok(booking) => {
 ///                 let (ctx, undo) = (ctx.clone(), booking.clone());
-///                 saga.add(async move { ctx.schedule_activity(cancel, undo).await.map_err(String::from) });
+///                 saga.add(move || ctx.schedule_activity(cancel, undo));
 ///                 bookings.push(booking);
 ///             }
 ///             Err(error) => {
@@ -61,9 +61,13 @@ impl<E> Saga<E> {
         Saga::default()
     }
 
-    /// Adds what undoes the step before. It does not run unless the saga is compensated.
-    pub fn add(&mut self, compensation: impl Future<Output = Result<(), E>> + Send + 'static) {
-        self.compensations.push(Box::pin(compensation));
+    /// Adds what undoes the step before. It is a closure, and called only if the saga is compensated: what is scheduled
+    /// begins when it is scheduled, not when it is awaited.
+    pub fn add<F>(&mut self, compensation: impl FnOnce() -> F + Send + 'static)
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+    {
+        self.compensations.push(Box::new(move || Box::pin(compensation())));
     }
 
     /// How many steps can be undone.
@@ -80,7 +84,7 @@ impl<E> Saga<E> {
     pub async fn compensate(mut self) -> Vec<E> {
         let mut failures = Vec::new();
         while let Some(compensation) = self.compensations.pop() {
-            if let Err(failure) = compensation.await {
+            if let Err(failure) = compensation().await {
                 failures.push(failure);
             }
         }

@@ -308,7 +308,7 @@ pub(crate) async fn saga(ctx: OrchestrationContext) -> Result<(), String> {
     for booking in ["flight", "hotel"] {
         ctx.schedule_activity(slow, format!("book {booking}")).await?;
         let ctx = ctx.clone();
-        saga.add(async move {
+        saga.add(move || async move {
             let undone = ctx.schedule_activity(slow, format!("unbook {booking}")).await;
             undone.map(drop).map_err(String::from)
         });
