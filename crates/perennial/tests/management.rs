@@ -498,7 +498,7 @@ async fn g33_prune_deletes_nothing_that_its_filter_does_not_show() {
         assert_eq!(left.into_iter().map(|row| row.id).collect::<Vec<_>>(), ["fine", "running"]);
         client.raise_event("running", "go", ()).await.unwrap();
         client.wait("running").await.unwrap();
-        finish(stage, runtime, &ClientLog::default()).await;
+        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
 }
