@@ -483,7 +483,7 @@ async fn e18_what_waits_until_the_end_of_all_time_is_kept_like_all_else() {
             client.terminate(&delayed, "enough").await.unwrap();
             assert!(matches!(client.wait(&delayed).await, Ok(Ending::OrchestrationTerminated { .. })));
         }
-        finish(stage, second, &log).await;
+        stage.finish(second, &log, orchestrations).await;
     })
     .await;
 }
