@@ -1,14 +1,13 @@
 //! Timers are due by recorded time (E18), and replays keep quiet (E19).
 
-use std::fmt::{self, Write};
+mod log;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use log::Log;
 use perennial_core::{ExecutionOptions, OrchestrationContext, OrchestrationHandler, Payload, Started};
 use perennial_testkit::Drive;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 /// When a timer of this length is due that is created at 1,000 ms.
 fn due(delay: Duration) -> String {
@@ -107,50 +106,6 @@ fn e19_a_query_is_no_replay_whether_the_execution_was_replayed_or_not() {
     let replaying = |drive: &mut Drive| drive.execution().query("replaying", ().into()).unwrap();
     assert_eq!(replaying(&mut drive), "false".into());
     assert_eq!(replaying(drive.evict()), "false".into(), "after a replay");
-}
-
-/// Collects what is logged, as `LEVEL message`.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-struct Message(String);
-
-impl Visit for Message {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            write!(self.0, " {value:?}").unwrap();
-        }
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("perennial_core")
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut message = Message(event.metadata().level().to_string());
-        event.record(&mut message);
-        self.0.lock().unwrap().push(message.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-impl Log {
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap())
-    }
 }
 
 #[test]

@@ -51,6 +51,8 @@ pub struct Shard {
     /// Where seeds and jitter come from.
     stream: Stream,
     pub(super) next_kept: u64,
+    /// Activities, by name and tag, of which it was said that this node cannot run them.
+    pub(super) unserved: BTreeSet<(String, Option<String>)>,
     /// Whether the node stops: no attempt is begun from a row.
     pub(super) stopping: bool,
     /// Whether it is to come to rest: only what is in memory and nowhere else is still done.
@@ -145,6 +147,7 @@ impl Shard {
             nonce,
             stream: Stream::of_shard(nonce, id),
             next_kept: 0,
+            unserved: BTreeSet::new(),
             stopping: false,
             closing: false,
             counters: Counters::default(),

@@ -145,6 +145,7 @@ impl Shard {
                     if self.options.serves(&task.name, task.tag()) {
                         plan.effects.push(Output::RunActivity(Box::new(task)));
                     } else {
+                        self.say_unserved(&task);
                         let row = self.queued_row(&task, turn.at_ms);
                         plan.changes.push(TaskChange::Put(Box::new(row.clone())));
                         plan.after.insert(event, row);
@@ -159,6 +160,19 @@ impl Shard {
             }
         }
         plan
+    }
+
+    /// Says once that an activity waits for another node. Where there is none, somebody forgot to register it.
+    fn say_unserved(&mut self, task: &ActivityTask) {
+        if self.unserved.insert((task.name.clone(), task.tag().map(str::to_owned))) {
+            tracing::warn!(
+                instance = &*task.instance,
+                activity = task.name,
+                tag = task.tag(),
+                "PER-0409 not served here: this node has not registered the activity, or does not serve its tag; it waits \
+                 for a node that does"
+            );
+        }
     }
 
     /// The row of a task that this node cannot run.
