@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{ExitKind, Failure};
 use crate::looking::{row_object, version};
-use crate::output::{line, moment, object, span};
+use crate::output::{line, many, moment, object, span};
 use crate::store::{self, Seen};
 use crate::watching::{count, stats_object};
 
@@ -178,7 +178,8 @@ fn tell_blocked(stats: &StoreStats, blocked: &[InstanceRow]) -> Result<(), Failu
         let Some(blocked) = &row.blocked else { continue };
         line(format!("      {}  {} {}", row.id, row.name, version(&row.version)))?;
         let since = moment(blocked.since_ms);
-        line(format!("        {} (since {since}, tried {} times)", blocked.reason, blocked.attempts))?;
+        let tried = many(blocked.attempts.into(), "time");
+        line(format!("        {} (since {since}, tried {tried})", blocked.reason))?;
         line(format!("        remedy: {}", remedy(blocked)))?;
     }
     Ok(())

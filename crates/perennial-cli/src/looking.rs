@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::exit::{ExitKind, Failure};
-use crate::output::{columns, line, moment, now_ms, object, pairs, progress, short, span, table};
+use crate::output::{columns, line, many, moment, now_ms, object, pairs, progress, short, span, table};
 use crate::timeline;
 use crate::waiting::waiting_for;
 
@@ -159,7 +159,8 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         rows.push(("ended", format!("{}, after {took}", moment(ended_ms))));
     }
     rows.extend(parent.map(|link| ("parent", link.instance.clone())));
-    rows.push(("history", format!("{} turns, {events} events", history.turns.len())));
+    let (turns, events) = (many(history.turns.len() as u64, "turn"), many(events as u64, "event"));
+    rows.push(("history", format!("{turns}, {events}")));
     for (name, value) in &status.attributes {
         rows.push(("attribute", format!("{name} = {}", value.as_json())));
     }
@@ -173,8 +174,8 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     if let Some(blocked) = &status.blocked {
         let since = moment(blocked.since_ms);
         line(format!(
-            "\nblocked since {since}, tried {} times\n{}",
-            blocked.attempts,
+            "\nblocked since {since}, tried {}\n{}",
+            many(blocked.attempts.into(), "time"),
             blocked.report.trim_end()
         ))?;
     }

@@ -84,6 +84,11 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
+/// A number of things: `1 turn`, `2 turns`.
+pub(crate) fn many(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// At most this many characters of a text, on one line.
 pub(crate) fn short(text: &str, width: usize) -> String {
     let one_line = |c: char| if c.is_control() { ' ' } else { c };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use perennial::history::{Decision, EventKind, Job};
 use perennial::{Ending, EventId, History};
 
-use crate::output::{short, span};
+use crate::output::{many, short, span};
 
 /// How many columns the bars have.
 const WIDTH: usize = 48;
@@ -46,9 +46,9 @@ pub(crate) fn draw(id: &str, history: &History, now_ms: u64, marks: Option<Marks
     };
     let name =
         first.started().map_or(String::new(), |started| format!("  {} {}", started.name, started.version));
-    let turns = history.turns.len();
+    let turns = many(history.turns.len() as u64, "turn");
     let mut lines = vec![
-        format!("{id}{name}  {ending}, {turns} turns in {}", span(to_ms - from_ms)),
+        format!("{id}{name}  {ending}, {turns} in {}", span(to_ms - from_ms)),
         format!("{:LABEL$}      0{:>width$}", "", span(to_ms - from_ms), width = WIDTH - 1),
     ];
     for bar in bars(history) {
