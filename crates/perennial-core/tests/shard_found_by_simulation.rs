@@ -24,15 +24,21 @@ fn i14_the_row_of_what_was_ended_before_it_began_names_the_version_it_was_to_hav
     assert_eq!((row.execution, row.version.as_str(), row.status.name()), (2, "9.9.9", "terminated"));
 }
 
-/// A new owner comes to an instance that an earlier process gave up on, just while a message for it is being kept.
-#[test]
-fn g28_a_new_owner_tries_a_blocked_instance_again_also_while_it_keeps_a_message_for_it() {
+/// An instance whose turn never ended.
+fn given_up() -> Desk {
     let mut desk = Desk::new(handlers());
     desk.start("collect", "a", ());
     desk.settle();
     desk.raise("a", "n", number(1));
     desk.lose_turn("a");
     desk.settle();
+    desk
+}
+
+/// A new owner comes to an instance that an earlier process gave up on, just while a message for it is being kept.
+#[test]
+fn g28_a_new_owner_tries_a_blocked_instance_again_also_while_it_keeps_a_message_for_it() {
+    let mut desk = given_up();
     assert_eq!(desk.row("a").blocked.map(|blocked| blocked.code), Some("PER-0205".to_owned()));
     let kept = desk.raise("a", "n", number(2));
     let key = desk.row("a").key;
@@ -45,12 +51,7 @@ fn g28_a_new_owner_tries_a_blocked_instance_again_also_while_it_keeps_a_message_
 /// Seed 6373: while a blocked instance is being tried again, a cancel request makes its row due behind the owner's back.
 #[test]
 fn i14_a_row_that_was_made_due_while_it_was_being_unblocked_wants_nothing_after_the_end() {
-    let mut desk = Desk::new(handlers());
-    desk.start("collect", "a", ());
-    desk.settle();
-    desk.raise("a", "n", number(1));
-    desk.lose_turn("a");
-    desk.settle();
+    let mut desk = given_up();
     desk.retry("a");
     desk.load();
     let (reason, grace_until_ms) = ("enough".to_owned(), 60_000);

@@ -102,18 +102,24 @@ fn g7_an_event_to_a_blocked_instance_is_kept_once_also_if_the_outcome_was_unknow
     }
 }
 
-#[test]
-fn g7_the_messages_of_a_failed_turn_are_kept_once_also_if_the_outcome_was_unknown() {
+/// An instance to which the event has come that its code cannot stand.
+fn about_to_panic() -> Desk {
     let panics_at_2 = |ctx: OrchestrationContext, _: Payload| async move {
         let first: Payload = ctx.schedule_wait("n").await;
         assert_ne!(first, "2".into(), "boom");
         Ok(ctx.schedule_wait("n").await)
     };
+    let mut desk = Desk::new(handlers_and("panics_at_2", panics_at_2));
+    desk.start("panics_at_2", "a", ());
+    desk.settle();
+    desk.raise("a", "n", "2");
+    desk
+}
+
+#[test]
+fn g7_the_messages_of_a_failed_turn_are_kept_once_also_if_the_outcome_was_unknown() {
     for is_written in [false, true] {
-        let mut desk = Desk::new(handlers_and("panics_at_2", panics_at_2));
-        desk.start("panics_at_2", "a", ());
-        desk.settle();
-        desk.raise("a", "n", "2");
+        let mut desk = about_to_panic();
         desk.take_turns();
         desk.commit_unknown(is_written);
         desk.settle_unknown();
@@ -207,16 +213,8 @@ fn g7_what_can_be_written_in_no_way_leaves_nobody_waiting() {
 
 #[test]
 fn g7_an_event_that_comes_with_a_retry_is_kept_once_also_if_the_outcome_was_unknown() {
-    let panics_at_2 = |ctx: OrchestrationContext, _: Payload| async move {
-        let first: Payload = ctx.schedule_wait("n").await;
-        assert_ne!(first, "2".into(), "boom");
-        Ok(ctx.schedule_wait("n").await)
-    };
     for is_written in [false, true] {
-        let mut desk = Desk::new(handlers_and("panics_at_2", panics_at_2));
-        desk.start("panics_at_2", "a", ());
-        desk.settle();
-        desk.raise("a", "n", "2");
+        let mut desk = about_to_panic();
         desk.settle();
         desk.send_message("a", &Message::Retry);
         desk.pass_inbox().tick().load();

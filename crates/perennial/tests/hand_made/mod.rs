@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use perennial::history::{Decision, EventKind, Job, Started, Turn, UnitId};
 use perennial::{EventId, InstanceKey, Status};
-use perennial_core::ShardId;
 use perennial_core::history::{FORMAT, encode_turn};
 use perennial_core::shard::Message;
 use perennial_core::store::{InboxRow, InstanceRow};
@@ -41,21 +40,9 @@ pub(crate) fn instance(number: u64, id: &str, executions: &[Vec<Turn>]) -> Store
     let started = executions.last().and_then(|turns| turns.first()).and_then(Turn::started).unwrap();
     let ending = executions.last().and_then(|turns| turns.last()).and_then(Turn::ending);
     let row = InstanceRow {
-        key: key(number),
-        id: id.to_owned(),
-        shard: ShardId::of(id),
-        name: started.name.clone(),
-        version: started.version.clone(),
         status: ending.map_or(Status::Running, Status::after),
         execution: executions.len() as u64,
-        owed: false,
-        wake_at_ms: None,
-        blocked: None,
-        attributes: started.attributes.clone(),
-        published: started.status.clone(),
-        parent: started.parent.clone(),
-        created_ms: 1,
-        ended_ms: None,
+        ..InstanceRow::pending(key(number), id, started, 1)
     };
     let executions: BTreeMap<_, _> = (1..).zip(executions.iter().map(|turns| encoded(turns))).collect();
     StoredInstance { row, executions, inbox: Some(Vec::new()), tasks: Some(Vec::new()) }

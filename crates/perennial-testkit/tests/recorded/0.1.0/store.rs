@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use perennial::RuntimeBuilder;
 use perennial::prelude::*;
 
 use super::programs_of_0_1_0::{GO, add, listener, sequence};
@@ -83,21 +84,22 @@ mod now {
     }
 }
 
-/// Makes the store: instances that have ended, sleep, run, are blocked, and have not begun.
-pub(crate) async fn record(path: &Path) {
-    let url = format!("sqlite:{}", path.display());
-    let runtime = Runtime::open(&url)
+/// What was registered then and is now.
+fn lasting(url: &str) -> RuntimeBuilder {
+    Runtime::open(url)
         .register(sequence)
         .register(dormant)
         .register(counting)
         .register(family)
         .register(listener)
         .register(working)
-        .register(then::troubled)
-        .register(then::work)
         .register(add)
-        .start();
-    let runtime = runtime.await.unwrap();
+}
+
+/// Makes the store: instances that have ended, sleep, run, are blocked, and have not begun.
+pub(crate) async fn record(path: &Path) {
+    let url = format!("sqlite:{}", path.display());
+    let runtime = lasting(&url).register(then::troubled).register(then::work).start().await.unwrap();
     let client = runtime.client();
     client.start(sequence, "finished", 4).await.unwrap().result().await.unwrap();
     client.start(dormant, "dormant", ()).await.unwrap();
@@ -123,18 +125,7 @@ pub(crate) async fn record(path: &Path) {
 /// Opens a copy of the store with the code of today, and lets everything end.
 pub(crate) async fn finish(path: &Path) {
     let url = format!("sqlite:{}", path.display());
-    let runtime = Runtime::open(&url)
-        .register(sequence)
-        .register(dormant)
-        .register(counting)
-        .register(family)
-        .register(listener)
-        .register(working)
-        .register(now::troubled)
-        .register(now::work)
-        .register(add)
-        .start();
-    let runtime = runtime.await.unwrap();
+    let runtime = lasting(&url).register(now::troubled).register(now::work).start().await.unwrap();
     let client = runtime.client();
     assert_eq!(client.status("finished").await.unwrap().status, Status::Completed);
     client.raise_event("dormant", GO, 40).await.unwrap();
