@@ -1,55 +1,73 @@
-//! What is written together, and what came of it.
+//! Commits: what is written together, and what became of it.
 
 use std::sync::Arc;
 
 use crate::instance::{InstanceKey, ShardId};
 
-use super::ask::AskAnswer;
+use super::page::PageLimit;
+use super::request::RequestReply;
 use super::row::{InstanceRow, NewInstance, RowChange};
+use super::shard_set::ShardSet;
 use super::task::TaskChange;
+use super::turn::TurnRow;
 
-/// The number of a message, counting up within a store.
+/// The number of a message. Numbers count up within a store and are never given twice; they may become visible out of
+/// order.
 pub type InboxNumber = u64;
 
 /// One member of a batch: all of it is written, or nothing.
 ///
-/// With a turn, everything else follows from the turn's insertion: turn n > 1 goes in only where n - 1 is; where the
-/// same bytes are already, the member is durable and nothing is written again.
+/// With a turn, everything else follows from the turn's insertion: turn n > 1 is inserted only where n - 1 is stored.
+/// Where the same turn is stored already, the member is durable and nothing is written again.
+///
+/// The parts of a member are applied in the order of the fields, and each part sees what the ones before it wrote: a
+/// message to an instance that the same member started is delivered, one to an instance that it ended is not. Members
+/// of one batch see each other in the order of the batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commit {
     /// The instance.
     pub key: InstanceKey,
     /// Its shard, which the session has to own.
     pub shard: ShardId,
+    /// The epoch at which the session has to own the shard.
+    pub epoch: u64,
     /// A row to insert: the instance starts here. Its id must be free.
     pub insert: Option<Box<NewInstance>>,
     /// A turn to insert.
     pub turn: Option<TurnRow>,
     /// Changes of the row.
     pub change: RowChange,
+    /// The latest due time of a timer that the turn fires: if a message of the instance that the member does not consume
+    /// arrived before it, the member conflicts ([`Conflict::EarlierMessage`]).
+    pub fired_ms: Option<u64>,
     /// Messages that were applied, to be deleted. Each has to be there still.
     pub consumed: Vec<InboxNumber>,
-    /// Messages to be appended, in order.
-    pub send: Vec<Outgoing>,
+    /// Urgent messages that were looked at and are kept: they are no longer urgent.
+    pub seen: Vec<InboxNumber>,
     /// Changes of the instance's tasks, in order.
     pub tasks: Vec<TaskChange>,
-    /// Answers to requests; each request goes. One that is gone gets none.
-    pub answers: Vec<AskAnswer>,
+    /// Replies to requests; each request is deleted. A request that is gone gets no reply.
+    pub replies: Vec<RequestReply>,
+    /// Messages to be appended, in order.
+    pub send: Vec<Outgoing>,
 }
 
 impl Commit {
-    /// One that writes nothing.
+    /// One that writes nothing. The lane sets the epoch when it submits the commit.
     pub fn empty(key: InstanceKey, shard: ShardId) -> Commit {
         Commit {
             key,
             shard,
+            epoch: 0,
             insert: None,
             turn: None,
             change: RowChange::default(),
+            fired_ms: None,
             consumed: Vec::new(),
-            send: Vec::new(),
+            seen: Vec::new(),
             tasks: Vec::new(),
-            answers: Vec::new(),
+            replies: Vec::new(),
+            send: Vec::new(),
         }
     }
 
@@ -59,21 +77,22 @@ impl Commit {
             && self.turn.is_none()
             && self.change.is_empty()
             && self.consumed.is_empty()
-            && self.send.is_empty()
+            && self.seen.is_empty()
             && self.tasks.is_empty()
-            && self.answers.is_empty()
+            && self.replies.is_empty()
+            && self.send.is_empty()
     }
-}
 
-/// A turn as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TurnRow {
-    /// The execution.
-    pub execution: u64,
-    /// The turn's number in it.
-    pub number: u64,
-    /// The encoded turn.
-    pub bytes: Arc<[u8]>,
+    /// About how many bytes it writes: what bounds a batch.
+    pub fn weight(&self) -> u64 {
+        const ROW: usize = 100;
+        let turn = self.turn.as_ref().map_or(0, |turn| ROW + turn.bytes.len());
+        let row = if self.insert.is_some() || !self.change.is_empty() { 3 * ROW } else { 0 };
+        let send: usize = self.send.iter().map(|message| 2 * ROW + message.body().len()).sum();
+        let tasks: usize = self.tasks.iter().map(|task| ROW + task.weight()).sum();
+        let replies: usize = self.replies.iter().map(|reply| ROW + reply.body.len()).sum();
+        (turn + row + send + tasks + replies + self.consumed.len() * 10) as u64
+    }
 }
 
 /// A message on its way to an instance.
@@ -87,7 +106,8 @@ pub enum Outgoing {
         shard: ShardId,
         /// A key against duplicates, unique among the instance's messages.
         dedupe: Option<String>,
-        /// Whether a blocked instance is to look at it at once: it is then due now.
+        /// Whether a blocked instance is to look at it at once. If a message with its key waits, that one becomes
+        /// urgent again.
         urgent: bool,
         /// What it says.
         body: Arc<[u8]>,
@@ -112,7 +132,16 @@ pub enum Outgoing {
     },
 }
 
-/// What came of a member.
+impl Outgoing {
+    /// What it says.
+    pub fn body(&self) -> &Arc<[u8]> {
+        match self {
+            Outgoing::ToKey { body, .. } | Outgoing::ToId { body, .. } | Outgoing::Start { body, .. } => body,
+        }
+    }
+}
+
+/// What became of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CommitOutcome {
     /// It is on disk.
@@ -120,7 +149,7 @@ pub enum CommitOutcome {
         /// The numbers of the messages it sent, in order; none for those that were not sent.
         sent: Vec<Option<InboxNumber>>,
     },
-    /// The session does not own the shard, or is gone. Nothing was written.
+    /// The session is gone, or does not own the shard at this epoch. Nothing was written.
     Fenced,
     /// It contradicts what is stored. Nothing was written.
     Conflict(Conflict),
@@ -141,6 +170,8 @@ pub enum Conflict {
     NoInstance,
     /// A message that it applied is gone: it was applied before.
     MessageGone,
+    /// A message that it did not apply arrived before a timer that it fires was due.
+    EarlierMessage,
 }
 
 /// A message in the inbox.
@@ -152,8 +183,34 @@ pub struct InboxRow {
     pub key: InstanceKey,
     /// The instance's shard.
     pub shard: ShardId,
+    /// When it was inserted, by the store's clock.
+    pub arrived_ms: u64,
+    /// Whether a blocked instance has to look at it at once. See [`Commit::seen`].
+    pub urgent: bool,
     /// What it says.
     pub body: Arc<[u8]>,
+}
+
+/// What a pass over the inbox wants.
+#[derive(Clone, Debug)]
+pub struct InboxQuery {
+    /// The shards, all of which the session has to own.
+    pub shards: ShardSet,
+    /// The lowest number to look at.
+    pub from: InboxNumber,
+    /// Numbers, in ascending order, that are in memory already and are left out.
+    pub known: Arc<[InboxNumber]>,
+    /// How much to return at most.
+    pub limit: PageLimit,
+}
+
+/// A page of the inbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InboxPage {
+    /// The rows, by number.
+    pub rows: Vec<InboxRow>,
+    /// Where the next page begins; `None` if this is the last.
+    pub next: Option<InboxNumber>,
 }
 
 /// A message from outside of the owner.
@@ -170,36 +227,39 @@ pub enum SendRequest {
     Message {
         /// The instance's id.
         id: String,
+        /// The key that the instance must have, if the sender knows it. Another one answers `NoInstance`.
+        key: Option<InstanceKey>,
         /// A key against duplicates.
         dedupe: Option<String>,
-        /// Whether a blocked instance is to look at it at once: it is then due now.
+        /// Whether a blocked instance is to look at it at once. If a message with its key waits, that one becomes
+        /// urgent again.
         urgent: bool,
         /// The message.
         body: Arc<[u8]>,
     },
 }
 
-/// What came of a message.
+/// What became of a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SendOutcome {
     /// It is on disk.
     Sent(InboxNumber),
-    /// A message with its key waits already; that one counts.
-    Duplicate,
+    /// A message with its deduplication key waits already, under this number; that one counts.
+    Duplicate(InboxNumber),
     /// The id of a start is taken.
     IdTaken(Box<InstanceRow>),
     /// No instance has this id.
     NoInstance,
     /// The instance has ended.
     Ended(Box<InstanceRow>),
-    /// The instance has this many unread messages and takes no more.
+    /// The instance takes no more messages: its owner said so, or this many wait unread.
     Full(usize),
 }
 
-/// What came of deleting an instance.
+/// What became of deleting an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteOutcome {
-    /// It is gone, with all its rows.
+    /// It is gone. Rows of a large one are deleted by the sweeps that follow.
     Deleted,
     /// It has not ended, and nothing was touched.
     NotEnded,

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::history::{Attributes, Ending, ParentLink, Payload, Started};
 use crate::instance::{InstanceKey, ShardId};
 
+use super::blocked::Blocked;
+
 /// Where an instance stands. Whether it is blocked stands beside this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -68,21 +70,6 @@ impl Status {
     }
 }
 
-/// Why an instance cannot take its next turn until someone acts. Nothing is lost.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Blocked {
-    /// The stable code of the failure.
-    pub code: String,
-    /// What happened, in a line without payloads.
-    pub reason: String,
-    /// The whole report, for the person who asks for it.
-    pub report: String,
-    /// Since when.
-    pub since_ms: u64,
-    /// How often the next turn has been tried.
-    pub attempts: u32,
-}
-
 /// An instance as a store keeps it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstanceRow {
@@ -106,6 +93,8 @@ pub struct InstanceRow {
     pub wake_at_ms: Option<u64>,
     /// Why it does not go on, if so.
     pub blocked: Option<Blocked>,
+    /// Whether it has so many unread events that senders are refused. The owner sets and clears it.
+    pub full: bool,
     /// Searchable values.
     pub attributes: Attributes,
     /// What its code published.
@@ -116,6 +105,8 @@ pub struct InstanceRow {
     pub created_ms: u64,
     /// When it ended, if it has.
     pub ended_ms: Option<u64>,
+    /// Covers the columns that never change. See [`InstanceRow::is_sound`].
+    pub checksum: u32,
 }
 
 impl InstanceRow {
@@ -132,13 +123,54 @@ impl InstanceRow {
             owed: false,
             wake_at_ms: None,
             blocked: None,
+            full: false,
             attributes: started.attributes.clone(),
             published: started.status.clone(),
             parent: started.parent.clone(),
             created_ms,
             ended_ms: None,
+            checksum: row_checksum(key, id, &started.name, created_ms, started.parent.as_ref()),
         }
     }
+
+    /// Whether the columns that never change are what they were when the instance was started.
+    pub fn is_sound(&self) -> bool {
+        self.checksum == row_checksum(self.key, &self.id, &self.name, self.created_ms, self.parent.as_ref())
+    }
+
+    /// The row with the checksum that belongs to it, for one that was put together by hand.
+    #[must_use]
+    pub fn sealed(self) -> InstanceRow {
+        let checksum = row_checksum(self.key, &self.id, &self.name, self.created_ms, self.parent.as_ref());
+        InstanceRow { checksum, ..self }
+    }
+}
+
+/// The checksum over the columns of an instance's row that never change.
+pub fn row_checksum(
+    key: InstanceKey,
+    id: &str,
+    name: &str,
+    created_ms: u64,
+    parent: Option<&ParentLink>,
+) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    // With its length before it, no text can pass for the end of another and the beginning of the next.
+    let text = |hasher: &mut crc32fast::Hasher, text: &str| {
+        hasher.update(&(text.len() as u64).to_le_bytes());
+        hasher.update(text.as_bytes());
+    };
+    hasher.update(key.as_bytes());
+    text(&mut hasher, id);
+    text(&mut hasher, name);
+    hasher.update(&created_ms.to_le_bytes());
+    if let Some(ParentLink { instance, key, execution, event_id }) = parent {
+        text(&mut hasher, instance);
+        text(&mut hasher, key);
+        hasher.update(&execution.to_le_bytes());
+        hasher.update(&event_id.0.to_le_bytes());
+    }
+    hasher.finalize()
 }
 
 /// A row that a start inserts.
@@ -159,6 +191,8 @@ pub struct RowChange {
     pub wake_at_ms: Option<Option<u64>>,
     /// See [`InstanceRow::blocked`].
     pub blocked: Option<Option<Blocked>>,
+    /// See [`InstanceRow::full`].
+    pub full: Option<bool>,
     /// See [`InstanceRow::attributes`].
     pub attributes: Option<Attributes>,
     /// See [`InstanceRow::published`].
@@ -182,6 +216,7 @@ impl RowChange {
             owed,
             wake_at_ms,
             blocked,
+            full,
             attributes,
             published,
             ended_ms,
@@ -189,6 +224,7 @@ impl RowChange {
         row.status = status.unwrap_or(row.status);
         row.execution = execution.unwrap_or(row.execution);
         row.owed = owed.unwrap_or(row.owed);
+        row.full = full.unwrap_or(row.full);
         row.ended_ms = ended_ms.or(row.ended_ms);
         row.wake_at_ms = wake_at_ms.unwrap_or(row.wake_at_ms);
         if let Some(version) = version {

@@ -21,7 +21,7 @@ impl Count {
     }
 }
 
-/// How much there is of what, and how late.
+/// Row counts and scheduling lag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Instances by status.
@@ -36,8 +36,8 @@ pub struct StoreStats {
     pub tasks_leased: Count,
     /// Tasks that wait for their time.
     pub tasks_waiting: Count,
-    /// Requests without an answer.
-    pub asks: Count,
+    /// Requests without a reply.
+    pub requests: Count,
     /// How late the earliest instance is that wants attention; 0 if none is late.
     pub lag_ms: u64,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::{EventId, Payload};
+use crate::history::{EventId, Payload, Trail};
 use crate::instance::{InstanceKey, ShardId};
 
 use super::session::SessionId;
@@ -39,6 +39,8 @@ pub struct TaskRow {
     pub details: Option<Payload>,
     /// How many attempts ended with their process.
     pub interruptions: u32,
+    /// The attempts that failed.
+    pub past: Trail,
     /// The activity's registered name.
     pub name: String,
     /// Only nodes that serve this tag run it.
@@ -79,8 +81,21 @@ impl TaskState {
 pub enum TaskChange {
     /// Write the row, over an older one.
     Put(Box<TaskRow>),
-    /// Nobody waits for it: the row goes, or is marked if it is leased until a time, which the owner's own are not.
+    /// Nobody waits for it: the row is deleted, or marked if it is leased until a time, which the owner's own are not.
     Cancel(TaskId),
+}
+
+impl TaskChange {
+    /// About how many bytes it writes.
+    pub fn weight(&self) -> usize {
+        match self {
+            TaskChange::Put(row) => {
+                let work = row.work.as_ref().map_or(0, |work| work.len());
+                work + row.details.as_ref().map_or(0, Payload::size) + row.past.size()
+            }
+            TaskChange::Cancel(_) => 0,
+        }
+    }
 }
 
 /// What a node can run.

@@ -2,7 +2,10 @@
 //!
 //! It answers every call at once, on the caller's thread. Nothing survives the process.
 
+mod ownership;
 mod tables;
+mod tasks;
+mod upkeep;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,33 +13,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::history::Payload;
 use crate::instance::{InstanceKey, ShardId};
 
-use super::ask::{Ask, AskNumber, AskOutcome, AskRow};
-use super::commit::{Commit, CommitOutcome, DeleteOutcome, InboxNumber, InboxRow, SendOutcome, SendRequest};
+use super::change::{Changes, Watcher};
+use super::commit::{
+    Commit, CommitOutcome, DeleteOutcome, InboxNumber, InboxPage, InboxQuery, SendOutcome, SendRequest,
+};
 use super::error::StoreError;
 use super::filter::{Filter, Page, PageKey};
+use super::page::{PageFill, PageLimit};
+use super::request::{NewRequest, RequestNumber, RequestOutcome, RequestPage};
 use super::row::InstanceRow;
-use super::session::{Lease, Session, SessionId};
+use super::session::{Directory, Lease, NewSession, OwnedShard, Replaced, SessionId};
+use super::shard_set::ShardSet;
 use super::stats::{Count, StoreStats};
 use super::task::{Served, TaskId, TaskRenewal, TaskRow};
-use super::{DueInstance, Hint, LoadedInstance, Reply, Store};
+use super::turn::TurnRow;
+use super::{DueInstance, LoadedInstance, Reply, Store, Swept};
 
-use tables::SessionRow;
-pub use tables::{Message, Tables};
+pub use ownership::{Ownership, SessionEntry, ShardEntry};
+pub use tables::{Message, StoredReply, Tables};
 
-/// More unread messages than this refuse the next.
+/// This many unread messages refuse the next.
 pub const MAX_UNREAD: usize = 10_000;
 
 /// A store in memory.
 pub struct MemoryStore {
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
     tables: Mutex<Tables>,
-    hints: Mutex<Vec<Hint>>,
+    watchers: Mutex<Vec<Watcher>>,
 }
 
 impl MemoryStore {
     /// An empty store whose clock gives milliseconds since 1970.
     pub fn new(clock: impl Fn() -> u64 + Send + Sync + 'static) -> MemoryStore {
-        MemoryStore { clock: Box::new(clock), tables: Mutex::default(), hints: Mutex::default() }
+        MemoryStore { clock: Box::new(clock), tables: Mutex::default(), watchers: Mutex::default() }
     }
 
     /// A look at all rows.
@@ -45,144 +54,172 @@ impl MemoryStore {
     }
 
     fn answer<T>(&self, reply: Reply<T>, f: impl FnOnce(&mut Tables, u64) -> Result<T, StoreError>) {
-        let now_ms = (self.clock)();
-        let answer = {
+        let (answer, changes) = {
             let mut tables = self.tables();
-            if tables.closed { Err(StoreError::Closed) } else { f(&mut tables, now_ms) }
+            // Read under the lock, so that times are in the order of the calls.
+            let now_ms = (self.clock)();
+            let answer = if tables.closed { Err(StoreError::Closed) } else { f(&mut tables, now_ms) };
+            (answer, std::mem::take(&mut tables.changes))
         };
         reply(answer);
+        self.tell(&changes);
     }
 
-    fn give_hints(&self) {
-        let hints: Vec<Hint> = self.hints.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        hints.iter().for_each(|hint| hint());
+    fn tell(&self, changes: &Changes) {
+        if changes.is_empty() {
+            return;
+        }
+        let watchers: Vec<Watcher> = self.lock_watchers().clone();
+        watchers.iter().for_each(|watcher| watcher(changes));
+    }
+
+    fn lock_watchers(&self) -> MutexGuard<'_, Vec<Watcher>> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Store for MemoryStore {
-    fn open_session(&self, _node: &str, lease_ms: u64, reply: Reply<Session>) {
-        self.answer(reply, |tables, now_ms| {
-            tables.next_session += 1;
-            let id = SessionId(tables.next_session);
-            let expires_ms = now_ms + lease_ms;
-            tables.sessions.insert(id, SessionRow { lease_ms, expires_ms });
-            Ok(Session { id, lease: Lease { now_ms, expires_ms } })
-        });
+    fn open_session(&self, session: NewSession, reply: Reply<Lease>) {
+        self.answer(reply, |tables, now_ms| tables.ownership.open(session, now_ms));
     }
 
     fn renew_session(&self, session: SessionId, reply: Reply<Lease>) {
-        self.answer(reply, |tables, now_ms| {
-            let row = tables.sessions.get_mut(&session).ok_or(StoreError::SessionGone)?;
-            row.expires_ms = now_ms + row.lease_ms;
-            Ok(Lease { now_ms, expires_ms: row.expires_ms })
-        });
+        self.answer(reply, |tables, now_ms| tables.ownership.renew(session, now_ms));
     }
 
     fn end_session(&self, session: SessionId, reply: Reply<()>) {
-        self.answer(reply, |tables, _| {
-            tables.end_session(session);
+        self.answer(reply, |tables, now_ms| {
+            tables.ownership.end(session, now_ms);
             Ok(())
         });
     }
 
-    fn claim_shards(&self, session: SessionId, at_most: usize, reply: Reply<Vec<ShardId>>) {
+    fn claim_shards(&self, session: SessionId, target: usize, reply: Reply<Vec<OwnedShard>>) {
+        self.answer(reply, |tables, now_ms| tables.ownership.claim(session, target, now_ms));
+    }
+
+    fn release_shards(&self, session: SessionId, shards: ShardSet, reply: Reply<()>) {
         self.answer(reply, |tables, now_ms| {
-            let expired: Vec<SessionId> = tables
-                .sessions
-                .iter()
-                .filter(|(_, row)| row.expires_ms < now_ms)
-                .map(|(id, _)| *id)
-                .collect();
-            expired.into_iter().for_each(|expired| tables.end_session(expired));
-            if !tables.sessions.contains_key(&session) {
-                return Err(StoreError::SessionGone);
-            }
-            let free: Vec<ShardId> =
-                ShardId::all().filter(|shard| !tables.owners.contains_key(shard)).take(at_most).collect();
-            tables.owners.extend(free.iter().map(|shard| (*shard, session)));
-            Ok(free)
+            tables.ownership.release(session, &shards, now_ms);
+            Ok(())
         });
+    }
+
+    fn replace_session(&self, old: SessionId, new: NewSession, reply: Reply<Replaced>) {
+        self.answer(reply, |tables, now_ms| tables.ownership.replace(old, new, now_ms));
+    }
+
+    fn write_shard_notes(
+        &self,
+        session: SessionId,
+        notes: Vec<(ShardId, Option<Arc<[u8]>>)>,
+        is_steady: bool,
+        reply: Reply<()>,
+    ) {
+        self.answer(reply, |tables, _| tables.ownership.note(session, notes, is_steady));
+    }
+
+    fn directory(&self, reply: Reply<Directory>) {
+        self.answer(reply, |tables, now_ms| Ok(tables.ownership.directory(now_ms)));
     }
 
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
-        let speaks = batch.iter().any(|member| !member.answers.is_empty());
-        self.answer(reply, |tables, _| {
-            Ok(batch.iter().map(|member| tables.commit(session, member)).collect())
+        self.answer(reply, |tables, now_ms| {
+            Ok(batch.iter().map(|member| tables.commit(session, member, now_ms)).collect())
         });
-        if speaks {
-            self.give_hints();
-        }
     }
 
     fn send(&self, requests: Vec<SendRequest>, reply: Reply<Vec<SendOutcome>>) {
-        self.answer(reply, |tables, _| {
-            Ok(requests.into_iter().map(|request| tables.send(request)).collect())
+        self.answer(reply, |tables, now_ms| {
+            Ok(requests.into_iter().map(|request| tables.send(request, now_ms)).collect())
         });
-        self.give_hints();
     }
 
-    fn read_inbox(&self, session: SessionId, from: InboxNumber, limit: usize, reply: Reply<Vec<InboxRow>>) {
+    fn read_inbox(&self, session: SessionId, query: InboxQuery, reply: Reply<InboxPage>) {
         self.answer(reply, |tables, _| {
+            tables.ownership.check(session, &query.shards)?;
             let blocked: BTreeSet<InstanceKey> =
                 tables.instances.values().filter(|row| row.blocked.is_some()).map(|row| row.key).collect();
-            Ok(tables
-                .inbox
-                .range(from..)
-                .filter(|(_, message)| tables.owns(session, message.shard))
-                .filter(|(_, message)| !message.parked && !blocked.contains(&message.to))
-                .take(limit)
-                .map(|(number, message)| message.to_row(*number))
-                .collect())
+            let is_wanted = |number: &InboxNumber, message: &Message| {
+                query.shards.contains(message.shard)
+                    && !message.parked
+                    && (message.urgent || !blocked.contains(&message.to))
+                    && query.known.binary_search(number).is_err()
+            };
+            let wanted =
+                tables.inbox.range(query.from..).filter(|(number, message)| is_wanted(number, message));
+            Ok(inbox_page(wanted, query.limit))
         });
     }
 
     fn read_due(
         &self,
         session: SessionId,
+        shards: ShardSet,
         before_ms: u64,
         after: Option<(u64, InstanceKey)>,
         limit: usize,
         reply: Reply<Vec<DueInstance>>,
     ) {
         self.answer(reply, |tables, _| {
-            let mut due: Vec<(u64, InstanceKey, ShardId)> = tables
-                .owned_rows(session)
+            tables.ownership.check(session, &shards)?;
+            let mut due: Vec<(u64, InstanceKey, ShardId)> = unfinished(tables, &shards)
                 .filter_map(|row| row.wake_at_ms.map(|wake_at_ms| (wake_at_ms, row.key, row.shard)))
                 .filter(|(at, key, _)| *at < before_ms && after.is_none_or(|after| (*at, *key) > after))
                 .collect();
             due.sort();
             let instance = |(wake_at_ms, key, shard)| DueInstance { key, shard, wake_at_ms };
-            Ok(due.into_iter().take(limit).map(instance).collect())
+            Ok(due.into_iter().take(limit.max(1)).map(instance).collect())
         });
     }
 
     fn read_owed(
         &self,
         session: SessionId,
+        shards: ShardSet,
         after: Option<InstanceKey>,
         limit: usize,
         reply: Reply<Vec<(InstanceKey, ShardId)>>,
     ) {
         self.answer(reply, |tables, _| {
-            let owed = tables
-                .owned_rows(session)
-                .filter(|row| row.owed && after.is_none_or(|after| row.key > after));
-            Ok(owed.take(limit).map(|row| (row.key, row.shard)).collect())
+            tables.ownership.check(session, &shards)?;
+            let owed = unfinished(tables, &shards).filter(|row| row.owed);
+            Ok(keys_after(owed, after, limit))
+        });
+    }
+
+    fn read_blocked(
+        &self,
+        session: SessionId,
+        shards: ShardSet,
+        after: Option<InstanceKey>,
+        limit: usize,
+        reply: Reply<Vec<(InstanceKey, ShardId)>>,
+    ) {
+        self.answer(reply, |tables, _| {
+            tables.ownership.check(session, &shards)?;
+            let blocked = unfinished(tables, &shards).filter(|row| row.blocked.is_some());
+            Ok(keys_after(blocked, after, limit))
         });
     }
 
     fn find(&self, id: &str, reply: Reply<Option<InstanceRow>>) {
-        self.answer(reply, |tables, _| Ok(tables.ids.get(id).map(|key| tables.instances[key].clone())));
+        self.answer(reply, |tables, _| Ok(tables.find(id).cloned()));
     }
 
-    fn load(&self, key: InstanceKey, after_turn: u64, reply: Reply<Option<LoadedInstance>>) {
+    fn load(
+        &self,
+        _shard: ShardId,
+        key: InstanceKey,
+        after_turn: u64,
+        inbox: PageLimit,
+        reply: Reply<Option<LoadedInstance>>,
+    ) {
         self.answer(reply, |tables, _| {
             Ok(tables.instances.get(&key).cloned().map(|row| {
-                let range =
-                    (key, row.execution, after_turn.saturating_add(1))..=(key, row.execution, u64::MAX);
-                let turns = tables.turns.range(range).map(|(_, bytes)| Arc::clone(bytes)).collect();
+                let turns = turns_after(tables, key, row.execution, after_turn).cloned().collect();
                 let mine = tables.inbox.iter().filter(|(_, message)| message.to == key);
-                let inbox = mine.map(|(number, message)| message.to_row(*number)).collect();
+                let inbox = inbox_page(mine, inbox);
                 let of_execution = |task: &&TaskRow| task.id.key == key && task.id.execution == row.execution;
                 let tasks = tables.tasks.values().filter(of_execution).cloned().collect();
                 LoadedInstance { row, turns, inbox, tasks }
@@ -192,15 +229,20 @@ impl Store for MemoryStore {
 
     fn read_turns(
         &self,
+        _shard: ShardId,
         key: InstanceKey,
         execution: u64,
         after_turn: u64,
-        limit: usize,
-        reply: Reply<Vec<Arc<[u8]>>>,
+        limit: PageLimit,
+        reply: Reply<Vec<TurnRow>>,
     ) {
         self.answer(reply, |tables, _| {
-            let range = (key, execution, after_turn.saturating_add(1))..=(key, execution, u64::MAX);
-            Ok(tables.turns.range(range).take(limit).map(|(_, bytes)| Arc::clone(bytes)).collect())
+            if tables.graves.contains(&key) {
+                return Ok(Vec::new());
+            }
+            let mut page = PageFill::new(limit);
+            let turns = turns_after(tables, key, execution, after_turn);
+            Ok(turns.take_while(|turn| page.admits(turn.bytes.len())).cloned().collect())
         });
     }
 
@@ -213,8 +255,12 @@ impl Store for MemoryStore {
         reply: Reply<Vec<TaskRow>>,
     ) {
         self.answer(reply, |tables, now_ms| {
-            Ok(tables.take_tasks(holder, &served, limit, now_ms, now_ms + lease_ms))
+            Ok(tables.take_tasks(holder, &served, limit, now_ms, now_ms.saturating_add(lease_ms)))
         });
+    }
+
+    fn held_tasks(&self, holder: SessionId, reply: Reply<Vec<TaskRow>>) {
+        self.answer(reply, |tables, _| Ok(tables.held_tasks(holder)));
     }
 
     fn renew_tasks(
@@ -225,7 +271,8 @@ impl Store for MemoryStore {
         reply: Reply<Vec<TaskRenewal>>,
     ) {
         self.answer(reply, |tables, now_ms| {
-            let renew = |(id, details)| tables.renew_task(holder, id, details, now_ms + lease_ms);
+            let until_ms = now_ms.saturating_add(lease_ms);
+            let renew = |(id, details)| tables.renew_task(holder, id, details, until_ms);
             Ok(tasks.into_iter().map(renew).collect())
         });
     }
@@ -238,8 +285,7 @@ impl Store for MemoryStore {
         body: Arc<[u8]>,
         reply: Reply<bool>,
     ) {
-        self.answer(reply, |tables, _| Ok(tables.finish_task(holder, task, attempt, &body)));
-        self.give_hints();
+        self.answer(reply, |tables, now_ms| Ok(tables.finish_task(holder, task, attempt, &body, now_ms)));
     }
 
     fn give_back_tasks(&self, holder: SessionId, tasks: Vec<TaskId>, reply: Reply<()>) {
@@ -247,52 +293,42 @@ impl Store for MemoryStore {
             tasks.into_iter().for_each(|id| tables.give_back_task(holder, id));
             Ok(())
         });
-        self.give_hints();
     }
 
-    fn ask(&self, ask: Ask, reply: Reply<AskOutcome>) {
-        self.answer(reply, |tables, _| Ok(tables.ask(ask)));
-        self.give_hints();
+    fn put_request(&self, request: NewRequest, reply: Reply<RequestOutcome>) {
+        self.answer(reply, |tables, now_ms| Ok(tables.put_request(request, now_ms)));
     }
 
-    fn read_asks(&self, session: SessionId, from: AskNumber, limit: usize, reply: Reply<Vec<AskRow>>) {
+    fn read_requests(
+        &self,
+        session: SessionId,
+        shards: ShardSet,
+        from: RequestNumber,
+        limit: PageLimit,
+        reply: Reply<RequestPage>,
+    ) {
         self.answer(reply, |tables, now_ms| {
-            let open = tables.asks.range(from..).map(|(_, ask)| ask);
-            let mine = open.filter(|ask| ask.deadline_ms > now_ms && tables.owns(session, ask.shard));
-            Ok(mine.take(limit).cloned().collect())
-        });
-    }
-
-    fn read_answer(&self, number: AskNumber, reply: Reply<Option<Arc<[u8]>>>) {
-        self.answer(reply, |tables, _| Ok(tables.answers.get(&number).map(|(body, _)| Arc::clone(body))));
-    }
-
-    fn withdraw_ask(&self, number: AskNumber, reply: Reply<bool>) {
-        self.answer(reply, |tables, _| Ok(tables.asks.remove(&number).is_some()));
-    }
-
-    fn sweep_asks(&self, reply: Reply<()>) {
-        self.answer(reply, |tables, now_ms| {
-            tables.sweep_asks(now_ms);
-            Ok(())
-        });
-    }
-
-    fn read_note(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>) {
-        self.answer(reply, |tables, _| Ok(tables.notes.get(name).cloned()));
-    }
-
-    fn write_note(&self, session: SessionId, name: &str, note: Option<Arc<[u8]>>, reply: Reply<()>) {
-        self.answer(reply, |tables, _| {
-            if !tables.sessions.contains_key(&session) {
-                return Err(StoreError::SessionGone);
+            tables.ownership.check(session, &shards)?;
+            let open = tables.requests.range(from..).map(|(_, request)| request);
+            let mut fill = PageFill::new(limit);
+            let mut page = RequestPage::default();
+            for request in open.filter(|it| it.deadline_ms > now_ms && shards.contains(it.shard)) {
+                if !fill.admits(request.body.len()) {
+                    page.next = Some(request.number);
+                    break;
+                }
+                page.rows.push(request.clone());
             }
-            match note {
-                Some(note) => tables.notes.insert(name.to_owned(), note),
-                None => tables.notes.remove(name),
-            };
-            Ok(())
+            Ok(page)
         });
+    }
+
+    fn read_reply(&self, number: RequestNumber, reply: Reply<Option<Arc<[u8]>>>) {
+        self.answer(reply, |tables, _| Ok(tables.replies.get(&number).map(|it| Arc::clone(&it.body))));
+    }
+
+    fn withdraw_request(&self, number: RequestNumber, reply: Reply<bool>) {
+        self.answer(reply, |tables, _| Ok(tables.requests.remove(&number).is_some()));
     }
 
     fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
@@ -300,11 +336,11 @@ impl Store for MemoryStore {
         self.answer(reply, |tables, _| {
             let shown = tables.instances.values().filter(|row| filter.matches(row));
             let mut rows: Vec<InstanceRow> = if filter.newest_first {
-                let behind = |row: &&InstanceRow| after.is_none_or(|after| row.key < after);
-                shown.rev().filter(behind).take(limit.saturating_add(1)).cloned().collect()
+                let is_after = |row: &&InstanceRow| after.is_none_or(|after| row.key < after);
+                shown.rev().filter(is_after).take(limit.saturating_add(1)).cloned().collect()
             } else {
-                let behind = |row: &&InstanceRow| after.is_none_or(|after| row.key > after);
-                shown.filter(behind).take(limit.saturating_add(1)).cloned().collect()
+                let is_after = |row: &&InstanceRow| after.is_none_or(|after| row.key > after);
+                shown.filter(is_after).take(limit.saturating_add(1)).cloned().collect()
             };
             let next = if rows.len() > limit { rows.get(limit - 1).map(|row| row.key) } else { None };
             rows.truncate(limit);
@@ -323,12 +359,47 @@ impl Store for MemoryStore {
         self.answer(reply, |tables, now_ms| Ok(tables.stats(now_ms)));
     }
 
-    fn delete(&self, keys: Vec<InstanceKey>, reply: Reply<Vec<DeleteOutcome>>) {
-        self.answer(reply, |tables, _| Ok(keys.into_iter().map(|key| tables.delete(key)).collect()));
+    fn delete(&self, instances: Vec<(ShardId, InstanceKey)>, reply: Reply<Vec<DeleteOutcome>>) {
+        self.answer(reply, |tables, _| {
+            Ok(instances.into_iter().map(|(_, key)| tables.delete(key)).collect())
+        });
     }
 
-    fn watch(&self, hint: Hint) {
-        self.hints.lock().unwrap_or_else(PoisonError::into_inner).push(hint);
+    fn prune_executions(
+        &self,
+        session: SessionId,
+        shard: ShardId,
+        key: InstanceKey,
+        execution: u64,
+        rows: usize,
+        reply: Reply<Swept>,
+    ) {
+        self.answer(reply, |tables, _| {
+            tables.ownership.check(session, &[shard].into_iter().collect())?;
+            Ok(tables.prune(key, execution, rows))
+        });
+    }
+
+    fn sweep(&self, rows: usize, reply: Reply<Swept>) {
+        self.answer(reply, |tables, now_ms| Ok(tables.sweep(rows, now_ms)));
+    }
+
+    fn read_setting(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>) {
+        self.answer(reply, |tables, _| Ok(tables.settings.get(name).cloned()));
+    }
+
+    fn write_setting(&self, name: &str, value: Option<Arc<[u8]>>, reply: Reply<()>) {
+        self.answer(reply, |tables, _| {
+            match value {
+                Some(value) => tables.settings.insert(name.to_owned(), value),
+                None => tables.settings.remove(name),
+            };
+            Ok(())
+        });
+    }
+
+    fn watch(&self, watcher: Watcher) {
+        self.lock_watchers().push(watcher);
     }
 
     fn close(&self, reply: Reply<()>) {
@@ -336,6 +407,46 @@ impl Store for MemoryStore {
             tables.closed = true;
             Ok(())
         });
-        self.hints.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.lock_watchers().clear();
     }
+}
+
+fn inbox_page<'t>(
+    messages: impl Iterator<Item = (&'t InboxNumber, &'t Message)>,
+    limit: PageLimit,
+) -> InboxPage {
+    let mut fill = PageFill::new(limit);
+    let mut page = InboxPage::default();
+    for (number, message) in messages {
+        if !fill.admits(message.body.len()) {
+            page.next = Some(*number);
+            break;
+        }
+        page.rows.push(message.to_row(*number));
+    }
+    page
+}
+
+fn unfinished<'t>(tables: &'t Tables, shards: &ShardSet) -> impl Iterator<Item = &'t InstanceRow> {
+    let shards = *shards;
+    tables.instances.values().filter(move |row| shards.contains(row.shard) && !row.status.is_final())
+}
+
+fn keys_after<'t>(
+    rows: impl Iterator<Item = &'t InstanceRow>,
+    after: Option<InstanceKey>,
+    limit: usize,
+) -> Vec<(InstanceKey, ShardId)> {
+    let rows = rows.filter(|row| after.is_none_or(|after| row.key > after));
+    rows.take(limit.max(1)).map(|row| (row.key, row.shard)).collect()
+}
+
+fn turns_after(
+    tables: &Tables,
+    key: InstanceKey,
+    execution: u64,
+    after_turn: u64,
+) -> impl Iterator<Item = &TurnRow> {
+    let range = (key, execution, after_turn.saturating_add(1))..=(key, execution, u64::MAX);
+    tables.turns.range(range).map(|(_, turn)| turn)
 }

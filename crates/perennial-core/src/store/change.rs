@@ -1,0 +1,48 @@
+//! Hints: what may have changed, and where. Losing a hint costs latency, never progress.
+
+use std::sync::Arc;
+
+use super::shard_set::ShardSet;
+
+/// What may have changed since the last hint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Shards whose inbox got messages, or that have instances which became due.
+    pub inbox: ShardSet,
+    /// Shards with requests.
+    pub requests: ShardSet,
+    /// Shards with tasks that can be taken.
+    pub tasks: ShardSet,
+    /// Shards with replies to requests.
+    pub replies: ShardSet,
+    /// Shards with instances that ended or whose published status changed.
+    pub endings: ShardSet,
+}
+
+impl Changes {
+    /// Everything may have changed.
+    pub const ALL: Changes = Changes {
+        inbox: ShardSet::ALL,
+        requests: ShardSet::ALL,
+        tasks: ShardSet::ALL,
+        replies: ShardSet::ALL,
+        endings: ShardSet::ALL,
+    };
+
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        *self == Changes::default()
+    }
+
+    /// Adds what another hint says.
+    pub fn extend_from(&mut self, other: &Changes) {
+        self.inbox.extend_from(&other.inbox);
+        self.requests.extend_from(&other.requests);
+        self.tasks.extend_from(&other.tasks);
+        self.replies.extend_from(&other.replies);
+        self.endings.extend_from(&other.endings);
+    }
+}
+
+/// Called when something may have changed.
+pub type Watcher = Arc<dyn Fn(&Changes) + Send + Sync>;

@@ -1,0 +1,126 @@
+//! Requests and their replies, deleting, sweeping, and counts.
+
+use crate::instance::InstanceKey;
+use crate::store::Swept;
+use crate::store::commit::DeleteOutcome;
+use crate::store::request::{NewRequest, RequestOutcome, RequestReply, RequestRow};
+use crate::store::row::Status;
+use crate::store::stats::{Count, StoreStats};
+
+use super::tables::{StoredReply, Tables};
+
+/// An instance with more turns than this leaves them to the sweeps that follow its deletion.
+const TURNS_DELETED_AT_ONCE: usize = 1_000;
+
+impl Tables {
+    pub(super) fn put_request(&mut self, request: NewRequest, now_ms: u64) -> RequestOutcome {
+        let Some(row) = self.ids.get(&request.instance).map(|key| &self.instances[key]) else {
+            return RequestOutcome::NoInstance;
+        };
+        self.next_request += 1;
+        let NewRequest { patience_ms, after, body, .. } = request;
+        let (number, key, shard) = (self.next_request, row.key, row.shard);
+        let deadline_ms = now_ms.saturating_add(patience_ms);
+        self.changes.requests.insert(shard);
+        self.requests.insert(number, RequestRow { number, key, shard, deadline_ms, after, body });
+        RequestOutcome::Written(number)
+    }
+
+    /// Writes a reply to a request that still waits.
+    pub(super) fn reply(&mut self, reply: &RequestReply) {
+        if let Some(request) = self.requests.remove(&reply.number) {
+            self.changes.replies.insert(request.shard);
+            let stored = StoredReply { body: reply.body.clone(), deadline_ms: request.deadline_ms };
+            self.replies.insert(reply.number, stored);
+        }
+    }
+
+    pub(super) fn delete(&mut self, key: InstanceKey) -> DeleteOutcome {
+        match self.instances.get(&key) {
+            None => return DeleteOutcome::Gone,
+            Some(row) if !row.status.is_final() => return DeleteOutcome::NotEnded,
+            Some(_) => {}
+        }
+        if let Some(row) = self.instances.remove(&key) {
+            self.ids.remove(&row.id);
+        }
+        self.inbox.retain(|_, message| message.to != key);
+        self.tasks.retain(|id, _| id.key != key);
+        self.requests.retain(|_, request| request.key != key);
+        self.graves.insert(key);
+        self.delete_turns(key, u64::MAX, TURNS_DELETED_AT_ONCE);
+        if self.turns_before(key, u64::MAX).next().is_none() {
+            self.graves.remove(&key);
+        }
+        DeleteOutcome::Deleted
+    }
+
+    pub(super) fn prune(&mut self, key: InstanceKey, execution: u64, rows: usize) -> Swept {
+        let Some(current) = self.instances.get(&key).map(|row| row.execution) else {
+            return Swept::default();
+        };
+        let before = execution.min(current);
+        let rows = self.delete_turns(key, before, rows);
+        Swept { rows, more: self.turns_before(key, before).next().is_some() }
+    }
+
+    pub(super) fn sweep(&mut self, rows: usize, now_ms: u64) -> Swept {
+        let mut left = rows;
+        let requests = self.requests.iter().filter(|(_, request)| request.deadline_ms <= now_ms);
+        for number in requests.map(|(number, _)| *number).take(left).collect::<Vec<_>>() {
+            self.requests.remove(&number);
+            left -= 1;
+        }
+        let replies = self.replies.iter().filter(|(_, reply)| reply.deadline_ms <= now_ms);
+        for number in replies.map(|(number, _)| *number).take(left).collect::<Vec<_>>() {
+            self.replies.remove(&number);
+            left -= 1;
+        }
+        for key in self.graves.iter().copied().collect::<Vec<_>>() {
+            left -= usize::try_from(self.delete_turns(key, u64::MAX, left)).unwrap_or(left);
+            if self.turns_before(key, u64::MAX).next().is_none() {
+                self.graves.remove(&key);
+            }
+        }
+        let more = !self.graves.is_empty()
+            || self.requests.values().any(|request| request.deadline_ms <= now_ms)
+            || self.replies.values().any(|reply| reply.deadline_ms <= now_ms);
+        Swept { rows: (rows - left) as u64, more }
+    }
+
+    /// The places of an instance's turns of executions before one, oldest first.
+    fn turns_before(
+        &self,
+        key: InstanceKey,
+        execution: u64,
+    ) -> impl Iterator<Item = (InstanceKey, u64, u64)> + '_ {
+        self.turns.range((key, 0, 0)..(key, execution, 0)).map(|(place, _)| *place)
+    }
+
+    /// Deletes turns of executions before one, oldest first; says how many.
+    fn delete_turns(&mut self, key: InstanceKey, execution: u64, rows: usize) -> u64 {
+        let places: Vec<_> = self.turns_before(key, execution).take(rows).collect();
+        for place in &places {
+            self.turns.remove(place);
+        }
+        places.len() as u64
+    }
+
+    pub(super) fn stats(&self, now_ms: u64) -> StoreStats {
+        let count = |rows: usize| Count::bounded(rows as u64, Count::EXACT);
+        let of_status = |status: Status| self.instances.values().filter(|row| row.status == status).count();
+        let tasks = |name: &str| count(self.tasks.values().filter(|row| row.state.name() == name).count());
+        let wakes = self.instances.values().filter(|row| !row.status.is_final() && row.blocked.is_none());
+        let earliest_ms = wakes.filter_map(|row| row.wake_at_ms).min();
+        StoreStats {
+            instances: Status::ALL.into_iter().map(|status| (status, count(of_status(status)))).collect(),
+            blocked: count(self.instances.values().filter(|row| row.blocked.is_some()).count()),
+            inbox: count(self.inbox.len()),
+            tasks_queued: tasks("queued"),
+            tasks_leased: tasks("leased"),
+            tasks_waiting: tasks("waiting"),
+            requests: count(self.requests.len()),
+            lag_ms: earliest_ms.map_or(0, |at_ms| now_ms.saturating_sub(at_ms)),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Stored turns, and the checksums that chain them.
+//!
+//! Each turn's checksum covers whose it is, its place, its bytes and the checksum before it. A turn that was changed,
+//! swapped, taken from elsewhere or left out is noticed when the history is read, before any code runs on it. The first
+//! turn chains from a value in its started event: zero, or the last checksum of the predecessor execution.
+
+use std::sync::Arc;
+
+use crate::history::{CorruptHistory, HistoryError, Turn, decode_turn, encode_turn};
+use crate::instance::InstanceKey;
+
+/// A turn as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnRow {
+    /// The execution.
+    pub execution: u64,
+    /// The turn's number in it, from 1.
+    pub number: u64,
+    /// The encoded turn.
+    pub bytes: Arc<[u8]>,
+    /// Covers the instance's key, execution and number, the previous turn's checksum, and the bytes.
+    pub checksum: u32,
+}
+
+impl TurnRow {
+    /// Encodes a turn that follows one with the checksum `previous`.
+    pub fn seal(key: InstanceKey, execution: u64, previous: u32, turn: &Turn) -> TurnRow {
+        let bytes: Arc<[u8]> = encode_turn(turn).into();
+        let checksum = checksum(key, execution, turn.number, previous, &bytes);
+        TurnRow { execution, number: turn.number, bytes, checksum }
+    }
+
+    /// Whether the checksum is right for a turn that follows one with the checksum `previous`.
+    fn is_sound(&self, key: InstanceKey, previous: u32) -> bool {
+        checksum(key, self.execution, self.number, previous, &self.bytes) == self.checksum
+    }
+}
+
+/// Turns of one execution from the first on, and the checksum that the next one chains from.
+#[derive(Clone, Debug, Default)]
+pub struct ReadTurns {
+    /// The turns, in order.
+    pub turns: Vec<Turn>,
+    /// The checksum of the last one.
+    pub checksum: u32,
+}
+
+/// Decodes all turns of an execution and checks that they are just that.
+pub fn read_turns(key: InstanceKey, rows: &[TurnRow]) -> Result<ReadTurns, HistoryError> {
+    let mut read = ReadTurns { turns: Vec::with_capacity(rows.len()), checksum: 0 };
+    for (number, row) in (1..).zip(rows) {
+        let corrupt = |problem: String| HistoryError::from(CorruptHistory::turn(number, problem));
+        if row.number != number {
+            return Err(corrupt(format!("turn {} is stored in its place", row.number)));
+        }
+        let turn = decode_turn(number, &row.bytes)?;
+        if let Some(started) = turn.started() {
+            read.checksum = started.chain;
+            if started.execution != row.execution {
+                return Err(corrupt(format!(
+                    "it belongs to execution {}, and is stored with execution {}",
+                    started.execution, row.execution
+                )));
+            }
+        }
+        if !row.is_sound(key, read.checksum) {
+            return Err(corrupt(
+                "its checksum does not match: it was changed, or another turn was".to_owned(),
+            ));
+        }
+        read.checksum = row.checksum;
+        read.turns.push(turn);
+    }
+    Ok(read)
+}
+
+fn checksum(key: InstanceKey, execution: u64, number: u64, previous: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(key.as_bytes());
+    hasher.update(&execution.to_le_bytes());
+    hasher.update(&number.to_le_bytes());
+    hasher.update(&previous.to_le_bytes());
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Event, EventId, EventKind, FORMAT, Job, Payload, Started};
+
+    fn key(number: u128) -> InstanceKey {
+        InstanceKey::new(1, number)
+    }
+
+    fn history(key: InstanceKey, chain: u32) -> Vec<TurnRow> {
+        let started = Started { chain, ..Started::new("n", "1.0.0", Payload::null(), 7) };
+        let mut rows = Vec::new();
+        let mut previous = chain;
+        for number in 1..=3 {
+            let kind = match number {
+                1 => EventKind::Started(Box::new(started.clone())),
+                _ => EventKind::Job(Job::ExternalEvent {
+                    name: "e".to_owned(),
+                    payload: Payload::from(format!("{number}")),
+                    key: None,
+                    trace: None,
+                }),
+            };
+            let event = Event { id: EventId(number), kind };
+            let turn = Turn { format: FORMAT, number, at_ms: number, draws: 0, events: vec![event] };
+            let row = TurnRow::seal(key, 1, previous, &turn);
+            previous = row.checksum;
+            rows.push(row);
+        }
+        rows
+    }
+
+    #[test]
+    fn e3_turns_are_read_back_as_they_were_sealed() {
+        for chain in [0, 77] {
+            let rows = history(key(1), chain);
+            let read = read_turns(key(1), &rows).unwrap();
+            assert_eq!((read.turns.len(), read.checksum), (3, rows[2].checksum));
+        }
+    }
+
+    #[test]
+    fn e3_a_changed_byte_a_foreign_a_swapped_and_a_missing_turn_are_seen() {
+        let rows = history(key(1), 0);
+        for place in 0..rows[1].bytes.len() {
+            let mut changed = rows.clone();
+            let mut bytes = changed[1].bytes.to_vec();
+            bytes[place] ^= 1;
+            changed[1].bytes = bytes.into();
+            assert!(read_turns(key(1), &changed).is_err(), "byte {place}");
+        }
+        assert!(read_turns(key(2), &rows).is_err(), "another instance's turns");
+        assert!(read_turns(key(1), &[rows[0].clone(), rows[2].clone()]).is_err(), "a gap");
+        let mut renumbered = rows[2].clone();
+        renumbered.number = 2;
+        assert!(read_turns(key(1), &[rows[0].clone(), renumbered]).is_err(), "a renumbered turn");
+        let moved: Vec<TurnRow> = rows.into_iter().map(|row| TurnRow { execution: 2, ..row }).collect();
+        assert!(read_turns(key(1), &moved).is_err(), "another execution's number");
+    }
+}
