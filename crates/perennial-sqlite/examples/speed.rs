@@ -14,7 +14,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use perennial_core::store::{
-    Commit, CommitOutcome, InstanceRow, RowChange, Session, Status, Store, StoreError, TurnRow,
+    Commit, CommitOutcome, InstanceRow, NewSession, RowChange, SessionId, SessionRole, Status, Store,
+    StoreError, TurnRow,
 };
 use perennial_core::{InstanceKey, SHARDS, ShardId};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
@@ -79,7 +80,7 @@ fn plain(path: &Path) -> Connection {
                                      status INTEGER, execution INTEGER, owed INTEGER, wake_at_ms INTEGER, blocked TEXT,
                                      attributes TEXT, published TEXT, parent TEXT, created_ms INTEGER,
                                      ended_ms INTEGER) WITHOUT ROWID;
-             CREATE TABLE turns (key BLOB, execution INTEGER, number INTEGER, body BLOB,
+             CREATE TABLE turns (key BLOB, execution INTEGER, number INTEGER, body BLOB, checksum INTEGER,
                                  PRIMARY KEY (key, execution, number)) WITHOUT ROWID",
         )
         .expect("the tables are made");
@@ -99,7 +100,7 @@ fn bare_hello(connection: &Connection) -> Duration {
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL, NULL, NULL, NULL, NULL, ?9)",
         )
         .expect("it prepares");
-    let mut turn = connection.prepare("INSERT INTO turns VALUES (?1, ?2, ?3, ?4)").expect("it prepares");
+    let mut turn = connection.prepare("INSERT INTO turns VALUES (?1, ?2, ?3, ?4, 7)").expect("it prepares");
     let mut update = connection
         .prepare("UPDATE instances SET status = ?2, owed = ?3, ended_ms = ?4 WHERE key = ?1")
         .expect("it prepares");
@@ -137,7 +138,7 @@ fn bare_hello(connection: &Connection) -> Duration {
 
 fn bare_lone(connection: &Connection) -> Vec<Duration> {
     let mut begin = connection.prepare("BEGIN IMMEDIATE").expect("it prepares");
-    let mut turn = connection.prepare("INSERT INTO turns VALUES (?1, ?2, ?3, ?4)").expect("it prepares");
+    let mut turn = connection.prepare("INSERT INTO turns VALUES (?1, ?2, ?3, ?4, 7)").expect("it prepares");
     let mut commit = connection.prepare("COMMIT").expect("it prepares");
     let key = row(0).key;
     let step = |number| {
@@ -174,15 +175,17 @@ fn store_lone(path: &Path) -> Vec<Duration> {
     (2..LONE as u64 + 2).map(step).collect()
 }
 
-fn owner(path: &Path) -> (SqliteStore, Session) {
+fn owner(path: &Path) -> (SqliteStore, SessionId) {
     let store = SqliteStore::open(path, SqliteOptions::default()).expect("it opens");
-    let session = ask(|reply| store.open_session("speed", 60_000, reply));
-    assert_eq!(ask(|reply| store.claim_shards(session.id, SHARDS, reply)).len(), SHARDS);
-    (store, session)
+    let id = SessionId(7);
+    let lane = NewSession { id, role: SessionRole::Lane, node: id, lease_ms: 60_000, info: [].into() };
+    ask(|reply| store.open_session(lane, reply));
+    assert_eq!(ask(|reply| store.claim_shards(id, SHARDS, reply)).len(), SHARDS);
+    (store, id)
 }
 
-fn commit(store: &SqliteStore, session: Session, batch: Vec<Commit>) {
-    let outcomes = ask(|reply| store.commit(session.id, batch.into(), reply));
+fn commit(store: &SqliteStore, session: SessionId, batch: Vec<Commit>) {
+    let outcomes = ask(|reply| store.commit(session, batch.into(), reply));
     assert!(outcomes.iter().all(|outcome| matches!(outcome, CommitOutcome::Durable { .. })));
 }
 
@@ -212,20 +215,24 @@ fn row(number: usize) -> InstanceRow {
         owed: true,
         wake_at_ms: None,
         blocked: None,
+        full: false,
         attributes: Default::default(),
         published: None,
         parent: None,
         created_ms,
         ended_ms: None,
+        checksum: 0,
     }
+    .sealed()
 }
 
 fn turn(number: u64) -> TurnRow {
-    TurnRow { execution: 1, number, bytes: Arc::from(BODY) }
+    TurnRow { execution: 1, number, bytes: Arc::from(BODY), checksum: 7 }
 }
 
 fn member(row: &InstanceRow) -> Commit {
-    Commit::empty(row.key, row.shard)
+    // Every shard was claimed once.
+    Commit { epoch: 1, ..Commit::empty(row.key, row.shard) }
 }
 
 fn start(row: &InstanceRow) -> Commit {

@@ -5,10 +5,15 @@
 
 use std::borrow::Cow;
 
-use perennial_core::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, Outgoing, TurnRow};
+use perennial_core::ShardId;
+use perennial_core::store::{
+    Changes, Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, Outgoing, Status, TaskChange,
+    TaskState, TurnRow,
+};
 
-use crate::asks;
-use crate::tables::{Message, Tables};
+use crate::delete;
+use crate::requests;
+use crate::tables::{Appended, Message, Tables};
 use crate::tasks;
 use crate::unread::Unread;
 
@@ -27,20 +32,45 @@ impl From<rusqlite::Error> for Stop {
     }
 }
 
+/// What a member is written with.
+pub(crate) struct WriteScope<'d, 'c> {
+    pub(crate) tables: &'d mut Tables<'c>,
+    pub(crate) unread: &'d mut Unread,
+    /// Whether deleted instances have turns left, which are not to be gone on from.
+    pub(crate) has_graves: bool,
+    pub(crate) now_ms: u64,
+    /// What others are to hear of. It is told only if the transaction is committed.
+    pub(crate) changes: &'d mut Changes,
+    /// The shards of the session. What it sends to those it learns from the outcome.
+    pub(crate) owned: &'d dyn Fn(ShardId) -> bool,
+}
+
+impl WriteScope<'_, '_> {
+    fn tell_of_message(&mut self, shard: ShardId) {
+        if !(self.owned)(shard) {
+            self.changes.inbox.insert(shard);
+        }
+    }
+}
+
 /// Writes a member whose session owns its shard.
-pub(crate) fn write(
-    tables: &mut Tables<'_>,
-    unread: &mut Unread,
-    member: &Commit,
-) -> Result<CommitOutcome, Stop> {
+pub(crate) fn write(scope: &mut WriteScope<'_, '_>, member: &Commit) -> Result<CommitOutcome, Stop> {
+    let tables = &mut *scope.tables;
     if member.turn.as_ref().is_some_and(|turn| turn.number == 0) {
         return Ok(CommitOutcome::Rejected("turns are counted from 1".to_owned()));
+    }
+    if scope.has_graves && delete::is_buried(tables.connection(), member.key)? {
+        let is_first = member.turn.as_ref().is_none_or(|turn| turn.number == 1);
+        return Ok(conflict(if is_first { Conflict::NoInstance } else { Conflict::MissingTurn }));
     }
     if let Some(turn) = &member.turn
         && turn.number > 1
         && !tables.turn_exists(member.key, turn.execution, turn.number - 1)?
     {
         return Ok(outcome_of_stored(tables, member, turn)?.unwrap_or(conflict(Conflict::MissingTurn)));
+    }
+    if let Some(outcome) = overtakes(tables, member)? {
+        return Ok(outcome);
     }
     let begun = match &member.insert {
         Some(row) => insert(tables, member, row)?,
@@ -55,46 +85,76 @@ pub(crate) fn write(
             return Err(Stop::Undo(conflict(Conflict::MessageGone)));
         }
     }
+    for number in &member.seen {
+        tables.see(*number)?;
+    }
     for change in &member.tasks {
         tasks::change(tables.connection(), change)?;
+        if let TaskChange::Put(row) = change
+            && row.state == TaskState::Queued
+        {
+            scope.changes.tasks.insert(row.shard);
+        }
     }
-    for answer in &member.answers {
-        asks::answer(tables.connection(), answer)?;
+    for reply in &member.replies {
+        if let Some(shard) = requests::reply(tables.connection(), reply)? {
+            scope.changes.replies.insert(shard);
+        }
+    }
+    if ends_or_publishes(member) {
+        scope.changes.endings.insert(member.shard);
     }
     let mut sent = Vec::with_capacity(member.send.len());
     for message in &member.send {
-        sent.push(send(tables, unread, member, message)?);
+        sent.push(send(scope, member, message)?);
     }
     Ok(CommitOutcome::Durable { sent })
 }
 
+/// Whether somebody may wait for what the member makes of its instance.
+fn ends_or_publishes(member: &Commit) -> bool {
+    let status = member.change.status.or(member.insert.as_ref().map(|row| row.status));
+    member.change.published.is_some() || status.is_some_and(Status::is_final)
+}
+
+/// What it means that a timer which the member fires was due after a message arrived that the member does not consume.
+/// It is looked for before anything is written, so that a batch in which it happens need not be done again.
+fn overtakes(tables: &mut Tables<'_>, member: &Commit) -> rusqlite::Result<Option<CommitOutcome>> {
+    let Some(fired_ms) = member.fired_ms else { return Ok(None) };
+    if member.insert.is_some() || !tables.has_earlier(member.key, fired_ms, &member.consumed)? {
+        return Ok(None);
+    }
+    // The same turn again is durable, whatever has arrived since.
+    let stored = match &member.turn {
+        Some(turn) => outcome_of_stored(tables, member, turn)?,
+        None => None,
+    };
+    Ok(Some(stored.unwrap_or(conflict(Conflict::EarlierMessage))))
+}
+
 /// Appends a message of a member; none if nothing was sent.
 fn send(
-    tables: &mut Tables<'_>,
-    unread: &mut Unread,
+    scope: &mut WriteScope<'_, '_>,
     sender: &Commit,
     message: &Outgoing,
 ) -> Result<Option<InboxNumber>, Stop> {
-    let (to, number) = match message {
-        Outgoing::ToKey { to, dedupe, urgent, body, .. } => {
-            if *urgent {
-                tables.make_due_if_blocked(*to)?;
-            }
-            (*to, tables.append_to_key(*to, dedupe.as_deref(), body)?)
+    let (tables, now_ms) = (&mut *scope.tables, scope.now_ms);
+    let (to, shard, appended) = match message {
+        Outgoing::ToKey { to, shard, dedupe, urgent, body } => {
+            (*to, *shard, tables.append_to_key(*to, dedupe.as_deref(), *urgent, body, now_ms)?)
         }
         Outgoing::ToId { id, dedupe, body } => {
             let Some(addressee) = tables.addressee(id)?.filter(|addressee| !addressee.has_ended) else {
                 return Ok(None);
             };
             let (to, shard) = (addressee.key, addressee.shard);
-            let message = Message { to, shard, dedupe: dedupe.as_deref(), parked: false, body };
-            (to, tables.append_message(&message)?)
+            let dedupe = dedupe.as_deref();
+            let message = Message { to, shard, dedupe, parked: false, urgent: false, body };
+            (to, shard, tables.append_message(&message, now_ms)?)
         }
         Outgoing::Start { row, body, otherwise } => {
             if tables.insert_instance(row)? {
-                let parked = row.wake_at_ms.is_some();
-                let message = Message { to: row.key, shard: row.shard, dedupe: None, parked, body };
-                (row.key, tables.append_message(&message)?)
+                (row.key, row.shard, tables.append_message(&Message::starting(row, body), now_ms)?)
             } else {
                 let Some(existing) = tables.addressee(&row.id)? else {
                     let reason = format!("the key {} belongs to another instance", row.key);
@@ -103,12 +163,17 @@ fn send(
                 let Some(body) = otherwise.as_ref().filter(|_| existing.key != row.key) else {
                     return Ok(None);
                 };
-                (sender.key, tables.append_to_key(sender.key, None, body)?)
+                let appended = tables.append_to_key(sender.key, None, false, body, now_ms)?;
+                (sender.key, sender.shard, appended)
             }
         }
     };
+    if !matches!(appended, Appended::Refused) {
+        scope.tell_of_message(shard);
+    }
+    let number = appended.number();
     if number.is_some() {
-        unread.appended(to);
+        scope.unread.appended(to);
     }
     Ok(number)
 }
@@ -149,7 +214,7 @@ fn go_on(tables: &mut Tables<'_>, member: &Commit) -> Result<Option<CommitOutcom
     let no_instance = conflict(Conflict::NoInstance);
     match &member.turn {
         Some(turn) => {
-            // Behind another turn there is an instance: they come and go together.
+            // After another turn there is an instance: but for graves, they come and go together.
             if turn.number == 1 && !tables.instance_exists(member.key)? {
                 return Ok(Some(no_instance));
             }

@@ -1,31 +1,107 @@
-//! Deletes instances that have ended, with everything that is theirs.
+//! Deletes instances that have ended, and what nobody needs any more.
+//!
+//! An instance with many turns is gone at once: its row, its id, its messages, tasks and requests. Its turns are left to
+//! sweeps, each of which deletes a bounded number; until then its key lies in `graves`, and whoever reads or writes turns
+//! looks there.
 
 use perennial_core::InstanceKey;
-use perennial_core::store::DeleteOutcome;
-use rusqlite::Connection;
+use perennial_core::store::{DeleteOutcome, Swept};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::attributes;
+use crate::reader::at_most;
+use crate::requests::{SWEEP_REPLIES, SWEEP_REQUESTS, any_past_deadline};
+use crate::row::bound;
 use crate::tables::INSTANCE_EXISTS;
+
+/// An instance with more turns than this leaves the others to sweeps.
+const TURNS_AT_ONCE: usize = 1_000;
 
 /// Whether it has ended is asked here, where nothing can come between.
 pub(crate) const DELETE_ENDED: &str = "DELETE FROM instances WHERE key = ?1 AND status >= 2";
-/// What an instance has beside its row. Answers are their askers', and swept.
-pub(crate) const DELETE_ROWS: [&str; 5] = [
-    "DELETE FROM turns WHERE key = ?1",
+/// What an instance has beside its row and its turns. Replies are their readers', and swept.
+pub(crate) const DELETE_ROWS: [&str; 4] = [
     "DELETE FROM inbox WHERE key = ?1",
     "DELETE FROM tasks WHERE key = ?1",
-    "DELETE FROM asks WHERE key = ?1",
+    "DELETE FROM requests WHERE key = ?1",
     attributes::DELETE,
 ];
+pub(crate) const DELETE_TURNS: &str = "DELETE FROM turns WHERE rowid IN (SELECT rowid FROM turns \
+     WHERE key = ?1 AND execution < ?2 ORDER BY execution, number LIMIT ?3)";
+pub(crate) const ANY_TURN: &str = "SELECT 1 FROM turns WHERE key = ?1 AND execution < ?2 LIMIT 1";
+pub(crate) const EXECUTION: &str = "SELECT execution FROM instances WHERE key = ?1";
+pub(crate) const BURY: &str = "INSERT INTO graves (key) VALUES (?1) ON CONFLICT (key) DO NOTHING";
+pub(crate) const IS_BURIED: &str = "SELECT 1 FROM graves WHERE key = ?1";
+pub(crate) const ANY_GRAVE: &str = "SELECT key FROM graves LIMIT 1";
+pub(crate) const CLOSE_GRAVE: &str = "DELETE FROM graves WHERE key = ?1";
 
 pub(crate) fn delete(connection: &Connection, key: InstanceKey) -> rusqlite::Result<DeleteOutcome> {
-    let key = key.as_bytes();
-    if connection.prepare_cached(DELETE_ENDED)?.execute([key])? == 0 {
-        let exists = connection.prepare_cached(INSTANCE_EXISTS)?.exists([key])?;
+    let bytes = key.as_bytes();
+    if connection.prepare_cached(DELETE_ENDED)?.execute([bytes])? == 0 {
+        let exists = connection.prepare_cached(INSTANCE_EXISTS)?.exists([bytes])?;
         return Ok(if exists { DeleteOutcome::NotEnded } else { DeleteOutcome::Gone });
     }
     for sql in DELETE_ROWS {
-        connection.prepare_cached(sql)?.execute([key])?;
+        connection.prepare_cached(sql)?.execute([bytes])?;
+    }
+    delete_turns(connection, bytes, i64::MAX, TURNS_AT_ONCE)?;
+    if any_turn(connection, bytes, i64::MAX)? {
+        connection.prepare_cached(BURY)?.execute([bytes])?;
     }
     Ok(DeleteOutcome::Deleted)
+}
+
+/// Deletes turns of executions before one, but never of the current one.
+pub(crate) fn prune(
+    connection: &Connection,
+    key: InstanceKey,
+    execution: u64,
+    rows: usize,
+) -> rusqlite::Result<Swept> {
+    let bytes = key.as_bytes();
+    let current = connection.prepare_cached(EXECUTION)?.query_row([bytes], |row| row.get(0)).optional()?;
+    let Some(current) = current else { return Ok(Swept::default()) };
+    let before = bound(execution).min(current);
+    let rows = delete_turns(connection, bytes, before, rows)?;
+    Ok(Swept { rows: rows as u64, more: any_turn(connection, bytes, before)? })
+}
+
+/// Whether a sweep would find something.
+pub(crate) fn any_to_sweep(connection: &Connection, now_ms: u64) -> rusqlite::Result<bool> {
+    Ok(any_past_deadline(connection, now_ms)? || any_grave(connection)?)
+}
+
+/// Whether an instance was deleted whose turns are left.
+pub(crate) fn any_grave(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.prepare_cached(ANY_GRAVE)?.exists([])
+}
+
+pub(crate) fn is_buried(connection: &Connection, key: InstanceKey) -> rusqlite::Result<bool> {
+    connection.prepare_cached(IS_BURIED)?.exists([key.as_bytes()])
+}
+
+/// Deletes so many rows that nobody needs any more.
+pub(crate) fn sweep(connection: &Connection, rows: usize, now_ms: u64) -> rusqlite::Result<Swept> {
+    let mut left = rows;
+    for sql in [SWEEP_REQUESTS, SWEEP_REPLIES] {
+        left -= connection.prepare_cached(sql)?.execute(params![bound(now_ms), at_most(left)])?;
+    }
+    while left > 0 {
+        let mut graves = connection.prepare_cached(ANY_GRAVE)?;
+        let grave: Option<Vec<u8>> = graves.query_row([], |row| row.get(0)).optional()?;
+        let Some(key) = grave else { break };
+        left -= delete_turns(connection, &key, i64::MAX, left)?;
+        if !any_turn(connection, &key, i64::MAX)? {
+            connection.prepare_cached(CLOSE_GRAVE)?.execute([key])?;
+        }
+    }
+    Ok(Swept { rows: (rows - left) as u64, more: any_to_sweep(connection, now_ms)? })
+}
+
+fn delete_turns(connection: &Connection, key: &[u8], before: i64, rows: usize) -> rusqlite::Result<usize> {
+    connection.prepare_cached(DELETE_TURNS)?.execute(params![key, before, at_most(rows)])
+}
+
+fn any_turn(connection: &Connection, key: &[u8], before: i64) -> rusqlite::Result<bool> {
+    connection.prepare_cached(ANY_TURN)?.exists(params![key, before])
 }

@@ -166,7 +166,7 @@ fn content(connection: &Connection, now_ms: u64) -> rusqlite::Result<Content> {
 }
 
 /// A runtime that shuts down leaves its lock file empty, so that the lock itself is tried only where one may be alive.
-fn owner(path: &Path) -> Owner {
+pub(crate) fn owner(path: &Path) -> Owner {
     let Ok(mut lock) = File::open(beside(path, "-lock")) else { return Owner::Nobody };
     let mut text = String::new();
     if lock.read_to_string(&mut text).is_err() || text.trim().is_empty() {

@@ -8,16 +8,17 @@
 //!   [`SqliteStore::open_guest`] lets other processes look and send meanwhile.
 //!
 //! Code map: `store` takes calls and queues them; `writer` is the thread that writes, with `commit`, `send`, `tasks`,
-//! `asks`, `delete` and `sessions` as what it writes and `tables` as how; `attributes` is what attributes are searched
-//! by; `reader`, `list` and `stats` answer questions; `open`, `schema` and `owner_lock` get a file ready;
-//! `inspect` looks at one from outside.
+//! `requests`, `delete`, `sessions` and `shards` as what it writes and `tables` as how; `attributes` is what attributes
+//! are searched by; `reader`, `passes`, `list`, `stats` and `directory` answer questions; `open`, `schema` and `owner_lock` get a
+//! file ready; `inspect` looks at one from outside.
 
-mod asks;
 mod attributes;
+mod calls;
 mod checkpoint;
 mod commit;
 mod connection;
 mod delete;
+mod directory;
 mod failure;
 mod inspect;
 mod list;
@@ -25,16 +26,18 @@ mod log_watch;
 mod open;
 mod options;
 mod owner_lock;
+mod passes;
 #[cfg(test)]
 mod plans;
 mod queue;
 mod read_queue;
 mod reader;
-mod request;
+mod requests;
 mod row;
 mod schema;
 mod send;
 mod sessions;
+mod shards;
 mod stats;
 mod store;
 mod tables;

@@ -12,8 +12,8 @@ use perennial_core::{Attributes, InstanceKey};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, ToSql};
 
-use crate::reader::Fault;
-use crate::row::{COLUMNS, PARENT_KEY_COLUMN, bound, read_instance, read_key, status_code};
+use crate::reader::{Fault, readable};
+use crate::row::{COLUMNS, PARENT_KEY_COLUMN, ROWID_COLUMN, bound, read_instance, read_key, status_code};
 
 /// How long a snapshot is held at most, and after how many rows the time is looked at.
 const SNAPSHOT: (Duration, usize) = (Duration::from_millis(500), 256);
@@ -123,7 +123,7 @@ impl Source {
         };
         let (behind, order) = if newest_first { ("<", " DESC") } else { (">", "") };
         format!(
-            "SELECT {columns} FROM {tables} WHERE {condition} AND {key} {behind} ?1 ORDER BY {key}{order}"
+            "SELECT {columns}, instances.rowid FROM {tables} WHERE {condition} AND {key} {behind} ?1 ORDER BY {key}{order}"
         )
     }
 
@@ -257,7 +257,7 @@ fn gather(
 ) -> Result<Vec<InstanceRow>, Fault> {
     let mut gathered = Vec::new();
     walk(connection, source, filter, after, snapshot, |row| {
-        gathered.push(shown(row)?);
+        gathered.extend(shown(row));
         Ok(if gathered.len() < wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
     Ok(gathered)
@@ -284,7 +284,9 @@ fn walk(
             }
             seen += 1;
             if seen % look_every == 0 && begun.elapsed() >= snapshot {
-                after = Some(read_key(row, 0)?);
+                // One without a key that can be read is not a place to go on from.
+                let Some(key) = readable("instances", row, ROWID_COLUMN, read_key(row, 0)) else { continue };
+                after = Some(key);
                 continue 'snapshots;
             }
         }
@@ -345,15 +347,15 @@ fn has_attributes(stored: &[u8], asked: &Attributes) -> bool {
 }
 
 /// The row as the list shows it. One that is corrupt must not hide the others: it is shown as blocked, with what can be
-/// read of it.
-fn shown(row: &Row<'_>) -> Result<InstanceRow, Fault> {
+/// read of it. One whose key cannot be read cannot be named, and is left out.
+fn shown(row: &Row<'_>) -> Option<InstanceRow> {
     let fault = match read_instance(row) {
-        Ok(instance) => return Ok(instance),
+        Ok(instance) => return Some(instance),
         Err(fault) => fault,
     };
     let text = |column| row.get::<_, String>(column).unwrap_or_default();
-    Ok(InstanceRow {
-        key: read_key(row, 0)?,
+    Some(InstanceRow {
+        key: readable("instances", row, ROWID_COLUMN, read_key(row, 0))?,
         id: text(1),
         shard: perennial_core::ShardId::of(&text(1)),
         name: text(3),
@@ -364,16 +366,18 @@ fn shown(row: &Row<'_>) -> Result<InstanceRow, Fault> {
         wake_at_ms: None,
         blocked: Some(Blocked {
             code: fault.code().to_owned(),
+            cause: "corrupt row".to_owned(),
             reason: reason(&fault),
             report: fault.to_string(),
-            since_ms: 0,
-            attempts: 0,
+            ..Blocked::default()
         }),
+        full: false,
         attributes: Default::default(),
         published: None,
         parent: None,
         created_ms: row.get::<_, i64>(13).map_or(0, i64::cast_unsigned),
         ended_ms: None,
+        checksum: 0,
     })
 }
 

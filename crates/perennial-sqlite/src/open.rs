@@ -15,6 +15,7 @@ use crate::connection::{begin_immediate, wait_out};
 use crate::options::SqliteOptions;
 use crate::owner_lock::OwnerLock;
 use crate::schema::{self, Standing};
+use crate::sessions;
 use crate::tables::DATA_VERSION;
 
 /// A path that keeps everything in memory.
@@ -42,7 +43,7 @@ pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
     let path = existing_file(path, options.create)?;
     let lock = OwnerLock::take(&path)?;
     let writer = writer(&path, options, schema::Role::Owner)?;
-    delete_sessions(&writer, options.busy_patience).map_err(|error| cannot_open(&path, &error))?;
+    end_sessions(&writer, options.busy_patience).map_err(|error| cannot_open(&path, &error))?;
     if options.relaxed {
         let path = path.display();
         tracing::warn!("{path} is relaxed: if the power fails, what was acknowledged last may be lost");
@@ -56,9 +57,11 @@ pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
 }
 
 /// Whoever holds the lock knows that the sessions of earlier owners are dead.
-fn delete_sessions(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
+fn end_sessions(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
     begin_immediate(connection, patience)?;
-    connection.execute_batch("DELETE FROM shards; DELETE FROM sessions; COMMIT")
+    let ended = sessions::end_all(connection);
+    connection.execute_batch(if ended.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
+    ended
 }
 
 /// Opens the file for somebody who looks and sends beside its owner.

@@ -8,10 +8,15 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process;
+use std::thread;
+use std::time::Duration;
 
 use perennial_core::store::StoreError;
 
 use crate::open::{beside, make_private};
+
+/// How many milliseconds somebody who only looks may hold the lock.
+const LOOKS_WAITED_OUT: u32 = 20;
 
 /// Held by the owner.
 #[derive(Debug)]
@@ -29,7 +34,7 @@ impl OwnerLock {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(&path).map_err(|error| cannot(&error))?;
-        match file.try_lock() {
+        match try_lock(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(in_use(database, &path, &mut file)),
             Err(TryLockError::Error(error)) => return Err(cannot(&error)),
@@ -44,6 +49,17 @@ impl Drop for OwnerLock {
         // The process id is only for the message to others; without it they are told less.
         let _ = self.file.set_len(0);
     }
+}
+
+/// Tries to lock the file. Whoever looks whether its owner is alive holds a lock for a moment, which is waited out.
+fn try_lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..LOOKS_WAITED_OUT {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            other => return other,
+        }
+    }
+    file.try_lock()
 }
 
 fn write_process_id(file: &mut File) -> std::io::Result<()> {

@@ -6,9 +6,10 @@ use perennial_core::store::Status;
 use rusqlite::Connection;
 
 use crate::list::Source;
-use crate::reader::{self, DUE, INBOX, MESSAGES, OWED, TURNS};
+use crate::passes::{BLOCKED, DUE, INBOX, MESSAGE, NUMBERS, OWED};
+use crate::reader::{self, TURNS};
 use crate::tables::{self, update_sql};
-use crate::{asks, attributes, delete, schema, stats, tasks};
+use crate::{attributes, delete, directory, requests, schema, sessions, shards, stats, tasks};
 
 /// The plan of a statement, a line for each step.
 fn plan(connection: &Connection, sql: &str) -> Vec<String> {
@@ -63,15 +64,19 @@ fn filled() -> Connection {
              SELECT randomblob(16), 'order-' || n, n % 256, 'checkout', '1.0.0', n % 6, 1, n % 2,
                     iif(n % 3 = 0, n, NULL), iif(n % 50 = 0, '{}', NULL), n, iif(n % 6 >= 2, n, NULL),
                     iif(n % 10 = 0, 'parent-' || n % 100, NULL) FROM n;
-             INSERT INTO turns SELECT key, 1, 1, x'00' FROM instances;
+             INSERT INTO turns SELECT key, 1, 1, x'00', 0 FROM instances;
              INSERT INTO inbox (key, shard, body, parked) SELECT key, shard, x'00', shard % 2 FROM instances;
-             INSERT INTO shards SELECT DISTINCT shard, x'00' FROM instances;
+             INSERT INTO shards (shard, session, epoch, unclean_ends, gaps)
+             SELECT DISTINCT shard, x'00', 1, 0, '[]' FROM instances;
+             INSERT INTO sessions SELECT DISTINCT key, 'lane', key, 1, 1, 1, x'00' FROM instances WHERE shard = 0;
              INSERT INTO attributes SELECT key, 'customer', shard FROM instances;
              INSERT INTO tasks (key, execution, event, shard, state, cancelled, attempt, interruptions, name, tag)
              SELECT key, 1, 2, shard, shard % 3, 0, 1, 0, 'charge', iif(shard % 5 = 0, NULL, 'gpu') FROM instances;
-             INSERT INTO asks (key, shard, deadline_ms, body) SELECT key, shard, created_ms, x'00' FROM instances;
-             INSERT INTO answers (deadline_ms, body) SELECT created_ms, x'00' FROM instances;
-             INSERT INTO notes SELECT id, x'00' FROM instances;
+             INSERT INTO requests (key, shard, deadline_ms, body)
+             SELECT key, shard, created_ms, x'00' FROM instances;
+             INSERT INTO replies (deadline_ms, body) SELECT created_ms, x'00' FROM instances;
+             INSERT INTO settings SELECT id, x'00' FROM instances;
+             INSERT INTO graves SELECT key FROM instances WHERE shard = 1;
              ANALYZE",
         )
         .unwrap();
@@ -90,27 +95,50 @@ fn s4_no_statement_of_the_engine_scans_or_sorts() {
         tables::APPEND_MESSAGE,
         tables::APPEND_TO_KEY,
         tables::DELETE_MESSAGE,
-        tables::MAKE_DUE_IF_BLOCKED,
+        tables::WAITING,
+        tables::MAKE_URGENT,
+        tables::SEE,
+        tables::EARLIER,
         tables::COUNT_UNREAD,
         INBOX,
         DUE,
         OWED,
+        BLOCKED,
+        NUMBERS,
+        MESSAGE,
         TURNS,
-        asks::READ_ASKS,
-        asks::READ_ANSWER,
-        asks::READ_NOTE,
+        requests::READ,
+        requests::READ_REPLY,
+        requests::READ_SETTING,
+        sessions::INSERT,
+        sessions::DELETE,
+        sessions::TOUCH,
+        shards::FIND,
+        shards::GIVE,
+        shards::LEAVE,
+        shards::RELEASE,
+        shards::EXPIRE,
+        shards::NOTE,
+        shards::STEADY,
+        shards::OWNED,
+        shards::SESSION_EXISTS,
+        delete::IS_BURIED,
     ];
-    let by_row = [reader::by_key(), reader::by_id(), update_sql(0b1001), update_sql(0x1ff)];
+    let by_row = [reader::by_key(), reader::by_id(), update_sql(0b1001), update_sql(0x3ff)];
     for connection in [empty(), filled()] {
         for sql in hot.iter().copied().chain(by_row.iter().map(String::as_str)) {
             assert_goes_by_index(&connection, sql);
         }
-        // The messages of one instance are few; they are sorted.
-        let messages = plan(&connection, MESSAGES);
-        assert!(
-            messages[0].starts_with("SEARCH inbox USING INDEX inbox_by_instance (key=?)"),
-            "{messages:?}"
-        );
+        let numbers = plan(&connection, NUMBERS);
+        assert_eq!(numbers, ["SEARCH inbox USING COVERING INDEX inbox_by_instance (key=?)"]);
+        let earlier = plan(&connection, tables::EARLIER);
+        assert_eq!(earlier, ["SEARCH inbox USING INDEX inbox_by_instance (key=?)"]);
+        // The shards of one session are 256 at most; they may be sorted.
+        let owned = plan(&connection, shards::OF_SESSION);
+        assert_eq!(owned[0], "SEARCH shards USING INDEX shards_by_session (session=?)");
+        // Sessions are few; all of them are read, in order.
+        let sessions = plan(&connection, directory::SESSIONS);
+        assert!(sessions.iter().all(|step| !step.contains("TEMP B-TREE")), "{sessions:?}");
     }
 }
 
@@ -124,7 +152,7 @@ fn assert_goes_by_index(connection: &Connection, sql: &str) {
 }
 
 #[test]
-fn s5_no_statement_about_tasks_or_asks_scans_or_sorts() {
+fn s5_no_statement_about_tasks_or_requests_scans_or_sorts() {
     let fixed = [
         tasks::PUT,
         tasks::CANCEL,
@@ -139,16 +167,16 @@ fn s5_no_statement_about_tasks_or_asks_scans_or_sorts() {
         tasks::FINISH,
         tasks::DROP_CANCELLED,
         tasks::QUEUE_AGAIN,
-        asks::ASK,
-        asks::ANSWER,
-        asks::DELETE_ASK,
-        asks::SWEEP_ASKS,
-        asks::SWEEP_ANSWERS,
-        asks::ANY_PAST_DEADLINE,
-        asks::WRITE_NOTE,
-        asks::DELETE_NOTE,
+        requests::PUT,
+        requests::REPLY,
+        requests::DELETE,
+        requests::SWEEP_REQUESTS,
+        requests::SWEEP_REPLIES,
+        requests::ANY_PAST_DEADLINE,
+        requests::WRITE_SETTING,
+        requests::DELETE_SETTING,
     ];
-    let made = [tasks::lease(), tasks::of_execution()];
+    let made = [tasks::lease(), tasks::of_execution(), tasks::of_holder()];
     for connection in [empty(), filled()] {
         for sql in fixed.iter().copied().chain(made.iter().map(String::as_str)) {
             assert_goes_by_index(&connection, sql);
@@ -164,7 +192,16 @@ fn s5_no_statement_about_tasks_or_asks_scans_or_sorts() {
 #[test]
 fn g33_what_an_instance_leaves_behind_is_found_by_its_key() {
     for connection in [empty(), filled()] {
-        for sql in delete::DELETE_ROWS.into_iter().chain([delete::DELETE_ENDED, attributes::INSERT]) {
+        let others = [
+            delete::DELETE_ENDED,
+            delete::DELETE_TURNS,
+            delete::ANY_TURN,
+            delete::EXECUTION,
+            delete::BURY,
+            delete::CLOSE_GRAVE,
+            attributes::INSERT,
+        ];
+        for sql in delete::DELETE_ROWS.into_iter().chain(others) {
             assert_goes_by_index(&connection, sql);
         }
     }
@@ -180,7 +217,7 @@ fn s4_parked_messages_are_passed_over_by_an_index() {
 
 #[test]
 fn g33_every_count_goes_by_an_index_and_stops() {
-    let counts = [stats::OF_STATUS, stats::COMPLETED, stats::INBOX, stats::TASKS, stats::ASKS];
+    let counts = [stats::OF_STATUS, stats::COMPLETED, stats::INBOX, stats::TASKS, stats::REQUESTS];
     for connection in [empty(), filled()] {
         for sql in counts {
             assert!(sql.contains("LIMIT ?1"), "{sql}");
@@ -290,6 +327,11 @@ fn g12_a_step_writes_one_row_and_no_index_of_instances() {
     assert_eq!(
         written(&connection, &update_sql(status)),
         names(&["instances", "instances_by_status", "instances_due", "instances_ended", "instances_owed"])
+    );
+    assert_eq!(
+        written(&connection, &update_sql(1 << 9)),
+        names(&["instances"]),
+        "being full is searched by nobody"
     );
     // A renewal touches the index of its end alone.
     assert_eq!(written(&connection, tasks::RENEW), names(&["tasks", "tasks_by_lease"]));

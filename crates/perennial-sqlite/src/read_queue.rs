@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub(crate) enum Caller {
     /// The engine.
     Engine,
     /// Somebody who looks.
@@ -45,14 +45,14 @@ impl<T> ReadQueue<T> {
     }
 
     /// Appends a question; gives it back if the queue is closed.
-    pub(crate) fn push(&self, asker: Asker, question: T) -> Result<(), T> {
+    pub(crate) fn push(&self, caller: Caller, question: T) -> Result<(), T> {
         let mut state = self.lock();
         if state.closed {
             return Err(question);
         }
-        match asker {
-            Asker::Engine => state.engine.push_back(question),
-            Asker::Looker => state.lookers.push_back(question),
+        match caller {
+            Caller::Engine => state.engine.push_back(question),
+            Caller::Looker => state.lookers.push_back(question),
         }
         drop(state);
         // All of them: not every thread takes every question.
@@ -93,10 +93,10 @@ mod tests {
     #[test]
     fn s7_a_list_never_stands_in_the_engines_way() {
         let queue = ReadQueue::new();
-        queue.push(Asker::Looker, "list").unwrap();
-        queue.push(Asker::Engine, "load").unwrap();
+        queue.push(Caller::Looker, "list").unwrap();
+        queue.push(Caller::Engine, "load").unwrap();
         assert_eq!(queue.take(Takes::Engine), Some("load"));
-        queue.push(Asker::Engine, "due").unwrap();
+        queue.push(Caller::Engine, "due").unwrap();
         assert_eq!(queue.take(Takes::All), Some("list"));
         assert_eq!(queue.take(Takes::All), Some("due"));
     }
@@ -104,9 +104,9 @@ mod tests {
     #[test]
     fn what_waits_when_the_queue_closes_is_still_answered() {
         let queue = ReadQueue::new();
-        queue.push(Asker::Engine, 1).unwrap();
+        queue.push(Caller::Engine, 1).unwrap();
         queue.close();
-        assert_eq!(queue.push(Asker::Engine, 2), Err(2));
+        assert_eq!(queue.push(Caller::Engine, 2), Err(2));
         assert_eq!((queue.take(Takes::Engine), queue.take(Takes::Engine)), (Some(1), None));
     }
 }

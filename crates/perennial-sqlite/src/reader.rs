@@ -6,41 +6,27 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use perennial_core::store::{
-    DueInstance, InboxNumber, InboxRow, InstanceRow, LoadedInstance, SessionId, StoreError,
-};
-use perennial_core::{InstanceKey, ShardId};
+use perennial_core::InstanceKey;
+use perennial_core::store::{InstanceRow, LoadedInstance, PageFill, PageLimit, StoreError, TurnRow};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
-use crate::asks;
+use crate::calls::ReadCall;
+use crate::directory;
 use crate::failure::unavailable;
 use crate::list;
+use crate::passes;
 use crate::read_queue::Takes;
-use crate::request::ReadRequest;
-use crate::row::{COLUMNS, bound, read_instance, read_key, read_number, read_shard};
+use crate::requests;
+use crate::row::{COLUMNS, bound, read_instance, read_number};
 use crate::stats;
 use crate::store::Shared;
 use crate::tasks;
 use crate::watchers::calling;
 
-/// Messages of a session's shards, without those of blocked instances and without parked ones.
-pub(crate) const INBOX: &str = "SELECT number, key, shard, body FROM inbox INDEXED BY inbox_unparked \
-     WHERE parked = 0 AND number >= ?2 \
-     AND EXISTS (SELECT 1 FROM shards WHERE shards.shard = inbox.shard AND session = ?1) \
-     AND NOT EXISTS (SELECT 1 FROM instances INDEXED BY instances_blocked \
-                     WHERE instances.key = inbox.key AND blocked IS NOT NULL) \
-     ORDER BY number LIMIT ?3";
-pub(crate) const DUE: &str = "SELECT key, shard, wake_at_ms FROM instances INDEXED BY instances_due \
-     WHERE wake_at_ms < ?2 AND status < 2 AND (wake_at_ms, key) > (?3, ?4) \
-     AND EXISTS (SELECT 1 FROM shards WHERE shards.shard = instances.shard AND session = ?1) \
-     ORDER BY wake_at_ms, key LIMIT ?5";
-pub(crate) const OWED: &str = "SELECT key, shard FROM instances INDEXED BY instances_owed \
-     WHERE owed = 1 AND status < 2 AND key > ?2 \
-     AND EXISTS (SELECT 1 FROM shards WHERE shards.shard = instances.shard AND session = ?1) \
-     ORDER BY key LIMIT ?3";
-pub(crate) const TURNS: &str =
-    "SELECT body FROM turns WHERE key = ?1 AND execution = ?2 AND number > ?3 ORDER BY number LIMIT ?4";
-pub(crate) const MESSAGES: &str = "SELECT number, key, shard, body FROM inbox WHERE key = ?1 ORDER BY number";
+/// Of an instance that was deleted there are no turns, whatever is left to be swept.
+pub(crate) const TURNS: &str = "SELECT number, body, checksum FROM turns \
+     WHERE key = ?1 AND execution = ?2 AND number > ?3 \
+     AND NOT EXISTS (SELECT 1 FROM graves WHERE graves.key = ?1) ORDER BY number";
 
 /// The row of an id.
 pub(crate) fn by_id() -> String {
@@ -69,47 +55,56 @@ impl Reader {
 }
 
 /// Answers one question.
-pub(crate) fn answer(connection: &Connection, path: &Path, shared: &Shared, request: ReadRequest) {
+pub(crate) fn answer(connection: &Connection, path: &Path, shared: &Shared, request: ReadCall) {
     if let Err(failure) = shared.health.check() {
         return request.refuse(failure);
     }
     let told = |fault: Fault| fault.explain(path);
     match request {
-        ReadRequest::Inbox { session, from, limit, reply } => {
-            reply.give(inbox(connection, session, from, limit).map_err(told));
+        ReadCall::Inbox { session, query, reply } => {
+            reply.give(passes::inbox(connection, session, &query).map_err(told));
         }
-        ReadRequest::Due { session, before_ms, after, limit, reply } => {
-            reply.give(due(connection, session, before_ms, after, limit).map_err(told));
+        ReadCall::Due { session, shards, before_ms, after, limit, reply } => {
+            reply.give(passes::due(connection, session, &shards, before_ms, after, limit).map_err(told));
         }
-        ReadRequest::Owed { session, after, limit, reply } => {
-            reply.give(owed(connection, session, after, limit).map_err(told));
+        ReadCall::Owed { session, shards, after, limit, reply } => {
+            reply.give(passes::owed(connection, session, &shards, after, limit).map_err(told));
         }
-        ReadRequest::Find { id, reply } => reply.give(find(connection, &id).map_err(told)),
-        ReadRequest::Load { key, after_turn, reply } => {
-            reply.give(
-                load(connection, key, after_turn).map_err(|fault| fault.of_instance(key)).map_err(told),
-            );
+        ReadCall::Blocked { session, shards, after, limit, reply } => {
+            reply.give(passes::blocked(connection, session, &shards, after, limit).map_err(told));
         }
-        ReadRequest::Turns { key, execution, after_turn, limit, reply } => {
+        ReadCall::Find { id, reply } => reply.give(find(connection, &id).map_err(told)),
+        ReadCall::Load { key, after_turn, inbox, reply } => {
+            let loaded = load(connection, key, after_turn, inbox);
+            reply.give(loaded.map_err(|fault| fault.of_instance(key)).map_err(told));
+        }
+        ReadCall::Turns { key, execution, after_turn, limit, reply } => {
             let turns = turns(connection, key, execution, after_turn, limit);
             reply.give(turns.map_err(|fault| fault.of_instance(key)).map_err(told));
         }
-        ReadRequest::List { filter, after, limit, reply } => {
+        ReadCall::HeldTasks { holder, reply } => reply.give(tasks::held(connection, holder).map_err(told)),
+        ReadCall::Directory { reply } => {
+            reply.give(directory::read(connection, path, (shared.clock)()).map_err(told));
+        }
+        ReadCall::List { filter, after, limit, reply } => {
             reply.give(list::list(connection, &filter, after, limit).map_err(told));
         }
-        ReadRequest::Count { filter, at_most, reply } => {
+        ReadCall::Count { filter, at_most, reply } => {
             reply.give(list::count(connection, &filter, at_most).map_err(told));
         }
-        ReadRequest::Stats { reply } => {
+        ReadCall::Stats { reply } => {
             reply.give(stats::stats(connection, (shared.clock)()).map_err(told));
         }
-        ReadRequest::Asks { session, from, limit, reply } => {
-            reply.give(asks::read(connection, session, from, limit, (shared.clock)()).map_err(told));
+        ReadCall::Requests { session, shards, from, limit, reply } => {
+            let now_ms = (shared.clock)();
+            reply.give(requests::read(connection, session, &shards, from, limit, now_ms).map_err(told));
         }
-        ReadRequest::AnswerTo { number, reply } => {
-            reply.give(asks::read_answer(connection, number).map_err(told));
+        ReadCall::ReplyTo { number, reply } => {
+            reply.give(requests::read_reply(connection, number).map_err(told));
         }
-        ReadRequest::Note { name, reply } => reply.give(asks::read_note(connection, &name).map_err(told)),
+        ReadCall::Setting { name, reply } => {
+            reply.give(requests::read_setting(connection, &name).map_err(told));
+        }
     }
 }
 
@@ -166,74 +161,27 @@ fn is_damage(error: &rusqlite::Error) -> bool {
     }
 }
 
-fn inbox(
-    connection: &Connection,
-    session: SessionId,
-    from: InboxNumber,
-    limit: usize,
-) -> Result<Vec<InboxRow>, Fault> {
-    let mut statement = connection.prepare_cached(INBOX)?;
-    let rows = statement.query(params![session.0.to_be_bytes(), bound(from), at_most(limit)])?;
-    collect(rows, message)
-}
-
-fn due(
-    connection: &Connection,
-    session: SessionId,
-    before_ms: u64,
-    after: Option<(u64, InstanceKey)>,
-    limit: usize,
-) -> Result<Vec<DueInstance>, Fault> {
-    let mut statement = connection.prepare_cached(DUE)?;
-    let (after_ms, after_key) = match &after {
-        Some((after_ms, key)) => (bound(*after_ms), &key.as_bytes()[..]),
-        None => (-1, &[][..]),
-    };
-    let rows = statement.query(params![
-        session.0.to_be_bytes(),
-        bound(before_ms),
-        after_ms,
-        after_key,
-        at_most(limit)
-    ])?;
-    collect(rows, |row| {
-        Ok(DueInstance {
-            key: read_key(row, 0)?,
-            shard: read_shard(row, 1)?,
-            wake_at_ms: read_number(row, 2)?,
-        })
-    })
-}
-
-fn owed(
-    connection: &Connection,
-    session: SessionId,
-    after: Option<InstanceKey>,
-    limit: usize,
-) -> Result<Vec<(InstanceKey, ShardId)>, Fault> {
-    let mut statement = connection.prepare_cached(OWED)?;
-    let after: &[u8] = after.as_ref().map_or(&[], |after| after.as_bytes());
-    let rows = statement.query(params![session.0.to_be_bytes(), after, at_most(limit)])?;
-    collect(rows, |row| Ok((read_key(row, 0)?, read_shard(row, 1)?)))
-}
-
 fn find(connection: &Connection, id: &str) -> Result<Option<InstanceRow>, Fault> {
     let mut statement = connection.prepare_cached(&by_id())?;
     let row = statement.query_row([id], |row| Ok(read_instance(row))).optional()?;
     Ok(row.transpose()?)
 }
 
-fn load(connection: &Connection, key: InstanceKey, after_turn: u64) -> Result<Option<LoadedInstance>, Fault> {
-    // Four statements that must see the same moment.
+fn load(
+    connection: &Connection,
+    key: InstanceKey,
+    after_turn: u64,
+    inbox: PageLimit,
+) -> Result<Option<LoadedInstance>, Fault> {
+    // Statements that must see the same moment.
     let transaction = connection.unchecked_transaction()?;
     let mut statement = connection.prepare_cached(&by_key())?;
     let row = statement.query_row([key.as_bytes()], |row| Ok(read_instance(row))).optional()?;
     let Some(row) = row.transpose()? else {
         return Ok(None);
     };
-    let turns = turns(connection, key, row.execution, after_turn, usize::MAX)?;
-    let mut messages = connection.prepare_cached(MESSAGES)?;
-    let inbox = collect(messages.query([key.as_bytes()])?, message)?;
+    let turns = turns(connection, key, row.execution, after_turn, PageLimit::rows(usize::MAX))?;
+    let inbox = passes::messages(connection, key, inbox)?;
     let tasks = tasks::load(connection, key, row.execution)?;
     transaction.finish()?;
     Ok(Some(LoadedInstance { row, turns, inbox, tasks }))
@@ -244,21 +192,20 @@ fn turns(
     key: InstanceKey,
     execution: u64,
     after_turn: u64,
-    limit: usize,
-) -> Result<Vec<Arc<[u8]>>, Fault> {
+    limit: PageLimit,
+) -> Result<Vec<TurnRow>, Fault> {
     let mut statement = connection.prepare_cached(TURNS)?;
-    let rows =
-        statement.query(params![key.as_bytes(), bound(execution), bound(after_turn), at_most(limit)])?;
-    collect(rows, |row| bytes(row, 0))
-}
-
-fn message(row: &Row<'_>) -> Result<InboxRow, Fault> {
-    Ok(InboxRow {
-        number: read_number(row, 0)?,
-        key: read_key(row, 1)?,
-        shard: read_shard(row, 2)?,
-        body: bytes(row, 3)?,
-    })
+    let mut rows = statement.query(params![key.as_bytes(), bound(execution), bound(after_turn)])?;
+    let mut fill = PageFill::new(limit);
+    let mut turns = Vec::new();
+    while let Some(row) = rows.next()? {
+        let bytes = bytes(row, 1)?;
+        if !fill.admits(bytes.len()) {
+            break;
+        }
+        turns.push(TurnRow { execution, number: read_number(row, 0)?, bytes, checksum: row.get(2)? });
+    }
+    Ok(turns)
 }
 
 pub(crate) fn bytes(row: &Row<'_>, column: usize) -> Result<Arc<[u8]>, Fault> {
@@ -275,6 +222,26 @@ pub(crate) fn collect<T>(
         collected.push(read(row)?);
     }
     Ok(collected)
+}
+
+/// What a row of a page holds. One that is damaged is left out: nothing else may depend on it.
+pub(crate) fn readable<T, E: Into<Fault>>(
+    table: &str,
+    row: &Row<'_>,
+    rowid_column: usize,
+    read: Result<T, E>,
+) -> Option<T> {
+    let fault = match read {
+        Ok(value) => return Some(value),
+        Err(fault) => fault.into(),
+    };
+    let reason = match fault {
+        Fault::Row(error) => error.to_string(),
+        Fault::Sqlite(error) => error.to_string(),
+    };
+    let rowid = row.get::<_, i64>(rowid_column).unwrap_or_default();
+    tracing::error!("row {rowid} of {table} cannot be read and is left out: {reason}");
+    None
 }
 
 /// A limit as SQLite takes it.

@@ -1,18 +1,22 @@
 //! The row of an instance, in and out of columns.
 
-use perennial_core::store::{InstanceRow, Status, StoreError};
+use perennial_core::history::ParentLink;
+use perennial_core::store::{InstanceRow, Status, StoreError, row_checksum};
 use perennial_core::{Attributes, InstanceKey, Payload, ShardId};
-use rusqlite::Row;
 use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The columns that [`read_instance`] expects, in its order.
 pub(crate) const COLUMNS: &str = "key, id, shard, name, version, status, execution, owed, wake_at_ms, blocked, \
-                                  attributes, published, parent, created_ms, ended_ms, parent_key";
+                                  attributes, published, parent, created_ms, ended_ms, parent_key, full, \
+                                  checksum";
 
 /// The column that only searches need.
 pub(crate) const PARENT_KEY_COLUMN: usize = 15;
+/// Where lists put the row id, behind [`COLUMNS`].
+pub(crate) const ROWID_COLUMN: usize = 18;
 
 /// The number that stands for a status. Partial indexes name these numbers.
 pub(crate) fn status_code(status: Status) -> i64 {
@@ -87,9 +91,35 @@ pub(crate) fn read_maybe_number(row: &Row<'_>, column: usize) -> Result<Option<u
     maybe_number(row, column).map_err(|fault| StoreError::CorruptRow(fault.to_string()))
 }
 
+/// A value as JSON text in a column that may be empty.
+pub(crate) fn read_json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<Option<T>, StoreError> {
+    from_json(row, column).map_err(|fault| StoreError::CorruptRow(fault.to_string()))
+}
+
 /// A payload in a column that may be empty.
 pub(crate) fn read_payload(row: &Row<'_>, column: usize) -> Result<Option<Payload>, StoreError> {
     payload(row, column).map_err(|fault| StoreError::CorruptRow(fault.to_string()))
+}
+
+/// Gives every row its checksum, where the schema before had none. What cannot be read gets none, and is found by that.
+/// Columns are named here because this belongs to one version of the schema.
+pub(crate) fn seal_all(connection: &Connection) -> rusqlite::Result<()> {
+    let mut all = connection.prepare("SELECT rowid, key, id, name, created_ms, parent FROM instances")?;
+    let mut seal = connection.prepare("UPDATE instances SET checksum = ?2 WHERE rowid = ?1")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        if let Ok(checksum) = checksum_of(row) {
+            seal.execute(params![row.get::<_, i64>(0)?, checksum])?;
+        }
+    }
+    Ok(())
+}
+
+fn checksum_of(row: &Row<'_>) -> Result<u32, Fault> {
+    let parent: Option<ParentLink> = from_json(row, 5)?;
+    let (key, id, name): (_, String, String) =
+        (InstanceKey::from_bytes(blob(row, 1)?), row.get(2)?, row.get(3)?);
+    Ok(row_checksum(key, &id, &name, number(row, 4)?, parent.as_ref()))
 }
 
 /// What is wrong with a row.
@@ -108,11 +138,13 @@ fn decode(row: &Row<'_>) -> Result<InstanceRow, Fault> {
         owed: row.get(7)?,
         wake_at_ms: maybe_number(row, 8)?,
         blocked: from_json(row, 9)?,
+        full: row.get(16)?,
         attributes: from_json(row, 10)?.unwrap_or_default(),
         published: payload(row, 11)?,
         parent: from_json(row, 12)?,
         created_ms: number(row, 13)?,
         ended_ms: maybe_number(row, 14)?,
+        checksum: row.get(17)?,
     })
 }
 

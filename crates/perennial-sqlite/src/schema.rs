@@ -13,6 +13,7 @@ use crate::attributes;
 use crate::connection::begin_immediate;
 use crate::open::cannot_open;
 use crate::owner_lock::OwnerLock;
+use crate::row;
 
 /// "Pere", as SQLite keeps it in the file's header.
 const APPLICATION_ID: i32 = 0x5065_7265;
@@ -24,9 +25,10 @@ struct Migration {
 }
 
 /// What makes each version of the one before.
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration { sql: include_str!("migrations/1.sql"), then: None },
     Migration { sql: include_str!("migrations/2.sql"), then: Some(attributes::fill) },
+    Migration { sql: include_str!("migrations/3.sql"), then: Some(row::seal_all) },
 ];
 
 /// The version that this code knows.
@@ -156,7 +158,7 @@ mod tests {
         let owner = OwnerLock::take(&path).unwrap();
         let error = migrate(&connection, &path, Role::Guest, Duration::ZERO).unwrap_err().to_string();
         assert!(
-            error.contains("its schema has version 1 and must be brought to 2, which has to wait"),
+            error.contains("its schema has version 1 and must be brought to 3, which has to wait"),
             "{error}"
         );
         assert_eq!(standing(&connection).unwrap(), Standing::Older(1));

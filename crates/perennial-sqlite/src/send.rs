@@ -1,13 +1,13 @@
 //! Writes one message from outside of the owner.
 //!
-//! What stands in its way is found before anything of it was written; an urgent message counts as such also when its key
-//! is known already.
+//! What stands in its way is found before anything of it was written. An urgent message is urgent even if one with its
+//! key waits already: that one is then.
 
 use perennial_core::store::memory::MAX_UNREAD;
-use perennial_core::store::{InstanceRow, SendOutcome, SendRequest, StoreError};
+use perennial_core::store::{Changes, InstanceRow, SendOutcome, SendRequest, StoreError};
 
 use crate::reader::Fault;
-use crate::tables::{Message, Tables};
+use crate::tables::{Addressee, Message, Tables};
 use crate::unread::Unread;
 
 /// Why a message, or another call that writes, did not get through.
@@ -37,6 +37,8 @@ impl From<Fault> for Stop {
 pub(crate) fn write(
     tables: &mut Tables<'_>,
     unread: &mut Unread,
+    changes: &mut Changes,
+    now_ms: u64,
     request: &SendRequest,
 ) -> Result<SendOutcome, Stop> {
     let message = match request {
@@ -48,36 +50,64 @@ pub(crate) fn write(
                 })?;
                 return Ok(SendOutcome::IdTaken(Box::new(existing)));
             }
-            let parked = row.wake_at_ms.is_some();
-            Message { to: row.key, shard: row.shard, dedupe: None, parked, body }
+            Message::starting(row, body)
         }
-        SendRequest::Message { id, dedupe, urgent, body } => {
-            let Some(addressee) = tables.addressee(id)? else {
+        SendRequest::Message { id, key, dedupe, urgent, body } => {
+            let is_meant = |addressee: &Addressee| key.is_none_or(|key| key == addressee.key);
+            let Some(addressee) = tables.addressee(id)?.filter(is_meant) else {
                 return Ok(SendOutcome::NoInstance);
             };
             if addressee.has_ended {
                 let ended = existing(tables, id)?;
                 return Ok(ended.map_or(SendOutcome::NoInstance, |row| SendOutcome::Ended(Box::new(row))));
             }
-            if unread.bound(addressee.key).is_none_or(|bound| bound >= MAX_UNREAD) {
-                let count = tables.count_unread(addressee.key)?;
-                unread.counted(addressee.key, count);
-                if count >= MAX_UNREAD {
-                    return Ok(SendOutcome::Full(count));
-                }
+            let dedupe = dedupe.as_deref();
+            if !urgent && let Some(refusal) = refusal(tables, unread, &addressee, dedupe)? {
+                return Ok(refusal);
             }
-            if *urgent {
-                tables.make_due_if_blocked(addressee.key)?;
+            Message {
+                to: addressee.key,
+                shard: addressee.shard,
+                dedupe,
+                parked: false,
+                urgent: *urgent,
+                body,
             }
-            let (to, shard) = (addressee.key, addressee.shard);
-            Message { to, shard, dedupe: dedupe.as_deref(), parked: false, body }
         }
     };
-    let Some(number) = tables.append_message(&message)? else {
-        return Ok(SendOutcome::Duplicate);
-    };
-    unread.appended(message.to);
-    Ok(SendOutcome::Sent(number))
+    let appended = tables.append_message(&message, now_ms)?;
+    changes.inbox.insert(message.shard);
+    if let Some(number) = appended.number() {
+        unread.appended(message.to);
+        return Ok(SendOutcome::Sent(number));
+    }
+    match tables.waiting(message.to, message.dedupe)? {
+        Some(number) => Ok(SendOutcome::Duplicate(number)),
+        None => Err(Stop::Row(StoreError::CorruptRow("a message neither waits nor is appended".to_owned()))),
+    }
+}
+
+/// Why an instance takes no message: it is full, unless the message waits already. Rows are counted only if nothing else
+/// tells how many there are.
+fn refusal(
+    tables: &mut Tables<'_>,
+    unread: &mut Unread,
+    addressee: &Addressee,
+    dedupe: Option<&str>,
+) -> Result<Option<SendOutcome>, Stop> {
+    let key = addressee.key;
+    if !addressee.is_full && unread.bound(key).is_some_and(|bound| bound < MAX_UNREAD) {
+        return Ok(None);
+    }
+    let count = tables.count_unread(key)?;
+    unread.counted(key, count);
+    if !addressee.is_full && count < MAX_UNREAD {
+        return Ok(None);
+    }
+    Ok(Some(match tables.waiting(key, dedupe)? {
+        Some(number) => SendOutcome::Duplicate(number),
+        None => SendOutcome::Full(count),
+    }))
 }
 
 fn existing(tables: &mut Tables<'_>, id: &str) -> Result<Option<InstanceRow>, Stop> {

@@ -1,122 +1,284 @@
 //! Sessions: who may commit for which shards.
 //!
 //! They are kept in memory, where every commit looks, and in tables, where readers and other processes look. Only the
-//! owner of the file writes those tables, and whoever becomes the owner empties them; so leases are renewed in memory
-//! alone, and an idle owner writes nothing. Should somebody else have emptied the tables nonetheless (the lock file
-//! was deleted, say), [`Sessions::reload`] notices, and what was owned here is owned no more.
+//! owner of the file writes those tables; so leases are renewed in memory alone, and an idle owner writes nothing.
+//! Should somebody else have changed the tables nonetheless (the lock file was deleted, say), [`Sessions::reload`]
+//! notices, and what was owned here is owned no more.
+//!
+//! Whoever becomes the owner of the file ends the sessions of the one before, see [`end_all`]. That one may have died
+//! long ago; when it was seen last is written with commits, see [`Sessions::touch`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use perennial_core::store::{Lease, Session, SessionId, StoreError};
+use perennial_core::store::{
+    Directory, Lease, NewSession, OwnedShard, Replaced, SessionId, SessionRole, SessionRow, ShardSet,
+    StoreError,
+};
 use perennial_core::{SHARDS, ShardId};
 use rusqlite::{Connection, params};
 
+use crate::row::bound;
+use crate::send::Stop;
+use crate::shards::{self, End};
+
+pub(crate) const INSERT: &str = "INSERT INTO sessions (id, role, node, lease_ms, opened_ms, seen_ms, info) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)";
+pub(crate) const DELETE: &str = "DELETE FROM sessions WHERE id = ?1";
+pub(crate) const TOUCH: &str = "UPDATE sessions SET seen_ms = ?2 WHERE id = ?1";
+
 #[derive(Clone)]
 pub(crate) struct Sessions {
-    leases: BTreeMap<SessionId, LeaseRow>,
-    owners: [Option<SessionId>; SHARDS],
+    sessions: BTreeMap<SessionId, SessionState>,
+    shards: [Tenure; SHARDS],
 }
 
-#[derive(Clone, Copy)]
-struct LeaseRow {
-    lease_ms: u64,
+#[derive(Clone)]
+struct SessionState {
+    new: NewSession,
+    opened_ms: u64,
     expires_ms: u64,
+    /// What the table says.
+    seen_ms: u64,
+}
+
+/// Who owns a shard, and since which epoch.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Tenure {
+    pub(crate) owner: Option<SessionId>,
+    pub(crate) epoch: u64,
 }
 
 impl Sessions {
     pub(crate) fn new() -> Sessions {
-        Sessions { leases: BTreeMap::new(), owners: [None; SHARDS] }
+        Sessions { sessions: BTreeMap::new(), shards: [Tenure::default(); SHARDS] }
     }
 
-    pub(crate) fn owns(&self, session: SessionId, shard: ShardId) -> bool {
-        self.owners[usize::from(shard.0)] == Some(session)
+    pub(crate) fn owner(&self, shard: ShardId) -> Option<SessionId> {
+        self.shards[usize::from(shard.0)].owner
     }
 
-    pub(crate) fn is_live(&self, session: SessionId) -> bool {
-        self.leases.contains_key(&session)
+    pub(crate) fn owns_at(&self, session: SessionId, shard: ShardId, epoch: u64) -> bool {
+        let tenure = &self.shards[usize::from(shard.0)];
+        tenure.owner == Some(session) && tenure.epoch == epoch
+    }
+
+    pub(crate) fn is_open(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
     }
 
     pub(crate) fn open(
         &mut self,
         connection: &Connection,
-        node: &str,
-        lease_ms: u64,
+        new: &NewSession,
         now_ms: u64,
-    ) -> rusqlite::Result<Session> {
-        let id: [u8; 16] = connection.query_row("SELECT randomblob(16)", [], |row| row.get(0))?;
-        let lease = Lease { now_ms, expires_ms: now_ms.saturating_add(lease_ms) };
-        connection
-            .prepare_cached("INSERT INTO sessions (id, node, lease_ms, opened_ms) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![id, node, crate::row::bound(lease_ms), crate::row::bound(now_ms)])?;
-        let id = SessionId(u128::from_be_bytes(id));
-        self.leases.insert(id, LeaseRow { lease_ms, expires_ms: lease.expires_ms });
-        Ok(Session { id, lease })
+    ) -> rusqlite::Result<Result<Lease, StoreError>> {
+        if self.is_open(new.id) {
+            return Ok(self.renew(new.id, now_ms));
+        }
+        if let Err(refusal) = self.check_role(new.role, None, now_ms) {
+            return Ok(Err(refusal));
+        }
+        self.insert(connection, new, now_ms).map(Ok)
     }
 
     pub(crate) fn renew(&mut self, session: SessionId, now_ms: u64) -> Result<Lease, StoreError> {
-        let row = self.leases.get_mut(&session).ok_or(StoreError::SessionGone)?;
-        row.expires_ms = now_ms.saturating_add(row.lease_ms);
-        Ok(Lease { now_ms, expires_ms: row.expires_ms })
+        let state = self.sessions.get_mut(&session).ok_or(StoreError::SessionGone)?;
+        state.expires_ms = now_ms.saturating_add(state.new.lease_ms);
+        Ok(Lease { now_ms, expires_ms: state.expires_ms })
     }
 
-    pub(crate) fn end(&mut self, connection: &Connection, session: SessionId) -> rusqlite::Result<()> {
-        let id = session.0.to_be_bytes();
-        connection.prepare_cached("DELETE FROM shards WHERE session = ?1")?.execute([id])?;
-        connection.prepare_cached("DELETE FROM sessions WHERE id = ?1")?.execute([id])?;
-        self.forget(session);
-        Ok(())
+    /// Ends a session that gives up its shards in order.
+    pub(crate) fn end(
+        &mut self,
+        connection: &Connection,
+        session: SessionId,
+        now_ms: u64,
+    ) -> rusqlite::Result<()> {
+        self.remove(connection, session, |_| End::Released { now_ms })
     }
 
-    /// Ends what has expired, then gives the session shards that are free.
+    /// Ends what has expired, then gives the session free shards until it has as many as it wants.
     pub(crate) fn claim(
         &mut self,
         connection: &Connection,
         session: SessionId,
-        at_most: usize,
+        target: usize,
         now_ms: u64,
-    ) -> rusqlite::Result<Result<Vec<ShardId>, StoreError>> {
+    ) -> Result<Result<Vec<OwnedShard>, StoreError>, Stop> {
         let expired: Vec<SessionId> =
-            self.leases.iter().filter(|(_, row)| row.expires_ms < now_ms).map(|(id, _)| *id).collect();
+            self.sessions.iter().filter(|(_, state)| state.expires_ms < now_ms).map(|(id, _)| *id).collect();
         for expired in expired {
-            self.end(connection, expired)?;
+            self.remove(connection, expired, |state| End::Expired { expires_ms: state.expires_ms })?;
         }
-        if !self.leases.contains_key(&session) {
-            return Ok(Err(StoreError::SessionGone));
+        let Some(role) = self.role(session) else { return Ok(Err(StoreError::SessionGone)) };
+        let owned = self.shards.iter().filter(|tenure| tenure.owner == Some(session)).count();
+        let free = ShardId::all().filter(|shard| self.owner(*shard).is_none());
+        for shard in free.take(target.saturating_sub(owned)).collect::<Vec<_>>() {
+            let epoch = shards::give(connection, shard, session, role, now_ms)?;
+            self.shards[usize::from(shard.0)] = Tenure { owner: Some(session), epoch };
         }
-        let free: Vec<ShardId> = ShardId::all()
-            .filter(|shard| self.owners[usize::from(shard.0)].is_none())
-            .take(at_most)
-            .collect();
-        let mut insert = connection.prepare_cached("INSERT INTO shards (shard, session) VALUES (?1, ?2)")?;
-        for shard in &free {
-            insert.execute(params![shard.0, session.0.to_be_bytes()])?;
-            self.owners[usize::from(shard.0)] = Some(session);
+        self.touch(connection, session, now_ms)?;
+        Ok(Ok(shards::of_session(connection, session)?))
+    }
+
+    pub(crate) fn release(
+        &mut self,
+        connection: &Connection,
+        session: SessionId,
+        shards: &ShardSet,
+        now_ms: u64,
+    ) -> rusqlite::Result<()> {
+        let Some(role) = self.role(session) else { return Ok(()) };
+        for shard in shards.iter().filter(|shard| self.owner(*shard) == Some(session)).collect::<Vec<_>>() {
+            shards::give_up(connection, shard, role, End::Released { now_ms })?;
+            self.shards[usize::from(shard.0)].owner = None;
         }
-        Ok(Ok(free))
+        Ok(())
+    }
+
+    /// Puts a new session in the place of an old one.
+    pub(crate) fn replace(
+        &mut self,
+        connection: &Connection,
+        old: SessionId,
+        new: &NewSession,
+        now_ms: u64,
+    ) -> Result<Result<Replaced, StoreError>, Stop> {
+        if self.is_open(new.id) {
+            let shards = shards::of_session(connection, new.id)?;
+            return Ok(self.renew(new.id, now_ms).map(|lease| Replaced { lease, shards }));
+        }
+        if let Err(refusal) = self.check_role(new.role, Some(old), now_ms) {
+            return Ok(Err(refusal));
+        }
+        let was_there = self.sessions.remove(&old).is_some();
+        connection.prepare_cached(DELETE)?.execute([old.0.to_be_bytes()])?;
+        let lease = self.insert(connection, new, now_ms)?;
+        if was_there {
+            let owned = ShardId::all().filter(|shard| self.owner(*shard) == Some(old));
+            for shard in owned.collect::<Vec<_>>() {
+                let epoch = shards::give(connection, shard, new.id, new.role, now_ms)?;
+                self.shards[usize::from(shard.0)] = Tenure { owner: Some(new.id), epoch };
+            }
+        }
+        Ok(Ok(Replaced { lease, shards: shards::of_session(connection, new.id)? }))
+    }
+
+    pub(crate) fn directory(&self, now_ms: u64) -> Directory {
+        let row = |(id, state): (&SessionId, &SessionState)| SessionRow {
+            id: *id,
+            role: state.new.role,
+            node: state.new.node,
+            opened_ms: state.opened_ms,
+            expires_ms: state.expires_ms,
+            shards: self.shards.iter().filter(|tenure| tenure.owner == Some(*id)).count(),
+            info: Arc::clone(&state.new.info),
+        };
+        Directory { now_ms, sessions: self.sessions.iter().map(row).collect() }
+    }
+
+    /// Notes that a session is alive, within a transaction that is written anyway, if the last note is old.
+    pub(crate) fn touch(
+        &mut self,
+        connection: &Connection,
+        session: SessionId,
+        now_ms: u64,
+    ) -> rusqlite::Result<()> {
+        let Some(state) = self.sessions.get_mut(&session) else { return Ok(()) };
+        if now_ms.saturating_sub(state.seen_ms) > state.new.lease_ms / 3 {
+            connection.prepare_cached(TOUCH)?.execute(params![session.0.to_be_bytes(), bound(now_ms)])?;
+            state.seen_ms = now_ms;
+        }
+        Ok(())
     }
 
     /// Gives up what the tables no longer hold.
     pub(crate) fn reload(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let mut stored = connection.prepare_cached("SELECT id FROM sessions")?;
         let stored: Vec<[u8; 16]> = stored.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-        self.leases.retain(|id, _| stored.contains(&id.0.to_be_bytes()));
-        let mut owners = [None; SHARDS];
-        let mut shards = connection.prepare_cached("SELECT shard, session FROM shards")?;
-        let mut rows = shards.query([])?;
-        while let Some(row) = rows.next()? {
-            let shard: u8 = row.get(0)?;
-            owners[usize::from(shard)] = Some(SessionId(u128::from_be_bytes(row.get(1)?)));
+        self.sessions.retain(|id, _| stored.contains(&id.0.to_be_bytes()));
+        self.shards = shards::tenures(connection)?;
+        for tenure in &mut self.shards {
+            tenure.owner = tenure.owner.filter(|owner| self.sessions.contains_key(owner));
         }
-        self.owners = owners;
         Ok(())
     }
 
-    fn forget(&mut self, session: SessionId) {
-        self.leases.remove(&session);
-        for owner in &mut self.owners {
-            if *owner == Some(session) {
-                *owner = None;
+    fn role(&self, session: SessionId) -> Option<SessionRole> {
+        self.sessions.get(&session).map(|state| state.new.role)
+    }
+
+    /// Refuses maintenance while a lane is live. The session that is being replaced does not count.
+    fn check_role(
+        &self,
+        role: SessionRole,
+        except: Option<SessionId>,
+        now_ms: u64,
+    ) -> Result<(), StoreError> {
+        let is_live_lane = |(id, state): (&SessionId, &SessionState)| {
+            state.new.role == SessionRole::Lane && state.expires_ms >= now_ms && Some(*id) != except
+        };
+        if role == SessionRole::Maintenance && self.sessions.iter().any(is_live_lane) {
+            return Err(StoreError::InUse("a node owns shards; maintenance is left to it".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Inserts a session. A lane ends all maintenance.
+    fn insert(&mut self, connection: &Connection, new: &NewSession, now_ms: u64) -> rusqlite::Result<Lease> {
+        if new.role == SessionRole::Lane {
+            let visitors = self.sessions.iter().filter(|(_, it)| it.new.role == SessionRole::Maintenance);
+            for visitor in visitors.map(|(id, _)| *id).collect::<Vec<_>>() {
+                self.end(connection, visitor, now_ms)?;
             }
         }
+        connection.prepare_cached(INSERT)?.execute(params![
+            new.id.0.to_be_bytes(),
+            new.role.name(),
+            new.node.0.to_be_bytes(),
+            bound(new.lease_ms),
+            bound(now_ms),
+            &new.info[..],
+        ])?;
+        let expires_ms = now_ms.saturating_add(new.lease_ms);
+        let state = SessionState { new: new.clone(), opened_ms: now_ms, expires_ms, seen_ms: now_ms };
+        self.sessions.insert(new.id, state);
+        Ok(Lease { now_ms, expires_ms })
     }
+
+    fn remove(
+        &mut self,
+        connection: &Connection,
+        session: SessionId,
+        end: impl Fn(&SessionState) -> End,
+    ) -> rusqlite::Result<()> {
+        let Some(removed) = self.sessions.remove(&session) else { return Ok(()) };
+        let owned = ShardId::all().filter(|shard| self.owner(*shard) == Some(session));
+        for shard in owned.collect::<Vec<_>>() {
+            shards::give_up(connection, shard, removed.new.role, end(&removed))?;
+            self.shards[usize::from(shard.0)].owner = None;
+        }
+        connection.prepare_cached(DELETE)?.execute([session.0.to_be_bytes()]).map(drop)
+    }
+}
+
+/// Ends all sessions of an earlier owner of the file, which is dead: whoever calls this holds its lock. Shards that its
+/// lanes did not release count an unclean end, and are unowned since their lane was seen last.
+pub(crate) fn end_all(connection: &Connection) -> rusqlite::Result<()> {
+    let mut sessions = connection.prepare("SELECT id, role, seen_ms FROM sessions")?;
+    let sessions = sessions.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let sessions: Vec<([u8; 16], String, i64)> = sessions.collect::<Result<_, _>>()?;
+    for (id, role, seen_ms) in sessions {
+        // One of a role that this code does not know is taken for a lane.
+        let role = SessionRole::from_name(&role).unwrap_or(SessionRole::Lane);
+        let end = End::Expired { expires_ms: seen_ms.max(0).cast_unsigned() };
+        let mut owned = connection.prepare_cached(shards::OWNED)?;
+        let owned: Vec<u8> = owned.query_map([id], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        for shard in owned {
+            shards::give_up(connection, ShardId(shard), role, end)?;
+        }
+    }
+    connection
+        .execute_batch("DELETE FROM sessions; UPDATE shards SET session = NULL WHERE session IS NOT NULL")
 }

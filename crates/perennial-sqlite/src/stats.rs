@@ -17,8 +17,8 @@ pub(crate) const INBOX: &str =
     "SELECT count(*) FROM (SELECT 1 FROM inbox INDEXED BY inbox_by_instance LIMIT ?1)";
 pub(crate) const TASKS: &str =
     "SELECT count(*) FROM (SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = ?2 LIMIT ?1)";
-pub(crate) const ASKS: &str =
-    "SELECT count(*) FROM (SELECT 1 FROM asks INDEXED BY asks_by_deadline LIMIT ?1)";
+pub(crate) const REQUESTS: &str =
+    "SELECT count(*) FROM (SELECT 1 FROM requests INDEXED BY requests_by_deadline LIMIT ?1)";
 /// The earliest instance that is late. Of those that are blocked only so many are passed over.
 pub(crate) const LATE: &str = "SELECT wake_at_ms FROM \
      (SELECT wake_at_ms, blocked FROM instances INDEXED BY instances_due \
@@ -48,7 +48,7 @@ pub(crate) fn stats(connection: &Connection, now_ms: u64) -> Result<StoreStats, 
         tasks_queued: counted(connection, TASKS, [one_over, 0])?,
         tasks_leased: counted(connection, TASKS, [one_over, 1])?,
         tasks_waiting: counted(connection, TASKS, [one_over, 2])?,
-        asks: counted(connection, ASKS, [one_over])?,
+        requests: counted(connection, REQUESTS, [one_over])?,
         lag_ms: late.map_or(0, |at_ms| now_ms.saturating_sub(at_ms.cast_unsigned())),
     };
     transaction.finish()?;

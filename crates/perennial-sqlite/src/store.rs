@@ -7,21 +7,22 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 
 use perennial_core::store::{
-    Ask, AskNumber, AskOutcome, AskRow, Commit, CommitOutcome, Count, DeleteOutcome, DueInstance, Filter,
-    Hint, InboxNumber, InboxRow, InstanceRow, Lease, LoadedInstance, Page, PageKey, Reply, SendOutcome,
-    SendRequest, Served, Session, SessionId, Store, StoreError, StoreStats, TaskId, TaskRenewal, TaskRow,
+    Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage, InboxQuery,
+    InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey, PageLimit,
+    Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, SendOutcome, SendRequest, Served, SessionId,
+    ShardSet, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskRow, TurnRow, Watcher,
 };
 use perennial_core::{InstanceKey, Payload, ShardId};
 
+use crate::calls::{
+    Answer, Batch, Call, Claim, Pruning, ReadCall, Setting, ShardNotes, TaskEnd, TaskRenewals, TaskTake,
+    Work, WriteCall,
+};
 use crate::open::{self, IN_MEMORY, Opened};
 use crate::options::{Clock, SqliteOptions};
 use crate::queue::Queue;
 use crate::read_queue::{ReadQueue, Takes};
 use crate::reader::Reader;
-use crate::request::{
-    Answer, Asked, Batch, Claim, NewNote, NewSession, ReadRequest, TaskEnd, TaskRenewals, TaskTake, Work,
-    WriteRequest,
-};
 use crate::watchers::Watchers;
 use crate::writer::Writer;
 
@@ -38,7 +39,7 @@ pub struct SqliteStore {
 /// What the threads and the callers share.
 pub(crate) struct Shared {
     pub(crate) queue: Queue<Work>,
-    pub(crate) reads: ReadQueue<ReadRequest>,
+    pub(crate) reads: ReadQueue<ReadCall>,
     pub(crate) watchers: Watchers,
     pub(crate) health: Health,
     pub(crate) clock: Clock,
@@ -126,7 +127,7 @@ impl SqliteStore {
         Ok(SqliteStore { shared, writer: Mutex::new(Some(writer)), threads })
     }
 
-    fn write(&self, request: WriteRequest) {
+    fn write(&self, request: WriteCall) {
         if let Err(failure) = self.shared.health.check() {
             return request.finish(&Err(failure));
         }
@@ -135,7 +136,7 @@ impl SqliteStore {
         }
     }
 
-    fn write_as_owner(&self, request: WriteRequest) {
+    fn write_as_owner(&self, request: WriteCall) {
         if self.shared.is_guest {
             let reason =
                 "this process opened the file as a guest, to look and send; only its owner takes turns";
@@ -144,12 +145,12 @@ impl SqliteStore {
         self.write(request);
     }
 
-    fn read(&self, request: ReadRequest) {
+    fn read(&self, request: ReadCall) {
         if let Err(failure) = self.shared.health.check() {
             return request.refuse(failure);
         }
         if self.shared.is_file {
-            if let Err(request) = self.shared.reads.push(request.asker(), request) {
+            if let Err(request) = self.shared.reads.push(request.caller(), request) {
                 request.refuse(StoreError::Closed);
             }
         } else if let Err(work) = self.shared.queue.push(Work::Read(request)) {
@@ -166,74 +167,121 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 }
 
 impl Store for SqliteStore {
-    fn open_session(&self, node: &str, lease_ms: u64, reply: Reply<Session>) {
-        let question = NewSession { node: node.to_owned(), lease_ms };
-        self.write_as_owner(WriteRequest::OpenSession(Asked::new(question, reply)));
+    fn open_session(&self, session: NewSession, reply: Reply<Lease>) {
+        self.write_as_owner(WriteCall::OpenSession(Call::new(session, reply)));
     }
 
     fn renew_session(&self, session: SessionId, reply: Reply<Lease>) {
-        self.write_as_owner(WriteRequest::RenewSession(Asked::new(session, reply)));
+        self.write_as_owner(WriteCall::RenewSession(Call::new(session, reply)));
     }
 
     fn end_session(&self, session: SessionId, reply: Reply<()>) {
-        self.write_as_owner(WriteRequest::EndSession(Asked::new(session, reply)));
+        self.write_as_owner(WriteCall::EndSession(Call::new(session, reply)));
     }
 
-    fn claim_shards(&self, session: SessionId, at_most: usize, reply: Reply<Vec<ShardId>>) {
-        self.write_as_owner(WriteRequest::ClaimShards(Asked::new(Claim { session, at_most }, reply)));
+    fn claim_shards(&self, session: SessionId, target: usize, reply: Reply<Vec<OwnedShard>>) {
+        self.write_as_owner(WriteCall::ClaimShards(Call::new(Claim { session, target }, reply)));
+    }
+
+    fn release_shards(&self, session: SessionId, shards: ShardSet, reply: Reply<()>) {
+        self.write_as_owner(WriteCall::ReleaseShards(Call::new((session, shards), reply)));
+    }
+
+    fn replace_session(&self, old: SessionId, new: NewSession, reply: Reply<Replaced>) {
+        self.write_as_owner(WriteCall::ReplaceSession(Call::new((old, new), reply)));
+    }
+
+    fn write_shard_notes(
+        &self,
+        session: SessionId,
+        notes: Vec<(ShardId, Option<Arc<[u8]>>)>,
+        is_steady: bool,
+        reply: Reply<()>,
+    ) {
+        let question = ShardNotes { session, notes, is_steady };
+        self.write_as_owner(WriteCall::WriteShardNotes(Call::new(question, reply)));
+    }
+
+    fn directory(&self, reply: Reply<Directory>) {
+        if self.shared.is_guest {
+            return self.read(ReadCall::Directory { reply: Answer::to(reply) });
+        }
+        // Leases are in the memory of the thread that writes.
+        self.write(WriteCall::Directory(Call::new((), reply)));
     }
 
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
         let question = Batch { session, members: batch };
-        self.write_as_owner(WriteRequest::Commit(Asked::new(question, reply)));
+        self.write_as_owner(WriteCall::Commit(Call::new(question, reply)));
     }
 
     fn send(&self, requests: Vec<SendRequest>, reply: Reply<Vec<SendOutcome>>) {
-        self.write(WriteRequest::Send(Asked::new(requests, reply)));
+        self.write(WriteCall::Send(Call::new(requests, reply)));
     }
 
-    fn read_inbox(&self, session: SessionId, from: InboxNumber, limit: usize, reply: Reply<Vec<InboxRow>>) {
-        self.read(ReadRequest::Inbox { session, from, limit, reply: Answer::to(reply) });
+    fn read_inbox(&self, session: SessionId, query: InboxQuery, reply: Reply<InboxPage>) {
+        self.read(ReadCall::Inbox { session, query, reply: Answer::to(reply) });
     }
 
     fn read_due(
         &self,
         session: SessionId,
+        shards: ShardSet,
         before_ms: u64,
         after: Option<(u64, InstanceKey)>,
         limit: usize,
         reply: Reply<Vec<DueInstance>>,
     ) {
-        self.read(ReadRequest::Due { session, before_ms, after, limit, reply: Answer::to(reply) });
+        self.read(ReadCall::Due { session, shards, before_ms, after, limit, reply: Answer::to(reply) });
     }
 
     fn read_owed(
         &self,
         session: SessionId,
+        shards: ShardSet,
         after: Option<InstanceKey>,
         limit: usize,
         reply: Reply<Vec<(InstanceKey, ShardId)>>,
     ) {
-        self.read(ReadRequest::Owed { session, after, limit, reply: Answer::to(reply) });
+        self.read(ReadCall::Owed { session, shards, after, limit, reply: Answer::to(reply) });
+    }
+
+    fn read_blocked(
+        &self,
+        session: SessionId,
+        shards: ShardSet,
+        after: Option<InstanceKey>,
+        limit: usize,
+        reply: Reply<Vec<(InstanceKey, ShardId)>>,
+    ) {
+        self.read(ReadCall::Blocked { session, shards, after, limit, reply: Answer::to(reply) });
     }
 
     fn find(&self, id: &str, reply: Reply<Option<InstanceRow>>) {
-        self.read(ReadRequest::Find { id: id.to_owned(), reply: Answer::to(reply) });
+        self.read(ReadCall::Find { id: id.to_owned(), reply: Answer::to(reply) });
     }
 
-    fn load(&self, key: InstanceKey, after_turn: u64, reply: Reply<Option<LoadedInstance>>) {
-        self.read(ReadRequest::Load { key, after_turn, reply: Answer::to(reply) });
+    fn load(
+        &self,
+        _shard: ShardId,
+        key: InstanceKey,
+        after_turn: u64,
+        inbox: PageLimit,
+        reply: Reply<Option<LoadedInstance>>,
+    ) {
+        self.read(ReadCall::Load { key, after_turn, inbox, reply: Answer::to(reply) });
     }
 
     fn read_turns(
         &self,
+        _shard: ShardId,
         key: InstanceKey,
         execution: u64,
         after_turn: u64,
-        limit: usize,
-        reply: Reply<Vec<Arc<[u8]>>>,
+        limit: PageLimit,
+        reply: Reply<Vec<TurnRow>>,
     ) {
-        self.read(ReadRequest::Turns { key, execution, after_turn, limit, reply: Answer::to(reply) });
+        self.read(ReadCall::Turns { key, execution, after_turn, limit, reply: Answer::to(reply) });
     }
 
     fn take_tasks(
@@ -245,7 +293,11 @@ impl Store for SqliteStore {
         reply: Reply<Vec<TaskRow>>,
     ) {
         let question = TaskTake { holder, served, limit, lease_ms };
-        self.write(WriteRequest::TakeTasks(Asked::new(question, reply)));
+        self.write(WriteCall::TakeTasks(Call::new(question, reply)));
+    }
+
+    fn held_tasks(&self, holder: SessionId, reply: Reply<Vec<TaskRow>>) {
+        self.read(ReadCall::HeldTasks { holder, reply: Answer::to(reply) });
     }
 
     fn renew_tasks(
@@ -256,7 +308,7 @@ impl Store for SqliteStore {
         reply: Reply<Vec<TaskRenewal>>,
     ) {
         let question = TaskRenewals { holder, tasks, lease_ms };
-        self.write(WriteRequest::RenewTasks(Asked::new(question, reply)));
+        self.write(WriteCall::RenewTasks(Call::new(question, reply)));
     }
 
     fn finish_task(
@@ -268,60 +320,81 @@ impl Store for SqliteStore {
         reply: Reply<bool>,
     ) {
         let question = TaskEnd { holder, task, attempt, body };
-        self.write(WriteRequest::FinishTask(Asked::new(question, reply)));
+        self.write(WriteCall::FinishTask(Call::new(question, reply)));
     }
 
     fn give_back_tasks(&self, holder: SessionId, tasks: Vec<TaskId>, reply: Reply<()>) {
-        self.write(WriteRequest::GiveBackTasks(Asked::new((holder, tasks), reply)));
+        self.write(WriteCall::GiveBackTasks(Call::new((holder, tasks), reply)));
     }
 
-    fn ask(&self, ask: Ask, reply: Reply<AskOutcome>) {
-        self.write(WriteRequest::Ask(Asked::new(ask, reply)));
+    fn put_request(&self, request: NewRequest, reply: Reply<RequestOutcome>) {
+        self.write(WriteCall::PutRequest(Call::new(request, reply)));
     }
 
-    fn read_asks(&self, session: SessionId, from: AskNumber, limit: usize, reply: Reply<Vec<AskRow>>) {
-        self.read(ReadRequest::Asks { session, from, limit, reply: Answer::to(reply) });
+    fn read_requests(
+        &self,
+        session: SessionId,
+        shards: ShardSet,
+        from: RequestNumber,
+        limit: PageLimit,
+        reply: Reply<RequestPage>,
+    ) {
+        self.read(ReadCall::Requests { session, shards, from, limit, reply: Answer::to(reply) });
     }
 
-    fn read_answer(&self, number: AskNumber, reply: Reply<Option<Arc<[u8]>>>) {
-        self.read(ReadRequest::AnswerTo { number, reply: Answer::to(reply) });
+    fn read_reply(&self, number: RequestNumber, reply: Reply<Option<Arc<[u8]>>>) {
+        self.read(ReadCall::ReplyTo { number, reply: Answer::to(reply) });
     }
 
-    fn withdraw_ask(&self, number: AskNumber, reply: Reply<bool>) {
-        self.write(WriteRequest::WithdrawAsk(Asked::new(number, reply)));
-    }
-
-    fn sweep_asks(&self, reply: Reply<()>) {
-        self.write(WriteRequest::SweepAsks(Asked::new((), reply)));
-    }
-
-    fn read_note(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>) {
-        self.read(ReadRequest::Note { name: name.to_owned(), reply: Answer::to(reply) });
-    }
-
-    fn write_note(&self, session: SessionId, name: &str, note: Option<Arc<[u8]>>, reply: Reply<()>) {
-        let question = NewNote { session, name: name.to_owned(), body: note };
-        self.write_as_owner(WriteRequest::WriteNote(Asked::new(question, reply)));
+    fn withdraw_request(&self, number: RequestNumber, reply: Reply<bool>) {
+        self.write(WriteCall::WithdrawRequest(Call::new(number, reply)));
     }
 
     fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
-        self.read(ReadRequest::List { filter, after, limit, reply: Answer::to(reply) });
+        self.read(ReadCall::List { filter, after, limit, reply: Answer::to(reply) });
     }
 
     fn count(&self, filter: Filter, at_most: u64, reply: Reply<Count>) {
-        self.read(ReadRequest::Count { filter, at_most, reply: Answer::to(reply) });
+        self.read(ReadCall::Count { filter, at_most, reply: Answer::to(reply) });
     }
 
     fn stats(&self, reply: Reply<StoreStats>) {
-        self.read(ReadRequest::Stats { reply: Answer::to(reply) });
+        self.read(ReadCall::Stats { reply: Answer::to(reply) });
     }
 
-    fn delete(&self, keys: Vec<InstanceKey>, reply: Reply<Vec<DeleteOutcome>>) {
-        self.write(WriteRequest::Delete(Asked::new(keys, reply)));
+    fn delete(&self, instances: Vec<(ShardId, InstanceKey)>, reply: Reply<Vec<DeleteOutcome>>) {
+        let keys = instances.into_iter().map(|(_, key)| key).collect();
+        self.write(WriteCall::Delete(Call::new(keys, reply)));
     }
 
-    fn watch(&self, hint: Hint) {
-        self.shared.watchers.add(hint);
+    fn prune_executions(
+        &self,
+        session: SessionId,
+        shard: ShardId,
+        key: InstanceKey,
+        execution: u64,
+        rows: usize,
+        reply: Reply<Swept>,
+    ) {
+        let question = Pruning { session, shard, key, execution, rows };
+        self.write_as_owner(WriteCall::PruneExecutions(Call::new(question, reply)));
+    }
+
+    fn sweep(&self, rows: usize, reply: Reply<Swept>) {
+        self.write(WriteCall::Sweep(Call::new(rows, reply)));
+    }
+
+    fn read_setting(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>) {
+        self.read(ReadCall::Setting { name: name.to_owned(), reply: Answer::to(reply) });
+    }
+
+    fn write_setting(&self, name: &str, value: Option<Arc<[u8]>>, reply: Reply<()>) {
+        let question = Setting { name: name.to_owned(), value };
+        self.write(WriteCall::WriteSetting(Call::new(question, reply)));
+    }
+
+    fn watch(&self, watcher: Watcher) {
+        self.shared.watchers.add(watcher);
         // The thread that writes looks for changes only while somebody watches.
         self.shared.queue.wake();
     }

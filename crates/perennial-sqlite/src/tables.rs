@@ -1,5 +1,8 @@
 //! The statements of the thread that writes, prepared once.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use perennial_core::store::{InboxNumber, InstanceRow, RowChange, StoreError, TurnRow};
 use perennial_core::{InstanceKey, ShardId};
 use rusqlite::{Connection, OptionalExtension, PrepFlags, Statement, params};
@@ -10,29 +13,36 @@ use crate::reader::by_id;
 use crate::row::{attributes_json, bound, exact, json, read_instance, status_code};
 
 pub(crate) const INSERT_INSTANCE: &str = "INSERT INTO instances (key, id, shard, name, version, status, execution, \
-     owed, wake_at_ms, blocked, attributes, published, parent, created_ms, ended_ms, parent_key) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+     owed, wake_at_ms, blocked, attributes, published, parent, created_ms, ended_ms, parent_key, full, checksum) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
 pub(crate) const INSTANCE_EXISTS: &str = "SELECT 1 FROM instances WHERE key = ?1";
-pub(crate) const ADDRESSEE: &str = "SELECT key, shard, status FROM instances WHERE id = ?1";
+pub(crate) const ADDRESSEE: &str = "SELECT key, shard, status, full FROM instances WHERE id = ?1";
 pub(crate) const INSERT_TURN: &str =
-    "INSERT INTO turns (key, execution, number, body) VALUES (?1, ?2, ?3, ?4)";
+    "INSERT INTO turns (key, execution, number, body, checksum) VALUES (?1, ?2, ?3, ?4, ?5)";
 pub(crate) const TURN_EXISTS: &str = "SELECT 1 FROM turns WHERE key = ?1 AND execution = ?2 AND number = ?3";
 pub(crate) const SAME_TURN: &str =
-    "SELECT body = ?4 FROM turns WHERE key = ?1 AND execution = ?2 AND number = ?3";
-pub(crate) const APPEND_MESSAGE: &str = "INSERT INTO inbox (key, shard, dedupe, parked, body) \
-     VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (key, dedupe) DO NOTHING";
+    "SELECT body = ?4 AND checksum = ?5 FROM turns WHERE key = ?1 AND execution = ?2 AND number = ?3";
+pub(crate) const APPEND_MESSAGE: &str = "INSERT INTO inbox (key, shard, dedupe, parked, urgent, arrived_ms, body) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (key, dedupe) DO NOTHING";
 /// Whether the instance takes messages is asked while appending.
-pub(crate) const APPEND_TO_KEY: &str = "INSERT INTO inbox (key, shard, dedupe, body) \
-     SELECT key, shard, ?2, ?3 FROM instances WHERE key = ?1 AND status < 2 \
+pub(crate) const APPEND_TO_KEY: &str = "INSERT INTO inbox (key, shard, dedupe, urgent, arrived_ms, body) \
+     SELECT key, shard, ?2, ?3, ?4, ?5 FROM instances WHERE key = ?1 AND status < 2 \
      ON CONFLICT (key, dedupe) DO NOTHING";
 pub(crate) const DELETE_MESSAGE: &str = "DELETE FROM inbox WHERE number = ?1";
-pub(crate) const MAKE_DUE_IF_BLOCKED: &str =
-    "UPDATE instances SET wake_at_ms = 0 WHERE key = ?1 AND blocked IS NOT NULL AND status < 2";
+/// The message with a key against duplicates that waits.
+pub(crate) const WAITING: &str = "SELECT number FROM inbox WHERE key = ?1 AND dedupe = ?2";
+/// Whoever sends an urgent message again is heard again, unless the instance takes none any more.
+pub(crate) const MAKE_URGENT: &str = "UPDATE inbox SET urgent = 1 WHERE key = ?1 AND dedupe = ?2 AND urgent = 0 \
+     AND EXISTS (SELECT 1 FROM instances WHERE instances.key = ?1 AND status < 2)";
+pub(crate) const SEE: &str = "UPDATE inbox SET urgent = 0 WHERE number = ?1 AND urgent = 1";
+/// Messages that arrived before a time. Those of one instance are few.
+pub(crate) const EARLIER: &str = "SELECT number FROM inbox INDEXED BY inbox_by_instance \
+     WHERE key = ?1 AND parked = 0 AND arrived_ms < ?2";
 pub(crate) const COUNT_UNREAD: &str = "SELECT count(*) FROM inbox WHERE key = ?1";
 pub(crate) const DATA_VERSION: &str = "PRAGMA data_version";
 
 /// The columns that a change may touch, each with its bit in a mask of changes.
-const CHANGEABLE: [&str; 9] = [
+const CHANGEABLE: [&str; 10] = [
     "status",
     "execution",
     "version",
@@ -42,6 +52,7 @@ const CHANGEABLE: [&str; 9] = [
     "attributes",
     "published",
     "ended_ms",
+    "full",
 ];
 
 pub(crate) struct Tables<'c> {
@@ -58,7 +69,7 @@ pub(crate) struct Tables<'c> {
     delete_message: Statement<'c>,
     data_version: Statement<'c>,
     /// By mask. A statement that names only what changes leaves the indexes of other columns alone.
-    updates: Vec<Option<Statement<'c>>>,
+    updates: BTreeMap<usize, Statement<'c>>,
 }
 
 /// Who a message is for.
@@ -66,6 +77,8 @@ pub(crate) struct Addressee {
     pub(crate) key: InstanceKey,
     pub(crate) shard: ShardId,
     pub(crate) has_ended: bool,
+    /// Whether its owner refuses more messages.
+    pub(crate) is_full: bool,
 }
 
 /// A message to an instance that is known to take it.
@@ -75,7 +88,35 @@ pub(crate) struct Message<'a> {
     pub(crate) dedupe: Option<&'a str>,
     /// Only a load shows it.
     pub(crate) parked: bool,
+    pub(crate) urgent: bool,
     pub(crate) body: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// The message that starts an instance. One that is to start later is parked until then.
+    pub(crate) fn starting(row: &InstanceRow, body: &'a [u8]) -> Message<'a> {
+        let parked = row.wake_at_ms.is_some();
+        Message { to: row.key, shard: row.shard, dedupe: None, parked, urgent: false, body }
+    }
+}
+
+/// What became of a message that was to be appended.
+pub(crate) enum Appended {
+    /// It has this number.
+    Sent(InboxNumber),
+    /// One with its key waits.
+    Waits,
+    /// The instance takes none.
+    Refused,
+}
+
+impl Appended {
+    pub(crate) fn number(self) -> Option<InboxNumber> {
+        match self {
+            Appended::Sent(number) => Some(number),
+            Appended::Waits | Appended::Refused => None,
+        }
+    }
 }
 
 impl<'c> Tables<'c> {
@@ -93,7 +134,7 @@ impl<'c> Tables<'c> {
             append_to_key: keep(connection, APPEND_TO_KEY)?,
             delete_message: keep(connection, DELETE_MESSAGE)?,
             data_version: keep(connection, DATA_VERSION)?,
-            updates: (0..1 << CHANGEABLE.len()).map(|_| None).collect(),
+            updates: BTreeMap::new(),
         })
     }
 
@@ -133,6 +174,8 @@ impl<'c> Tables<'c> {
             exact(row.created_ms)?,
             row.ended_ms.map(exact).transpose()?,
             row.parent.as_ref().map(|parent| &parent.key),
+            row.full,
+            row.checksum,
         ]);
         match inserted {
             Ok(_) => {}
@@ -146,9 +189,9 @@ impl<'c> Tables<'c> {
     /// Changes a row; `false` if there is none.
     pub(crate) fn change_instance(&mut self, key: InstanceKey, change: &RowChange) -> rusqlite::Result<bool> {
         let mask = mask_of(change);
-        let update = match &mut self.updates[mask] {
-            Some(update) => update,
-            none => none.insert(keep(self.connection, &update_sql(mask))?),
+        let update = match self.updates.entry(mask) {
+            Entry::Occupied(update) => update.into_mut(),
+            Entry::Vacant(none) => none.insert(keep(self.connection, &update_sql(mask))?),
         };
         update.raw_bind_parameter(1, key.as_bytes())?;
         let mut position = 1;
@@ -183,6 +226,9 @@ impl<'c> Tables<'c> {
         if let Some(ended_ms) = change.ended_ms {
             update.raw_bind_parameter(next(), exact(ended_ms)?)?;
         }
+        if let Some(full) = change.full {
+            update.raw_bind_parameter(next(), full)?;
+        }
         let changed = update.raw_execute()? == 1;
         if let Some(attributes) = change.attributes.as_ref().filter(|_| changed) {
             attributes::replace(self.connection, key, attributes)?;
@@ -206,6 +252,7 @@ impl<'c> Tables<'c> {
                 key: InstanceKey::from_bytes(row.get(0)?),
                 shard: ShardId(row.get(1)?),
                 has_ended: row.get::<_, i64>(2)? >= 2,
+                is_full: row.get(3)?,
             })
         });
         addressee.optional()
@@ -217,7 +264,8 @@ impl<'c> Tables<'c> {
             key.as_bytes(),
             exact(turn.execution)?,
             exact(turn.number)?,
-            &turn.bytes[..]
+            &turn.bytes[..],
+            turn.checksum
         ]);
         match inserted {
             Ok(_) => Ok(true),
@@ -235,38 +283,95 @@ impl<'c> Tables<'c> {
         self.turn_exists.exists(params![key.as_bytes(), exact(execution)?, exact(number)?])
     }
 
-    /// Whether the turn of this number has these bytes; none if there is no such turn.
+    /// Whether the turn of this number has these bytes and this checksum; none if there is no such turn.
     pub(crate) fn same_turn(&mut self, key: InstanceKey, turn: &TurnRow) -> rusqlite::Result<Option<bool>> {
-        let values = params![key.as_bytes(), exact(turn.execution)?, exact(turn.number)?, &turn.bytes[..]];
+        let (execution, number) = (exact(turn.execution)?, exact(turn.number)?);
+        let values = params![key.as_bytes(), execution, number, &turn.bytes[..], turn.checksum];
         self.connection.prepare_cached(SAME_TURN)?.query_row(values, |row| row.get(0)).optional()
     }
 
-    /// Appends a message; none if one with its key waits.
-    pub(crate) fn append_message(&mut self, message: &Message<'_>) -> rusqlite::Result<Option<InboxNumber>> {
-        let Message { to, shard, dedupe, parked, body } = message;
-        let appended = self.append_message.execute(params![to.as_bytes(), shard.0, dedupe, parked, body])?;
-        Ok((appended == 1).then(|| self.connection.last_insert_rowid().cast_unsigned()))
+    /// Appends a message to an instance that takes it.
+    pub(crate) fn append_message(
+        &mut self,
+        message: &Message<'_>,
+        now_ms: u64,
+    ) -> rusqlite::Result<Appended> {
+        let Message { to, shard, dedupe, parked, urgent, body } = message;
+        let values = params![to.as_bytes(), shard.0, dedupe, parked, urgent, bound(now_ms), body];
+        if self.append_message.execute(values)? == 1 {
+            return Ok(Appended::Sent(self.connection.last_insert_rowid().cast_unsigned()));
+        }
+        self.make_urgent(*to, *dedupe, *urgent)?;
+        Ok(Appended::Waits)
     }
 
-    /// Appends a message; none if the instance takes none, or if one with its key waits.
+    /// Appends a message to the instance of a key, if it takes any.
     pub(crate) fn append_to_key(
         &mut self,
         to: InstanceKey,
         dedupe: Option<&str>,
+        urgent: bool,
         body: &[u8],
+        now_ms: u64,
+    ) -> rusqlite::Result<Appended> {
+        let values = params![to.as_bytes(), dedupe, urgent, bound(now_ms), body];
+        if self.append_to_key.execute(values)? == 1 {
+            return Ok(Appended::Sent(self.connection.last_insert_rowid().cast_unsigned()));
+        }
+        let is_urgent_now = self.make_urgent(to, dedupe, urgent)?;
+        Ok(if is_urgent_now { Appended::Waits } else { Appended::Refused })
+    }
+
+    /// Makes the message that waits in the place of an urgent one urgent; whether it was not before.
+    fn make_urgent(
+        &mut self,
+        key: InstanceKey,
+        dedupe: Option<&str>,
+        urgent: bool,
+    ) -> rusqlite::Result<bool> {
+        if !urgent || dedupe.is_none() {
+            return Ok(false);
+        }
+        Ok(self.connection.prepare_cached(MAKE_URGENT)?.execute(params![key.as_bytes(), dedupe])? == 1)
+    }
+
+    /// The message with a key against duplicates that waits.
+    pub(crate) fn waiting(
+        &mut self,
+        key: InstanceKey,
+        dedupe: Option<&str>,
     ) -> rusqlite::Result<Option<InboxNumber>> {
-        let appended = self.append_to_key.execute(params![to.as_bytes(), dedupe, body])?;
-        Ok((appended == 1).then(|| self.connection.last_insert_rowid().cast_unsigned()))
+        let Some(dedupe) = dedupe else { return Ok(None) };
+        let mut waiting = self.connection.prepare_cached(WAITING)?;
+        let number = waiting.query_row(params![key.as_bytes(), dedupe], |row| row.get::<_, i64>(0));
+        Ok(number.optional()?.map(i64::cast_unsigned))
+    }
+
+    /// Whether a message of an instance arrived before a time, other than some.
+    pub(crate) fn has_earlier(
+        &mut self,
+        key: InstanceKey,
+        before_ms: u64,
+        except: &[InboxNumber],
+    ) -> rusqlite::Result<bool> {
+        let mut earlier = self.connection.prepare_cached(EARLIER)?;
+        let mut rows = earlier.query(params![key.as_bytes(), bound(before_ms)])?;
+        while let Some(row) = rows.next()? {
+            if !except.contains(&row.get::<_, i64>(0)?.cast_unsigned()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// An urgent message was looked at, and is urgent no more.
+    pub(crate) fn see(&mut self, number: InboxNumber) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(SEE)?.execute([bound(number)]).map(drop)
     }
 
     /// Deletes a message; `false` if it is gone.
     pub(crate) fn delete_message(&mut self, number: InboxNumber) -> rusqlite::Result<bool> {
         Ok(self.delete_message.execute([bound(number)])? == 1)
-    }
-
-    /// Lets a blocked instance look at a message at once.
-    pub(crate) fn make_due_if_blocked(&mut self, key: InstanceKey) -> rusqlite::Result<()> {
-        self.connection.prepare_cached(MAKE_DUE_IF_BLOCKED)?.execute([key.as_bytes()]).map(drop)
     }
 
     pub(crate) fn count_unread(&mut self, key: InstanceKey) -> rusqlite::Result<usize> {
@@ -283,8 +388,18 @@ fn keep<'c>(connection: &'c Connection, sql: &str) -> rusqlite::Result<Statement
 }
 
 fn mask_of(change: &RowChange) -> usize {
-    let RowChange { status, execution, version, owed, wake_at_ms, blocked, attributes, published, ended_ms } =
-        change;
+    let RowChange {
+        status,
+        execution,
+        version,
+        owed,
+        wake_at_ms,
+        blocked,
+        full,
+        attributes,
+        published,
+        ended_ms,
+    } = change;
     let changed = [
         status.is_some(),
         execution.is_some(),
@@ -295,6 +410,7 @@ fn mask_of(change: &RowChange) -> usize {
         attributes.is_some(),
         published.is_some(),
         ended_ms.is_some(),
+        full.is_some(),
     ];
     changed.iter().rev().fold(0, |mask, changed| mask << 1 | usize::from(*changed))
 }

@@ -1,20 +1,24 @@
 //! Tasks: activities that are not on their first local attempt, and who runs them under which lease.
 
-use perennial_core::InstanceKey;
 use perennial_core::history::{EventId, Payload};
-use perennial_core::store::{Served, SessionId, TaskChange, TaskId, TaskRenewal, TaskRow, TaskState};
+use perennial_core::store::{
+    Changes, Served, SessionId, TaskChange, TaskId, TaskRenewal, TaskRow, TaskState,
+};
+use perennial_core::{InstanceKey, ShardId};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 
 use crate::reader::{Fault, bytes, collect};
-use crate::row::{bound, exact, read_key, read_maybe_number, read_number, read_payload, read_shard};
+use crate::row::{
+    bound, exact, json, read_json, read_key, read_maybe_number, read_number, read_payload, read_shard,
+};
 
 pub(crate) const PUT: &str = "INSERT INTO tasks (key, execution, event, shard, state, holder, cancelled, attempt, \
-     due_ms, details, interruptions, name, tag, work) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) \
+     due_ms, details, interruptions, name, tag, work, past) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) \
      ON CONFLICT (key, execution, event) DO UPDATE SET shard = excluded.shard, state = excluded.state, \
      holder = excluded.holder, cancelled = excluded.cancelled, attempt = excluded.attempt, due_ms = excluded.due_ms, \
      details = excluded.details, interruptions = excluded.interruptions, name = excluded.name, tag = excluded.tag, \
-     work = excluded.work";
+     work = excluded.work, past = excluded.past";
 /// The row goes unless it is leased until a time, which the owner's own are not.
 pub(crate) const CANCEL: &str = "DELETE FROM tasks WHERE key = ?1 AND execution = ?2 AND event = ?3 \
      AND (state <> 1 OR due_ms IS NULL)";
@@ -25,7 +29,7 @@ pub(crate) const ANY_LEASE_OVER: &str =
 pub(crate) const DROP_LEASES_OVER: &str =
     "DELETE FROM tasks INDEXED BY tasks_by_lease WHERE state = 1 AND due_ms <= ?1 AND cancelled = 1";
 pub(crate) const QUEUE_LEASES_OVER: &str = "UPDATE tasks INDEXED BY tasks_by_lease SET state = 0, holder = NULL, \
-     due_ms = NULL, interruptions = interruptions + 1 WHERE state = 1 AND due_ms <= ?1";
+     due_ms = NULL, interruptions = interruptions + 1 WHERE state = 1 AND due_ms <= ?1 RETURNING shard";
 pub(crate) const ANY_QUEUED: &str = "SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = 0 LIMIT 1";
 pub(crate) const ANY_QUEUED_OF_NAME: &str =
     "SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = 0 AND name = ?1 LIMIT 1";
@@ -35,15 +39,15 @@ pub(crate) const QUEUED: &str = "SELECT key, execution, event FROM tasks INDEXED
 pub(crate) const RENEW: &str = "UPDATE tasks SET due_ms = ?5, details = ifnull(?6, details) \
      WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 RETURNING cancelled";
 pub(crate) const FINISH: &str = "DELETE FROM tasks \
-     WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 AND attempt = ?5";
+     WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 AND attempt = ?5 RETURNING shard";
 pub(crate) const DROP_CANCELLED: &str = "DELETE FROM tasks \
      WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 AND cancelled = 1";
 pub(crate) const QUEUE_AGAIN: &str = "UPDATE tasks SET state = 0, holder = NULL, due_ms = NULL \
-     WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4";
+     WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 RETURNING shard";
 
 /// The columns that [`read`] expects, in its order.
 const COLUMNS: &str = "key, execution, event, shard, state, holder, cancelled, attempt, due_ms, details, \
-                       interruptions, name, tag, work";
+                       interruptions, name, tag, work, past";
 
 const QUEUED_STATE: i64 = 0;
 const LEASED_STATE: i64 = 1;
@@ -60,6 +64,14 @@ pub(crate) fn lease() -> String {
 /// The tasks of an execution.
 pub(crate) fn of_execution() -> String {
     format!("SELECT {COLUMNS} FROM tasks WHERE key = ?1 AND execution = ?2 ORDER BY event")
+}
+
+/// The tasks that are leased to a holder.
+pub(crate) fn of_holder() -> String {
+    format!(
+        "SELECT {COLUMNS} FROM tasks INDEXED BY tasks_by_holder WHERE state = 1 AND holder = ?1 \
+         ORDER BY key, execution, event"
+    )
 }
 
 /// Makes a change that a commit brings.
@@ -89,7 +101,8 @@ fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
         TaskState::Leased { holder, cancelled } => (LEASED_STATE, Some(holder.0.to_be_bytes()), cancelled),
         TaskState::Waiting => (WAITING_STATE, None, false),
     };
-    let values: [&dyn ToSql; 14] = [
+    let past = if row.past.is_empty() { None } else { Some(json(&row.past)?) };
+    let values: [&dyn ToSql; 15] = [
         place.key.as_bytes(),
         &place.execution,
         &place.event,
@@ -104,6 +117,7 @@ fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
         &row.name,
         &row.tag,
         &row.work.as_deref(),
+        &past,
     ];
     connection.prepare_cached(PUT)?.execute(&values[..]).map(drop)
 }
@@ -115,10 +129,12 @@ pub(crate) fn any_to_take(connection: &Connection, now_ms: u64) -> rusqlite::Res
 }
 
 /// Queues tasks again whose lease ran out; those that nobody waits for go.
-fn end_leases(connection: &Connection, now_ms: u64) -> rusqlite::Result<()> {
+fn end_leases(connection: &Connection, now_ms: u64, changes: &mut Changes) -> Result<(), Fault> {
     if connection.prepare_cached(ANY_LEASE_OVER)?.exists([bound(now_ms)])? {
         connection.prepare_cached(DROP_LEASES_OVER)?.execute([bound(now_ms)])?;
-        connection.prepare_cached(QUEUE_LEASES_OVER)?.execute([bound(now_ms)])?;
+        let mut queue = connection.prepare_cached(QUEUE_LEASES_OVER)?;
+        let queued = collect(queue.query([bound(now_ms)])?, |row| Ok(read_shard(row, 0)?))?;
+        queued.into_iter().for_each(|shard| changes.tasks.insert(shard));
     }
     Ok(())
 }
@@ -131,8 +147,9 @@ pub(crate) fn take(
     limit: usize,
     now_ms: u64,
     until_ms: u64,
+    changes: &mut Changes,
 ) -> Result<Vec<TaskRow>, Fault> {
-    end_leases(connection, now_ms)?;
+    end_leases(connection, now_ms, changes)?;
     let mut found = Vec::new();
     if limit > 0 && connection.prepare_cached(ANY_QUEUED)?.exists([])? {
         for name in &served.names {
@@ -202,26 +219,36 @@ pub(crate) fn renew(
     })
 }
 
-/// Removes the row of a holder's attempt; `false` if it is not his.
+/// Deletes the row of a holder's attempt; gives its shard, if it was the holder's.
 pub(crate) fn finish(
     connection: &Connection,
     holder: SessionId,
     id: TaskId,
     attempt: u32,
-) -> rusqlite::Result<bool> {
-    let Ok(place) = Place::of(id) else { return Ok(false) };
+) -> rusqlite::Result<Option<ShardId>> {
+    let Ok(place) = Place::of(id) else { return Ok(None) };
     let values = params![place.key.as_bytes(), place.execution, place.event, holder.0.to_be_bytes(), attempt];
-    Ok(connection.prepare_cached(FINISH)?.execute(values)? == 1)
+    connection.prepare_cached(FINISH)?.query_row(values, |row| row.get(0).map(ShardId)).optional()
 }
 
-/// Queues a holder's task again, unless nobody waits for it.
-pub(crate) fn give_back(connection: &Connection, holder: SessionId, id: TaskId) -> rusqlite::Result<()> {
-    let Ok(place) = Place::of(id) else { return Ok(()) };
+/// Queues a holder's task again, unless it was cancelled; gives its shard if it did.
+pub(crate) fn give_back(
+    connection: &Connection,
+    holder: SessionId,
+    id: TaskId,
+) -> rusqlite::Result<Option<ShardId>> {
+    let Ok(place) = Place::of(id) else { return Ok(None) };
     let values = params![place.key.as_bytes(), place.execution, place.event, holder.0.to_be_bytes()];
-    if connection.prepare_cached(DROP_CANCELLED)?.execute(values)? == 0 {
-        connection.prepare_cached(QUEUE_AGAIN)?.execute(values)?;
+    if connection.prepare_cached(DROP_CANCELLED)?.execute(values)? == 1 {
+        return Ok(None);
     }
-    Ok(())
+    connection.prepare_cached(QUEUE_AGAIN)?.query_row(values, |row| row.get(0).map(ShardId)).optional()
+}
+
+/// The tasks that are leased to a holder, by id.
+pub(crate) fn held(connection: &Connection, holder: SessionId) -> Result<Vec<TaskRow>, Fault> {
+    let mut statement = connection.prepare_cached(&of_holder())?;
+    collect(statement.query([holder.0.to_be_bytes()])?, read)
 }
 
 /// The tasks of an execution, by event.
@@ -270,5 +297,6 @@ fn read(row: &Row<'_>) -> Result<TaskRow, Fault> {
         name: row.get(11)?,
         tag: row.get(12)?,
         work: if row.get_ref(13)? == rusqlite::types::ValueRef::Null { None } else { Some(bytes(row, 13)?) },
+        past: read_json(row, 14)?.unwrap_or_default(),
     })
 }

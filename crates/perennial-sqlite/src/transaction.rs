@@ -8,19 +8,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use perennial_core::store::{
-    Commit, CommitOutcome, SendOutcome, SendRequest, SessionId, StoreError, TaskRenewal, TaskRow,
+    Changes, Commit, CommitOutcome, SendOutcome, SendRequest, SessionId, StoreError, Swept, TaskRenewal,
+    TaskRow,
 };
 use rusqlite::Connection;
 
-use crate::asks;
-use crate::commit;
+use crate::calls::{Pruning, Setting, ShardNotes, TaskEnd, TaskRenewals, TaskTake, WriteCall};
+use crate::commit::{self, WriteScope};
 use crate::connection::wait_out;
 use crate::delete;
 use crate::failure::Trouble;
 use crate::options::{Clock, SqliteOptions};
-use crate::request::{NewNote, TaskEnd, TaskRenewals, TaskTake, WriteRequest};
+use crate::requests;
 use crate::send;
 use crate::sessions::Sessions;
+use crate::shards;
 use crate::tables::Tables;
 use crate::tasks;
 use crate::unread::Unread;
@@ -35,6 +37,10 @@ pub(crate) struct WriteConnection<'c> {
     busy_patience: Duration,
     data_version: i64,
     changed_by_others: bool,
+    /// What the transaction changes that others are to hear of.
+    changes: Changes,
+    /// Whether deleted instances have turns left; nothing if that has to be looked up.
+    has_graves: Option<bool>,
 }
 
 /// How members are kept apart.
@@ -81,6 +87,8 @@ impl<'c> WriteConnection<'c> {
             busy_patience: options.busy_patience,
             data_version,
             changed_by_others: false,
+            changes: Changes::default(),
+            has_graves: None,
         })
     }
 
@@ -89,8 +97,11 @@ impl<'c> WriteConnection<'c> {
     }
 
     /// Writes all of it durably, or nothing. The answers are left in the requests.
-    pub(crate) fn write(&mut self, requests: &mut [WriteRequest]) -> Result<(), Halt> {
-        if requests.iter().all(|request| matches!(request, WriteRequest::RenewSession(_))) {
+    pub(crate) fn write(&mut self, requests: &mut [WriteCall]) -> Result<(), Halt> {
+        if requests
+            .iter()
+            .all(|request| matches!(request, WriteCall::RenewSession(_) | WriteCall::Directory(_)))
+        {
             // Leases are not on disk.
             self.notice_changes()?;
             return requests.iter_mut().try_for_each(|request| self.apply(request, Pace::Quick));
@@ -115,12 +126,19 @@ impl<'c> WriteConnection<'c> {
         std::mem::take(&mut self.changed_by_others)
     }
 
+    /// What may have changed since this was asked last. What others changed is not known.
+    pub(crate) fn take_changes(&mut self) -> Changes {
+        let changes = std::mem::take(&mut self.changes);
+        if self.take_changed_by_others() { Changes::ALL } else { changes }
+    }
+
     /// Looks whether other connections have changed the database.
     pub(crate) fn notice_changes(&mut self) -> rusqlite::Result<()> {
         let data_version = self.tables.data_version()?;
         if data_version != self.data_version {
             self.unread.forget();
             self.sessions.reload(self.connection)?;
+            self.has_graves = None;
             self.changed_by_others = true;
             self.data_version = data_version;
         }
@@ -128,11 +146,11 @@ impl<'c> WriteConnection<'c> {
     }
 
     /// Answers those who look for work where there is none: nobody has to wait for the file for that.
-    fn find_nothing_to_do(&mut self, requests: &mut [WriteRequest]) -> rusqlite::Result<bool> {
+    fn find_nothing_to_do(&mut self, requests: &mut [WriteCall]) -> rusqlite::Result<bool> {
         for request in &*requests {
             let is_idle = match request {
-                WriteRequest::TakeTasks(_) => !tasks::any_to_take(self.connection, (self.clock)())?,
-                WriteRequest::SweepAsks(_) => !asks::any_past_deadline(self.connection, (self.clock)())?,
+                WriteCall::TakeTasks(_) => !tasks::any_to_take(self.connection, (self.clock)())?,
+                WriteCall::Sweep(_) => !delete::any_to_sweep(self.connection, (self.clock)())?,
                 _ => false,
             };
             if !is_idle {
@@ -142,15 +160,15 @@ impl<'c> WriteConnection<'c> {
         self.notice_changes()?;
         for request in requests {
             match request {
-                WriteRequest::TakeTasks(asked) => asked.answer = Some(Ok(Vec::new())),
-                WriteRequest::SweepAsks(asked) => asked.answer = Some(Ok(())),
+                WriteCall::TakeTasks(call) => call.answer = Some(Ok(Vec::new())),
+                WriteCall::Sweep(call) => call.answer = Some(Ok(Swept::default())),
                 _ => {}
             }
         }
         Ok(true)
     }
 
-    fn attempt(&mut self, requests: &mut [WriteRequest], pace: Pace) -> Result<(), Halt> {
+    fn attempt(&mut self, requests: &mut [WriteCall], pace: Pace) -> Result<(), Halt> {
         wait_out(self.busy_patience, || self.tables.begin())?;
         match self.write_within(requests, pace) {
             Ok(()) => {}
@@ -168,62 +186,92 @@ impl<'c> WriteConnection<'c> {
         }
     }
 
-    fn write_within(&mut self, requests: &mut [WriteRequest], pace: Pace) -> Result<(), Halt> {
+    fn write_within(&mut self, requests: &mut [WriteCall], pace: Pace) -> Result<(), Halt> {
         self.notice_changes()?;
         requests.iter_mut().try_for_each(|request| self.apply(request, pace))
     }
 
-    fn apply(&mut self, request: &mut WriteRequest, pace: Pace) -> Result<(), Halt> {
+    fn apply(&mut self, request: &mut WriteCall, pace: Pace) -> Result<(), Halt> {
         // The clock is read here, where the wait for the file is over: no lease is born expired.
+        let (connection, now_ms) = (self.connection, (self.clock)());
         match request {
-            WriteRequest::OpenSession(asked) => {
-                let new = &asked.question;
-                let opened = self.sessions.open(self.connection, &new.node, new.lease_ms, (self.clock)())?;
-                asked.answer = Some(Ok(opened));
+            WriteCall::OpenSession(call) => {
+                call.answer = Some(self.sessions.open(connection, &call.question, now_ms)?);
             }
-            WriteRequest::RenewSession(asked) => {
-                asked.answer = Some(self.sessions.renew(asked.question, (self.clock)()));
+            WriteCall::RenewSession(call) => {
+                call.answer = Some(self.sessions.renew(call.question, now_ms));
             }
-            WriteRequest::EndSession(asked) => {
-                self.sessions.end(self.connection, asked.question)?;
-                asked.answer = Some(Ok(()));
+            WriteCall::EndSession(call) => {
+                self.sessions.end(connection, call.question, now_ms)?;
+                call.answer = Some(Ok(()));
             }
-            WriteRequest::ClaimShards(asked) => {
-                let claim = &asked.question;
-                let now_ms = (self.clock)();
-                let claimed = self.sessions.claim(self.connection, claim.session, claim.at_most, now_ms)?;
-                asked.answer = Some(claimed);
+            WriteCall::ClaimShards(call) => {
+                let (session, target) = (call.question.session, call.question.target);
+                let claimed =
+                    self.call(pace, |this| this.sessions.claim(connection, session, target, now_ms))?;
+                call.answer = Some(claimed.flatten());
             }
-            WriteRequest::Commit(asked) => {
-                let members = asked.question.members.iter();
-                let outcomes = members.map(|member| self.commit(asked.question.session, member, pace));
-                asked.answer = Some(Ok(outcomes.collect::<Result<_, _>>()?));
+            WriteCall::ReleaseShards(call) => {
+                let (session, shards) = &call.question;
+                self.sessions.release(connection, *session, shards, now_ms)?;
+                call.answer = Some(Ok(()));
             }
-            WriteRequest::Send(asked) => asked.answer = Some(self.send(&asked.question, pace)?),
-            WriteRequest::TakeTasks(asked) => asked.answer = Some(self.take_tasks(&asked.question, pace)?),
-            WriteRequest::RenewTasks(asked) => asked.answer = Some(self.renew_tasks(&asked.question, pace)?),
-            WriteRequest::FinishTask(asked) => asked.answer = Some(self.finish_task(&asked.question, pace)?),
-            WriteRequest::GiveBackTasks(asked) => {
-                let (holder, ids) = &asked.question;
-                let given_back =
-                    ids.iter().try_for_each(|id| tasks::give_back(self.connection, *holder, *id));
-                asked.answer = Some(Ok(given_back?));
+            WriteCall::ReplaceSession(call) => {
+                let (old, new) = &call.question;
+                let replaced =
+                    self.call(pace, |this| this.sessions.replace(connection, *old, new, now_ms))?;
+                call.answer = Some(replaced.flatten());
             }
-            WriteRequest::Ask(asked) => {
-                let ask = &asked.question;
-                asked.answer = Some(self.call(pace, |this| Ok(asks::ask(this.connection, ask)?))?);
+            WriteCall::WriteShardNotes(call) => {
+                call.answer = Some(self.write_shard_notes(&call.question, pace)?);
             }
-            WriteRequest::WithdrawAsk(asked) => {
-                asked.answer = Some(Ok(asks::withdraw(self.connection, asked.question)?));
+            WriteCall::Directory(call) => call.answer = Some(Ok(self.sessions.directory(now_ms))),
+            WriteCall::Commit(call) => {
+                let session = call.question.session;
+                let members = call.question.members.iter();
+                let outcomes = members.map(|member| self.commit(session, member, now_ms, pace));
+                call.answer = Some(Ok(outcomes.collect::<Result<_, _>>()?));
+                self.sessions.touch(connection, session, now_ms)?;
             }
-            WriteRequest::SweepAsks(asked) => {
-                asked.answer = Some(Ok(asks::sweep(self.connection, (self.clock)())?));
+            WriteCall::Send(call) => call.answer = Some(self.send(&call.question, pace)?),
+            WriteCall::TakeTasks(call) => call.answer = Some(self.take_tasks(&call.question, pace)?),
+            WriteCall::RenewTasks(call) => call.answer = Some(self.renew_tasks(&call.question, pace)?),
+            WriteCall::FinishTask(call) => call.answer = Some(self.finish_task(&call.question, pace)?),
+            WriteCall::GiveBackTasks(call) => {
+                let (holder, ids) = &call.question;
+                for id in ids {
+                    if let Some(shard) = tasks::give_back(connection, *holder, *id)? {
+                        self.changes.tasks.insert(shard);
+                    }
+                }
+                call.answer = Some(Ok(()));
             }
-            WriteRequest::WriteNote(asked) => asked.answer = Some(self.write_note(&asked.question, pace)?),
-            WriteRequest::Delete(asked) => {
-                let keys = asked.question.iter();
-                let outcomes = keys.map(|key| delete::delete(self.connection, *key));
-                asked.answer = Some(Ok(outcomes.collect::<Result<_, _>>()?));
+            WriteCall::PutRequest(call) => {
+                let request = &call.question;
+                let written = self.call(pace, |_| Ok(requests::put(connection, request, now_ms)?))?;
+                if let Ok(Some((_, shard))) = written {
+                    self.changes.requests.insert(shard);
+                }
+                call.answer = Some(written.map(requests::outcome));
+            }
+            WriteCall::WithdrawRequest(call) => {
+                call.answer = Some(Ok(requests::delete(connection, call.question)?.is_some()));
+            }
+            WriteCall::Sweep(call) => {
+                call.answer = Some(Ok(delete::sweep(connection, call.question, now_ms)?));
+                self.has_graves = None;
+            }
+            WriteCall::PruneExecutions(call) => call.answer = Some(self.prune(&call.question)?),
+            WriteCall::WriteSetting(call) => {
+                let Setting { name, value } = &call.question;
+                let write = |_: &mut Self| Ok(requests::write_setting(connection, name, value.as_deref())?);
+                call.answer = Some(self.call(pace, write)?);
+            }
+            WriteCall::Delete(call) => {
+                let keys = call.question.iter();
+                let outcomes = keys.map(|key| delete::delete(connection, *key));
+                call.answer = Some(Ok(outcomes.collect::<Result<_, _>>()?));
+                self.has_graves = None;
             }
         }
         Ok(())
@@ -231,8 +279,9 @@ impl<'c> WriteConnection<'c> {
 
     fn send(&mut self, requests: &[SendRequest], pace: Pace) -> Called<Vec<SendOutcome>> {
         self.call(pace, |this| {
-            let write = |request| send::write(&mut this.tables, &mut this.unread, request);
-            requests.iter().map(write).collect()
+            let now_ms = (this.clock)();
+            let (tables, unread, changes) = (&mut this.tables, &mut this.unread, &mut this.changes);
+            requests.iter().map(|request| send::write(tables, unread, changes, now_ms, request)).collect()
         })
     }
 
@@ -240,7 +289,8 @@ impl<'c> WriteConnection<'c> {
         let now_ms = (self.clock)();
         let until_ms = now_ms.saturating_add(take.lease_ms);
         self.call(pace, |this| {
-            Ok(tasks::take(this.connection, take.holder, &take.served, take.limit, now_ms, until_ms)?)
+            let (holder, served, changes) = (take.holder, &take.served, &mut this.changes);
+            Ok(tasks::take(this.connection, holder, served, take.limit, now_ms, until_ms, changes)?)
         })
     }
 
@@ -257,28 +307,64 @@ impl<'c> WriteConnection<'c> {
     fn finish_task(&mut self, end: &TaskEnd, pace: Pace) -> Called<bool> {
         self.call(pace, |this| {
             let finished = tasks::finish(this.connection, end.holder, end.task, end.attempt)?;
-            if finished && this.tables.append_to_key(end.task.key, None, &end.body)?.is_some() {
-                this.unread.appended(end.task.key);
+            let Some(shard) = finished else { return Ok(false) };
+            let key = end.task.key;
+            let appended = this.tables.append_to_key(key, None, false, &end.body, (this.clock)())?;
+            if appended.number().is_some() {
+                this.unread.appended(key);
+                this.changes.inbox.insert(shard);
             }
-            Ok(finished)
+            Ok(true)
         })
     }
 
-    fn write_note(&mut self, note: &NewNote, pace: Pace) -> Called<()> {
-        if !self.sessions.is_live(note.session) {
+    fn write_shard_notes(&mut self, noted: &ShardNotes, pace: Pace) -> Called<()> {
+        let ShardNotes { session, notes, is_steady } = noted;
+        if !self.sessions.is_open(*session) {
             return Ok(Err(StoreError::SessionGone));
         }
-        self.call(pace, |this| Ok(asks::write_note(this.connection, &note.name, note.body.as_deref())?))
+        self.call(pace, |this| {
+            for (shard, note) in notes {
+                shards::note(this.connection, *session, *shard, note.as_deref(), *is_steady)?;
+            }
+            Ok(())
+        })
     }
 
-    fn commit(&mut self, session: SessionId, member: &Commit, pace: Pace) -> Result<CommitOutcome, Halt> {
-        if !self.sessions.owns(session, member.shard) {
+    fn prune(&mut self, pruning: &Pruning) -> Called<Swept> {
+        let Pruning { session, shard, key, execution, rows } = *pruning;
+        if self.sessions.owner(shard) != Some(session) {
+            return Ok(Err(StoreError::SessionGone));
+        }
+        Ok(Ok(delete::prune(self.connection, key, execution, rows)?))
+    }
+
+    fn commit(
+        &mut self,
+        session: SessionId,
+        member: &Commit,
+        now_ms: u64,
+        pace: Pace,
+    ) -> Result<CommitOutcome, Halt> {
+        if !self.sessions.owns_at(session, member.shard, member.epoch) {
             return Ok(CommitOutcome::Fenced);
         }
+        let has_graves = match self.has_graves {
+            Some(has_graves) => has_graves,
+            None => *self.has_graves.insert(delete::any_grave(self.connection)?),
+        };
         if pace == Pace::Careful {
             self.connection.execute_batch("SAVEPOINT member")?;
         }
-        let stop = match commit::write(&mut self.tables, &mut self.unread, member) {
+        let mut scope = WriteScope {
+            tables: &mut self.tables,
+            unread: &mut self.unread,
+            has_graves,
+            now_ms,
+            changes: &mut self.changes,
+            owned: &|shard| self.sessions.owner(shard) == Some(session),
+        };
+        let stop = match commit::write(&mut scope, member) {
             Ok(outcome) => {
                 if pace == Pace::Careful {
                     self.connection.execute_batch("RELEASE member")?;
@@ -331,6 +417,8 @@ impl<'c> WriteConnection<'c> {
     }
 
     fn roll_back(&mut self) {
+        self.changes = Changes::default();
+        self.has_graves = None;
         // Some errors have rolled it back already.
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
@@ -348,12 +436,14 @@ fn refusal(error: rusqlite::Error) -> Result<String, Halt> {
     }
 }
 
-fn touches_sessions(request: &WriteRequest) -> bool {
+fn touches_sessions(request: &WriteCall) -> bool {
     matches!(
         request,
-        WriteRequest::OpenSession(_)
-            | WriteRequest::RenewSession(_)
-            | WriteRequest::EndSession(_)
-            | WriteRequest::ClaimShards(_)
+        WriteCall::OpenSession(_)
+            | WriteCall::RenewSession(_)
+            | WriteCall::EndSession(_)
+            | WriteCall::ClaimShards(_)
+            | WriteCall::ReleaseShards(_)
+            | WriteCall::ReplaceSession(_)
     )
 }

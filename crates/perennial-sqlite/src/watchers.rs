@@ -3,16 +3,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use perennial_core::store::Hint;
+use perennial_core::store::{Changes, Watcher};
 
 #[derive(Default)]
 pub(crate) struct Watchers {
-    hints: Mutex<Vec<Hint>>,
+    watchers: Mutex<Vec<Watcher>>,
 }
 
 impl Watchers {
-    pub(crate) fn add(&self, hint: Hint) {
-        self.lock().push(hint);
+    pub(crate) fn add(&self, watcher: Watcher) {
+        self.lock().push(watcher);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -20,10 +20,13 @@ impl Watchers {
     }
 
     /// Tells everybody.
-    pub(crate) fn hint(&self) {
-        let hints = self.lock().clone();
-        for hint in hints {
-            calling("a hint", || hint());
+    pub(crate) fn tell(&self, changes: &Changes) {
+        if changes.is_empty() {
+            return;
+        }
+        let watchers = self.lock().clone();
+        for watcher in watchers {
+            calling("a watcher", || watcher(changes));
         }
     }
 
@@ -32,8 +35,8 @@ impl Watchers {
         drop(dropped);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Hint>> {
-        self.hints.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Watcher>> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

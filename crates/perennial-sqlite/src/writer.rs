@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use perennial_core::store::StoreError;
+use perennial_core::store::{Changes, StoreError};
 use rusqlite::Connection;
 
+use crate::calls::{Answer, Work, WriteCall};
 use crate::checkpoint::Checkpoints;
 use crate::failure::{Trouble, failed, unavailable};
 use crate::log_watch::LogWatch;
@@ -21,7 +22,6 @@ use crate::options::SqliteOptions;
 use crate::owner_lock::OwnerLock;
 use crate::queue::Taken;
 use crate::reader;
-use crate::request::{Answer, Work, WriteRequest};
 use crate::store::Shared;
 use crate::transaction::{Halt, WriteConnection};
 use crate::watchers::calling;
@@ -48,7 +48,7 @@ impl Writer {
         let closing = match WriteConnection::new(&connection, data_version, &options) {
             Ok(write_connection) => {
                 let is_file = lock.is_some();
-                let mut desk = Desk {
+                let mut writer_loop = WriterLoop {
                     shared: &shared,
                     write_connection,
                     checkpoints: is_file.then(Checkpoints::new),
@@ -56,7 +56,7 @@ impl Writer {
                     path,
                     looks_every: if shared.is_guest { GUEST_LOOKS_EVERY.0 } else { OWNER_LOOKS_EVERY },
                 };
-                catch_unwind(AssertUnwindSafe(|| desk.work())).unwrap_or_else(|_| {
+                catch_unwind(AssertUnwindSafe(|| writer_loop.work())).unwrap_or_else(|_| {
                     let reason = "the thread that writes panicked; this is a defect of Perennial";
                     shared.health.fail(StoreError::Failed(reason.to_owned()));
                     refuse_until_closed(&shared)
@@ -96,7 +96,7 @@ fn refuse_until_closed(shared: &Shared) -> Answer<()> {
 }
 
 /// What the thread works with.
-struct Desk<'c> {
+struct WriterLoop<'c> {
     shared: &'c Shared,
     path: PathBuf,
     write_connection: WriteConnection<'c>,
@@ -107,7 +107,7 @@ struct Desk<'c> {
     looks_every: Duration,
 }
 
-impl Desk<'_> {
+impl WriterLoop<'_> {
     /// Works until the store is closed; gives the reply of whoever closed it.
     fn work(&mut self) -> Answer<()> {
         loop {
@@ -151,7 +151,7 @@ impl Desk<'_> {
         None
     }
 
-    fn write(&mut self, mut batch: Vec<WriteRequest>) {
+    fn write(&mut self, mut batch: Vec<WriteCall>) {
         if batch.is_empty() {
             return;
         }
@@ -159,16 +159,13 @@ impl Desk<'_> {
             Ok(()) => self.write_connection.write(&mut batch).map_err(|halt| self.explain(&halt)),
             Err(failure) => Err(failure),
         };
-        let members = batch.iter().map(WriteRequest::weight).sum();
-        let is_news = written.is_ok() && batch.iter().any(WriteRequest::is_news);
+        let members = batch.iter().map(WriteCall::weight).sum();
         for request in batch {
             calling("a reply", || request.finish(&written));
         }
         // Who sends waits for what comes of it.
         self.look_soon();
-        if self.write_connection.take_changed_by_others() || is_news {
-            self.shared.watchers.hint();
-        }
+        self.shared.watchers.tell(&self.write_connection.take_changes());
         if written.is_ok()
             && let Some(checkpoints) = &mut self.checkpoints
         {
@@ -218,11 +215,8 @@ impl Desk<'_> {
             // The next look may succeed; a hint that is lost costs time only.
             tracing::debug!(%error, "could not look for changes");
         }
-        let changed = self.write_connection.take_changed_by_others();
-        if changed {
-            self.shared.watchers.hint();
-        }
-        if changed {
+        if self.write_connection.take_changed_by_others() {
+            self.shared.watchers.tell(&Changes::ALL);
             self.look_soon();
         } else if self.shared.is_guest {
             self.looks_every = (self.looks_every * 2).min(GUEST_LOOKS_EVERY.1);

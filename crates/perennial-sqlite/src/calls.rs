@@ -1,0 +1,310 @@
+//! Calls on their way to the threads of the store, with the place for the answer.
+
+use std::sync::Arc;
+
+use perennial_core::store::{
+    Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage, InboxQuery,
+    InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey, PageLimit,
+    Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, SendOutcome, SendRequest, Served, SessionId,
+    ShardSet, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskRow, TurnRow,
+};
+use perennial_core::{InstanceKey, Payload, ShardId};
+
+use crate::read_queue::Caller;
+
+/// Where an answer goes. Should the thread that owes it stop in the middle, whoever waits is told so.
+pub(crate) struct Answer<T>(Option<Reply<T>>);
+
+impl<T> Answer<T> {
+    pub(crate) fn to(reply: Reply<T>) -> Answer<T> {
+        Answer(Some(reply))
+    }
+
+    pub(crate) fn give(mut self, answer: Result<T, StoreError>) {
+        if let Some(reply) = self.0.take() {
+            reply(answer);
+        }
+    }
+}
+
+impl<T> Drop for Answer<T> {
+    fn drop(&mut self) {
+        if let Some(reply) = self.0.take() {
+            let reason =
+                "a thread of the store stopped before it could answer; this is a defect of Perennial";
+            reply(Err(StoreError::Unknown(reason.to_owned())));
+        }
+    }
+}
+
+/// A question of the thread that writes. The answer is kept until the transaction is durable.
+pub(crate) struct Call<Q, A> {
+    pub(crate) question: Q,
+    pub(crate) answer: Option<Result<A, StoreError>>,
+    reply: Answer<A>,
+}
+
+impl<Q, A> Call<Q, A> {
+    pub(crate) fn new(question: Q, reply: Reply<A>) -> Call<Q, A> {
+        Call { question, answer: None, reply: Answer::to(reply) }
+    }
+
+    fn finish(self, outcome: &Result<(), StoreError>) {
+        let answer = match outcome {
+            Ok(()) => self.answer.expect("every question of a transaction is answered in it"),
+            Err(error) => Err(error.clone()),
+        };
+        self.reply.give(answer);
+    }
+}
+
+/// What is written.
+pub(crate) enum WriteCall {
+    OpenSession(Call<NewSession, Lease>),
+    RenewSession(Call<SessionId, Lease>),
+    EndSession(Call<SessionId, ()>),
+    ClaimShards(Call<Claim, Vec<OwnedShard>>),
+    ReleaseShards(Call<(SessionId, ShardSet), ()>),
+    ReplaceSession(Call<(SessionId, NewSession), Replaced>),
+    WriteShardNotes(Call<ShardNotes, ()>),
+    Directory(Call<(), Directory>),
+    Commit(Call<Batch, Vec<CommitOutcome>>),
+    Send(Call<Vec<SendRequest>, Vec<SendOutcome>>),
+    TakeTasks(Call<TaskTake, Vec<TaskRow>>),
+    RenewTasks(Call<TaskRenewals, Vec<TaskRenewal>>),
+    FinishTask(Call<TaskEnd, bool>),
+    GiveBackTasks(Call<(SessionId, Vec<TaskId>), ()>),
+    PutRequest(Call<NewRequest, RequestOutcome>),
+    WithdrawRequest(Call<RequestNumber, bool>),
+    Sweep(Call<usize, Swept>),
+    PruneExecutions(Call<Pruning, Swept>),
+    WriteSetting(Call<Setting, ()>),
+    Delete(Call<Vec<InstanceKey>, Vec<DeleteOutcome>>),
+}
+
+pub(crate) struct Claim {
+    pub(crate) session: SessionId,
+    pub(crate) target: usize,
+}
+
+pub(crate) struct ShardNotes {
+    pub(crate) session: SessionId,
+    pub(crate) notes: Vec<(ShardId, Option<Arc<[u8]>>)>,
+    pub(crate) is_steady: bool,
+}
+
+pub(crate) struct Setting {
+    pub(crate) name: String,
+    pub(crate) value: Option<Arc<[u8]>>,
+}
+
+pub(crate) struct Pruning {
+    pub(crate) session: SessionId,
+    pub(crate) shard: ShardId,
+    pub(crate) key: InstanceKey,
+    pub(crate) execution: u64,
+    pub(crate) rows: usize,
+}
+
+pub(crate) struct Batch {
+    pub(crate) session: SessionId,
+    pub(crate) members: Arc<[Commit]>,
+}
+
+pub(crate) struct TaskTake {
+    pub(crate) holder: SessionId,
+    pub(crate) served: Served,
+    pub(crate) limit: usize,
+    pub(crate) lease_ms: u64,
+}
+
+pub(crate) struct TaskRenewals {
+    pub(crate) holder: SessionId,
+    pub(crate) tasks: Vec<(TaskId, Option<Payload>)>,
+    pub(crate) lease_ms: u64,
+}
+
+pub(crate) struct TaskEnd {
+    pub(crate) holder: SessionId,
+    pub(crate) task: TaskId,
+    pub(crate) attempt: u32,
+    pub(crate) body: Arc<[u8]>,
+}
+
+impl WriteCall {
+    /// Answers, now that the outcome of the transaction is known.
+    pub(crate) fn finish(self, outcome: &Result<(), StoreError>) {
+        match self {
+            WriteCall::OpenSession(call) => call.finish(outcome),
+            WriteCall::RenewSession(call) => call.finish(outcome),
+            WriteCall::EndSession(call) => call.finish(outcome),
+            WriteCall::ClaimShards(call) => call.finish(outcome),
+            WriteCall::ReleaseShards(call) => call.finish(outcome),
+            WriteCall::ReplaceSession(call) => call.finish(outcome),
+            WriteCall::WriteShardNotes(call) => call.finish(outcome),
+            WriteCall::Directory(call) => call.finish(outcome),
+            WriteCall::Commit(call) => call.finish(outcome),
+            WriteCall::Send(call) => call.finish(outcome),
+            WriteCall::TakeTasks(call) => call.finish(outcome),
+            WriteCall::RenewTasks(call) => call.finish(outcome),
+            WriteCall::FinishTask(call) => call.finish(outcome),
+            WriteCall::GiveBackTasks(call) => call.finish(outcome),
+            WriteCall::PutRequest(call) => call.finish(outcome),
+            WriteCall::WithdrawRequest(call) => call.finish(outcome),
+            WriteCall::Sweep(call) => call.finish(outcome),
+            WriteCall::PruneExecutions(call) => call.finish(outcome),
+            WriteCall::WriteSetting(call) => call.finish(outcome),
+            WriteCall::Delete(call) => call.finish(outcome),
+        }
+    }
+
+    /// How much there is to write.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            WriteCall::Commit(call) => call.question.members.len(),
+            WriteCall::Send(call) => call.question.len(),
+            WriteCall::RenewTasks(call) => call.question.tasks.len(),
+            WriteCall::GiveBackTasks(call) => call.question.1.len(),
+            // Each with all its turns.
+            WriteCall::Delete(call) => call.question.len().saturating_mul(16),
+            WriteCall::Sweep(call) => call.question,
+            WriteCall::PruneExecutions(call) => call.question.rows,
+            _ => 1,
+        }
+    }
+}
+
+/// What is read.
+pub(crate) enum ReadCall {
+    Inbox {
+        session: SessionId,
+        query: InboxQuery,
+        reply: Answer<InboxPage>,
+    },
+    Due {
+        session: SessionId,
+        shards: ShardSet,
+        before_ms: u64,
+        after: Option<(u64, InstanceKey)>,
+        limit: usize,
+        reply: Answer<Vec<DueInstance>>,
+    },
+    Owed {
+        session: SessionId,
+        shards: ShardSet,
+        after: Option<InstanceKey>,
+        limit: usize,
+        reply: Answer<Vec<(InstanceKey, ShardId)>>,
+    },
+    Blocked {
+        session: SessionId,
+        shards: ShardSet,
+        after: Option<InstanceKey>,
+        limit: usize,
+        reply: Answer<Vec<(InstanceKey, ShardId)>>,
+    },
+    Find {
+        id: String,
+        reply: Answer<Option<InstanceRow>>,
+    },
+    Load {
+        key: InstanceKey,
+        after_turn: u64,
+        inbox: PageLimit,
+        reply: Answer<Option<LoadedInstance>>,
+    },
+    Turns {
+        key: InstanceKey,
+        execution: u64,
+        after_turn: u64,
+        limit: PageLimit,
+        reply: Answer<Vec<TurnRow>>,
+    },
+    HeldTasks {
+        holder: SessionId,
+        reply: Answer<Vec<TaskRow>>,
+    },
+    /// Of a file that another process owns.
+    Directory {
+        reply: Answer<Directory>,
+    },
+    List {
+        filter: Filter,
+        after: Option<PageKey>,
+        limit: usize,
+        reply: Answer<Page>,
+    },
+    Count {
+        filter: Filter,
+        at_most: u64,
+        reply: Answer<Count>,
+    },
+    Stats {
+        reply: Answer<StoreStats>,
+    },
+    Requests {
+        session: SessionId,
+        shards: ShardSet,
+        from: RequestNumber,
+        limit: PageLimit,
+        reply: Answer<RequestPage>,
+    },
+    ReplyTo {
+        number: RequestNumber,
+        reply: Answer<Option<Arc<[u8]>>>,
+    },
+    Setting {
+        name: String,
+        reply: Answer<Option<Arc<[u8]>>>,
+    },
+}
+
+impl ReadCall {
+    /// Who waits for the answer.
+    pub(crate) fn caller(&self) -> Caller {
+        match self {
+            ReadCall::List { .. } | ReadCall::Count { .. } | ReadCall::Stats { .. } => Caller::Looker,
+            _ => Caller::Engine,
+        }
+    }
+
+    /// Answers without having looked.
+    pub(crate) fn refuse(self, error: StoreError) {
+        match self {
+            ReadCall::Inbox { reply, .. } => reply.give(Err(error)),
+            ReadCall::Due { reply, .. } => reply.give(Err(error)),
+            ReadCall::Owed { reply, .. } => reply.give(Err(error)),
+            ReadCall::Blocked { reply, .. } => reply.give(Err(error)),
+            ReadCall::HeldTasks { reply, .. } => reply.give(Err(error)),
+            ReadCall::Directory { reply } => reply.give(Err(error)),
+            ReadCall::Find { reply, .. } => reply.give(Err(error)),
+            ReadCall::Load { reply, .. } => reply.give(Err(error)),
+            ReadCall::Turns { reply, .. } => reply.give(Err(error)),
+            ReadCall::List { reply, .. } => reply.give(Err(error)),
+            ReadCall::Count { reply, .. } => reply.give(Err(error)),
+            ReadCall::Stats { reply } => reply.give(Err(error)),
+            ReadCall::Requests { reply, .. } => reply.give(Err(error)),
+            ReadCall::ReplyTo { reply, .. } => reply.give(Err(error)),
+            ReadCall::Setting { reply, .. } => reply.give(Err(error)),
+        }
+    }
+}
+
+/// What the thread that writes is given.
+pub(crate) enum Work {
+    Write(WriteCall),
+    /// In memory there is one connection only, and this thread reads, too.
+    Read(ReadCall),
+    Close(Answer<()>),
+}
+
+impl Work {
+    /// Answers without having done anything.
+    pub(crate) fn refuse(self, error: StoreError) {
+        match self {
+            Work::Write(request) => request.finish(&Err(error)),
+            Work::Read(request) => request.refuse(error),
+            Work::Close(reply) => reply.give(Err(error)),
+        }
+    }
+}

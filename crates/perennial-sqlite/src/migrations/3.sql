@@ -1,0 +1,71 @@
+-- Whether senders are refused, as the instance's owner decided.
+ALTER TABLE instances ADD COLUMN full INTEGER NOT NULL DEFAULT 0; -- 0 or 1
+
+-- Covers the columns that never change. Rows of version 2 get theirs when they are brought here.
+ALTER TABLE instances ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+
+-- What chains a turn to the one before it. Turns of version 2 have none, which is written as 0.
+ALTER TABLE turns ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+
+-- When a message arrived, and whether a blocked instance has to look at it at once. Messages of version 2 arrived before
+-- every other.
+ALTER TABLE inbox ADD COLUMN arrived_ms INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE inbox ADD COLUMN urgent INTEGER NOT NULL DEFAULT 0; -- 0 or 1
+
+-- Sessions are kept for readers and for other processes; leases are renewed in memory. Whoever migrates is the only one
+-- at work, so there is nothing to take over.
+DROP TABLE sessions;
+DROP TABLE shards;
+
+CREATE TABLE sessions (
+    id         BLOB    NOT NULL PRIMARY KEY,
+    role       TEXT    NOT NULL, -- node, lane or maintenance
+    node       BLOB    NOT NULL, -- the session of the process's node
+    lease_ms   INTEGER NOT NULL,
+    opened_ms  INTEGER NOT NULL,
+    seen_ms    INTEGER NOT NULL, -- when it was known to be alive; up to a third of its lease behind
+    info       BLOB    NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- A shard that was owned once has a row for ever, whoever owns it.
+CREATE TABLE shards (
+    shard          INTEGER PRIMARY KEY,
+    session        BLOB,             -- who owns it
+    epoch          INTEGER NOT NULL, -- how often its owner has changed
+    unclean_ends   INTEGER NOT NULL,
+    note           BLOB,
+    gaps           TEXT    NOT NULL, -- JSON
+    idle_since_ms  INTEGER           -- since when no lane has owned it
+) STRICT;
+
+CREATE INDEX shards_by_session ON shards (session) WHERE session IS NOT NULL;
+
+-- The attempts that failed, as JSON.
+ALTER TABLE tasks ADD COLUMN past TEXT;
+
+-- What a holder was given, if the answer was lost. A lease that is renewed leaves it alone.
+CREATE INDEX tasks_by_holder ON tasks (holder, key, execution, event) WHERE state = 1;
+
+ALTER TABLE asks RENAME TO requests;
+ALTER TABLE requests ADD COLUMN after_number INTEGER; -- the sender's message that it follows
+DROP INDEX asks_by_instance;
+DROP INDEX asks_by_deadline;
+CREATE INDEX requests_by_instance ON requests (key);
+CREATE INDEX requests_by_deadline ON requests (deadline_ms);
+
+ALTER TABLE answers RENAME TO replies;
+DROP INDEX answers_by_deadline;
+CREATE INDEX replies_by_deadline ON replies (deadline_ms);
+
+-- What was noted under version 2 concerned a process that is gone.
+DROP TABLE notes;
+
+CREATE TABLE settings (
+    name   TEXT NOT NULL PRIMARY KEY,
+    value  BLOB NOT NULL
+) STRICT;
+
+-- Instances that were deleted and have turns left to be swept.
+CREATE TABLE graves (
+    key  BLOB NOT NULL PRIMARY KEY
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,143 @@
+//! Requests from processes that do not own the instance, their replies, and settings.
+
+use std::sync::Arc;
+
+use perennial_core::ShardId;
+use perennial_core::store::{
+    NewRequest, PageFill, PageLimit, RequestNumber, RequestOutcome, RequestPage, RequestReply, RequestRow,
+    SessionId, ShardSet,
+};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::reader::{Fault, bytes, readable};
+use crate::row::{bound, read_key, read_maybe_number, read_number, read_shard};
+use crate::shards;
+
+/// The instance is found while inserting.
+pub(crate) const PUT: &str = "INSERT INTO requests (key, shard, deadline_ms, after_number, body) \
+     SELECT key, shard, ?2, ?3, ?4 FROM instances WHERE id = ?1 RETURNING number, shard";
+pub(crate) const REPLY: &str = "INSERT INTO replies (number, deadline_ms, body) \
+     SELECT number, deadline_ms, ?2 FROM requests WHERE number = ?1";
+pub(crate) const DELETE: &str = "DELETE FROM requests WHERE number = ?1 RETURNING shard";
+pub(crate) const SWEEP_REQUESTS: &str = "DELETE FROM requests WHERE number IN \
+     (SELECT number FROM requests INDEXED BY requests_by_deadline WHERE deadline_ms <= ?1 LIMIT ?2)";
+pub(crate) const SWEEP_REPLIES: &str = "DELETE FROM replies WHERE number IN \
+     (SELECT number FROM replies INDEXED BY replies_by_deadline WHERE deadline_ms <= ?1 LIMIT ?2)";
+pub(crate) const ANY_PAST_DEADLINE: &str = "SELECT EXISTS (SELECT 1 FROM requests WHERE deadline_ms <= ?1) \
+     OR EXISTS (SELECT 1 FROM replies WHERE deadline_ms <= ?1)";
+pub(crate) const READ: &str = "SELECT number, key, shard, deadline_ms, after_number, body FROM requests \
+     WHERE number >= ?1 AND deadline_ms > ?2 ORDER BY number";
+pub(crate) const READ_REPLY: &str = "SELECT body FROM replies WHERE number = ?1";
+pub(crate) const READ_SETTING: &str = "SELECT value FROM settings WHERE name = ?1";
+pub(crate) const WRITE_SETTING: &str = "INSERT INTO settings (name, value) VALUES (?1, ?2) \
+     ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+pub(crate) const DELETE_SETTING: &str = "DELETE FROM settings WHERE name = ?1";
+
+/// Writes a request, and says for which shard.
+pub(crate) fn put(
+    connection: &Connection,
+    request: &NewRequest,
+    now_ms: u64,
+) -> rusqlite::Result<Option<(RequestNumber, ShardId)>> {
+    let deadline_ms = bound(now_ms.saturating_add(request.patience_ms));
+    let values = params![request.instance, deadline_ms, request.after.map(bound), &request.body[..]];
+    let mut insert = connection.prepare_cached(PUT)?;
+    let number = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?.cast_unsigned(), ShardId(row.get(1)?)));
+    insert.query_row(values, number).optional()
+}
+
+pub(crate) fn outcome(written: Option<(RequestNumber, ShardId)>) -> RequestOutcome {
+    written.map_or(RequestOutcome::NoInstance, |(number, _)| RequestOutcome::Written(number))
+}
+
+/// Replies to a request that still waits, which is deleted; gives its shard.
+pub(crate) fn reply(connection: &Connection, reply: &RequestReply) -> rusqlite::Result<Option<ShardId>> {
+    let number = bound(reply.number);
+    if connection.prepare_cached(REPLY)?.execute(params![number, &reply.body[..]])? == 0 {
+        return Ok(None);
+    }
+    delete(connection, reply.number)
+}
+
+/// Deletes a request; gives its shard, if there was one.
+pub(crate) fn delete(connection: &Connection, number: RequestNumber) -> rusqlite::Result<Option<ShardId>> {
+    let mut delete = connection.prepare_cached(DELETE)?;
+    delete.query_row([bound(number)], |row| row.get(0).map(ShardId)).optional()
+}
+
+/// Whether something is past its deadline.
+pub(crate) fn any_past_deadline(connection: &Connection, now_ms: u64) -> rusqlite::Result<bool> {
+    connection.prepare_cached(ANY_PAST_DEADLINE)?.query_row([bound(now_ms)], |row| row.get(0))
+}
+
+/// A page of the requests to a session's shards that are not past their deadline.
+pub(crate) fn read(
+    connection: &Connection,
+    session: SessionId,
+    shards: &ShardSet,
+    from: RequestNumber,
+    limit: PageLimit,
+    now_ms: u64,
+) -> Result<RequestPage, Fault> {
+    // Who owns the shards and what is in them has to be of one moment.
+    let transaction = connection.unchecked_transaction()?;
+    shards::check(connection, session, shards)?;
+    let mut statement = connection.prepare_cached(READ)?;
+    let mut rows = statement.query(params![bound(from), bound(now_ms)])?;
+    let mut fill = PageFill::new(limit);
+    let mut page = RequestPage::default();
+    while let Some(row) = rows.next()? {
+        let Some(shard) = readable("requests", row, 0, read_shard(row, 2)) else { continue };
+        if !shards.contains(shard) {
+            continue;
+        }
+        let Some(request) = readable("requests", row, 0, request(row)) else { continue };
+        if !fill.admits(request.body.len()) {
+            page.next = Some(request.number);
+            break;
+        }
+        page.rows.push(request);
+    }
+    drop(rows);
+    transaction.finish()?;
+    Ok(page)
+}
+
+fn request(row: &Row<'_>) -> Result<RequestRow, Fault> {
+    Ok(RequestRow {
+        number: read_number(row, 0)?,
+        key: read_key(row, 1)?,
+        shard: read_shard(row, 2)?,
+        deadline_ms: read_number(row, 3)?,
+        after: read_maybe_number(row, 4)?,
+        body: bytes(row, 5)?,
+    })
+}
+
+pub(crate) fn read_reply(connection: &Connection, number: RequestNumber) -> Result<Option<Arc<[u8]>>, Fault> {
+    body(connection.prepare_cached(READ_REPLY)?.query_row([bound(number)], first))
+}
+
+pub(crate) fn read_setting(connection: &Connection, name: &str) -> Result<Option<Arc<[u8]>>, Fault> {
+    body(connection.prepare_cached(READ_SETTING)?.query_row([name], first))
+}
+
+/// Writes a setting, or deletes it.
+pub(crate) fn write_setting(
+    connection: &Connection,
+    name: &str,
+    value: Option<&[u8]>,
+) -> rusqlite::Result<()> {
+    match value {
+        Some(value) => connection.prepare_cached(WRITE_SETTING)?.execute(params![name, value]).map(drop),
+        None => connection.prepare_cached(DELETE_SETTING)?.execute([name]).map(drop),
+    }
+}
+
+fn first(row: &Row<'_>) -> rusqlite::Result<Result<Arc<[u8]>, Fault>> {
+    Ok(bytes(row, 0))
+}
+
+fn body(row: rusqlite::Result<Result<Arc<[u8]>, Fault>>) -> Result<Option<Arc<[u8]>>, Fault> {
+    row.optional()?.transpose()
+}

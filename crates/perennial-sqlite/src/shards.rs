@@ -1,0 +1,151 @@
+//! The rows of shards: what is kept about each, whoever owns it.
+//!
+//! A maintenance session is a visitor: unclean ends, notes and gaps are those of lanes.
+
+use std::sync::Arc;
+
+use perennial_core::store::{Gap, OwnedShard, SessionId, SessionRole, ShardSet, StoreError};
+use perennial_core::{SHARDS, ShardId};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::reader::{Fault, bytes, collect};
+use crate::row::{bound, json, read_number, read_shard};
+use crate::sessions::Tenure;
+
+pub(crate) const FIND: &str = "SELECT epoch, gaps, idle_since_ms FROM shards WHERE shard = ?1";
+pub(crate) const GIVE: &str = "INSERT INTO shards (shard, session, epoch, unclean_ends, gaps, idle_since_ms) \
+     VALUES (?1, ?2, ?3, 0, ?4, ?5) ON CONFLICT (shard) DO UPDATE SET session = excluded.session, \
+     epoch = excluded.epoch, gaps = excluded.gaps, idle_since_ms = excluded.idle_since_ms";
+pub(crate) const LEAVE: &str = "UPDATE shards SET session = NULL WHERE shard = ?1";
+pub(crate) const RELEASE: &str = "UPDATE shards SET session = NULL, idle_since_ms = ?2, unclean_ends = 0, note = NULL \
+     WHERE shard = ?1";
+pub(crate) const EXPIRE: &str = "UPDATE shards SET session = NULL, idle_since_ms = ?2, \
+     unclean_ends = unclean_ends + 1 WHERE shard = ?1";
+pub(crate) const NOTE: &str = "UPDATE shards SET note = ?3 WHERE shard = ?1 AND session = ?2";
+pub(crate) const STEADY: &str = "UPDATE shards SET unclean_ends = 0 WHERE shard = ?1 AND session = ?2";
+pub(crate) const OF_SESSION: &str = "SELECT shard, epoch, unclean_ends, note, gaps FROM shards \
+     INDEXED BY shards_by_session WHERE session = ?1 ORDER BY shard";
+pub(crate) const OWNED: &str = "SELECT shard FROM shards INDEXED BY shards_by_session WHERE session = ?1";
+pub(crate) const SESSION_EXISTS: &str = "SELECT 1 FROM sessions WHERE id = ?1";
+
+/// How an owner's tenure ends.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    Released { now_ms: u64 },
+    Expired { expires_ms: u64 },
+}
+
+/// Makes a session the owner of a shard, and says at which epoch.
+pub(crate) fn give(
+    connection: &Connection,
+    shard: ShardId,
+    session: SessionId,
+    role: SessionRole,
+    now_ms: u64,
+) -> Result<u64, Fault> {
+    let mut find = connection.prepare_cached(FIND)?;
+    let found = find.query_row([shard.0], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<i64>>(2)?))
+    });
+    let (epoch, gaps, mut idle_since_ms) = found.optional()?.unwrap_or((0, "[]".to_owned(), None));
+    let mut gaps = read_gaps(&gaps);
+    if role != SessionRole::Maintenance
+        && let Some(from_ms) = idle_since_ms.take().map(i64::cast_unsigned)
+        && from_ms < now_ms
+    {
+        gaps.push(Gap { from_ms, until_ms: now_ms });
+        let surplus = gaps.len().saturating_sub(OwnedShard::MAX_GAPS);
+        gaps.drain(..surplus);
+    }
+    let session = session.0.to_be_bytes();
+    let values = params![shard.0, session, epoch + 1, json(&gaps)?, idle_since_ms];
+    connection.prepare_cached(GIVE)?.execute(values)?;
+    Ok((epoch + 1).cast_unsigned())
+}
+
+/// Leaves a shard to whoever claims it next.
+pub(crate) fn give_up(
+    connection: &Connection,
+    shard: ShardId,
+    role: SessionRole,
+    end: End,
+) -> rusqlite::Result<()> {
+    if role == SessionRole::Maintenance {
+        return connection.prepare_cached(LEAVE)?.execute([shard.0]).map(drop);
+    }
+    let (sql, since_ms) = match end {
+        End::Released { now_ms } => (RELEASE, now_ms),
+        End::Expired { expires_ms } => (EXPIRE, expires_ms),
+    };
+    connection.prepare_cached(sql)?.execute(params![shard.0, bound(since_ms)]).map(drop)
+}
+
+/// Notes something about a shard of a session, or nothing any more.
+pub(crate) fn note(
+    connection: &Connection,
+    session: SessionId,
+    shard: ShardId,
+    note: Option<&[u8]>,
+    is_steady: bool,
+) -> rusqlite::Result<()> {
+    let session = session.0.to_be_bytes();
+    connection.prepare_cached(NOTE)?.execute(params![shard.0, session, note])?;
+    if is_steady {
+        connection.prepare_cached(STEADY)?.execute(params![shard.0, session])?;
+    }
+    Ok(())
+}
+
+/// All shards of a session.
+pub(crate) fn of_session(connection: &Connection, session: SessionId) -> Result<Vec<OwnedShard>, Fault> {
+    let mut statement = connection.prepare_cached(OF_SESSION)?;
+    collect(statement.query([session.0.to_be_bytes()])?, |row| {
+        Ok(OwnedShard {
+            shard: read_shard(row, 0)?,
+            epoch: read_number(row, 1)?,
+            unclean_ends: u32::try_from(read_number(row, 2)?).unwrap_or(u32::MAX),
+            note: maybe_bytes(row, 3)?,
+            gaps: read_gaps(&row.get::<_, String>(4)?),
+        })
+    })
+}
+
+/// Refuses a session that is gone or does not own all of the shards.
+pub(crate) fn check(connection: &Connection, session: SessionId, shards: &ShardSet) -> Result<(), Fault> {
+    let gone = || Fault::Row(StoreError::SessionGone);
+    let id = session.0.to_be_bytes();
+    if !connection.prepare_cached(SESSION_EXISTS)?.exists([id])? {
+        return Err(gone());
+    }
+    let mut owned = connection.prepare_cached(OWNED)?;
+    let owned = collect(owned.query([id])?, |row| Ok(read_shard(row, 0)?))?;
+    let owned: ShardSet = owned.into_iter().collect();
+    if owned.and(shards) == *shards { Ok(()) } else { Err(gone()) }
+}
+
+/// Who owns which shard, as the table says.
+pub(crate) fn tenures(connection: &Connection) -> rusqlite::Result<[Tenure; SHARDS]> {
+    let mut tenures = [Tenure::default(); SHARDS];
+    let mut statement = connection.prepare_cached("SELECT shard, session, epoch FROM shards")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (shard, session): (u8, Option<[u8; 16]>) = (row.get(0)?, row.get(1)?);
+        let owner = session.map(|session| SessionId(u128::from_be_bytes(session)));
+        let epoch = row.get::<_, i64>(2)?.cast_unsigned();
+        tenures[usize::from(shard)] = Tenure { owner, epoch };
+    }
+    Ok(tenures)
+}
+
+fn maybe_bytes(row: &Row<'_>, column: usize) -> Result<Option<Arc<[u8]>>, Fault> {
+    if row.get_ref(column)? == rusqlite::types::ValueRef::Null {
+        Ok(None)
+    } else {
+        bytes(row, column).map(Some)
+    }
+}
+
+/// Gaps that cannot be read are forgotten: they excuse lateness, and nothing depends on them.
+fn read_gaps(text: &str) -> Vec<Gap> {
+    serde_json::from_str(text).unwrap_or_default()
+}

@@ -1,0 +1,13 @@
+//! The integration tests of the crate, in one program: they link once.
+
+mod support;
+
+mod conformance;
+mod durability;
+mod gathering;
+mod guests;
+mod guests_work;
+mod migrating;
+mod model;
+mod opening;
+mod ownership;
