@@ -39,6 +39,9 @@ pub enum NameError {
     /// It has the mark of derived ids.
     #[error("PER-0601 invalid name: `::` is kept for the ids of sub-orchestrations")]
     Reserved,
+    /// It has the mark of keys that clients draw.
+    #[error("PER-0601 invalid name: keys that begin with `~` are drawn by clients; choose another beginning")]
+    DrawnKey,
 }
 
 /// Checks an id or name that a caller chose.

@@ -12,9 +12,13 @@
 mod ascending_map;
 mod context;
 mod execution;
+#[doc(hidden)]
+pub mod flaws;
 mod fnv;
 pub mod history;
 mod instance;
+pub mod lane;
+pub mod node;
 pub mod shard;
 pub mod store;
 
@@ -26,10 +30,12 @@ pub use context::{
 pub use execution::{
     Execution, ExecutionOptions, Handlers, Interrupter, Limits, Nondeterminism, OrchestrationHandler,
     QueryFailure, ReplayReport, Replayer, Side, StaleJob, Successor, TurnFailure, TurnTaken, UpdateRefusal,
+    note_panic,
 };
 pub use history::{
     ActivityFailure, ActivityOptions, Attributes, Backoff, ChildFailure, ClosePolicy, CorruptHistory,
     Decision, Ending, Event, EventId, EventKind, History, HistoryError, Job, Ledger, NotOfType, ParentLink,
-    Payload, RetryPolicy, Segment, StaleReason, Started, TimeoutKind, Turn, UnitId,
+    PastAttempt, Payload, RetryPolicy, Segment, StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn,
+    UnitId,
 };
 pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_name};

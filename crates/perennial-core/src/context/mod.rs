@@ -26,7 +26,7 @@ use serde::de::DeserializeOwned;
 
 use crate::execution::outside::Outside;
 use crate::execution::state::{Access, Closure, ContinueAsNew, ExecutionState, Stop};
-use crate::execution::{Limits, TurnFailure, panic_message, turn_local, uuid4_text};
+use crate::execution::{Limits, TurnFailure, panic_message, panic_place, turn_local, uuid4_text};
 use crate::history::{Attributes, Decision, EventId, HistoryError, ParentLink, Payload};
 
 pub use conditions::{Cancelled, HandlersIdle, WaitUntil};
@@ -256,9 +256,10 @@ impl OrchestrationContext {
     /// and does not run the closure.
     fn fail_side_effect(&self, panic: Box<dyn Any + Send>) -> ! {
         let message = panic_message(&*panic);
+        let place = panic_place::take();
         turn_local::with(&self.outside, |state| {
             let unit = state.unit.clone();
-            state.failure.get_or_insert(TurnFailure::Panicked { unit, message });
+            state.failure.get_or_insert(TurnFailure::Panicked { unit, message, place });
         });
         resume_unwind(panic)
     }

@@ -24,6 +24,11 @@ impl Stream {
         Stream(hash.finish())
     }
 
+    /// The stream of a lane or node, for ids that it draws.
+    pub(crate) fn of_seed(seed: u64) -> Stream {
+        Stream(seed)
+    }
+
     /// The stream of a shard's owner, for what is drawn once and recorded.
     pub(crate) fn of_shard(nonce: u128, shard: ShardId) -> Stream {
         let mut hash = Fnv1a::default();

@@ -8,11 +8,14 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::history::{Decision, Ending, Event, EventId, Started, UnitId, shorten};
+use crate::store::{Divergence, DivergenceRow, DivergenceSide};
 
 use super::recorder::{Emitted, RecordCursor};
 
 /// How many recorded events are shown before and after the one in question.
 const NEIGHBOURS: usize = 4;
+/// What the sides are if only the count of random numbers differs.
+const DRAWS: &str = "random numbers drawn";
 /// How wide a column of the neighbourhood is.
 const COLUMN: usize = 52;
 
@@ -70,6 +73,13 @@ impl Nondeterminism {
         Nondeterminism::CODE
     }
 
+    /// What instances that part like this are grouped by: a line without ids and payloads.
+    pub fn cause(&self) -> String {
+        let is_count = self.recorded.kind.starts_with(DRAWS);
+        let difference = if is_count { "another number of random numbers" } else { &self.difference };
+        format!("nondeterminism: {difference}")
+    }
+
     /// The whole report, over several lines.
     pub fn report(&self) -> String {
         let mut text =
@@ -120,6 +130,30 @@ impl fmt::Display for Nondeterminism {
 }
 
 impl std::error::Error for Nondeterminism {}
+
+impl From<&Nondeterminism> for Divergence {
+    fn from(found: &Nondeterminism) -> Divergence {
+        let side = |side: &Side| DivergenceSide { kind: side.kind.clone(), line: side.line.clone() };
+        let row = |row: &Row| DivergenceRow {
+            event: row.id,
+            recorded: row.recorded.clone(),
+            code: row.code.clone(),
+            parts: row.parts,
+        };
+        Divergence {
+            orchestration: found.orchestration.clone(),
+            execution: found.execution,
+            turn: found.turn,
+            event: found.event.0,
+            difference: found.difference.clone(),
+            recorded: side(&found.recorded),
+            code: side(&found.code),
+            location: found.location.clone(),
+            neighbourhood: found.rows.iter().map(row).collect(),
+            hint: found.hint.clone(),
+        }
+    }
+}
 
 /// What the code did where record and code part.
 pub(crate) enum Did<'a> {
@@ -190,7 +224,7 @@ impl Side {
 }
 
 fn draws(count: u64) -> Side {
-    let text = format!("random numbers drawn: {count}");
+    let text = format!("{DRAWS}: {count}");
     Side { kind: text.clone(), line: text, payload: None }
 }
 

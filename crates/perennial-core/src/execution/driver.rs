@@ -36,7 +36,7 @@ use super::turn_local;
 /// let first = execution.take_turn(1_000, vec![])?.turn.expect("a first turn");
 /// let (scheduled, _, _) = first.decisions().next().expect("one decision");
 ///
-/// let done = Job::ActivityCompleted { source_event_id: scheduled, result: "Hello, Ada!".into(), attempts: 1 };
+/// let done = Job::ActivityCompleted { source_event_id: scheduled, result: "Hello, Ada!".into(), attempts: 1, trail: Default::default() };
 /// let last = execution.take_turn(1_005, vec![done])?.turn.expect("a second turn");
 /// assert_eq!(last.ending().map(|ending| ending.name()), Some("OrchestrationCompleted"));
 /// # Ok::<(), perennial_core::TurnFailure>(())
@@ -89,6 +89,11 @@ impl Execution {
     /// What follows from the turns so far: what is open, how long the history is, how it ended.
     pub fn ledger(&self) -> &Ledger {
         &self.state().ledger
+    }
+
+    /// How many external events the code has not read.
+    pub fn unread_events(&self) -> usize {
+        self.state().mailbox.unread_count()
     }
 
     /// How the execution started.

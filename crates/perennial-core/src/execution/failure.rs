@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::history::{HistoryError, Payload, UnitId};
 
 use super::divergence::Nondeterminism;
+use super::panic_place;
 
 /// A turn that was not taken. Nothing of it is recorded and the execution is of no further use: drop it, and let the
 /// next attempt replay.
@@ -24,6 +25,8 @@ pub enum TurnFailure {
         unit: UnitId,
         /// What it said.
         message: String,
+        /// Where it was, as `file:line`, if the process notes that ([`note_panic`](super::note_panic)).
+        place: Option<String>,
     },
     /// The code waits for something that is not recorded.
     #[error("PER-0202 non-durable await: {what}")]
@@ -65,6 +68,28 @@ impl TurnFailure {
             TurnFailure::OverLimit { .. } => "PER-0204",
             TurnFailure::DeadlinePassed => "PER-0205",
             TurnFailure::Misuse { .. } => "PER-0206",
+        }
+    }
+}
+
+impl TurnFailure {
+    /// What instances that fail like this are grouped by: a line without ids and payloads.
+    pub fn cause(&self) -> String {
+        match self {
+            TurnFailure::Nondeterminism(divergence) => divergence.cause(),
+            TurnFailure::History(HistoryError::Corrupt(_)) => "corrupt history".to_owned(),
+            TurnFailure::History(HistoryError::NewerEngine { what, found, .. }) => {
+                format!("newer engine: {what} {found}")
+            }
+            TurnFailure::History(HistoryError::PayloadMismatch { type_name, .. }) => {
+                format!("payload does not decode as {type_name}")
+            }
+            TurnFailure::Panicked { place: Some(place), .. } => format!("panic at {place}"),
+            TurnFailure::Panicked { place: None, .. } => "panic".to_owned(),
+            TurnFailure::NonDurableAwait { .. } => "non-durable await".to_owned(),
+            TurnFailure::OverLimit { what, .. } => format!("limit: {what}"),
+            TurnFailure::DeadlinePassed => "turn past its deadline".to_owned(),
+            TurnFailure::Misuse { .. } => "misuse of the context".to_owned(),
         }
     }
 }
@@ -170,12 +195,17 @@ pub enum UpdateRefusal {
 
 /// Runs code of the user's; of a panic its words are left.
 pub(crate) fn catching<R>(f: impl FnOnce() -> R) -> Result<R, String> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+    // A panic that was caught before keeps its place, and one that the user's code catches leaves none.
+    let before = panic_place::take();
+    let caught = catch_unwind(AssertUnwindSafe(f)).inspect(|_| panic_place::set(before));
+    caught.map_err(|panic| {
         let message = panic_message(&*panic);
+        let place = panic_place::take();
         // What was thrown may itself panic when it is dropped, and what that throws, too.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
             std::mem::forget(panic);
         }
+        panic_place::set(place);
         message
     })
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::history::{EventId, Job, Payload};
+use crate::history::{EventId, Job, Payload, TraceContext};
 
 use super::operations::Token;
 use super::scheduler::UnitFuture;
@@ -17,6 +17,8 @@ pub(crate) type EventHandler = Arc<dyn Fn(Payload) -> UnitFuture + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Mailbox {
     channels: BTreeMap<String, Channel>,
+    /// How many events nobody has read, over all channels.
+    unread: usize,
 }
 
 #[derive(Default)]
@@ -26,10 +28,12 @@ struct Channel {
     handler: Option<EventHandler>,
 }
 
+#[derive(Clone)]
 pub(crate) struct Arrived {
     pub(crate) id: EventId,
     pub(crate) payload: Payload,
     pub(crate) key: Option<String>,
+    pub(crate) trace: Option<Box<TraceContext>>,
 }
 
 /// What is to be done about an event that arrived.
@@ -66,9 +70,11 @@ impl Mailbox {
             }
             let wait = channel.waits.get(channel.unread.len()).copied();
             channel.unread.push_back(arrived);
+            self.unread += 1;
             return wait.map_or(Arrival::Kept, Arrival::HeldFor);
         }
         self.channels.entry(name.to_owned()).or_default().unread.push_back(arrived);
+        self.unread += 1;
         Arrival::Kept
     }
 
@@ -92,6 +98,7 @@ impl Mailbox {
         let channel = self.channels.get_mut(name)?;
         let position = channel.waits.iter().position(|other| *other == wait)?;
         let arrived = channel.unread.remove(position)?;
+        self.unread -= 1;
         channel.waits.remove(position);
         self.tidy(name);
         Some(arrived)
@@ -112,7 +119,14 @@ impl Mailbox {
     pub(crate) fn install(&mut self, name: &str, handler: EventHandler) -> VecDeque<Arrived> {
         let channel = self.channels.entry(name.to_owned()).or_default();
         channel.handler = Some(handler);
-        std::mem::take(&mut channel.unread)
+        let kept = std::mem::take(&mut channel.unread);
+        self.unread -= kept.len();
+        kept
+    }
+
+    /// How many events nobody has read.
+    pub(crate) fn unread_count(&self) -> usize {
+        self.unread
     }
 
     /// The handlers, to be dropped where user code may run.
@@ -124,8 +138,8 @@ impl Mailbox {
     pub(crate) fn unread(&self) -> impl Iterator<Item = (EventId, Job)> + '_ {
         self.channels.iter().flat_map(|(name, channel)| {
             channel.unread.iter().map(move |arrived| {
-                let (payload, key) = (arrived.payload.clone(), arrived.key.clone());
-                (arrived.id, Job::ExternalEvent { name: name.clone(), payload, key })
+                let Arrived { id, payload, key, trace } = arrived.clone();
+                (id, Job::ExternalEvent { name: name.clone(), payload, key, trace })
             })
         })
     }

@@ -347,10 +347,14 @@ impl ExecutionState {
 
     /// Starts an event handler for one event.
     pub(crate) fn dispatch_event(&mut self, handler: &EventHandler, name: &str, arrived: Arrived) {
-        let Arrived { id, payload, key } = arrived;
+        let Arrived { id, payload, key, trace } = arrived;
         let (handler, input) = (Arc::clone(handler), payload.clone());
         let unit = self.dispatch(Box::pin(async move { handler(input).await }));
-        self.scheduler.mark_unread(&unit, id, Job::ExternalEvent { name: name.to_owned(), payload, key });
+        self.scheduler.mark_unread(
+            &unit,
+            id,
+            Job::ExternalEvent { name: name.to_owned(), payload, key, trace },
+        );
     }
 
     /// How many jobs, from the first on, form the next wave.
@@ -411,8 +415,9 @@ impl ExecutionState {
             Job::SubOrchestrationFailed { source_event_id, error } => {
                 completed(source_event_id, Completion::Child(Err(error.clone())))
             }
-            Job::ExternalEvent { name, payload, key } => {
-                let arrived = Arrived { id, payload: payload.clone(), key: key.clone() };
+            Job::ExternalEvent { name, payload, key, trace } => {
+                let (payload, key, trace) = (payload.clone(), key.clone(), trace.clone());
+                let arrived = Arrived { id, payload, key, trace };
                 return self.deliver_event(name, arrived);
             }
             Job::OrchestrationCancelRequested { .. } => return self.deliver_cancel(),
@@ -425,11 +430,11 @@ impl ExecutionState {
     }
 
     fn deliver_event(&mut self, name: &str, arrived: Arrived) -> Vec<Waker> {
-        let (id, key) = (arrived.id, arrived.key.clone());
+        let (id, key, trace) = (arrived.id, arrived.key.clone(), arrived.trace.clone());
         let arrival = self.mailbox.arrive(name, arrived);
         let waker = self.hold(&arrival);
         if let Arrival::Handle(handler, payload) = arrival {
-            self.dispatch_event(&handler, name, Arrived { id, payload, key });
+            self.dispatch_event(&handler, name, Arrived { id, payload, key, trace });
         }
         waker.into_iter().collect()
     }

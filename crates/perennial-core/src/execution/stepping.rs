@@ -7,6 +7,7 @@ use crate::history::{Event, UnitId};
 use super::binding::Ids;
 use super::driver::{Execution, jobs_of};
 use super::failure::TurnFailure;
+use super::panic_place;
 use super::recorder::StepEnd;
 use super::scheduler::UnitFuture;
 use super::state::{Closure, Mode};
@@ -72,7 +73,9 @@ impl Execution {
         self.bind_step(ids, end)?;
         match (failure, panic) {
             (Some(failure), _) => Err(failure),
-            (None, Some(message)) => Err(TurnFailure::Panicked { unit: unit.clone(), message }),
+            (None, Some(message)) => {
+                Err(TurnFailure::Panicked { unit: unit.clone(), message, place: panic_place::take() })
+            }
             (None, None) => Ok(()),
         }
     }

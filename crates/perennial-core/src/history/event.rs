@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{ActivityOptions, Payload, UnitId};
+use super::{ActivityOptions, Payload, TraceContext, Trail, UnitId};
 
 /// The place of an event in its execution: 1, 2, 3, … without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -93,6 +93,9 @@ pub struct Started {
     /// The time of the predecessor execution's last turn, which this execution's time never precedes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor_at_ms: Option<u64>,
+    /// What the checksum of the first turn chains from: the predecessor execution's last checksum, or zero.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub chain: u32,
     /// When the instance is ended as timed out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
@@ -105,6 +108,13 @@ pub struct Started {
     /// Keys of the events and updates that predecessors took last, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent_keys: Vec<String>,
+    /// The trace context of whoever started the instance. Successors and children have it too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Box<TraceContext>>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A payload that is there, also if it is `null`.
@@ -131,10 +141,12 @@ impl Started {
             semantics: super::SEMANTICS,
             execution: 1,
             predecessor_at_ms: None,
+            chain: 0,
             deadline_ms: None,
             attributes: Attributes::new(),
             status: None,
             recent_keys: Vec::new(),
+            trace: None,
         }
     }
 }
@@ -165,6 +177,9 @@ pub enum Job {
         result: Payload,
         /// How many attempts it took.
         attempts: u32,
+        /// When and where they ran.
+        #[serde(default, skip_serializing_if = "Trail::is_empty")]
+        trail: Trail,
     },
     /// An activity failed for good.
     ActivityFailed {
@@ -174,6 +189,9 @@ pub enum Job {
         error: ActivityFailure,
         /// How many attempts were made.
         attempts: u32,
+        /// When and where they ran.
+        #[serde(default, skip_serializing_if = "Trail::is_empty")]
+        trail: Trail,
     },
     /// A timer is due.
     TimerFired {
@@ -189,6 +207,9 @@ pub enum Job {
         /// The sender's key against duplicates.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
+        /// The sender's trace context.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trace: Option<Box<TraceContext>>,
     },
     /// A sub-orchestration returned.
     SubOrchestrationCompleted {
@@ -220,6 +241,9 @@ pub enum Job {
         /// The sender's key against duplicates.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
+        /// The sender's trace context.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trace: Option<Box<TraceContext>>,
     },
 }
 

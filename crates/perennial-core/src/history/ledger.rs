@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::ascending_map::AscendingMap;
+use crate::instance::ShardId;
 
 use super::codec::check_format;
 use super::{
@@ -14,6 +15,10 @@ use super::{
     Payload, SEMANTICS, Started, Turn,
 };
 
+/// How a key begins that a client drew because its caller gave none.
+pub const DRAWN_KEY_PREFIX: char = '~';
+/// For so long of turn time a drawn key is remembered.
+const DRAWN_KEYS_MS: u64 = 60_000;
 /// How many keys of events and updates cross a continue-as-new.
 const CARRIED_KEYS: usize = 1_000;
 
@@ -31,6 +36,8 @@ pub struct Ledger {
     activities: usize,
     /// When children were scheduled, also those that have ended, and open activities with a limit on all their time.
     scheduled_at_ms: BTreeMap<EventId, u64>,
+    /// The shards of children whose id was chosen, also of those that have ended.
+    child_shards: BTreeMap<EventId, ShardId>,
     open_updates: BTreeMap<EventId, Option<String>>,
     updates: KeyedUpdates,
     cancel: Option<CancelRequest>,
@@ -110,6 +117,11 @@ impl Ledger {
     /// When a child, or an open activity with a limit on all its time, was scheduled.
     pub fn scheduled_at_ms(&self, id: EventId) -> Option<u64> {
         self.scheduled_at_ms.get(&id).copied()
+    }
+
+    /// The shard of a child whose id was chosen.
+    pub(crate) fn child_shard(&self, id: EventId) -> Option<ShardId> {
+        self.child_shards.get(&id).copied()
     }
 
     /// When all the attempts of an open activity have taken too long, if there is a limit.
@@ -322,7 +334,7 @@ impl Ledger {
         self.started = true;
         self.attributes = attributes.clone();
         self.status = status.clone();
-        recent_keys.iter().for_each(|key| self.keys.insert(key));
+        recent_keys.iter().for_each(|key| self.keys.insert(key, self.last_at_ms));
         self.count(input.size() as u64);
         Ok(())
     }
@@ -346,7 +358,7 @@ impl Ledger {
             self.remove_open(source);
         }
         if let Some(key) = job.key() {
-            self.keys.insert(key);
+            self.keys.insert(key, self.last_at_ms);
         }
         match job {
             Job::UpdateRequested { key, .. } => {
@@ -442,8 +454,11 @@ impl Ledger {
                     self.scheduled_at_ms.insert(id, self.last_at_ms);
                 }
             }
-            Decision::SubOrchestrationScheduled { .. } => {
+            Decision::SubOrchestrationScheduled { instance, .. } => {
                 self.scheduled_at_ms.insert(id, self.last_at_ms);
+                if let Some(instance) = instance {
+                    self.child_shards.insert(id, ShardId::of(instance));
+                }
             }
             _ => {}
         }
@@ -542,10 +557,15 @@ impl KeyedUpdates {
 }
 
 /// The keys of events and updates that were taken.
+///
+/// Keys that a caller gave are remembered for the whole execution, and the latest of them across continue-as-new. Keys
+/// that a client drew serve to settle a request whose answer was lost, which happens within moments; they are remembered
+/// for a minute of turn time.
 #[derive(Clone, Debug, Default)]
 struct SeenKeys {
     all: BTreeSet<String>,
     latest: VecDeque<String>,
+    drawn: VecDeque<(u64, String)>,
 }
 
 impl SeenKeys {
@@ -553,8 +573,18 @@ impl SeenKeys {
         self.all.contains(key)
     }
 
-    fn insert(&mut self, key: &str) {
+    fn insert(&mut self, key: &str, at_ms: u64) {
         self.all.insert(key.to_owned());
+        if is_drawn_key(key) {
+            self.drawn.push_back((at_ms, key.to_owned()));
+            while let Some((seen_ms, _)) = self.drawn.front()
+                && seen_ms.saturating_add(DRAWN_KEYS_MS) < at_ms
+                && let Some((_, forgotten)) = self.drawn.pop_front()
+            {
+                self.all.remove(&forgotten);
+            }
+            return;
+        }
         self.latest.push_back(key.to_owned());
         if self.latest.len() > CARRIED_KEYS {
             self.latest.pop_front();
@@ -562,6 +592,11 @@ impl SeenKeys {
     }
 
     fn to_carry(&self) -> Vec<String> {
-        self.latest.iter().cloned().collect()
+        self.latest.iter().chain(self.drawn.iter().map(|(_, key)| key)).cloned().collect()
     }
+}
+
+/// Whether a client drew a key because its caller gave none.
+pub fn is_drawn_key(key: &str) -> bool {
+    key.starts_with(DRAWN_KEY_PREFIX)
 }

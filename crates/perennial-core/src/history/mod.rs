@@ -11,6 +11,8 @@ mod ledger;
 mod payload;
 mod same_json;
 mod summary;
+mod trace;
+mod trail;
 mod turn;
 mod unit_id;
 mod weight;
@@ -22,9 +24,11 @@ pub use event::{
     ActivityFailure, Attributes, ChildFailure, ClosePolicy, Decision, Ending, Event, EventId, EventKind, Job,
     ParentLink, Started, TimeoutKind,
 };
-pub use ledger::{Ledger, StaleReason};
+pub use ledger::{DRAWN_KEY_PREFIX, Ledger, StaleReason, is_drawn_key};
 pub use payload::{NotOfType, Payload};
 pub(crate) use summary::shorten;
+pub use trace::TraceContext;
+pub use trail::{PastAttempt, Trail};
 pub use turn::{FORMAT, History, Turn};
 pub use unit_id::{Segment, UnitId};
 

@@ -64,16 +64,19 @@ impl Job {
     /// About how many bytes the job takes in a history. A function of the record alone.
     pub(crate) fn weight(&self) -> u64 {
         let text = match self {
-            Job::ActivityCompleted { result, .. } | Job::SubOrchestrationCompleted { result, .. } => {
-                result.size()
+            Job::ActivityCompleted { result, trail, .. } => result.size() + trail.size(),
+            Job::SubOrchestrationCompleted { result, .. } => result.size(),
+            Job::ActivityFailed { error: ActivityFailure::Application(error), trail, .. } => {
+                error.size() + trail.size()
             }
-            Job::ActivityFailed { error: ActivityFailure::Application(error), .. }
-            | Job::SubOrchestrationFailed { error: ChildFailure::Application(error), .. } => error.size(),
-            Job::ExternalEvent { name, payload, .. } | Job::UpdateRequested { name, payload, .. } => {
-                name.len() + payload.size()
+            Job::SubOrchestrationFailed { error: ChildFailure::Application(error), .. } => error.size(),
+            Job::ExternalEvent { name, payload, trace, .. }
+            | Job::UpdateRequested { name, payload, trace, .. } => {
+                name.len() + payload.size() + trace.as_ref().map_or(0, |trace| trace.size())
             }
             Job::OrchestrationCancelRequested { reason, .. } => reason.len(),
-            Job::ActivityFailed { .. } | Job::TimerFired { .. } | Job::SubOrchestrationFailed { .. } => 0,
+            Job::ActivityFailed { trail, .. } => trail.size(),
+            Job::TimerFired { .. } | Job::SubOrchestrationFailed { .. } => 0,
         };
         EVENT_FRAME + text as u64
     }

@@ -1,0 +1,68 @@
+//! The trace context of a caller, as it is recorded with a start, an event or an update.
+//!
+//! It lets tools join an instance to the trace of the request that caused it. No code sees it, and replay does not
+//! compare it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::instance::NameError;
+
+/// How many bytes a `traceparent` may have.
+const PARENT_BYTES: usize = 128;
+/// How many bytes a `tracestate` may have.
+const STATE_BYTES: usize = 512;
+
+/// A trace context, in the form of the W3C headers `traceparent` and `tracestate`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceContext {
+    /// The `traceparent`: 1 to 128 bytes.
+    pub parent: String,
+    /// The `tracestate`, if there is one: up to 512 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+}
+
+impl TraceContext {
+    /// A trace context whose parts are not longer than what is recorded. An empty state is none.
+    pub fn new(parent: impl Into<String>, state: Option<&str>) -> Result<TraceContext, NameError> {
+        let parent = parent.into();
+        let state = state.filter(|state| !state.is_empty());
+        if parent.is_empty() {
+            return Err(NameError::Empty);
+        }
+        for (text, limit) in [(Some(&*parent), PARENT_BYTES), (state, STATE_BYTES)] {
+            let text = text.unwrap_or_default();
+            if text.len() > limit {
+                return Err(NameError::TooLong { bytes: text.len(), limit });
+            }
+            if let Some(at) = text.find(char::is_control) {
+                return Err(NameError::ControlCharacter { at });
+            }
+        }
+        Ok(TraceContext { parent, state: state.map(str::to_owned) })
+    }
+
+    /// About how many bytes it has.
+    pub(crate) fn size(&self) -> usize {
+        self.parent.len() + self.state.as_ref().map_or(0, String::len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn o5_a_trace_context_is_kept_to_its_limits() {
+        let (parent, state, long) = ("p".repeat(128), "s".repeat(512), "s".repeat(513));
+        let kept = TraceContext::new(parent.clone(), Some(&state)).unwrap();
+        assert_eq!((kept.parent, kept.state), (parent, Some(state)));
+        assert_eq!(TraceContext::new("p", Some("")).unwrap().state, None);
+        let refused = |parent: &str, state| TraceContext::new(parent, state).unwrap_err().to_string();
+        assert!(refused(&"p".repeat(129), None).contains("129 bytes, 128 are allowed"));
+        assert!(refused("p", Some(&*long)).contains("513 bytes, 512 are allowed"));
+        assert!(refused("", None).contains("empty"));
+        assert!(refused("a\nb", None).contains("control character"));
+    }
+}
