@@ -37,7 +37,12 @@ fn execution(handler: Arc<dyn OrchestrationHandler>, size: u64) -> Execution {
 }
 
 fn completed(source: u64) -> Job {
-    Job::ActivityCompleted { source_event_id: EventId(source), result: "done".into(), attempts: 1 }
+    Job::ActivityCompleted {
+        source_event_id: EventId(source),
+        result: "done".into(),
+        attempts: 1,
+        trail: Default::default(),
+    }
 }
 
 /// The history of a sequence: event 2 is the first schedule, each result is followed by the next schedule.

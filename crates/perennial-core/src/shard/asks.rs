@@ -4,13 +4,14 @@
 //! durable. An accepted update becomes a job; its answer is part of the turn that gives it.
 
 use crate::execution::{Execution, QueryFailure, UpdateRefusal};
+use crate::flaws::{self, Flaw};
 use crate::history::{Decision, EventId, Job, Turn};
 use crate::instance::InstanceKey;
-use crate::store::{AskAnswer, AskRow, Commit};
+use crate::store::{Commit, RequestReply, RequestRow};
 
 use super::output::Output;
 use super::request::{Answer, AskReply, Asker, PendingAsk, Question};
-use super::slot::{InFlight, Slot};
+use super::slot::{InFlight, Late, Slot};
 use super::state_machine::Shard;
 use super::turn_task::Consultation;
 
@@ -30,38 +31,38 @@ impl AskReply {
         };
         AskReply::Refused { reason: refusal.to_string(), error }
     }
-
-    /// The reply as the bytes of an answer row.
-    pub fn encode(&self) -> std::sync::Arc<[u8]> {
-        serde_json::to_vec(self).expect("a reply holds nothing that JSON cannot").into()
-    }
 }
 
 impl Shard {
-    /// Requests were read from the store.
-    pub fn handle_asks(&mut self, now_ms: u64, rows: Vec<AskRow>) {
-        let rows = if self.closing { Vec::new() } else { rows };
-        for row in rows {
-            let asker = Asker::Row(row.number);
-            let is_known = self.slots.get(&row.key).is_some_and(|slot| slot.knows_asker(asker));
-            if is_known || self.answered.contains(row.number) || self.is_awaited(row.key, asker) {
-                continue;
-            }
-            if !self.slots.contains_key(&row.key) {
-                self.load(row.key, now_ms);
-            }
-            match serde_json::from_slice::<Question>(&row.body) {
-                Ok(question) => self.put_question(now_ms, row.key, PendingAsk { asker, question }),
-                Err(error) => {
-                    tracing::error!(number = row.number, %error, "a request cannot be read; it is left to its deadline");
-                }
-            }
+    /// A request was read from the store. Returns whether it was not known.
+    pub fn handle_request_row(&mut self, now_ms: u64, row: RequestRow) -> bool {
+        let asker = Asker::Row(row.number);
+        let is_known = self.slots.get(&row.key).is_some_and(|slot| slot.knows_asker(asker));
+        if self.closing || is_known || self.answered.contains(row.number) || self.is_awaited(row.key, asker) {
+            return false;
         }
+        let question = match Question::decode(&row.body) {
+            Ok(question) => question,
+            Err(error) => {
+                tracing::error!(number = row.number, %error, "a request cannot be read; it is left to its deadline");
+                return false;
+            }
+        };
+        if !self.slots.contains_key(&row.key) {
+            self.load(row.key, now_ms);
+        }
+        if let Some(after) = row.after.filter(|after| self.has_to_wait(row.key, *after)) {
+            self.wait_behind(row.key, after, Late::Ask(asker, question));
+        } else {
+            self.put_question(now_ms, row.key, asker, question);
+        }
+        true
     }
 
-    pub(super) fn put_question(&mut self, now_ms: u64, key: InstanceKey, ask: PendingAsk) {
+    pub(super) fn put_question(&mut self, now_ms: u64, key: InstanceKey, asker: Asker, question: Question) {
         if let Some(slot) = self.slots.get_mut(&key) {
-            slot.asks.push_back(ask);
+            let place = slot.next_place();
+            slot.asks.push_back(PendingAsk { asker, question, place });
             self.go_on(now_ms, key);
         }
     }
@@ -76,12 +77,12 @@ impl Shard {
         &self,
         asker: Asker,
         reply: AskReply,
-        rows: &mut Vec<AskAnswer>,
+        rows: &mut Vec<RequestReply>,
     ) -> Option<Output> {
         match asker {
             Asker::Request(request) => Some(Output::Reply(request, Answer::Asked(reply))),
             Asker::Row(number) => {
-                rows.push(AskAnswer { number, body: reply.encode() });
+                rows.push(RequestReply { number, body: reply.encode() });
                 None
             }
         }
@@ -92,9 +93,9 @@ impl Shard {
         &mut self,
         key: InstanceKey,
         done: Vec<(PendingAsk, Consultation)>,
-        rows: &mut Vec<AskAnswer>,
+        rows: &mut Vec<RequestReply>,
     ) -> Vec<PendingAsk> {
-        let mut accepted = Vec::new();
+        let (mut accepted, mut later) = (Vec::new(), Vec::new());
         for (ask, consultation) in done {
             match consultation {
                 Consultation::Answered(reply) => {
@@ -103,12 +104,12 @@ impl Shard {
                 }
                 Consultation::Accepted => accepted.push(ask),
                 Consultation::Known(event) => self.updates.entry((key, event)).or_default().push(ask.asker),
-                Consultation::Later => {
-                    if let Some(slot) = self.slots.get_mut(&key) {
-                        slot.asks.push_back(ask);
-                    }
-                }
+                Consultation::Later => later.push(ask),
             }
+        }
+        if let Some(slot) = self.slots.get_mut(&key) {
+            // They keep their place before what was asked meanwhile.
+            later.into_iter().rev().for_each(|ask| slot.asks.push_front(ask));
         }
         accepted
     }
@@ -142,8 +143,11 @@ impl Shard {
             let new = in_flight.accepted.iter().filter(|(accepted, _)| *accepted == event);
             let askers: Vec<Asker> = waiting.into_iter().chain(new.map(|(_, ask)| ask.asker)).collect();
             for asker in askers {
-                let output = self.reply_to(asker, reply.clone(), &mut commit.answers);
-                in_flight.outputs.extend(output);
+                let output = self.reply_to(asker, reply.clone(), &mut commit.replies);
+                match flaws::is(Flaw::AnswerBeforeTurn) {
+                    true => self.outputs.extend(output),
+                    false => in_flight.outputs.extend(output),
+                }
             }
             in_flight.answered.push(event);
         }
@@ -169,7 +173,7 @@ impl Shard {
         &self,
         asks: &[PendingAsk],
         reply: &AskReply,
-        rows: &mut Vec<AskAnswer>,
+        rows: &mut Vec<RequestReply>,
     ) -> Vec<Output> {
         asks.iter().filter_map(|ask| self.reply_to(ask.asker, reply.clone(), rows)).collect()
     }
@@ -179,7 +183,7 @@ impl Shard {
     pub(super) fn orphaned_updates(
         &self,
         key: InstanceKey,
-        rows: &mut Vec<AskAnswer>,
+        rows: &mut Vec<RequestReply>,
     ) -> (Vec<EventId>, Vec<Output>) {
         let all = (key, EventId(0))..=(key, EventId(u64::MAX));
         let (mut events, mut outputs) = (Vec::new(), Vec::new());
@@ -212,13 +216,19 @@ pub(super) fn consult(
     let done = asks
         .into_iter()
         .map(|ask| {
+            // Whatever follows an accepted update is asked of the state that it leaves.
+            if !accepted.is_empty() {
+                return (ask, Consultation::Later);
+            }
             let consultation = match &ask.question {
                 Question::Query { name, payload } => match execution.query(name, payload.clone()) {
                     Ok(answer) => Consultation::Answered(AskReply::Answered(answer)),
                     Err(failure) => Consultation::Answered(AskReply::refused_query(&failure)),
                 },
-                Question::Update { name, payload, key } => {
-                    offer(execution, name, payload, key.as_deref(), &mut accepted)
+                Question::Update { name, payload, key, trace } => {
+                    let (name, payload, key) = (name.clone(), payload.clone(), key.clone());
+                    let job = Job::UpdateRequested { name, payload, key, trace: trace.clone() };
+                    offer(execution, job, &mut accepted)
                 }
             };
             (ask, consultation)
@@ -229,23 +239,12 @@ pub(super) fn consult(
     done
 }
 
-fn offer(
-    execution: &mut Execution,
-    name: &str,
-    payload: &crate::history::Payload,
-    key: Option<&str>,
-    accepted: &mut Vec<Job>,
-) -> Consultation {
+fn offer(execution: &mut Execution, job: Job, accepted: &mut Vec<Job>) -> Consultation {
     if execution.has_ended() {
         return Consultation::Answered(AskReply::Ended);
     }
-    let job =
-        Job::UpdateRequested { name: name.to_owned(), payload: payload.clone(), key: key.map(str::to_owned) };
-    if accepted.iter().any(|other| key.is_some() && other.key() == key) {
-        return Consultation::Later;
-    }
     if execution.ledger().admit(&job).is_err() {
-        let known = key.and_then(|key| execution.ledger().update(key));
+        let known = job.key().and_then(|key| execution.ledger().update(key));
         return match known {
             Some((event, None)) => Consultation::Known(event),
             Some((_, Some(Ok(payload)))) => Consultation::Answered(AskReply::Answered(payload.clone())),
@@ -253,6 +252,7 @@ fn offer(
             None => Consultation::Answered(AskReply::KeyTaken),
         };
     }
+    let Job::UpdateRequested { name, payload, .. } = &job else { return Consultation::Later };
     match execution.offer_update(name, payload) {
         Ok(()) => {
             accepted.push(job);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::instance::InstanceKey;
-use crate::store::{AskAnswer, Blocked, Commit, InstanceRow, Outgoing, RowChange};
+use crate::store::{Blocked, Commit, InstanceRow, Outgoing, RequestReply, RowChange};
 
 use super::message::Message;
 use super::options::OnFailure;
@@ -34,7 +34,7 @@ impl Shard {
         key: InstanceKey,
         messages: Vec<Queued>,
         failure: &TaskFailure,
-        answers: Vec<AskAnswer>,
+        answers: Vec<RequestReply>,
     ) {
         self.counters.failed_turns += 1;
         let slot = self.slots.get_mut(&key).expect("its turn failed");
@@ -46,12 +46,14 @@ impl Shard {
         messages.extend(slot.queue.drain(..));
         if self.options.on_failure.of(failure) == OnFailure::End {
             let message = Message::Terminate { reason: failure.to_string() };
-            messages.push(Queued { message, origin: Origin::Engine });
+            messages.push(Queued::engine(message, now_ms));
         }
         let start = start_request(&messages);
         let stored = slot.facts.clone();
         let attempts = stored.as_ref().map_or(0, |facts| facts.blocked_attempts) + 1;
-        let since_ms = stored.as_ref().and_then(|facts| facts.blocked_since_ms).unwrap_or(now_ms);
+        let cause = failure.cause();
+        let known = stored.as_ref().and_then(|facts| facts.blocked_cause.as_ref());
+        let since_ms = known.filter(|(known, _)| **known == *cause).map_or(now_ms, |(_, since_ms)| *since_ms);
         let retry_at_ms = failure.may_pass().then(|| now_ms + self.options.retry_pause_ms(attempts));
         // What the instance wanted to be woken for may be the end of a cancel's grace, which is kept without code.
         let wanted_ms = stored
@@ -64,8 +66,10 @@ impl Shard {
         slot.kept_events = messages.iter().filter(|queued| queued.is_event()).count();
         let blocked = Blocked {
             code: failure.code().to_owned(),
+            cause: cause.clone(),
             reason: failure.to_string(),
             report: failure.report(),
+            divergence: failure.divergence(),
             since_ms,
             attempts,
         };
@@ -77,8 +81,11 @@ impl Shard {
         // A retry is one try. A commit that sends and takes no turn is sent again if its outcome is unknown, and must not
         // find its own doing in its way then; so the retry goes another time.
         let consumed = if send.is_empty() { retry_numbers(&messages) } else { Vec::new() };
-        let mut commit = Commit { send, answers, consumed, ..self.empty_commit(key) };
-        let refusals = self.refuse_asks(&asks, &Shard::blocked_reply(failure), &mut commit.answers);
+        // What stays in the inbox has been looked at; it is not read again and again while the instance is blocked.
+        let seen =
+            urgent_numbers(&messages).into_iter().filter(|number| !consumed.contains(number)).collect();
+        let mut commit = Commit { send, replies: answers, consumed, seen, ..self.empty_commit(key) };
+        let refusals = self.refuse_asks(&asks, &Shard::blocked_reply(failure), &mut commit.replies);
         let facts = match (stored, started_of(&messages)) {
             (None, Some(started)) => {
                 let row = InstanceRow::pending(key, &id, started, now_ms);
@@ -93,7 +100,7 @@ impl Shard {
                 let facts = Facts {
                     wake_at_ms,
                     blocked_attempts: attempts,
-                    blocked_since_ms: Some(since_ms),
+                    blocked_cause: Some((cause.into(), since_ms)),
                     ..stored.clone()
                 };
                 let wake_at_ms = Some(wake_at_ms);
@@ -126,14 +133,14 @@ impl Shard {
         key: InstanceKey,
         messages: Vec<Queued>,
         failure: &TaskFailure,
-        answers: Vec<AskAnswer>,
+        answers: Vec<RequestReply>,
     ) {
         let slot = self.slots.get_mut(&key).expect("it was asked");
         messages.into_iter().rev().for_each(|queued| slot.queue.push_front(queued));
         let asks: Vec<PendingAsk> = slot.asks.drain(..).collect();
         let facts = slot.facts.clone().expect("it has ended");
-        let mut commit = Commit { answers, ..self.empty_commit(key) };
-        let outputs = self.refuse_asks(&asks, &Shard::blocked_reply(failure), &mut commit.answers);
+        let mut commit = Commit { replies: answers, ..self.empty_commit(key) };
+        let outputs = self.refuse_asks(&asks, &Shard::blocked_reply(failure), &mut commit.replies);
         if commit.is_empty() {
             self.outputs.extend(outputs);
             return self.clear_leftovers(key);
@@ -173,6 +180,9 @@ impl Shard {
         let slot = self.slots.get_mut(&key).expect("it is blocked or delayed");
         let is_kept = |queued: &Queued| matches!(queued.origin, Origin::Inbox(_));
         let (kept, messages): (Vec<Queued>, Vec<Queued>) = slot.queue.drain(..).partition(is_kept);
+        let seen = if matches!(next, Next::Delayed) { Vec::new() } else { urgent_numbers(&kept) };
+        // A cancel that another process sent ends the instance when its grace is over, as one from here does.
+        let graces = [cancel_grace(&kept), cancel_grace(&messages)];
         // What a delayed instance has in its inbox is remembered, so that it is not read again and again.
         if matches!(next, Next::Delayed) {
             slot.queue.extend(kept);
@@ -183,7 +193,7 @@ impl Shard {
         let why = slot.blocked_reply.clone();
         slot.kept_events += messages.iter().filter(|queued| queued.is_event()).count();
         let send = self.kept(key, &messages);
-        let mut commit = Commit { send, ..self.empty_commit(key) };
+        let mut commit = Commit { send, seen, ..self.empty_commit(key) };
         let mut outputs = replies(&messages, &Answer::Accepted);
         let reply = match &next {
             Next::Delayed => AskReply::Refused {
@@ -195,8 +205,8 @@ impl Shard {
                 reason: "the instance is blocked; its status says why".to_owned(),
             }),
         };
-        outputs.extend(self.refuse_asks(&asks, &reply, &mut commit.answers));
-        let wake_at_ms = cancel_grace(&messages).into_iter().chain(stored.wake_at_ms).min();
+        outputs.extend(self.refuse_asks(&asks, &reply, &mut commit.replies));
+        let wake_at_ms = graces.into_iter().flatten().chain(stored.wake_at_ms).min();
         let facts = Facts { wake_at_ms, ..stored.clone() };
         commit.change = RowChange { blocked: None, ..facts.change_from(&stored) };
         let mut in_flight = InFlight { outputs, refused: asks, ..InFlight::new(facts, next, messages) };

@@ -5,7 +5,8 @@ use std::mem;
 use std::sync::Arc;
 
 use crate::execution::Execution;
-use crate::history::{Ending, EventId, Job, Turn};
+use crate::flaws::{self, Flaw};
+use crate::history::{Ending, EventId, Job};
 use crate::instance::InstanceKey;
 use crate::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, TaskRow};
 
@@ -13,7 +14,7 @@ use super::message::Message;
 use super::output::Output;
 use super::request::{Answer, Asker, PendingAsk, Request, RequestId};
 use super::rows::*;
-use super::slot::{InFlight, Next, Origin, Phase, Queued, Slot, is_others};
+use super::slot::{Behind, InFlight, Late, Next, Origin, Phase, Queued, Slot, is_others};
 use super::state_machine::{Attempt, Shard};
 use super::turn_task::TaskFailure;
 
@@ -22,14 +23,13 @@ impl Shard {
         Commit::empty(key, self.id)
     }
 
-    pub(super) fn turn_commit(&self, key: InstanceKey, execution: &Execution, turn: &Turn) -> Commit {
-        Commit { turn: Some(turn_row(execution.started().execution, turn)), ..self.empty_commit(key) }
-    }
-
     pub(super) fn commit(&mut self, key: InstanceKey, commit: Commit, in_flight: InFlight) {
         let mut in_flight = in_flight;
-        in_flight.answered_rows = commit.answers.iter().map(|answer| answer.number).collect();
+        in_flight.answered_rows = commit.replies.iter().map(|answer| answer.number).collect();
         in_flight.consumed = commit.consumed.clone();
+        if flaws::is(Flaw::EffectsBeforeCommit) {
+            self.release(0, std::mem::take(&mut in_flight.outputs));
+        }
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.phase = Phase::Committing(Box::new(in_flight));
         }
@@ -67,8 +67,18 @@ impl Shard {
         in_flight: InFlight,
         sent: &[Option<InboxNumber>],
     ) {
-        let InFlight { outputs, facts, next, consumed, tasks, accepted, answered, answered_rows, .. } =
-            in_flight;
+        let InFlight {
+            outputs,
+            facts,
+            next,
+            checksum,
+            consumed,
+            tasks,
+            accepted,
+            answered,
+            answered_rows,
+            ..
+        } = in_flight;
         self.consumed.extend(consumed);
         if matches!(next, Next::Idle(_) | Next::Continued(..) | Next::Ended(..)) {
             // A commit that had been written before does not tell, and is counted as if nothing had arrived.
@@ -76,7 +86,7 @@ impl Shard {
         }
         self.answered.extend(answered_rows);
         self.await_updates(key, accepted, &answered);
-        self.release(outputs);
+        self.release(now_ms, outputs);
         let slot = self.slots.get_mut(&key).expect("its commit was under way");
         let was_blocked = slot.facts.as_ref().is_some_and(|facts| facts.blocked_attempts > 0);
         let is_cured = was_blocked && facts.blocked_attempts == 0 && !facts.status.is_final();
@@ -86,7 +96,8 @@ impl Shard {
             self.outputs.push(Output::Refresh { key });
         }
         let (wake_at_ms, status) = (facts.wake_at_ms, facts.status);
-        slot.facts = Some(facts);
+        let was_unborn = slot.facts.replace(facts).is_none();
+        slot.checksum = checksum.unwrap_or(slot.checksum);
         if slot.is_refreshing {
             let is_new =
                 |(event, row): &(&EventId, &TaskRow)| is_others(row) && slot.tasks.get(event) != Some(row);
@@ -95,6 +106,12 @@ impl Shard {
         slot.tasks = tasks;
         for rival in mem::take(&mut slot.rival_starts) {
             self.outputs.push(Output::Reply(rival, Answer::AlreadyExists(status)));
+        }
+        if was_unborn && !slot.behind.is_empty() && !slot.is_refreshing {
+            // It may have been there for a while without anybody here knowing, and have got messages.
+            slot.is_refreshing = true;
+            slot.behind.iter_mut().for_each(|behind| behind.is_read_for = true);
+            self.outputs.push(Output::Refresh { key });
         }
         match next {
             Next::Idle(execution) => self.settle_idle(now_ms, key, execution),
@@ -116,7 +133,7 @@ impl Shard {
                 let number = sent.last().copied().flatten();
                 self.continued(now_ms, key, execution, *start, number);
             }
-            Next::Ended(execution, ending) => self.ended(key, execution, &ending),
+            Next::Ended(execution, ending) => self.ended(now_ms, key, execution, &ending),
             Next::Consulted(execution) => {
                 self.outputs.push(Output::Drop(execution));
                 self.clear_leftovers(key);
@@ -126,12 +143,22 @@ impl Shard {
     }
 
     /// Lets go of what follows from something that is durable now.
-    pub(super) fn release(&mut self, outputs: Vec<Output>) {
-        for output in &outputs {
-            match output {
+    pub(super) fn release(&mut self, now_ms: u64, outputs: Vec<Output>) {
+        for output in outputs {
+            match &output {
+                Output::HandOver(task) => {
+                    // One that has ended meanwhile is the node's no more.
+                    let place = (task.key, task.event);
+                    let runs = self.attempts.get(&place).is_some_and(|attempt| attempt.is_of(task));
+                    if !runs {
+                        continue;
+                    }
+                    self.attempts.remove(&place);
+                }
                 Output::RunActivity(task) => {
                     let (execution, attempt, details) = (task.execution, task.attempt, task.details.clone());
-                    self.attempts.insert((task.key, task.event), Attempt { execution, attempt, details });
+                    let running = Attempt { execution, attempt, began_ms: now_ms, details };
+                    self.attempts.insert((task.key, task.event), running);
                 }
                 Output::CancelActivity { key, event, .. } => {
                     self.attempts.remove(&(*key, *event));
@@ -143,8 +170,9 @@ impl Shard {
                 }
                 _ => {}
             }
+            self.outputs.push(output);
         }
-        self.outputs.extend(outputs);
+        self.close_if_released();
     }
 
     pub(super) fn settle_idle(&mut self, now_ms: u64, key: InstanceKey, execution: Box<Execution>) {
@@ -155,7 +183,14 @@ impl Shard {
         self.evict_surplus(now_ms);
     }
 
-    pub(super) fn ended(&mut self, key: InstanceKey, execution: Option<Box<Execution>>, ending: &Ending) {
+    pub(super) fn ended(
+        &mut self,
+        now_ms: u64,
+        key: InstanceKey,
+        execution: Option<Box<Execution>>,
+        ending: &Ending,
+    ) {
+        self.bring_all_behind(now_ms, key);
         self.stop_attempts(key);
         self.given_up.remove(&key);
         for waiter in self.waiters.remove(&key).unwrap_or_default() {
@@ -184,17 +219,17 @@ impl Shard {
             self.reply(request, Answer::AlreadyExists(row.status));
         }
         for waiter in waiters {
-            self.look_up(waiter, Arc::clone(&slot.id), Request::AwaitEnd);
+            self.look_up(waiter, Arc::clone(&slot.id), Request::AwaitEnd, None);
         }
         for ask in slot.asks {
             if let Asker::Request(request) = ask.asker {
-                self.look_up(request, Arc::clone(&slot.id), Request::Ask(ask.question));
+                self.look_up(request, Arc::clone(&slot.id), Request::Ask(ask.question), None);
             }
         }
         for queued in in_flight.messages.into_iter().chain(slot.queue) {
             let request = match queued.message {
-                Message::Job(Job::ExternalEvent { name, payload, key }) => {
-                    Request::Raise { name, payload, key }
+                Message::Job(Job::ExternalEvent { name, payload, key, trace }) => {
+                    Request::Raise { name, payload, key, trace }
                 }
                 Message::Job(Job::OrchestrationCancelRequested { reason, .. }) => Request::Cancel { reason },
                 Message::Terminate { reason } => Request::Terminate { reason },
@@ -202,7 +237,12 @@ impl Shard {
                 _ => continue,
             };
             if let Origin::Caller(request_id) = queued.origin {
-                self.look_up(request_id, Arc::clone(&slot.id), request);
+                self.look_up(request_id, Arc::clone(&slot.id), request, None);
+            }
+        }
+        for behind in slot.behind {
+            if let Late::Request(request_id, request) = behind.what {
+                self.look_up(request_id, Arc::clone(&slot.id), request, Some(behind.after));
             }
         }
     }
@@ -230,6 +270,7 @@ impl Shard {
             self.outputs.extend(in_flight.outputs.into_iter().filter(is_reply_to_question));
             // It has ended. What is left over goes another time.
             let Some(slot) = self.remove_slot(key) else { return };
+            self.answer_behind(slot.behind, &Answer::Unknown { reason: reason.clone() });
             self.answer_askers(slot.asks, &Answer::Unknown { reason });
             let messages: Vec<Queued> = in_flight.messages.into_iter().chain(slot.queue).collect();
             return self.answer_all(key, &messages, Vec::new(), &Answer::EndedBefore);
@@ -250,6 +291,7 @@ impl Shard {
                 return self.answer_askers(asks, &Answer::Unknown { reason });
             }
             let Some(slot) = self.remove_slot(key) else { return };
+            self.answer_behind(slot.behind, &Answer::Unknown { reason: reason.clone() });
             self.answer_askers(slot.asks, &Answer::Unknown { reason: reason.clone() });
             return self.answer_all(key, &messages, slot.rival_starts, &Answer::Unknown { reason });
         }
@@ -267,6 +309,18 @@ impl Shard {
         for ask in asks {
             if let Asker::Request(request) = ask.asker {
                 self.reply(request, answer.clone());
+            }
+        }
+    }
+
+    /// Gives the same answer to every caller whose request waited for a message.
+    pub(super) fn answer_behind(&mut self, behind: Vec<Behind>, answer: &Answer) {
+        for Behind { what, .. } in behind {
+            match what {
+                Late::Request(request, _) | Late::Ask(Asker::Request(request), _) => {
+                    self.reply(request, answer.clone());
+                }
+                Late::Ask(Asker::Row(_), _) => {}
             }
         }
     }
@@ -313,8 +367,8 @@ impl Shard {
                 Phase::Loading | Phase::Blocked | Phase::Delayed => {}
             }
             self.updates.entry((key, EventId(0))).or_default().extend(asks.iter().map(|ask| ask.asker));
-            let reason = "another node has taken over".to_owned();
-            self.answer_all(key, &messages, slot.rival_starts, &Answer::Unknown { reason });
+            self.answer_behind(slot.behind, &Answer::Moved);
+            self.answer_all(key, &messages, slot.rival_starts, &Answer::Moved);
         }
         for ((key, event), attempt) in mem::take(&mut self.attempts) {
             let execution = attempt.execution;
@@ -328,7 +382,7 @@ impl Shard {
             Asker::Row(_) => None,
         });
         for request in waiting.chain(looking).chain(asking).collect::<Vec<_>>() {
-            self.reply(request, Answer::Unknown { reason: "another node has taken over".to_owned() });
+            self.reply(request, Answer::Moved);
         }
         self.wakes.clear();
         self.wake_of.clear();

@@ -3,33 +3,33 @@
 use crate::instance::InstanceKey;
 use crate::store::InboxRow;
 
-use super::message::Message;
 use super::slot::{Next, Phase, Queued, Slot};
 use super::state_machine::Shard;
 
 impl Shard {
-    /// Messages were read from the inbox.
-    pub fn handle_inbox(&mut self, now_ms: u64, rows: Vec<InboxRow>) {
-        let rows = if self.closing { Vec::new() } else { rows };
-        for row in rows {
-            let is_known = |slot: &Slot| slot.knows_inbox(row.number);
-            if self.consumed.contains(row.number) || self.slots.get(&row.key).is_some_and(is_known) {
-                continue;
-            }
-            // Earlier messages are being read; this one is brought again after them.
-            if self.slots.get(&row.key).is_some_and(|slot| slot.is_refreshing) {
-                continue;
-            }
-            if !self.slots.contains_key(&row.key) {
-                self.load(row.key, now_ms);
-            }
-            self.enqueue_inbox(now_ms, row);
+    /// A message was read from the inbox. Returns whether it was not known.
+    pub fn handle_inbox(&mut self, now_ms: u64, row: InboxRow) -> bool {
+        let is_known = |slot: &Slot| slot.knows_inbox(row.number);
+        if self.closing
+            || self.consumed.contains(row.number)
+            || self.slots.get(&row.key).is_some_and(is_known)
+        {
+            return false;
         }
+        // Earlier messages are being read; this one is brought again after them.
+        if self.slots.get(&row.key).is_some_and(|slot| slot.is_refreshing) {
+            return false;
+        }
+        if !self.slots.contains_key(&row.key) {
+            self.load(row.key, now_ms);
+        }
+        self.enqueue_inbox(now_ms, row);
+        true
     }
 
     pub(super) fn enqueue_inbox(&mut self, now_ms: u64, row: InboxRow) {
         if let Some(slot) = self.slots.get_mut(&row.key) {
-            slot.insert_inbox(row.number, Message::read(row.number, &row.body));
+            slot.insert_inbox(&row);
             self.go_on(now_ms, row.key);
         }
     }
@@ -81,7 +81,7 @@ impl Shard {
         let Some(slot) = self.slots.get_mut(&key) else {
             return;
         };
-        slot.queue.push_back(queued);
+        slot.push(queued);
         self.go_on(now_ms, key);
     }
 }

@@ -4,15 +4,14 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use crate::history::Job;
 use crate::instance::InstanceKey;
-use crate::store::{Blocked, Commit, LoadedInstance};
+use crate::store::{Blocked, Commit, LoadedInstance, TurnRow};
 
 use super::message::{Message, Start};
 use super::output::Output;
 use super::request::{Answer, AskReply, PendingAsk};
 use super::rows::*;
-use super::slot::{InFlight, Next, Origin, Phase, Queued, Slot, Turning};
+use super::slot::{Delivery, InFlight, Next, Origin, Phase, Queued, Slot, Turning};
 use super::state_machine::Shard;
 use super::turn_task::{TaskFailure, TurnSource, TurnTask};
 
@@ -62,22 +61,30 @@ impl Shard {
         let is_stored = |queued: &Queued| matches!(queued.origin, Origin::Inbox(_));
         let (stored, brought): (VecDeque<Queued>, VecDeque<Queued>) = queue.into_iter().partition(is_stored);
         slot.queue = stored;
-        for message_row in inbox {
+        for message_row in inbox.rows {
             if self.consumed.contains(message_row.number) || slot.knows_inbox(message_row.number) {
                 continue;
             }
-            slot.insert_inbox(message_row.number, Message::read(message_row.number, &message_row.body));
+            slot.insert_loaded(&message_row);
         }
-        slot.queue.extend(brought);
+        slot.bring_after(brought);
+        match row.status.is_final() {
+            true => self.bring_all_behind(now_ms, key),
+            false => {
+                let is_refreshing = slot.is_refreshing;
+                self.bring_behind(now_ms, key, is_refreshing);
+            }
+        }
+        let Some(slot) = self.slots.get_mut(&key) else { return };
         if row.status.is_final() && slot.has_query() {
-            return self.take_turn(now_ms, key, TurnSource::History(turns), Vec::new(), Vec::new());
+            return self.take_turn(now_ms, key, TurnSource::History(turns), Delivery::default());
         }
         if row.status.is_final() {
             return self.clear_leftovers(key);
         }
         let overdue = match turns.is_empty() {
             true => slot.overdue_start(now_ms),
-            false if row.blocked.is_some() => slot.read_grace(&turns, now_ms),
+            false if row.blocked.is_some() => slot.read_grace(key, &turns, now_ms),
             false => None,
         };
         if let Some(reason) = slot.termination().or_else(|| slot.overdue_cancel(now_ms)).or(overdue) {
@@ -85,6 +92,11 @@ impl Shard {
         }
         if let Some(reason) = slot.unreadable() {
             return self.block(now_ms, key, Vec::new(), &TaskFailure::UnreadableMessage(reason));
+        }
+        if !row.is_sound() {
+            let reason =
+                "PER-0508 corrupt row: its checksum does not match its key, id, name, parent and time";
+            return self.block(now_ms, key, Vec::new(), &TaskFailure::Unreadable(reason.to_owned()));
         }
         let is_wanted = slot.take_retry();
         let is_given_up = self.given_up.contains(&key);
@@ -103,11 +115,11 @@ impl Shard {
         }
     }
 
-    pub(super) fn hydrate(&mut self, now_ms: u64, key: InstanceKey, turns: Vec<Arc<[u8]>>) {
+    pub(super) fn hydrate(&mut self, now_ms: u64, key: InstanceKey, turns: Vec<TurnRow>) {
         let slot = self.slots.get_mut(&key).expect("it was just loaded");
         if !turns.is_empty() {
             self.counters.hydrations += 1;
-            return self.take_turn(now_ms, key, TurnSource::History(turns), Vec::new(), Vec::new());
+            return self.take_turn(now_ms, key, TurnSource::History(turns), Delivery::default());
         }
         let is_start = |queued: &Queued| matches!(queued.message, Message::Start(_));
         let position = slot.queue.iter().position(is_start);
@@ -123,7 +135,7 @@ impl Shard {
             self.enter_idle(now_ms, key);
             return self.go_on(now_ms, key);
         }
-        let Some(Queued { message: Message::Start(start), origin }) =
+        let Some(Queued { message: Message::Start(start), origin, .. }) =
             position.and_then(|position| slot.queue.remove(position))
         else {
             let failure =
@@ -138,7 +150,7 @@ impl Shard {
         let mut jobs = start.jobs.clone();
         let (grace_until_ms, deadline_ms) = (start.grace_until_ms(), start.started.deadline_ms);
         let source = TurnSource::Start(Box::new(start.started.clone()));
-        let mut messages = vec![Queued { message: Message::Start(Box::new(start)), origin }];
+        let mut messages = vec![Queued::new(Message::Start(Box::new(start)), origin, now_ms)];
         let slot = self.slots.get_mut(&key).expect("it is in memory");
         (slot.grace_until_ms, slot.deadline_ms) = (grace_until_ms, deadline_ms);
         // It may have been read while the commit that sent it was being answered.
@@ -155,7 +167,7 @@ impl Shard {
                 messages.push(queued);
             }
         }
-        self.take_turn(now_ms, key, source, jobs, messages);
+        self.take_turn(now_ms, key, source, Delivery { jobs, messages, fired_ms: None });
     }
 
     /// Hands a turn out, with the messages that it delivers and the questions that wait.
@@ -164,21 +176,22 @@ impl Shard {
         now_ms: u64,
         key: InstanceKey,
         source: TurnSource,
-        jobs: Vec<Job>,
-        messages: Vec<Queued>,
+        delivery: Delivery,
     ) {
+        let Delivery { jobs, messages, fired_ms } = delivery;
         self.next_turn += 1;
         let number = self.next_turn;
         let slot = self.slots.get_mut(&key).expect("it is in memory");
         // A new execution is asked after its first turn.
         let asks: Vec<PendingAsk> = match source {
             TurnSource::Start(_) => Vec::new(),
-            TurnSource::Resident(_) | TurnSource::History(_) => slot.asks.drain(..).collect(),
+            TurnSource::Resident(..) | TurnSource::History(_) => slot.take_asks(&messages),
         };
         slot.has_grown_back |= matches!(source, TurnSource::History(_));
-        slot.phase = Phase::Turning(Turning { number, messages, asks: asks.clone() });
+        slot.phase = Phase::Turning(Turning { number, messages, asks: asks.clone(), fired_ms });
         let (instance, options) = (Arc::clone(&slot.id), self.options.execution.clone());
-        let task = TurnTask { key, number, instance, source, asks, jobs, now_ms, options };
+        let (shard, tenure) = (self.id, self.tenure);
+        let task = TurnTask { shard, tenure, key, number, instance, source, asks, jobs, now_ms, options };
         self.outputs.push(Output::TakeTurn(Box::new(task)));
     }
 
@@ -187,6 +200,7 @@ impl Shard {
         let Some(slot) = self.remove_slot(key) else { return };
         let messages: Vec<Queued> = slot.queue.into_iter().collect();
         self.counters.stale += messages.len() as u64;
+        self.answer_behind(slot.behind, &Answer::NotFound);
         self.answer_askers(slot.asks, &Answer::NotFound);
         self.answer_all(key, &messages, slot.rival_starts, &Answer::NotFound);
     }
@@ -204,8 +218,8 @@ impl Shard {
         let facts = slot.facts.clone().expect("a loaded row has facts");
         let mut commit = Commit { consumed: inbox_numbers(&messages), ..self.empty_commit(key) };
         self.counters.stale += messages.len() as u64;
-        let mut outputs = self.refuse_asks(&asks, &AskReply::Ended, &mut commit.answers);
-        if commit.consumed.is_empty() && commit.answers.is_empty() {
+        let mut outputs = self.refuse_asks(&asks, &AskReply::Ended, &mut commit.replies);
+        if commit.consumed.is_empty() && commit.replies.is_empty() {
             self.remove_slot(key);
             self.outputs.extend(outputs);
             return self.answer_all(key, &messages, Vec::new(), &Answer::EndedBefore);

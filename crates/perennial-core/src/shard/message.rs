@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::{ActivityFailure, EventId, Job, Payload, Started};
+use crate::history::{ActivityFailure, EventId, Job, Payload, Started, TraceContext, Trail};
+
+use super::envelope::{self, BodyError, BodyKind};
 
 /// A message to an instance, as it is written into the inbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +36,21 @@ pub enum Message {
         /// What it had reported last.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         details: Option<Payload>,
+        /// When and where it ran, and the attempts before it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ran: Option<Box<RanElsewhere>>,
+    },
+    /// Another node took a task that it cannot read, and its row is deleted: write it again from the history.
+    Requeue {
+        /// The execution.
+        execution: u64,
+        /// The activity's schedule event.
+        event: EventId,
+        /// Which attempt is to be made.
+        attempt: u32,
+        /// The attempts that failed.
+        #[serde(default, skip_serializing_if = "Trail::is_empty")]
+        past: Trail,
     },
     /// End without running code.
     Terminate {
@@ -48,6 +65,22 @@ pub enum Message {
         /// Why.
         reason: String,
     },
+}
+
+/// Where another node's attempt ran. It goes with the result because the task's row is deleted by it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RanElsewhere {
+    /// The name of the node.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// When it could have begun.
+    pub queued_ms: u64,
+    /// How long the node had it. When it began follows from when the result arrived, by the store's clock.
+    pub took_ms: u64,
+    /// The attempts before it.
+    #[serde(default, skip_serializing_if = "Trail::is_empty")]
+    pub past: Trail,
 }
 
 /// How an execution begins.
@@ -70,6 +103,19 @@ impl Start {
         Start { started, jobs: Vec::new(), not_before_ms: None }
     }
 
+    /// The start with a trace context, which its first events carry too.
+    #[must_use]
+    pub fn traced(mut self, context: Option<&TraceContext>) -> Start {
+        let context = context.cloned().map(Box::new);
+        self.started.trace.clone_from(&context);
+        for job in &mut self.jobs {
+            if let Job::ExternalEvent { trace, .. } = job {
+                trace.clone_from(&context);
+            }
+        }
+        self
+    }
+
     /// The cancel request that comes with it, if one does: why, and until when it may clean up.
     pub(super) fn cancel(&self) -> Option<(&str, u64)> {
         self.jobs.iter().find_map(|job| match job {
@@ -86,14 +132,14 @@ impl Start {
 }
 
 impl Message {
-    /// The message as bytes.
+    /// The message as the body of an inbox row.
     pub fn encode(&self) -> Arc<[u8]> {
-        serde_json::to_vec(self).expect("a message holds nothing that JSON cannot").into()
+        envelope::seal(BodyKind::Message, self)
     }
 
-    /// The message of bytes.
-    pub fn decode(bytes: &[u8]) -> Result<Message, serde_json::Error> {
-        serde_json::from_slice(bytes)
+    /// The message of an inbox row's body.
+    pub fn decode(body: &[u8]) -> Result<Message, BodyError> {
+        envelope::open(BodyKind::Message, body)
     }
 
     /// The message of a row, whatever it holds.

@@ -3,6 +3,7 @@
 //! All of it is part of the commit of the turn. A child's key follows from its schedule event, so that a parent reaches
 //! exactly its own child, whoever has the id later.
 
+use crate::flaws::{self, Flaw};
 use crate::fnv::Fnv1a;
 use crate::history::{
     ChildFailure, ClosePolicy, Decision, Ending, EventId, Job, Ledger, ParentLink, Started, Turn,
@@ -61,6 +62,7 @@ impl Shard {
                     let version = version.clone().unwrap_or_default();
                     let started = Started {
                         parent: Some(parent),
+                        trace: from.started.trace.clone(),
                         ..Started::new(name.as_str(), version, input.clone(), self.draw())
                     };
                     send.push(match checked {
@@ -71,7 +73,7 @@ impl Shard {
                         }
                         Err(error) => {
                             let reason = format!("PER-0307 child id refused: {error}");
-                            to_key(from.key, from.id, &not_started(from, event, reason))
+                            to_key(from.key, ShardId::of(from.id), &not_started(from, event, reason))
                         }
                     });
                 }
@@ -82,7 +84,11 @@ impl Shard {
                     match check_name(instance) {
                         Ok(()) => {
                             let version = version.clone().unwrap_or_default();
-                            let started = Started::new(name.as_str(), version, input.clone(), self.draw());
+                            let trace = from.started.trace.clone();
+                            let started = Started {
+                                trace,
+                                ..Started::new(name.as_str(), version, input.clone(), self.draw())
+                            };
                             send.push(start(from, event, turn.at_ms, instance, started, None));
                         }
                         Err(error) => {
@@ -92,8 +98,8 @@ impl Shard {
                     }
                 }
                 Decision::ExternalEventSent { instance, name, payload } => {
-                    let (name, payload) = (name.clone(), payload.clone());
-                    let body = Message::Job(Job::ExternalEvent { name, payload, key: None }).encode();
+                    let (name, payload, trace) = (name.clone(), payload.clone(), from.started.trace.clone());
+                    let body = Message::Job(Job::ExternalEvent { name, payload, key: None, trace }).encode();
                     send.push(Outgoing::ToId { id: instance.clone(), dedupe: None, body });
                 }
                 _ => {}
@@ -124,6 +130,9 @@ impl Shard {
             .filter_map(|event| self.cancel_child(from, ledger, event, turn.at_ms))
             .collect();
         send.extend(outcome_for_parent(from.started, ending));
+        if flaws::is(Flaw::OutcomeTwice) {
+            send.extend(outcome_for_parent(from.started, ending));
+        }
         send
     }
 
@@ -139,8 +148,10 @@ impl Shard {
             reason: format!("its parent {} no longer waits for it", from.id),
             grace_until_ms: now_ms.saturating_add(self.options.cancel_grace_ms),
         };
-        // The child's shard is read from its row; its id is not known any more.
-        Some(to_key(key, "", &Message::Job(job)))
+        let shard = ledger
+            .child_shard(event)
+            .unwrap_or_else(|| ShardId::of(&child_id(from.id, from.started.execution, event)));
+        Some(to_key(key, shard, &Message::Job(job)))
     }
 }
 
@@ -155,14 +166,8 @@ fn not_started(from: &Sender<'_>, source_event_id: EventId, reason: String) -> M
     Message::Outcome { execution: from.started.execution, job }
 }
 
-fn to_key(to: InstanceKey, id: &str, message: &Message) -> Outgoing {
-    Outgoing::ToKey {
-        to,
-        shard: ShardId::of(id),
-        dedupe: None,
-        urgent: message.is_urgent(),
-        body: message.encode(),
-    }
+fn to_key(to: InstanceKey, shard: ShardId, message: &Message) -> Outgoing {
+    Outgoing::ToKey { to, shard, dedupe: None, urgent: message.is_urgent(), body: message.encode() }
 }
 
 fn start(
@@ -198,5 +203,5 @@ fn outcome_for_parent(started: &Started, ending: &Ending) -> Option<Outgoing> {
         Ending::OrchestrationContinuedAsNew { .. } => return None,
     };
     let key = link.key.parse().ok()?;
-    Some(to_key(key, &link.instance, &Message::Outcome { execution: link.execution, job }))
+    Some(to_key(key, ShardId::of(&link.instance), &Message::Outcome { execution: link.execution, job }))
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::execution::Execution;
-use crate::history::{ActivityOptions, EventId, Payload};
+use crate::history::{ActivityOptions, EventId, Payload, Trail};
 use crate::instance::InstanceKey;
 use crate::store::Commit;
 
 use super::request::{Answer, RequestId};
+use super::tenure::Tenure;
 use super::turn_task::TurnTask;
 
 /// One thing to be done by the driver, outside of any lock.
@@ -58,6 +59,15 @@ pub enum Output {
         /// The activity's schedule event.
         event: EventId,
     },
+    /// A running activity is a row now, leased to this node's own session: its result goes there.
+    HandOver(Box<ActivityTask>),
+    /// An instance continued as new and runs this execution now.
+    Continued {
+        /// The instance.
+        key: InstanceKey,
+        /// The execution.
+        execution: u64,
+    },
     /// Answer a caller.
     Reply(RequestId, Answer),
     /// Drop these, where user code may run.
@@ -67,6 +77,8 @@ pub enum Output {
 /// One attempt of an activity.
 #[derive(Clone, Debug)]
 pub struct ActivityTask {
+    /// The owner's tenure of the instance's shard, or the node's own count for a task that was taken from the store.
+    pub tenure: Tenure,
     /// The instance.
     pub key: InstanceKey,
     /// The instance's id.
@@ -81,6 +93,10 @@ pub struct ActivityTask {
     pub interruptions: u32,
     /// What earlier attempts reported last.
     pub details: Option<Payload>,
+    /// When it could have begun.
+    pub queued_ms: u64,
+    /// The attempts that failed.
+    pub past: Trail,
     /// When all attempts together have taken too long.
     pub deadline_ms: Option<u64>,
     /// The activity.

@@ -1,10 +1,14 @@
 //! What callers ask of an instance, and what they are told.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::history::{Ending, Job, Payload, Started};
+use crate::history::{Ending, Job, Payload, Started, TraceContext};
 use crate::instance::InstanceKey;
-use crate::store::{AskNumber, Status};
+use crate::store::{RequestNumber, Status};
+
+use super::envelope::{self, BodyError, BodyKind};
 
 /// Tells one caller's request from another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +27,8 @@ pub enum Request {
         payload: Payload,
         /// A key against duplicates.
         key: Option<String>,
+        /// The caller's trace context.
+        trace: Option<Box<TraceContext>>,
     },
     /// Cancel it.
     Cancel {
@@ -40,6 +46,13 @@ pub enum Request {
     AwaitEnd,
     /// Answer a query, or carry out an update.
     Ask(Question),
+    /// Do this to the instance with this key, and not to another one that has its id by now.
+    Bound {
+        /// The instance that is meant.
+        key: InstanceKey,
+        /// What is asked of it.
+        request: Box<Request>,
+    },
 }
 
 /// A start, with everything that has to be drawn or resolved beforehand.
@@ -73,7 +86,22 @@ pub enum Question {
         /// A key against duplicates.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
+        /// The caller's trace context.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trace: Option<Box<TraceContext>>,
     },
+}
+
+impl Question {
+    /// The question as the body of a request row.
+    pub fn encode(&self) -> Arc<[u8]> {
+        envelope::seal(BodyKind::Request, self)
+    }
+
+    /// The question of a request row's body.
+    pub fn decode(body: &[u8]) -> Result<Question, BodyError> {
+        envelope::open(BodyKind::Request, body)
+    }
 }
 
 /// What is answered to a [`Question`]. It is also what an answer row holds.
@@ -105,13 +133,25 @@ pub enum AskReply {
     },
 }
 
+impl AskReply {
+    /// The reply as the body of a reply row.
+    pub fn encode(&self) -> Arc<[u8]> {
+        envelope::seal(BodyKind::Reply, self)
+    }
+
+    /// The reply of a reply row's body.
+    pub fn decode(body: &[u8]) -> Result<AskReply, BodyError> {
+        envelope::open(BodyKind::Reply, body)
+    }
+}
+
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asker {
     /// A caller in this process.
     Request(RequestId),
     /// The writer of a request row.
-    Row(AskNumber),
+    Row(RequestNumber),
 }
 
 /// A question on its way to the code.
@@ -121,6 +161,8 @@ pub struct PendingAsk {
     pub asker: Asker,
     /// What is asked.
     pub question: Question,
+    /// Its place among the messages of the instance: those before it are delivered first.
+    pub place: u64,
 }
 
 /// What a caller is told. It leaves only when what it says is durable.
@@ -148,6 +190,9 @@ pub enum Answer {
     NotBlocked,
     /// A query or update was answered.
     Asked(AskReply),
+    /// The shard is, or may be, another owner's: ask there, or through the store. What was asked may have been done;
+    /// its key tells.
+    Moved,
     /// Whether it was done is not known.
     Unknown {
         /// What happened.

@@ -85,6 +85,8 @@ impl Shard {
     fn evict(&mut self, now_ms: u64, key: InstanceKey) {
         self.leave_idle(key);
         let is_restful = match self.slots.get(&key).map(|slot| &slot.phase) {
+            // Somebody waits for its messages to be read.
+            _ if self.slots.get(&key).is_some_and(|slot| !slot.behind.is_empty()) => false,
             Some(Phase::Idle(_) | Phase::Delayed) => true,
             // The result of an attempt that runs would bring it back, and have it tried before its time.
             Some(Phase::Blocked) => !self.has_attempts(key),

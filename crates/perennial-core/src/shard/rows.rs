@@ -3,19 +3,14 @@
 use std::sync::Arc;
 
 use crate::execution::Execution;
-use crate::history::{Decision, Job, Ledger, Started, Turn, encode_turn};
+use crate::history::{Decision, Job, Ledger, Started, Turn};
 use crate::instance::InstanceKey;
-use crate::store::{InboxNumber, InstanceRow, RowChange, Status, TurnRow};
+use crate::store::{InboxNumber, InstanceRow, RowChange, Status};
 
 use super::message::Message;
 use super::output::Output;
 use super::request::{Answer, RequestId};
 use super::slot::{Facts, Origin, Queued};
-
-/// The row of a turn.
-pub(super) fn turn_row(execution: u64, turn: &Turn) -> TurnRow {
-    TurnRow { execution, number: turn.number, bytes: encode_turn(turn).into() }
-}
 
 /// Why the engine ends an execution now, if it has to.
 pub(super) fn overdue(ledger: &Ledger, started: &Started, now_ms: u64) -> Option<String> {
@@ -36,9 +31,10 @@ pub(super) fn nothing_stored(execution: u64) -> Facts {
     Facts {
         status: Status::Pending,
         owed: false,
+        full: false,
         wake_at_ms: None,
         blocked_attempts: 0,
-        blocked_since_ms: None,
+        blocked_cause: None,
         execution,
         version: Arc::from(""),
     }
@@ -57,6 +53,7 @@ pub(super) fn new_row(
         status: facts.status,
         execution: facts.execution,
         owed: facts.owed,
+        full: facts.full,
         wake_at_ms: facts.wake_at_ms,
         attributes: ledger.attributes().clone(),
         published: ledger.status().cloned(),
@@ -101,6 +98,11 @@ pub(super) fn inbox_numbers(messages: &[Queued]) -> Vec<InboxNumber> {
         _ => None,
     };
     messages.iter().filter_map(number).collect()
+}
+
+/// The rows of these messages that are marked as urgent.
+pub(super) fn urgent_numbers(messages: &[Queued]) -> Vec<InboxNumber> {
+    messages.iter().filter_map(Queued::urgent_number).collect()
 }
 
 /// The rows of the retries among these messages.

@@ -5,12 +5,16 @@ use std::mem;
 use std::sync::Arc;
 
 use crate::execution::Execution;
-use crate::history::{Ending, EventId, Job, Ledger, Started, decode_history};
-use crate::store::{AskNumber, InboxNumber, InstanceRow, RowChange, Status, TaskRow, TaskState};
+use crate::history::{Ending, EventId, Job, Ledger, Started};
+use crate::instance::InstanceKey;
+use crate::store::{
+    InboxNumber, InboxRow, InstanceRow, RequestNumber, RowChange, Status, TaskRow, TaskState, TurnRow,
+    read_turns,
+};
 
 use super::message::{Message, Start};
-use super::output::{ActivityTask, Output};
-use super::request::{AskReply, Asker, PendingAsk, Question, RequestId};
+use super::output::Output;
+use super::request::{AskReply, Asker, PendingAsk, Question, Request, RequestId};
 use super::rows::{not_done_in_time, overdue};
 
 pub(super) struct Slot {
@@ -21,6 +25,8 @@ pub(super) struct Slot {
     /// What the stored row says; nothing before it is known.
     pub(super) facts: Option<Facts>,
     pub(super) last_used_ms: u64,
+    /// The checksum of the last durable turn of the execution in memory.
+    pub(super) checksum: u32,
     /// Callers that want to start this id while it is being started.
     pub(super) rival_starts: Vec<RequestId>,
     /// Until when a requested cancellation may clean up, as far as it is known.
@@ -41,6 +47,10 @@ pub(super) struct Slot {
     pub(super) given_meanwhile: BTreeSet<EventId>,
     /// What the code is asked next.
     pub(super) asks: VecDeque<PendingAsk>,
+    /// Counts what comes for it, so that questions keep their place among messages.
+    pub(super) places: u64,
+    /// What waits for a message of the same sender to be read from the inbox.
+    pub(super) behind: Vec<Behind>,
     /// What blocks it, for those who ask it something meanwhile.
     pub(super) blocked_reply: Option<AskReply>,
     /// Whether somebody asked for it to be tried again, and it is being loaded for that.
@@ -57,7 +67,19 @@ pub(super) enum Lone {
 /// A task's row that has to be durable before its attempt runs.
 pub(super) struct TaskWrite {
     pub(super) row: TaskRow,
-    pub(super) then_run: Option<Box<ActivityTask>>,
+    /// What follows once it is durable: an attempt begins, or is handed over.
+    pub(super) then: Option<Output>,
+}
+
+impl TaskWrite {
+    /// What follows once it is durable, while the write itself is kept in case that comes to nothing.
+    pub(super) fn then_output(&self) -> Option<Output> {
+        match &self.then {
+            Some(Output::RunActivity(task)) => Some(Output::RunActivity(task.clone())),
+            Some(Output::HandOver(task)) => Some(Output::HandOver(task.clone())),
+            _ => None,
+        }
+    }
 }
 
 /// What is going on with an instance. Whatever it is, it is one thing at a time.
@@ -81,6 +103,30 @@ pub(super) struct Turning {
     pub(super) number: u64,
     pub(super) messages: Vec<Queued>,
     pub(super) asks: Vec<PendingAsk>,
+    /// The latest due time of a timer that it fires.
+    pub(super) fired_ms: Option<u64>,
+}
+
+/// What a turn delivers.
+#[derive(Default)]
+pub(super) struct Delivery {
+    pub(super) jobs: Vec<Job>,
+    /// The messages that the jobs came with, and those that came to nothing.
+    pub(super) messages: Vec<Queued>,
+    /// The latest due time of a timer among the jobs.
+    pub(super) fired_ms: Option<u64>,
+}
+
+impl Delivery {
+    /// Whether there is nothing to do.
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.messages.is_empty()
+    }
+
+    pub(super) fn fire(&mut self, due_ms: u64, source_event_id: EventId) {
+        self.jobs.push(Job::TimerFired { source_event_id });
+        self.fired_ms = self.fired_ms.max(Some(due_ms));
+    }
 }
 
 /// What happens once a commit is durable.
@@ -88,6 +134,8 @@ pub(super) struct InFlight {
     pub(super) outputs: Vec<Output>,
     pub(super) facts: Facts,
     pub(super) next: Next,
+    /// The checksum of the last turn once it is durable, if it has one.
+    pub(super) checksum: Option<u32>,
     /// The messages that are part of it, in case it comes to nothing.
     pub(super) messages: Vec<Queued>,
     /// Whether it inserts the instance.
@@ -103,7 +151,7 @@ pub(super) struct InFlight {
     /// Messages of the inbox that it consumes.
     pub(super) consumed: Vec<InboxNumber>,
     /// Request rows that it answers.
-    pub(super) answered_rows: Vec<AskNumber>,
+    pub(super) answered_rows: Vec<RequestNumber>,
     /// Questions that it answers without the code, in case it comes to nothing.
     pub(super) refused: Vec<PendingAsk>,
 }
@@ -114,6 +162,7 @@ impl InFlight {
             outputs: Vec::new(),
             facts,
             next,
+            checksum: None,
             messages,
             start: None,
             tasks: BTreeMap::new(),
@@ -146,15 +195,65 @@ pub(super) enum Next {
     Gone,
 }
 
+/// A request that takes effect after a message that its sender had acknowledged before.
+pub(super) struct Behind {
+    pub(super) after: InboxNumber,
+    pub(super) what: Late,
+    /// Whether the messages are being read that were there when it came.
+    pub(super) is_read_for: bool,
+}
+
+/// What a caller or another process wants of an instance.
+pub(super) enum Late {
+    Request(RequestId, Request),
+    Ask(Asker, Question),
+}
+
 /// A message and who it came from.
 pub(super) struct Queued {
     pub(super) message: Message,
     pub(super) origin: Origin,
+    /// When it arrived: by the store's clock for a row, else the turn time when it was handed over.
+    pub(super) arrived_ms: u64,
+    /// Whether its row is marked as urgent in the store.
+    pub(super) is_urgent_row: bool,
+    /// Its place among what came for the instance.
+    pub(super) place: u64,
 }
 
 impl Queued {
-    pub(super) fn engine(message: Message) -> Queued {
-        Queued { message, origin: Origin::Engine }
+    pub(super) fn engine(message: Message, now_ms: u64) -> Queued {
+        Queued::new(message, Origin::Engine, now_ms)
+    }
+
+    pub(super) fn new(message: Message, origin: Origin, now_ms: u64) -> Queued {
+        Queued { message, origin, arrived_ms: now_ms, is_urgent_row: false, place: 0 }
+    }
+
+    pub(super) fn of_row(row: &InboxRow) -> Queued {
+        Queued {
+            message: Message::read(row.number, &row.body),
+            origin: Origin::Inbox(row.number),
+            arrived_ms: row.arrived_ms,
+            is_urgent_row: row.urgent,
+            place: 0,
+        }
+    }
+
+    /// The number of its row, if the row is marked as urgent.
+    pub(super) fn urgent_number(&self) -> Option<InboxNumber> {
+        match self.origin {
+            Origin::Inbox(number) if self.is_urgent_row => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Whether a turn delivers it to the code.
+    fn is_job(&self) -> bool {
+        matches!(
+            self.message,
+            Message::Job(_) | Message::Outcome { .. } | Message::Attempt { .. } | Message::Requeue { .. }
+        )
     }
 
     pub(super) fn is_event(&self) -> bool {
@@ -177,9 +276,12 @@ pub(super) enum Origin {
 pub(super) struct Facts {
     pub(super) status: Status,
     pub(super) owed: bool,
+    /// Whether senders are refused because the code has not read enough of what they sent.
+    pub(super) full: bool,
     pub(super) wake_at_ms: Option<u64>,
     pub(super) blocked_attempts: u32,
-    pub(super) blocked_since_ms: Option<u64>,
+    /// What blocks it, and since when.
+    pub(super) blocked_cause: Option<(Arc<str>, u64)>,
     pub(super) execution: u64,
     pub(super) version: Arc<str>,
 }
@@ -189,9 +291,13 @@ impl Facts {
         Facts {
             status: row.status,
             owed: row.owed,
+            full: row.full,
             wake_at_ms: row.wake_at_ms,
             blocked_attempts: row.blocked.as_ref().map_or(0, |blocked| blocked.attempts),
-            blocked_since_ms: row.blocked.as_ref().map(|blocked| blocked.since_ms),
+            blocked_cause: row
+                .blocked
+                .as_ref()
+                .map(|blocked| (blocked.cause.as_str().into(), blocked.since_ms)),
             execution: row.execution,
             version: Arc::from(row.version.as_str()),
         }
@@ -199,13 +305,14 @@ impl Facts {
 
     /// What the row has to say after a turn. The time may stay early, which costs a look, but is never late.
     pub(super) fn after_turn(
-        ledger: &Ledger,
-        started: &Started,
+        execution: &Execution,
+        max_unread: usize,
         ending: Option<&Ending>,
         stored: &Facts,
         tasks: &BTreeMap<EventId, TaskRow>,
         now_ms: u64,
     ) -> Facts {
+        let (ledger, started) = (execution.ledger(), execution.started());
         let status = ending.map_or(Status::Running, Status::after);
         let running = !status.is_final();
         let wanted = if running { wake_at_ms(ledger, started, tasks) } else { None };
@@ -215,12 +322,16 @@ impl Facts {
         };
         let elsewhere = tasks.values().filter(|row| !is_owners(row)).count();
         let owed = running && ledger.open_activities() > elsewhere;
+        // Set at the limit and cleared at half of it, so that the row is not written back and forth.
+        let full_from = if stored.full { max_unread / 2 } else { max_unread };
+        let full = running && execution.unread_events() >= full_from.max(1);
         Facts {
             status,
             owed,
+            full,
             wake_at_ms,
             blocked_attempts: 0,
-            blocked_since_ms: None,
+            blocked_cause: None,
             execution: started.execution,
             version: pinned(started, stored),
         }
@@ -232,6 +343,7 @@ impl Facts {
         RowChange {
             status: (self.status != stored.status).then_some(self.status),
             owed: (self.owed != stored.owed).then_some(self.owed),
+            full: (self.full != stored.full).then_some(self.full),
             // Whoever sends something urgent to a blocked instance makes its row due.
             wake_at_ms: (is_unblocked || self.wake_at_ms != stored.wake_at_ms).then_some(self.wake_at_ms),
             blocked: is_unblocked.then_some(None),
@@ -290,6 +402,7 @@ impl Slot {
             queue: VecDeque::new(),
             facts: None,
             last_used_ms: now_ms,
+            checksum: 0,
             rival_starts: Vec::new(),
             grace_until_ms: None,
             deadline_ms: None,
@@ -300,6 +413,8 @@ impl Slot {
             is_refreshing: false,
             given_meanwhile: BTreeSet::new(),
             asks: VecDeque::new(),
+            places: 0,
+            behind: Vec::new(),
             blocked_reply: None,
             is_retried: false,
         }
@@ -345,22 +460,96 @@ impl Slot {
     pub(super) fn waiting_results(&self) -> BTreeSet<EventId> {
         let source = |queued: &Queued| match &queued.message {
             Message::Outcome { job, .. } => job.source_event_id(),
-            Message::Attempt { event, .. } => Some(*event),
+            Message::Attempt { event, .. } | Message::Requeue { event, .. } => Some(*event),
             _ => None,
         };
         self.queue.iter().filter_map(source).collect()
     }
 
-    /// Adds a message of the inbox behind those of lower numbers and before those of higher ones.
-    pub(super) fn insert_inbox(&mut self, number: InboxNumber, message: Message) {
-        let is_later = |queued: &Queued| matches!(queued.origin, Origin::Inbox(other) if other > number);
-        let place = self.queue.iter().position(is_later).unwrap_or(self.queue.len());
-        self.queue.insert(place, Queued { message, origin: Origin::Inbox(number) });
+    /// Adds a message of the inbox that a load found: it came before everything that waits.
+    pub(super) fn insert_loaded(&mut self, row: &InboxRow) {
+        self.insert_at(row, 0);
     }
 
-    /// How many events wait for the instance.
+    /// Adds a message of the inbox behind those of lower numbers and before those of higher ones.
+    pub(super) fn insert_inbox(&mut self, row: &InboxRow) {
+        let place = self.next_place();
+        self.insert_at(row, place);
+    }
+
+    fn insert_at(&mut self, row: &InboxRow, among_all: u64) {
+        let number = row.number;
+        let is_later = |queued: &Queued| matches!(queued.origin, Origin::Inbox(other) if other > number);
+        let place = self.queue.iter().position(is_later).unwrap_or(self.queue.len());
+        let queued = Queued { place: among_all, ..Queued::of_row(row) };
+        self.queue.insert(place, queued);
+    }
+
+    /// The place of what comes now.
+    pub(super) fn next_place(&mut self) -> u64 {
+        self.places += 1;
+        self.places
+    }
+
+    /// Adds a message after all others.
+    pub(super) fn push(&mut self, queued: Queued) {
+        let queued = Queued { place: self.next_place(), ..queued };
+        self.queue.push_back(queued);
+    }
+
+    /// Adds messages that callers brought while the inbox was being read, after what was read. What was asked meanwhile
+    /// keeps its place among them, and comes after what was read as well.
+    pub(super) fn bring_after(&mut self, brought: VecDeque<Queued>) {
+        let mut asks = mem::take(&mut self.asks).into_iter().peekable();
+        for queued in brought {
+            while let Some(ask) = asks.next_if(|ask| ask.place < queued.place) {
+                let place = self.next_place();
+                self.asks.push_back(PendingAsk { place, ..ask });
+            }
+            self.push(queued);
+        }
+        for ask in asks {
+            let place = self.next_place();
+            self.asks.push_back(PendingAsk { place, ..ask });
+        }
+    }
+
+    /// The questions that may be put before a turn delivers these messages: those that no message is to be delivered
+    /// before, in order.
+    pub(super) fn take_asks(&mut self, delivered: &[Queued]) -> Vec<PendingAsk> {
+        // What comes after the end is never delivered.
+        let has_ended = self.facts.as_ref().is_some_and(|facts| facts.status.is_final());
+        let messages = delivered.iter().chain(&self.queue).filter(|queued| queued.is_job() && !has_ended);
+        let first = messages.map(|queued| queued.place).min();
+        let count = self.asks.iter().take_while(|ask| first.is_none_or(|first| ask.place < first)).count();
+        self.asks.drain(..count).collect()
+    }
+
+    /// The numbers of the messages that are in memory.
+    pub(super) fn inbox_numbers(&self) -> impl Iterator<Item = InboxNumber> + '_ {
+        let in_work = match &self.phase {
+            Phase::Turning(turning) => turning.messages.as_slice(),
+            Phase::Committing(in_flight) => in_flight.messages.as_slice(),
+            Phase::Loading | Phase::Idle(_) | Phase::Blocked | Phase::Delayed => &[],
+        };
+        in_work.iter().chain(&self.queue).filter_map(|queued| match queued.origin {
+            Origin::Inbox(number) => Some(number),
+            _ => None,
+        })
+    }
+
+    /// How many events wait for the instance: recorded and not read by its code, kept in its inbox, or queued.
     pub(super) fn unread_events(&self) -> usize {
-        self.kept_events + self.queue.iter().filter(|queued| queued.is_event()).count()
+        let recorded = match &self.phase {
+            Phase::Idle(execution) => execution.unread_events(),
+            _ => 0,
+        };
+        recorded + self.kept_events + self.queue.iter().filter(|queued| queued.is_event()).count()
+    }
+
+    /// Whether its row says that senders are refused.
+    pub(super) fn is_full(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.full)
     }
 
     /// Whether a message of the inbox is in memory already.
@@ -396,7 +585,7 @@ impl Slot {
         let in_work = match &self.phase {
             Phase::Turning(turning) => turning.asks.iter().any(is_it),
             Phase::Committing(in_flight) => {
-                let answered = |number: &AskNumber| Asker::Row(*number) == asker;
+                let answered = |number: &RequestNumber| Asker::Row(*number) == asker;
                 in_flight.accepted.iter().any(|(_, ask)| is_it(ask))
                     || in_flight.answered_rows.iter().any(answered)
             }
@@ -434,12 +623,12 @@ impl Slot {
     }
 
     /// Reads from a blocked instance's history until when it may clean up. Returns why it has to end now, if so.
-    pub(super) fn read_grace(&mut self, turns: &[Arc<[u8]>], now_ms: u64) -> Option<String> {
-        let history = decode_history(turns).ok()?;
+    pub(super) fn read_grace(&mut self, key: InstanceKey, turns: &[TurnRow], now_ms: u64) -> Option<String> {
+        let history = read_turns(key, turns).ok()?;
         let mut ledger = Ledger::default();
         history.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).ok()?;
         self.grace_until_ms = ledger.cancel_grace_until_ms();
-        let started = history.started()?;
+        let started = history.turns.first()?.started()?;
         self.deadline_ms = started.deadline_ms;
         overdue(&ledger, started, now_ms)
     }

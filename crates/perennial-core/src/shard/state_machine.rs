@@ -7,16 +7,18 @@ use std::sync::Arc;
 use crate::execution::Stream;
 use crate::history::{EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
-use crate::store::InboxNumber;
+use crate::store::{InboxNumber, SessionId};
 
 use super::options::ShardOptions;
 use super::output::{ActivityTask, Output};
 use super::request::{Asker, Request, RequestId};
 use super::slot::{Lone, Phase, Slot};
+use super::tenure::Tenure;
 
 /// The instances of one shard, as far as they are not dormant.
 pub struct Shard {
     pub(super) id: ShardId,
+    pub(super) tenure: Tenure,
     pub(super) options: ShardOptions,
     pub(super) slots: BTreeMap<InstanceKey, Slot>,
     pub(super) by_id: BTreeMap<Arc<str>, InstanceKey>,
@@ -33,7 +35,7 @@ pub struct Shard {
     /// Request rows that were answered: a page of them may have been read before.
     pub(super) answered: Consumed,
     /// Requests whose id is being looked up.
-    pub(super) lookups: BTreeMap<RequestId, Request>,
+    pub(super) lookups: BTreeMap<RequestId, (Request, Option<InboxNumber>)>,
     /// Who waits for an instance to end.
     pub(super) waiters: BTreeMap<InstanceKey, Vec<RequestId>>,
     /// Instances with nothing to do, by when they were used last, and what they weigh. A blocked one that is being
@@ -57,6 +59,8 @@ pub struct Shard {
     pub(super) stopping: bool,
     /// Whether it is to come to rest: only what is in memory and nowhere else is still done.
     pub(super) closing: bool,
+    /// Whether the shard is given up: attempts that run become rows that are leased to this holder, until then.
+    pub(super) releasing: Option<(SessionId, u64)>,
     pub(super) counters: Counters,
     pub(super) outputs: Vec<Output>,
 }
@@ -66,6 +70,8 @@ pub struct Shard {
 pub(super) struct Attempt {
     pub(super) execution: u64,
     pub(super) attempt: u32,
+    /// When it was handed to a worker.
+    pub(super) began_ms: u64,
     /// What it reported last.
     pub(super) details: Option<Payload>,
 }
@@ -122,11 +128,27 @@ pub struct Counters {
     pub undelivered: u64,
 }
 
+impl Counters {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(&self, other: &Counters) -> Counters {
+        Counters {
+            stale: self.stale + other.stale,
+            failed_turns: self.failed_turns + other.failed_turns,
+            conflicts: self.conflicts + other.conflicts,
+            evictions: self.evictions + other.evictions,
+            hydrations: self.hydrations + other.hydrations,
+            undelivered: self.undelivered + other.undelivered,
+        }
+    }
+}
+
 impl Shard {
     /// A shard that was just taken over: everything is dormant. The nonce is random, and drawn for this owner alone.
-    pub fn new(id: ShardId, options: ShardOptions, nonce: u128) -> Shard {
+    pub fn new(id: ShardId, tenure: Tenure, options: ShardOptions, nonce: u128) -> Shard {
         Shard {
             id,
+            tenure,
             options,
             slots: BTreeMap::new(),
             by_id: BTreeMap::new(),
@@ -150,6 +172,7 @@ impl Shard {
             unserved: BTreeSet::new(),
             stopping: false,
             closing: false,
+            releasing: None,
             counters: Counters::default(),
             outputs: Vec::new(),
         }
@@ -190,6 +213,29 @@ impl Shard {
     /// How many instances are in memory.
     pub fn slots(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Whether the shard can be given up: nothing is under way, nothing is in memory alone, no attempt is its own, and
+    /// nobody is about to be answered.
+    pub fn is_drained(&self) -> bool {
+        self.closing
+            && self.is_quiet()
+            && self.attempts.is_empty()
+            && self.lookups.is_empty()
+            && self.slots.values().all(|slot| slot.behind.is_empty())
+    }
+
+    /// The numbers of the messages that are in memory.
+    pub fn known_inbox(&self) -> impl Iterator<Item = InboxNumber> + '_ {
+        self.slots.values().flat_map(Slot::inbox_numbers)
+    }
+
+    /// A caller no longer waits for an answer.
+    pub fn handle_caller_gone(&mut self, request: RequestId) {
+        self.waiters.retain(|_, waiters| {
+            waiters.retain(|waiter| *waiter != request);
+            !waiters.is_empty()
+        });
     }
 
     /// Whether nothing is under way: no turn, no load, no commit.

@@ -4,22 +4,26 @@
 //! instance before its attempt runs. The shard's own attempts are leased without an end: when they are found by a new
 //! owner, the process that ran them is gone, and that counts as an interruption.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::execution::Execution;
+use crate::flaws::{self, Flaw};
 use crate::history::{
-    ActivityFailure, ActivityOptions, Decision, EventId, Job, Ledger, Payload, RetryPolicy, TimeoutKind, Turn,
+    ActivityFailure, ActivityOptions, Decision, EventId, Job, Ledger, PastAttempt, Payload, RetryPolicy,
+    TimeoutKind, Trail, Turn,
 };
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::{Commit, LoadedInstance, Outgoing, SessionId, TaskChange, TaskId, TaskRow, TaskState};
 
-use super::message::Message;
+use super::envelope::{self, BodyError, BodyKind};
+use super::message::{Message, RanElsewhere};
 use super::output::{ActivityTask, Output};
 use super::slot::{Facts, InFlight, Lone, Next, Phase, Queued, Slot, TaskWrite, is_others};
 use super::state_machine::{Attempt, Shard};
+use super::tenure::Tenure;
 
 /// All that another node needs to run an activity, besides its row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,13 +39,39 @@ pub struct TaskWork {
     /// When all attempts together have taken too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
+    /// When it could have begun.
+    #[serde(default)]
+    pub queued_ms: u64,
+    /// The row was written by its holder's own lane, for an attempt that ran there; and how many interruptions there were
+    /// then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_over: Option<u32>,
+}
+
+impl TaskWork {
+    /// The work as the body of a task row.
+    pub fn encode(&self) -> Arc<[u8]> {
+        envelope::seal(BodyKind::Task, self)
+    }
+
+    /// The work of a task row's body.
+    pub fn decode(body: &[u8]) -> Result<TaskWork, BodyError> {
+        envelope::open(BodyKind::Task, body)
+    }
+}
+
+/// Whether a task is leased to its holder because a lane there handed it over: it was not taken.
+pub(crate) fn is_handed_over(row: &TaskRow) -> bool {
+    let work = row.work.as_deref().and_then(|work| TaskWork::decode(work).ok());
+    work.and_then(|work| work.handed_over) == Some(row.interruptions)
 }
 
 impl ActivityTask {
     /// The task that a node takes from the store.
-    pub fn from_row(row: &TaskRow) -> Result<ActivityTask, serde_json::Error> {
-        let work: TaskWork = serde_json::from_slice(row.work.as_deref().unwrap_or_default())?;
+    pub fn from_row(row: &TaskRow) -> Result<ActivityTask, BodyError> {
+        let work = TaskWork::decode(row.work.as_deref().unwrap_or_default())?;
         Ok(ActivityTask {
+            tenure: Tenure::default(),
             key: row.id.key,
             instance: Arc::from(work.instance),
             execution: row.id.execution,
@@ -49,6 +79,8 @@ impl ActivityTask {
             attempt: row.attempt,
             interruptions: row.interruptions,
             details: row.details.clone(),
+            queued_ms: work.queued_ms,
+            past: row.past.clone(),
             deadline_ms: work.deadline_ms,
             name: row.name.clone(),
             input: work.input,
@@ -74,6 +106,7 @@ impl ActivityTask {
             due_ms,
             details: self.details.clone(),
             interruptions: self.interruptions,
+            past: self.past.clone(),
             name: self.name.clone(),
             tag: self.tag().map(str::to_owned),
             work: None,
@@ -98,7 +131,7 @@ impl TaskPlan {
         for write in slot.task_writes.drain(..).filter(|write| is_open(write.row.id.event)) {
             plan.changes.push(TaskChange::Put(Box::new(write.row.clone())));
             plan.after.insert(write.row.id.event, write.row.clone());
-            plan.effects.extend(write.then_run.clone().map(Output::RunActivity));
+            plan.effects.extend(write.then_output());
             plan.writes.push(write);
         }
         plan
@@ -141,8 +174,8 @@ impl Shard {
         for (event, _, decision) in turn.decisions() {
             match decision {
                 Decision::ActivityScheduled { .. } => {
-                    let Some(task) = self.activity_task(key, execution, event) else { continue };
-                    if self.options.serves(&task.name, task.tag()) {
+                    let Some(task) = self.activity_task(turn.at_ms, key, execution, event) else { continue };
+                    if self.runs_here(&task) {
                         plan.effects.push(Output::RunActivity(Box::new(task)));
                     } else {
                         self.say_unserved(&task);
@@ -162,8 +195,16 @@ impl Shard {
         plan
     }
 
+    /// Whether a first attempt is begun here at once.
+    fn runs_here(&self, task: &ActivityTask) -> bool {
+        self.releasing.is_none() && self.options.serves(&task.name, task.tag())
+    }
+
     /// Says once that an activity waits for another node. Where there is none, somebody forgot to register it.
     fn say_unserved(&mut self, task: &ActivityTask) {
+        if self.options.serves(&task.name, task.tag()) {
+            return;
+        }
         if self.unserved.insert((task.name.clone(), task.tag().map(str::to_owned))) {
             tracing::warn!(
                 instance = &*task.instance,
@@ -177,6 +218,11 @@ impl Shard {
 
     /// The row of a task that this node cannot run.
     fn queued_row(&self, task: &ActivityTask, now_ms: u64) -> TaskRow {
+        self.shared_row(task, now_ms, None)
+    }
+
+    /// The row of a task that others can run.
+    fn shared_row(&self, task: &ActivityTask, now_ms: u64, handed_over: Option<u32>) -> TaskRow {
         let options = task.options.as_deref();
         let queue_until_ms =
             options.and_then(|options| options.queue_timeout_ms).map(|ms| now_ms.saturating_add(ms));
@@ -186,14 +232,16 @@ impl Shard {
             input: task.input.clone(),
             options: task.options.clone(),
             deadline_ms: task.deadline_ms,
+            queued_ms: task.queued_ms,
+            handed_over,
         };
-        let work = serde_json::to_vec(&work).expect("a task holds nothing that JSON cannot");
-        TaskRow { work: Some(work.into()), ..task.row(self.id, TaskState::Queued, due_ms) }
+        TaskRow { work: Some(work.encode()), ..task.row(self.id, TaskState::Queued, due_ms) }
     }
 
-    /// The first attempt of an open activity.
+    /// The first attempt of an open activity, as it may begin now.
     pub(super) fn activity_task(
         &self,
+        now_ms: u64,
         key: InstanceKey,
         execution: &Execution,
         event: EventId,
@@ -204,6 +252,7 @@ impl Shard {
         };
         let deadline_ms = execution.ledger().activity_deadline_ms(event);
         Some(ActivityTask {
+            tenure: self.tenure,
             key,
             instance: Arc::clone(&self.slots.get(&key)?.id),
             execution: execution.started().execution,
@@ -211,6 +260,8 @@ impl Shard {
             attempt: 1,
             interruptions: 0,
             details: None,
+            queued_ms: now_ms,
+            past: Trail::default(),
             deadline_ms,
             name: name.clone(),
             input: input.clone(),
@@ -245,7 +296,7 @@ impl Shard {
         }
         steps.retain(|(event, _)| !is_looked_after(*event));
         for (event, row) in steps {
-            let Some(mut task) = self.activity_task(key, execution, event) else { continue };
+            let Some(mut task) = self.activity_task(now_ms, key, execution, event) else { continue };
             let step = self.next_step(now_ms, &mut task, row.as_ref(), view);
             let slot = self.slots.get_mut(&key).expect("it was just looked at");
             match step {
@@ -276,15 +327,21 @@ impl Shard {
                     self.lone.remove(&(key, event));
                     let state = TaskState::Leased { holder: SessionId(self.nonce), cancelled: false };
                     let row = task.row(self.id, state, None);
-                    slot.task_writes.push(TaskWrite { row, then_run: Some(Box::new(task)) });
+                    if flaws::is(Flaw::RetryBeforeRow) {
+                        slot.task_writes.push(TaskWrite { row, then: None });
+                        self.release(now_ms, vec![Output::RunActivity(Box::new(task))]);
+                        continue;
+                    }
+                    slot.task_writes.push(TaskWrite { row, then: Some(Output::RunActivity(Box::new(task))) });
                 }
                 TaskStep::GiveUp(error) => {
                     // The attempt that a task waits for was not made.
                     let is_waiting = row.is_some_and(|row| row.state == TaskState::Waiting);
                     let attempts = if is_waiting { (task.attempt - 1).max(1) } else { task.attempt };
                     let execution = task.execution;
-                    let job = Job::ActivityFailed { source_event_id: event, error, attempts };
-                    slot.queue.push_back(Queued::engine(Message::Outcome { execution, job }));
+                    let trail = task.past;
+                    let job = Job::ActivityFailed { source_event_id: event, error, attempts, trail };
+                    slot.push(Queued::engine(Message::Outcome { execution, job }, now_ms));
                 }
             }
         }
@@ -298,6 +355,10 @@ impl Shard {
             task.attempt = row.attempt;
             task.interruptions = row.interruptions;
             task.details = row.details.clone();
+            task.past = row.past.clone();
+            if row.state == TaskState::Waiting {
+                task.queued_ms = row.due_ms.unwrap_or(now_ms);
+            }
             let is_due = row.due_ms.is_some_and(|due_ms| due_ms <= now_ms);
             match row.state {
                 TaskState::Waiting if is_due => is_interrupted = false,
@@ -317,7 +378,7 @@ impl Shard {
                 TaskState::Waiting | TaskState::Queued | TaskState::Leased { .. } => return TaskStep::None,
             }
         }
-        task.interruptions += u32::from(is_interrupted);
+        task.interruptions += u32::from(is_interrupted && !flaws::is(Flaw::UncountedInterruptions));
         if task.interruptions > self.options.max_interruptions {
             TaskStep::GiveUp(ActivityFailure::Poisoned)
         } else if is_over {
@@ -334,12 +395,15 @@ impl Shard {
         let Some(slot) = self.slots.get_mut(&key).filter(|slot| slot.is_refreshing) else { return };
         slot.is_refreshing = false;
         let given_meanwhile = std::mem::take(&mut slot.given_meanwhile);
-        let Some(loaded) = loaded else { return };
-        for row in loaded.inbox {
+        let Some(loaded) = loaded else { return self.bring_all_behind(now_ms, key) };
+        for row in loaded.inbox.rows {
             if !self.consumed.contains(row.number) && !slot.knows_inbox(row.number) {
-                slot.insert_inbox(row.number, Message::read(row.number, &row.body));
+                slot.insert_inbox(&row);
             }
         }
+        let is_loading = matches!(slot.phase, Phase::Loading);
+        self.bring_behind(now_ms, key, is_loading);
+        let Some(slot) = self.slots.get_mut(&key) else { return };
         if slot.facts.as_ref().map(|facts| facts.execution) != Some(loaded.row.execution) {
             return self.go_on(now_ms, key);
         }
@@ -393,17 +457,68 @@ impl Shard {
         if !self.slots.contains_key(&task.key) {
             self.load(task.key, now_ms);
         }
+        let ran = PastAttempt::new(task.queued_ms, attempt.began_ms, now_ms);
         let task = ActivityTask { details: attempt.details, ..task.clone() };
-        let message = self.attempt_ended(now_ms, &task, result);
+        let message = self.attempt_ended(now_ms, &task, Some(ran), result);
         let Some(slot) = self.slots.get_mut(&task.key) else { return };
         match message {
             Some(message) if self.options.is_lone(&task) && matches!(slot.phase, Phase::Idle(_)) => {
                 self.keep_result(now_ms, &task, &message);
             }
             message => {
-                slot.queue.extend(message.map(Queued::engine));
+                if let Some(message) = message {
+                    slot.push(Queued::engine(message, now_ms));
+                }
                 self.go_on(now_ms, task.key);
             }
+        }
+    }
+
+    /// The shard is to be given up. While it still works, the attempts that run here become rows that are leased to the
+    /// node's own session, so that they end here; when the last of these is durable, the shard comes to rest.
+    pub fn handle_releasing(&mut self, now_ms: u64, holder: SessionId, lease_ms: u64) {
+        self.stopping = true;
+        self.releasing = Some((holder, lease_ms));
+        let keys: BTreeSet<InstanceKey> = self.attempts.keys().map(|(key, _)| *key).collect();
+        for key in keys {
+            match self.slots.get(&key).map(|slot| &slot.phase) {
+                None => self.load(key, now_ms),
+                // Its history is not at hand. The next owner finds them without an attempt.
+                Some(Phase::Blocked) => self.stop_attempts(key),
+                Some(_) => self.go_on(now_ms, key),
+            }
+        }
+        self.close_if_released();
+    }
+
+    /// Once no attempt is the shard's own any more, it comes to rest.
+    pub(super) fn close_if_released(&mut self) {
+        self.closing |= self.releasing.is_some() && self.attempts.is_empty();
+    }
+
+    /// Has rows written for the attempts of an instance that run here, if the shard is being given up.
+    pub(super) fn hand_over(&mut self, now_ms: u64, key: InstanceKey, execution: &Execution) {
+        let Some((holder, lease_ms)) = self.releasing else { return };
+        let all = (key, EventId(0))..=(key, EventId(u64::MAX));
+        let running: Vec<(EventId, Attempt)> =
+            self.attempts.range(all).map(|((_, event), attempt)| (*event, attempt.clone())).collect();
+        for (event, attempt) in running {
+            let is_written = self.slots.get(&key).is_some_and(|slot| {
+                slot.task_writes.iter().any(|write| write.row.id.event == event && write.then.is_some())
+            });
+            let task = self.activity_task(now_ms, key, execution, event);
+            let Some(task) = task.filter(|_| !is_written) else { continue };
+            let row = self.slots[&key].tasks.get(&event);
+            let (interruptions, past) =
+                row.map_or((0, Trail::default()), |row| (row.interruptions, row.past.clone()));
+            let Attempt { attempt, details, began_ms, .. } = attempt;
+            let task = ActivityTask { attempt, details, interruptions, past, queued_ms: began_ms, ..task };
+            let state = TaskState::Leased { holder, cancelled: false };
+            let due_ms = Some(now_ms.saturating_add(lease_ms));
+            let row = TaskRow { state, due_ms, ..self.shared_row(&task, now_ms, Some(task.interruptions)) };
+            let Some(slot) = self.slots.get_mut(&key) else { return };
+            slot.task_writes.retain(|write| write.row.id != row.id);
+            slot.task_writes.push(TaskWrite { row, then: Some(Output::HandOver(Box::new(task))) });
         }
     }
 
@@ -440,8 +555,8 @@ impl Shard {
     /// Has a row written with the next commit, instead of an older one of the same task.
     fn write_task(&mut self, key: InstanceKey, row: TaskRow) {
         let Some(slot) = self.slots.get_mut(&key) else { return };
-        slot.task_writes.retain(|write| write.row.id != row.id || write.then_run.is_some());
-        slot.task_writes.push(TaskWrite { row, then_run: None });
+        slot.task_writes.retain(|write| write.row.id != row.id || write.then.is_some());
+        slot.task_writes.push(TaskWrite { row, then: None });
     }
 
     /// Forgets an attempt, if it is the current one.
@@ -451,7 +566,9 @@ impl Shard {
             self.counters.stale += 1;
             return None;
         }
-        self.attempts.remove(&place)
+        let ended = self.attempts.remove(&place);
+        self.close_if_released();
+        ended
     }
 
     /// What the instance is told about an attempt that ended; nothing if a row for the next one is written instead.
@@ -459,20 +576,23 @@ impl Shard {
         &mut self,
         now_ms: u64,
         task: &ActivityTask,
+        ran: Option<PastAttempt>,
         result: Result<Payload, ActivityFailure>,
     ) -> Option<Message> {
         let (source_event_id, attempts) = (task.event, task.attempt);
+        let past = |ran: Option<PastAttempt>| ran.into_iter().fold(task.past.clone(), Trail::and);
         let job = match result {
-            Ok(result) => Job::ActivityCompleted { source_event_id, result, attempts },
+            Ok(result) => Job::ActivityCompleted { source_event_id, result, attempts, trail: past(ran) },
             Err(error) => {
                 if let Some(due_ms) = self.retry_at_ms(now_ms, task, &error) {
-                    let next = ActivityTask { attempt: task.attempt.saturating_add(1), ..task.clone() };
+                    let past = past(ran.map(|ran| ran.failed(&error)));
+                    let next = ActivityTask { attempt: task.attempt.saturating_add(1), past, ..task.clone() };
                     // What this node cannot run is queued when its pause is over.
                     let row = next.row(self.id, TaskState::Waiting, Some(due_ms));
                     self.write_task(task.key, row);
                     return None;
                 }
-                Job::ActivityFailed { source_event_id, error, attempts }
+                Job::ActivityFailed { source_event_id, error, attempts, trail: past(ran) }
             }
         };
         Some(Message::Outcome { execution: task.execution, job })
@@ -488,8 +608,8 @@ impl Shard {
         let Phase::Idle(execution) = std::mem::replace(&mut slot.phase, Phase::Loading) else { return };
         let mut plan = TaskPlan::of_slot(slot, is_open(execution.ledger()));
         plan.close(task.event);
-        let (ledger, started) = (execution.ledger(), execution.started());
-        let facts = Facts::after_turn(ledger, started, None, &stored, &plan.after, now_ms);
+        let max_unread = self.options.max_unread;
+        let facts = Facts::after_turn(&execution, max_unread, None, &stored, &plan.after, now_ms);
         let (shard, body) = (self.id, message.encode());
         let send = vec![Outgoing::ToKey { to: key, shard, dedupe: None, urgent: false, body }];
         let mut commit = Commit { send, change: facts.change_from(&stored), ..self.empty_commit(key) };
@@ -526,16 +646,41 @@ impl Shard {
         execution: &Execution,
         (event, attempt): (EventId, u32),
         details: Option<Payload>,
-        result: Result<Payload, ActivityFailure>,
+        (result, ran, ended_ms): (Result<Payload, ActivityFailure>, Option<Box<RanElsewhere>>, u64),
     ) -> Option<Message> {
-        let Some(task) = self.activity_task(key, execution, event) else {
+        let Some(task) = self.activity_task(now_ms, key, execution, event) else {
             self.counters.stale += 1;
             return None;
         };
         // Its row went with the result.
         let row = self.slots.get_mut(&key).and_then(|slot| slot.tasks.remove(&event));
         let interruptions = row.map_or(0, |row| row.interruptions);
-        self.attempt_ended(now_ms, &ActivityTask { attempt, details, interruptions, ..task }, result)
+        let (past, ran) = ran.map_or((Trail::default(), None), |ran| {
+            let RanElsewhere { node, queued_ms, took_ms, past } = *ran;
+            let ran = PastAttempt::new(queued_ms, ended_ms.saturating_sub(took_ms), ended_ms);
+            (past, Some(ran.on(&node)))
+        });
+        let task = ActivityTask { attempt, details, interruptions, past, ..task };
+        self.attempt_ended(now_ms, &task, ran, result)
+    }
+
+    /// Queues a task again whose row another node could not read. The history has all that the row had.
+    pub(super) fn requeue(
+        &mut self,
+        now_ms: u64,
+        key: InstanceKey,
+        execution: &Execution,
+        (event, attempt): (EventId, u32),
+        past: Trail,
+    ) {
+        let Some(task) = self.activity_task(now_ms, key, execution, event) else {
+            self.counters.stale += 1;
+            return;
+        };
+        let known = self.slots.get_mut(&key).and_then(|slot| slot.tasks.remove(&event));
+        let (interruptions, details) = known.map_or((0, None), |row| (row.interruptions, row.details));
+        let row = self.queued_row(&ActivityTask { attempt, interruptions, details, past, ..task }, now_ms);
+        self.write_task(key, row);
     }
 
     /// Tells the attempts of an execution that ended.
@@ -548,6 +693,7 @@ impl Shard {
             self.attempts.remove(&(key, event));
             self.outputs.push(Output::CancelActivity { key, execution, event });
         }
+        self.close_if_released();
     }
 }
 

@@ -4,9 +4,9 @@ use std::mem;
 use std::sync::Arc;
 
 use crate::execution::Execution;
-use crate::history::{Ledger, Started, Turn, decode_history};
+use crate::history::{Ledger, Started, Turn};
 use crate::instance::InstanceKey;
-use crate::store::{Commit, RowChange, Status};
+use crate::store::{Commit, ReadTurns, RowChange, Status, TurnRow, read_turns};
 
 use super::message::Message;
 use super::outgoing::Sender;
@@ -24,17 +24,18 @@ impl Shard {
         let Phase::Idle(execution) = mem::replace(&mut slot.phase, Phase::Loading) else {
             return;
         };
+        let checksum = slot.checksum;
         let mut ledger = execution.ledger().clone();
         let turn = ledger.terminate(now_ms, reason);
         let started = execution.started().clone();
-        self.commit_termination(key, &started, &ledger, &turn, Some(execution));
+        self.commit_termination(key, &started, &ledger, (&turn, checksum), Some(execution));
     }
 
     pub(super) fn terminate_loaded(
         &mut self,
         now_ms: u64,
         key: InstanceKey,
-        turns: &[Arc<[u8]>],
+        turns: &[TurnRow],
         reason: &str,
     ) {
         let slot = self.slots.get_mut(&key).expect("it was just loaded");
@@ -46,25 +47,31 @@ impl Shard {
             });
             match start {
                 Some(started) => Ledger::terminate_unstarted(&started, now_ms, reason)
-                    .map(|turn| (turn, Ledger::default(), started))
+                    .map(|turn| ((turn, started.chain), Ledger::default(), started))
                     .map_err(|error| TaskFailure::Turn(error.into())),
                 None => Err(unreadable("it has neither turns nor a start")),
             }
         } else {
-            match decode_history(turns) {
+            let mut ledger = Ledger::default();
+            let history = read_turns(key, turns).and_then(|history| {
+                history.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).map(|()| history)
+            });
+            match history {
                 Err(error) => Err(TaskFailure::Turn(error.into())),
-                Ok(history) => {
-                    let mut ledger = Ledger::default();
-                    history.turns.iter().for_each(|turn| ledger.apply_turn(turn).expect("it was checked"));
-                    match (ledger.ended(), history.started().cloned()) {
-                        (None, Some(started)) => Ok((ledger.terminate(now_ms, reason), ledger, started)),
+                Ok(ReadTurns { turns, checksum }) => {
+                    match (ledger.ended(), turns.first().and_then(Turn::started).cloned()) {
+                        (None, Some(started)) => {
+                            Ok(((ledger.terminate(now_ms, reason), checksum), ledger, started))
+                        }
                         _ => Err(unreadable("it is not final, but its history has ended")),
                     }
                 }
             }
         };
         match turn {
-            Ok((turn, ledger, started)) => self.commit_termination(key, &started, &ledger, &turn, None),
+            Ok(((turn, checksum), ledger, started)) => {
+                self.commit_termination(key, &started, &ledger, (&turn, checksum), None);
+            }
             Err(failure) => self.block(now_ms, key, Vec::new(), &failure),
         }
     }
@@ -74,7 +81,7 @@ impl Shard {
         key: InstanceKey,
         started: &Started,
         ledger: &Ledger,
-        turn: &Turn,
+        (turn, previous): (&Turn, u32),
         alive: Option<Box<Execution>>,
     ) {
         let slot = self.slots.get_mut(&key).expect("it is being ended");
@@ -84,9 +91,10 @@ impl Shard {
         let facts = Facts {
             status: Status::after(&ending),
             owed: false,
+            full: false,
             wake_at_ms: None,
             blocked_attempts: 0,
-            blocked_since_ms: None,
+            blocked_cause: None,
             execution: started.execution,
             // One that has not begun has a version only if it was asked for.
             version: match started.version.is_empty() {
@@ -101,7 +109,7 @@ impl Shard {
         let mut plan = TaskPlan::of_slot(slot, |_| false);
         plan.close_all();
         let mut commit = Commit {
-            turn: Some(turn_row(started.execution, turn)),
+            turn: Some(TurnRow::seal(key, started.execution, previous, turn)),
             change: RowChange { ended_ms, ..facts.change_from(&stored) },
             consumed: inbox_numbers(&messages),
             ..self.empty_commit(key)
@@ -111,8 +119,8 @@ impl Shard {
             messages.into_iter().partition(|queued| matches!(queued.message, Message::Terminate { .. }));
         let mut outputs = replies(&wanted, &Answer::Accepted);
         outputs.extend(replies(&overtaken, &Answer::EndedBefore));
-        outputs.extend(self.refuse_asks(&updates, &AskReply::Ended, &mut commit.answers));
-        let (answered, orphaned) = self.orphaned_updates(key, &mut commit.answers);
+        outputs.extend(self.refuse_asks(&updates, &AskReply::Ended, &mut commit.replies));
+        let (answered, orphaned) = self.orphaned_updates(key, &mut commit.replies);
         outputs.extend(orphaned);
         let messages = wanted.into_iter().chain(overtaken).collect();
         let next = Next::Ended(alive, Box::new(ending));

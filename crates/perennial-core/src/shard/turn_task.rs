@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFailure, TurnTaken};
-use crate::history::{CorruptHistory, EventId, HistoryError, Job, Started, Turn, decode_turn};
-use crate::instance::InstanceKey;
-use crate::store::Blocked;
+use crate::history::{CorruptHistory, EventId, HistoryError, Job, Started, Turn};
+use crate::instance::{InstanceKey, ShardId};
+use crate::store::{Blocked, Divergence, ReadTurns, TurnRow, read_turns};
 
 use super::asks::consult;
 use super::request::{AskReply, PendingAsk};
+use super::tenure::Tenure;
 
 /// Where the code of orchestrations is found.
 pub trait HandlerSource {
@@ -33,6 +34,10 @@ impl HandlerSource for crate::execution::Handlers {
 /// A turn to be taken. Hydrating alone is one too: it has no jobs.
 #[derive(Debug)]
 pub struct TurnTask {
+    /// The shard.
+    pub shard: ShardId,
+    /// The owner's tenure of the shard that it belongs to.
+    pub tenure: Tenure,
     /// The instance.
     pub key: InstanceKey,
     /// Tells this task from others of the instance.
@@ -53,18 +58,18 @@ pub struct TurnTask {
 
 /// Where an execution comes from.
 pub enum TurnSource {
-    /// It is alive.
-    Resident(Box<Execution>),
+    /// It is alive, and its last turn has this checksum.
+    Resident(Box<Execution>, u32),
     /// It begins.
     Start(Box<Started>),
-    /// It grows back from its stored turns.
-    History(Vec<Arc<[u8]>>),
+    /// It is hydrated from its stored turns.
+    History(Vec<TurnRow>),
 }
 
 impl fmt::Debug for TurnSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TurnSource::Resident(_) => f.write_str("Resident"),
+            TurnSource::Resident(..) => f.write_str("Resident"),
             TurnSource::Start(started) => write!(f, "Start({})", started.name),
             TurnSource::History(turns) => write!(f, "History({} turns)", turns.len()),
         }
@@ -74,16 +79,33 @@ impl fmt::Debug for TurnSource {
 /// A turn task that was run.
 #[derive(Debug)]
 pub struct TurnTaskDone {
+    /// The shard.
+    pub shard: ShardId,
+    /// See [`TurnTask::tenure`].
+    pub tenure: Tenure,
     /// The instance.
     pub key: InstanceKey,
     /// The task's number.
     pub number: u64,
     /// What came of it.
-    pub outcome: Result<(Box<Execution>, TurnTaken), TaskFailure>,
+    pub outcome: Result<TurnRun, TaskFailure>,
     /// What came of each question.
     pub asks: Vec<(PendingAsk, Consultation)>,
     /// An execution that failed, to be dropped where user code may run.
     pub wreck: Option<Box<Execution>>,
+}
+
+/// A turn that was taken, encoded where the code ran so that nobody waits for it under a lock.
+#[derive(Debug)]
+pub struct TurnRun {
+    /// The execution after the turn.
+    pub execution: Box<Execution>,
+    /// What the turn was.
+    pub taken: TurnTaken,
+    /// The turn as it is stored, if there is one.
+    pub row: Option<TurnRow>,
+    /// The checksum of the last turn.
+    pub checksum: u32,
 }
 
 /// What came of a question to the code.
@@ -173,6 +195,29 @@ impl TaskFailure {
         !matches!(self, TaskFailure::Unreadable(_) | TaskFailure::Turn(TurnFailure::History(_)))
     }
 
+    /// What instances that are blocked like this are grouped by: a line without ids and payloads.
+    pub fn cause(&self) -> String {
+        match self {
+            TaskFailure::Turn(failure) => failure.cause(),
+            TaskFailure::MissingCode { name, version } => {
+                format!("missing code: {name} {version}").trim_end().to_owned()
+            }
+            TaskFailure::TakesProcessDown => "takes the process down".to_owned(),
+            TaskFailure::ThreadLost => TurnFailure::DeadlinePassed.cause(),
+            TaskFailure::StoreRefused(_) => "the store refused the turn".to_owned(),
+            TaskFailure::UnreadableMessage(_) => "unreadable message".to_owned(),
+            TaskFailure::Unreadable(_) => "corrupt row".to_owned(),
+        }
+    }
+
+    /// Where record and code part, if that is what failed.
+    pub fn divergence(&self) -> Option<Box<Divergence>> {
+        match self {
+            TaskFailure::Turn(TurnFailure::Nondeterminism(found)) => Some(Box::new((&**found).into())),
+            _ => None,
+        }
+    }
+
     /// All there is to say, over several lines where that helps.
     pub fn report(&self) -> String {
         match self {
@@ -187,19 +232,17 @@ impl TurnTask {
     ///
     /// `watch` is told which execution is about to run, so that a watchdog can interrupt it.
     pub fn run(self, handlers: &dyn HandlerSource, watch: impl FnOnce(&Execution)) -> TurnTaskDone {
-        let TurnTask { key, number, instance, source, asks, mut jobs, now_ms, options } = self;
+        let TurnTask { shard, tenure, key, number, instance, source, asks, mut jobs, now_ms, options } = self;
+        let done = |outcome, asks, wreck| TurnTaskDone { shard, tenure, key, number, outcome, asks, wreck };
         let unasked =
             |asks: Vec<PendingAsk>| asks.into_iter().map(|ask| (ask, Consultation::Later)).collect();
-        let (mut execution, history) = match prepare(&instance, source, handlers, options) {
+        let (mut execution, history) = match prepare(key, &instance, source, handlers, options) {
             Ok(prepared) => prepared,
-            Err(failure) => {
-                return TurnTaskDone { key, number, outcome: Err(failure), asks: unasked(asks), wreck: None };
-            }
+            Err(failure) => return done(Err(failure), unasked(asks), None),
         };
         watch(&execution);
-        if let Err(failure) = history.iter().try_for_each(|turn| execution.replay_turn(turn)) {
-            let outcome = Err(failure.into());
-            return TurnTaskDone { key, number, outcome, asks: unasked(asks), wreck: Some(execution) };
+        if let Err(failure) = history.turns.iter().try_for_each(|turn| execution.replay_turn(turn)) {
+            return done(Err(failure.into()), unasked(asks), Some(execution));
         }
         let asks = consult(&mut execution, asks, &mut jobs);
         let is_quiet = jobs.is_empty() && execution.ledger().turns() > 0;
@@ -209,28 +252,35 @@ impl TurnTask {
             execution.take_turn(now_ms, jobs)
         };
         match taken {
-            Ok(taken) => TurnTaskDone { key, number, outcome: Ok((execution, taken)), asks, wreck: None },
-            Err(failure) => {
-                TurnTaskDone { key, number, outcome: Err(failure.into()), asks, wreck: Some(execution) }
+            Ok(taken) => {
+                let of = execution.started().execution;
+                let row = taken.turn.as_ref().map(|turn| TurnRow::seal(key, of, history.checksum, turn));
+                let checksum = row.as_ref().map_or(history.checksum, |row| row.checksum);
+                done(Ok(TurnRun { execution, taken, row, checksum }), asks, None)
             }
+            Err(failure) => done(Err(failure.into()), asks, Some(execution)),
         }
     }
 }
 
 fn prepare(
+    key: InstanceKey,
     instance: &Arc<str>,
     source: TurnSource,
     handlers: &dyn HandlerSource,
     options: ExecutionOptions,
-) -> Result<(Box<Execution>, Vec<Turn>), TaskFailure> {
+) -> Result<(Box<Execution>, ReadTurns), TaskFailure> {
     let (started, history) = match source {
-        TurnSource::Resident(execution) => return Ok((execution, Vec::new())),
-        TurnSource::Start(started) => (*started, Vec::new()),
-        TurnSource::History(turns) => {
-            let decode = |(number, bytes): (u64, &Arc<[u8]>)| decode_turn(number, bytes);
-            let history = (1..).zip(&turns).map(decode).collect::<Result<Vec<Turn>, HistoryError>>();
-            let history = history.map_err(TurnFailure::from)?;
-            let started = history.first().and_then(Turn::started).cloned().ok_or_else(|| {
+        TurnSource::Resident(execution, checksum) => {
+            return Ok((execution, ReadTurns { turns: Vec::new(), checksum }));
+        }
+        TurnSource::Start(started) => {
+            let checksum = started.chain;
+            (*started, ReadTurns { turns: Vec::new(), checksum })
+        }
+        TurnSource::History(rows) => {
+            let history = read_turns(key, &rows).map_err(TurnFailure::from)?;
+            let started = history.turns.first().and_then(Turn::started).cloned().ok_or_else(|| {
                 TurnFailure::from(HistoryError::from(CorruptHistory::turn(
                     1,
                     "a history begins with how it started",

@@ -2,8 +2,9 @@
 
 use std::mem;
 
-use crate::execution::{Execution, TurnTaken};
-use crate::history::{Ending, Job};
+use crate::execution::Execution;
+use crate::flaws::{self, Flaw};
+use crate::history::{Ending, EventId};
 use crate::instance::InstanceKey;
 use crate::store::{Commit, Outgoing};
 
@@ -12,10 +13,10 @@ use super::outgoing::Sender;
 use super::output::Output;
 use super::request::{Answer, AskReply, Asker, PendingAsk};
 use super::rows::*;
-use super::slot::{Facts, InFlight, Next, Phase, Queued, Turning, wakes_from};
+use super::slot::{Delivery, Facts, InFlight, Next, Phase, Queued, Turning, wakes_from};
 use super::state_machine::Shard;
 use super::tasks::{TaskPlan, View, is_open};
-use super::turn_task::{Consultation, TaskFailure, TurnSource, TurnTaskDone};
+use super::turn_task::{Consultation, TaskFailure, TurnRun, TurnSource, TurnTaskDone};
 
 impl Shard {
     /// Does what is next for an instance that has nothing under way.
@@ -74,10 +75,11 @@ impl Shard {
             return;
         };
         self.tend_tasks(now_ms, key, &execution, View::Memory);
-        let (jobs, messages) = self.take_jobs(now_ms, key, &execution);
+        self.hand_over(now_ms, key, &execution);
+        let delivery = self.take_jobs(now_ms, key, &execution);
         let is_alone = self.wants_to_run_alone(key);
         let slot = self.slots.get_mut(&key).expect("it is idle");
-        if jobs.is_empty() && messages.is_empty() && slot.asks.is_empty() && slot.task_writes.is_empty() {
+        if delivery.is_empty() && slot.asks.is_empty() && slot.task_writes.is_empty() {
             // What is due and not done waits for rows to be read, to run alone, or for the next node.
             let waits = self.stopping || slot.is_refreshing || is_alone;
             let from_ms = if waits { now_ms.saturating_add(1) } else { 0 };
@@ -85,84 +87,101 @@ impl Shard {
             slot.phase = Phase::Idle(execution);
             return self.set_wake(key, wake);
         }
-        let needs_code = !jobs.is_empty() || !slot.asks.is_empty();
+        let needs_code = !delivery.jobs.is_empty() || !slot.asks.is_empty();
+        let checksum = slot.checksum;
         self.leave_idle(key);
         self.set_wake(key, None);
         if needs_code {
-            return self.take_turn(now_ms, key, TurnSource::Resident(execution), jobs, messages);
+            return self.take_turn(now_ms, key, TurnSource::Resident(execution, checksum), delivery);
         }
-        self.nothing_taken(
-            now_ms,
-            key,
-            Turning { number: 0, messages, asks: Vec::new() },
-            execution,
-            Vec::new(),
-        );
+        let turning =
+            Turning { number: 0, messages: delivery.messages, asks: Vec::new(), fired_ms: delivery.fired_ms };
+        self.nothing_taken(now_ms, key, turning, execution, Vec::new());
     }
 
-    /// What an execution's next turn delivers: the timers that are due, then messages, up to half a turn's limits.
-    fn take_jobs(&mut self, now_ms: u64, key: InstanceKey, execution: &Execution) -> (Vec<Job>, Vec<Queued>) {
+    /// What an execution's next turn delivers, up to half a turn's limits: messages in their order, and the timers that
+    /// are due in theirs. A timer goes before the first message that arrived after it was due, so that what happened
+    /// while nobody looked is delivered as it would have been otherwise.
+    fn take_jobs(&mut self, now_ms: u64, key: InstanceKey, execution: &Execution) -> Delivery {
         let (limit, max_bytes) = self.options.jobs_per_turn();
-        let timers = if self.closing { 0 } else { limit };
-        let due = execution.ledger().timers().take_while(|(due_ms, _)| *due_ms <= now_ms).take(timers);
-        let mut jobs: Vec<Job> =
-            due.map(|(_, source_event_id)| Job::TimerFired { source_event_id }).collect();
-        let (mut messages, mut bytes) = (Vec::new(), 0);
+        let is_due = |(due_ms, _): &(u64, EventId)| *due_ms <= now_ms && !self.closing;
+        let due: Vec<(u64, EventId)> = execution.ledger().timers().take_while(is_due).take(limit).collect();
+        let mut due = due.into_iter().peekable();
+        let mut delivery = Delivery::default();
+        let (mut bytes, mut latest_arrival_ms) = (0, 0);
         let current = execution.started().execution;
-        while jobs.len() < limit
+        while delivery.jobs.len() < limit
             && let Some(slot) = self.slots.get_mut(&key)
             && let Some(queued) = slot.queue.front()
         {
+            latest_arrival_ms = latest_arrival_ms.max(queued.arrived_ms);
+            if let Some((due_ms, event)) = due.next_if(|(due_ms, _)| *due_ms < latest_arrival_ms) {
+                delivery.fire(due_ms, event);
+                continue;
+            }
             match &queued.message {
                 Message::Job(job) | Message::Outcome { job, .. } => {
                     bytes += job.weight();
-                    if bytes > max_bytes && !jobs.is_empty() {
-                        break;
+                    if bytes > max_bytes && !delivery.jobs.is_empty() {
+                        return delivery;
                     }
                     match &queued.message {
                         Message::Outcome { execution, .. } if *execution != current => {
                             self.counters.stale += 1;
                         }
-                        _ => jobs.push(job.clone()),
+                        _ => delivery.jobs.push(job.clone()),
                     }
-                    messages.extend(slot.queue.pop_front());
+                    delivery.messages.extend(slot.queue.pop_front());
                 }
-                Message::Attempt { execution: of, event, attempt, result, details } => {
+                Message::Attempt { execution: of, event, attempt, result, details, ran } => {
                     let (of, which) = (*of, (*event, *attempt));
-                    let (result, details) = (result.clone(), details.clone());
+                    let (result, details, ran) = (result.clone(), details.clone(), ran.clone());
+                    let ended_ms = queued.arrived_ms;
                     let taken = slot.queue.pop_front();
                     let outcome = if of == current {
-                        self.take_attempt(now_ms, key, execution, which, details, result)
+                        self.take_attempt(now_ms, key, execution, which, details, (result, ran, ended_ms))
                     } else {
                         self.counters.stale += 1;
                         None
                     };
                     match (outcome, taken, self.slots.get_mut(&key)) {
                         // It keeps its place and its row until a turn has room for it.
-                        (Some(message), Some(Queued { origin, .. }), Some(slot)) => {
-                            slot.queue.push_front(Queued { message, origin });
+                        (Some(message), Some(taken), Some(slot)) => {
+                            slot.queue.push_front(Queued { message, ..taken });
                         }
-                        (_, taken, _) => messages.extend(taken),
+                        (_, taken, _) => delivery.messages.extend(taken),
+                    }
+                }
+                Message::Requeue { execution: of, event, attempt, past } => {
+                    let (of, event, attempt, past) = (*of, *event, *attempt, past.clone());
+                    delivery.messages.extend(slot.queue.pop_front());
+                    if of == current {
+                        self.requeue(now_ms, key, execution, (event, attempt), past);
+                    } else {
+                        self.counters.stale += 1;
                     }
                 }
                 Message::Start(_)
                 | Message::Terminate { .. }
                 | Message::Retry
                 | Message::Unreadable { .. } => {
-                    messages.extend(slot.queue.pop_front());
+                    delivery.messages.extend(slot.queue.pop_front());
                 }
             }
         }
-        (jobs, messages)
+        for (due_ms, event) in due.take(limit.saturating_sub(delivery.jobs.len())) {
+            delivery.fire(due_ms, event);
+        }
+        delivery
     }
 
     /// A turn task was run.
     pub fn handle_turn_done(&mut self, now_ms: u64, done: TurnTaskDone) {
-        let TurnTaskDone { key, number, outcome, asks, wreck } = done;
+        let TurnTaskDone { key, number, outcome, asks, wreck, .. } = done;
         self.outputs.extend(wreck.map(Output::Drop));
         let Some(turning) = self.slots.get_mut(&key).and_then(|slot| slot.end_turn(number)) else {
-            if let Ok((execution, _)) = outcome {
-                self.outputs.push(Output::Drop(execution));
+            if let Ok(run) = outcome {
+                self.outputs.push(Output::Drop(run.execution));
             }
             return;
         };
@@ -175,7 +194,7 @@ impl Shard {
                 accepted.into_iter().rev().for_each(|ask| slot.asks.push_front(ask));
                 self.block_with(now_ms, key, turning.messages, &failure, answers);
             }
-            Ok((execution, taken)) => self.turn_taken(now_ms, key, turning, execution, taken, asks),
+            Ok(run) => self.turn_taken(now_ms, key, turning, run, asks),
         }
     }
 
@@ -194,12 +213,15 @@ impl Shard {
         now_ms: u64,
         key: InstanceKey,
         turning: Turning,
-        execution: Box<Execution>,
-        taken: TurnTaken,
+        run: TurnRun,
         asks: Vec<(PendingAsk, Consultation)>,
     ) {
+        let TurnRun { execution, taken, row, checksum } = run;
         self.counters.stale += taken.stale.len() as u64;
-        let Some(turn) = taken.turn else {
+        let Some((turn, row)) = taken.turn.zip(row) else {
+            if let Some(slot) = self.slots.get_mut(&key) {
+                slot.checksum = checksum;
+            }
             let is_final = self.slots.get(&key).and_then(|slot| slot.facts.as_ref());
             let is_final = is_final.is_some_and(|facts| facts.status.is_final());
             if execution.has_ended() && !is_final {
@@ -211,21 +233,24 @@ impl Shard {
         };
         let messages = turning.messages;
         let ending = turn.ending().cloned();
-        let mut commit = self.turn_commit(key, &execution, &turn);
+        let mut commit = Commit { turn: Some(row), fired_ms: turning.fired_ms, ..self.empty_commit(key) };
         commit.consumed = inbox_numbers(&messages);
-        let accepted = self.settle_asks(key, asks, &mut commit.answers);
+        let accepted = self.settle_asks(key, asks, &mut commit.replies);
         let plan = self.plan_tasks(key, &execution, &turn);
         let slot = self.slots.get_mut(&key).expect("its turn was taken");
         let (id, is_stored) = (slot.id.clone(), slot.facts.is_some());
         let stored = slot.facts.clone().unwrap_or_else(|| nothing_stored(execution.started().execution));
         let (ledger, started) = (execution.ledger(), execution.started());
-        let mut facts = Facts::after_turn(ledger, started, ending.as_ref(), &stored, &plan.after, now_ms);
+        let max_unread = self.options.max_unread;
+        let mut facts =
+            Facts::after_turn(&execution, max_unread, ending.as_ref(), &stored, &plan.after, now_ms);
         slot.grace_until_ms = ledger.cancel_grace_until_ms();
         slot.deadline_ms = started.deadline_ms;
         let sender = Sender { key, id: &id, started };
         commit.send = self.outgoing(&sender, ledger, &turn);
         let start = start_request(&messages);
         let mut in_flight = InFlight::new(facts.clone(), Next::Gone, Vec::new());
+        in_flight.checksum = Some(checksum);
         if is_stored {
             in_flight.outputs.extend(replies(&messages, &Answer::Accepted));
         } else {
@@ -238,14 +263,16 @@ impl Shard {
         if let Some(Ending::OrchestrationContinuedAsNew { version, .. }) = &ending {
             let successor = taken.successor.expect("an execution that continues has a successor");
             let seed = self.draw();
-            let started = successor.started(version.clone().unwrap_or_default(), seed);
+            let mut started = successor.started(version.clone().unwrap_or_default(), seed);
+            started.chain = checksum;
             facts.execution = started.execution;
             facts.wake_at_ms = started.deadline_ms;
             // One that is to be the latest is found out, and written, with the first turn.
             if let Some(version) = version {
                 facts.version = version.as_str().into();
             }
-            let start = Start { jobs: successor.jobs, ..Start::new(started) };
+            let jobs = if flaws::is(Flaw::ForgottenEvents) { Vec::new() } else { successor.jobs };
+            let start = Start { jobs, ..Start::new(started) };
             let body = Message::Start(Box::new(start.clone())).encode();
             commit.send.push(Outgoing::ToKey { to: key, shard: self.id, dedupe: None, urgent: false, body });
             if let Some(row) = &mut commit.insert {
@@ -281,7 +308,7 @@ impl Shard {
     ) {
         let messages = turning.messages;
         let mut commit = Commit { consumed: inbox_numbers(&messages), ..self.empty_commit(key) };
-        let accepted = self.settle_asks(key, asks, &mut commit.answers);
+        let accepted = self.settle_asks(key, asks, &mut commit.replies);
         debug_assert!(accepted.is_empty(), "an accepted update is a job, and is recorded");
         let slot = self.slots.get_mut(&key).expect("its turn was taken");
         let stored = slot.facts.clone().expect("it has taken turns before");
@@ -293,14 +320,15 @@ impl Shard {
         let slot = self.slots.get_mut(&key).expect("its turn was taken");
         let plan = TaskPlan::of_slot(slot, is_open(execution.ledger()));
         let (ledger, started) = (execution.ledger(), execution.started());
-        let mut facts = Facts::after_turn(ledger, started, None, &stored, &plan.after, now_ms);
+        let max_unread = self.options.max_unread;
+        let mut facts = Facts::after_turn(&execution, max_unread, None, &stored, &plan.after, now_ms);
         let is_due = ledger.timers().next().is_some_and(|(due_ms, _)| due_ms <= now_ms);
         if !slot.queue.is_empty() || (is_due && messages.is_empty()) {
             // What has changed is written with what waits; a blocked instance is cured when that has gone through.
-            let (blocked_attempts, blocked_since_ms) = (stored.blocked_attempts, stored.blocked_since_ms);
+            let (blocked_attempts, blocked_cause) = (stored.blocked_attempts, stored.blocked_cause.clone());
             facts = match plan.changes.is_empty() {
                 true => stored.clone(),
-                false => Facts { blocked_attempts, blocked_since_ms, ..facts },
+                false => Facts { blocked_attempts, blocked_cause, ..facts },
             };
         }
         slot.grace_until_ms = ledger.cancel_grace_until_ms();
@@ -310,7 +338,7 @@ impl Shard {
         in_flight.outputs.extend(replies(&messages, &Answer::Accepted));
         plan.apply(&mut commit, &mut in_flight);
         if commit.is_empty() {
-            self.release(in_flight.outputs);
+            self.release(now_ms, in_flight.outputs);
             return self.settle_idle(now_ms, key, execution);
         }
         in_flight.next = Next::Idle(execution);
@@ -367,6 +395,7 @@ impl Shard {
             return self.go_on(now_ms, key);
         }
         self.set_wake(key, None);
+        self.outputs.push(Output::Continued { key, execution: start.started.execution });
         match number {
             Some(number) => self.begin(now_ms, key, start, super::slot::Origin::Inbox(number)),
             // It was committed before; what was sent then is read.

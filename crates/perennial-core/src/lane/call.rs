@@ -1,0 +1,262 @@
+//! Calls to the store as values: what a lane or node wants of it, and what it answered.
+//!
+//! A driver makes each call with [`StoreCall::make`] and brings the answer back with the call's id. It decides nothing:
+//! not when to try again, nor what an error means.
+
+use std::sync::Arc;
+
+use crate::history::Payload;
+use crate::instance::{InstanceKey, ShardId};
+use crate::store::{
+    Commit, CommitOutcome, Directory, DueInstance, InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance,
+    NewSession, OwnedShard, PageLimit, Replaced, Reply, RequestNumber, RequestPage, Served, SessionId,
+    ShardSet, Store, StoreError, Swept, TaskId, TaskRenewal, TaskRow, TurnRow,
+};
+
+/// Tells one call from another, within the lane or node that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// A call to the store. Each variant is the [`Store`] method of the same name.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the fields are the parameters of the store's methods")]
+pub enum StoreCall {
+    OpenSession(NewSession),
+    RenewSession(SessionId),
+    EndSession(SessionId),
+    ClaimShards {
+        session: SessionId,
+        target: usize,
+    },
+    ReleaseShards {
+        session: SessionId,
+        shards: ShardSet,
+    },
+    ReplaceSession {
+        old: SessionId,
+        new: NewSession,
+    },
+    WriteShardNotes {
+        session: SessionId,
+        notes: Vec<(ShardId, Option<Arc<[u8]>>)>,
+        is_steady: bool,
+    },
+    Directory,
+    Commit {
+        session: SessionId,
+        batch: Arc<[Commit]>,
+    },
+    ReadInbox {
+        session: SessionId,
+        query: InboxQuery,
+    },
+    ReadDue {
+        session: SessionId,
+        shards: ShardSet,
+        before_ms: u64,
+        after: Option<(u64, InstanceKey)>,
+        limit: usize,
+    },
+    ReadOwed {
+        session: SessionId,
+        shards: ShardSet,
+        after: Option<InstanceKey>,
+        limit: usize,
+    },
+    ReadBlocked {
+        session: SessionId,
+        shards: ShardSet,
+        after: Option<InstanceKey>,
+        limit: usize,
+    },
+    Find {
+        id: Arc<str>,
+    },
+    Load {
+        shard: ShardId,
+        key: InstanceKey,
+        after_turn: u64,
+        inbox: PageLimit,
+    },
+    ReadTurns {
+        shard: ShardId,
+        key: InstanceKey,
+        execution: u64,
+        after_turn: u64,
+        limit: PageLimit,
+    },
+    TakeTasks {
+        holder: SessionId,
+        served: Served,
+        limit: usize,
+        lease_ms: u64,
+    },
+    HeldTasks {
+        holder: SessionId,
+    },
+    RenewTasks {
+        holder: SessionId,
+        tasks: Vec<(TaskId, Option<Payload>)>,
+        lease_ms: u64,
+    },
+    FinishTask {
+        holder: SessionId,
+        task: TaskId,
+        attempt: u32,
+        body: Arc<[u8]>,
+    },
+    GiveBackTasks {
+        holder: SessionId,
+        tasks: Vec<TaskId>,
+    },
+    ReadRequests {
+        session: SessionId,
+        shards: ShardSet,
+        from: RequestNumber,
+        limit: PageLimit,
+    },
+    PruneExecutions {
+        session: SessionId,
+        shard: ShardId,
+        key: InstanceKey,
+        execution: u64,
+        rows: usize,
+    },
+    Sweep {
+        rows: usize,
+    },
+}
+
+/// What the store answered to a call, if it was not an error.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "each variant is what the store's method of that name returns")]
+pub enum Answered {
+    Done,
+    Lease(Lease),
+    Shards(Vec<OwnedShard>),
+    Replaced(Replaced),
+    Directory(Directory),
+    Committed(Vec<CommitOutcome>),
+    Inbox(InboxPage),
+    Due(Vec<DueInstance>),
+    Instances(Vec<(InstanceKey, ShardId)>),
+    Found(Option<Box<InstanceRow>>),
+    Loaded(Option<Box<LoadedInstance>>),
+    Turns(Vec<TurnRow>),
+    Tasks(Vec<TaskRow>),
+    Renewals(Vec<TaskRenewal>),
+    Finished(bool),
+    Requests(RequestPage),
+    Swept(Swept),
+}
+
+/// The answer to a [`StoreCall`].
+pub type StoreAnswer = Result<Answered, StoreError>;
+
+impl StoreCall {
+    /// Makes the call. The reply may come from any thread, or at once on this one.
+    pub fn make(self, store: &dyn Store, reply: impl FnOnce(StoreAnswer) + Send + 'static) {
+        match self {
+            StoreCall::OpenSession(session) => store.open_session(session, into(reply, Answered::Lease)),
+            StoreCall::RenewSession(session) => store.renew_session(session, into(reply, Answered::Lease)),
+            StoreCall::EndSession(session) => store.end_session(session, into(reply, |()| Answered::Done)),
+            StoreCall::ClaimShards { session, target } => {
+                store.claim_shards(session, target, into(reply, Answered::Shards));
+            }
+            StoreCall::ReleaseShards { session, shards } => {
+                store.release_shards(session, shards, into(reply, |()| Answered::Done));
+            }
+            StoreCall::ReplaceSession { old, new } => {
+                store.replace_session(old, new, into(reply, Answered::Replaced));
+            }
+            StoreCall::WriteShardNotes { session, notes, is_steady } => {
+                store.write_shard_notes(session, notes, is_steady, into(reply, |()| Answered::Done));
+            }
+            StoreCall::Directory => store.directory(into(reply, Answered::Directory)),
+            StoreCall::Commit { session, batch } => {
+                store.commit(session, batch, into(reply, Answered::Committed));
+            }
+            StoreCall::ReadInbox { session, query } => {
+                store.read_inbox(session, query, into(reply, Answered::Inbox));
+            }
+            StoreCall::ReadDue { session, shards, before_ms, after, limit } => {
+                store.read_due(session, shards, before_ms, after, limit, into(reply, Answered::Due));
+            }
+            StoreCall::ReadOwed { session, shards, after, limit } => {
+                store.read_owed(session, shards, after, limit, into(reply, Answered::Instances));
+            }
+            StoreCall::ReadBlocked { session, shards, after, limit } => {
+                store.read_blocked(session, shards, after, limit, into(reply, Answered::Instances));
+            }
+            StoreCall::Find { id } => {
+                store.find(&id, into(reply, |row: Option<InstanceRow>| Answered::Found(row.map(Box::new))));
+            }
+            StoreCall::Load { shard, key, after_turn, inbox } => {
+                let loaded = |loaded: Option<LoadedInstance>| Answered::Loaded(loaded.map(Box::new));
+                store.load(shard, key, after_turn, inbox, into(reply, loaded));
+            }
+            StoreCall::ReadTurns { shard, key, execution, after_turn, limit } => {
+                store.read_turns(shard, key, execution, after_turn, limit, into(reply, Answered::Turns));
+            }
+            StoreCall::TakeTasks { holder, served, limit, lease_ms } => {
+                store.take_tasks(holder, served, limit, lease_ms, into(reply, Answered::Tasks));
+            }
+            StoreCall::HeldTasks { holder } => store.held_tasks(holder, into(reply, Answered::Tasks)),
+            StoreCall::RenewTasks { holder, tasks, lease_ms } => {
+                store.renew_tasks(holder, tasks, lease_ms, into(reply, Answered::Renewals));
+            }
+            StoreCall::FinishTask { holder, task, attempt, body } => {
+                store.finish_task(holder, task, attempt, body, into(reply, Answered::Finished));
+            }
+            StoreCall::GiveBackTasks { holder, tasks } => {
+                store.give_back_tasks(holder, tasks, into(reply, |()| Answered::Done));
+            }
+            StoreCall::ReadRequests { session, shards, from, limit } => {
+                store.read_requests(session, shards, from, limit, into(reply, Answered::Requests));
+            }
+            StoreCall::PruneExecutions { session, shard, key, execution, rows } => {
+                let reply = into(reply, Answered::Swept);
+                store.prune_executions(session, shard, key, execution, rows, reply);
+            }
+            StoreCall::Sweep { rows } => store.sweep(rows, into(reply, Answered::Swept)),
+        }
+    }
+
+    /// The method's name, for traces and logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            StoreCall::OpenSession(_) => "open_session",
+            StoreCall::RenewSession(_) => "renew_session",
+            StoreCall::EndSession(_) => "end_session",
+            StoreCall::ClaimShards { .. } => "claim_shards",
+            StoreCall::ReleaseShards { .. } => "release_shards",
+            StoreCall::ReplaceSession { .. } => "replace_session",
+            StoreCall::WriteShardNotes { .. } => "write_shard_notes",
+            StoreCall::Directory => "directory",
+            StoreCall::Commit { .. } => "commit",
+            StoreCall::ReadInbox { .. } => "read_inbox",
+            StoreCall::ReadDue { .. } => "read_due",
+            StoreCall::ReadOwed { .. } => "read_owed",
+            StoreCall::ReadBlocked { .. } => "read_blocked",
+            StoreCall::Find { .. } => "find",
+            StoreCall::Load { .. } => "load",
+            StoreCall::ReadTurns { .. } => "read_turns",
+            StoreCall::TakeTasks { .. } => "take_tasks",
+            StoreCall::HeldTasks { .. } => "held_tasks",
+            StoreCall::RenewTasks { .. } => "renew_tasks",
+            StoreCall::FinishTask { .. } => "finish_task",
+            StoreCall::GiveBackTasks { .. } => "give_back_tasks",
+            StoreCall::ReadRequests { .. } => "read_requests",
+            StoreCall::PruneExecutions { .. } => "prune_executions",
+            StoreCall::Sweep { .. } => "sweep",
+        }
+    }
+}
+
+/// A reply of one type as a reply of all.
+fn into<T: 'static>(
+    reply: impl FnOnce(StoreAnswer) + Send + 'static,
+    wrap: impl FnOnce(T) -> Answered + Send + 'static,
+) -> Reply<T> {
+    Box::new(move |answer| reply(answer.map(wrap)))
+}

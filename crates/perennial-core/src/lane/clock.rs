@@ -1,0 +1,98 @@
+//! Turn time: the store's clock, as far as it is proven here.
+//!
+//! A reading of the store's clock was true at some moment before it was answered. So from the answer on, the store's
+//! clock shows at least that reading plus the time that has passed since. The greatest of these lower bounds is turn
+//! time: a slow call makes it late, never early, and it never goes back. A store whose clock was set back is lived
+//! through on the node's own steady clock.
+
+use std::time::Duration;
+
+use crate::flaws::{self, Flaw};
+
+/// A moment of the node's steady clock, which runs while the machine sleeps and never goes back.
+pub type Moment = Duration;
+
+/// A reading this much behind turn time means that the store's clock was set back.
+const SET_BACK_MS: u64 = 5_000;
+
+/// The store's clock as it is known here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TurnClock {
+    /// Turn time less the steady clock, in microseconds, once the store was asked.
+    offset_us: Option<i128>,
+}
+
+impl TurnClock {
+    /// Turn time. It never goes back as long as `now` does not.
+    pub fn now_ms(&self, now: Moment) -> u64 {
+        let ahead_us = if flaws::is(Flaw::EarlyTimers) { 700_000 } else { 0 };
+        let now_us = now.as_micros() as i128 + self.offset_us.unwrap_or(0) + ahead_us;
+        u64::try_from(now_us / 1_000).unwrap_or(0)
+    }
+
+    /// The store said what its clock was, and the answer came now. Returns by how much the store's clock is behind
+    /// turn time, if it was set back.
+    pub fn handle_reading(&mut self, now: Moment, store_ms: u64) -> Option<u64> {
+        let offset_us = i128::from(store_ms) * 1_000 - now.as_micros() as i128;
+        let behind_ms = match self.offset_us {
+            Some(known) if known > offset_us => {
+                u64::try_from((known - offset_us) / 1_000).unwrap_or(u64::MAX)
+            }
+            _ => {
+                self.offset_us = Some(offset_us);
+                0
+            }
+        };
+        (behind_ms > SET_BACK_MS).then_some(behind_ms)
+    }
+
+    /// Turn time less the steady clock, in microseconds; zero before the store was asked.
+    pub fn offset_us(&self) -> i64 {
+        let offset_us = self.offset_us.unwrap_or(0);
+        i64::try_from(offset_us).unwrap_or(if offset_us < 0 { i64::MIN } else { i64::MAX })
+    }
+
+    /// The moment at which turn time reaches a time. `None` if that is further than the steady clock counts.
+    pub fn moment_of(&self, at_ms: u64) -> Option<Moment> {
+        let at_us = i128::from(at_ms) * 1_000 - self.offset_us.unwrap_or(0);
+        u64::try_from(at_us.max(0)).ok().map(Duration::from_micros)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(ms: u64) -> Moment {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn g9_turn_time_runs_on_by_the_steady_clock() {
+        let mut clock = TurnClock::default();
+        clock.handle_reading(at(0), 1_000_000);
+        assert_eq!(clock.now_ms(at(70)), 1_000_070);
+        assert_eq!(clock.moment_of(1_000_500), Some(at(500)));
+    }
+
+    #[test]
+    fn g9_a_slow_answer_makes_turn_time_late_and_never_early() {
+        let mut clock = TurnClock::default();
+        // The store read its clock 20 s before the answer came.
+        clock.handle_reading(at(20_000), 1_000_000);
+        assert_eq!(clock.now_ms(at(20_000)), 1_000_000);
+        clock.handle_reading(at(20_100), 1_020_100);
+        assert_eq!(clock.now_ms(at(20_100)), 1_020_100, "a better bound counts at once");
+        clock.handle_reading(at(40_000), 1_021_000);
+        assert_eq!(clock.now_ms(at(40_000)), 1_040_000, "a worse one changes nothing");
+    }
+
+    #[test]
+    fn g9_a_clock_that_was_set_back_is_noticed_and_lived_through() {
+        let mut clock = TurnClock::default();
+        clock.handle_reading(at(0), 10_000_000);
+        assert_eq!(clock.handle_reading(at(1_000), 10_000_900), None, "a slow call is not a clock set back");
+        assert_eq!(clock.handle_reading(at(2_000), 6_402_000), Some(3_600_000));
+        assert_eq!(clock.now_ms(at(3_000)), 10_003_000);
+    }
+}

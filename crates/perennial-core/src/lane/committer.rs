@@ -1,0 +1,337 @@
+//! The Committer: gathers the commits of a lane's shards into batches, one in flight at a time.
+//!
+//! Whoever brings a commit or an outcome takes the next batch and submits it, so no thread and no timer is needed: a
+//! lone commit goes at once, and while a batch is being synced the next one gathers. Each batch knows the tenure of the
+//! shards in it, so that outcomes of a shard that was lost and came back are not taken for the later tenure's.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::mem;
+use std::sync::Arc;
+
+use crate::flaws::{self, Flaw};
+use crate::instance::{InstanceKey, ShardId};
+use crate::shard::Tenure;
+use crate::store::{Commit, Outgoing};
+
+use super::doubts::is_written_once;
+
+/// Commits on their way to the store.
+#[derive(Debug)]
+pub(super) struct Committer {
+    gathered: VecDeque<Member>,
+    /// Parts of a batch that was refused as a whole, to be tried by themselves.
+    parts: VecDeque<Vec<Member>>,
+    in_flight: Option<InFlight>,
+    /// The instances whose commit was sent without its outcome becoming known, and has none yet.
+    in_doubt: BTreeSet<InstanceKey>,
+    max_rows: usize,
+    max_bytes: u64,
+}
+
+/// A commit, and the tenure that wants it.
+#[derive(Clone, Debug)]
+struct Member {
+    tenure: Tenure,
+    commit: Commit,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    batch: Arc<[Commit]>,
+    tenures: Vec<Tenure>,
+}
+
+/// A member of a batch that was answered.
+pub(super) struct Answered<'a> {
+    pub(super) tenure: Tenure,
+    pub(super) commit: &'a Commit,
+    /// Whether it had been sent before without its outcome becoming known.
+    pub(super) was_in_doubt: bool,
+}
+
+/// A batch that was answered.
+pub(super) struct AnsweredBatch {
+    batch: Arc<[Commit]>,
+    tenures: Vec<Tenure>,
+    in_doubt: BTreeSet<InstanceKey>,
+}
+
+impl AnsweredBatch {
+    pub(super) fn members(&self) -> impl Iterator<Item = Answered<'_>> {
+        self.batch.iter().zip(&self.tenures).map(|(commit, tenure)| Answered {
+            tenure: *tenure,
+            commit,
+            was_in_doubt: self.in_doubt.contains(&commit.key),
+        })
+    }
+}
+
+/// The owner's view of a shard: its tenure and epoch, if it has it.
+pub(super) trait Epochs {
+    fn epoch(&self, shard: ShardId, tenure: Tenure) -> Option<u64>;
+}
+
+impl Committer {
+    /// Batches hold at most `max_rows` commits and about `max_bytes`.
+    pub(super) fn new(max_rows: usize, max_bytes: u64) -> Committer {
+        Committer {
+            gathered: VecDeque::new(),
+            parts: VecDeque::new(),
+            in_flight: None,
+            in_doubt: BTreeSet::new(),
+            max_rows: max_rows.max(1),
+            max_bytes,
+        }
+    }
+
+    /// Adds a commit to the next batch.
+    pub(super) fn add(&mut self, tenure: Tenure, commit: Commit) {
+        self.gathered.push_back(Member { tenure, commit });
+    }
+
+    /// How many commits are gathered and not submitted.
+    pub(super) fn queued(&self) -> usize {
+        self.gathered.len() + self.parts.iter().map(Vec::len).sum::<usize>()
+    }
+
+    /// Whether nothing is gathered and nothing in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.is_none() && self.queued() == 0
+    }
+
+    /// How many commits the batch in flight has, if there is one.
+    pub(super) fn in_flight_len(&self) -> Option<usize> {
+        self.in_flight.as_ref().map(|in_flight| in_flight.batch.len())
+    }
+
+    /// Whether a commit of a tenure is gathered or in flight.
+    pub(super) fn concerns(&self, tenure: Tenure) -> bool {
+        let waits = self.gathered.iter().chain(self.parts.iter().flatten());
+        let flies = self.in_flight.iter().flat_map(|batch| &batch.tenures);
+        waits.map(|member| &member.tenure).chain(flies).any(|other| *other == tenure)
+    }
+
+    /// The batch to submit now, unless one is in flight or nothing has gathered. Members get the epoch of their shard;
+    /// those of tenures that are over are left out.
+    pub(super) fn take_batch(&mut self, epochs: &impl Epochs) -> Option<Arc<[Commit]>> {
+        if self.in_flight.is_some() {
+            return None;
+        }
+        let mut batch = Vec::new();
+        while batch.is_empty() {
+            let members = self.next_members()?;
+            batch = members
+                .into_iter()
+                .filter_map(|mut member| {
+                    member.commit.epoch = epochs.epoch(member.commit.shard, member.tenure)?;
+                    Some(member)
+                })
+                .collect();
+        }
+        Some(self.launch(batch))
+    }
+
+    fn next_members(&mut self) -> Option<Vec<Member>> {
+        if let Some(part) = self.parts.pop_front() {
+            return Some(part);
+        }
+        let (mut members, mut bytes) = (Vec::new(), 0);
+        while members.len() < self.max_rows
+            && let Some(next) = self.gathered.front()
+        {
+            bytes += next.commit.weight();
+            if bytes > self.max_bytes && !members.is_empty() {
+                break;
+            }
+            members.extend(self.gathered.pop_front());
+        }
+        (!members.is_empty()).then_some(members)
+    }
+
+    fn launch(&mut self, members: Vec<Member>) -> Arc<[Commit]> {
+        let tenures = members.iter().map(|member| member.tenure).collect();
+        let batch: Arc<[Commit]> = members.into_iter().map(|member| member.commit).collect();
+        self.in_flight = Some(InFlight { batch: Arc::clone(&batch), tenures });
+        batch
+    }
+
+    /// The batch in flight, to be submitted again under the epochs that hold now: its outcome is unknown, or the store
+    /// could not be reached. The bytes are the same.
+    pub(super) fn take_again(&mut self, epochs: &impl Epochs) -> Option<Arc<[Commit]>> {
+        let InFlight { batch, tenures } = self.in_flight.take()?;
+        let mut members = Vec::new();
+        for (commit, tenure) in batch.iter().zip(tenures) {
+            match epochs.epoch(commit.shard, tenure) {
+                Some(epoch) => {
+                    let mut commit = Commit { epoch, ..commit.clone() };
+                    if flaws::is(Flaw::FreshChildKeys) {
+                        draw_child_keys(&mut commit);
+                    }
+                    members.push(Member { tenure, commit });
+                }
+                None => {
+                    self.in_doubt.remove(&commit.key);
+                }
+            }
+        }
+        if members.is_empty() { self.take_batch(epochs) } else { Some(self.launch(members)) }
+    }
+
+    /// Whether the batch in flight was written is not known.
+    pub(super) fn handle_unknown(&mut self) {
+        let batch = self.in_flight.iter().flat_map(|in_flight| in_flight.batch.iter());
+        self.in_doubt.extend(batch.map(|commit| commit.key));
+    }
+
+    /// Takes those out of the batch in flight that may have been written and must not be written twice.
+    pub(super) fn take_doubtful(&mut self) -> Vec<(Tenure, Commit)> {
+        let Some(InFlight { batch, tenures }) = &mut self.in_flight else { return Vec::new() };
+        if !batch.iter().any(is_written_once) {
+            return Vec::new();
+        }
+        let members = batch.iter().cloned().zip(std::mem::take(tenures));
+        let (once, rest): (Vec<_>, Vec<_>) = members.partition(|(commit, _)| is_written_once(commit));
+        *tenures = rest.iter().map(|(_, tenure)| *tenure).collect();
+        *batch = rest.into_iter().map(|(commit, _)| commit).collect();
+        for (commit, _) in &once {
+            self.in_doubt.remove(&commit.key);
+        }
+        once.into_iter().map(|(commit, tenure)| (tenure, commit)).collect()
+    }
+
+    /// The batch in flight was answered.
+    pub(super) fn handle_answered(&mut self) -> Option<AnsweredBatch> {
+        let InFlight { batch, tenures } = self.in_flight.take()?;
+        let in_doubt = match self.in_doubt.is_empty() {
+            true => BTreeSet::new(),
+            false => batch.iter().map(|commit| commit.key).filter(|key| self.in_doubt.remove(key)).collect(),
+        };
+        Some(AnsweredBatch { batch, tenures, in_doubt })
+    }
+
+    /// The batch in flight was refused as a whole for a lasting reason. It is halved until the culprit stands alone,
+    /// which is then returned.
+    pub(super) fn handle_refused(&mut self) -> Option<AnsweredBatch> {
+        if self.in_flight.as_ref().is_some_and(|in_flight| in_flight.batch.len() == 1) {
+            return self.handle_answered();
+        }
+        let InFlight { batch, tenures } = self.in_flight.take()?;
+        let members: Vec<Member> = batch
+            .iter()
+            .zip(tenures)
+            .map(|(commit, tenure)| Member { tenure, commit: commit.clone() })
+            .collect();
+        let mut first = members;
+        let second = first.split_off(first.len() / 2);
+        self.parts.push_front(second);
+        self.parts.push_front(first);
+        None
+    }
+
+    /// Forgets everything, also the batch in flight: the lane has lost its session.
+    pub(super) fn clear(&mut self) {
+        self.gathered.clear();
+        self.parts.clear();
+        self.in_flight = None;
+        mem::take(&mut self.in_doubt);
+    }
+}
+
+/// Gives the children of a commit other keys than they had.
+fn draw_child_keys(commit: &mut Commit) {
+    for message in &mut commit.send {
+        if let Outgoing::Start { row, .. } = message {
+            let bytes = row.key.as_bytes().iter().fold(0, |sum: u128, byte| sum << 8 | u128::from(*byte));
+            row.key = InstanceKey::new(row.created_ms, bytes.wrapping_mul(31).wrapping_add(7));
+            **row = row.clone().sealed();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct AllHeld;
+
+    impl Epochs for AllHeld {
+        fn epoch(&self, _: ShardId, tenure: Tenure) -> Option<u64> {
+            (tenure.0 < 100).then_some(7)
+        }
+    }
+
+    fn commit(number: u128) -> Commit {
+        Commit::empty(InstanceKey::new(1, number), ShardId(0))
+    }
+
+    fn committer(max_rows: usize, numbers: impl IntoIterator<Item = u128>) -> Committer {
+        let mut committer = Committer::new(max_rows, u64::MAX);
+        numbers.into_iter().for_each(|number| committer.add(Tenure(1), commit(number)));
+        committer
+    }
+
+    fn keys(batch: &[Commit]) -> Vec<InstanceKey> {
+        batch.iter().map(|commit| commit.key).collect()
+    }
+
+    fn expected(numbers: &[u128]) -> Vec<InstanceKey> {
+        numbers.iter().map(|number| commit(*number).key).collect()
+    }
+
+    #[test]
+    fn g6_a_lone_commit_goes_at_once_and_the_next_batch_gathers_meanwhile() {
+        let mut committer = committer(100, [1]);
+        assert_eq!(committer.take_batch(&AllHeld).map(|batch| batch.len()), Some(1));
+        (2..=4).for_each(|number| committer.add(Tenure(1), commit(number)));
+        assert!(committer.take_batch(&AllHeld).is_none(), "one batch is in flight");
+        committer.handle_answered();
+        assert_eq!(committer.take_batch(&AllHeld).map(|batch| batch.len()), Some(3));
+        committer.handle_answered();
+        assert!(committer.take_batch(&AllHeld).is_none() && committer.is_idle());
+    }
+
+    #[test]
+    fn g6_batches_are_bounded_in_rows_and_bytes_and_keep_their_order() {
+        let mut committer = committer(2, 1..=3);
+        assert_eq!(keys(&committer.take_batch(&AllHeld).unwrap()), expected(&[1, 2]));
+        committer.handle_answered();
+        assert_eq!(keys(&committer.take_batch(&AllHeld).unwrap()), expected(&[3]));
+        let mut narrow = Committer::new(100, 1);
+        let heavy = |number| {
+            let consumed = vec![1; 50];
+            Commit { consumed, ..commit(number) }
+        };
+        (1..=2).for_each(|number| narrow.add(Tenure(1), heavy(number)));
+        assert_eq!(keys(&narrow.take_batch(&AllHeld).unwrap()), expected(&[1]), "at least one goes");
+    }
+
+    #[test]
+    fn g7_a_refused_batch_is_halved_until_the_culprit_stands_alone() {
+        let mut committer = committer(100, 1..=5);
+        let (mut written, mut culprits) = (Vec::new(), Vec::new());
+        while let Some(batch) = committer.take_batch(&AllHeld) {
+            if keys(&batch).contains(&commit(4).key) {
+                let culprit = committer.handle_refused();
+                culprits.extend(culprit.iter().flat_map(AnsweredBatch::members).map(|it| it.commit.key));
+            } else {
+                written.extend(keys(&batch));
+                committer.handle_answered();
+            }
+        }
+        assert_eq!(culprits, expected(&[4]));
+        assert_eq!(written, expected(&[1, 2, 3, 5]));
+    }
+
+    #[test]
+    fn n10_commits_carry_the_epoch_and_those_of_an_ended_tenure_are_left_out() {
+        let mut committer = committer(100, [1]);
+        committer.add(Tenure(100), commit(2));
+        let batch = committer.take_batch(&AllHeld).unwrap();
+        assert_eq!((keys(&batch), batch[0].epoch), (expected(&[1]), 7));
+        committer.handle_unknown();
+        let again = committer.take_again(&AllHeld).unwrap();
+        assert_eq!(keys(&again), expected(&[1]));
+        let answered = committer.handle_answered().unwrap();
+        assert!(answered.members().all(|member| member.was_in_doubt));
+    }
+}

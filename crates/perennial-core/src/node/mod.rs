@@ -1,0 +1,20 @@
+//! A node: what spans the lanes of one process.
+//!
+//! A [`Node`] is a state machine without I/O, like the [lanes](crate::lane) beside it. It keeps the node's own session,
+//! which owns no shards and outlives its lanes' sessions; it divides the shards among the live nodes and then among its
+//! lanes; it takes tasks that this process can run, keeps their leases and ends them; and it lets activities that were
+//! interrupted often run one at a time.
+//!
+//! It is driven as a lane is: inputs with the moment at which they are brought, then [`Node::take_outputs`]; calls are
+//! answered with [`Node::handle_answer`]; [`Node::handle_time`] is called at [`Node::next_wake`].
+
+mod lone_gate;
+mod machine;
+mod options;
+mod output;
+mod share;
+mod taken;
+
+pub use machine::Node;
+pub use options::NodeOptions;
+pub use output::NodeOutput;

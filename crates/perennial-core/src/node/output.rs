@@ -1,0 +1,45 @@
+//! What a node wants done.
+
+use crate::history::EventId;
+use crate::instance::{InstanceKey, ShardId};
+use crate::lane::{CallId, StoreCall};
+use crate::shard::{ActivityTask, Tenure};
+use crate::store::{Changes, StoreError, TaskId};
+
+/// One thing to be done by the driver, outside of any lock.
+#[derive(Debug)]
+pub enum NodeOutput {
+    /// Make this call and bring the answer with [`Node::handle_answer`](super::Node::handle_answer).
+    Call(CallId, StoreCall),
+    /// Tell a lane how many shards it should have.
+    Target {
+        /// The lane, from 0.
+        lane: usize,
+        /// How many.
+        shards: usize,
+    },
+    /// Run a task that was taken from the store, and bring its result with
+    /// [`Node::handle_task_done`](super::Node::handle_task_done).
+    RunTask(Box<ActivityTask>),
+    /// Tell a task that runs here that nobody waits for it.
+    CancelTask(TaskId),
+    /// Tell a lane that an activity may run alone.
+    GrantLone {
+        /// The lane.
+        lane: usize,
+        /// The instance's shard.
+        shard: ShardId,
+        /// The tenure that asked.
+        tenure: Tenure,
+        /// The instance.
+        key: InstanceKey,
+        /// The activity's schedule event.
+        event: EventId,
+    },
+    /// Tell the lanes that this may have changed.
+    Changed(Changes),
+    /// The node's session has ended; nothing follows.
+    Ended,
+    /// The store cannot be trusted any more; nothing follows.
+    Failed(StoreError),
+}

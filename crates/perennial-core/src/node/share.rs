@@ -1,0 +1,61 @@
+//! Fair share: how the 256 shards are divided among live nodes, and a node's part among its lanes.
+
+use std::collections::BTreeSet;
+
+use crate::instance::SHARDS;
+use crate::store::{Directory, NodeInfo, SessionId, SessionRole};
+
+/// The part of `total` that number `place` of `parts` gets: as even as can be, remainders to the first.
+pub(super) fn part(total: usize, parts: usize, place: usize) -> usize {
+    let parts = parts.max(1);
+    total / parts + usize::from(place < total % parts)
+}
+
+/// How many shards a node should have, as the directory stands.
+pub(super) fn of_node(node: SessionId, directory: &Directory) -> usize {
+    let is_live = |expires_ms: u64| expires_ms > directory.now_ms;
+    let owners = directory.sessions.iter().filter(|session| {
+        session.role == SessionRole::Node
+            && is_live(session.expires_ms)
+            && NodeInfo::decode(&session.info).owns_shards
+    });
+    // Sorted by id, so that all nodes divide alike; this one counts whatever the directory says.
+    let owners: BTreeSet<SessionId> = owners.map(|session| session.node).chain([node]).collect();
+    let place = owners.iter().position(|owner| *owner == node).unwrap_or(0);
+    part(SHARDS, owners.len(), place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::SessionRow;
+
+    fn row(id: u128, role: SessionRole, owns_shards: bool, expires_ms: u64) -> SessionRow {
+        let info = NodeInfo { owns_shards, ..NodeInfo::default() }.encode();
+        let (id, node) = (SessionId(id), SessionId(id));
+        SessionRow { id, role, node, opened_ms: 0, expires_ms, shards: 0, info }
+    }
+
+    #[test]
+    fn n7_shards_are_divided_evenly_with_remainders_by_node_id() {
+        let sessions: Vec<_> = (1..=3).map(|id| row(id, SessionRole::Node, true, 2_000)).collect();
+        let directory = Directory { now_ms: 1_000, sessions };
+        let shares: Vec<usize> = (1..=3).map(|id| of_node(SessionId(id), &directory)).collect();
+        assert_eq!(shares, [86, 85, 85]);
+        assert_eq!((0..2).map(|lane| part(85, 2, lane)).collect::<Vec<_>>(), [43, 42]);
+    }
+
+    #[test]
+    fn n7_workers_expired_nodes_and_maintenance_do_not_count() {
+        let sessions = vec![
+            row(1, SessionRole::Node, true, 2_000),
+            row(2, SessionRole::Node, false, 2_000),
+            row(3, SessionRole::Node, true, 900),
+            row(4, SessionRole::Maintenance, true, 2_000),
+            row(5, SessionRole::Lane, true, 2_000),
+        ];
+        let directory = Directory { now_ms: 1_000, sessions };
+        assert_eq!(of_node(SessionId(1), &directory), 256);
+        assert_eq!(of_node(SessionId(9), &directory), 128, "a node that is not listed yet counts itself");
+    }
+}

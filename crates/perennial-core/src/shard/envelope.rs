@@ -1,0 +1,143 @@
+//! The form in which bodies are stored: messages, task work, requests and replies.
+//!
+//! A body is one line of JSON, `{"v":1,"crc":"0a1b2c3d","message":{…}}`: a format number, a checksum, and the body under
+//! the name of its kind. The checksum covers format, kind and the body's text as it was written, so that a changed byte
+//! and a body of another kind are both found before the body is parsed. This module is the only one that writes or reads
+//! the form; nothing else may parse a stored body.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::history::shorten;
+
+/// The format in which bodies are written. Stamped into each of them; older numbers stay readable.
+pub const BODY_FORMAT: u32 = 1;
+
+/// What a stored body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyKind {
+    Message,
+    Task,
+    Request,
+    Reply,
+}
+
+impl BodyKind {
+    fn name(self) -> &'static str {
+        match self {
+            BodyKind::Message => "message",
+            BodyKind::Task => "task",
+            BodyKind::Request => "request",
+            BodyKind::Reply => "reply",
+        }
+    }
+}
+
+/// Why a stored body cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// A newer engine wrote it.
+    #[error("a newer engine wrote it, in format {found}; this one knows formats up to {BODY_FORMAT}")]
+    NewerEngine {
+        /// The format it is written in.
+        found: u32,
+    },
+    /// It is not what an engine wrote.
+    #[error("{0}")]
+    Damaged(String),
+}
+
+/// Writes a body.
+pub(crate) fn seal<T: Serialize>(kind: BodyKind, body: &T) -> Arc<[u8]> {
+    let json = serde_json::to_vec(body).expect("a body holds nothing that JSON cannot");
+    let mut sealed = head(BODY_FORMAT, checksum(BODY_FORMAT, kind, &json), kind).into_bytes();
+    sealed.extend_from_slice(&json);
+    sealed.push(b'}');
+    sealed.into()
+}
+
+/// Reads a body. Nothing of it is parsed unless its checksum is right.
+pub(crate) fn open<T: DeserializeOwned>(kind: BodyKind, sealed: &[u8]) -> Result<T, BodyError> {
+    let length = head(BODY_FORMAT, 0, kind).len();
+    let Some(json) = sealed.get(length..).and_then(|rest| rest.strip_suffix(b"}")) else {
+        return Err(explain(kind, sealed));
+    };
+    // Whatever is wrong with the head makes it another head than the one that belongs to the body.
+    if sealed[..length] != *head(BODY_FORMAT, checksum(BODY_FORMAT, kind, json), kind).as_bytes() {
+        return Err(explain(kind, sealed));
+    }
+    serde_json::from_slice(json).map_err(|error| BodyError::Damaged(shorten(&error.to_string(), 200)))
+}
+
+fn head(format: u32, checksum: u32, kind: BodyKind) -> String {
+    format!(r#"{{"v":{format},"crc":"{checksum:08x}","{}":"#, kind.name())
+}
+
+/// Finds out what is wrong with a body.
+fn explain(kind: BodyKind, sealed: &[u8]) -> BodyError {
+    #[derive(Deserialize)]
+    struct Stamp {
+        v: u32,
+    }
+
+    match serde_json::from_slice(sealed) {
+        Ok(Stamp { v }) if v > BODY_FORMAT => BodyError::NewerEngine { found: v },
+        Ok(Stamp { .. }) => {
+            BodyError::Damaged(format!("its checksum does not match, or it is not a {}", kind.name()))
+        }
+        Err(error) => BodyError::Damaged(shorten(&error.to_string(), 200)),
+    }
+}
+
+fn checksum(format: u32, kind: BodyKind, json: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&format.to_le_bytes());
+    hasher.update(kind.name().as_bytes());
+    hasher.update(&[0]);
+    hasher.update(json);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e3_a_body_is_read_back_as_it_was_sealed() {
+        let sealed = seal(BodyKind::Reply, &vec!["a", "é"]);
+        assert!(
+            sealed.starts_with(br#"{"v":1,"crc":""#) && sealed.ends_with(r#""reply":["a","é"]}"#.as_bytes())
+        );
+        assert!(serde_json::from_slice::<serde_json::Value>(&sealed).is_ok(), "it stays readable as JSON");
+        assert_eq!(open::<Vec<String>>(BodyKind::Reply, &sealed).unwrap(), ["a", "é"]);
+    }
+
+    #[test]
+    fn e3_a_changed_byte_or_another_kind_of_body_is_refused() {
+        let sealed = seal(BodyKind::Message, &"text");
+        for place in 0..sealed.len() {
+            for bit in 0..8 {
+                let mut changed = sealed.to_vec();
+                changed[place] ^= 1 << bit;
+                assert!(open::<String>(BodyKind::Message, &changed).is_err(), "byte {place}, bit {bit}");
+            }
+            assert!(open::<String>(BodyKind::Message, &sealed[..place]).is_err(), "cut off at {place}");
+        }
+        for kind in [BodyKind::Task, BodyKind::Request, BodyKind::Reply] {
+            assert!(matches!(open::<String>(kind, &sealed), Err(BodyError::Damaged(_))));
+        }
+    }
+
+    #[test]
+    fn e3_a_body_of_a_newer_engine_says_so() {
+        let newer = br#"{"v":2,"crc":"00000000","message":{"Something":"new"},"more":1}"#;
+        let error = open::<super::super::Message>(BodyKind::Message, newer).unwrap_err();
+        assert_eq!(error, BodyError::NewerEngine { found: 2 });
+        assert!(error.to_string().contains("newer engine"), "{error}");
+        let bare = open::<super::super::Message>(BodyKind::Message, br#""Retry""#);
+        assert!(matches!(bare, Err(BodyError::Damaged(_))), "a body without an envelope");
+    }
+}

@@ -1,0 +1,228 @@
+//! Real shards on a few nodes through crashes, refused, unknown and late commits, lost sessions and slow everything:
+//! nothing acknowledged is lost or doubled, and once the trouble ends everything finishes.
+//!
+//! - `PERENNIAL_CASES=20000` runs as many seeds as that.
+//! - `PERENNIAL_SEED=17` runs that one; with `PERENNIAL_CASES`, as many from there on.
+
+use perennial_testkit::simulator::{Flaw, Simulation, Tally};
+
+/// Everything that has to have happened in an ordinary run, trouble and features, or it shows nothing.
+const TROUBLE: &[&str] = &[
+    "activity timed out",
+    "adds a version",
+    "attempt after an interruption",
+    "attempt given back",
+    "attempt handed over",
+    "attempt that knows what was reported",
+    "attempt wants to run alone",
+    "attributes",
+    "batch refused",
+    "begun at the next version",
+    "call refused",
+    "call under a session that is gone",
+    "call unknown and done",
+    "call unknown and not done",
+    "call unknown and still under way",
+    "cancel",
+    "child",
+    "child cancelled",
+    "child completed",
+    "child failed",
+    "child id taken",
+    "child that may outlive its parent",
+    "commit conflict",
+    "commit fenced",
+    "commit refused",
+    "commit unknown and not written",
+    "commit unknown and still under way",
+    "commit unknown and written",
+    "completed by a retry",
+    "continued as new",
+    "crash",
+    "crash between acceptance and answer of an update",
+    "crash while stopping",
+    "crash with a batch in flight",
+    "delayed start",
+    "deleted",
+    "detached start",
+    "drained shards released",
+    "duplicate result",
+    "event sent again",
+    "event to another instance",
+    "events carried",
+    "eviction",
+    "handed-over attempt finished",
+    "heartbeat",
+    "hint late or twice",
+    "hint lost",
+    "hydration",
+    "id used again",
+    "killer given up",
+    "moved answer settled by key",
+    "output held back past the deadline",
+    "pause",
+    "poisoned",
+    "process killed by an activity",
+    "published status",
+    "query answered",
+    "query refused",
+    "removes a version",
+    "renewed after a gap",
+    "reply lost",
+    "request row answered",
+    "request row withdrawn",
+    "restores a version",
+    "retry",
+    "retry of a blocked instance",
+    "rival start",
+    "same turn again",
+    "session replaced with its shards",
+    "session replaced without its shards",
+    "shards forgotten",
+    "slow call",
+    "stale input",
+    "stopped in good order",
+    "store clock found set back",
+    "store clock set ahead",
+    "store clock set back",
+    "store clock stalled",
+    "storm of events",
+    "suspended past a deadline",
+    "taken task cancelled",
+    "takeover",
+    "task taken",
+    "tasks listed after a lost reply",
+    "terminate",
+    "timed out",
+    "turn given up",
+    "update answered",
+    "update answered again",
+    "update asked again",
+    "update of a blocked instance",
+    "update refused",
+    "update too late",
+];
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().expect("it is a number"))
+}
+
+#[test]
+fn i17_nothing_is_lost_or_doubled_and_everything_finishes() {
+    let first = number("PERENNIAL_SEED");
+    let count = number("PERENNIAL_CASES").unwrap_or(if first.is_some() { 1 } else { 300 });
+    let first = first.unwrap_or(0);
+    let lines = if count == 1 { 100_000 } else { 150 };
+    let mut tally = Tally::default();
+    for seed in first..first + count {
+        match Simulation::new(seed).keeping_lines(lines).run() {
+            Ok(finished) => tally.add(&finished.tally),
+            Err(mishap) => panic!("{mishap}"),
+        }
+    }
+    for (what, count) in tally.iter() {
+        println!("{count:>8} {what}");
+    }
+    if count >= 300 {
+        let missing: Vec<_> = TROUBLE.iter().filter(|what| tally.of(what) == 0).collect();
+        assert!(missing.is_empty(), "these never happened: {missing:?}");
+    }
+}
+
+#[test]
+fn i16_who_does_not_need_the_code_that_is_missing_finishes_without_it() {
+    let mut beside = 0;
+    for seed in 0..40 {
+        match Simulation::new(seed).with_late_code().run() {
+            Ok(finished) => beside += finished.tally.of("finished beside a blocked one"),
+            Err(mishap) => panic!("{mishap}"),
+        }
+    }
+    assert!(beside > 10, "hardly anybody was blocked: {beside}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in 0..8 {
+        let hash = |seed| Simulation::new(seed).run().map(|finished| finished.trace_hash).ok();
+        assert_eq!(hash(seed), hash(seed), "seed {seed}");
+        assert_ne!(hash(seed), hash(seed + 1), "seed {seed}");
+    }
+}
+
+/// Which invariant a planted flaw was noticed by, within 200 seeds.
+fn noticed(flaw: Flaw) -> String {
+    let mishap = (0..200).find_map(|seed| Simulation::new(seed).with_flaw(flaw).run().err());
+    let mishap = mishap.unwrap_or_else(|| panic!("{flaw:?} was not noticed"));
+    mishap.what.split([':', ' ']).next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn i3_a_store_that_does_not_fence_is_noticed() {
+    assert_eq!(noticed(Flaw::NoFencing), "I3");
+}
+
+#[test]
+fn i8_lost_messages_are_noticed() {
+    assert!(["I2", "I8", "I13", "I17"].contains(&noticed(Flaw::LostMessages).as_str()));
+}
+
+#[test]
+fn g5_effects_before_their_commit_are_noticed() {
+    assert_eq!(noticed(Flaw::EffectsBeforeCommit), "G5");
+}
+
+#[test]
+fn i10_timers_that_fire_early_are_noticed() {
+    assert_eq!(noticed(Flaw::EarlyTimers), "I10");
+}
+
+#[test]
+fn i13_outcomes_that_are_sent_twice_are_noticed() {
+    assert_eq!(noticed(Flaw::OutcomeTwice), "I13");
+}
+
+#[test]
+fn i9_continue_as_new_that_forgets_events_is_noticed() {
+    assert!(["I8", "I9", "I17"].contains(&noticed(Flaw::ForgottenEvents).as_str()));
+}
+
+#[test]
+fn g22_retries_before_their_rows_are_durable_are_noticed() {
+    assert_eq!(noticed(Flaw::RetryBeforeRow), "G22");
+}
+
+#[test]
+fn g5_answers_before_their_turns_are_durable_are_noticed() {
+    assert_eq!(noticed(Flaw::AnswerBeforeTurn), "G5");
+}
+
+#[test]
+fn i13_children_with_new_keys_when_a_batch_is_sent_again_are_noticed() {
+    assert_eq!(noticed(Flaw::FreshChildKeys), "I13");
+}
+
+#[test]
+fn g22_interruptions_that_are_not_counted_are_noticed() {
+    assert_eq!(noticed(Flaw::UncountedInterruptions), "G22");
+}
+
+#[test]
+fn n8_a_shard_that_is_given_up_before_it_is_drained_is_noticed() {
+    assert_eq!(noticed(Flaw::ReleasedUndrained), "N8");
+}
+
+#[test]
+fn n9_a_lane_that_acts_past_its_deadline_is_noticed() {
+    assert_eq!(noticed(Flaw::ActsPastDeadline), "N9");
+}
+
+#[test]
+fn n16_a_request_that_overtakes_its_senders_message_is_noticed() {
+    assert_eq!(noticed(Flaw::NoSenderOrder), "I8");
+}
+
+#[test]
+fn n17_tasks_that_are_forgotten_after_a_lost_answer_are_noticed() {
+    assert_eq!(noticed(Flaw::ForgottenTakes), "N17");
+}
