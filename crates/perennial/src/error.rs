@@ -97,12 +97,6 @@ pub enum StartError {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The machine's clock and the store's are too far apart.
-    #[error("{problem}")]
-    ClockFarOff {
-        /// What both say.
-        problem: String,
-    },
     /// There is no tokio runtime to run activities on.
     #[error("PER-0604 no tokio runtime: start the runtime inside of one, for instance under #[tokio::main]")]
     NoTokio,

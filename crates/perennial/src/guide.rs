@@ -19,4 +19,5 @@ pages! {
     versioning = "../../../docs/src/versioning.md";
     errors = "../../../docs/src/errors.md";
     coming_from = "../../../docs/src/coming_from.md";
+    own_store = "../../../docs/src/own_store.md";
 }

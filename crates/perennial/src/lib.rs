@@ -48,12 +48,16 @@ pub mod typed;
 pub use activity::ActivityContext;
 #[doc(hidden)]
 pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
-pub use client::{Action, Client, InstanceStatus, OnExisting, Progress, Prune, StartOptions, Tree};
+pub use client::{
+    Action, Client, Damage, InstanceStatus, OnExisting, Progress, Prune, StartOptions, Tree, VerifyProgress,
+    VerifyReport,
+};
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
 pub use export::{ExportedExecution, ExportedInstance};
 pub use perennial_core::shard::{Counters, ShardOptions};
 pub use perennial_core::store::{
-    Blocked, Count, Filter, InstanceRow, Page, PageKey, Status, StoreError, StoreStats,
+    Blocked, Count, Divergence, DivergenceRow, DivergenceSide, Filter, InstanceRow, Page, PageKey, Status,
+    StoreError, StoreStats,
 };
 pub use perennial_core::{
     ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFuture, ClosePolicy,
@@ -86,6 +90,14 @@ pub mod history {
         ActivityFailure, ChildFailure, Decision, Ending, Event, EventId, EventKind, History, HistoryError,
         Job, Ledger, ParentLink, Started, TimeoutKind, Turn, TurnFailure, UnitId,
     };
+}
+
+/// The contract between the engine and what keeps its rows, for stores of your own.
+///
+/// The guide's page "Write your own store" says how to go about it; `perennial-testkit` has the contract as tests.
+pub mod store {
+    pub use perennial_core::store::*;
+    pub use perennial_core::{InstanceKey, SHARDS, ShardId};
 }
 
 /// Everything that a program with orchestrations and activities needs.

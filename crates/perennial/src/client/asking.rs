@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use perennial_core::shard::{Answer, AskReply, Question, Request};
-use perennial_core::store::{Ask, AskNumber, AskOutcome, StoreError};
+use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome, StoreError};
 use perennial_core::{Decision, Job, Payload, Turn, check_derived_id, check_name};
-use uuid::Uuid;
 
-use super::{Backend, Client, check};
+use super::{Client, check};
 use crate::error::ClientError;
-use crate::store_url::system_now_ms;
 use crate::typed::{QueryTarget, UpdateError, UpdateTarget};
 
 /// How long a client in another process waits for an answer.
@@ -128,7 +126,7 @@ impl Client {
     where
         T: UpdateTarget<I, K>,
     {
-        check("key", key, check_derived_id)?;
+        check("key", key, super::check_key)?;
         self.typed_update(id, update, input, Some(key.to_owned())).await
     }
 
@@ -158,12 +156,11 @@ impl Client {
         payload: Payload,
         key: Option<String>,
     ) -> Result<Payload, ClientError> {
-        // From another process, a key lets the next owner find the update that the last one had accepted.
-        let key = match &self.backend {
-            Backend::Node(_) => key,
-            Backend::Guest { .. } => Some(key.unwrap_or_else(|| Uuid::new_v4().to_string())),
-        };
-        let question = Question::Update { name: name.to_owned(), payload: payload.clone(), key: key.clone() };
+        // A key lets the next owner find the update that the last one had accepted.
+        let key = Some(key.unwrap_or_else(|| self.sender.draw_key()));
+        let trace = self.trace.clone();
+        let question =
+            Question::Update { name: name.to_owned(), payload: payload.clone(), key: key.clone(), trace };
         let reply = self.put(id, name, payload, question).await?;
         let known = match (&reply, key) {
             (AskReply::KeyTaken | AskReply::Ended, Some(key)) => self.recorded_update(id, &key).await?,
@@ -178,6 +175,10 @@ impl Client {
         let oldest = row.execution.saturating_sub(MAX_EXECUTIONS_SEARCHED);
         for execution in (oldest + 1..=row.execution).rev() {
             let history = self.turns(&row, execution).await?;
+            if history.turns.is_empty() && execution < row.execution {
+                // Older executions were pruned.
+                break;
+            }
             let is_it = |job: &Job| matches!(job, Job::UpdateRequested { .. }) && job.key() == Some(key);
             let mut jobs = history.turns.iter().flat_map(Turn::jobs);
             let Some((update, _)) = jobs.find(|(_, job)| is_it(job)) else { continue };
@@ -202,50 +203,37 @@ impl Client {
         check("instance id", id, check_derived_id)?;
         check("handler", name, check_name)?;
         self.check_payload(id, &payload)?;
-        let node = match &self.backend {
-            Backend::Node(node) => node,
-            Backend::Guest { .. } => return self.put_from_afar(id, &question).await,
-        };
-        match self.ask_node(node, id, Request::Ask(question)).await? {
-            Answer::Asked(reply) => Ok(reply),
-            Answer::NotFound => Err(ClientError::NotFound { id: id.to_owned() }),
-            Answer::EndedBefore => Ok(AskReply::Ended),
-            Answer::Unknown { reason } => Err(ClientError::Unknown { id: id.to_owned(), reason }),
-            other => {
-                Err(ClientError::Unknown { id: id.to_owned(), reason: format!("unexpected: {other:?}") })
+        match self.ask(id, Request::Ask(question.clone())).await? {
+            None => self.put_from_afar(id, &question).await,
+            Some(Answer::Asked(reply)) => Ok(reply),
+            Some(Answer::EndedBefore) => Ok(AskReply::Ended),
+            Some(answer) => {
+                super::outcome_of(id, answer)?;
+                Err(ClientError::Unknown { id: id.to_owned(), reason: "an unexpected answer".to_owned() })
             }
         }
     }
 
     /// Writes the question into the store and waits for the owner to answer it.
     async fn put_from_afar(&self, id: &str, question: &Question) -> Result<AskReply, ClientError> {
-        let Backend::Guest { changed, .. } = &self.backend else {
-            return Err(ClientError::NotHere {
-                what: "only a client outside of the runtime asks through the store",
-            });
-        };
-        let body = serde_json::to_vec(question).expect("a question holds nothing that JSON cannot").into();
+        let body = question.encode();
         let patience = self.ask_patience;
-        let deadline_ms = system_now_ms().saturating_add(patience.as_millis() as u64);
-        let ask = Ask { instance: id.to_owned(), deadline_ms, body };
-        let number = match self.call(id, |store, reply| store.ask(ask, reply)).await? {
-            AskOutcome::Asked(number) => number,
-            AskOutcome::NoInstance => return Err(ClientError::NotFound { id: id.to_owned() }),
+        let request = NewRequest {
+            instance: id.to_owned(),
+            patience_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX),
+            after: self.sender.after(id),
+            body,
         };
-        let answered = async {
-            loop {
-                let hint = changed.notified();
-                if let Some(answer) = self.read_answer(id, number).await? {
-                    return Ok(answer);
-                }
-                hint.await;
-            }
+        let number = match self.call(id, |store, reply| store.put_request(request, reply)).await? {
+            RequestOutcome::Written(number) => number,
+            RequestOutcome::NoInstance => return Err(ClientError::NotFound { id: id.to_owned() }),
         };
+        let answered = self.look_until(|| self.read_answer(id, number));
         let late = match tokio::time::timeout(patience, answered).await {
             Ok(answer) => return answer,
             Err(late) => late,
         };
-        let is_untaken = self.call(id, |store, reply| store.withdraw_ask(number, reply)).await?;
+        let is_untaken = self.call(id, |store, reply| store.withdraw_request(number, reply)).await?;
         if let Some(answer) = self.read_answer(id, number).await? {
             return Ok(answer);
         }
@@ -256,10 +244,9 @@ impl Client {
         Err(ClientError::Unknown { id, reason: format!("no answer in time: {late}") })
     }
 
-    async fn read_answer(&self, id: &str, number: AskNumber) -> Result<Option<AskReply>, ClientError> {
-        let body = self.call(id, |store, reply| store.read_answer(number, reply)).await?;
-        let decode = |body: std::sync::Arc<[u8]>| serde_json::from_slice(&body);
-        body.map(decode).transpose().map_err(|error| {
+    async fn read_answer(&self, id: &str, number: RequestNumber) -> Result<Option<AskReply>, ClientError> {
+        let body = self.call(id, |store, reply| store.read_reply(number, reply)).await?;
+        body.map(|body| AskReply::decode(&body)).transpose().map_err(|error| {
             let source = StoreError::CorruptRow(format!("an answer cannot be read: {error}"));
             ClientError::Store { id: id.to_owned(), source }
         })

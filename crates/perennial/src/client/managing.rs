@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use perennial_core::store::{Count, DeleteOutcome, Filter, InstanceRow, Page, PageKey, Status, StoreStats};
-use perennial_core::{InstanceKey, Payload};
+use perennial_core::{InstanceKey, Payload, ShardId};
 
 use super::{Client, InstanceStatus};
 use crate::error::ClientError;
@@ -14,6 +14,8 @@ use crate::store_url::system_now_ms;
 const PAGE: usize = 200;
 /// How many instances one transaction deletes.
 const DELETED_TOGETHER: usize = 50;
+/// How many rows that deleted instances left behind one transaction deletes.
+const SWEPT_TOGETHER: usize = 2_000;
 /// For so long an instance that is to be deleted may take to end, before it is told again.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -214,9 +216,11 @@ impl Client {
                 return Err(ClientError::NotEnded { id: row.id.clone(), status: row.status });
             }
             for (row, _) in family.iter().filter(|(row, _)| !row.status.is_final()) {
-                match self.terminate(&row.id, "deleted").await {
+                match self.terminate_bound(&row.id, Some(row.key), "deleted").await {
                     // Nobody may own the store by now; so it is asked again after a while.
-                    Ok(()) => drop(tokio::time::timeout(END_PATIENCE, self.wait(&row.id)).await),
+                    Ok(()) => {
+                        drop(tokio::time::timeout(END_PATIENCE, self.wait_for(&row.id, Some(row.key))).await)
+                    }
                     Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -229,13 +233,14 @@ impl Client {
             };
         }
         // Children first, so that what is left after a crash still hangs together.
-        let keys: Vec<InstanceKey> = family.iter().rev().map(|(row, _)| row.key).collect();
+        let keys: Vec<(ShardId, InstanceKey)> =
+            family.iter().rev().map(|(row, _)| (row.shard, row.key)).collect();
         let mut deleted = 0;
         for part in keys.chunks(DELETED_TOGETHER) {
             let outcomes = self.delete_keys(part.to_vec()).await?;
             deleted += outcomes.iter().filter(|outcome| **outcome == DeleteOutcome::Deleted).count() as u64;
             if let Some(place) = outcomes.iter().position(|outcome| *outcome == DeleteOutcome::NotEnded) {
-                let row = family.iter().find(|(row, _)| row.key == part[place]).map(|(row, _)| row);
+                let row = family.iter().find(|(row, _)| row.key == part[place].1).map(|(row, _)| row);
                 let (id, status) =
                     row.map_or((id.to_owned(), Status::Running), |row| (row.id.clone(), row.status));
                 return Err(ClientError::NotEnded { id, status });
@@ -244,8 +249,16 @@ impl Client {
         Ok(deleted)
     }
 
-    async fn delete_keys(&self, keys: Vec<InstanceKey>) -> Result<Vec<DeleteOutcome>, ClientError> {
-        self.call("", |store, reply| store.delete(keys, reply)).await
+    async fn delete_keys(
+        &self,
+        keys: Vec<(ShardId, InstanceKey)>,
+    ) -> Result<Vec<DeleteOutcome>, ClientError> {
+        let outcomes = self.call("", |store, reply| store.delete(keys, reply)).await?;
+        // Rows of large instances are deleted a few at a time, so that other work goes on in between.
+        while self.call("", |store, reply| store.sweep(SWEPT_TOGETHER, reply)).await?.more {
+            tokio::task::yield_now().await;
+        }
+        Ok(outcomes)
     }
 
     /// Deletes finished instances, a few at a time. Nothing that runs is touched. A child goes when its own turn
@@ -266,7 +279,8 @@ impl Client {
             kept += keep;
             report.seen += page.rows.len() as u64;
             report.skipped += keep as u64;
-            let keys: Vec<InstanceKey> = page.rows[keep..].iter().map(|row| row.key).collect();
+            let keys: Vec<(ShardId, InstanceKey)> =
+                page.rows[keep..].iter().map(|row| (row.shard, row.key)).collect();
             for part in keys.chunks(DELETED_TOGETHER) {
                 for outcome in self.delete_keys(part.to_vec()).await? {
                     match outcome {
@@ -316,8 +330,9 @@ impl Client {
 
     /// Does something to one instance of a list. Returns whether it applied.
     async fn act(&self, row: &InstanceRow, action: &Action) -> Result<bool, ClientError> {
+        // The instance that was listed is meant, not one that has its id by now.
+        let key = Some(row.key);
         let done = match action {
-            // The instance that was listed, not one that has its id by now.
             Action::Delete { force } => match self.row(&row.id).await {
                 Ok(current) if current.key == row.key => {
                     self.delete_family(&row.id, current, *force).await.map(drop)
@@ -326,11 +341,11 @@ impl Client {
                 Err(error) => Err(error),
             },
             _ if row.status.is_final() => return Ok(false),
-            Action::Cancel { reason } => self.cancel(&row.id, reason).await,
-            Action::Terminate { reason } => self.terminate(&row.id, reason).await,
-            Action::Raise { event, payload } => self.raise_event(&row.id, event, payload.clone()).await,
+            Action::Cancel { reason } => self.cancel_bound(&row.id, key, reason).await,
+            Action::Terminate { reason } => self.terminate_bound(&row.id, key, reason).await,
+            Action::Raise { event, payload } => self.raise(&row.id, key, event, payload.clone(), None).await,
             Action::Retry if row.blocked.is_none() => return Ok(false),
-            Action::Retry => self.retry(&row.id).await,
+            Action::Retry => self.retry_bound(&row.id, row.key).await,
         };
         match done {
             Ok(()) => Ok(true),

@@ -5,34 +5,43 @@
 
 mod asking;
 mod managing;
+mod sender;
 mod starting;
+mod verifying;
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial_core::history::decode_history;
+use perennial_core::TraceContext;
+use perennial_core::history::is_drawn_key;
 use perennial_core::shard::{Answer, Message, Request};
 use perennial_core::store::{
-    Blocked, Hint, InstanceRow, Reply, SendOutcome, SendRequest, Status, Store, StoreError,
+    Blocked, InboxNumber, InstanceRow, PageLimit, Reply, SendOutcome, SendRequest, Status, Store, StoreError,
+    TurnRow, Watcher, read_turns,
 };
 use perennial_core::{
-    Attributes, Ending, History, InstanceKey, Job, NameError, ParentLink, Payload, TurnFailure,
+    Attributes, Ending, History, InstanceKey, Job, Ledger, NameError, ParentLink, Payload, TurnFailure,
     check_derived_id, check_name,
 };
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::{ClientError, Error};
 use crate::export::{ExportedExecution, ExportedInstance};
-use crate::runtime::{Node, Runtime};
+use crate::runtime::{Driver, Runtime};
 use crate::store_url::{open_guest, system_now_ms};
 use crate::typed::{EventContent, Run};
 
 pub use managing::{Action, Progress, Prune, Tree};
+pub(crate) use sender::Sender;
 pub use starting::{OnExisting, StartOptions};
+pub use verifying::{Damage, VerifyProgress, VerifyReport};
 
 /// How many turns are read at a time.
-const TURNS_PER_PAGE: usize = 1_000;
+const TURNS_PER_PAGE: PageLimit = PageLimit { rows: 1_000, bytes: 16 << 20 };
+/// The shortest and the longest pause between two looks of somebody who waits. Hints make it shorter.
+const LOOK_PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// The largest payload that a client outside of the runtime sends.
 const GUEST_PAYLOAD_LIMIT: usize = 4 << 20;
 /// How long code that took cancellation over may clean up, if asked from outside of the runtime.
@@ -44,14 +53,16 @@ const GUEST_CANCEL_GRACE_MS: u64 = 30_000;
 /// open the store, from [`Client::open`]. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
-    backend: Backend,
+    store: Arc<dyn Store>,
+    /// The runtime of this process, if it is one's client. What it does not own is reached through the store.
+    driver: Option<Arc<Driver>>,
+    changed: Arc<Notify>,
+    /// Where the store is, if the client may own it for a moment.
+    url: Option<Arc<str>>,
+    sender: Arc<Sender>,
     ask_patience: Duration,
-}
-
-#[derive(Clone)]
-enum Backend {
-    Node(Arc<Node>),
-    Guest { store: Arc<dyn Store>, changed: Arc<Notify>, url: Option<Arc<str>> },
+    /// What goes with each start, event and update.
+    trace: Option<Box<TraceContext>>,
 }
 
 /// Where an instance stands.
@@ -105,17 +116,30 @@ impl From<InstanceRow> for InstanceStatus {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = match &self.backend {
-            Backend::Node(_) => "in the runtime's process",
-            Backend::Guest { .. } => "beside the runtime",
+        let place = match &self.driver {
+            Some(_) => "in the runtime's process",
+            None => "beside the runtime",
         };
         f.debug_tuple("Client").field(&place).finish()
     }
 }
 
 impl Client {
-    pub(crate) fn of_node(node: Arc<Node>) -> Client {
-        Client { backend: Backend::Node(node), ask_patience: asking::ASK_PATIENCE }
+    pub(crate) fn of_driver(driver: Arc<Driver>) -> Client {
+        Client::with_sender(driver, Arc::default())
+    }
+
+    /// A client of a runtime that sends as one with others.
+    pub(crate) fn with_sender(driver: Arc<Driver>, sender: Arc<Sender>) -> Client {
+        Client {
+            store: Arc::clone(&driver.store),
+            changed: Arc::clone(&driver.changed),
+            driver: Some(driver),
+            url: None,
+            sender,
+            ask_patience: asking::ASK_PATIENCE,
+            trace: None,
+        }
     }
 
     /// Opens a store beside the runtime that owns it, to look and to send. The store has to exist.
@@ -127,11 +151,8 @@ impl Client {
     /// assert!(error.to_string().starts_with("PER-0627 no store"));
     /// ```
     pub fn open(url: &str) -> Result<Client, Error> {
-        let mut client = Client::of_store(open_guest(url)?);
-        if let Backend::Guest { url: own, .. } = &mut client.backend {
-            *own = Some(Arc::from(url));
-        }
-        Ok(client)
+        let client = Client::of_store(open_guest(url)?);
+        Ok(Client { url: Some(Arc::from(url)), ..client })
     }
 
     /// A client beside whoever owns this store. For tests.
@@ -139,9 +160,25 @@ impl Client {
     pub fn of_store(store: Arc<dyn Store>) -> Client {
         let changed: Arc<Notify> = Arc::default();
         let hinted = Arc::clone(&changed);
-        let hint: Hint = Arc::new(move || hinted.notify_waiters());
-        store.watch(hint);
-        Client { backend: Backend::Guest { store, changed, url: None }, ask_patience: asking::ASK_PATIENCE }
+        let watcher: Watcher = Arc::new(move |_| hinted.notify_waiters());
+        store.watch(watcher);
+        let (sender, ask_patience) = (Arc::default(), asking::ASK_PATIENCE);
+        Client { store, driver: None, changed, url: None, sender, ask_patience, trace: None }
+    }
+
+    /// This client with a trace context: the W3C headers `traceparent` (up to 128 bytes) and `tracestate` (up to 512).
+    /// It is recorded with each instance that the client starts, and with the events and updates that it sends.
+    ///
+    /// ```
+    /// # use perennial::prelude::*;
+    /// # fn handle(client: &Client) -> Result<(), ClientError> {
+    /// let traced = client.with_trace_context("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_trace_context(&self, parent: &str, state: Option<&str>) -> Result<Client, ClientError> {
+        let trace = trace_context(parent, state)?;
+        Ok(Client { trace: Some(trace), ..self.clone() })
     }
 
     /// Raises an event at an instance. It is durable when this returns.
@@ -176,7 +213,7 @@ impl Client {
         T: EventContent<C>,
     {
         let content = T::encode(content).map_err(|error| ClientError::unwritable(id, error))?;
-        self.raise(id, &event.name(), content, None).await
+        self.raise(id, None, &event.name(), content, None).await
     }
 
     /// Raises an event once: a second one with the same key is dropped.
@@ -190,38 +227,70 @@ impl Client {
     where
         T: EventContent<C>,
     {
-        check("key", key, check_derived_id)?;
+        check("key", key, check_key)?;
         let content = T::encode(content).map_err(|error| ClientError::unwritable(id, error))?;
-        self.raise(id, &event.name(), content, Some(key.to_owned())).await
+        self.raise(id, None, &event.name(), content, Some(key.to_owned())).await
     }
 
     async fn raise(
         &self,
         id: &str,
+        instance: Option<InstanceKey>,
         name: &str,
         payload: Payload,
         key: Option<String>,
     ) -> Result<(), ClientError> {
         check("event", name, check_name)?;
         self.check_payload(id, &payload)?;
-        self.deliver(id, Request::Raise { name: name.to_owned(), payload, key }).await
+        let is_given = key.is_some();
+        let key = key.unwrap_or_else(|| self.sender.draw_key());
+        let (name, trace) = (name.to_owned(), self.trace.clone());
+        let request = Request::Raise { name, payload, key: Some(key.clone()), trace };
+        let (raised, has_moved) = self.deliver_or_move(id, bound(instance, request)).await;
+        match raised {
+            // The event may have been what ended it: if it was taken, it was raised.
+            Err(ClientError::Ended { .. })
+                if (is_given || has_moved) && self.has_taken_event(id, &key).await? =>
+            {
+                Ok(())
+            }
+            raised => raised,
+        }
     }
 
     /// Asks an instance to cancel. Code that took cancellation over cleans up first.
     pub async fn cancel(&self, id: &str, reason: &str) -> Result<(), ClientError> {
+        self.cancel_bound(id, None, reason).await
+    }
+
+    async fn cancel_bound(
+        &self,
+        id: &str,
+        key: Option<InstanceKey>,
+        reason: &str,
+    ) -> Result<(), ClientError> {
         self.check_size(id, reason.len())?;
-        self.deliver(id, Request::Cancel { reason: reason.to_owned() }).await
+        self.deliver(id, bound(key, Request::Cancel { reason: reason.to_owned() })).await
     }
 
     /// Ends an instance without running its code, blocked or not.
     pub async fn terminate(&self, id: &str, reason: &str) -> Result<(), ClientError> {
+        self.terminate_bound(id, None, reason).await
+    }
+
+    async fn terminate_bound(
+        &self,
+        id: &str,
+        key: Option<InstanceKey>,
+        reason: &str,
+    ) -> Result<(), ClientError> {
         self.check_size(id, reason.len())?;
-        let request = Request::Terminate { reason: reason.to_owned() };
+        let request = bound(key, Request::Terminate { reason: reason.to_owned() });
         // It needs no code; so it need not wait for a runtime if none owns the store.
-        match self.take_charge().await {
-            Some(caretaker) => {
-                let done = caretaker.client().deliver(id, request).await;
-                let released = caretaker.shutdown().await;
+        match self.own_for_maintenance().await {
+            Some(owner) => {
+                let done = owner.client().deliver(id, request).await;
+                let released = owner.shutdown().await;
                 done.and(released.map_err(|error| ClientError::Unknown {
                     id: id.to_owned(),
                     reason: format!("the store was not given up in good order: {error}"),
@@ -232,10 +301,10 @@ impl Client {
     }
 
     /// Owns the store for a moment, if this client is outside of a runtime and nobody owns it.
-    async fn take_charge(&self) -> Option<Runtime> {
-        let Backend::Guest { url: Some(url), .. } = &self.backend else { return None };
+    async fn own_for_maintenance(&self) -> Option<Runtime> {
+        let url = self.url.as_ref()?;
         // A store that somebody owns, or that cannot be owned, is reached by a message.
-        Runtime::open(&**url).caretaker().start().await.ok()
+        Runtime::open(&**url).for_maintenance().start().await.ok()
     }
 
     /// Tries a blocked instance again.
@@ -243,106 +312,152 @@ impl Client {
         self.deliver(id, Request::Retry).await
     }
 
+    async fn retry_bound(&self, id: &str, key: InstanceKey) -> Result<(), ClientError> {
+        self.deliver(id, bound(Some(key), Request::Retry)).await
+    }
+
     async fn deliver(&self, id: &str, request: Request) -> Result<(), ClientError> {
-        check("instance id", id, check_derived_id)?;
-        match &self.backend {
-            Backend::Node(node) => self.ask(node, id, request).await.map(|_| ()),
-            Backend::Guest { .. } => {
-                let message = match request {
-                    Request::Raise { name, payload, key } => {
-                        Message::Job(Job::ExternalEvent { name, payload, key })
-                    }
-                    Request::Cancel { reason } => {
-                        let grace_until_ms = system_now_ms() + GUEST_CANCEL_GRACE_MS;
-                        Message::Job(Job::OrchestrationCancelRequested { reason, grace_until_ms })
-                    }
-                    Request::Terminate { reason } => Message::Terminate { reason },
-                    Request::Retry => Message::Retry,
-                    Request::Start(_) | Request::AwaitEnd | Request::Ask(_) => {
-                        let what = "starts, questions and waiting have calls of their own";
-                        return Err(ClientError::NotHere { what });
-                    }
-                };
-                let dedupe = message.dedupe().map(str::to_owned);
-                self.send(
-                    id,
-                    SendRequest::Message {
-                        id: id.to_owned(),
-                        dedupe,
-                        urgent: message.is_urgent(),
-                        body: message.encode(),
-                    },
-                )
-                .await
+        self.deliver_or_move(id, request).await.0
+    }
+
+    /// Delivers a request. Tells also whether the runtime of this process was asked first and did not own the instance:
+    /// it may have done what was asked before it lost it.
+    async fn deliver_or_move(&self, id: &str, request: Request) -> (Result<(), ClientError>, bool) {
+        if let Err(error) = check("instance id", id, check_derived_id) {
+            return (Err(error), false);
+        }
+        match self.ask(id, request.clone()).await {
+            Err(error) => (Err(error), false),
+            Ok(Some(answer)) => (outcome_of(id, answer).map(drop), false),
+            Ok(None) => (self.send_message(id, request).await, self.driver.is_some()),
+        }
+    }
+
+    /// Whether an event with a key is recorded for an instance, in its last executions.
+    async fn has_taken_event(&self, id: &str, key: &str) -> Result<bool, ClientError> {
+        let row = self.row(id).await?;
+        for execution in (row.execution.saturating_sub(1).max(1)..=row.execution).rev() {
+            let history = self.turns(&row, execution).await?;
+            let mut jobs = history.turns.iter().flat_map(perennial_core::Turn::jobs);
+            if jobs.any(|(_, job)| job.key() == Some(key)) {
+                return Ok(true);
             }
         }
+        Ok(false)
     }
 
-    async fn ask_node(&self, node: &Arc<Node>, id: &str, request: Request) -> Result<Answer, ClientError> {
-        let receiver = node.ask(id, request).map_err(|reason| ClientError::Stopped { reason })?;
-        let lost = |_| Answer::Unknown { reason: "the runtime is gone".to_owned() };
-        Ok(receiver.await.unwrap_or_else(lost))
+    /// Sends a request through the store, to whoever owns the instance.
+    async fn send_message(&self, id: &str, request: Request) -> Result<(), ClientError> {
+        let (key, request) = match request {
+            Request::Bound { key, request } => (Some(key), *request),
+            request => (None, request),
+        };
+        let message = match request {
+            Request::Raise { name, payload, key, trace } => {
+                Message::Job(Job::ExternalEvent { name, payload, key, trace })
+            }
+            Request::Cancel { reason } => {
+                let grace_until_ms = system_now_ms() + GUEST_CANCEL_GRACE_MS;
+                Message::Job(Job::OrchestrationCancelRequested { reason, grace_until_ms })
+            }
+            Request::Terminate { reason } => Message::Terminate { reason },
+            Request::Retry => Message::Retry,
+            Request::Start(_) | Request::AwaitEnd | Request::Ask(_) | Request::Bound { .. } => {
+                let what = "starts, questions and waiting have calls of their own";
+                return Err(ClientError::NotHere { what });
+            }
+        };
+        let dedupe = message.dedupe().map(str::to_owned);
+        let (urgent, body) = (message.is_urgent(), message.encode());
+        self.send(id, SendRequest::Message { id: id.to_owned(), key, dedupe, urgent, body }).await.map(drop)
     }
 
-    async fn ask(&self, node: &Arc<Node>, id: &str, request: Request) -> Result<Option<Ending>, ClientError> {
-        let answer = self.ask_node(node, id, request).await?;
-        let id = id.to_owned();
-        match answer {
-            Answer::Started(_) | Answer::Accepted => Ok(None),
-            Answer::Ended(ending) => Ok(Some(*ending)),
-            Answer::AlreadyExists(status) => Err(ClientError::AlreadyExists { id, status }),
-            Answer::EndedBefore => Err(ClientError::Ended { id }),
-            Answer::NotFound => Err(ClientError::NotFound { id }),
-            Answer::Full { unread } => Err(ClientError::Full { id, unread }),
-            Answer::NotBlocked => Err(ClientError::NotBlocked { id }),
-            Answer::Unknown { reason } => Err(ClientError::Unknown { id, reason }),
-            _ => Err(ClientError::Unknown {
-                id,
-                reason: "an answer that this client does not know".to_owned(),
-            }),
+    /// Asks the runtime of this process. `None` if there is none here, or if it does not own the instance: the store's
+    /// route is left.
+    async fn ask(&self, id: &str, request: Request) -> Result<Option<Answer>, ClientError> {
+        let Some(driver) = &self.driver else { return Ok(None) };
+        let after = self.sender.after(id);
+        let answer = driver.ask(id, request, after).await;
+        match answer.map_err(|reason| ClientError::Stopped { reason })? {
+            Answer::Moved => Ok(None),
+            answer => Ok(Some(answer)),
         }
     }
 
-    async fn send(&self, id: &str, request: SendRequest) -> Result<(), ClientError> {
+    /// Sends something through the store. Returns the number that it has there.
+    async fn send(&self, id: &str, request: SendRequest) -> Result<InboxNumber, ClientError> {
         let outcomes = self.call(id, |store, reply| store.send(vec![request], reply)).await?;
-        let id = id.to_owned();
+        let owned = id.to_owned();
         match outcomes.into_iter().next() {
-            Some(SendOutcome::Sent(_) | SendOutcome::Duplicate) => Ok(()),
-            Some(SendOutcome::IdTaken(row)) => Err(ClientError::AlreadyExists { id, status: row.status }),
-            Some(SendOutcome::NoInstance) => Err(ClientError::NotFound { id }),
-            Some(SendOutcome::Ended(_)) => Err(ClientError::Ended { id }),
-            Some(SendOutcome::Full(unread)) => Err(ClientError::Full { id, unread }),
-            None => Err(ClientError::Unknown { id, reason: "the store did not say".to_owned() }),
+            Some(SendOutcome::Sent(number) | SendOutcome::Duplicate(number)) => {
+                self.sender.note(id, number);
+                Ok(number)
+            }
+            Some(SendOutcome::IdTaken(row)) => {
+                Err(ClientError::AlreadyExists { id: owned, status: row.status })
+            }
+            Some(SendOutcome::NoInstance) => {
+                self.sender.forget(id);
+                Err(ClientError::NotFound { id: owned })
+            }
+            Some(SendOutcome::Ended(_)) => {
+                self.sender.forget(id);
+                Err(ClientError::Ended { id: owned })
+            }
+            Some(SendOutcome::Full(unread)) => Err(ClientError::Full { id: owned, unread }),
+            None => Err(ClientError::Unknown { id: owned, reason: "the store did not say".to_owned() }),
         }
     }
 
     /// Waits for an instance to end, and gives its result as a payload. [`Client::run`] gives it with its types.
     pub async fn result(&self, id: &str) -> Result<Payload, Error> {
-        let run: Run = Run::new(self.clone(), id, false, Ok, Ok);
+        let run: Run = Run::new(self.clone(), id, None, false, Ok, Ok);
         Ok(run.result().await?)
     }
 
     /// Waits for an instance to end, and tells how. One that is blocked has not ended; [`Client::status`] says so.
     pub async fn wait(&self, id: &str) -> Result<Ending, ClientError> {
+        self.wait_for(id, None).await
+    }
+
+    /// Waits for the instance with a key to end, if it is given: another one that has its id by now is not meant.
+    pub(crate) async fn wait_for(&self, id: &str, key: Option<InstanceKey>) -> Result<Ending, ClientError> {
         check("instance id", id, check_derived_id)?;
-        match &self.backend {
-            Backend::Node(node) => match self.ask(node, id, Request::AwaitEnd).await {
-                Ok(Some(ending)) => Ok(ending),
-                Ok(None) | Err(ClientError::Ended { .. }) => self.stored_ending(id).await,
-                Err(error) => Err(error),
-            },
-            Backend::Guest { changed, .. } => loop {
-                let hint = changed.notified();
-                if self.status(id).await?.status.is_final() {
-                    return self.stored_ending(id).await;
-                }
-                hint.await;
-            },
+        match self.ask(id, bound(key, Request::AwaitEnd)).await? {
+            Some(Answer::Ended(ending)) => return Ok(*ending),
+            Some(Answer::EndedBefore) => return self.stored_ending(id, key).await,
+            Some(answer) => {
+                outcome_of(id, answer)?;
+            }
+            None => {}
+        }
+        self.look_until(|| async move {
+            let is_over = self.row_of(id, key).await?.status.is_final();
+            if is_over { self.stored_ending(id, key).await.map(Some) } else { Ok(None) }
+        })
+        .await
+    }
+
+    /// Looks again and again, whenever the store hints at a change and now and then, until there is something.
+    async fn look_until<T, F: Future<Output = Result<Option<T>, ClientError>>>(
+        &self,
+        look: impl Fn() -> F,
+    ) -> Result<T, ClientError> {
+        let mut pause = LOOK_PAUSES.0;
+        loop {
+            let hint = self.changed.notified();
+            if let Some(found) = look().await? {
+                return Ok(found);
+            }
+            // Losing a hint costs a moment, never the answer.
+            let _ = tokio::time::timeout(pause, hint).await;
+            pause = (pause * 2).min(LOOK_PAUSES.1);
         }
     }
 
-    async fn stored_ending(&self, id: &str) -> Result<Ending, ClientError> {
-        let history = self.history(id).await?;
+    async fn stored_ending(&self, id: &str, key: Option<InstanceKey>) -> Result<Ending, ClientError> {
+        let row = self.row_of(id, key).await?;
+        let history = self.turns(&row, row.execution).await?;
         let reason = "it ended, but its last turn does not say how".to_owned();
         history.ending().cloned().ok_or_else(|| ClientError::Unknown { id: id.to_owned(), reason })
     }
@@ -350,6 +465,15 @@ impl Client {
     /// Where an instance stands.
     pub async fn status(&self, id: &str) -> Result<InstanceStatus, ClientError> {
         self.row(id).await.map(InstanceStatus::from)
+    }
+
+    /// The row of an id, if it is the instance with a key.
+    async fn row_of(&self, id: &str, key: Option<InstanceKey>) -> Result<InstanceRow, ClientError> {
+        let row = self.row(id).await?;
+        if key.is_some_and(|key| key != row.key) {
+            return Err(ClientError::NotFound { id: id.to_owned() });
+        }
+        Ok(row)
     }
 
     async fn row(&self, id: &str) -> Result<InstanceRow, ClientError> {
@@ -382,25 +506,33 @@ impl Client {
         Ok(ExportedInstance { id: row.id, name: row.name, version: row.version, status, executions })
     }
 
-    async fn turns(&self, row: &InstanceRow, execution: u64) -> Result<History, ClientError> {
-        let mut turns = Vec::new();
+    async fn turn_rows(&self, row: &InstanceRow, execution: u64) -> Result<Vec<TurnRow>, ClientError> {
+        let (shard, key) = (row.shard, row.key);
+        let mut rows: Vec<TurnRow> = Vec::new();
         loop {
-            let after = turns.len() as u64;
-            let page = self
-                .call(&row.id, |store, reply| {
-                    store.read_turns(row.key, execution, after, TURNS_PER_PAGE, reply)
-                })
-                .await?;
-            let is_last = page.len() < TURNS_PER_PAGE;
-            turns.extend(page);
-            if is_last {
-                break;
+            let after = rows.last().map_or(0, |row| row.number);
+            let limit = TURNS_PER_PAGE;
+            let read = |store: &dyn Store, reply: Reply<Vec<TurnRow>>| {
+                store.read_turns(shard, key, execution, after, limit, reply);
+            };
+            let page = self.call(&row.id, read).await?;
+            if page.is_empty() {
+                return Ok(rows);
             }
+            rows.extend(page);
         }
-        decode_history(turns).map_err(|error| {
+    }
+
+    async fn turns(&self, row: &InstanceRow, execution: u64) -> Result<History, ClientError> {
+        let (key, rows) = (row.key, self.turn_rows(row, execution).await?);
+        let mut ledger = Ledger::default();
+        let read = read_turns(key, &rows)
+            .and_then(|read| read.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).map(|()| read));
+        let read = read.map_err(|error| {
             let source = StoreError::CorruptRow(TurnFailure::from(error).to_string());
             ClientError::Store { id: row.id.clone(), source }
-        })
+        })?;
+        Ok(History { turns: read.turns })
     }
 
     async fn call<T: Send + 'static>(
@@ -408,13 +540,9 @@ impl Client {
         id: &str,
         call: impl FnOnce(&dyn Store, Reply<T>),
     ) -> Result<T, ClientError> {
-        let store = match &self.backend {
-            Backend::Node(node) => &node.store,
-            Backend::Guest { store, .. } => store,
-        };
         let (sender, receiver) = oneshot::channel();
         call(
-            &**store,
+            &*self.store,
             Box::new(move |answer| {
                 // A caller that went away needs no answer.
                 let _ = sender.send(answer);
@@ -429,12 +557,47 @@ impl Client {
     }
 
     fn check_size(&self, id: &str, bytes: usize) -> Result<(), ClientError> {
-        let limit = match &self.backend {
-            Backend::Node(node) => node.payload_limit(),
-            Backend::Guest { .. } => GUEST_PAYLOAD_LIMIT,
-        };
+        let limit = self.driver.as_ref().map_or(GUEST_PAYLOAD_LIMIT, |driver| driver.payload_limit());
         if bytes > limit { Err(ClientError::TooLarge { id: id.to_owned(), bytes, limit }) } else { Ok(()) }
     }
+}
+
+/// What an answer of the runtime means to a caller; the ending of an instance, if it was asked for.
+fn outcome_of(id: &str, answer: Answer) -> Result<Option<Ending>, ClientError> {
+    let id = id.to_owned();
+    match answer {
+        Answer::Started(_) | Answer::Accepted => Ok(None),
+        Answer::Ended(ending) => Ok(Some(*ending)),
+        Answer::AlreadyExists(status) => Err(ClientError::AlreadyExists { id, status }),
+        Answer::EndedBefore => Err(ClientError::Ended { id }),
+        Answer::NotFound => Err(ClientError::NotFound { id }),
+        Answer::Full { unread } => Err(ClientError::Full { id, unread }),
+        Answer::NotBlocked => Err(ClientError::NotBlocked { id }),
+        Answer::Unknown { reason } => Err(ClientError::Unknown { id, reason }),
+        other => Err(ClientError::Unknown { id, reason: format!("unexpected: {other:?}") }),
+    }
+}
+
+/// A request that is meant for the instance with a key, if it is known.
+fn bound(key: Option<InstanceKey>, request: Request) -> Request {
+    match key {
+        Some(key) => Request::Bound { key, request: Box::new(request) },
+        None => request,
+    }
+}
+
+/// A key that a caller gives. Those that begin with `~` are drawn by clients, and are not remembered for long.
+fn check_key(key: &str) -> Result<(), NameError> {
+    check_derived_id(key)?;
+    if is_drawn_key(key) { Err(NameError::DrawnKey) } else { Ok(()) }
+}
+
+fn trace_context(parent: &str, state: Option<&str>) -> Result<Box<TraceContext>, ClientError> {
+    TraceContext::new(parent, state).map(Box::new).map_err(|source| ClientError::InvalidName {
+        what: "trace context",
+        name: parent.chars().take(50).collect(),
+        source,
+    })
 }
 
 fn check(what: &'static str, name: &str, rule: fn(&str) -> Result<(), NameError>) -> Result<(), ClientError> {

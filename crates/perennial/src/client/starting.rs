@@ -8,7 +8,7 @@ use perennial_core::{Attributes, InstanceKey, Job, Payload, Started, check_name}
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{Backend, Client, check};
+use super::{Client, check};
 use crate::error::ClientError;
 use crate::store_url::system_now_ms;
 use crate::typed::{EventContent, OrchestrationTarget, Run, RunTarget};
@@ -48,6 +48,7 @@ pub struct StartOptions {
     delay: Option<Duration>,
     timeout: Option<Duration>,
     event: Option<(String, Payload)>,
+    trace: Option<(String, Option<String>)>,
     /// Something that was given cannot be written as JSON. The start says so.
     unwritable: Option<String>,
 }
@@ -96,6 +97,13 @@ impl StartOptions {
     /// Ends the instance as timed out if it takes longer, counted from now; continue-as-new does not reset it.
     pub fn timeout(mut self, timeout: Duration) -> StartOptions {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// Records the trace context of the request that starts the instance: the W3C headers `traceparent` (up to 128
+    /// bytes) and `tracestate` (up to 512). A longer one refuses the start.
+    pub fn trace_context(mut self, parent: impl Into<String>, state: Option<String>) -> StartOptions {
+        self.trace = Some((parent.into(), state));
         self
     }
 
@@ -166,8 +174,8 @@ impl Client {
         T: OrchestrationTarget<I, K>,
     {
         let input = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
-        let is_new = self.start_named(&orchestration.name(), id, input, options).await?;
-        Ok(Run::new(self.clone(), id, is_new, T::read_output, T::read_error))
+        let key = self.start_named(&orchestration.name(), id, input, options).await?;
+        Ok(Run::new(self.clone(), id, key, key.is_some(), T::read_output, T::read_error))
     }
 
     /// An instance that was started before or elsewhere, with the types of its orchestration: a function, an
@@ -191,17 +199,17 @@ impl Client {
     /// # }
     /// ```
     pub fn run<T: RunTarget<K>, K>(&self, _orchestration: T, id: &str) -> Run<T::Output, T::Error> {
-        Run::new(self.clone(), id, false, T::read_output, T::read_error)
+        Run::new(self.clone(), id, None, false, T::read_output, T::read_error)
     }
 
-    /// Starts an instance. Returns whether it is new.
+    /// Starts an instance. Returns its key if it is new.
     async fn start_named(
         &self,
         name: &str,
         id: &str,
         input: Payload,
         options: StartOptions,
-    ) -> Result<bool, ClientError> {
+    ) -> Result<Option<InstanceKey>, ClientError> {
         check("instance id", id, check_name)?;
         check("orchestration", name, check_name)?;
         self.check_payload(id, &input)?;
@@ -225,9 +233,17 @@ impl Client {
             check("attribute", attribute, check_name)?;
             self.check_payload(id, value)?;
         }
+        let traced;
+        let client = match &options.trace {
+            Some((parent, state)) => {
+                traced = self.with_trace_context(parent, state.as_deref())?;
+                &traced
+            }
+            None => self,
+        };
         loop {
-            let status = match self.start_once(name, id, &input, &options).await {
-                Ok(()) => return Ok(true),
+            let status = match client.start_once(name, id, &input, &options).await {
+                Ok(key) => return Ok(Some(key)),
                 Err(ClientError::AlreadyExists { status, .. }) => status,
                 Err(error) => return Err(error),
             };
@@ -235,8 +251,8 @@ impl Client {
             if let Some((event, payload)) = &options.event
                 && !status.is_final()
             {
-                match self.raise(id, event, payload.clone(), None).await {
-                    Ok(()) => return Ok(false),
+                match client.raise(id, None, event, payload.clone(), None).await {
+                    Ok(()) => return Ok(None),
                     // It ended meanwhile, or is gone: what that means is found out by another look.
                     Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => continue,
                     Err(error) => return Err(error),
@@ -244,7 +260,7 @@ impl Client {
             }
             match options.on_existing {
                 OnExisting::Reject => return Err(refused()),
-                OnExisting::Use => return Ok(false),
+                OnExisting::Use => return Ok(None),
                 OnExisting::ReplaceEnded if !status.is_final() => return Err(refused()),
                 OnExisting::ReplaceEnded => self.make_way(id, false).await?,
                 OnExisting::TerminateAndReplace => self.make_way(id, true).await?,
@@ -267,43 +283,35 @@ impl Client {
         id: &str,
         input: &Payload,
         options: &StartOptions,
-    ) -> Result<(), ClientError> {
+    ) -> Result<InstanceKey, ClientError> {
         let key = InstanceKey::from_bytes(*Uuid::now_v7().as_bytes());
         let (seed, _) = Uuid::new_v4().as_u64_pair();
-        let now_ms = match &self.backend {
-            Backend::Node(node) => node.now_ms(),
-            Backend::Guest { .. } => system_now_ms(),
+        let now_ms = self.driver.as_ref().map_or_else(system_now_ms, |driver| driver.now_ms());
+        let start = options.to_start(name, input.clone(), seed, now_ms).traced(self.trace.as_deref());
+        let Some(driver) = &self.driver else {
+            return self.send_start(key, id, start, now_ms).await.map(|()| key);
         };
-        let start = options.to_start(name, input.clone(), seed, now_ms);
-        let Start { started, jobs, not_before_ms } = start;
-        let node = match &self.backend {
-            Backend::Node(node) => node,
-            Backend::Guest { .. } => {
-                return self.send_start(key, id, started, jobs, not_before_ms, now_ms).await;
-            }
-        };
-        let is_known = match &options.version {
-            Some(_) => true,
-            None => node.registry.latest_version(name).is_some(),
-        };
-        if !is_known {
+        if options.version.is_none() && driver.registry.latest_version(name).is_none() {
             return Err(ClientError::NotRegistered { name: name.to_owned() });
         }
-        if not_before_ms.is_some() {
-            self.send_start(key, id, started, jobs, not_before_ms, now_ms).await?;
-            node.look_ahead();
-            return Ok(());
+        if start.not_before_ms.is_some() {
+            return self.send_start(key, id, start, now_ms).await.map(|()| key);
         }
         loop {
             // Before the look: a batch that is written right after it must not be missed.
-            let written = node.batch_written();
-            if node.queued_commits() <= node.max_queued_commits() || node.failure().is_some() {
+            let written = driver.changed.notified();
+            if driver.queued_commits() <= driver.max_queued_commits() || driver.failure().is_some() {
                 break;
             }
             written.await;
         }
+        let Start { started, jobs, .. } = start.clone();
         let request = Request::Start(Box::new(StartRequest { key, started, jobs }));
-        self.ask(node, id, request).await.map(drop)
+        match self.ask(id, request).await? {
+            Some(answer) => super::outcome_of(id, answer).map(|_| key),
+            // It may have been started before the owner changed; its key tells.
+            None => self.send_start(key, id, start, now_ms).await.map(|()| key),
+        }
     }
 
     /// Writes a start as a row and a message.
@@ -311,17 +319,21 @@ impl Client {
         &self,
         key: InstanceKey,
         id: &str,
-        started: Started,
-        jobs: Vec<Job>,
-        not_before_ms: Option<u64>,
+        start: Start,
         now_ms: u64,
     ) -> Result<(), ClientError> {
-        let row = InstanceRow::pending(key, id, &started, now_ms);
+        let row = InstanceRow::pending(key, id, &start.started, now_ms);
         // Its time may be up before it begins.
-        let wake_at_ms = not_before_ms.map(|at_ms| started.deadline_ms.map_or(at_ms, |ms| ms.min(at_ms)));
+        let deadline_ms = start.started.deadline_ms;
+        let wake_at_ms = start.not_before_ms.map(|at_ms| deadline_ms.map_or(at_ms, |ms| ms.min(at_ms)));
         let row = InstanceRow { wake_at_ms, ..row };
-        let body = Message::Start(Box::new(Start { started, jobs, not_before_ms })).encode();
-        self.send(id, SendRequest::Start { row: Box::new(row), body }).await
+        let body = Message::Start(Box::new(start)).encode();
+        match self.send(id, SendRequest::Start { row: Box::new(row), body }).await {
+            Err(ClientError::AlreadyExists { .. }) if self.row(id).await.is_ok_and(|row| row.key == key) => {
+                Ok(())
+            }
+            sent => sent.map(drop),
+        }
     }
 }
 
@@ -338,7 +350,7 @@ impl StartOptions {
             ..Started::new(name, self.version.clone().unwrap_or_default(), input, seed)
         };
         let event = self.event.clone();
-        let event = event.map(|(name, payload)| Job::ExternalEvent { name, payload, key: None });
+        let event = event.map(|(name, payload)| Job::ExternalEvent { name, payload, key: None, trace: None });
         Start { started, jobs: event.into_iter().collect(), not_before_ms: self.delay.map(after) }
     }
 

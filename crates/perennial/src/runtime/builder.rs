@@ -6,15 +6,11 @@ use std::time::{Duration, Instant};
 
 use perennial_core::Handlers;
 use perennial_core::shard::{Counters, ShardOptions};
-use perennial_core::store::{Store, StoreError};
-use tokio::sync::oneshot;
+use perennial_core::store::{SessionRole, Store, StoreError};
 
 use super::clock::{LocalClock, MachineClock};
-use super::lease_keeper::LeaseKeeper;
-use super::node::{Node, OpenedSession, open_session};
+use super::driver::{Driver, Failure, Standing};
 use super::registry::Registry;
-use super::timekeeper::Timekeeper;
-use super::turn_threads::TurnThreads;
 use crate::activity::WithState;
 use crate::client::Client;
 use crate::error::{Error, StartError};
@@ -23,6 +19,9 @@ use crate::typed::{ActivityCode, BlockingCode, OrchestrationCode, Register, Regi
 
 /// How long a dropped runtime waits for its store to close. One batch may be under way.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
+
+/// For so long a stopping runtime waits for its store at least.
+const STORE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// For so long a store that another process owns may take to be given up, and how often that is tried.
 const OWNER_PATIENCE: Duration = Duration::from_secs(3);
@@ -55,8 +54,11 @@ pub struct RuntimeOptions {
     /// More commits than this in the queue make starts wait. Default 10,000.
     pub max_queued_commits: usize,
     /// How long the session lives without a renewal; it is renewed at a third of it. A node that was paused for longer
-    /// does nothing until it has renewed it. Default 30 s, at least 1 s.
+    /// does nothing until it has renewed it. Default 10 s, at least 1 s.
     pub lease_ms: u64,
+    /// How many executions of an instance that continues as new are kept, the current one included; all if `None`.
+    /// Default 10.
+    pub keep_executions: Option<u64>,
     /// Safe against the death of the process, but not against power loss. For tests and caches. Default false.
     pub relaxed: bool,
 }
@@ -74,7 +76,8 @@ impl Default for RuntimeOptions {
             activity_cancel_grace: Duration::from_secs(5),
             max_batch: 1_024,
             max_queued_commits: 10_000,
-            lease_ms: 30_000,
+            lease_ms: 10_000,
+            keep_executions: Some(10),
             relaxed: false,
         }
     }
@@ -88,7 +91,7 @@ pub struct RuntimeBuilder {
     registry: Result<Registry, StartError>,
     store: Option<Arc<dyn Store>>,
     clock: Option<Arc<dyn LocalClock>>,
-    is_caretaker: bool,
+    role: SessionRole,
 }
 
 impl RuntimeBuilder {
@@ -98,8 +101,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Runs on this store instead of one that the URL names. For tests.
-    #[doc(hidden)]
+    /// Runs on a store of your own instead of one that the URL names. See [`store`](crate::store).
     pub fn store(mut self, store: Arc<dyn Store>) -> RuntimeBuilder {
         self.store = Some(store);
         self
@@ -245,9 +247,9 @@ impl RuntimeBuilder {
         self.add(|registry| registry.add_activity(name, code.into_handler()))
     }
 
-    /// Does what it is asked and nothing by itself: for a client that takes a store in charge which nobody owns.
-    pub(crate) fn caretaker(mut self) -> RuntimeBuilder {
-        self.is_caretaker = true;
+    /// Does what it is asked and nothing by itself: for a client that owns a store for a moment while no runtime does.
+    pub(crate) fn for_maintenance(mut self) -> RuntimeBuilder {
+        self.role = SessionRole::Maintenance;
         self
     }
 
@@ -267,8 +269,8 @@ impl RuntimeBuilder {
 
     /// Opens the store, takes it over and goes on with everything that is unfinished in it.
     ///
-    /// It has to be called within tokio, which runs the activities. What was registered twice, a store that another
-    /// process owns (and does not give up within three seconds), and a clock that is far off are errors here.
+    /// It has to be called within tokio, which runs the activities. What was registered twice, and a store that another
+    /// process owns (and does not give up within three seconds) are errors here.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -280,7 +282,7 @@ impl RuntimeBuilder {
     /// # }
     /// ```
     pub async fn start(self) -> Result<Runtime, Error> {
-        let RuntimeBuilder { url, mut options, registry, store, clock, is_caretaker } = self;
+        let RuntimeBuilder { url, mut options, registry, store, clock, role } = self;
         options.lease_ms = options.lease_ms.max(MIN_LEASE_MS);
         let registry = registry?;
         options.shard.served = Some(Arc::new(registry.served(&options.tags)));
@@ -288,59 +290,23 @@ impl RuntimeBuilder {
         let clock = clock.unwrap_or_else(|| Arc::new(MachineClock::new()));
         let store = match store {
             Some(store) => store,
-            None if is_caretaker => open_owner(&url, options.relaxed)?,
+            None if role == SessionRole::Maintenance => open_owner(&url, options.relaxed)?,
             None => open_patiently(&url, options.relaxed).await?,
         };
-        let (sender, receiver) = oneshot::channel();
-        open_session(
-            &store,
-            &options,
-            &*clock,
-            Box::new(move |session| {
-                let _ = sender.send(session);
-            }),
-        );
-        let opened: OpenedSession = receiver.await.unwrap_or(Err(StoreError::Closed))?;
-        let OpenedSession { session, asked } = opened;
-        if let Some(problem) = asked.answered(&*clock, session.lease.now_ms).problem() {
-            store.end_session(session.id, Box::new(|_| {}));
-            return Err(StartError::ClockFarOff { problem }.into());
+        let driver = Driver::new(options, registry, store, clock, handle, role);
+        let runtime = Runtime { driver: Arc::clone(&driver), stopped: false };
+        driver.begin(role);
+        let mut standing = driver.standing();
+        let is_settled = |standing: &Standing| standing.has_shards || standing.failure.is_some();
+        let failure = match standing.wait_for(is_settled).await {
+            Ok(standing) => standing.failure.clone(),
+            Err(_) => Some(Failure::Store(StoreError::Closed)),
+        };
+        match failure {
+            None => Ok(runtime),
+            Some(Failure::Store(error)) => Err(error.into()),
+            Some(Failure::Other(reason)) => Err(StoreError::Failed(reason).into()),
         }
-        let mut node = Node::new(options, registry, store, clock, opened, handle);
-        node.is_caretaker = is_caretaker;
-        let node = Arc::new(node);
-        node.leased(session.id, asked, session.lease);
-        LeaseKeeper::run(Arc::downgrade(&node));
-        TurnThreads::start(&node, node.options.turn_threads.max(1));
-        if is_caretaker {
-            return Ok(Runtime { node, stopped: false });
-        }
-        // Before any turn: one that ends the process has to be found in what is noted.
-        if let Err(error) = node.begin_note().await {
-            node.fail(error.to_string());
-            return Err(error.into());
-        }
-        let half_window = Duration::from_millis(node.options.shard.lookahead_ms / 2);
-        Timekeeper::run(Arc::downgrade(&node), half_window);
-        let weak = Arc::downgrade(&node);
-        node.store.watch(Arc::new(move || {
-            if let Some(node) = weak.upgrade() {
-                node.read_inbox();
-                node.read_due_now();
-                node.timekeeper.handle_news();
-                node.read_asks();
-                node.take_tasks();
-            }
-        }));
-        let weak = Arc::downgrade(&node);
-        node.turn_clock.local.when_moved(Arc::new(move || {
-            if let Some(node) = weak.upgrade() {
-                node.lease_keeper.look();
-                node.timekeeper.look();
-            }
-        }));
-        node.take_over();
-        Ok(Runtime { node, stopped: false })
     }
 }
 
@@ -360,13 +326,13 @@ async fn open_patiently(url: &str, relaxed: bool) -> Result<Arc<dyn Store>, Star
 
 /// A node that runs orchestrations and activities in this process.
 pub struct Runtime {
-    node: Arc<Node>,
+    driver: Arc<Driver>,
     stopped: bool,
 }
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runtime").field("node", &self.node.options.node).finish_non_exhaustive()
+        f.debug_struct("Runtime").field("node", &self.driver.options.node).finish_non_exhaustive()
     }
 }
 
@@ -407,24 +373,23 @@ impl Runtime {
             registry: Ok(Registry::default()),
             store: None,
             clock: None,
-            is_caretaker: false,
+            role: SessionRole::Lane,
         }
     }
 
     /// A client of this runtime. Cheap to make and to clone.
     pub fn client(&self) -> Client {
-        Client::of_node(Arc::clone(&self.node))
+        Client::of_driver(Arc::clone(&self.driver))
     }
 
     /// What the runtime has seen that leaves no other trace, such as results that came too late.
     pub fn counters(&self) -> Counters {
-        self.node.counters()
+        self.driver.counters()
     }
 
-    /// Why the runtime stopped by itself, if it did: its store failed, its session is gone, its clock is
-    /// far off, or it lost too many threads.
+    /// Why the runtime stopped by itself, if it did: its store failed, or it lost too many threads.
     pub fn failure(&self) -> Option<String> {
-        self.node.failure()
+        self.driver.failure()
     }
 
     /// Stops with a grace of 10 s. See [`Runtime::shutdown_within`].
@@ -436,29 +401,59 @@ impl Runtime {
     /// is under way, and gives the store up. Killing the process instead is just as safe.
     pub async fn shutdown_within(mut self, grace: Duration) -> Result<(), Error> {
         self.stopped = true;
-        self.node.stop_taking();
-        if tokio::time::timeout(grace, self.node.workers.finished()).await.is_err() {
-            self.node.workers.abandon_all();
-            let last_words = self.node.options.activity_cancel_grace + Duration::from_secs(1);
-            let _ = tokio::time::timeout(last_words, self.node.workers.finished()).await;
+        let driver = Arc::clone(&self.driver);
+        driver.stop_taking();
+        if tokio::time::timeout(grace, driver.workers.finished()).await.is_err() {
+            driver.workers.abandon_all();
+            let last_words = driver.options.activity_cancel_grace + Duration::from_secs(1);
+            let _ = tokio::time::timeout(last_words, driver.workers.finished()).await;
         }
-        self.node.close_shards();
-        while !self.node.is_quiet() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        driver.close();
+        let ended = tokio::time::timeout(grace.max(STORE_PATIENCE), end(&driver)).await;
+        driver.stop_threads();
+        let failure = driver.standing().borrow().failure.clone();
+        close(&driver.store).await?;
+        match (failure, ended) {
+            (Some(Failure::Store(error)), _) => Err(error.into()),
+            (Some(Failure::Other(reason)), _) => Err(StoreError::Failed(reason).into()),
+            (None, Ok(())) => Ok(()),
+            (None, Err(_)) => {
+                let reason = "the store did not answer in time; the next owner goes on from what it holds";
+                Err(StoreError::Unavailable(reason.to_owned()).into())
+            }
         }
-        let noted = if self.node.is_caretaker { Ok(()) } else { self.node.end_note().await };
-        let released = self.node.release().await;
-        Ok(noted.and(released)?)
     }
+}
+
+/// Comes to rest, then ends the sessions.
+async fn end(driver: &Arc<Driver>) {
+    while !driver.is_at_rest() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    driver.with_lane(|lane, now| lane.handle_end(now));
+    driver.with_node(|node, now, _| node.handle_end(now));
+    let is_over =
+        |standing: &Standing| standing.failure.is_some() || (standing.lane_ended && standing.node_ended);
+    let _ = driver.standing().wait_for(is_over).await;
+}
+
+async fn close(store: &Arc<dyn Store>) -> Result<(), StoreError> {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    store.close(Box::new(move |closed| drop(sender.send(closed))));
+    receiver.await.unwrap_or(Err(StoreError::Closed))
 }
 
 /// A runtime that is dropped stops at once, as safely as a process that is killed. The store is free afterwards.
 impl Drop for Runtime {
     fn drop(&mut self) {
         if !self.stopped {
-            self.node.fail("the runtime was dropped".to_owned());
+            self.driver.fail(Failure::Other("the runtime was dropped".to_owned()));
+            // It ends in good order as far as the next owner is concerned.
+            for session in self.driver.sessions() {
+                self.driver.store.end_session(session, Box::new(|_| ()));
+            }
             let (sender, receiver) = std::sync::mpsc::channel();
-            self.node.store.close(Box::new(move |_| {
+            self.driver.store.close(Box::new(move |_| {
                 let _ = sender.send(());
             }));
             let _ = receiver.recv_timeout(CLOSING_PATIENCE);

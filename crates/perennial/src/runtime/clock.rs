@@ -1,18 +1,13 @@
-//! The clocks of a node: its own, and turn time, which is the store's clock as far as it is known here.
-//!
-//! Turn time is estimated whenever the store tells its time, and runs by the node's own steady clock in between. The
-//! system's clock is only compared with the store's: a node whose clock is far off writes times that mislead people.
+//! The machine's clocks. Turn time follows from the store's clock and is the lane's; the system's clock is only compared
+//! with it, because a machine whose clock is far off writes times that mislead people.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::store_url::system_now_ms;
 
 /// Further off the store's clock than this, the system's clock is warned about.
 const WARN_OFF_MS: u64 = 5_000;
-/// Further off than this, the node stops.
-const STOP_OFF_MS: u64 = 300_000;
 
 /// What a node reads of the machine's clocks. Tests bring clocks of their own.
 pub trait LocalClock: Send + Sync + 'static {
@@ -63,103 +58,23 @@ impl LocalClock for MachineClock {
     }
 }
 
-/// The clocks when a question was sent that the store answers with its time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    /// The steady clock.
-    pub(super) at: Duration,
-    system_ms: u64,
-}
-
-impl Asked {
-    pub(super) fn now(clock: &dyn LocalClock) -> Asked {
-        Asked { at: clock.running(), system_ms: clock.system_ms() }
+/// Warns about clocks that mislead: the store said just now what its clock is.
+pub(super) fn check_against(clock: &dyn LocalClock, store_ms: u64, set_back_ms: Option<u64>) {
+    if let Some(set_back_ms) = set_back_ms {
+        tracing::warn!(
+            seconds = set_back_ms / 1_000,
+            "PER-0304 clock set back: the store's clock is behind turn time; timers go on by this machine's steady clock"
+        );
     }
-
-    /// The store said what its clock was between then and now.
-    pub(super) fn answered(self, clock: &dyn LocalClock, store_ms: u64) -> Sighting {
-        let Asked { at, system_ms } = self;
-        Sighting { sent: at, answered: clock.running(), store_ms, system_ms: (system_ms, clock.system_ms()) }
+    let system_ms = clock.system_ms();
+    let off_ms = system_ms.abs_diff(store_ms);
+    if off_ms > WARN_OFF_MS {
+        let (own, store) = (utc(system_ms), utc(store_ms));
+        tracing::warn!(
+            seconds = off_ms / 1_000,
+            "PER-0304 clock far off: this machine's clock says {own} and the store's {store}; set it (NTP)"
+        );
     }
-}
-
-/// The store's clock, as it was at some moment of a call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sighting {
-    sent: Duration,
-    answered: Duration,
-    store_ms: u64,
-    /// The system's clock before and after the call.
-    system_ms: (u64, u64),
-}
-
-impl Sighting {
-    /// How far the system's clock is off the store's at least.
-    fn off_ms(&self) -> u64 {
-        let (before, after) = self.system_ms;
-        let (earliest, latest) = (before.min(after), before.max(after));
-        self.store_ms.saturating_sub(latest).max(earliest.saturating_sub(self.store_ms))
-    }
-
-    /// Why the node cannot go on with its clock, if so.
-    pub(super) fn problem(&self) -> Option<String> {
-        let off_ms = self.off_ms();
-        let (own, store) = (utc(self.system_ms.1), utc(self.store_ms));
-        let seconds = off_ms / 1_000;
-        if off_ms > STOP_OFF_MS {
-            return Some(format!(
-                "PER-0304 clock far off: this machine's clock says {own} and the store's {store}, {seconds} s apart; \
-                 set this machine's clock (NTP) and start again"
-            ));
-        }
-        if off_ms > WARN_OFF_MS {
-            tracing::warn!("this machine's clock says {own} and the store's {store}, {seconds} s apart");
-        }
-        None
-    }
-}
-
-/// Turn time.
-pub(crate) struct TurnClock {
-    pub(super) local: Arc<dyn LocalClock>,
-    /// Turn time less the steady clock, in microseconds.
-    offset_us: AtomicI64,
-    last_ms: AtomicU64,
-}
-
-impl TurnClock {
-    pub(super) fn new(local: Arc<dyn LocalClock>, sighting: &Sighting) -> TurnClock {
-        let clock = TurnClock { local, offset_us: AtomicI64::new(0), last_ms: AtomicU64::new(0) };
-        clock.handle_seen(sighting);
-        clock
-    }
-
-    /// The time of turns. It never goes back.
-    pub(super) fn now_ms(&self) -> u64 {
-        let now_us = micros(self.local.running()).saturating_add(self.offset_us.load(Ordering::Relaxed));
-        let now_ms = u64::try_from(now_us / 1_000).unwrap_or(0);
-        self.last_ms.fetch_max(now_ms, Ordering::Relaxed).max(now_ms)
-    }
-
-    /// The store's clock was seen. Returns whether turn time was moved by more than clocks drift.
-    ///
-    /// It was read somewhere within the call, most likely in the middle. A slow call says little: an estimate that
-    /// agrees with it is the better one, and stays.
-    pub(super) fn handle_seen(&self, sighting: &Sighting) -> bool {
-        let store_us = i64::try_from(sighting.store_ms.saturating_mul(1_000)).unwrap_or(i64::MAX);
-        let (least, most) = (store_us - micros(sighting.answered), store_us - micros(sighting.sent));
-        let old = self.offset_us.load(Ordering::Relaxed);
-        if (least..=most).contains(&old) {
-            return false;
-        }
-        let new = least + (most - least) / 2;
-        self.offset_us.store(new, Ordering::Relaxed);
-        new.abs_diff(old) > 2_000
-    }
-}
-
-fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// A time as people write it.
@@ -186,69 +101,7 @@ fn utc(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
-
-    /// Running milliseconds and system milliseconds.
-    #[derive(Default)]
-    struct Hands(Mutex<(u64, u64)>);
-
-    impl LocalClock for Hands {
-        fn system_ms(&self) -> u64 {
-            self.0.lock().unwrap().1
-        }
-
-        fn running(&self) -> Duration {
-            Duration::from_millis(self.0.lock().unwrap().0)
-        }
-    }
-
-    fn clock() -> (Arc<Hands>, TurnClock) {
-        let hands = Arc::new(Hands::default());
-        let seen = seen(&hands, 0, 0, 1_000_000);
-        (Arc::clone(&hands), TurnClock::new(hands, &seen))
-    }
-
-    /// A call that was sent and answered at these times of the steady clock.
-    fn seen(hands: &Hands, sent: u64, answered: u64, store_ms: u64) -> Sighting {
-        hands.0.lock().unwrap().0 = sent;
-        let asked = Asked::now(hands);
-        hands.0.lock().unwrap().0 = answered;
-        asked.answered(hands, store_ms)
-    }
-
-    #[test]
-    fn g9_turn_time_runs_by_the_steady_clock_and_not_by_the_systems() {
-        let (hands, turn_clock) = clock();
-        *hands.0.lock().unwrap() = (70, 999_999_999);
-        assert_eq!(turn_clock.now_ms(), 1_000_070);
-    }
-
-    #[test]
-    fn g9_the_store_is_asked_in_the_middle_of_a_call() {
-        let (hands, turn_clock) = clock();
-        turn_clock.handle_seen(&seen(&hands, 100, 300, 1_005_000));
-        assert_eq!(turn_clock.now_ms(), 1_005_100, "the call took 200 ms");
-    }
-
-    #[test]
-    fn g9_a_slow_call_does_not_spoil_a_good_estimate() {
-        let (hands, turn_clock) = clock();
-        assert!(!turn_clock.handle_seen(&seen(&hands, 1_000, 9_000, 1_001_001)));
-        assert_eq!(turn_clock.now_ms(), 1_009_000);
-    }
-
-    #[test]
-    fn g9_turn_time_never_goes_back_when_the_stores_clock_does() {
-        let (hands, turn_clock) = clock();
-        hands.0.lock().unwrap().0 = 500;
-        assert_eq!(turn_clock.now_ms(), 1_000_500);
-        turn_clock.handle_seen(&seen(&hands, 500, 500, 1_000_300));
-        assert_eq!(turn_clock.now_ms(), 1_000_500);
-        hands.0.lock().unwrap().0 = 800;
-        assert_eq!(turn_clock.now_ms(), 1_000_600, "it goes on once the store's clock has caught up");
-    }
 
     #[test]
     fn times_are_written_as_people_do() {

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use perennial_core::history::decode_turn;
 use perennial_core::shard::{HandlerSource, Message};
-use perennial_core::store::{Count, Filter, InstanceRow, LoadedInstance, Reply, Status, Store, StoreError};
+use perennial_core::store::{
+    Count, Filter, InstanceRow, LoadedInstance, PageLimit, Reply, Status, Store, StoreError, read_turns,
+};
 use perennial_core::{EventId, Execution, ExecutionOptions, Interrupter, Turn, TurnFailure};
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -231,7 +232,8 @@ async fn check(
     deadline: Duration,
     row: &InstanceRow,
 ) -> Result<Finding, StoreError> {
-    let loaded = match call(store, |store, reply| store.load(row.key, 0, reply)).await {
+    let load = |store: &dyn Store, reply| store.load(row.shard, row.key, 0, PageLimit::rows(1_000), reply);
+    let loaded = match call(store, load).await {
         Ok(Some(loaded)) if !loaded.row.status.is_final() => loaded,
         Ok(_) => return Ok(Finding::Gone),
         Err(StoreError::CorruptRow(problem)) => {
@@ -243,10 +245,8 @@ async fn check(
     if loaded.turns.is_empty() {
         return Ok(check_start(registry, &loaded));
     }
-    let decode = |(number, bytes): (u64, &Arc<[u8]>)| decode_turn(number, bytes);
-    let turns: Result<Vec<Turn>, _> = (1..).zip(&loaded.turns).map(decode).collect();
-    let turns = match turns {
-        Ok(turns) => turns,
+    let turns = match read_turns(row.key, &loaded.turns) {
+        Ok(read) => read.turns,
         Err(error) => return Ok(failed(&loaded.row, TurnFailure::from(error))),
     };
     let Some(started) = turns.first().and_then(Turn::started).cloned() else {
@@ -268,7 +268,7 @@ async fn check(
 
 /// An instance that has not begun needs its code, at the version that it asks for if it does.
 fn check_start(registry: &Registry, loaded: &LoadedInstance) -> Finding {
-    let start = loaded.inbox.iter().find_map(|message| match Message::decode(&message.body) {
+    let start = loaded.inbox.rows.iter().find_map(|message| match Message::decode(&message.body) {
         Ok(Message::Start(start)) => Some(start),
         _ => None,
     });

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use perennial_core::shard::HandlerSource;
-use perennial_core::store::Served;
+use perennial_core::store::{NodeInfo, Served};
 use perennial_core::{Handlers, OrchestrationHandler, check_name};
 use semver::Version;
 
+use super::builder::RuntimeOptions;
 use crate::activity::ActivityHandler;
 use crate::error::StartError;
+use crate::store_url::system_now_ms;
 
 #[derive(Default)]
 pub(crate) struct Registry {
@@ -70,6 +72,25 @@ impl Registry {
         Served { names: self.activities.keys().cloned().collect(), tags }
     }
 
+    /// What a node says of itself to people and to other nodes.
+    pub(super) fn node_info(&self, options: &RuntimeOptions) -> NodeInfo {
+        let versions = |(name, versions): (&String, &BTreeMap<Version, _>)| {
+            versions.keys().map(|version| (name.clone(), version.to_string())).collect::<Vec<_>>()
+        };
+        NodeInfo {
+            name: options.node.clone(),
+            host: host_name(),
+            process: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            since_ms: system_now_ms(),
+            owns_shards: true,
+            orchestrations: self.orchestrations.iter().flat_map(versions).collect(),
+            activities: self.activities.keys().cloned().collect(),
+            tags: options.tags.clone(),
+            slots: options.activity_slots,
+        }
+    }
+
     /// The version that a start gets: the highest by semver, and no pre-release if there is a release.
     pub(crate) fn latest_version(&self, name: &str) -> Option<String> {
         let versions = self.orchestrations.get(name)?;
@@ -86,6 +107,12 @@ impl HandlerSource for Registry {
     fn latest(&self, name: &str) -> Option<String> {
         self.latest_version(name)
     }
+}
+
+/// The machine's name, as far as it says so.
+fn host_name() -> String {
+    let named = std::fs::read_to_string("/etc/hostname").ok().map(|name| name.trim().to_owned());
+    named.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default()
 }
 
 fn check(name: &str) -> Result<(), StartError> {

@@ -1,122 +1,111 @@
-//! The Timekeeper: brings the time to shards when they want it, and reads ahead what will be due.
+//! The Timekeeper: brings the time to the lane and the node when they want it.
 
-use std::collections::BTreeMap;
-use std::mem;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError, Weak};
+use std::thread;
 use std::time::Duration;
 
-use perennial_core::ShardId;
+use perennial_core::lane::Moment;
 
-use super::clock::TurnClock;
-use super::node::Node;
+use super::clock::LocalClock;
+use super::driver::{Driver, lock};
 
-/// After news the store is read ahead at once, but no more often than this.
-const NEWS_PAUSE_MS: u64 = 1_000;
+/// A thread that waits for no time in particular wakes up this often.
+const LONG_PAUSE: Duration = Duration::from_secs(3_600);
 
-#[derive(Default)]
-pub(crate) struct Timekeeper {
-    agenda: Mutex<Agenda>,
+/// Who wants the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waker {
+    Lane,
+    Node,
+}
+
+/// When each wants the time next, in microseconds of the steady clock; the maximum if not at all.
+pub(super) struct Timekeeper {
+    lane_us: AtomicU64,
+    node_us: AtomicU64,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Agenda {
-    /// When each shard wants the time.
-    wakes: BTreeMap<ShardId, u64>,
-    /// The clock was moved since it was looked at.
-    moved: bool,
-    /// Others wrote something, which may be due soon.
-    news: bool,
+struct State {
+    /// Somebody wants the time earlier than was known, or the clock was moved.
+    looks_again: bool,
     stopped: bool,
 }
 
+impl Default for Timekeeper {
+    fn default() -> Timekeeper {
+        Timekeeper {
+            lane_us: AtomicU64::new(u64::MAX),
+            node_us: AtomicU64::new(u64::MAX),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+}
+
 impl Timekeeper {
-    /// A shard wants the time then, or no more.
-    pub(crate) fn want(&self, shard: ShardId, at_ms: Option<u64>) {
-        let mut agenda = self.lock();
-        let earliest = agenda.wakes.values().min().copied();
-        match at_ms {
-            Some(at_ms) => agenda.wakes.insert(shard, at_ms),
-            None => agenda.wakes.remove(&shard),
-        };
-        if at_ms.is_some_and(|at_ms| earliest.is_none_or(|earliest| at_ms < earliest)) {
-            self.changed.notify_one();
+    /// One of them wants the time then, or no more. To be called under its lock, or of two threads the one with the
+    /// older wish could come last.
+    pub(super) fn want(&self, waker: Waker, at: Option<Moment>) {
+        let at_us = at.map_or(u64::MAX, |at| u64::try_from(at.as_micros()).unwrap_or(u64::MAX));
+        let before_us = self.place(waker).swap(at_us, Ordering::AcqRel);
+        if at_us < before_us {
+            self.look();
         }
     }
 
-    /// The clock was moved: look at it again.
-    pub(crate) fn look(&self) {
-        self.lock().moved = true;
+    fn place(&self, waker: Waker) -> &AtomicU64 {
+        match waker {
+            Waker::Lane => &self.lane_us,
+            Waker::Node => &self.node_us,
+        }
+    }
+
+    /// Looks at the clock and at the wishes again.
+    pub(super) fn look(&self) {
+        lock(&self.state).looks_again = true;
         self.changed.notify_one();
     }
 
-    /// Others wrote something: a start that is to begin before the store is read ahead by itself, perhaps.
-    pub(crate) fn handle_news(&self) {
-        self.lock().news = true;
+    pub(super) fn stop(&self) {
+        lock(&self.state).stopped = true;
         self.changed.notify_one();
     }
 
-    pub(crate) fn stop(&self) {
-        self.lock().stopped = true;
-        self.changed.notify_one();
-    }
-
-    /// Runs until stopped or until the node is gone.
-    pub(crate) fn run(node: Weak<Node>, read_ahead: Duration) -> JoinHandle<()> {
+    /// Runs until stopped or until the driver is gone.
+    pub(super) fn run(driver: Weak<Driver>) {
         let keep_time = move || {
-            let (mut next_read_ms, mut next_look_ms, mut may_look_ms) = (0, None, 0);
-            while let Some(node) = node.upgrade() {
-                let now_ms = node.now_ms();
-                if mem::take(&mut node.timekeeper.lock().news) {
-                    next_look_ms.get_or_insert(may_look_ms);
+            while let Some(driver) = driver.upgrade() {
+                let now = driver.clock.running();
+                for waker in [Waker::Lane, Waker::Node] {
+                    let at_us = driver.timekeeper.place(waker).load(Ordering::Acquire);
+                    if at_us != u64::MAX && Duration::from_micros(at_us) <= now {
+                        driver.bring_time(waker);
+                    }
                 }
-                if now_ms >= next_read_ms {
-                    node.read_ahead();
-                    next_read_ms = now_ms + read_ahead.as_millis() as u64;
-                } else if next_look_ms.is_some_and(|at_ms| now_ms >= at_ms) {
-                    node.look_ahead();
-                    (next_look_ms, may_look_ms) = (None, now_ms + NEWS_PAUSE_MS);
-                }
-                for shard in node.timekeeper.due(now_ms) {
-                    node.bring_time(shard);
-                }
-                let until_ms = next_look_ms.map_or(next_read_ms, |at_ms| at_ms.min(next_read_ms));
-                if !node.timekeeper.sleep(&node.turn_clock, until_ms) {
+                if !driver.timekeeper.sleep(&*driver.clock) {
                     return;
                 }
             }
         };
-        thread::Builder::new().name("perennial-time".to_owned()).spawn(keep_time).expect("a thread starts")
+        thread::Builder::new().name("perennial-time".to_owned()).spawn(keep_time).expect("a thread starts");
     }
 
-    /// The shards that want the time now.
-    fn due(&self, now_ms: u64) -> Vec<ShardId> {
-        let mut agenda = self.lock();
-        let due: Vec<ShardId> =
-            agenda.wakes.iter().filter(|(_, at_ms)| **at_ms <= now_ms).map(|(shard, _)| *shard).collect();
-        for shard in &due {
-            agenda.wakes.remove(shard);
+    /// Sleeps until somebody wants the time. Returns whether to go on.
+    fn sleep(&self, clock: &dyn LocalClock) -> bool {
+        let mut state = lock(&self.state);
+        let next_us = self.lane_us.load(Ordering::Acquire).min(self.node_us.load(Ordering::Acquire));
+        // A wake-up that is wanted for the microsecond that has begun is for the next one, or it would come too early.
+        let pause = Duration::from_micros(next_us.saturating_add(1)).saturating_sub(clock.running());
+        if state.stopped || std::mem::take(&mut state.looks_again) || pause.is_zero() {
+            return !state.stopped;
         }
-        due
-    }
-
-    /// Sleeps until something is due. Returns whether to go on.
-    fn sleep(&self, clock: &TurnClock, until_ms: u64) -> bool {
-        let mut agenda = self.lock();
-        let now_ms = clock.now_ms();
-        let next_ms = agenda.wakes.values().copied().chain([until_ms]).min().unwrap_or(until_ms);
-        if agenda.stopped || agenda.news || mem::take(&mut agenda.moved) || next_ms <= now_ms {
-            return !agenda.stopped;
-        }
-        let pause = clock.local.patience(Duration::from_millis(next_ms - now_ms));
-        let waited = self.changed.wait_timeout(agenda, pause);
-        let mut agenda = waited.unwrap_or_else(PoisonError::into_inner).0;
-        agenda.moved = false;
-        !agenda.stopped
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Agenda> {
-        self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
+        let waited = self.changed.wait_timeout(state, clock.patience(pause.min(LONG_PAUSE)));
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.looks_again = false;
+        !state.stopped
     }
 }

@@ -4,14 +4,16 @@
 //! written off and replaced; its instance is blocked and not tried again in this process.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::panic;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use perennial_core::shard::TurnTask;
+use perennial_core::lane::LaneOutput;
+use perennial_core::shard::{Tenure, TurnTask};
 use perennial_core::{Execution, InstanceKey, Interrupter, ShardId};
 
-use super::node::Node;
+use super::driver::{Driver, Failure};
 
 /// How often running turns are looked at.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
@@ -20,7 +22,7 @@ const UNWIND_GRACE: Duration = Duration::from_secs(1);
 
 /// What runs on a turn thread.
 pub(crate) enum TurnWork {
-    Turn(ShardId, Box<TurnTask>),
+    Turn(Box<TurnTask>),
     /// Executions that are gone from memory: their destructors are user code.
     Drop(Box<Execution>),
 }
@@ -51,12 +53,32 @@ struct Seat {
 }
 
 struct RunningTurn {
-    shard: ShardId,
-    key: InstanceKey,
-    number: u64,
+    turn: TurnName,
     since: Instant,
     interrupter: Option<Interrupter>,
     written_off: bool,
+}
+
+/// Names a turn that is being taken.
+#[derive(Clone, Copy)]
+struct TurnName {
+    shard: ShardId,
+    tenure: Tenure,
+    key: InstanceKey,
+    number: u64,
+}
+
+/// Has the places of panics noted, before the process's own hook is called. Instances that one line of code blocks are
+/// grouped by it; a hook that the user sets later takes this one's place, and then they are grouped less finely.
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let own = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            perennial_core::note_panic(info);
+            own(info);
+        }));
+    });
 }
 
 impl TurnThreads {
@@ -75,11 +97,6 @@ impl TurnThreads {
         }
     }
 
-    /// How many turns wait for a thread.
-    pub(crate) fn queued(&self) -> usize {
-        self.lock().work.len()
-    }
-
     /// Lets the threads finish what they do, and end.
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
@@ -87,25 +104,26 @@ impl TurnThreads {
         self.watch.notify_one();
     }
 
-    pub(crate) fn start(node: &Arc<Node>, threads: usize) {
+    pub(crate) fn start(driver: &Arc<Driver>, threads: usize) {
+        note_panics();
         for _ in 0..threads {
-            TurnThreads::spawn(node);
+            TurnThreads::spawn(driver);
         }
-        let weak = Arc::downgrade(node);
+        let weak = Arc::downgrade(driver);
         let watch = move || while TurnThreads::watch(&weak) {};
         thread::Builder::new().name("perennial-watch".to_owned()).spawn(watch).expect("a thread starts");
     }
 
-    fn spawn(node: &Arc<Node>) {
+    fn spawn(driver: &Arc<Driver>) {
         let seat: Arc<Seat> = Arc::default();
-        node.turn_threads.lock().running.push(Arc::clone(&seat));
-        let weak = Arc::downgrade(node);
+        driver.turn_threads.lock().running.push(Arc::clone(&seat));
+        let weak = Arc::downgrade(driver);
         let run = move || {
-            while let Some(node) = weak.upgrade() {
-                let Some(work) = node.turn_threads.next() else {
+            while let Some(driver) = weak.upgrade() {
+                let Some(work) = driver.turn_threads.next() else {
                     return;
                 };
-                if !run_one(&node, &seat, work) {
+                if !run_one(&driver, &seat, work) {
                     return;
                 }
             }
@@ -129,11 +147,11 @@ impl TurnThreads {
     }
 
     /// Looks at the running turns once. Returns whether to go on.
-    fn watch(node: &Weak<Node>) -> bool {
-        let Some(node) = node.upgrade() else { return false };
-        node.turn_threads.wait_to_watch();
-        let deadline = node.options.turn_deadline;
-        let seats = node.turn_threads.lock().running.clone();
+    fn watch(driver: &Weak<Driver>) -> bool {
+        let Some(driver) = driver.upgrade() else { return false };
+        driver.turn_threads.wait_to_watch();
+        let deadline = driver.options.turn_deadline;
+        let seats = driver.turn_threads.lock().running.clone();
         for seat in seats {
             let mut turn = seat.lock();
             let Some(running) = turn.as_mut().filter(|turn| turn.since.elapsed() > deadline) else {
@@ -144,12 +162,12 @@ impl TurnThreads {
             }
             if running.since.elapsed() > deadline + UNWIND_GRACE && !running.written_off {
                 running.written_off = true;
-                let lost = (running.shard, running.key, running.number);
+                let lost = running.turn;
                 drop(turn);
-                TurnThreads::write_off(&node, &seat, lost);
+                TurnThreads::write_off(&driver, &seat, lost);
             }
         }
-        !node.turn_threads.lock().stopped
+        !driver.turn_threads.lock().stopped
     }
 
     /// Waits until running turns are to be looked at: for as long as there is none, and a while.
@@ -162,21 +180,21 @@ impl TurnThreads {
         let _ = self.watch.wait_timeout_while(queue, WATCH_INTERVAL, awake);
     }
 
-    fn write_off(node: &Arc<Node>, seat: &Arc<Seat>, (shard, key, number): (ShardId, InstanceKey, u64)) {
+    fn write_off(driver: &Arc<Driver>, seat: &Arc<Seat>, turn: TurnName) {
         let lost = {
-            let mut queue = node.turn_threads.lock();
+            let mut queue = driver.turn_threads.lock();
             queue.running.retain(|other| !Arc::ptr_eq(other, seat));
             queue.lost += 1;
             queue.lost
         };
+        let TurnName { shard, tenure, key, number } = turn;
         tracing::error!(%key, lost, "a turn did not end; its thread is given up");
-        node.with_shard(shard, |shard, now_ms| shard.handle_turn_lost(now_ms, key, number));
-        node.turn_settled(key);
-        if lost > node.options.max_lost_threads {
-            return node
-                .fail("too many turns did not end and kept their threads; restart the process".to_owned());
+        driver.with_lane(|lane, now| lane.handle_turn_lost(now, shard, tenure, key, number));
+        if lost > driver.options.max_lost_threads {
+            let reason = "too many turns did not end and kept their threads; restart the process";
+            return driver.fail(Failure::Other(reason.to_owned()));
         }
-        TurnThreads::spawn(node);
+        TurnThreads::spawn(driver);
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -191,20 +209,21 @@ impl Seat {
 }
 
 /// Runs one piece of work. Returns whether the thread is still wanted.
-fn run_one(node: &Arc<Node>, seat: &Seat, work: TurnWork) -> bool {
-    let (shard, task) = match work {
-        TurnWork::Turn(shard, task) => (shard, task),
+fn run_one(driver: &Arc<Driver>, seat: &Seat, work: TurnWork) -> bool {
+    let task = match work {
+        TurnWork::Turn(task) => task,
         TurnWork::Drop(execution) => {
             drop(execution);
             return true;
         }
     };
-    if !node.lease_keeper.wait() {
+    if !driver.may_act() {
+        driver.with_lane(|lane, now| lane.hold_back(now, LaneOutput::TakeTurn(task)));
         return true;
     }
-    let (key, number, since) = (task.key, task.number, Instant::now());
-    *seat.lock() = Some(RunningTurn { shard, key, number, since, interrupter: None, written_off: false });
-    let done = task.run(&node.registry, |execution| {
+    let turn = TurnName { shard: task.shard, tenure: task.tenure, key: task.key, number: task.number };
+    *seat.lock() = Some(RunningTurn { turn, since: Instant::now(), interrupter: None, written_off: false });
+    let done = task.run(&driver.registry, |execution| {
         if let Some(turn) = seat.lock().as_mut() {
             turn.interrupter = Some(execution.interrupter());
         }
@@ -213,7 +232,6 @@ fn run_one(node: &Arc<Node>, seat: &Seat, work: TurnWork) -> bool {
     if written_off {
         return false;
     }
-    node.with_shard(shard, |shard, now_ms| shard.handle_turn_done(now_ms, done));
-    node.turn_settled(key);
+    driver.with_lane(|lane, now| lane.handle_turn_done(now, done));
     true
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use perennial_core::lane::LaneOutput;
 use perennial_core::shard::ActivityTask;
 use perennial_core::{ActivityFailure, ActivityOptions, EventId, InstanceKey, Payload, TimeoutKind};
 use tokio::runtime::Handle;
@@ -18,7 +19,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::node::Node;
+use super::driver::Driver;
 use super::pulse::{Pulse, sleep_until};
 use crate::activity::{ActivityContext, ActivityHandler};
 use crate::client::Client;
@@ -42,19 +43,37 @@ pub(crate) struct Workers {
 /// next attempt has begun before it cleared its place. So each has a number of its own.
 #[derive(Default)]
 struct Running {
-    attempts: BTreeMap<Place, CancellationToken>,
+    attempts: BTreeMap<Place, Entry>,
     next: u64,
 }
 
-type Place = (InstanceKey, u64, EventId, u64);
+struct Entry {
+    cancellation: CancellationToken,
+    /// Whether it is a task that this node holds, so that the node hears of its end and not a lane.
+    is_task: bool,
+}
+
+/// Where an attempt stands among those that run.
+pub(super) type Place = (InstanceKey, u64, EventId, u64);
+
+/// An attempt that has a place, and begins.
+pub(super) struct Admitted {
+    place: Place,
+    cancellation: CancellationToken,
+}
 
 impl Running {
-    fn add(&mut self, task: &ActivityTask) -> (Place, CancellationToken) {
+    fn add(&mut self, task: &ActivityTask, is_task: bool) -> Admitted {
         let place = (task.key, task.execution, task.event, self.next);
         let cancellation = CancellationToken::new();
         self.next += 1;
-        self.attempts.insert(place, cancellation.clone());
-        (place, cancellation)
+        self.attempts.insert(place, Entry { cancellation: cancellation.clone(), is_task });
+        Admitted { place, cancellation }
+    }
+
+    fn of(&mut self, key: InstanceKey, execution: u64, event: EventId) -> impl Iterator<Item = &mut Entry> {
+        let all = (key, execution, event, 0)..=(key, execution, event, u64::MAX);
+        self.attempts.range_mut(all).map(|(_, entry)| entry)
     }
 }
 
@@ -78,96 +97,91 @@ impl Workers {
         }
     }
 
-    /// Runs one attempt and brings its result to the shard.
-    pub(crate) fn run(&self, node: &Arc<Node>, task: ActivityTask) {
-        let Some(handler) = node.registry.activity(&task.name) else {
-            tracing::error!(
-                instance = &*task.instance,
-                activity = task.name,
-                "an activity that is not registered was to run"
-            );
-            return;
-        };
-        if self.closing.is_cancelled() {
-            return node.activity_released(&task);
+    /// Gives the attempts among a lane's outputs their places, and hands over those that are tasks of the node from now
+    /// on. To be called under the lane's lock, so that whatever comes later finds them there.
+    pub(super) fn admit(&self, outputs: &[LaneOutput]) -> Vec<Admitted> {
+        let concerns =
+            |output: &LaneOutput| matches!(output, LaneOutput::RunActivity(_) | LaneOutput::HandOver(_));
+        if !outputs.iter().any(concerns) {
+            return Vec::new();
         }
-        let (place, cancellation) = self.lock().add(&task);
-        node.lone_begun(task.key, task.event);
-        let (node, task) = (Arc::clone(node), Arc::new(task));
-        self.handle.spawn(async move {
-            let pulse = Arc::new(Pulse::new());
-            let write = |details| node.heartbeat(&task, details);
-            let ended = attempt(&node, &*handler, &task, cancellation, &pulse, write).await;
-            let ended = if node.workers.abandoned.is_cancelled() { Ended::Released } else { ended };
-            if !matches!(ended, Ended::Result(Ok(_)))
-                && let Some(details) = pulse.take_unwritten()
-            {
-                node.heartbeat(&task, details);
+        let mut running = self.lock();
+        let mut admitted = Vec::new();
+        for output in outputs {
+            match output {
+                LaneOutput::RunActivity(task) => admitted.push(running.add(task, false)),
+                LaneOutput::HandOver(task) => {
+                    running.of(task.key, task.execution, task.event).for_each(|entry| entry.is_task = true);
+                }
+                _ => {}
             }
-            match ended {
-                Ended::Result(result) => node.activity_done(&task, result),
-                Ended::Released => node.activity_released(&task),
-            }
-            node.workers.forget(place);
-            node.lone_ended(task.key, task.event);
-        });
+        }
+        admitted
+    }
+
+    /// Whether an attempt is a task that this node holds.
+    pub(super) fn is_task(&self, place: Place) -> bool {
+        self.lock().attempts.get(&place).is_some_and(|entry| entry.is_task)
+    }
+
+    /// Runs one attempt that a lane wants.
+    pub(super) fn run(driver: &Arc<Driver>, task: ActivityTask, admitted: Admitted) {
+        Workers::begin(driver, task, admitted);
     }
 
     /// Runs one attempt of a task that was taken from the store.
-    pub(crate) fn run_taken(&self, node: &Arc<Node>, task: ActivityTask) {
-        let handler = node.registry.activity(&task.name).filter(|_| !self.closing.is_cancelled());
+    pub(super) fn run_task(driver: &Arc<Driver>, task: ActivityTask) {
+        let admitted = driver.workers.lock().add(&task, true);
+        Workers::begin(driver, task, admitted);
+    }
+
+    fn begin(driver: &Arc<Driver>, task: ActivityTask, admitted: Admitted) {
+        let Admitted { place, cancellation } = admitted;
+        let workers = &driver.workers;
+        let handler = driver.registry.activity(&task.name).filter(|_| !workers.closing.is_cancelled());
         let Some(handler) = handler else {
-            return node.give_back_taken(&task);
+            driver.activity_released(place, &task);
+            return workers.forget(place);
         };
-        let (place, cancellation) = self.lock().add(&task);
-        let (node, task) = (Arc::clone(node), Arc::new(task));
-        self.handle.spawn(async move {
+        let is_lone = driver.options.shard.is_lone(&task);
+        if is_lone {
+            driver.with_node(|node, _, _| node.handle_lone_begun(&task));
+        }
+        let (driver, task) = (Arc::clone(driver), Arc::new(task));
+        workers.handle.spawn(async move {
             let pulse = Arc::new(Pulse::new());
-            let lease = cancellation.clone();
-            let write = |details| node.renew_taken(&task, Some(details), lease.clone());
-            let may_run = async {
-                tokio::select! {
-                    () = node.alone_if_it_must(&task) => true,
-                    () = cancellation.cancelled() => false,
-                    () = node.workers.closing.cancelled() => false,
-                }
-            };
-            let attempt = async {
-                match may_run.await {
-                    true => attempt(&node, &*handler, &task, cancellation.clone(), &pulse, write).await,
-                    false => Ended::Released,
-                }
-            };
-            let ended = tokio::select! {
-                ended = attempt => ended,
-                () = node.keep_lease(&task, &lease) => Ended::Released,
-            };
-            match ended {
-                Ended::Result(result) if !node.workers.abandoned.is_cancelled() => {
-                    let details = pulse.latest().or_else(|| task.details.clone());
-                    node.finish_taken(&task, result, details);
-                }
-                Ended::Result(_) | Ended::Released => node.give_back_taken(&task),
+            let write = |details| driver.heartbeat(place, &task, details);
+            let ended = attempt(&driver, &*handler, &task, cancellation, &pulse, write).await;
+            let ended = if driver.workers.abandoned.is_cancelled() { Ended::Released } else { ended };
+            if !matches!(ended, Ended::Result(Ok(_)))
+                && let Some(details) = pulse.take_unwritten()
+            {
+                driver.heartbeat(place, &task, details);
             }
-            node.workers.forget(place);
-            node.lone_ended(task.key, task.event);
+            match ended {
+                Ended::Result(result) => {
+                    let details = pulse.latest().or_else(|| task.details.clone());
+                    driver.activity_done(place, &task, result, details);
+                }
+                Ended::Released => driver.activity_released(place, &task),
+            }
+            driver.workers.forget(place);
+            if is_lone {
+                driver.with_node(|node, now, _| node.handle_lone_ended(now, &task));
+            }
         });
     }
 
-    /// Whether an attempt could begin at once.
-    pub(super) fn has_room(&self) -> bool {
-        !self.closing.is_cancelled() && self.slots.available_permits() > 0
-    }
-
-    /// Runs a small chore beside the activities.
-    pub(crate) fn spawn(&self, chore: impl Future<Output = ()> + Send + 'static) {
-        self.handle.spawn(chore);
+    /// How many more attempts could begin at once.
+    pub(super) fn free(&self) -> usize {
+        if self.closing.is_cancelled() { 0 } else { self.slots.available_permits() }
     }
 
     /// Tells a running attempt that nobody waits for it.
     pub(crate) fn cancel(&self, key: InstanceKey, execution: u64, event: EventId) {
-        let all = (key, execution, event, 0)..=(key, execution, event, u64::MAX);
-        self.lock().attempts.range(all).for_each(|(_, cancellation)| cancellation.cancel());
+        let tokens: Vec<CancellationToken> =
+            self.lock().of(key, execution, event).map(|entry| entry.cancellation.clone()).collect();
+        tokens.iter().for_each(CancellationToken::cancel);
     }
 
     /// Begins no more attempts. What waits for a slot is given back and runs in the next node.
@@ -179,7 +193,9 @@ impl Workers {
     pub(crate) fn abandon_all(&self) {
         self.closing.cancel();
         self.abandoned.cancel();
-        self.lock().attempts.values().for_each(CancellationToken::cancel);
+        let tokens: Vec<CancellationToken> =
+            self.lock().attempts.values().map(|entry| entry.cancellation.clone()).collect();
+        tokens.iter().for_each(CancellationToken::cancel);
     }
 
     /// Resolves when no attempt runs.
@@ -202,10 +218,10 @@ impl Workers {
     }
 
     /// A slot for an attempt.
-    async fn slot(&self, node: &Node) -> SemaphorePermit<'_> {
+    async fn slot(&self, driver: &Driver) -> SemaphorePermit<'_> {
         let slot = self.slots.acquire().await.expect("slots are never closed");
-        // An attempt begins only while the node may act.
-        node.lease_keeper.held().await;
+        // An attempt begins only while the lane may act.
+        driver.until_acting().await;
         slot
     }
 
@@ -215,7 +231,7 @@ impl Workers {
 }
 
 async fn attempt(
-    node: &Arc<Node>,
+    driver: &Arc<Driver>,
     handler: &dyn ActivityHandler,
     task: &Arc<ActivityTask>,
     cancellation: CancellationToken,
@@ -225,7 +241,7 @@ async fn attempt(
     let options = task.options.as_deref();
     let after = |ms: fn(&ActivityOptions) -> Option<u64>| options.and_then(ms).map(Duration::from_millis);
     let until = |span: Option<Duration>| span.and_then(|span| Instant::now().checked_add(span));
-    let left = |deadline_ms: u64| Duration::from_millis(deadline_ms.saturating_sub(node.now_ms()));
+    let left = |deadline_ms: u64| Duration::from_millis(deadline_ms.saturating_sub(driver.now_ms()));
     let total_until = until(task.deadline_ms.map(left));
     let queue_until = until(after(|options| options.queue_timeout_ms));
     let timed_out = |kind| Ended::Result(Err(ActivityFailure::Timeout(kind)));
@@ -233,14 +249,14 @@ async fn attempt(
     let _slot = tokio::select! {
         biased;
         () = cancellation.cancelled() => return Ended::Result(Err(ActivityFailure::Cancelled)),
-        () = node.workers.closing.cancelled() => return Ended::Released,
-        slot = node.workers.slot(node) => slot,
+        () = driver.workers.closing.cancelled() => return Ended::Released,
+        slot = driver.workers.slot(driver) => slot,
         () = sleep_until(total_until) => return timed_out(TimeoutKind::Total),
         () = sleep_until(queue_until) => return timed_out(TimeoutKind::Queue),
     };
 
-    let client = Client::of_node(Arc::clone(node));
-    let grace = node.workers.grace;
+    let client = Client::of_driver(Arc::clone(driver));
+    let grace = driver.workers.grace;
     Ended::Result(run_attempt(handler, task, cancellation, pulse, client, grace, total_until, write).await)
 }
 

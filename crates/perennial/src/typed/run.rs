@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use perennial_core::{Ending, NotOfType, Payload};
+use perennial_core::{Ending, InstanceKey, NotOfType, Payload};
 
 use super::error::words;
 use crate::client::Client;
@@ -14,6 +14,8 @@ use crate::error::{ClientError, Error, OrchestrationError};
 pub struct Run<O = Payload, E = Payload> {
     client: Client,
     id: String,
+    /// The instance that is meant, if this started it: another one may have its id later.
+    key: Option<InstanceKey>,
     is_new: bool,
     read_output: fn(Payload) -> Result<O, NotOfType>,
     read_error: fn(Payload) -> Result<E, NotOfType>,
@@ -71,11 +73,12 @@ impl<O, E> Run<O, E> {
     pub(crate) fn new(
         client: Client,
         id: &str,
+        key: Option<InstanceKey>,
         is_new: bool,
         read_output: fn(Payload) -> Result<O, NotOfType>,
         read_error: fn(Payload) -> Result<E, NotOfType>,
     ) -> Run<O, E> {
-        Run { client, id: id.to_owned(), is_new, read_output, read_error }
+        Run { client, id: id.to_owned(), key, is_new, read_output, read_error }
     }
 
     /// The instance's id.
@@ -96,7 +99,7 @@ impl<O, E> Run<O, E> {
     pub async fn result(&self) -> Result<O, RunError<E>> {
         let id = self.id.clone();
         let unreadable = |error: NotOfType| RunError::Client(ClientError::unreadable(&self.id, &error));
-        match self.client.wait(&self.id).await? {
+        match self.client.wait_for(&self.id, self.key).await? {
             Ending::OrchestrationCompleted { output } => (self.read_output)(output).map_err(unreadable),
             Ending::OrchestrationFailed { error } => {
                 Err((self.read_error)(error).map_or_else(unreadable, |error| RunError::Failed { id, error }))
@@ -120,6 +123,7 @@ impl<O, E> Clone for Run<O, E> {
         Run {
             client: self.client.clone(),
             id: self.id.clone(),
+            key: self.key,
             is_new: self.is_new,
             read_output: self.read_output,
             read_error: self.read_error,

@@ -1,0 +1,55 @@
+//! Callers in this process that wait for an answer.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use perennial_core::shard::{Answer, RequestId};
+use tokio::sync::oneshot;
+
+use super::driver::lock;
+
+/// Names a caller.
+pub(super) type Caller = RequestId;
+
+#[derive(Default)]
+pub(super) struct Callers {
+    next: AtomicU64,
+    waiting: Mutex<HashMap<Caller, oneshot::Sender<Answer>>>,
+}
+
+/// A caller that was added, and where its answer comes.
+pub(super) struct Added {
+    pub(super) id: Caller,
+    pub(super) answer: oneshot::Receiver<Answer>,
+}
+
+impl Callers {
+    pub(super) fn add(&self) -> Added {
+        let id = RequestId(self.next.fetch_add(1, Ordering::Relaxed));
+        let (sender, answer) = oneshot::channel();
+        lock(&self.waiting).insert(id, sender);
+        Added { id, answer }
+    }
+
+    pub(super) fn answer(&self, caller: Caller, answer: Answer) {
+        let sender = lock(&self.waiting).remove(&caller);
+        if let Some(sender) = sender {
+            // A caller that went away needs no answer.
+            let _ = sender.send(answer);
+        }
+    }
+
+    pub(super) fn forget(&self, caller: Caller) {
+        let sender = lock(&self.waiting).remove(&caller);
+        drop(sender);
+    }
+
+    /// Tells everybody who still waits that there will be no answer.
+    pub(super) fn dismiss(&self, reason: &str) {
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        for sender in waiting.into_values() {
+            let _ = sender.send(Answer::Unknown { reason: reason.to_owned() });
+        }
+    }
+}

@@ -1,0 +1,548 @@
+//! The Driver: carries out what the lane and the node want, and brings them what came of it.
+//!
+//! It decides nothing. An input is handled on the thread that brings it: lock, hand it over, take the outputs, unlock, do
+//! them. No lock is held while a store is called, code is run, a caller is answered or a user's value is dropped. Only
+//! the place of an attempt is noted under the lane's lock, so that a cancel never overtakes the run it belongs to.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
+use perennial_core::node::{Node, NodeOptions, NodeOutput};
+use perennial_core::shard::{ActivityTask, Answer, Counters, Request};
+use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, StoreError, Watcher};
+use perennial_core::{ActivityFailure, Payload};
+use tokio::sync::{Notify, watch};
+
+use super::builder::RuntimeOptions;
+use super::callers::{Caller, Callers};
+use super::clock::{LocalClock, check_against};
+use super::registry::Registry;
+use super::timekeeper::{Timekeeper, Waker};
+use super::turn_threads::{TurnThreads, TurnWork};
+use super::workers::{Admitted, Place, Workers};
+
+pub(crate) struct Driver {
+    pub(super) options: RuntimeOptions,
+    pub(crate) registry: Registry,
+    pub(crate) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn LocalClock>,
+    lane: Mutex<Lane>,
+    node: Mutex<Node>,
+    seen: Seen,
+    callers: Callers,
+    pub(super) turn_threads: TurnThreads,
+    pub(super) workers: Workers,
+    pub(super) timekeeper: Timekeeper,
+    standing: watch::Sender<Standing>,
+    /// Notified when a batch was written, or others wrote something.
+    pub(crate) changed: Arc<Notify>,
+    /// Notified when the lane may act again.
+    acting: Notify,
+}
+
+/// What was last seen of the lane, for those who need no more than that: they take no lock.
+#[derive(Default)]
+struct Seen {
+    /// Until when the lane may act, in microseconds of the steady clock; 0 if it may not.
+    deadline_us: AtomicU64,
+    /// Turn time less the steady clock, in microseconds.
+    offset_us: AtomicI64,
+    queued_commits: AtomicUsize,
+}
+
+impl Seen {
+    fn note(&self, lane: &Lane) {
+        self.note_deadline(lane.deadline());
+        self.offset_us.store(lane.turn_clock().offset_us(), Ordering::Relaxed);
+        self.queued_commits.store(lane.queued_commits(), Ordering::Relaxed);
+    }
+
+    fn note_deadline(&self, deadline: Moment) {
+        let deadline_us = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
+        self.deadline_us.store(deadline_us, Ordering::Release);
+    }
+}
+
+/// How far the driver is on its way from being started to being stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub(super) has_shards: bool,
+    pub(super) has_node_session: bool,
+    is_stopping: bool,
+    pub(super) lane_ended: bool,
+    pub(super) node_ended: bool,
+    pub(super) failure: Option<Failure>,
+}
+
+/// Why the runtime stopped by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    Store(StoreError),
+    Other(String),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Store(error) => error.fmt(f),
+            Failure::Other(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl Driver {
+    pub(super) fn new(
+        options: RuntimeOptions,
+        registry: Registry,
+        store: Arc<dyn Store>,
+        clock: Arc<dyn LocalClock>,
+        handle: tokio::runtime::Handle,
+        role: SessionRole,
+    ) -> Arc<Driver> {
+        let now = clock.running();
+        let info = registry.node_info(&options);
+        let draw = || uuid::Uuid::new_v4().as_u64_pair().0;
+        let node = Node::new(
+            NodeOptions {
+                served: registry.served(&options.tags),
+                lease_ms: options.lease_ms,
+                lone_from: options.shard.lone_from,
+                max_interruptions: options.shard.max_interruptions,
+                info: info.clone(),
+                ..NodeOptions::default()
+            },
+            draw(),
+            now,
+        );
+        let lane = Lane::new(
+            LaneOptions {
+                shard: options.shard.clone(),
+                role,
+                node: node.id(),
+                info: info.encode(),
+                lease_ms: options.lease_ms,
+                max_batch: options.max_batch,
+                keep_executions: options.keep_executions,
+                ..LaneOptions::default()
+            },
+            draw(),
+            now,
+        );
+        let workers = Workers::new(handle, options.activity_slots, options.activity_cancel_grace);
+        Arc::new(Driver {
+            options,
+            registry,
+            store,
+            clock,
+            lane: Mutex::new(lane),
+            node: Mutex::new(node),
+            seen: Seen::default(),
+            callers: Callers::default(),
+            turn_threads: TurnThreads::default(),
+            workers,
+            timekeeper: Timekeeper::default(),
+            standing: watch::Sender::default(),
+            changed: Arc::default(),
+            acting: Notify::new(),
+        })
+    }
+
+    /// Begins to drive: threads are started, and what the lane and the node want first is done.
+    pub(super) fn begin(self: &Arc<Driver>, role: SessionRole) {
+        TurnThreads::start(self, self.options.turn_threads.max(1));
+        Timekeeper::run(Arc::downgrade(self));
+        let weak = Arc::downgrade(self);
+        let watcher: Watcher = Arc::new(move |changes| {
+            if let Some(driver) = weak.upgrade() {
+                driver.handle_changes(changes);
+            }
+        });
+        self.store.watch(watcher);
+        let weak = Arc::downgrade(self);
+        self.clock.when_moved(Arc::new(move || {
+            if let Some(driver) = weak.upgrade() {
+                driver.timekeeper.look();
+            }
+        }));
+        match role {
+            // Only its lane does anything: it takes all shards at once.
+            SessionRole::Maintenance => {
+                self.with_lane(|lane, now| lane.handle_target(now, perennial_core::SHARDS));
+            }
+            SessionRole::Lane | SessionRole::Node => {
+                self.with_node(|_, _, _| ());
+                self.with_lane(|_, _| ());
+            }
+        }
+    }
+
+    // ---- the lane -------------------------------------------------------------------------------------------------
+
+    /// Gives the lane an input and does what it wants done about it.
+    pub(super) fn with_lane<T>(self: &Arc<Driver>, input: impl FnOnce(&mut Lane, Moment) -> T) -> T {
+        let (result, outputs, admitted) = {
+            let mut lane = lock(&self.lane);
+            let now = self.clock.running();
+            let result = input(&mut lane, now);
+            let outputs = lane.take_outputs(now);
+            let admitted = self.workers.admit(&outputs);
+            self.seen.note(&lane);
+            self.timekeeper.want(Waker::Lane, lane.next_wake(now));
+            (result, outputs, admitted)
+        };
+        if !outputs.is_empty() {
+            self.carry_out(outputs, admitted);
+        }
+        result
+    }
+
+    fn carry_out(self: &Arc<Driver>, outputs: Vec<LaneOutput>, admitted: Vec<Admitted>) {
+        let mut turns = Vec::new();
+        let mut admitted = admitted.into_iter();
+        for output in outputs {
+            match output {
+                LaneOutput::Call(id, call) => {
+                    let driver = Arc::clone(self);
+                    let is_commit = call.name() == "commit";
+                    call.make(&*self.store, move |answer| {
+                        driver.with_lane(|lane, now| lane.handle_answer(now, id, answer));
+                        if is_commit {
+                            driver.changed.notify_waiters();
+                        }
+                    });
+                }
+                LaneOutput::TakeTurn(task) => turns.push(TurnWork::Turn(task)),
+                LaneOutput::Drop(execution) => turns.push(TurnWork::Drop(execution)),
+                LaneOutput::RunActivity(task) => {
+                    if let Some(admitted) = admitted.next() {
+                        Workers::run(self, *task, admitted);
+                    }
+                }
+                LaneOutput::HandOver(task) => {
+                    self.with_node(|node, now, _| node.handle_hand_over(now, &task));
+                }
+                LaneOutput::CancelActivity { key, execution, event } => {
+                    self.workers.cancel(key, execution, event);
+                }
+                LaneOutput::WantLone { shard, tenure, key, event } => {
+                    self.with_node(|node, now, _| node.handle_want_lone(now, 0, shard, tenure, (key, event)));
+                }
+                LaneOutput::Reply { request, answer, .. } => self.callers.answer(request, answer),
+                LaneOutput::Gained(shards) => {
+                    self.with_node(|node, _, _| node.handle_gained(0, &shards));
+                    self.standing.send_modify(|standing| standing.has_shards = true);
+                }
+                LaneOutput::Lost(shards) => self.with_node(|node, _, _| node.handle_lost(0, &shards)),
+                LaneOutput::StoreTime { store_ms, set_back_ms } => {
+                    check_against(&*self.clock, store_ms, set_back_ms);
+                    self.acting.notify_waiters();
+                }
+                LaneOutput::Ended => self.standing.send_modify(|standing| standing.lane_ended = true),
+                LaneOutput::Failed(error) => self.fail(Failure::Store(error)),
+            }
+        }
+        if !turns.is_empty() {
+            self.turn_threads.submit(turns);
+        }
+    }
+
+    /// Whether the lane may act now. Outputs that come late are held back.
+    pub(super) fn may_act(&self) -> bool {
+        self.clock.running() < Duration::from_micros(self.seen.deadline_us.load(Ordering::Acquire))
+    }
+
+    /// Resolves when the lane may act.
+    pub(super) async fn until_acting(&self) {
+        loop {
+            let renewed = self.acting.notified();
+            if self.may_act() {
+                return;
+            }
+            self.timekeeper.look();
+            renewed.await;
+        }
+    }
+
+    // ---- the node -------------------------------------------------------------------------------------------------
+
+    /// Gives the node an input, with the number of activities that could still run, and does what it wants done.
+    pub(super) fn with_node<T>(self: &Arc<Driver>, input: impl FnOnce(&mut Node, Moment, usize) -> T) -> T {
+        let (result, outputs) = {
+            let mut node = lock(&self.node);
+            let now = self.clock.running();
+            let result = input(&mut node, now, self.workers.free());
+            let outputs = node.take_outputs();
+            self.timekeeper.want(Waker::Node, node.next_wake());
+            (result, outputs)
+        };
+        for output in outputs {
+            self.carry_out_for_node(output);
+        }
+        result
+    }
+
+    fn carry_out_for_node(self: &Arc<Driver>, output: NodeOutput) {
+        match output {
+            NodeOutput::Call(id, call) => {
+                let driver = Arc::clone(self);
+                call.make(&*self.store, move |answer| {
+                    driver.with_node(|node, now, free| node.handle_answer(now, id, answer, free));
+                });
+            }
+            NodeOutput::Target { shards, .. } => {
+                self.standing.send_modify(|standing| standing.has_node_session = true);
+                self.with_lane(|lane, now| lane.handle_target(now, shards));
+            }
+            NodeOutput::RunTask(task) => Workers::run_task(self, *task),
+            NodeOutput::CancelTask(task) => self.workers.cancel(task.key, task.execution, task.event),
+            NodeOutput::GrantLone { shard, tenure, key, event, .. } => {
+                self.with_lane(|lane, now| lane.handle_lone_granted(now, shard, tenure, key, event));
+            }
+            NodeOutput::Changed(changes) => self.with_lane(|lane, now| lane.handle_changes(now, &changes)),
+            NodeOutput::Ended => self.standing.send_modify(|standing| standing.node_ended = true),
+            NodeOutput::Failed(error) => self.fail(Failure::Store(error)),
+        }
+    }
+
+    fn handle_changes(self: &Arc<Driver>, changes: &Changes) {
+        self.with_lane(|lane, now| lane.handle_changes(now, changes));
+        self.with_node(|node, now, free| node.handle_changes(now, changes, free));
+        self.changed.notify_waiters();
+    }
+
+    /// Time has passed for one of them.
+    pub(super) fn bring_time(self: &Arc<Driver>, waker: Waker) {
+        match waker {
+            Waker::Lane => self.with_lane(|lane, now| lane.handle_time(now)),
+            Waker::Node => self.with_node(|node, now, free| node.handle_time(now, free)),
+        }
+    }
+
+    // ---- activities -----------------------------------------------------------------------------------------------
+
+    /// An attempt has ended: its lane hears of it, or the node if it is a task that this node holds.
+    pub(super) fn activity_done(
+        self: &Arc<Driver>,
+        place: Place,
+        task: &ActivityTask,
+        result: Result<Payload, ActivityFailure>,
+        details: Option<Payload>,
+    ) {
+        let result = self.within_limits(result);
+        let for_node = self.with_lane(|lane, now| match self.workers.is_task(place) {
+            true => Some(result),
+            false => {
+                lane.handle_activity_done(now, task, result);
+                None
+            }
+        });
+        if let Some(result) = for_node {
+            self.with_node(|node, now, _| node.handle_task_done(now, task, result, details));
+        }
+    }
+
+    /// An attempt did not begin, or was stopped for the node's sake.
+    pub(super) fn activity_released(self: &Arc<Driver>, place: Place, task: &ActivityTask) {
+        if self.failure().is_some() {
+            return;
+        }
+        let is_task = self.with_lane(|lane, now| {
+            let is_task = self.workers.is_task(place);
+            if !is_task {
+                lane.handle_activity_released(now, task);
+            }
+            is_task
+        });
+        if is_task {
+            self.with_node(|node, now, _| node.handle_task_released(now, task));
+        }
+    }
+
+    /// A running attempt reports how far it is.
+    pub(super) fn heartbeat(self: &Arc<Driver>, place: Place, task: &ActivityTask, details: Payload) {
+        let limit = self.payload_limit();
+        if details.size() > limit {
+            tracing::warn!(
+                instance = &*task.instance,
+                activity = task.name,
+                bytes = details.size(),
+                limit,
+                "PER-0401 too large: the details of a heartbeat are not kept"
+            );
+            return;
+        }
+        let for_node = self.with_lane(|lane, now| match self.workers.is_task(place) {
+            true => Some(details),
+            false => {
+                lane.handle_heartbeat(now, task, details);
+                None
+            }
+        });
+        if let Some(details) = for_node {
+            self.with_node(|node, now, _| node.handle_task_heartbeat(now, task, details));
+        }
+    }
+
+    /// An activity's result over the limit is an error of the activity.
+    fn within_limits(&self, result: Result<Payload, ActivityFailure>) -> Result<Payload, ActivityFailure> {
+        let limit = self.payload_limit();
+        match &result {
+            Ok(payload) | Err(ActivityFailure::Application(payload)) if payload.size() > limit => {
+                let text = format!(
+                    "PER-0401 too large: the result has {} bytes, {limit} are allowed",
+                    payload.size()
+                );
+                Err(ActivityFailure::Application(Payload::from(text)))
+            }
+            _ => result,
+        }
+    }
+
+    // ---- callers --------------------------------------------------------------------------------------------------
+
+    /// Asks something of an instance. The answer leaves when what it says is durable.
+    pub(crate) async fn ask(
+        self: &Arc<Driver>,
+        id: &str,
+        request: Request,
+        after: Option<InboxNumber>,
+    ) -> Result<Answer, String> {
+        let caller = {
+            // Whoever stops the runtime dismisses afterwards all that came before.
+            let standing = self.standing.borrow();
+            if let Some(failure) = &standing.failure {
+                return Err(failure.to_string());
+            }
+            if standing.is_stopping {
+                return Err("it is shutting down".to_owned());
+            }
+            self.callers.add()
+        };
+        let (request_id, answer) = (caller.id, caller.answer);
+        let waiting = Waiting { driver: self, instance: id, caller: Some(request_id) };
+        self.with_lane(|lane, now| lane.handle_request(now, request_id, id, request, after));
+        let answer =
+            answer.await.unwrap_or_else(|_| Answer::Unknown { reason: "the runtime is gone".to_owned() });
+        waiting.end();
+        Ok(answer)
+    }
+
+    /// The time of turns.
+    pub(crate) fn now_ms(&self) -> u64 {
+        let running_us = i64::try_from(self.clock.running().as_micros()).unwrap_or(i64::MAX);
+        let now_us = running_us.saturating_add(self.seen.offset_us.load(Ordering::Relaxed));
+        u64::try_from(now_us / 1_000).unwrap_or(0)
+    }
+
+    /// More queued commits than this make starts wait.
+    pub(crate) fn max_queued_commits(&self) -> usize {
+        self.options.max_queued_commits
+    }
+
+    /// The largest payload, in bytes.
+    pub(crate) fn payload_limit(&self) -> usize {
+        usize::try_from(self.options.shard.execution.limits.payload_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// How many commits wait to be written.
+    pub(crate) fn queued_commits(&self) -> usize {
+        self.seen.queued_commits.load(Ordering::Relaxed)
+    }
+
+    /// What the lane's shards have counted.
+    pub(crate) fn counters(&self) -> Counters {
+        lock(&self.lane).counters()
+    }
+
+    // ---- stopping -------------------------------------------------------------------------------------------------
+
+    pub(super) fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.subscribe()
+    }
+
+    /// Why the runtime stopped by itself, if it did.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.standing.borrow().failure.as_ref().map(Failure::to_string)
+    }
+
+    /// The runtime cannot go on. Callers are told that nothing is known of what they asked.
+    pub(super) fn fail(self: &Arc<Driver>, failure: Failure) {
+        let reason = failure.to_string();
+        let is_first = self.standing.send_if_modified(|standing| {
+            let is_first = standing.failure.is_none();
+            if is_first {
+                standing.failure = Some(failure);
+            }
+            is_first
+        });
+        if !is_first {
+            return;
+        }
+        tracing::error!(%reason, "the runtime stopped");
+        self.seen.note_deadline(Moment::ZERO);
+        self.timekeeper.stop();
+        self.turn_threads.stop();
+        self.workers.abandon_all();
+        self.callers.dismiss(&reason);
+        self.changed.notify_waiters();
+    }
+
+    /// Takes no more requests and no more tasks, and begins no attempt from a row.
+    pub(super) fn stop_taking(self: &Arc<Driver>) {
+        self.standing.send_modify(|standing| standing.is_stopping = true);
+        self.with_node(|node, _, _| node.handle_stopping());
+        self.with_lane(|lane, now| lane.handle_stopping(now));
+        self.workers.stop_taking();
+    }
+
+    /// Lets the lane come to rest.
+    pub(super) fn close(self: &Arc<Driver>) {
+        self.with_lane(|lane, now| lane.handle_closing(now));
+    }
+
+    /// Whether no turn, load or commit is under way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.standing.borrow().failure.is_some() || lock(&self.lane).is_at_rest()
+    }
+
+    /// The sessions that the store knows of this runtime.
+    pub(super) fn sessions(&self) -> [perennial_core::store::SessionId; 2] {
+        [lock(&self.lane).session(), lock(&self.node).id()]
+    }
+
+    /// Stops the threads. What callers still wait for gets no answer.
+    pub(super) fn stop_threads(&self) {
+        self.seen.note_deadline(Moment::ZERO);
+        self.timekeeper.stop();
+        self.turn_threads.stop();
+        self.callers.dismiss("the runtime was shut down");
+    }
+}
+
+/// A caller that waits. If it goes away, the lane forgets it.
+struct Waiting<'a> {
+    driver: &'a Arc<Driver>,
+    instance: &'a str,
+    caller: Option<Caller>,
+}
+
+impl Waiting<'_> {
+    fn end(mut self) {
+        self.caller = None;
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(caller) = self.caller.take() {
+            self.driver.callers.forget(caller);
+            lock(&self.driver.lane).handle_caller_gone(self.instance, caller);
+        }
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
