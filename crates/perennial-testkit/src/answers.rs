@@ -23,6 +23,7 @@ impl Answers {
                 source_event_id: *source_event_id,
                 result: Payload::from("too late"),
                 attempts: 1,
+                trail: Default::default(),
             }),
             Decision::TimerCancelled { source_event_id } => {
                 Some(Job::TimerFired { source_event_id: *source_event_id })
@@ -57,12 +58,18 @@ impl Answers {
 
 fn answer(chance: &mut Chance, source_event_id: EventId, open: &Decision) -> Job {
     match open {
-        Decision::ActivityScheduled { .. } if chance.percent(20) => {
-            Job::ActivityFailed { source_event_id, error: activity_failure(chance), attempts: 3 }
-        }
-        Decision::ActivityScheduled { .. } => {
-            Job::ActivityCompleted { source_event_id, result: payload(chance), attempts: 1 }
-        }
+        Decision::ActivityScheduled { .. } if chance.percent(20) => Job::ActivityFailed {
+            source_event_id,
+            error: activity_failure(chance),
+            attempts: 3,
+            trail: Default::default(),
+        },
+        Decision::ActivityScheduled { .. } => Job::ActivityCompleted {
+            source_event_id,
+            result: payload(chance),
+            attempts: 1,
+            trail: Default::default(),
+        },
         Decision::TimerCreated { .. } => Job::TimerFired { source_event_id },
         Decision::SubOrchestrationScheduled { .. } if chance.percent(30) => {
             Job::SubOrchestrationFailed { source_event_id, error: child_failure(chance) }
@@ -77,9 +84,12 @@ fn answer(chance: &mut Chance, source_event_id: EventId, open: &Decision) -> Job
 
 fn wrong_kind((source_event_id, open): (EventId, &Decision)) -> Job {
     match open {
-        Decision::TimerCreated { .. } => {
-            Job::ActivityCompleted { source_event_id, result: Payload::null(), attempts: 1 }
-        }
+        Decision::TimerCreated { .. } => Job::ActivityCompleted {
+            source_event_id,
+            result: Payload::null(),
+            attempts: 1,
+            trail: Default::default(),
+        },
         Decision::ActivityScheduled { .. } => {
             Job::SubOrchestrationCompleted { source_event_id, result: Payload::null() }
         }
@@ -93,6 +103,7 @@ pub(crate) fn event(chance: &mut Chance, name: &str) -> Job {
         name: name.to_owned(),
         payload: payload(chance),
         key: chance.percent(30).then(|| format!("key-{}", chance.draw())),
+        trace: None,
     }
 }
 

@@ -102,13 +102,23 @@ impl Drive {
 
     /// An activity returned.
     pub fn completed(source: u64, result: impl Into<Payload>) -> Job {
-        Job::ActivityCompleted { source_event_id: EventId(source), result: result.into(), attempts: 1 }
+        Job::ActivityCompleted {
+            source_event_id: EventId(source),
+            result: result.into(),
+            attempts: 1,
+            trail: Default::default(),
+        }
     }
 
     /// An activity failed.
     pub fn failed(source: u64, error: impl Into<Payload>) -> Job {
         let error = ActivityFailure::Application(error.into());
-        Job::ActivityFailed { source_event_id: EventId(source), error, attempts: 1 }
+        Job::ActivityFailed {
+            source_event_id: EventId(source),
+            error,
+            attempts: 1,
+            trail: Default::default(),
+        }
     }
 
     /// A timer fired.
@@ -123,12 +133,12 @@ impl Drive {
 
     /// An event arrived.
     pub fn event(name: &str, payload: impl Into<Payload>) -> Job {
-        Job::ExternalEvent { name: name.to_owned(), payload: payload.into(), key: None }
+        Job::ExternalEvent { name: name.to_owned(), payload: payload.into(), key: None, trace: None }
     }
 
     /// An update was accepted.
     pub fn update(name: &str, payload: impl Into<Payload>) -> Job {
-        Job::UpdateRequested { name: name.to_owned(), payload: payload.into(), key: None }
+        Job::UpdateRequested { name: name.to_owned(), payload: payload.into(), key: None, trace: None }
     }
 
     /// Cancellation was requested, with a grace until `grace_until_ms`.

@@ -7,13 +7,13 @@
 //! For the engine itself:
 //!
 //! - [`Drive`]: one execution with its history, turn by turn.
-//! - [`Desk`]: one node with its shards, output by output.
+//! - [`ManualNode`]: one node with its lane, output by output.
 //! - [`Program`]: an orchestration as data, [generated](generate) from a seed and run by [`ProgramHandler`].
 //! - [`World`]: drives a program to its end, in an order that a seed decides, and keeps the [`Recording`].
 //! - [`mutants`]: what becomes of a history when one thing in it is changed; [`for_each_case`] runs such properties.
 //! - [`conformance`]: the store contract as tests that any store can run.
-//! - [`invariants`]: what has to hold of a store's rows, whatever happened.
-//! - [`simulator`]: nodes with their shards over one store, through every disaster that a seed thinks of.
+//! - `invariants`: what has to hold of a store's rows, whatever happened.
+//! - `simulator`: nodes with their shards over one store, through every disaster that a seed thinks of.
 //! - [`fuzzing`]: any bytes as histories, for fuzz targets and for a bounded run of the same.
 
 mod accumulator;
@@ -22,7 +22,6 @@ mod begin;
 mod cases;
 mod chance;
 pub mod conformance;
-mod desk;
 mod disguise;
 mod drive;
 #[cfg(feature = "environment")]
@@ -32,6 +31,7 @@ pub mod fuzzing;
 mod generate;
 mod interpret;
 pub mod invariants;
+mod manual_node;
 mod mutate;
 pub mod program;
 mod recording;
@@ -42,7 +42,6 @@ mod world;
 pub use accumulator::Accumulator;
 pub use cases::{Case, for_each_case};
 pub use chance::Chance;
-pub use desk::{Desk, Found, Loaded};
 pub use disguise::disguised;
 pub use drive::Drive;
 #[cfg(feature = "environment")]
@@ -53,6 +52,7 @@ pub use environment::{
 pub use features::Features;
 pub use generate::generate;
 pub use interpret::{ProgramHandler, SideEffects};
+pub use manual_node::{HeldAnswer, ManualNode};
 pub use mutate::{Mutant, Mutation, mutants};
 pub use program::{Program, ProgramInput};
 pub use recording::{RecordedExecution, Recording, View};

@@ -271,9 +271,12 @@ impl World {
         for name in program.handled(HandlerKind::Update).chain(["update-unknown"]) {
             for payload in [Program::refused_update(), payload(&mut self.chance)] {
                 match execution.offer_update(name, &payload) {
-                    Ok(()) => {
-                        accepted.push(Job::UpdateRequested { name: name.to_owned(), payload, key: None })
-                    }
+                    Ok(()) => accepted.push(Job::UpdateRequested {
+                        name: name.to_owned(),
+                        payload,
+                        key: None,
+                        trace: None,
+                    }),
                     Err(refusal) => self.count(refusal_name(&refusal)),
                 }
             }

@@ -174,6 +174,18 @@ fn g17_a_start_is_delayed_and_times_out_by_the_virtual_clock() {
 }
 
 #[test]
+fn g17_starts_that_are_delayed_by_less_than_a_second_begin_on_time() {
+    let mut env = counting();
+    for (id, ms) in [("a", 300), ("b", 200), ("c", 100)] {
+        env.start_with(counter, id, 1, options().delay(Duration::from_millis(ms))).unwrap();
+    }
+    for begun in [["pending", "pending", "running"], ["pending", "running", "running"]] {
+        env.advance(Duration::from_millis(100));
+        assert_eq!(["a", "b", "c"].map(|id| env.status(id).unwrap().name()), begun);
+    }
+}
+
+#[test]
 fn g17_what_a_start_does_to_an_id_that_exists_is_its_policy() {
     let mut env = counting();
     env.start(counter, "c", 1);

@@ -1,15 +1,16 @@
 //! S2: members that are not written, and what they leave behind: nothing.
 
 use perennial_core::store::{
-    AskRow, Commit, CommitOutcome, Conflict, Filter, InboxRow, InstanceRow, LoadedInstance, Page, RowChange,
-    Served, SessionId, Status, StoreStats,
+    Commit, CommitOutcome, Conflict, Filter, InboxRow, InstanceRow, Page, RequestRow, RowChange, Served,
+    SessionId, Status, StoreStats, TurnRow,
 };
 use perennial_core::{SHARDS, ShardId};
 
 use super::instances::{
-    Build, bytes, member, message, outgoing, row, start, starting, status, task, urgently,
+    Build, bytes, member, message, outgoing, row, start, starting, status, task, turn_row, urgently,
 };
 use super::subject::{Make, Subject};
+use super::subject_reads::Loaded;
 
 fn durable() -> CommitOutcome {
     CommitOutcome::Durable { sent: vec![] }
@@ -43,7 +44,7 @@ pub fn s2_the_same_bytes_again_are_durable_and_nothing_is_written_again(make: Ma
     // An earlier turn again, too, when others have followed.
     subject.write(session, member(&a).turn(2, "second"));
     assert_eq!(subject.commit(session, [member(&a).turn(1, "started")]), [durable()]);
-    assert_eq!(subject.load(a.key, 0).unwrap().turns, [bytes("started"), bytes("second")]);
+    assert_eq!(subject.load(&a, 0).unwrap().turns, [bytes("started"), bytes("second")]);
 }
 
 pub fn s2_another_turn_of_the_same_number_is_a_conflict(make: Make<'_>) {
@@ -57,11 +58,13 @@ pub fn s2_another_turn_of_the_same_number_is_a_conflict(make: Make<'_>) {
         member(&a).turn(2, ""),
         member(&a).turn(1, "another start"),
         member(&a).inserting(a.clone()).turn(1, "another start"),
+        // The same bytes after another turn.
+        Commit { turn: Some(TurnRow { checksum: 7, ..turn_row(1, 2, "this") }), ..member(&a) },
     ];
     for other in others {
         assert_eq!(subject.commit(session, [other]), [conflict(Conflict::OtherTurn)]);
     }
-    assert_eq!(subject.load(a.key, 0).unwrap().turns, [bytes("started"), bytes("this")]);
+    assert_eq!(subject.load(&a, 0).unwrap().turns, [bytes("started"), bytes("this")]);
 }
 
 pub fn s2_a_turn_without_the_one_before_is_a_conflict(make: Make<'_>) {
@@ -73,7 +76,7 @@ pub fn s2_a_turn_without_the_one_before_is_a_conflict(make: Make<'_>) {
     for early in missing {
         assert_eq!(subject.commit(session, [early]), [conflict(Conflict::MissingTurn)]);
     }
-    assert_eq!(subject.load(a.key, 0).unwrap().turns, [bytes("started")]);
+    assert_eq!(subject.load(&a, 0).unwrap().turns, [bytes("started")]);
 }
 
 pub fn s2_an_id_that_is_taken_is_a_conflict_and_shows_the_row(make: Make<'_>) {
@@ -86,8 +89,8 @@ pub fn s2_an_id_that_is_taken_is_a_conflict_and_shows_the_row(make: Make<'_>) {
     assert_eq!(subject.commit(session, [start(&second)]), [taken(&finished)]);
     // Without a turn nothing tells that this is the same start again.
     assert_eq!(subject.commit(session, [member(&first).inserting(first.clone())]), [taken(&finished)]);
-    assert_eq!(subject.load(second.key, 0), None);
-    assert_eq!(subject.turns(second.key, 1, 0, 10), Vec::<std::sync::Arc<[u8]>>::new());
+    assert_eq!(subject.load(&second, 0), None);
+    assert_eq!(subject.turns(&second, 1, 0, 10), Vec::<std::sync::Arc<[u8]>>::new());
 }
 
 pub fn s2_a_member_of_no_instance_is_a_conflict(make: Make<'_>) {
@@ -133,8 +136,8 @@ struct Everything {
     page: Page,
     inbox: Vec<InboxRow>,
     turns: Vec<usize>,
-    loaded: Vec<Option<LoadedInstance>>,
-    asks: Vec<AskRow>,
+    loaded: Vec<Option<Loaded>>,
+    requests: Vec<RequestRow>,
     stats: StoreStats,
 }
 
@@ -142,9 +145,9 @@ fn everything(subject: &Subject, session: SessionId, rows: &[&InstanceRow]) -> E
     Everything {
         page: subject.list(&Filter::default(), None, 100),
         inbox: subject.inbox(session, 0, 100),
-        turns: rows.iter().map(|row| subject.turns(row.key, 1, 0, 100).len()).collect(),
-        loaded: rows.iter().map(|row| subject.load(row.key, 0)).collect(),
-        asks: subject.asks(session, 0, 100),
+        turns: rows.iter().map(|row| subject.turns(row, 1, 0, 100).len()).collect(),
+        loaded: rows.iter().map(|row| subject.load(row, 0)).collect(),
+        requests: subject.requests(session, 0, 100),
         stats: subject.stats(),
     }
 }
@@ -158,7 +161,7 @@ pub fn s2_a_member_is_written_as_a_whole_or_not_at_all(make: Make<'_>) {
     let number = subject.sent(message("a", None, "unread"));
     let gone = subject.sent(message("a", None, "read"));
     subject.write(session, member(&a).consuming([gone]).putting([task(&a, 2), task(&a, 3)]));
-    let asked = subject.asked("a", subject.clock.now_ms() + 60_000, "how far?");
+    let asked = subject.requested("a", 60_000, "how far?");
     let before = everything(&subject, session, &[&a, &b, &nobody]);
     let with_all = |member: Commit| {
         let change = RowChange { status: Some(Status::Failed), owed: Some(true), ..RowChange::default() };
@@ -169,7 +172,7 @@ pub fn s2_a_member_is_written_as_a_whole_or_not_at_all(make: Make<'_>) {
             starting(&row(10, "b"), "start", Some("taken")),
         ];
         let member = member.changing(change).consuming([number]).sending(sends);
-        member.putting([task(&a, 4)]).cancelling([task(&a, 2).id]).answering(asked, "done")
+        member.putting([task(&a, 4)]).cancelling([task(&a, 2).id]).replying(asked, "done")
     };
     let bad = [
         (with_all(member(&a).turn(1, "another")), conflict(Conflict::OtherTurn)),
@@ -186,11 +189,11 @@ pub fn s2_a_member_is_written_as_a_whole_or_not_at_all(make: Make<'_>) {
     for (member, outcome) in bad {
         assert_eq!(subject.commit(session, [member]), std::slice::from_ref(&outcome));
         assert_eq!(everything(&subject, session, &[&a, &b, &nobody]), before, "after {outcome:?}");
-        assert_eq!(subject.answer_to(asked), None, "after {outcome:?}");
+        assert_eq!(subject.reply_to(asked), None, "after {outcome:?}");
     }
     // Without what is wrong with it, the same is written.
     subject.write(session, with_all(member(&a).turn(2, "second")));
-    assert_eq!(subject.answer_to(asked), Some(bytes("done")));
+    assert_eq!(subject.reply_to(asked), Some(bytes("done")));
     assert_eq!(subject.find("child").map(|row| row.status), Some(Status::Pending));
 }
 
@@ -216,8 +219,8 @@ pub fn s2_a_message_that_is_gone_is_a_conflict(make: Make<'_>) {
     let outcomes = [durable(), gone(), gone(), gone(), durable(), gone(), durable()];
     assert_eq!(subject.commit(session, batch), outcomes);
     assert_eq!(subject.find("a"), Some(a.clone()));
-    assert_eq!(subject.turns(a.key, 1, 1, 10), [bytes("read it"), bytes("read the other")]);
-    assert_eq!(subject.turns(b.key, 1, 1, 10), [bytes("before"), bytes("behind")]);
+    assert_eq!(subject.turns(&a, 1, 1, 10), [bytes("read it"), bytes("read the other")]);
+    assert_eq!(subject.turns(&b, 1, 1, 10), [bytes("before"), bytes("behind")]);
     assert_eq!(subject.stats().inbox.rows, 0);
 }
 
@@ -227,20 +230,20 @@ pub fn s2_the_same_turn_again_is_durable_although_its_messages_are_gone(make: Ma
     let a = row(1, "a");
     subject.write(session, start(&a));
     let number = subject.sent(message("a", None, "hello"));
-    let asked = subject.asked("a", subject.clock.now_ms() + 60_000, "how far?");
+    let asked = subject.requested("a", 60_000, "how far?");
     let first = member(&a).turn(2, "read it").consuming([number]).putting([task(&a, 3)]);
-    let first = first.answering(asked, "far");
+    let first = first.replying(asked, "far");
     subject.write(session, first.clone());
     assert_eq!(subject.commit(session, [first.clone()]), [durable()]);
     // Its task has been run meanwhile, and is not put again.
     let served = Served { names: ["charge".to_owned()].into(), ..Served::default() };
     assert_eq!(subject.take(session, &served, 10, 1_000).len(), 1);
     assert!(subject.finish(session, task(&a, 3).id, 1, "charged"));
-    let again = Commit { answers: vec![], ..first }.answering(asked, "further").cancelling([task(&a, 3).id]);
+    let again = Commit { replies: vec![], ..first }.replying(asked, "further").cancelling([task(&a, 3).id]);
     assert_eq!(subject.commit(session, [again]), [durable()]);
-    let loaded = subject.load(a.key, 0).unwrap();
+    let loaded = subject.load(&a, 0).unwrap();
     assert_eq!((loaded.turns.len(), loaded.inbox.len(), loaded.tasks), (2, 1, vec![]));
-    assert_eq!(subject.answer_to(asked), Some(bytes("far")));
+    assert_eq!(subject.reply_to(asked), Some(bytes("far")));
     // Other bytes of that number are another turn, whatever they consume.
     let other = member(&a).turn(2, "read it otherwise").consuming([number]);
     assert_eq!(subject.commit(session, [other]), [conflict(Conflict::OtherTurn)]);
@@ -277,5 +280,5 @@ pub fn s2_a_bad_member_does_not_sink_its_neighbours(make: Make<'_>) {
     let ids: Vec<String> =
         subject.list(&Default::default(), None, 10).rows.into_iter().map(|row| row.id).collect();
     assert_eq!(ids, ["a", "b", "c"]);
-    assert_eq!(subject.load(a.key, 0).unwrap().turns, [bytes("started"), bytes("second"), bytes("third")]);
+    assert_eq!(subject.load(&a, 0).unwrap().turns, [bytes("started"), bytes("second"), bytes("third")]);
 }

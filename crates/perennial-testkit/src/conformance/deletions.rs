@@ -9,7 +9,7 @@ use perennial_core::store::{
 };
 
 use super::instances::{
-    Build, blocked, bytes, key, member, message, outgoing, row, start, start_request, status, task,
+    Build, blocked, bytes, member, message, outgoing, row, start, start_request, status, task,
 };
 use super::subject::{Make, Subject};
 use super::tasks::served;
@@ -32,7 +32,7 @@ fn with_rows(subject: &Subject, session: SessionId, row: &InstanceRow) {
     }
     subject.take(session, &served(&["charge"], &[]), 1, 60_000);
     for _ in 0..2 {
-        subject.asked(&row.id, subject.clock.now_ms() + 60_000, "?");
+        subject.requested(&row.id, 60_000, "?");
     }
 }
 
@@ -40,15 +40,16 @@ fn with_rows(subject: &Subject, session: SessionId, row: &InstanceRow) {
 fn rows_of(subject: &Subject, session: SessionId, row: &InstanceRow) -> String {
     let inbox: Vec<_> =
         subject.inbox(session, 0, 1_000).into_iter().filter(|message| message.key == row.key).collect();
-    let asks: Vec<_> = subject.asks(session, 0, 1_000).into_iter().filter(|ask| ask.key == row.key).collect();
-    let turns = [1, 2].map(|execution| subject.turns(row.key, execution, 0, 1_000));
-    let loaded = subject.load(row.key, 0);
-    format!("{:?} {loaded:?} {turns:?} {inbox:?} {asks:?}", subject.find(&row.id))
+    let requests = subject.requests(session, 0, 1_000).into_iter();
+    let requests: Vec<_> = requests.filter(|request| request.key == row.key).collect();
+    let turns = [1, 2].map(|execution| subject.turns(row, execution, 0, 1_000));
+    let loaded = subject.load(row, 0);
+    format!("{:?} {loaded:?} {turns:?} {inbox:?} {requests:?}", subject.find(&row.id))
 }
 
 /// The counts of what belongs to instances.
 fn belongings(stats: &StoreStats) -> [Count; 5] {
-    [stats.inbox, stats.tasks_queued, stats.tasks_leased, stats.tasks_waiting, stats.asks]
+    [stats.inbox, stats.tasks_queued, stats.tasks_leased, stats.tasks_waiting, stats.requests]
 }
 
 pub fn s7_a_deleted_instance_leaves_no_rows(make: Make<'_>) {
@@ -65,10 +66,10 @@ pub fn s7_a_deleted_instance_leaves_no_rows(make: Make<'_>) {
         ..status(Status::Failed)
     };
     subject.write(session, member(&a).turn_of(2, 3, "ended").changing(ended));
-    assert_eq!(subject.delete([a.key]), [DeleteOutcome::Deleted]);
-    assert_eq!((subject.find("a"), subject.load(a.key, 0)), (None, None));
+    assert_eq!(subject.delete([&a]), [DeleteOutcome::Deleted]);
+    assert_eq!((subject.find("a"), subject.load(&a, 0)), (None, None));
     for execution in 1..=2 {
-        assert_eq!(subject.turns(a.key, execution, 0, 10), Vec::<Arc<[u8]>>::new());
+        assert_eq!(subject.turns(&a, execution, 0, 10), Vec::<Arc<[u8]>>::new());
     }
     assert_eq!(belongings(&subject.stats()), belongings(&only_b), "no row is left behind");
     assert_eq!(subject.stats().instances, only_b.instances);
@@ -88,13 +89,14 @@ pub fn s7_only_what_has_ended_is_deleted(make: Make<'_>) {
     }
     let before: Vec<String> = rows.iter().map(|row| rows_of(&subject, session, row)).collect();
     // Each stands for itself, in the order of the call; the last is named twice.
-    let keys: Vec<_> = rows.iter().map(|row| row.key).chain([key(99), rows[5].key]).collect();
+    let nobody = row(99, "nobody");
+    let named = rows.iter().chain([&nobody, &rows[5]]);
     let outcomes: Vec<DeleteOutcome> = rows
         .iter()
         .map(|row| if row.status.is_final() { DeleteOutcome::Deleted } else { DeleteOutcome::NotEnded })
         .chain([DeleteOutcome::Gone, DeleteOutcome::Gone])
         .collect();
-    assert_eq!(subject.delete(keys), outcomes);
+    assert_eq!(subject.delete(named), outcomes);
     for (row, before) in rows.iter().zip(&before).filter(|(row, _)| !row.status.is_final()) {
         assert_eq!(rows_of(&subject, session, row), *before, "{} is untouched", row.id);
     }
@@ -108,7 +110,7 @@ pub fn s7_the_id_of_a_deleted_instance_is_free_at_once(make: Make<'_>) {
     let mut last = row(1, "a");
     subject.write(session, start(&last).changing(status(Status::Completed)));
     for number in 2..6 {
-        assert_eq!(subject.delete([last.key]), [DeleteOutcome::Deleted]);
+        assert_eq!(subject.delete([&last]), [DeleteOutcome::Deleted]);
         assert_eq!(subject.send(message("a", None, "hello")), SendOutcome::NoInstance);
         let next = row(number, "a");
         if number % 2 == 0 {
@@ -117,7 +119,7 @@ pub fn s7_the_id_of_a_deleted_instance_is_free_at_once(make: Make<'_>) {
             subject.sent(start_request(&next, "start"));
         }
         assert_eq!(subject.find("a").map(|row| row.key), Some(next.key));
-        assert_eq!(subject.delete([last.key, next.key]), [DeleteOutcome::Gone, DeleteOutcome::NotEnded]);
+        assert_eq!(subject.delete([&last, &next]), [DeleteOutcome::Gone, DeleteOutcome::NotEnded]);
         // Nobody takes the new one for the old one.
         let late = member(&last).turn(2, "late").changing(status(Status::Failed));
         assert_eq!(subject.commit(session, [late]), [CommitOutcome::Conflict(Conflict::MissingTurn)]);
@@ -125,7 +127,7 @@ pub fn s7_the_id_of_a_deleted_instance_is_free_at_once(make: Make<'_>) {
         assert_eq!(subject.commit(session, [late]), [CommitOutcome::Conflict(Conflict::NoInstance)]);
         let sent = subject.write(session, member(&next).sending([outgoing(&last, None, "lost")]));
         assert_eq!(sent, [None]);
-        let inbox = subject.load(next.key, 0).unwrap().inbox.into_iter().map(|row| row.number);
+        let inbox = subject.load(&next, 0).unwrap().inbox.into_iter().map(|row| row.number);
         subject.write(session, member(&next).changing(status(Status::Completed)).consuming(inbox));
         last = next;
     }
@@ -133,21 +135,21 @@ pub fn s7_the_id_of_a_deleted_instance_is_free_at_once(make: Make<'_>) {
     assert_eq!(belongings(&stats), [Count::default(); 5]);
 }
 
-pub fn s7_an_answer_outlives_its_instance_until_the_deadline(make: Make<'_>) {
+pub fn s7_a_reply_outlives_its_instance_until_the_deadline(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let a = row(1, "a");
     subject.write(session, start(&a));
-    let [answered, open] = [(); 2].map(|()| subject.asked("a", subject.clock.now_ms() + 1_000, "?"));
+    let [answered, open] = [(); 2].map(|()| subject.requested("a", 1_000, "?"));
     let ended = member(&a).turn(2, "ended").changing(status(Status::Completed));
-    subject.write(session, ended.answering(answered, "done"));
-    assert_eq!(subject.delete([a.key]), [DeleteOutcome::Deleted]);
+    subject.write(session, ended.replying(answered, "done"));
+    assert_eq!(subject.delete([&a]), [DeleteOutcome::Deleted]);
     // It was given; who asked may come for it.
-    assert_eq!(subject.answer_to(answered), Some(bytes("done")));
-    assert_eq!((subject.answer_to(open), subject.withdraw(open)), (None, false));
+    assert_eq!(subject.reply_to(answered), Some(bytes("done")));
+    assert_eq!((subject.reply_to(open), subject.withdraw(open)), (None, false));
     subject.clock.advance(1_001);
     subject.sweep();
-    assert_eq!(subject.answer_to(answered), None);
+    assert_eq!(subject.reply_to(answered), None);
 }
 
 /// An instance's whole life, as batches; each leaves something for its neighbour, who may be gone.
@@ -197,7 +199,7 @@ pub fn s7_deletions_and_commits_at_the_same_time_leave_no_orphans(make: Make<'_>
         let mut deleted: Vec<usize> = vec![0; rows.len()];
         loop {
             let is_last_pass = committer.is_finished();
-            let outcomes = subject.delete(rows.iter().map(|row| row.key));
+            let outcomes = subject.delete(&rows);
             for (count, outcome) in deleted.iter_mut().zip(outcomes) {
                 *count += usize::from(outcome == DeleteOutcome::Deleted);
             }
@@ -210,6 +212,6 @@ pub fn s7_deletions_and_commits_at_the_same_time_leave_no_orphans(make: Make<'_>
     assert_eq!(subject.list(&Filter::default(), None, 100), Page::default());
     assert_eq!(belongings(&subject.stats()), [Count::default(); 5]);
     for row in &rows {
-        assert_eq!(subject.turns(row.key, 1, 0, 10), Vec::<Arc<[u8]>>::new());
+        assert_eq!(subject.turns(row, 1, 0, 10), Vec::<Arc<[u8]>>::new());
     }
 }

@@ -7,7 +7,9 @@ use perennial_core::store::{
 use perennial_core::{EventId, InstanceKey};
 
 use super::instances::{blocked, bytes, member, row};
-use super::operation::{ACTIVITIES, BODIES, IDS, Member, Operations, TAGS, VALUES, at_place, payload, word};
+use super::operation::{
+    ACTIVITIES, BODIES, IDS, Member, Operations, TAGS, VALUES, payload, session_id, word,
+};
 
 impl Operations {
     pub(super) fn member(&mut self) -> Member {
@@ -50,15 +52,22 @@ impl Operations {
                 commit.tasks.push(self.task_change(&commit));
             }
         }
-        let answers = if self.chance.percent(20) { self.ask().into_iter().collect() } else { vec![] };
-        let answers = answers.into_iter().map(|place| (place, word(&mut self.chance, &BODIES))).collect();
-        Member { consumed: self.consumed(commit.key), answers, commit }
+        if self.chance.percent(10) {
+            // Messages arrive around the beginning of the clock, and later.
+            commit.fired_ms = Some(1_700_000_000_000 + 10 * self.chance.between(0, 4_000));
+        }
+        if self.chance.percent(3) {
+            commit.epoch = 999;
+        }
+        let replies = if self.chance.percent(20) { self.request().into_iter().collect() } else { vec![] };
+        let replies = replies.into_iter().map(|place| (place, word(&mut self.chance, &BODIES))).collect();
+        let seen = self.waiting(commit.key, 15);
+        Member { consumed: self.consumed(commit.key), seen, replies, commit }
     }
 
     /// Some of the messages that wait for an instance; sometimes one that does not wait any more.
     fn consumed(&mut self, key: InstanceKey) -> Vec<usize> {
-        let waiting = self.known.waiting.get(&key).cloned().unwrap_or_default();
-        let mut consumed: Vec<usize> = waiting.into_iter().filter(|_| self.chance.percent(25)).collect();
+        let mut consumed = self.waiting(key, 25);
         if self.known.messages > 0 && self.chance.percent(6) {
             let any = self.chance.below(self.known.messages);
             if !self.known.waiting.values().flatten().any(|waiting| *waiting == any) {
@@ -66,6 +75,12 @@ impl Operations {
             }
         }
         consumed
+    }
+
+    /// Each of the messages that wait for an instance, with this chance.
+    fn waiting(&mut self, key: InstanceKey, percent: u64) -> Vec<usize> {
+        let waiting = self.known.waiting.get(&key).cloned().unwrap_or_default();
+        waiting.into_iter().filter(|_| self.chance.percent(percent)).collect()
     }
 
     fn new_row(&mut self) -> InstanceRow {
@@ -97,7 +112,9 @@ impl Operations {
                 *last
             }
         };
-        TurnRow { execution, number, bytes: bytes(word(&mut self.chance, &BODIES)) }
+        let body = bytes(word(&mut self.chance, &BODIES));
+        let checksum = if self.chance.percent(97) { 1 } else { 2 };
+        TurnRow { execution, number, bytes: body, checksum }
     }
 
     fn change(&mut self) -> RowChange {
@@ -113,7 +130,7 @@ impl Operations {
                 Status::Terminated,
             ]));
         }
-        if chance.percent(10) {
+        if chance.percent(15) {
             change.execution = Some(chance.between(1, 2));
         }
         if chance.percent(10) {
@@ -127,6 +144,9 @@ impl Operations {
         }
         if chance.percent(15) {
             change.blocked = Some(chance.percent(40).then(blocked));
+        }
+        if chance.percent(20) {
+            change.full = Some(chance.percent(50));
         }
         if chance.percent(20) {
             let attribute = ("customer".to_owned(), payload(word(chance, &VALUES)));
@@ -172,7 +192,13 @@ impl Operations {
         }
         let id = word(&mut self.chance, &IDS).to_owned();
         let urgent = self.chance.percent(25);
-        SendRequest::Message { id, dedupe: self.dedupe(), urgent, body: self.body() }
+        let known = self.known.rows.iter().find(|row| row.id == id).map(|row| row.key);
+        let key = match self.chance.below(10) {
+            0 => Some(self.key()),
+            1..3 => known,
+            _ => None,
+        };
+        SendRequest::Message { id, key, dedupe: self.dedupe(), urgent, body: self.body() }
     }
 
     /// A change of a task of the committing instance; those that are there already are likely.
@@ -189,9 +215,10 @@ impl Operations {
         let state = match self.chance.below(10) {
             0..7 => TaskState::Queued,
             7 => TaskState::Waiting,
-            _ => {
-                TaskState::Leased { holder: at_place(self.any_session()), cancelled: self.chance.percent(10) }
-            }
+            _ => TaskState::Leased {
+                holder: session_id(self.any_session()),
+                cancelled: self.chance.percent(10),
+            },
         };
         let due_ms = self.chance.percent(50).then(|| self.soon_ms());
         let details = self.details();
@@ -207,6 +234,7 @@ impl Operations {
             interruptions: u32::try_from(chance.between(0, 2)).expect("it is small"),
             name: word(chance, &ACTIVITIES).to_owned(),
             tag: chance.percent(40).then(|| word(chance, &TAGS).to_owned()),
+            past: Default::default(),
             work,
         }))
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use perennial_core::store::{
-    AskAnswer, AskNumber, Blocked, Commit, InboxNumber, InstanceRow, Outgoing, RowChange, SendRequest,
-    Status, TaskChange, TaskId, TaskRow, TaskState, TurnRow,
+    Blocked, Commit, Divergence, DivergenceRow, InboxNumber, InstanceRow, Outgoing, RequestNumber,
+    RequestReply, RowChange, SendRequest, Status, TaskChange, TaskId, TaskRow, TaskState, TurnRow,
 };
-use perennial_core::{Attributes, EventId, InstanceKey, Payload, ShardId};
+use perennial_core::{Attributes, EventId, InstanceKey, Payload, ShardId, Trail};
 
 /// The key of instance `number`; they order as their numbers do.
 pub fn key(number: u64) -> InstanceKey {
@@ -26,20 +26,34 @@ pub fn row(number: u64, id: &str) -> InstanceRow {
         owed: false,
         wake_at_ms: None,
         blocked: None,
+        full: false,
         attributes: Attributes::new(),
         published: None,
         parent: None,
         created_ms: 1_700_000_000_000 + number,
         ended_ms: None,
+        checksum: 0,
     }
+    .sealed()
 }
 
 /// Why an instance is blocked, in tests.
 pub fn blocked() -> Blocked {
     Blocked {
         code: "PER-0203".to_owned(),
+        cause: "nondeterminism: ActivityScheduled differs in its \"name\"".to_owned(),
         reason: "nondeterminism".to_owned(),
         report: "the code went \"another\" way".to_owned(),
+        divergence: Some(Box::new(Divergence {
+            event: 4,
+            neighbourhood: vec![DivergenceRow {
+                event: EventId(4),
+                recorded: "a".to_owned(),
+                code: String::new(),
+                parts: true,
+            }],
+            ..Divergence::default()
+        })),
         since_ms: 1_700_000_000_123,
         attempts: 3,
     }
@@ -59,8 +73,20 @@ pub fn start(row: &InstanceRow) -> Commit {
 pub fn message(id: &str, dedupe: Option<&str>, body: &str) -> SendRequest {
     SendRequest::Message {
         id: id.to_owned(),
+        key: None,
         dedupe: dedupe.map(str::to_owned),
         urgent: false,
+        body: bytes(body),
+    }
+}
+
+/// A message that a blocked instance looks at at once.
+pub fn urgent(id: &str, dedupe: Option<&str>, body: &str) -> SendRequest {
+    SendRequest::Message {
+        id: id.to_owned(),
+        key: None,
+        dedupe: dedupe.map(str::to_owned),
+        urgent: true,
         body: bytes(body),
     }
 }
@@ -109,10 +135,18 @@ pub fn task(row: &InstanceRow, event: u64) -> TaskRow {
         due_ms: None,
         details: None,
         interruptions: 0,
+        past: Trail::default(),
         name: "charge".to_owned(),
         tag: None,
         work: Some(bytes("work")),
     }
+}
+
+/// A turn whose checksum differs from that of other places and bodies.
+pub fn turn_row(execution: u64, number: u64, body: &str) -> TurnRow {
+    let place = (execution << 20 | number) as u32;
+    let checksum = body.bytes().fold(!place, |sum, byte| sum.rotate_left(5) ^ u32::from(byte));
+    TurnRow { execution, number, bytes: bytes(body), checksum }
 }
 
 /// Text as bytes.
@@ -132,14 +166,18 @@ pub trait Build {
     fn changing(self, change: RowChange) -> Commit;
     /// Consumes messages.
     fn consuming(self, numbers: impl IntoIterator<Item = InboxNumber>) -> Commit;
+    /// Has seen urgent messages.
+    fn having_seen(self, numbers: impl IntoIterator<Item = InboxNumber>) -> Commit;
+    /// Fires timers that were due until a time.
+    fn firing(self, fired_ms: u64) -> Commit;
     /// Sends messages.
     fn sending(self, messages: impl IntoIterator<Item = Outgoing>) -> Commit;
     /// Writes tasks.
     fn putting(self, tasks: impl IntoIterator<Item = TaskRow>) -> Commit;
     /// Cancels tasks.
     fn cancelling(self, tasks: impl IntoIterator<Item = TaskId>) -> Commit;
-    /// Answers a request.
-    fn answering(self, number: AskNumber, body: &str) -> Commit;
+    /// Replies to a request.
+    fn replying(self, number: RequestNumber, body: &str) -> Commit;
 }
 
 impl Build for Commit {
@@ -153,7 +191,7 @@ impl Build for Commit {
     }
 
     fn turn_of(mut self, execution: u64, number: u64, body: &str) -> Commit {
-        self.turn = Some(TurnRow { execution, number, bytes: bytes(body) });
+        self.turn = Some(turn_row(execution, number, body));
         self
     }
 
@@ -164,6 +202,16 @@ impl Build for Commit {
 
     fn consuming(mut self, numbers: impl IntoIterator<Item = InboxNumber>) -> Commit {
         self.consumed.extend(numbers);
+        self
+    }
+
+    fn having_seen(mut self, numbers: impl IntoIterator<Item = InboxNumber>) -> Commit {
+        self.seen.extend(numbers);
+        self
+    }
+
+    fn firing(mut self, fired_ms: u64) -> Commit {
+        self.fired_ms = Some(fired_ms);
         self
     }
 
@@ -182,8 +230,8 @@ impl Build for Commit {
         self
     }
 
-    fn answering(mut self, number: AskNumber, body: &str) -> Commit {
-        self.answers.push(AskAnswer { number, body: bytes(body) });
+    fn replying(mut self, number: RequestNumber, body: &str) -> Commit {
+        self.replies.push(RequestReply { number, body: bytes(body) });
         self
     }
 }

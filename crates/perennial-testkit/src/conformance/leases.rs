@@ -177,7 +177,7 @@ pub fn s5_a_finished_task_is_a_message_and_no_row(make: Make<'_>) {
     assert!(!subject.finish(other, task(&a, 2).id, 4, "charged again"));
     // Results have no key against duplicates: two of them are two.
     assert!(subject.finish(other, task(&a, 3).id, 1, "charged"));
-    assert_eq!(subject.load(a.key, 0).unwrap().inbox.len(), 3);
+    assert_eq!(subject.load(&a, 0).unwrap().inbox.len(), 3);
     // They are messages like others.
     let numbers: Vec<_> = subject.inbox(session, 0, 10).iter().map(|row| row.number).collect();
     subject.write(session, member(&a).turn(2, "charged").consuming(numbers));
@@ -192,9 +192,9 @@ pub fn s5_whoever_does_not_hold_an_attempt_finishes_nothing(make: Make<'_>) {
     let again = TaskRow { attempt: 2, ..task(&a, 2) };
     subject.write(session, member(&a).putting([again.clone()]));
     let refused = |holder: SessionId, event: u64, attempt: u32| {
-        let before = (subject.load(a.key, 0), subject.stats());
+        let before = (subject.load(&a, 0), subject.stats());
         assert!(!subject.finish(holder, task(&a, event).id, attempt, "stale"));
-        assert_eq!((subject.load(a.key, 0), subject.stats()), before, "nothing was written");
+        assert_eq!((subject.load(&a, 0), subject.stats()), before, "nothing was written");
     };
     // It is queued again, so it is nobody's.
     refused(stale, 2, 1);
@@ -212,7 +212,7 @@ pub fn s5_whoever_does_not_hold_an_attempt_finishes_nothing(make: Make<'_>) {
     subject.clock.advance(50_000);
     assert!(subject.finish(stale, task(&a, 3).id, 1, "slow"));
     assert!(subject.finish(other, task(&a, 2).id, 2, "charged"));
-    assert_eq!(subject.load(a.key, 0).unwrap().inbox.len(), 2);
+    assert_eq!(subject.load(&a, 0).unwrap().inbox.len(), 2);
 }
 
 pub fn s5_of_many_who_finish_an_attempt_one_does(make: Make<'_>) {
@@ -237,7 +237,7 @@ pub fn s5_a_result_for_an_instance_that_has_ended_is_dropped_with_the_row(make: 
     assert_eq!(ids(&tasks(&subject, &a)), [task(&a, 3).id].into());
     assert_eq!(subject.stats().inbox.rows, 0);
     // Deleted, it has no tasks to finish.
-    subject.delete([a.key]);
+    subject.delete([&a]);
     assert!(!subject.finish(session, task(&a, 3).id, 1, "later"));
     assert_eq!((subject.stats().inbox.rows, subject.stats().tasks_leased.rows), (0, 0));
 }
@@ -250,7 +250,7 @@ pub fn s5_a_result_reaches_a_blocked_instance(make: Make<'_>) {
     subject.write(session, member(&a).changing(block));
     assert!(subject.finish(session, task(&a, 2).id, 1, "charged"));
     assert_eq!(subject.inbox(session, 0, 10), []);
-    assert_eq!(subject.load(a.key, 0).unwrap().inbox[0].body, bytes("charged"));
+    assert_eq!(subject.load(&a, 0).unwrap().inbox[0].body, bytes("charged"));
 }
 
 pub fn s5_a_task_that_is_given_back_can_be_taken_again(make: Make<'_>) {
@@ -296,7 +296,7 @@ pub fn s5_a_lease_that_ran_out_is_queued_again_with_an_interruption(make: Make<'
     subject.write(session, member(&a).cancelling([task(&a, 2).id]));
     subject.clock.advance(5_000);
     assert_eq!(subject.take(lost, &served(&["charge"], &[]), 10, 5_000), [], "nobody waits for it");
-    assert_eq!(subject.load(a.key, 0).unwrap().tasks.len(), 1);
+    assert_eq!(subject.load(&a, 0).unwrap().tasks.len(), 1);
 }
 
 pub fn s5_a_lease_outlives_its_holders_session(make: Make<'_>) {
@@ -331,10 +331,37 @@ pub fn s5_a_task_of_an_earlier_execution_is_finished_like_others(make: Make<'_>)
     assert_eq!(subject.take(session, &served(&["charge"], &[]), 10, 5_000).len(), 1);
     let next = RowChange { execution: Some(2), ..RowChange::default() };
     subject.write(session, member(&a).turn_of(2, 1, "began").changing(next));
-    let loaded = || subject.load(a.key, 0).expect("the instance");
+    let loaded = || subject.load(&a, 0).expect("the instance");
     assert_eq!(loaded().tasks, []);
     assert!(subject.finish(session, task(&a, 2).id, 1, "charged"));
     assert_eq!(loaded().inbox.len(), 1, "what it means is the engine's to know");
     assert_eq!(subject.stats().tasks_leased.rows, 0);
     assert_eq!(loaded().row, InstanceRow { execution: 2, ..a.clone() });
+}
+
+pub fn n17_a_holder_lists_its_leases(make: Make<'_>) {
+    let (subject, session, a) = with_one(make);
+    subject.write(session, member(&a).putting((2..7).map(|event| task(&a, event))));
+    let (holder, other) = (subject.open_session(60_000), subject.open_session(60_000));
+    assert_eq!(subject.held(holder), []);
+    // Its answer was lost; the leases were not.
+    subject.take(holder, &served(&["charge"], &[]), 3, 5_000);
+    let taken: Vec<TaskRow> =
+        tasks(&subject, &a).into_iter().filter(|task| task.state != TaskState::Queued).collect();
+    assert_eq!((taken.len(), &subject.held(holder)), (3, &taken));
+    let of_other = subject.take(other, &served(&["charge"], &[]), 1, 5_000);
+    assert_eq!((subject.held(other), subject.held(holder)), (of_other, taken.clone()));
+    // Cancelled ones are its own until it lets go of them; so is what it runs without an end.
+    subject.write(session, member(&a).cancelling([taken[0].id]));
+    let endless = TaskRow { due_ms: None, ..super::tasks::leased(&a, 9, holder) };
+    subject.write(session, member(&a).putting([endless]));
+    let events = |rows: &[TaskRow]| rows.iter().map(|row| row.id.event.0).collect::<BTreeSet<_>>();
+    let mut expected = events(&taken);
+    expected.insert(9);
+    assert_eq!(events(&subject.held(holder)), expected);
+    // What it finished, gave back, or lost is not.
+    assert!(subject.finish(holder, taken[1].id, 1, "charged"));
+    subject.give_back(holder, vec![taken[0].id, taken[2].id]);
+    assert_eq!(events(&subject.held(holder)), [9].into());
+    assert_eq!(subject.held(SessionId(u128::MAX)), []);
 }

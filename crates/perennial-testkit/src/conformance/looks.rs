@@ -55,7 +55,7 @@ pub fn s7_stats_tell_how_much_there_is_of_what(make: Make<'_>) {
     assert_eq!(empty.instances.iter().map(|(status, _)| *status).collect::<Vec<_>>(), Status::ALL);
     assert!(empty.instances.iter().all(|(_, count)| *count == exactly(0)));
     let rest = [empty.blocked, empty.inbox, empty.tasks_queued, empty.tasks_leased, empty.tasks_waiting];
-    assert_eq!((rest, empty.asks, empty.lag_ms), ([exactly(0); 5], exactly(0), 0));
+    assert_eq!((rest, empty.requests, empty.lag_ms), ([exactly(0); 5], exactly(0), 0));
     let session = subject.own_all();
     let mut number: u64 = 0;
     for (many, status) in (1..).zip(Status::ALL) {
@@ -73,14 +73,14 @@ pub fn s7_stats_tell_how_much_there_is_of_what(make: Make<'_>) {
     assert_eq!(subject.take(session, &served(&["charge"], &[]), 3, 60_000).len(), 3);
     let sent: Vec<_> = (0..4).map(|_| subject.sent(message("a", None, "x"))).collect();
     subject.write(session, member(&a).consuming([sent[0]]));
-    let asked: Vec<_> = (0..3).map(|_| subject.asked("a", subject.clock.now_ms() + 60_000, "?")).collect();
-    subject.write(session, member(&a).answering(asked[1], "done"));
+    let asked: Vec<_> = (0..3).map(|_| subject.requested("a", 60_000, "?")).collect();
+    subject.write(session, member(&a).replying(asked[1], "done"));
     let stats = subject.stats();
     for (many, status) in (1..).zip(Status::ALL) {
         let many = if status == Status::Running { many + 1 } else { many };
         assert_eq!(counted(&stats, status), exactly(many), "{status:?}");
     }
-    assert_eq!((stats.blocked, stats.inbox, stats.asks), (exactly(4), exactly(3), exactly(2)));
+    assert_eq!((stats.blocked, stats.inbox, stats.requests), (exactly(4), exactly(3), exactly(2)));
     let tasks = (stats.tasks_queued, stats.tasks_leased, stats.tasks_waiting);
     assert_eq!(tasks, (exactly(3), exactly(3), exactly(2)));
 }

@@ -10,8 +10,7 @@
 //! conformance::run(&|clock| Candidate::new(MemoryStore::new(move || clock.now_ms())));
 //! ```
 //!
-//! The rules ask for what is promised, not for how a store does it: numbers of messages may have gaps, and sessions may
-//! have any ids.
+//! The rules ask for what is promised, not for how a store does it: numbers of messages may have gaps.
 
 mod drawn_members;
 pub mod instances;
@@ -19,10 +18,9 @@ mod model;
 mod operation;
 mod side;
 mod subject;
+mod subject_reads;
 mod test_clock;
 
-#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
-mod asks;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod closing;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
@@ -38,28 +36,38 @@ mod lists;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod looks;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
-mod notes;
-#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod outgoing;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod ownership;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod pages;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod reads;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod requests;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod sends;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod sessions;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod settings;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod sweeping;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod tasks;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod timers;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod watching;
 
 pub use model::compare_with_model;
-pub use subject::{Candidate, Make, Subject, answer_of, waiting};
+pub use subject::{Candidate, Make, Subject, answer_of, ask, new_session, waiting};
+pub use subject_reads::Loaded;
 pub use test_clock::TestClock;
 
 /// Each rule as a function.
 #[doc(hidden)]
 pub mod rules {
-    pub use super::asks::*;
     pub use super::closing::*;
     pub use super::commits::*;
     pub use super::conflicts::*;
@@ -68,12 +76,17 @@ pub mod rules {
     pub use super::lists::*;
     pub use super::looks::*;
     pub use super::model::s2_answers_are_those_of_the_model;
-    pub use super::notes::*;
     pub use super::outgoing::*;
+    pub use super::ownership::*;
+    pub use super::pages::*;
     pub use super::reads::*;
+    pub use super::requests::*;
     pub use super::sends::*;
     pub use super::sessions::*;
+    pub use super::settings::*;
+    pub use super::sweeping::*;
     pub use super::tasks::*;
+    pub use super::timers::*;
     pub use super::watching::*;
 }
 
@@ -135,16 +148,15 @@ macro_rules! __store_rules {
             s1_a_session_lives_for_its_lease_by_the_stores_clock
             s1_a_session_that_has_ended_is_gone
             s1_ending_a_session_twice_is_no_error
-            s1_sessions_never_share_an_id
             s1_a_shard_belongs_to_one_session
-            s1_a_claim_adds_no_more_than_asked
+            s1_a_claim_gives_shards_up_to_a_target
             s1_ending_a_session_frees_its_shards
             s1_an_expired_session_keeps_its_shards_until_somebody_claims_them
             s1_a_renewed_session_has_not_expired
             s1_a_claim_ends_sessions_that_have_expired
             s1_a_session_that_expired_cannot_claim
-            s1_a_note_is_kept_until_it_is_replaced_or_removed
-            s1_a_session_that_is_gone_notes_nothing
+            s1_released_shards_can_be_claimed_by_others
+            s2_a_commit_at_an_older_epoch_is_fenced
             s2_what_is_durable_can_be_read
             s2_an_empty_batch_is_answered
             s2_every_column_of_a_row_is_kept
@@ -153,7 +165,6 @@ macro_rules! __store_rules {
             s2_turns_of_any_size_come_back_as_they_were
             s2_executions_count_their_turns_apart
             s2_members_of_a_batch_take_effect_in_order
-            s2_commits_take_effect_in_the_order_they_are_made
             s2_a_turn_deletes_the_messages_that_it_consumed
             s2_messages_of_a_member_are_numbered_in_order
             s2_a_message_whose_key_waits_is_not_sent_again
@@ -164,13 +175,15 @@ macro_rules! __store_rules {
             s2_a_member_of_no_instance_is_a_conflict
             s2_a_member_without_the_shards_session_is_fenced
             s2_a_member_is_written_as_a_whole_or_not_at_all
-            s2_a_bad_member_does_not_sink_its_neighbours
-            s2_answers_are_those_of_the_model
             s2_a_message_that_is_gone_is_a_conflict
             s2_the_same_turn_again_is_durable_although_its_messages_are_gone
+            s2_a_bad_member_does_not_sink_its_neighbours
+            s2_answers_are_those_of_the_model
             s2_to_a_key_that_is_missing_or_has_ended_nothing_is_sent
             s2_whoever_ends_in_a_batch_is_sent_nothing_more_by_it
-            s2_an_urgent_message_of_a_member_makes_a_blocked_instance_due
+            s2_an_urgent_message_of_a_member_is_read_although_its_instance_is_blocked
+            s2_urgent_messages_that_were_seen_are_urgent_no_more
+            s2_a_member_sees_its_own_earlier_writes
             s2_a_message_to_an_id_reaches_whoever_has_it
             s2_a_start_of_a_member_makes_a_row_and_a_message
             s2_a_start_of_the_same_key_again_does_nothing
@@ -186,10 +199,12 @@ macro_rules! __store_rules {
             s3_an_ended_instance_takes_no_messages
             s3_a_message_to_nobody_is_refused
             s3_a_blocked_instance_takes_messages
-            s3_an_urgent_message_makes_a_blocked_instance_due
+            s3_an_urgent_message_is_read_although_its_instance_is_blocked
             s3_ten_thousand_unread_messages_refuse_the_next
             s3_requests_of_a_call_stand_for_themselves
             s3_a_number_is_never_given_twice
+            s3_a_message_for_another_key_finds_no_instance
+            s3_a_message_arrives_when_the_store_inserts_it
             s4_the_inbox_is_read_from_the_lowest_number_in_pages
             s4_each_pass_sees_what_came_since_the_last
             s4_the_inbox_holds_messages_of_the_sessions_shards_only
@@ -198,9 +213,17 @@ macro_rules! __store_rules {
             s4_what_waits_forever_is_written_and_not_due
             s4_only_unfinished_instances_of_the_sessions_shards_are_due
             s4_owed_instances_come_by_key_in_pages
-            s4_loading_gives_the_row_the_turns_behind_and_the_messages
-            s4_turns_are_read_behind_a_number_up_to_a_limit
+            s4_loading_gives_the_row_the_turns_after_one_and_the_messages
+            s4_turns_are_read_after_a_number_up_to_a_limit
             s4_a_read_sees_every_commit_that_was_answered
+            s4_reads_under_a_session_that_is_gone_answer_session_gone
+            s4_reads_of_a_shard_that_the_session_does_not_own_answer_session_gone
+            s4_the_inbox_leaves_out_known_numbers
+            s4_a_page_says_where_the_next_begins
+            s4_pages_are_bounded_in_bytes
+            s4_loading_shows_all_turns_and_their_checksums
+            s4_blocked_instances_come_by_key_in_pages
+            s4_a_pass_over_some_shards_is_filled_although_others_lie_between
             s5_a_task_is_leased_by_the_stores_clock
             s5_a_node_takes_what_it_can_run
             s5_a_node_takes_no_more_than_asked
@@ -230,34 +253,66 @@ macro_rules! __store_rules {
             s6_requests_are_read_from_a_number_in_pages
             s6_requests_are_read_by_the_shards_session_only
             s6_a_request_past_its_deadline_is_not_read
-            s6_an_answer_comes_with_the_commit_that_gives_it
-            s6_who_is_fenced_answers_nothing
-            s6_a_request_is_withdrawn_once_unless_it_was_answered
-            s6_requests_and_answers_are_swept_at_their_deadline
+            s6_a_reply_comes_with_the_commit_that_gives_it
+            s6_who_is_fenced_replies_to_nothing
+            s6_a_request_is_withdrawn_once_unless_it_has_a_reply
+            s6_requests_and_replies_are_swept_at_their_deadline
             s6_a_requests_number_is_never_given_twice
+            s6_sweeping_is_bounded
+            s7_a_large_instance_is_gone_at_once_and_swept_in_steps
+            s7_the_id_of_a_large_deleted_instance_is_free_at_once
+            s7_pruning_executions_never_touches_the_current_one
+            s7_pruning_executions_is_bounded_and_begins_with_the_oldest
+            s7_only_the_owner_prunes_executions
             s7_a_list_comes_oldest_first_in_pages
             s7_a_list_is_filtered_by_status
             s7_a_list_is_filtered_by_name
             s7_a_list_is_filtered_by_the_beginning_of_the_id
             s7_a_list_is_filtered_by_being_blocked
-            s7_filters_of_a_list_hold_together_in_every_page
-            s7_a_deleted_instance_leaves_no_rows
-            s7_only_what_has_ended_is_deleted
-            s7_the_id_of_a_deleted_instance_is_free_at_once
-            s7_an_answer_outlives_its_instance_until_the_deadline
-            s7_deletions_and_commits_at_the_same_time_leave_no_orphans
             s7_a_list_comes_newest_first_if_asked
             s7_a_list_is_filtered_by_version
             s7_a_list_is_filtered_by_parent
             s7_a_list_is_filtered_by_attributes_as_json_text
             s7_a_list_is_filtered_by_times
             s7_drawn_filters_show_what_they_say
+            s7_filters_of_a_list_hold_together_in_every_page
             s7_a_count_is_exact_up_to_a_bound
             s7_stats_tell_how_much_there_is_of_what
             s7_stats_count_exactly_up_to_ten_thousand
             s7_the_lag_is_that_of_the_earliest_instance_that_can_go_on
+            s7_a_deleted_instance_leaves_no_rows
+            s7_only_what_has_ended_is_deleted
+            s7_the_id_of_a_deleted_instance_is_free_at_once
+            s7_a_reply_outlives_its_instance_until_the_deadline
+            s7_deletions_and_commits_at_the_same_time_leave_no_orphans
+            s7_a_setting_is_kept_until_it_is_replaced_or_deleted
             s8_a_message_gives_a_hint
-            s8_requests_answers_and_results_give_a_hint
+            s8_starts_requests_replies_and_results_give_a_hint
+            s8_tasks_that_can_be_taken_give_a_hint
+            s8_endings_and_published_values_give_a_hint
+            s8_a_commit_tells_the_owners_of_other_shards
+            g13_a_timer_that_fires_over_an_earlier_message_conflicts
+            g13_results_and_messages_of_members_count_as_earlier_too
+            g13_a_parked_start_is_no_earlier_message
+            g13_the_same_turn_again_is_durable_whatever_has_arrived
+            n7_maintenance_is_refused_while_a_lane_is_live
+            n7_a_lane_that_opens_ends_all_maintenance
+            n7_maintenance_leaves_no_trace_in_shards
+            n9_an_expired_session_that_nobody_ended_can_be_renewed
+            n10_opening_again_after_a_lost_answer_renews
+            n10_each_change_of_a_shards_owner_counts_up_its_epoch
+            n10_replacing_a_session_moves_its_shards_at_the_next_epoch
+            n10_replacing_again_after_a_lost_answer_tells_the_same
+            n10_replacing_a_session_that_is_gone_moves_nothing
+            n10_unclean_ends_are_counted_and_a_release_clears_them
+            n10_a_steady_owner_clears_the_count_of_unclean_ends
+            n10_notes_are_returned_by_the_next_claim
+            n10_only_the_owner_notes_something_about_a_shard
+            n10_a_claim_tells_the_times_in_which_nobody_owned_the_shard
+            n14_the_directory_shows_every_session
+            n17_a_holder_lists_its_leases
+            n18_a_full_instance_refuses_senders
+            n18_ten_thousand_unread_messages_refuse_no_urgent_one
         }
     };
 }

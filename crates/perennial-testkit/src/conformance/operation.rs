@@ -1,17 +1,18 @@
 //! Operations of the model test, drawn from a seed.
 //!
-//! Sessions and numbers of messages and requests differ from store to store, so operations name them by their place in
-//! what has been given out so far. Where a row holds such a name, the place stands in it: see [`at_place`].
+//! Numbers of messages and requests differ from store to store, so operations name them by their place in what has been
+//! given out so far.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use perennial_core::store::{
-    Commit, Filter, InstanceRow, SendRequest, Served, SessionId, Status, TaskId, TaskRow, TaskState,
+    Commit, Filter, InstanceRow, SendRequest, Served, SessionId, SessionRole, ShardSet, Status, TaskId,
+    TaskRow, TaskState,
 };
-use perennial_core::{EventId, InstanceKey, Payload, SHARDS};
+use perennial_core::{EventId, InstanceKey, Payload, SHARDS, ShardId};
 
-use super::instances::{bytes, key};
+use super::instances::{bytes, row};
 use crate::Chance;
 
 /// Few, so that they collide.
@@ -21,66 +22,88 @@ pub(super) const BODIES: [&str; 3] = ["x", "y", ""];
 pub(super) const VALUES: [&str; 4] = ["1", "1.0", "\"x\"", "null"];
 pub(super) const ACTIVITIES: [&str; 2] = ["charge", "ship"];
 pub(super) const TAGS: [&str; 2] = ["gpu", "eu"];
-pub(super) const NOTES: [&str; 2] = ["suspects", "version"];
+pub(super) const SETTINGS: [&str; 2] = ["retention", "version"];
 
 /// The place of a session among those that were opened.
 pub(super) type SessionPlace = usize;
 /// The place of a message among those that were sent.
 pub(super) type MessagePlace = usize;
 /// The place of a request among those that were made.
-pub(super) type AskPlace = usize;
+pub(super) type RequestPlace = usize;
 
-/// A place where a row of an operation holds the id of a session.
-pub(super) fn at_place(session: SessionPlace) -> SessionId {
-    SessionId(u128::try_from(session).expect("a usize fits"))
+/// The id of a session, which its owner draws.
+pub(super) fn session_id(session: SessionPlace) -> SessionId {
+    SessionId(u128::try_from(session).expect("a usize fits") + 1)
+}
+
+/// The shards that a read names.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shards {
+    /// Those that its session was given.
+    Owned,
+    /// Some of those.
+    OwnedAmong(ShardSet),
+    /// All, whoever owns them.
+    All,
 }
 
 /// One call.
 #[derive(Clone, Debug)]
 pub(super) enum Operation {
     Advance(u64),
-    OpenSession(u64),
+    /// A session under the next place.
+    OpenSession(SessionPlace, SessionRole, u64),
     RenewSession(SessionPlace),
     EndSession(SessionPlace),
     ClaimShards(SessionPlace, usize),
+    ReleaseShards(SessionPlace, ShardSet),
+    /// The place of the new session follows that of the old one.
+    ReplaceSession(SessionPlace, SessionPlace, u64),
+    WriteShardNotes(SessionPlace, Vec<(ShardId, Option<&'static str>)>, bool),
+    Directory,
     Commit(SessionPlace, Vec<Member>),
     Send(Vec<SendRequest>),
-    ReadInbox(SessionPlace, Option<MessagePlace>, usize),
-    ReadDue(SessionPlace, u64, Option<(u64, InstanceKey)>, usize),
-    ReadOwed(SessionPlace, Option<InstanceKey>, usize),
+    /// From a message on, without those that are known.
+    ReadInbox(SessionPlace, Shards, Option<MessagePlace>, Vec<MessagePlace>, usize),
+    ReadDue(SessionPlace, Shards, u64, Option<(u64, InstanceKey)>, usize),
+    ReadOwed(SessionPlace, Shards, Option<InstanceKey>, usize),
+    ReadBlocked(SessionPlace, Shards, Option<InstanceKey>, usize),
     Find(&'static str),
-    Load(InstanceKey, u64),
-    ReadTurns(InstanceKey, u64, u64, usize),
+    Load(InstanceRow, u64, usize),
+    ReadTurns(InstanceRow, u64, u64, usize),
     TakeTasks(SessionPlace, Served, u64),
+    HeldTasks(SessionPlace),
     RenewTasks(SessionPlace, Vec<(TaskId, Option<Payload>)>, u64),
     FinishTask(SessionPlace, TaskId, u32, &'static str),
     GiveBackTasks(SessionPlace, Vec<TaskId>),
-    /// To an id, with a deadline so far from now.
-    Ask(&'static str, u64, &'static str),
-    ReadAsks(SessionPlace, Option<AskPlace>, usize),
-    ReadAnswer(AskPlace),
-    WithdrawAsk(AskPlace),
-    SweepAsks,
-    ReadNote(&'static str),
-    WriteNote(SessionPlace, &'static str, Option<&'static str>),
+    /// To an id, with so much patience.
+    PutRequest(&'static str, u64, &'static str),
+    ReadRequests(SessionPlace, Shards, Option<RequestPlace>, usize),
+    ReadReply(RequestPlace),
+    WithdrawRequest(RequestPlace),
+    Sweep,
+    PruneExecutions(SessionPlace, InstanceRow, u64, usize),
+    ReadSetting(&'static str),
+    WriteSetting(&'static str, Option<&'static str>),
     List(Filter, Option<InstanceKey>, usize),
     Count(Filter, u64),
     Stats,
-    Delete(Vec<InstanceKey>),
+    Delete(Vec<InstanceRow>),
 }
 
-/// A member of a batch, with the places of the messages that it consumes and the requests that it answers.
+/// A member of a batch, with the places of the messages and requests that it names.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) commit: Commit,
     pub(super) consumed: Vec<MessagePlace>,
-    pub(super) answers: Vec<(AskPlace, &'static str)>,
+    pub(super) seen: Vec<MessagePlace>,
+    pub(super) replies: Vec<(RequestPlace, &'static str)>,
 }
 
 /// What operations may name, so that most of them mean something.
 #[derive(Default)]
 pub(super) struct Known {
-    /// How many sessions were opened.
+    /// How many sessions were to be opened.
     pub(super) sessions: usize,
     /// The session that claimed many shards last, unless it is known to be gone.
     pub(super) owner: Option<SessionPlace>,
@@ -89,12 +112,12 @@ pub(super) struct Known {
     /// Those that wait.
     pub(super) waiting: BTreeMap<InstanceKey, Vec<MessagePlace>>,
     /// How many requests were made.
-    pub(super) asks: usize,
+    pub(super) requests: usize,
     /// The rows that exist.
     pub(super) rows: Vec<InstanceRow>,
     /// Rows that do not exist any more.
     pub(super) gone: Vec<InstanceRow>,
-    /// The tasks of their current executions, with places of sessions.
+    /// The tasks of their current executions.
     pub(super) tasks: Vec<TaskRow>,
     /// The last turn of each execution that has any.
     pub(super) last_turns: BTreeMap<(InstanceKey, u64), u64>,
@@ -114,10 +137,37 @@ type Draw = fn(&mut Operations) -> Operation;
 const DRAWS: &[(u64, Draw)] = &[
     // Times are multiples of ten; leases and deadlines are not: nothing expires at the very moment of a call.
     (40, |this| Operation::Advance(10 * this.chance.between(1, 400))),
-    (30, |this| Operation::OpenSession(*this.chance.pick(&[1_005, 5_005, 60_005]))),
+    // Long enough for every lease to run out.
+    (8, |_| Operation::Advance(100_000)),
+    (30, |this| {
+        let role = match this.chance.below(10) {
+            0..3 => SessionRole::Node,
+            3 => SessionRole::Maintenance,
+            _ => SessionRole::Lane,
+        };
+        let lease_ms = *this.chance.pick(&[1_005, 5_005, 60_005]);
+        Operation::OpenSession(this.new_session(), role, lease_ms)
+    }),
+    (5, |this| Operation::OpenSession(this.session(), SessionRole::Lane, 5_005)),
     (50, |this| Operation::RenewSession(this.session())),
     (10, |this| Operation::EndSession(this.session())),
     (90, |this| Operation::ClaimShards(this.session(), *this.chance.pick(&[1, 60, SHARDS, SHARDS]))),
+    (20, |this| Operation::ReleaseShards(this.session(), this.some_shards())),
+    (25, |this| {
+        let new = if this.chance.percent(80) { this.new_session() } else { this.any_session() };
+        Operation::ReplaceSession(this.session(), new, *this.chance.pick(&[5_005, 60_005]))
+    }),
+    (25, |this| {
+        let count = this.chance.between(1, 4);
+        let mut note = || {
+            let shard = ShardId(u8::try_from(this.chance.below(8)).expect("it is small"));
+            (shard, this.chance.percent(70).then(|| word(&mut this.chance, &BODIES)))
+        };
+        let notes = (0..count).map(|_| note()).collect();
+        let session = if this.chance.percent(70) { this.session() } else { this.any_session() };
+        Operation::WriteShardNotes(session, notes, this.chance.percent(30))
+    }),
+    (40, |_| Operation::Directory),
     (380, |this| {
         let (session, count) = (this.session(), this.chance.between(1, 6));
         Operation::Commit(session, (0..count).map(|_| this.member()).collect())
@@ -129,20 +179,26 @@ const DRAWS: &[(u64, Draw)] = &[
     (50, |this| {
         let from = (this.known.messages > 0 && this.chance.percent(50))
             .then(|| this.chance.below(this.known.messages));
-        Operation::ReadInbox(this.session(), from, this.limit())
+        let known = match this.chance.percent(50) {
+            true => (0..this.known.messages).filter(|_| this.chance.percent(40)).collect(),
+            false => vec![],
+        };
+        Operation::ReadInbox(this.session(), this.shards(), from, known, this.limit())
     }),
     (40, |this| {
         let after = this.chance.percent(40).then(|| (this.soon_ms(), this.key()));
-        Operation::ReadDue(this.session(), this.soon_ms(), after, this.limit())
+        Operation::ReadDue(this.session(), this.shards(), this.soon_ms(), after, this.limit())
     }),
-    (30, |this| Operation::ReadOwed(this.session(), this.maybe_key(), this.limit())),
+    (30, |this| Operation::ReadOwed(this.session(), this.shards(), this.maybe_key(), this.limit())),
+    (20, |this| Operation::ReadBlocked(this.session(), this.shards(), this.maybe_key(), this.limit())),
     (20, |this| Operation::Find(word(&mut this.chance, &IDS))),
-    (30, |this| Operation::Load(this.key(), this.chance.between(0, 3))),
+    (30, |this| Operation::Load(this.row(), this.chance.between(0, 3), this.limit())),
     (20, |this| {
         let (execution, after_turn) = (this.chance.between(1, 2), this.chance.between(0, 3));
-        Operation::ReadTurns(this.key(), execution, after_turn, this.limit())
+        Operation::ReadTurns(this.row(), execution, after_turn, this.limit())
     }),
     (50, |this| Operation::TakeTasks(this.any_session(), this.served(), this.chance.between(1_000, 9_000))),
+    (20, |this| Operation::HeldTasks(this.any_session())),
     (50, Operations::renew_tasks),
     (50, |this| {
         let (holder, task, attempt) = this.held_task();
@@ -156,27 +212,34 @@ const DRAWS: &[(u64, Draw)] = &[
     }),
     (60, |this| {
         let (id, body) = (word(&mut this.chance, &IDS), word(&mut this.chance, &BODIES));
-        Operation::Ask(id, 10 * this.chance.between(0, 3_000) + 5, body)
+        Operation::PutRequest(id, 10 * this.chance.between(0, 3_000) + 5, body)
     }),
     (50, |this| {
-        let from = this.chance.percent(30).then(|| this.ask()).flatten();
-        Operation::ReadAsks(this.session(), from, this.limit())
+        let from = this.chance.percent(30).then(|| this.request()).flatten();
+        Operation::ReadRequests(this.session(), this.shards(), from, this.limit())
     }),
-    (40, |this| this.ask().map_or(Operation::SweepAsks, Operation::ReadAnswer)),
-    (30, |this| this.ask().map_or(Operation::SweepAsks, Operation::WithdrawAsk)),
-    (15, |_| Operation::SweepAsks),
-    (30, |this| Operation::ReadNote(word(&mut this.chance, &NOTES))),
-    (30, |this| {
-        let (session, name) = (this.any_session(), word(&mut this.chance, &NOTES));
-        let note = this.chance.percent(70).then(|| word(&mut this.chance, &BODIES));
-        Operation::WriteNote(session, name, note)
+    (40, |this| this.request().map_or(Operation::Sweep, Operation::ReadReply)),
+    (30, |this| this.request().map_or(Operation::Sweep, Operation::WithdrawRequest)),
+    (15, |_| Operation::Sweep),
+    (40, |this| {
+        let later: Vec<InstanceRow> =
+            this.known.rows.iter().filter(|row| row.execution > 1).cloned().collect();
+        let is_later = !later.is_empty() && this.chance.percent(80);
+        let row = if is_later { this.chance.pick(&later).clone() } else { this.row() };
+        let execution = this.chance.between(1, 3);
+        Operation::PruneExecutions(this.session(), row, execution, *this.chance.pick(&[1, 2, 100]))
+    }),
+    (15, |this| Operation::ReadSetting(word(&mut this.chance, &SETTINGS))),
+    (15, |this| {
+        let name = word(&mut this.chance, &SETTINGS);
+        Operation::WriteSetting(name, this.chance.percent(70).then(|| word(&mut this.chance, &BODIES)))
     }),
     (90, |this| Operation::List(this.filter(), this.maybe_key(), this.limit())),
     (20, |this| Operation::Count(this.filter(), *this.chance.pick(&[0, 1, 3, 10_000]))),
     (20, |_| Operation::Stats),
     (40, |this| {
         let count = this.chance.between(1, 3);
-        Operation::Delete((0..count).map(|_| this.ended_key()).collect())
+        Operation::Delete((0..count).map(|_| this.ended_row()).collect())
     }),
 ];
 
@@ -187,13 +250,14 @@ impl Operations {
 
     pub(super) fn draw(&mut self) -> Operation {
         if self.known.sessions == 0 {
-            return Operation::OpenSession(60_005);
+            return Operation::OpenSession(self.new_session(), SessionRole::Lane, 60_005);
         }
         // Without an owner little can be written; the newest session may be gone, too.
         if self.known.owner.is_none() {
             match self.chance.below(10) {
-                0..2 => return Operation::OpenSession(60_005),
-                2..6 => return Operation::ClaimShards(self.known.sessions - 1, SHARDS),
+                0 => return Operation::OpenSession(self.new_session(), SessionRole::Maintenance, 5_005),
+                1..3 => return Operation::OpenSession(self.new_session(), SessionRole::Lane, 60_005),
+                3..7 => return Operation::ClaimShards(self.known.sessions - 1, SHARDS),
                 _ => {}
             }
         }
@@ -214,19 +278,40 @@ impl Operations {
         }
     }
 
-    /// Also one that is gone: anybody may run tasks, and whoever is gone notes nothing.
+    fn new_session(&mut self) -> SessionPlace {
+        self.known.sessions += 1;
+        self.known.sessions - 1
+    }
+
+    fn some_shards(&mut self) -> ShardSet {
+        ShardId::all().filter(|_| self.chance.percent(40)).collect()
+    }
+
+    fn shards(&mut self) -> Shards {
+        match self.chance.below(10) {
+            0 => Shards::All,
+            1..4 => Shards::OwnedAmong(self.some_shards()),
+            _ => Shards::Owned,
+        }
+    }
+
+    /// Also one that is gone: anybody may run tasks.
     pub(super) fn any_session(&mut self) -> SessionPlace {
         self.chance.below(self.known.sessions)
     }
 
     pub(super) fn key(&mut self) -> InstanceKey {
+        self.row().key
+    }
+
+    fn row(&mut self) -> InstanceRow {
         if !self.known.gone.is_empty() && self.chance.percent(5) {
-            return self.chance.pick(&self.known.gone).key;
+            return self.chance.pick(&self.known.gone).clone();
         }
         if self.known.rows.is_empty() || self.chance.percent(5) {
-            return key(999_999);
+            return row(999_999, "nobody");
         }
-        self.chance.pick(&self.known.rows).key
+        self.chance.pick(&self.known.rows).clone()
     }
 
     fn maybe_key(&mut self) -> Option<InstanceKey> {
@@ -234,20 +319,23 @@ impl Operations {
     }
 
     /// Mostly one of an instance that has ended.
-    fn ended_key(&mut self) -> InstanceKey {
-        let ended: Vec<InstanceKey> =
-            self.known.rows.iter().filter(|row| row.status.is_final()).map(|row| row.key).collect();
-        if ended.is_empty() || self.chance.percent(30) { self.key() } else { *self.chance.pick(&ended) }
+    fn ended_row(&mut self) -> InstanceRow {
+        let ended: Vec<&InstanceRow> = self.known.rows.iter().filter(|row| row.status.is_final()).collect();
+        if ended.is_empty() || self.chance.percent(30) {
+            return self.row();
+        }
+        let place = self.chance.below(ended.len());
+        ended[place].clone()
     }
 
     pub(super) fn soon_ms(&mut self) -> u64 {
         self.chance.between(0, 8)
     }
 
-    pub(super) fn ask(&mut self) -> Option<AskPlace> {
+    pub(super) fn request(&mut self) -> Option<RequestPlace> {
         // Those of long ago are gone.
-        let recent = self.known.asks.min(6);
-        (recent > 0).then(|| self.known.asks - 1 - self.chance.below(recent))
+        let recent = self.known.requests.min(6);
+        (recent > 0).then(|| self.known.requests - 1 - self.chance.below(recent))
     }
 
     pub(super) fn task_id(&mut self, key: InstanceKey) -> TaskId {
@@ -338,7 +426,7 @@ impl Operations {
 /// The place of the session that runs a task.
 fn holder_of(task: &TaskRow) -> Option<SessionPlace> {
     match task.state {
-        TaskState::Leased { holder, .. } => Some(usize::try_from(holder.0).expect("it is a place")),
+        TaskState::Leased { holder, .. } => Some(usize::try_from(holder.0 - 1).expect("it is a place")),
         TaskState::Queued | TaskState::Waiting => None,
     }
 }

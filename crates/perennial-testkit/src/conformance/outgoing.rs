@@ -2,13 +2,13 @@
 
 use perennial_core::SHARDS;
 use perennial_core::store::{
-    CommitOutcome, DeleteOutcome, InboxNumber, InstanceRow, Outgoing, RowChange, SendOutcome, SessionId,
-    Status,
+    CommitOutcome, Conflict, DeleteOutcome, InboxNumber, InstanceRow, Outgoing, RowChange, SendOutcome,
+    SessionId, Status,
 };
 
 use super::instances::{
-    Build, attributes, blocked, bytes, key, member, message, outgoing, row, start, start_request, starting,
-    status, urgently,
+    Build, attributes, blocked, bytes, member, message, outgoing, row, start, start_request, starting,
+    status, urgent, urgently,
 };
 use super::subject::{Make, Subject};
 
@@ -18,7 +18,7 @@ fn to_id(id: &str, dedupe: Option<&str>, body: &str) -> Outgoing {
 
 /// The messages of an instance, also parked ones.
 fn messages(subject: &Subject, row: &InstanceRow) -> Vec<(InboxNumber, String)> {
-    let inbox = subject.load(row.key, 0).expect("the instance").inbox;
+    let inbox = subject.load(row, 0).expect("the instance").inbox;
     assert!(inbox.iter().all(|message| (message.key, message.shard) == (row.key, row.shard)));
     let text = |body: &[u8]| String::from_utf8(body.to_vec()).expect("tests send text");
     inbox.iter().map(|message| (message.number, text(&message.body))).collect()
@@ -86,15 +86,18 @@ pub fn s2_whoever_ends_in_a_batch_is_sent_nothing_more_by_it(make: Make<'_>) {
     assert_eq!(bodies(&subject, &a), ["in time"]);
 }
 
-pub fn s2_an_urgent_message_of_a_member_makes_a_blocked_instance_due(make: Make<'_>) {
+pub fn s2_an_urgent_message_of_a_member_is_read_although_its_instance_is_blocked(make: Make<'_>) {
     let (subject, session, a, _) = with_two(make);
     let blocked_row = InstanceRow { blocked: Some(blocked()), wake_at_ms: Some(9_000), ..row(3, "blocked") };
     let healthy = InstanceRow { wake_at_ms: Some(9_000), ..row(4, "healthy") };
     for row in [&blocked_row, &healthy] {
         subject.write(session, member(row).inserting(row.clone()));
     }
-    let due = || subject.due(session, 1, None, 10).iter().map(|due| due.key).collect::<Vec<_>>();
-    subject.write(
+    let read = || {
+        let rows = subject.inbox(session, 0, 10).into_iter();
+        rows.map(|row| (Some(row.number), row.urgent)).collect::<Vec<_>>()
+    };
+    let sent = subject.write(
         session,
         member(&a).sending([
             outgoing(&blocked_row, None, "not urgent"),
@@ -102,15 +105,63 @@ pub fn s2_an_urgent_message_of_a_member_makes_a_blocked_instance_due(make: Make<
             urgently(&healthy, None, "not blocked"),
         ]),
     );
-    assert_eq!(due(), []);
-    subject.write(session, member(&a).sending([urgently(&blocked_row, Some("k"), "look")]));
-    assert_eq!(due(), [blocked_row.key]);
-    assert_eq!(subject.find("healthy"), Some(healthy));
-    // It was blocked again; who asks again is heard again, although the message waits.
-    let later = RowChange { wake_at_ms: Some(Some(9_000)), ..RowChange::default() };
-    subject.write(session, member(&blocked_row).changing(later));
-    let sent = subject.write(session, member(&a).sending([urgently(&blocked_row, Some("k"), "look")]));
-    assert_eq!((sent, due()), (vec![None], vec![blocked_row.key]));
+    assert_eq!(read(), [(sent[2], true)]);
+    let first = subject.write(session, member(&a).sending([urgently(&blocked_row, Some("k"), "look")]));
+    assert_eq!(read(), [(sent[2], true), (first[0], true)]);
+    assert_eq!(subject.find("blocked"), Some(blocked_row.clone()));
+    // It was looked at, and its instance stays blocked. Who sends it again is heard again, although it waits.
+    subject.write(session, member(&blocked_row).having_seen(first[0]));
+    assert_eq!(read(), [(sent[2], true)]);
+    let again = subject.write(session, member(&a).sending([urgently(&blocked_row, Some("k"), "look")]));
+    assert_eq!((again, read()), (vec![None], vec![(sent[2], true), (first[0], true)]));
+}
+
+pub fn s2_urgent_messages_that_were_seen_are_urgent_no_more(make: Make<'_>) {
+    let (subject, session, a, b) = with_two(make);
+    let block = RowChange { blocked: Some(Some(blocked())), ..RowChange::default() };
+    subject.write(session, member(&a).changing(block));
+    let [one, two, of_b] = ["a", "a", "b"].map(|id| subject.sent(urgent(id, None, "look")));
+    let read = || subject.inbox(session, 0, 10).iter().map(|row| row.number).collect::<Vec<_>>();
+    assert_eq!(read(), [one, two, of_b]);
+    // One that is gone, or was never urgent, is no conflict.
+    let plain = subject.sent(message("a", None, "plain"));
+    subject.write(session, member(&a).having_seen([one, plain, 999_999]));
+    assert_eq!(read(), [two, of_b]);
+    let urgent_now: Vec<_> =
+        subject.load(&a, 0).unwrap().inbox.iter().map(|row| (row.number, row.urgent)).collect();
+    assert_eq!(urgent_now, [(one, false), (two, true), (plain, false)], "they wait still");
+    // A member that is not written has seen nothing.
+    let stale = member(&b).turn(9, "early").having_seen([of_b, two]);
+    assert_eq!(subject.commit(session, [stale]), [CommitOutcome::Conflict(Conflict::MissingTurn)]);
+    assert_eq!(read(), [two, of_b]);
+}
+
+pub fn s2_a_member_sees_its_own_earlier_writes(make: Make<'_>) {
+    let (subject, session, a, _) = with_two(make);
+    // Starts a child and cancels it, starts another and raises an event to it: messages follow their start.
+    let (child, other) = (row(5, "child"), row(6, "other"));
+    let member_of_a = member(&a).turn(2, "started two").sending([
+        starting(&child, "start child", None),
+        urgently(&child, Some("cancel"), "cancel child"),
+        starting(&other, "start other", None),
+        to_id("other", None, "event"),
+        urgently(&child, Some("cancel"), "cancel child again"),
+    ]);
+    let sent = subject.write(session, member_of_a);
+    let is_sent: Vec<bool> = sent.iter().map(Option::is_some).collect();
+    assert_eq!(is_sent, [true, true, true, true, false]);
+    assert_eq!(bodies(&subject, &child), ["start child", "cancel child"]);
+    assert_eq!(bodies(&subject, &other), ["start other", "event"]);
+    // A row that the member inserts receives what the member sends, and one that it ends does not.
+    let new = row(7, "new");
+    let sent = subject.write(session, start(&new).sending([outgoing(&new, None, "to itself")]));
+    assert!(sent[0].is_some());
+    let ended = member(&new).turn(2, "ended").changing(status(Status::Completed));
+    assert_eq!(subject.write(session, ended.sending([to_id("new", None, "late")])), [None]);
+    // A key against duplicates is free once its message is consumed by the same member.
+    let keyed = subject.sent(message("a", Some("k"), "first"));
+    let again = member(&a).turn(3, "read").consuming([keyed]).sending([outgoing(&a, Some("k"), "second")]);
+    assert!(subject.write(session, again)[0].is_some());
 }
 
 pub fn s2_a_message_to_an_id_reaches_whoever_has_it(make: Make<'_>) {
@@ -158,7 +209,7 @@ pub fn s2_a_start_of_a_member_makes_a_row_and_a_message(make: Make<'_>) {
     // It is an instance like any other.
     let again = subject.send(start_request(&row(6, "child"), "start"));
     assert_eq!(again, SendOutcome::IdTaken(Box::new(pending)));
-    assert_eq!(subject.delete([child.key]), [DeleteOutcome::NotEnded]);
+    assert_eq!(subject.delete([&child]), [DeleteOutcome::NotEnded]);
 }
 
 pub fn s2_a_start_of_the_same_key_again_does_nothing(make: Make<'_>) {
@@ -172,7 +223,7 @@ pub fn s2_a_start_of_the_same_key_again_does_nothing(make: Make<'_>) {
     let sent = subject.write(session, member(&a).sending([starting(&child, "3", Some("taken"))]));
     assert_eq!((sent, bodies(&subject, &child)), (vec![None], vec!["start".to_owned()]));
     // Also when it has gone on, and when it has ended.
-    let begun = subject.load(child.key, 0).unwrap().inbox[0].number;
+    let begun = subject.load(&child, 0).unwrap().inbox[0].number;
     for (number, now) in (1..).zip([Status::Running, Status::Completed]) {
         let consumed = (number == 1).then_some(begun);
         subject
@@ -205,7 +256,7 @@ pub fn s2_a_start_whose_id_is_anothers_tells_its_sender(make: Make<'_>) {
     assert_eq!(messages(&subject, &a), told);
     assert_eq!(subject.find("b"), Some(b));
     for number in [5, 6, 7, 9] {
-        assert_eq!(subject.load(key(number), 0), None, "no second row of an id");
+        assert_eq!(subject.load(&row(number, "b"), 0), None, "no second row of an id");
     }
     assert_eq!(subject.stats().inbox.rows, 4);
 }

@@ -4,7 +4,7 @@ use perennial_core::store::memory::MAX_UNREAD;
 use perennial_core::store::{InstanceRow, RowChange, SendOutcome, SendRequest, Status};
 
 use super::instances::{
-    Build, blocked, bytes, member, message, outgoing, row, start, start_request as starting, status,
+    Build, blocked, bytes, member, message, outgoing, row, start, start_request as starting, status, urgent,
 };
 use super::subject::{Make, Subject, answer_of, waiting};
 
@@ -64,7 +64,8 @@ pub fn s3_a_key_is_taken_once_while_its_message_waits(make: Make<'_>) {
     let a = row(1, "a");
     subject.write(session, start(&a));
     let number = subject.sent(message("a", Some("payment"), "first"));
-    assert_eq!(subject.send(message("a", Some("payment"), "second")), SendOutcome::Duplicate);
+    let again = subject.send(message("a", Some("payment"), "second"));
+    assert_eq!(again, SendOutcome::Duplicate(number), "it tells which message waits");
     subject.sent(message("a", Some("Payment"), "another key"));
     subject.sent(message("a", None, "no key"));
     subject.sent(message("a", None, "no key either"));
@@ -112,36 +113,42 @@ pub fn s3_a_blocked_instance_takes_messages(make: Make<'_>) {
     let a = InstanceRow { blocked: Some(blocked()), ..row(1, "a") };
     subject.write(session, member(&a).inserting(a.clone()));
     subject.sent(message("a", None, "kept"));
-    let kept: Vec<_> = subject.load(a.key, 0).unwrap().inbox.into_iter().map(|row| row.body).collect();
+    let kept: Vec<_> = subject.load(&a, 0).unwrap().inbox.into_iter().map(|row| row.body).collect();
     assert_eq!(kept, [bytes("kept")]);
 }
 
-pub fn s3_an_urgent_message_makes_a_blocked_instance_due(make: Make<'_>) {
+pub fn s3_an_urgent_message_is_read_although_its_instance_is_blocked(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
     let blocked_row = InstanceRow { blocked: Some(blocked()), wake_at_ms: Some(9_000), ..row(1, "blocked") };
     let healthy = InstanceRow { wake_at_ms: Some(9_000), ..row(2, "healthy") };
     let rows = [&blocked_row, &healthy];
     subject.commit(session, rows.map(|row| member(row).inserting(row.clone())));
-    let urgent = |id: &str, dedupe: Option<&str>| SendRequest::Message {
-        id: id.to_owned(),
-        dedupe: dedupe.map(str::to_owned),
-        urgent: true,
-        body: bytes("look"),
+    let read = || {
+        let rows = subject.inbox(session, 0, 10).into_iter();
+        rows.map(|row| (row.number, row.urgent)).collect::<Vec<_>>()
     };
-    let due = || subject.due(session, 1, None, 10).iter().map(|due| due.key).collect::<Vec<_>>();
-    subject.sent(message("blocked", None, "not urgent"));
-    subject.sent(urgent("healthy", None));
-    assert_eq!(due(), []);
-    subject.sent(urgent("blocked", Some("k")));
-    assert_eq!(due(), [blocked_row.key]);
-    assert_eq!(subject.find("blocked"), Some(InstanceRow { wake_at_ms: Some(0), ..blocked_row.clone() }));
-    // It was blocked again; who asks again is heard again.
-    let later = RowChange { wake_at_ms: Some(Some(9_000)), ..RowChange::default() };
-    subject.write(session, member(&blocked_row).changing(later));
-    assert_eq!(subject.send(urgent("blocked", Some("k"))), SendOutcome::Duplicate);
-    assert_eq!(due(), [blocked_row.key]);
+    let plain = subject.sent(message("blocked", None, "not urgent"));
+    let to_healthy = subject.sent(urgent("healthy", None, "look"));
+    assert_eq!(read(), [(to_healthy, true)]);
+    let first = subject.sent(urgent("blocked", Some("k"), "look"));
+    assert_eq!(read(), [(to_healthy, true), (first, true)]);
+    let rows: Vec<_> = subject.load(&blocked_row, 0).unwrap().inbox;
+    assert_eq!(rows.iter().map(|row| row.urgent).collect::<Vec<_>>(), [false, true]);
+    // The row of the instance is its owner's: senders leave it as it is.
+    assert_eq!(subject.find("blocked"), Some(blocked_row.clone()));
     assert_eq!(subject.find("healthy"), Some(healthy));
+    // It was looked at, and its instance stays blocked. Who sends it again is heard again, although it waits.
+    subject.write(session, member(&blocked_row).having_seen([first]));
+    assert_eq!(read(), [(to_healthy, true)]);
+    assert_eq!(subject.send(urgent("blocked", Some("k"), "look")), SendOutcome::Duplicate(first));
+    assert_eq!(read(), [(to_healthy, true), (first, true)]);
+    // A duplicate that is not urgent takes nothing away from it.
+    assert_eq!(subject.send(message("blocked", Some("k"), "look")), SendOutcome::Duplicate(first));
+    assert_eq!(read(), [(to_healthy, true), (first, true)]);
+    let unblock = RowChange { blocked: Some(None), ..RowChange::default() };
+    subject.write(session, member(&blocked_row).changing(unblock));
+    assert_eq!(read(), [(plain, false), (to_healthy, true), (first, true)]);
 }
 
 pub fn s3_ten_thousand_unread_messages_refuse_the_next(make: Make<'_>) {
@@ -182,7 +189,8 @@ pub fn s3_requests_of_a_call_stand_for_themselves(make: Make<'_>) {
     assert_eq!(kinds, [true, false, true, false, true, true, false]);
     assert_eq!(outcomes[0], SendOutcome::NoInstance);
     assert_eq!(outcomes[2], SendOutcome::IdTaken(Box::new(pending)));
-    assert_eq!((&outcomes[4], &outcomes[5]), (&SendOutcome::NoInstance, &SendOutcome::Duplicate));
+    let SendOutcome::Sent(first) = outcomes[3] else { panic!("{outcomes:?}") };
+    assert_eq!((&outcomes[4], &outcomes[5]), (&SendOutcome::NoInstance, &SendOutcome::Duplicate(first)));
     let bodies: Vec<_> = subject.inbox(session, 0, 10).into_iter().map(|row| row.body).collect();
     assert_eq!(bodies, ["start", "first", "last"].map(bytes), "in the order of the call");
     assert_eq!(subject.try_send(vec![]), Ok(vec![]));
@@ -201,4 +209,79 @@ pub fn s3_a_number_is_never_given_twice(make: Make<'_>) {
         subject.write(session, member(&a).changing(RowChange::default()).consuming([number]));
         last = number;
     }
+}
+
+pub fn s3_a_message_for_another_key_finds_no_instance(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = row(1, "a");
+    subject.write(session, start(&a));
+    let to = |key| SendRequest::Message {
+        id: "a".to_owned(),
+        key: Some(key),
+        dedupe: None,
+        urgent: false,
+        body: bytes("hello"),
+    };
+    assert_eq!(subject.send(to(row(2, "a").key)), SendOutcome::NoInstance);
+    assert_eq!(subject.inbox(session, 0, 10), []);
+    let number = subject.sent(to(a.key));
+    assert_eq!(subject.inbox(session, 0, 10)[0].number, number);
+    // Also if the one that has the id has ended.
+    let numbers = [number];
+    subject.write(session, member(&a).changing(status(Status::Completed)).consuming(numbers));
+    assert_eq!(subject.send(to(row(2, "a").key)), SendOutcome::NoInstance);
+    assert!(matches!(subject.send(to(a.key)), SendOutcome::Ended(_)));
+}
+
+pub fn s3_a_message_arrives_when_the_store_inserts_it(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let (a, b) = (row(1, "a"), row(2, "b"));
+    subject.write(session, start(&a));
+    let begun_ms = subject.clock.now_ms();
+    subject.sent(message("a", None, "sent"));
+    subject.clock.advance(10);
+    subject.write(session, member(&a).turn(2, "second").sending([outgoing(&a, None, "committed")]));
+    subject.clock.advance(10);
+    subject.sent(starting(&b, "start"));
+    let arrived: Vec<u64> = subject.inbox(session, 0, 10).iter().map(|row| row.arrived_ms).collect();
+    assert_eq!(arrived, [begun_ms, begun_ms + 10, begun_ms + 20]);
+    let loaded = subject.load(&a, 0).unwrap().inbox;
+    assert_eq!(loaded.iter().map(|row| row.arrived_ms).collect::<Vec<_>>(), arrived[..2]);
+}
+
+pub fn n18_a_full_instance_refuses_senders(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = row(1, "a");
+    subject.write(session, start(&a));
+    let waiting = subject.sent(message("a", Some("k"), "first"));
+    let full = |full| RowChange { full: Some(full), ..RowChange::default() };
+    subject.write(session, member(&a).changing(full(true)));
+    assert_eq!(subject.send(message("a", None, "too much")), SendOutcome::Full(1));
+    assert_eq!(subject.send(message("a", Some("l"), "too much")), SendOutcome::Full(1));
+    // What waits already is no more than before, and who cancels an instance makes room.
+    assert_eq!(subject.send(message("a", Some("k"), "again")), SendOutcome::Duplicate(waiting));
+    let cancel = subject.sent(urgent("a", None, "cancel"));
+    // A commit's sender has decided.
+    let sent = subject.write(session, member(&a).sending([outgoing(&a, None, "to itself")]));
+    let numbers: Vec<_> = subject.inbox(session, 0, 10).iter().map(|row| row.number).collect();
+    assert_eq!(numbers, [waiting, cancel, sent[0].unwrap()]);
+    subject.write(session, member(&a).changing(full(false)));
+    subject.sent(message("a", None, "room again"));
+}
+
+pub fn n18_ten_thousand_unread_messages_refuse_no_urgent_one(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = row(1, "a");
+    let first = outgoing(&a, Some("k"), "x");
+    let rest = (1..MAX_UNREAD).map(|_| outgoing(&a, None, "x"));
+    let numbers = subject.write(session, start(&a).sending(std::iter::once(first).chain(rest)));
+    assert_eq!(subject.send(message("a", None, "too much")), SendOutcome::Full(MAX_UNREAD));
+    let again = subject.send(message("a", Some("k"), "it waits"));
+    assert_eq!(again, SendOutcome::Duplicate(numbers[0].unwrap()));
+    subject.sent(urgent("a", None, "cancel"));
+    assert_eq!(subject.send(message("a", None, "too much")), SendOutcome::Full(MAX_UNREAD + 1));
 }

@@ -4,34 +4,32 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use perennial_core::InstanceKey;
 use perennial_core::store::{
-    AskAnswer, AskNumber, AskOutcome, AskRow, Commit, CommitOutcome, InboxNumber, InboxRow, LoadedInstance,
-    SendOutcome, SessionId, StoreError, TaskChange, TaskRow, TaskState,
+    Commit, CommitOutcome, InboxNumber, InboxQuery, InboxRow, InstanceRow, LoadedInstance, NewRequest,
+    NewSession, PageLimit, RequestNumber, RequestOutcome, RequestReply, RequestRow, SendOutcome, SessionRole,
+    ShardSet, StoreError,
 };
 
-use super::operation::{AskPlace, Member, MessagePlace, Operation, SessionPlace, at_place};
-use super::subject::{Make, Subject};
+use super::operation::{Member, MessagePlace, Operation, RequestPlace, SessionPlace, Shards, session_id};
+use super::subject::{Make, Subject, ask};
 
 /// One of the two, with what it has given out.
 pub(super) struct Side {
     pub(super) subject: Subject,
-    pub(super) sessions: Vec<SessionId>,
     /// The number of each message, by its place.
     pub(super) messages: Vec<InboxNumber>,
     places: BTreeMap<InboxNumber, MessagePlace>,
     /// The number of each request, by its place.
-    pub(super) asks: Vec<AskNumber>,
+    pub(super) requests: Vec<RequestNumber>,
 }
 
 impl Side {
     pub(super) fn new(make: Make<'_>) -> Side {
         Side {
             subject: Subject::new(make),
-            sessions: Vec::new(),
             messages: Vec::new(),
             places: BTreeMap::new(),
-            asks: Vec::new(),
+            requests: Vec::new(),
         }
     }
 
@@ -43,112 +41,159 @@ impl Side {
                 subject.clock.advance(ms);
                 String::new()
             }
-            Operation::OpenSession(lease_ms) => {
-                let session = subject.try_open_session(lease_ms).expect("a session");
-                self.sessions.push(session.id);
-                text(&session.lease)
-            }
-            Operation::RenewSession(session) => text(&subject.renew(self.sessions[session])),
-            Operation::EndSession(session) => text(&subject.end(self.sessions[session])),
-            Operation::ClaimShards(session, at_most) => text(&subject.claim(self.sessions[session], at_most)),
             Operation::Commit(session, members) => {
                 let batch: Vec<Commit> = members.into_iter().map(|member| self.member(member)).collect();
-                let outcomes = subject.try_commit(self.sessions[session], batch);
+                let outcomes = subject.try_commit(session_id(session), batch);
                 self.outcomes(outcomes)
             }
             Operation::Send(requests) => {
                 let outcomes = subject.try_send(requests);
                 self.send_outcomes(outcomes)
             }
-            Operation::ReadInbox(session, from, limit) => {
-                let from = from.map_or(0, |place| self.messages[place]);
-                let rows = subject.inbox(self.sessions[session], from, limit);
-                text(&self.places_of(rows))
+            Operation::ReadInbox(session, shards, from, known, limit) => {
+                let query = InboxQuery {
+                    shards: self.shards(session, shards),
+                    from: from.map_or(0, |place| self.messages[place]),
+                    known: known.iter().map(|place| self.messages[*place]).collect(),
+                    limit: PageLimit::rows(limit),
+                };
+                let page = ask(|reply| subject.store().read_inbox(session_id(session), query, reply));
+                // Where the next page begins is a number of the store's own.
+                text(&page.map(|page| (self.places_of(page.rows), page.next.is_some())))
             }
-            Operation::ReadDue(session, before_ms, after, limit) => {
-                text(&subject.due(self.sessions[session], before_ms, after, limit))
+            Operation::ReadDue(session, shards, before_ms, after, limit) => {
+                let shards = self.shards(session, shards);
+                text(&subject.try_due(session_id(session), shards, before_ms, after, limit))
             }
-            Operation::ReadOwed(session, after, limit) => {
-                text(&subject.owed(self.sessions[session], after, limit))
+            Operation::ReadOwed(session, shards, after, limit) => {
+                let shards = self.shards(session, shards);
+                text(&subject.try_owed(session_id(session), shards, after, limit))
+            }
+            Operation::ReadBlocked(session, shards, after, limit) => {
+                let shards = self.shards(session, shards);
+                format!("blocked {:?}", subject.try_blocked(session_id(session), shards, after, limit))
             }
             Operation::Find(id) => text(&subject.find(id)),
-            Operation::Load(key, after_turn) => {
-                let loaded = subject.load(key, after_turn);
+            Operation::Load(row, after_turn, limit) => {
+                let loaded = subject.load_page(&row, after_turn, PageLimit::rows(limit));
                 text(&loaded.map(|LoadedInstance { row, turns, inbox, tasks }| {
-                    (row, turns, self.places_of(inbox), self.tasks_of(tasks))
+                    (row, turns, self.places_of(inbox.rows), inbox.next.is_some(), tasks)
                 }))
             }
-            Operation::ReadTurns(key, execution, after_turn, limit) => {
-                text(&subject.turns(key, execution, after_turn, limit))
+            Operation::ReadTurns(row, execution, after_turn, limit) => {
+                text(&subject.turn_rows(&row, execution, after_turn, PageLimit::rows(limit)))
             }
             Operation::List(filter, after, limit) => text(&subject.list(&filter, after, limit)),
             Operation::Count(filter, at_most) => text(&subject.count(&filter, at_most)),
             Operation::Stats => text(&subject.stats()),
-            Operation::Delete(keys) => text(&subject.delete(keys)),
-            other => self.perform_of_tasks_and_asks(other),
+            Operation::Delete(rows) => text(&subject.delete(&rows)),
+            Operation::PruneExecutions(session, InstanceRow { shard, key, .. }, execution, rows) => {
+                let (store, session) = (subject.store(), session_id(session));
+                let swept = ask(|reply| store.prune_executions(session, shard, key, execution, rows, reply));
+                format!("pruned {swept:?}")
+            }
+            // All of it: which rows are swept first is the store's choice.
+            Operation::Sweep => text(&subject.sweep_some(100_000)),
+            Operation::ReadSetting(name) => format!("setting {:?}", subject.setting(name)),
+            Operation::WriteSetting(name, value) => text(&subject.write_setting(name, value)),
+            other => self.perform_of_sessions_and_tasks(other),
         }
     }
 
-    fn perform_of_tasks_and_asks(&mut self, operation: Operation) -> String {
+    fn perform_of_sessions_and_tasks(&mut self, operation: Operation) -> String {
         let subject = &self.subject;
         match operation {
+            Operation::OpenSession(session, role, lease_ms) => {
+                format!("opened {}", in_use(subject.open(new_session(session, role, lease_ms))))
+            }
+            Operation::RenewSession(session) => text(&subject.renew(session_id(session))),
+            Operation::EndSession(session) => text(&subject.end(session_id(session))),
+            Operation::ClaimShards(session, target) => text(&subject.claim_rows(session_id(session), target)),
+            Operation::ReleaseShards(session, shards) => text(&subject.release(session_id(session), shards)),
+            Operation::ReplaceSession(old, new, lease_ms) => {
+                let new = new_session(new, SessionRole::Lane, lease_ms);
+                format!("replaced {}", in_use(subject.replace(session_id(old), new)))
+            }
+            Operation::WriteShardNotes(session, notes, is_steady) => {
+                let note = |note: &str| Arc::from(note.as_bytes());
+                let notes = notes.into_iter().map(|(shard, text)| (shard, text.map(note))).collect();
+                format!("noted {:?}", subject.note(session_id(session), notes, is_steady))
+            }
+            Operation::Directory => text(&subject.directory()),
             Operation::TakeTasks(holder, served, lease_ms) => {
                 // All that there are: which come first is the store's choice.
-                let taken = subject.take(self.sessions[holder], &served, 10_000, lease_ms);
-                let mut taken = self.tasks_of(taken);
+                let mut taken = subject.take(session_id(holder), &served, 10_000, lease_ms);
                 taken.sort_by_key(|task| task.id);
                 format!("took {taken:?}")
             }
+            Operation::HeldTasks(holder) => {
+                let mut held = subject.held(session_id(holder));
+                held.sort_by_key(|task| task.id);
+                format!("holds {held:?}")
+            }
             Operation::RenewTasks(holder, tasks, lease_ms) => {
-                format!("renewals {:?}", subject.renew_tasks(self.sessions[holder], tasks, lease_ms))
+                format!("renewals {:?}", subject.renew_tasks(session_id(holder), tasks, lease_ms))
             }
             Operation::FinishTask(holder, task, attempt, body) => {
-                let finished = subject.finish(self.sessions[holder], task, attempt, body);
-                format!("finished {finished} {:?}", self.place_of_result(task.key))
+                let finished = subject.finish(session_id(holder), task, attempt, body);
+                let rows = subject.list(&Default::default(), None, 100_000).rows;
+                let row = rows.into_iter().find(|row| row.key == task.key);
+                format!("finished {finished} {:?}", row.and_then(|row| self.place_of_result(&row)))
             }
-            Operation::GiveBackTasks(holder, tasks) => text(&subject.give_back(self.sessions[holder], tasks)),
-            Operation::Ask(id, from_now_ms, body) => {
-                match subject.try_ask(id, subject.clock.now_ms() + from_now_ms, body) {
-                    AskOutcome::Asked(number) => {
-                        assert!(self.asks.last().is_none_or(|last| *last < number), "numbers count up");
-                        self.asks.push(number);
-                        "asked".to_owned()
+            Operation::GiveBackTasks(holder, tasks) => text(&subject.give_back(session_id(holder), tasks)),
+            other => self.perform_of_requests(other),
+        }
+    }
+
+    fn perform_of_requests(&mut self, operation: Operation) -> String {
+        let subject = &self.subject;
+        match operation {
+            Operation::PutRequest(id, patience_ms, body) => {
+                let (instance, body) = (id.to_owned(), Arc::from(body.as_bytes()));
+                let after = patience_ms.is_multiple_of(3).then_some(patience_ms);
+                match subject.put(NewRequest { instance, patience_ms, after, body }) {
+                    RequestOutcome::Written(number) => {
+                        assert!(self.requests.last().is_none_or(|last| *last < number), "numbers count up");
+                        self.requests.push(number);
+                        "requested".to_owned()
                     }
-                    AskOutcome::NoInstance => "asked nobody".to_owned(),
+                    RequestOutcome::NoInstance => "requested of nobody".to_owned(),
                 }
             }
-            Operation::ReadAsks(session, from, limit) => {
-                let from = from.map_or(0, |place| self.asks[place]);
-                let asks = subject.asks(self.sessions[session], from, limit);
-                format!("asks {:?}", self.asks_of(asks))
+            Operation::ReadRequests(session, shards, from, limit) => {
+                let from = from.map_or(0, |place| self.requests[place]);
+                let shards = self.shards(session, shards);
+                let page = subject.request_page(session_id(session), shards, from, PageLimit::rows(limit));
+                let page = page.map(|page| (self.requests_of(page.rows), page.next.is_some()));
+                format!("requests {page:?}")
             }
-            Operation::ReadAnswer(place) => format!("answer {:?}", subject.answer_to(self.asks[place])),
-            Operation::WithdrawAsk(place) => format!("withdrew {}", subject.withdraw(self.asks[place])),
-            Operation::SweepAsks => text(&subject.sweep()),
-            Operation::ReadNote(name) => format!("note {:?}", subject.note(name)),
-            Operation::WriteNote(session, name, note) => {
-                format!("noted {:?}", subject.write_note(self.sessions[session], name, note))
+            Operation::ReadReply(place) => format!("reply {:?}", subject.reply_to(self.requests[place])),
+            Operation::WithdrawRequest(place) => {
+                format!("withdrew {}", subject.withdraw(self.requests[place]))
             }
             other => unreachable!("{other:?} is another kind"),
         }
     }
 
-    /// The member with this store's sessions and numbers.
+    fn shards(&self, session: SessionPlace, shards: Shards) -> ShardSet {
+        let owned = self.subject.shards_of(session_id(session));
+        match shards {
+            Shards::Owned => owned,
+            Shards::OwnedAmong(some) => owned.and(&some),
+            Shards::All => ShardSet::ALL,
+        }
+    }
+
+    /// The member with this store's numbers.
     fn member(&self, member: Member) -> Commit {
-        let Member { mut commit, consumed, answers } = member;
+        let Member { mut commit, consumed, seen, replies } = member;
         commit.consumed = consumed.iter().map(|place| self.messages[*place]).collect();
-        let answer = |(place, body): (AskPlace, &str)| AskAnswer {
-            number: self.asks[place],
+        commit.seen = seen.iter().map(|place| self.messages[*place]).collect();
+        let reply = |(place, body): (RequestPlace, &str)| RequestReply {
+            number: self.requests[place],
             body: Arc::from(body.as_bytes()),
         };
-        commit.answers = answers.into_iter().map(answer).collect();
-        for change in &mut commit.tasks {
-            if let TaskChange::Put(task) = change
-                && let TaskState::Leased { holder, .. } = &mut task.state
-            {
-                *holder = self.sessions[usize::try_from(holder.0).expect("it is a place")];
-            }
-        }
+        commit.replies = replies.into_iter().map(reply).collect();
         commit
     }
 
@@ -171,6 +216,7 @@ impl Side {
         for outcome in outcomes.expect("the send is answered") {
             words.push(match outcome {
                 SendOutcome::Sent(number) => format!("sent {:?}", self.place_of(Some(number))),
+                SendOutcome::Duplicate(number) => format!("duplicate of {:?}", self.places[&number]),
                 other => text(&other),
             });
         }
@@ -187,8 +233,8 @@ impl Side {
     }
 
     /// The place of the message that a task's end has sent, whose number nobody was told.
-    fn place_of_result(&mut self, key: InstanceKey) -> Option<MessagePlace> {
-        let inbox = self.subject.load(key, 0)?.inbox;
+    fn place_of_result(&mut self, row: &InstanceRow) -> Option<MessagePlace> {
+        let inbox = self.subject.load(row, 0)?.inbox;
         let new: Vec<InboxNumber> =
             inbox.iter().map(|row| row.number).filter(|number| !self.places.contains_key(number)).collect();
         assert!(new.len() <= 1, "one message for one task");
@@ -196,30 +242,32 @@ impl Side {
     }
 
     pub(super) fn places_of(&self, rows: Vec<InboxRow>) -> Vec<(MessagePlace, impl Debug + use<>)> {
-        let place = |row: InboxRow| (self.places[&row.number], (row.key, row.shard, Arc::clone(&row.body)));
+        let place = |row: InboxRow| (self.places[&row.number], InboxRow { number: 0, ..row });
         rows.into_iter().map(place).collect()
     }
 
-    /// Tasks, with places of sessions.
-    pub(super) fn tasks_of(&self, mut tasks: Vec<TaskRow>) -> Vec<TaskRow> {
-        for task in &mut tasks {
-            if let TaskState::Leased { holder, .. } = &mut task.state {
-                *holder = at_place(self.place_of_session(*holder));
-            }
-        }
-        tasks
-    }
-
-    fn place_of_session(&self, session: SessionId) -> SessionPlace {
-        self.sessions.iter().position(|known| *known == session).expect("somebody who was told of it")
-    }
-
     /// Requests, with their places for numbers.
-    fn asks_of(&self, asks: Vec<AskRow>) -> Vec<AskRow> {
-        let place = |number: AskNumber| self.asks.binary_search(&number).expect("somebody was told of it");
-        let with_place =
-            |ask: AskRow| AskRow { number: u64::try_from(place(ask.number)).expect("a usize fits"), ..ask };
-        asks.into_iter().map(with_place).collect()
+    fn requests_of(&self, requests: Vec<RequestRow>) -> Vec<RequestRow> {
+        let place =
+            |number: RequestNumber| self.requests.binary_search(&number).expect("somebody was told of it");
+        let with_place = |request: RequestRow| RequestRow {
+            number: u64::try_from(place(request.number)).expect("a usize fits"),
+            ..request
+        };
+        requests.into_iter().map(with_place).collect()
+    }
+}
+
+fn new_session(session: SessionPlace, role: SessionRole, lease_ms: u64) -> NewSession {
+    let id = session_id(session);
+    NewSession { id, role, node: id, lease_ms, info: [].into() }
+}
+
+/// Who uses a store is told in words of the store's own.
+fn in_use<T: Debug>(answer: Result<T, StoreError>) -> String {
+    match answer {
+        Err(StoreError::InUse(_)) => "in use".to_owned(),
+        other => text(&other),
     }
 }
 

@@ -1,16 +1,17 @@
 //! The store under test, with calls that wait for their answers.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use perennial_core::store::{
-    Ask, AskNumber, AskOutcome, AskRow, Commit, CommitOutcome, Count, DeleteOutcome, DueInstance, Filter,
-    InboxNumber, InboxRow, InstanceRow, Lease, LoadedInstance, Page, PageKey, Reply, SendOutcome,
-    SendRequest, Served, Session, SessionId, Store, StoreError, StoreStats, TaskId, TaskRenewal, TaskRow,
+    Commit, CommitOutcome, DeleteOutcome, Directory, InboxNumber, Lease, NewSession, NodeInfo, OwnedShard,
+    Replaced, Reply, SendOutcome, SendRequest, SessionId, SessionRole, ShardSet, Store, StoreError, Swept,
 };
-use perennial_core::{InstanceKey, Payload, SHARDS, ShardId};
+use perennial_core::{SHARDS, ShardId};
 
 use super::test_clock::TestClock;
 
@@ -22,7 +23,7 @@ pub type Make<'a> = &'a dyn Fn(TestClock) -> Candidate;
 
 /// A store to be tested, with what must live as long as it does, such as a temporary directory.
 pub struct Candidate {
-    // In this order: the store is closed before what it lives in goes.
+    // In this order: the store is closed before what it lives in is deleted.
     store: Box<dyn Store>,
     _kept: Box<dyn Any + Send + Sync>,
 }
@@ -45,18 +46,23 @@ pub struct Subject {
     candidate: Candidate,
     /// The store's clock.
     pub clock: TestClock,
+    owned: Mutex<Owned>,
 }
+
+/// The epochs at which sessions own their shards, as claims told. What is taken away stays here: a session that lost
+/// its shards still believes that it owns them.
+type Owned = BTreeMap<SessionId, BTreeMap<ShardId, u64>>;
 
 impl Subject {
     /// An empty store.
     pub fn new(make: Make<'_>) -> Subject {
         let clock = TestClock::new();
-        Subject { candidate: make(clock.clone()), clock }
+        Subject { candidate: make(clock.clone()), clock, owned: Mutex::default() }
     }
 
     /// A store that is there already, and needs no clock.
     pub fn over(store: impl Store) -> Subject {
-        Subject { candidate: Candidate::new(store), clock: TestClock::new() }
+        Subject { candidate: Candidate::new(store), clock: TestClock::new(), owned: Mutex::default() }
     }
 
     /// The store itself.
@@ -64,14 +70,17 @@ impl Subject {
         &*self.candidate.store
     }
 
-    /// Opens a session.
-    pub fn try_open_session(&self, lease_ms: u64) -> Result<Session, StoreError> {
-        ask(|reply| self.store().open_session("node", lease_ms, reply))
+    /// Opens a lane's session under a new id.
+    pub fn open_session(&self, lease_ms: u64) -> SessionId {
+        let new = new_session(SessionRole::Lane, lease_ms);
+        let id = new.id;
+        self.open(new).expect("a session");
+        id
     }
 
-    /// Opens a session and gives its id.
-    pub fn open_session(&self, lease_ms: u64) -> SessionId {
-        self.try_open_session(lease_ms).expect("a session").id
+    /// Opens a session.
+    pub fn open(&self, session: NewSession) -> Result<Lease, StoreError> {
+        ask(|reply| self.store().open_session(session, reply))
     }
 
     /// Renews a session.
@@ -84,9 +93,48 @@ impl Subject {
         ask(|reply| self.store().end_session(session, reply))
     }
 
-    /// Claims shards.
-    pub fn claim(&self, session: SessionId, at_most: usize) -> Result<Vec<ShardId>, StoreError> {
-        ask(|reply| self.store().claim_shards(session, at_most, reply))
+    /// Claims shards and gives their rows.
+    pub fn claim_rows(&self, session: SessionId, target: usize) -> Result<Vec<OwnedShard>, StoreError> {
+        let rows = ask(|reply| self.store().claim_shards(session, target, reply))?;
+        self.learn(session, &rows);
+        Ok(rows)
+    }
+
+    /// Claims shards and gives all that the session owns then.
+    pub fn claim(&self, session: SessionId, target: usize) -> Result<Vec<ShardId>, StoreError> {
+        Ok(self.claim_rows(session, target)?.into_iter().map(|row| row.shard).collect())
+    }
+
+    /// Releases shards.
+    pub fn release(&self, session: SessionId, shards: ShardSet) -> Result<(), StoreError> {
+        ask(|reply| self.store().release_shards(session, shards, reply))?;
+        if let Some(owned) = self.lock().get_mut(&session) {
+            owned.retain(|shard, _| !shards.contains(*shard));
+        }
+        Ok(())
+    }
+
+    /// Puts a new session in the place of an old one.
+    pub fn replace(&self, old: SessionId, new: NewSession) -> Result<Replaced, StoreError> {
+        let id = new.id;
+        let replaced = ask(|reply| self.store().replace_session(old, new, reply))?;
+        self.learn(id, &replaced.shards);
+        Ok(replaced)
+    }
+
+    /// Notes something about shards.
+    pub fn note(
+        &self,
+        session: SessionId,
+        notes: Vec<(ShardId, Option<Arc<[u8]>>)>,
+        is_steady: bool,
+    ) -> Result<(), StoreError> {
+        ask(|reply| self.store().write_shard_notes(session, notes, is_steady, reply))
+    }
+
+    /// All sessions.
+    pub fn directory(&self) -> Directory {
+        ask(|reply| self.store().directory(reply)).expect("the directory")
     }
 
     /// A session that owns every shard for a minute.
@@ -96,13 +144,34 @@ impl Subject {
         session
     }
 
+    /// The shards that a session was given and did not release. It may have lost them since.
+    pub fn shards_of(&self, session: SessionId) -> ShardSet {
+        self.lock().get(&session).map(|owned| owned.keys().copied().collect()).unwrap_or_default()
+    }
+
+    /// The epoch at which a session was given a shard last; 0 if it never was.
+    pub fn epoch(&self, session: SessionId, shard: ShardId) -> u64 {
+        self.lock().get(&session).and_then(|owned| owned.get(&shard).copied()).unwrap_or(0)
+    }
+
+    /// The members with the epochs at which the session was given their shards, where they name none.
+    pub fn with_epochs(&self, session: SessionId, batch: impl IntoIterator<Item = Commit>) -> Arc<[Commit]> {
+        let with_epoch = |mut member: Commit| {
+            if member.epoch == 0 {
+                member.epoch = self.epoch(session, member.shard);
+            }
+            member
+        };
+        batch.into_iter().map(with_epoch).collect()
+    }
+
     /// Commits a batch.
     pub fn try_commit(
         &self,
         session: SessionId,
         batch: impl IntoIterator<Item = Commit>,
     ) -> Result<Vec<CommitOutcome>, StoreError> {
-        let batch: Arc<[Commit]> = batch.into_iter().collect();
+        let batch = self.with_epochs(session, batch);
         ask(|reply| self.store().commit(session, batch, reply))
     }
 
@@ -139,144 +208,58 @@ impl Subject {
         }
     }
 
-    /// A page of a session's inbox.
-    pub fn inbox(&self, session: SessionId, from: InboxNumber, limit: usize) -> Vec<InboxRow> {
-        ask(|reply| self.store().read_inbox(session, from, limit, reply)).expect("the inbox")
-    }
-
-    /// A page of what is due.
-    pub fn due(
-        &self,
-        session: SessionId,
-        before_ms: u64,
-        after: Option<(u64, InstanceKey)>,
-        limit: usize,
-    ) -> Vec<DueInstance> {
-        ask(|reply| self.store().read_due(session, before_ms, after, limit, reply)).expect("what is due")
-    }
-
-    /// A page of what is owed.
-    pub fn owed(
-        &self,
-        session: SessionId,
-        after: Option<InstanceKey>,
-        limit: usize,
-    ) -> Vec<(InstanceKey, ShardId)> {
-        ask(|reply| self.store().read_owed(session, after, limit, reply)).expect("what is owed")
-    }
-
-    /// The row of an id.
-    pub fn find(&self, id: &str) -> Option<InstanceRow> {
-        ask(|reply| self.store().find(id, reply)).expect("the row")
-    }
-
-    /// An instance with its turns and messages.
-    pub fn load(&self, key: InstanceKey, after_turn: u64) -> Option<LoadedInstance> {
-        ask(|reply| self.store().load(key, after_turn, reply)).expect("the instance")
-    }
-
-    /// Turns of one execution.
-    pub fn turns(&self, key: InstanceKey, execution: u64, after_turn: u64, limit: usize) -> Vec<Arc<[u8]>> {
-        ask(|reply| self.store().read_turns(key, execution, after_turn, limit, reply)).expect("the turns")
-    }
-
-    /// A page of a list.
-    pub fn list(&self, filter: &Filter, after: Option<PageKey>, limit: usize) -> Page {
-        ask(|reply| self.store().list(filter.clone(), after, limit, reply)).expect("the page")
-    }
-
-    /// Takes tasks.
-    pub fn take(&self, holder: SessionId, served: &Served, limit: usize, lease_ms: u64) -> Vec<TaskRow> {
-        ask(|reply| self.store().take_tasks(holder, served.clone(), limit, lease_ms, reply))
-            .expect("the tasks")
-    }
-
-    /// Renews the leases of tasks.
-    pub fn renew_tasks(
-        &self,
-        holder: SessionId,
-        tasks: Vec<(TaskId, Option<Payload>)>,
-        lease_ms: u64,
-    ) -> Vec<TaskRenewal> {
-        ask(|reply| self.store().renew_tasks(holder, tasks, lease_ms, reply)).expect("the renewals")
-    }
-
-    /// Finishes a task.
-    pub fn finish(&self, holder: SessionId, task: TaskId, attempt: u32, body: &str) -> bool {
-        let body = Arc::from(body.as_bytes());
-        ask(|reply| self.store().finish_task(holder, task, attempt, body, reply)).expect("the task's end")
-    }
-
-    /// Gives tasks back.
-    pub fn give_back(&self, holder: SessionId, tasks: Vec<TaskId>) {
-        ask(|reply| self.store().give_back_tasks(holder, tasks, reply)).expect("the tasks are given back");
-    }
-
-    /// Asks an instance something.
-    pub fn try_ask(&self, id: &str, deadline_ms: u64, body: &str) -> AskOutcome {
-        let request = Ask { instance: id.to_owned(), deadline_ms, body: Arc::from(body.as_bytes()) };
-        ask(|reply| self.store().ask(request, reply)).expect("the request is answered")
-    }
-
-    /// Asks an instance that exists something, and gives the request's number.
-    pub fn asked(&self, id: &str, deadline_ms: u64, body: &str) -> AskNumber {
-        match self.try_ask(id, deadline_ms, body) {
-            AskOutcome::Asked(number) => number,
-            AskOutcome::NoInstance => panic!("there should be an instance {id:?}"),
-        }
-    }
-
-    /// A page of the requests to a session's instances.
-    pub fn asks(&self, session: SessionId, from: AskNumber, limit: usize) -> Vec<AskRow> {
-        ask(|reply| self.store().read_asks(session, from, limit, reply)).expect("the requests")
-    }
-
-    /// The answer to a request.
-    pub fn answer_to(&self, number: AskNumber) -> Option<Arc<[u8]>> {
-        ask(|reply| self.store().read_answer(number, reply)).expect("the answer, or none")
-    }
-
-    /// Takes a request back.
-    pub fn withdraw(&self, number: AskNumber) -> bool {
-        ask(|reply| self.store().withdraw_ask(number, reply)).expect("the withdrawal")
-    }
-
-    /// Sweeps requests and answers.
-    pub fn sweep(&self) {
-        ask(|reply| self.store().sweep_asks(reply)).expect("the sweep");
-    }
-
-    /// What is noted under a name.
-    pub fn note(&self, name: &str) -> Option<Arc<[u8]>> {
-        ask(|reply| self.store().read_note(name, reply)).expect("the note, or none")
-    }
-
-    /// Notes something under a name, or nothing any more.
-    pub fn write_note(&self, session: SessionId, name: &str, note: Option<&str>) -> Result<(), StoreError> {
-        let note = note.map(|note| Arc::from(note.as_bytes()));
-        ask(|reply| self.store().write_note(session, name, note, reply))
-    }
-
-    /// How many rows a list has.
-    pub fn count(&self, filter: &Filter, at_most: u64) -> Count {
-        ask(|reply| self.store().count(filter.clone(), at_most, reply)).expect("the count")
-    }
-
-    /// How much there is of what.
-    pub fn stats(&self) -> StoreStats {
-        ask(|reply| self.store().stats(reply)).expect("the stats")
-    }
-
     /// Deletes instances.
-    pub fn delete(&self, keys: impl IntoIterator<Item = InstanceKey>) -> Vec<DeleteOutcome> {
-        let keys = keys.into_iter().collect();
-        ask(|reply| self.store().delete(keys, reply)).expect("the deletion is answered")
+    pub fn delete<'r>(
+        &self,
+        rows: impl IntoIterator<Item = &'r perennial_core::store::InstanceRow>,
+    ) -> Vec<DeleteOutcome> {
+        let instances = rows.into_iter().map(|row| (row.shard, row.key)).collect();
+        ask(|reply| self.store().delete(instances, reply)).expect("the deletion is answered")
+    }
+
+    /// Sweeps at most so many rows.
+    pub fn sweep_some(&self, rows: usize) -> Swept {
+        ask(|reply| self.store().sweep(rows, reply)).expect("the sweep")
+    }
+
+    /// Sweeps until nothing is left to sweep.
+    pub fn sweep(&self) {
+        while self.sweep_some(1_000).more {}
+    }
+
+    /// A setting.
+    pub fn setting(&self, name: &str) -> Option<Arc<[u8]>> {
+        ask(|reply| self.store().read_setting(name, reply)).expect("the setting, or none")
+    }
+
+    /// Writes a setting, or deletes it.
+    pub fn write_setting(&self, name: &str, value: Option<&str>) {
+        let value = value.map(|value| Arc::from(value.as_bytes()));
+        ask(|reply| self.store().write_setting(name, value, reply)).expect("the setting is written");
     }
 
     /// Closes the store.
     pub fn close(&self) -> Result<(), StoreError> {
         ask(|reply| self.store().close(reply))
     }
+
+    fn learn(&self, session: SessionId, rows: &[OwnedShard]) {
+        let owned = rows.iter().map(|row| (row.shard, row.epoch)).collect();
+        self.lock().insert(session, owned);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Owned> {
+        self.owned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session to open, under an id that no other test of this process uses.
+pub fn new_session(role: SessionRole, lease_ms: u64) -> NewSession {
+    static DRAWN: AtomicU64 = AtomicU64::new(1);
+    // Spread over all bits, as random ids are.
+    let drawn = u128::from(DRAWN.fetch_add(1, Ordering::Relaxed));
+    let id = SessionId(drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+    NewSession { id, role, node: id, lease_ms, info: NodeInfo::default().encode() }
 }
 
 /// A place for an answer, and where it can be waited for.
@@ -291,7 +274,8 @@ pub fn answer_of<T>(receiver: &mpsc::Receiver<Result<T, StoreError>>) -> Result<
     receiver.recv_timeout(PATIENCE).expect("every call is answered")
 }
 
-fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
+/// Makes a call and waits for its answer.
+pub fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
     let (reply, receiver) = waiting();
     call(reply);
     answer_of(&receiver)

@@ -3,7 +3,7 @@
 use perennial_core::store::{
     InstanceRow, RowChange, Served, SessionId, TaskId, TaskRenewal, TaskRow, TaskState,
 };
-use perennial_core::{EventId, Payload};
+use perennial_core::{ActivityFailure, EventId, PastAttempt, Payload, Trail};
 
 use super::instances::{Build, bytes, member, row, start, task};
 use super::subject::{Make, Subject};
@@ -25,7 +25,7 @@ pub(super) fn with_one(make: Make<'_>) -> (Subject, SessionId, InstanceRow) {
 
 /// The tasks of an instance's current execution.
 pub(super) fn tasks(subject: &Subject, row: &InstanceRow) -> Vec<TaskRow> {
-    subject.load(row.key, 0).expect("the instance").tasks
+    subject.load(row, 0).expect("the instance").tasks
 }
 
 /// A task that somebody runs.
@@ -47,6 +47,12 @@ pub fn s5_a_task_that_waits_forever_is_written(make: Make<'_>) {
     assert!(due_ms >= Some(1 << 62), "{due_ms:?}");
 }
 
+fn past() -> Trail {
+    let failure = ActivityFailure::Application("née\n".into());
+    let first = PastAttempt::new(1_700_000_000_000, 1_700_000_000_001, 1_700_000_000_500).failed(&failure);
+    Trail::default().and(first.on("shop-2")).and(PastAttempt::new(1, 2, 3))
+}
+
 pub fn s5_every_column_of_a_task_is_kept(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let holder = SessionId(u128::MAX - 7);
@@ -58,6 +64,7 @@ pub fn s5_every_column_of_a_task_is_kept(make: Make<'_>) {
             due_ms: Some(1_700_000_123_456),
             details: Some(Payload::from_json("{\"step\": 3, \"of\": \"née\"}").unwrap()),
             interruptions: 7,
+            past: past(),
             name: "Zahlung – prüfen".to_owned(),
             tag: Some("gpu \"0\"".to_owned()),
             work: None,
@@ -81,6 +88,7 @@ pub fn s5_a_task_is_put_over_an_older_one(make: Make<'_>) {
         state: TaskState::Waiting,
         due_ms: Some(1_700_000_005_000),
         interruptions: 1,
+        past: past(),
         ..task(&a, 2)
     };
     subject.write(session, member(&a).putting([retry.clone()]));
@@ -154,7 +162,7 @@ pub fn s5_loading_gives_the_tasks_of_the_current_execution_by_event(make: Make<'
     subject.write(session, member(&a).putting([of_second(4), of_second(3)]));
     let in_order = [2, 9, 10, 11, 255, 256, 300, 1_000].map(|event| task(&a, event));
     assert_eq!(tasks(&subject, &a), in_order);
-    assert_eq!(subject.load(a.key, 1).unwrap().tasks, in_order, "whichever turns are asked for");
+    assert_eq!(subject.load(&a, 1).unwrap().tasks, in_order, "whichever turns are asked for");
     let next = RowChange { execution: Some(2), ..RowChange::default() };
     subject.write(session, member(&a).turn_of(2, 1, "began").changing(next));
     assert_eq!(tasks(&subject, &a), [of_second(3), of_second(4)]);

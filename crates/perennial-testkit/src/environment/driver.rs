@@ -1,6 +1,6 @@
 //! The Driver: a real engine over a store in memory, under a clock that moves only when nothing else can.
 //!
-//! Shards, commits and replay are those of production, driven by a [`Desk`] on one thread. Activities run on a tokio
+//! Shards, commits and replay are those of production, driven by a [`ManualNode`] on one thread. Activities run on a tokio
 //! runtime whose clock is paused: tokio itself moves it to the next timer once every task is idle, and timers of
 //! orchestrations are timers of that clock. So one clock serves both, and time passes in jumps.
 
@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, Client, LoneAttempt};
-use perennial_core::history::decode_history;
 use perennial_core::shard::{ActivityTask, Answer, AskReply, Question, Request, RequestId, ShardOptions};
 use perennial_core::store::{Filter, InstanceRow, Status, Store};
 use perennial_core::{ActivityFailure, Decision, EventKind, Handlers, History, Job, Ledger, Payload, Turn};
@@ -23,7 +22,7 @@ use tokio::time::Instant;
 use super::config::Config;
 use super::script::{Action, Asked, Scripted, When};
 use super::trouble::{CrashPoint, Trouble};
-use crate::Desk;
+use crate::ManualNode;
 
 /// 2030-01-01T00:00:00Z: when every test begins.
 pub(super) const BEGIN_MS: u64 = 1_893_456_000_000;
@@ -66,7 +65,7 @@ struct RunningAttempt {
 }
 
 pub(super) struct Driver {
-    desk: Desk,
+    node: ManualNode,
     client: Client,
     tokio: Option<tokio::runtime::Runtime>,
     origin: Instant,
@@ -88,12 +87,12 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(config: Config, handlers: Handlers, trouble: Arc<Trouble>) -> Driver {
         let options = ShardOptions { lookahead_ms: FOR_EVER_MS, ..ShardOptions::default() };
-        let mut desk = Desk::with_options(handlers, options);
-        desk.set_clock(BEGIN_MS);
-        let store: Arc<dyn Store> = desk.store();
+        let mut node = ManualNode::with_options(handlers, options);
+        node.set_clock(BEGIN_MS);
+        let store: Arc<dyn Store> = node.store();
         let is_hinted: Arc<AtomicBool> = Arc::default();
         let hint = Arc::clone(&is_hinted);
-        store.watch(Arc::new(move || hint.store(true, Ordering::Relaxed)));
+        store.watch(Arc::new(move |_| hint.store(true, Ordering::Relaxed)));
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         let tokio = tokio.expect("a runtime on this thread needs no more than memory");
         let origin = {
@@ -102,7 +101,7 @@ impl Driver {
         };
         let (sender, results) = mpsc::unbounded_channel();
         Driver {
-            desk,
+            node,
             client: Client::of_store(store),
             tokio: Some(tokio),
             origin,
@@ -121,7 +120,7 @@ impl Driver {
     }
 
     pub(super) fn now_ms(&self) -> u64 {
-        self.desk.now_ms()
+        self.node.now_ms()
     }
 
     /// Raises an event once.
@@ -132,6 +131,7 @@ impl Driver {
             name: event.to_owned(),
             payload: payload.clone(),
             key: Some(key.clone()),
+            trace: None,
         });
         // Asked again after a crash, it may have been the event that ended the instance.
         let is_done = matches!(answer, Answer::Accepted)
@@ -146,10 +146,10 @@ impl Driver {
         loop {
             let crashes = self.crashes;
             let (name, payload) = (name.to_owned(), payload.clone());
-            let question = Question::Update { name, payload, key: Some(key.clone()) };
-            let asked = self.desk.ask(id, Request::Ask(question));
+            let question = Question::Update { name, payload, key: Some(key.clone()), trace: None };
+            let asked = self.node.request(id, Request::Ask(question));
             let stop = self.drive(Until::Answered(asked, crashes));
-            match self.desk.answer(asked) {
+            match self.node.answer(asked) {
                 Some(answer) => return Ok(self.recorded_update(id, &key).unwrap_or_else(|| answer.clone())),
                 None if self.crashes > crashes => {}
                 None => return Err(stop),
@@ -180,7 +180,7 @@ impl Driver {
         let answered = |(number, scripted): (usize, &Scripted)| {
             let Action::Update { name, .. } = &scripted.action else { return None };
             let asked = scripted.asked.as_ref()?;
-            let answer = self.desk.answer(asked.request)?;
+            let answer = self.node.answer(asked.request)?;
             let recorded = self.recorded_update(&asked.id, &Scripted::key(number));
             Some((name.clone(), asked.id.clone(), recorded.unwrap_or_else(|| answer.clone())))
         };
@@ -191,9 +191,9 @@ impl Driver {
     pub(super) fn ask(&mut self, id: &str, request: impl Fn() -> Request) -> Answer {
         loop {
             let crashes = self.crashes;
-            let asked: RequestId = self.desk.ask(id, request());
+            let asked: RequestId = self.node.request(id, request());
             self.settle();
-            match self.desk.answer(asked) {
+            match self.node.answer(asked) {
                 Some(answer) => return answer.clone(),
                 None => assert!(self.crashes > crashes, "{id:?} does not answer {:?}", request()),
             }
@@ -216,7 +216,7 @@ impl Driver {
                     return Stop::Reached;
                 }
                 Until::Answered(asked, crashes)
-                    if self.desk.answer(asked).is_some() || self.crashes > crashes =>
+                    if self.node.answer(asked).is_some() || self.crashes > crashes =>
                 {
                     return Stop::Reached;
                 }
@@ -244,7 +244,7 @@ impl Driver {
                 Until::TimeMs(at_ms) => Some(at_ms),
                 Until::Ended(_) | Until::Answered(..) => None,
             };
-            let next_ms = [self.desk.next_wake_of_all_ms(), self.next_script_ms(), limit_ms];
+            let next_ms = [self.node.next_wake_of_all_ms(), self.next_script_ms(), limit_ms];
             let next_ms = next_ms.into_iter().flatten().min();
             if next_ms.is_none() && self.attempts.is_empty() {
                 return Stop::Stuck { waiting_for: self.open_work() };
@@ -258,16 +258,16 @@ impl Driver {
     /// Does everything that can be done now, and dies where it is to.
     fn settle(&mut self) {
         loop {
-            let desk = &mut self.desk;
-            while desk.look_up() || desk.load() || desk.take_turns() || desk.follow_hint() {}
-            if !desk.batch().is_empty() {
-                match self.trouble.note_commit(desk.batch_words().join("; ")) {
+            let node = &mut self.node;
+            while node.look_up() || node.load() || node.take_turns() || node.follow_hint() {}
+            if !node.batch().is_empty() {
+                match self.trouble.note_commit(node.batch_words().join("; ")) {
                     None => {
-                        desk.commit();
+                        node.commit();
                     }
                     Some(point) => {
                         if matches!(point, CrashPoint::AfterCommit(_)) {
-                            desk.commit_unknown(true);
+                            node.commit_unknown(true);
                         }
                         self.crash();
                     }
@@ -275,12 +275,12 @@ impl Driver {
                 continue;
             }
             if self.is_hinted.swap(false, Ordering::Relaxed) {
-                self.desk.pass_inbox().pass_asks().tick();
+                self.node.pass_inbox().pass_requests().tick();
                 continue;
             }
             break;
         }
-        for (key, event) in self.desk.take_told_off() {
+        for (key, event) in self.node.take_cancelled() {
             let mine = self
                 .attempts
                 .values()
@@ -295,11 +295,11 @@ impl Driver {
         for attempt in std::mem::take(&mut self.attempts).into_values() {
             attempt.handle.abort();
         }
-        self.desk.crash().take_over();
+        self.node.crash().take_over();
     }
 
     fn begin_attempts(&mut self) -> Option<Stop> {
-        for task in self.desk.take_running() {
+        for task in self.node.take_running() {
             let Some((handler, is_real)) = self.config.activity(&task.name) else {
                 let waiting_for =
                     format!("the activity {:?}, which is neither registered nor mocked", task.name);
@@ -313,7 +313,7 @@ impl Driver {
             let words = format!("{:?} of {:?}, attempt {}", task.name, task.instance, task.attempt);
             let trouble = self.trouble.note_activity(words);
             let runs_twice = matches!(trouble, Some(CrashPoint::ActivityTwice(_)));
-            let (number, now_ms) = (self.next_attempt, self.desk.now_ms());
+            let (number, now_ms) = (self.next_attempt, self.node.now_ms());
             self.next_attempt += 1;
             let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
             let _context = tokio.enter();
@@ -366,7 +366,7 @@ impl Driver {
             self.origin.elapsed()
         };
         let is_told = is_hinted.load(Ordering::Relaxed);
-        self.desk.at(BEGIN_MS + u64::try_from(elapsed.as_millis()).expect("a test is shorter than that"));
+        self.node.at(BEGIN_MS + u64::try_from(elapsed.as_millis()).expect("a test is shorter than that"));
         match ended {
             Some(ended) => {
                 self.end_attempt(ended);
@@ -402,9 +402,9 @@ impl Driver {
     fn end_attempt(&mut self, (number, outcome): (u64, Outcome)) {
         if let Some(attempt) = self.attempts.remove(&number) {
             if let (Err(_), Some(details)) = (&outcome, attempt.lone.details()) {
-                self.desk.bring_heartbeat(&attempt.task, details);
+                self.node.bring_heartbeat(&attempt.task, details);
             }
-            self.desk.bring_result(&attempt.task, outcome);
+            self.node.bring_result(&attempt.task, outcome);
         }
     }
 
@@ -425,14 +425,14 @@ impl Driver {
             if matches!(scripted.action, Action::Update { .. }) {
                 match &scripted.asked {
                     // Its handler may take its time.
-                    Some(asked) if self.desk.answer(asked.request).is_some() => {
+                    Some(asked) if self.node.answer(asked.request).is_some() => {
                         self.config.script[number].is_done = true;
                     }
                     Some(asked) if asked.crashes == self.crashes => {}
                     _ => {
                         let crashes = self.crashes;
                         let id = scripted.asked.as_ref().map_or(id, |asked| asked.id.clone());
-                        let request = self.desk.ask(&id, scripted.request(number));
+                        let request = self.node.request(&id, scripted.request(number));
                         self.config.script[number].asked = Some(Asked { id, request, crashes });
                         return true;
                     }
@@ -484,35 +484,23 @@ impl Driver {
     }
 
     pub(super) fn row(&self, id: &str) -> Option<InstanceRow> {
-        self.desk.try_row(id)
+        self.node.try_row(id)
     }
 
     /// All rows, the oldest first.
     pub(super) fn rows(&self) -> Vec<InstanceRow> {
-        self.desk.tables().instances.values().cloned().collect()
+        self.node.tables().instances.values().cloned().collect()
     }
 
     fn first_blocked(&self) -> Option<InstanceRow> {
         let filter = Filter { blocked: Some(true), ..Filter::default() };
-        let tables = self.desk.tables();
+        let tables = self.node.tables();
         tables.instances.values().find(|row| filter.matches(row) && !row.status.is_final()).cloned()
     }
 
     /// What is recorded of one execution.
     pub(super) fn history(&self, row: &InstanceRow, execution: u64) -> History {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let store = self.desk.store();
-        store.read_turns(
-            row.key,
-            execution,
-            0,
-            usize::MAX,
-            Box::new(move |turns| {
-                let _ = sender.send(turns);
-            }),
-        );
-        let turns = receiver.recv().expect("a store in memory answers at once").expect("the store is open");
-        decode_history(turns).expect("what is stored is a history")
+        self.node.history(row, execution)
     }
 
     fn ledger(&self, row: &InstanceRow) -> Ledger {

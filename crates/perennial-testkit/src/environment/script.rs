@@ -48,11 +48,13 @@ impl Scripted {
                 name: event.clone(),
                 payload: payload.clone(),
                 key: Some(Scripted::key(number)),
+                trace: None,
             },
             Action::Update { name, payload } => Request::Ask(Question::Update {
                 name: name.clone(),
                 payload: payload.clone(),
                 key: Some(Scripted::key(number)),
+                trace: None,
             }),
             Action::Cancel { reason } => Request::Cancel { reason: reason.clone() },
         }

@@ -159,7 +159,7 @@ pub(super) fn jobs(ledger: &Ledger, choices: &mut Choices<'_>) -> Vec<Job> {
     }
     if choices.once_in(8) {
         let (name, payload, key) = ("rename".to_owned(), value(choices), None);
-        jobs.push(Job::UpdateRequested { name, payload, key });
+        jobs.push(Job::UpdateRequested { name, payload, key, trace: None });
     }
     if choices.once_in(32) {
         let (reason, grace_until_ms) = ("enough".to_owned(), choices.number());
@@ -179,11 +179,13 @@ fn completion(source_event_id: EventId, open: &Decision, choices: &mut Choices<'
             source_event_id,
             error: ActivityFailure::Application(value(choices)),
             attempts: 2,
+            trail: Default::default(),
         },
         Decision::ActivityScheduled { .. } => Job::ActivityCompleted {
             source_event_id,
             result: Payload::from(serde_json::Value::from(choices.below(8))),
             attempts: 1,
+            trail: Default::default(),
         },
         Decision::TimerCreated { .. } => Job::TimerFired { source_event_id },
         Decision::ExternalSubscribed { name } => event(name, choices),
@@ -200,7 +202,7 @@ fn completion(source_event_id: EventId, open: &Decision, choices: &mut Choices<'
 fn event(name: &str, choices: &mut Choices<'_>) -> Job {
     let key = choices.once_in(4).then(|| choices.below(4).to_string());
     let (name, payload) = (name.to_owned(), value(choices));
-    Job::ExternalEvent { name, payload, key }
+    Job::ExternalEvent { name, payload, key, trace: None }
 }
 
 /// Some JSON.

@@ -126,7 +126,7 @@ impl Checked<'_, '_> {
 
 fn events(turn: &Turn) -> impl Iterator<Item = (&String, &Payload, Option<&str>)> {
     turn.jobs().filter_map(|(_, job)| match job {
-        Job::ExternalEvent { name, payload, key } => Some((name, payload, key.as_deref())),
+        Job::ExternalEvent { name, payload, key, .. } => Some((name, payload, key.as_deref())),
         _ => None,
     })
 }

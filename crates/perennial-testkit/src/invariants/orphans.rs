@@ -21,7 +21,7 @@ pub(super) fn check(snapshot: &Snapshot, found: &mut Vec<Breach>) {
 /// Requests and answers that are there still, although their time was up and they should have been swept since. A sweep
 /// is due every `sweep_ms` while a node runs.
 pub fn unswept(snapshot: &Snapshot, now_ms: u64, sweep_ms: u64) -> Vec<Breach> {
-    let deadlines = snapshot.rows.iter().flat_map(|rows| &rows.ask_deadlines_ms);
+    let deadlines = snapshot.rows.iter().flat_map(|rows| &rows.request_deadlines_ms);
     let late = deadlines.filter(|deadline_ms| **deadline_ms + sweep_ms < now_ms);
     late.map(|deadline_ms| {
         let what = format!("a request's or answer's time was up at {deadline_ms}, and it is {now_ms}");

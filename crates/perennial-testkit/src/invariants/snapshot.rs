@@ -6,7 +6,8 @@ use std::sync::mpsc;
 
 use perennial_core::InstanceKey;
 use perennial_core::store::{
-    Filter, InboxRow, InstanceRow, MemoryStore, Reply, Store, StoreError, TaskId, TaskRow, TaskState,
+    Filter, InboxRow, InstanceRow, MemoryStore, PageLimit, Reply, Store, StoreError, TaskId, TaskRow,
+    TaskState, TurnRow,
 };
 
 /// How many rows or turns are read at a time.
@@ -43,8 +44,8 @@ pub struct StoredRows {
     pub inbox: Vec<(InstanceKey, Arc<[u8]>)>,
     /// Every task.
     pub tasks: Vec<StoredTask>,
-    /// When each request and each answer is to be swept.
-    pub ask_deadlines_ms: Vec<u64>,
+    /// When each request and each reply is to be swept.
+    pub request_deadlines_ms: Vec<u64>,
     /// The keys that rows of other tables name, with the table.
     pub others: Vec<(String, InstanceKey)>,
 }
@@ -81,8 +82,9 @@ impl Snapshot {
                         executions.insert(execution, turns);
                     }
                 }
-                let loaded = ask(|reply| store.load(row.key, u64::MAX >> 1, reply))?;
-                let (inbox, tasks) = loaded.map(|loaded| (loaded.inbox, loaded.tasks)).unzip();
+                let all = PageLimit::rows(usize::MAX);
+                let loaded = ask(|reply| store.load(row.shard, row.key, u64::MAX >> 1, all, reply))?;
+                let (inbox, tasks) = loaded.map(|loaded| (loaded.inbox.rows, loaded.tasks)).unzip();
                 snapshot.instances.push(StoredInstance { row, executions, inbox, tasks });
             }
             after = page.next;
@@ -97,18 +99,26 @@ impl Snapshot {
         let mut snapshot = Snapshot::read(store)?;
         let tables = store.tables();
         snapshot.rows = Some(StoredRows {
-            turns: tables.turns.keys().copied().collect(),
+            // Turns of a large instance that was deleted are left to sweeps.
+            turns: tables.turns.keys().filter(|(key, ..)| !tables.graves.contains(key)).copied().collect(),
             inbox: tables.inbox.values().map(|message| (message.to, Arc::clone(&message.body))).collect(),
             tasks: tables.tasks.values().map(StoredTask::from).collect(),
-            ask_deadlines_ms: tables
-                .asks
+            request_deadlines_ms: tables
+                .requests
                 .values()
-                .map(|ask| ask.deadline_ms)
-                .chain(tables.answers.values().map(|(_, deadline_ms)| *deadline_ms))
+                .map(|request| request.deadline_ms)
+                .chain(tables.replies.values().map(|reply| reply.deadline_ms))
                 .collect(),
-            others: tables.asks.values().map(|ask| ("asks".to_owned(), ask.key)).collect(),
+            others: tables.requests.values().map(|it| ("requests".to_owned(), it.key)).collect(),
         });
         Ok(snapshot)
+    }
+
+    /// Takes executions that are gone for deleted on purpose, but for the current one and the `keep` - 1 before it.
+    pub fn excuse_pruned(&mut self, keep: u64) {
+        for StoredInstance { row, executions, .. } in &mut self.instances {
+            executions.retain(|execution, turns| !turns.is_empty() || execution + keep > row.execution);
+        }
     }
 
     /// The instance with an id.
@@ -119,11 +129,13 @@ impl Snapshot {
 
 fn read_turns(store: &dyn Store, row: &InstanceRow, execution: u64) -> Result<Vec<Arc<[u8]>>, StoreError> {
     let mut turns: Vec<Arc<[u8]>> = Vec::new();
+    let mut after = 0;
     loop {
-        let behind = turns.len() as u64;
-        let page = ask(|reply| store.read_turns(row.key, execution, behind, PAGE, reply))?;
+        let limit = PageLimit::rows(PAGE);
+        let page = ask(|reply| store.read_turns(row.shard, row.key, execution, after, limit, reply))?;
         let is_last = page.len() < PAGE;
-        turns.extend(page);
+        after = page.last().map_or(after, |turn: &TurnRow| turn.number);
+        turns.extend(page.into_iter().map(|turn| turn.bytes));
         if is_last {
             return Ok(turns);
         }

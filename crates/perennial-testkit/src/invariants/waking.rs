@@ -93,7 +93,7 @@ impl Checked<'_, '_> {
             .iter()
             .flatten()
             .filter_map(|message| match Message::decode(&message.body) {
-                Ok(Message::Attempt { execution, event, .. }) => {
+                Ok(Message::Attempt { execution, event, .. } | Message::Requeue { execution, event, .. }) => {
                     (execution == row.execution).then_some(event)
                 }
                 _ => None,

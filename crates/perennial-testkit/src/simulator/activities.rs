@@ -1,16 +1,14 @@
-//! Attempts of activities: they take their time, report, fail, take too long, are told to stop, and one now and then
-//! takes its process down.
+//! Attempts of activities: they wait for a slot, take their time, report, fail, take too long, are told to stop, and one
+//! now and then takes its process down.
 
 use std::collections::{BTreeMap, VecDeque};
 
+use perennial_core::lane::LaneOutput;
 use perennial_core::shard::ActivityTask;
-use perennial_core::store::SessionId;
-use perennial_core::{ActivityFailure, EventId, InstanceKey, Payload, ShardId, TimeoutKind};
+use perennial_core::store::TaskId;
+use perennial_core::{ActivityFailure, EventId, InstanceKey, Payload, TimeoutKind};
 
 use super::Simulation;
-
-/// An activity that ended this often with its process runs alone among its like, as in a node of the runtime.
-const LONE_FROM: u32 = 3;
 
 /// What names an activity: the instance, the execution and the schedule event.
 pub(super) type Place = (InstanceKey, u64, EventId);
@@ -19,115 +17,144 @@ pub(super) fn place_of(task: &ActivityTask) -> Place {
     (task.key, task.execution, task.event)
 }
 
-/// An attempt that a node runs, or that waits until it runs alone.
-#[derive(Clone)]
-pub(super) struct Run {
-    pub(super) shard: ShardId,
-    pub(super) task: ActivityTask,
-    /// Under whose name it was taken from the store; nothing if it is a shard's of this node.
-    pub(super) holder: Option<SessionId>,
+pub(super) fn task_id(task: &ActivityTask) -> TaskId {
+    TaskId { key: task.key, execution: task.execution, event: task.event }
 }
 
-/// What a node runs.
+/// An attempt that a process runs, or that waits for a slot.
+#[derive(Clone)]
+pub(super) struct Run {
+    pub(super) task: ActivityTask,
+    /// The lane that wanted it; nothing if it was taken from the store.
+    pub(super) lane: Option<usize>,
+    pub(super) has_begun: bool,
+    /// Whether it was told to stop and does not care.
+    pub(super) is_told_off: bool,
+    /// What it reported last.
+    details: Option<Payload>,
+}
+
+/// What a process runs.
 #[derive(Default)]
 pub(super) struct Runs {
     pub(super) all: BTreeMap<u64, Run>,
-    lone: Option<u64>,
     waiting: VecDeque<u64>,
 }
 
+impl Runs {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}
+
 impl Simulation {
-    /// A shard wants an attempt to run.
-    pub(super) fn run_activity(&mut self, node: usize, shard: ShardId, task: &ActivityTask) {
-        if self.nodes[node].is_stopping {
-            self.count("attempt given back unbegun");
-            let task = task.clone();
-            return self
-                .with_shard(node, shard, |shard, now_ms| shard.handle_activity_released(now_ms, &task));
-        }
-        self.admit(node, Run { shard, task: task.clone(), holder: None });
+    /// How many more activities could run on a process.
+    pub(super) fn free_slots(&self, process: usize) -> usize {
+        self.plan.slots.saturating_sub(self.processes[process].runs.all.len())
     }
 
-    /// An activity that was interrupted often wants to run alone.
-    pub(super) fn want_lone(&mut self, node: usize, shard: ShardId, key: InstanceKey, event: EventId) {
-        if self.nodes[node].runs.lone.is_none() {
-            return self
-                .with_shard(node, shard, |shard, now_ms| shard.handle_lone_granted(now_ms, key, event));
-        }
-        self.count("attempt waits to run alone");
-        self.later_on(node, 500, format!("n{node} looks whether {event} may run alone"), move |this| {
-            this.want_lone(node, shard, key, event);
-        });
-    }
-
-    /// Runs an attempt, or has it wait until it runs alone. Returns its number.
-    pub(super) fn admit(&mut self, node: usize, run: Run) -> u64 {
+    /// An attempt is to run as soon as there is a slot.
+    pub(super) fn run_activity(&mut self, process: usize, lane: Option<usize>, task: ActivityTask) {
         self.runs += 1;
         let number = self.runs;
-        let runs = &mut self.nodes[node].runs;
-        let is_lone = run.task.interruptions >= LONE_FROM;
-        runs.all.insert(number, run);
-        if is_lone && runs.lone.is_some() {
-            runs.waiting.push_back(number);
-            self.count("attempt waits to run alone");
-            return number;
+        let details = task.details.clone();
+        let run = Run { task, lane, has_begun: false, is_told_off: false, details };
+        if matches!(self.processes[process].stage, Some(stage) if !matches!(stage, super::stopping::Stage::Grace { .. }))
+        {
+            self.count("attempt given back unbegun");
+            return self.give_back(process, run);
         }
-        if is_lone {
-            runs.lone = Some(number);
-        }
-        self.launch(node, number);
-        number
+        self.witness_run(process, &run.task);
+        self.processes[process].runs.all.insert(number, run);
+        self.processes[process].runs.waiting.push_back(number);
+        self.begin_next(process);
     }
 
-    fn launch(&mut self, node: usize, number: u64) {
-        let Some(run) = self.nodes[node].runs.all.get(&number).cloned() else { return };
-        let task = &run.task;
-        if run.holder.is_none() && !self.nodes[node].owned.contains_key(&run.shard) {
-            // It was told to stop while it waited.
-            self.end_run(node, number);
-            return;
+    /// Begins what waits, as far as there are slots.
+    fn begin_next(&mut self, process: usize) {
+        loop {
+            let runs = &mut self.processes[process].runs;
+            let running = runs.all.len() - runs.waiting.len();
+            if running >= self.plan.slots {
+                return;
+            }
+            let Some(number) = runs.waiting.pop_front() else { return };
+            self.begin(process, number);
         }
-        if run.holder.is_none() && self.is_past_deadline(node) {
-            let label = format!("n{node} may not begin an attempt yet");
-            return self.later_on(node, 50, label, move |this| this.launch(node, number));
+    }
+
+    fn begin(&mut self, process: usize, number: u64) {
+        let Some(run) = self.processes[process].runs.all.get(&number).cloned() else { return };
+        let Run { task, lane, .. } = run;
+        let is_held = self.node(process).is_some_and(|node| node.holds(&task));
+        if let Some(lane) = lane.filter(|_| !is_held) {
+            // It may have waited for a slot; had the lane lost the shard meanwhile, it would have been told to stop.
+            let (deadline, output) =
+                (self.deadline(process, lane), LaneOutput::RunActivity(Box::new(task.clone())));
+            if self.in_time(process, lane, deadline, output).is_none() {
+                self.processes[process].runs.all.remove(&number);
+                return;
+            }
         }
-        self.witness_activity(node, &run);
-        self.count_attempt(task);
-        if self.is_deadly(task) {
-            let label = format!("n{node} dies of activity {} of {}", task.event, task.instance);
-            return self.later_on(node, 1, label, move |this| this.die(node));
+        if let Some(run) = self.processes[process].runs.all.get_mut(&number) {
+            run.has_begun = true;
+        }
+        self.witness_activity(process, lane.filter(|_| !is_held), number, &task);
+        self.count_attempt(&task);
+        if self.is_lone(&task) {
+            self.node_input(process, |node, _, _| node.handle_lone_begun(&task));
+        }
+        if self.is_deadly(&task) {
+            let label = format!("p{process} dies of activity {} of {}", task.event, task.instance);
+            return self.later_on(process, 1, label, move |this| this.die(process));
         }
         let spans = [(6, (0, 50)), (3, (50, 1_500)), (1, (1_500, 15_000))];
         let (low, high) = self.chance.weighted(&spans);
         let (duration_ms, reports) = (self.chance.between(low, high), self.chance.percent(30));
-        let (ends_ms, result) = self.outcome(task, duration_ms, reports);
+        let (ends_ms, result) = self.outcome(&task, number, duration_ms, reports);
         if reports && duration_ms > 20 {
-            let label = format!("n{node} activity {} of {} reports", task.event, task.instance);
-            self.later_on(node, ends_ms.min(duration_ms) / 2, label, move |this| this.report(node, number));
+            let label = format!("p{process} activity {} of {} reports", task.event, task.instance);
+            self.later_on(process, ends_ms.min(duration_ms) / 2, label, move |this| {
+                this.report(process, number)
+            });
         }
-        let duplicate = self.faults(|faults| faults.duplicate);
-        let is_doubled = self.chance.percent(duplicate);
-        let label = format!("n{node} activity {} of {} ends", task.event, task.instance);
-        self.later_on(node, ends_ms, label, move |this| {
-            let Some(run) = this.end_run(node, number) else { return };
-            if is_doubled && run.holder.is_none() {
-                let (again, result) = (run.clone(), result.clone());
-                let delay_ms = this.chance.between(0, 1_500);
-                this.later_on(node, delay_ms, format!("n{node} a result comes twice"), move |this| {
-                    this.count("duplicate result");
-                    this.bring(node, &again, result);
-                });
-            }
-            this.bring(node, &run, result);
-        });
+        let label = format!("p{process} activity {} of {} ends", task.event, task.instance);
+        self.later_on(process, ends_ms, label, move |this| this.end_attempt(process, number, result));
     }
 
-    fn bring(&mut self, node: usize, run: &Run, result: Result<Payload, ActivityFailure>) {
-        match run.holder {
-            Some(holder) => self.finish_taken(node, holder, run.task.clone(), result),
-            None => self.with_shard(node, run.shard, |shard, now_ms| {
-                shard.handle_activity_done(now_ms, &run.task, result);
-            }),
+    /// An attempt has come to its end.
+    fn end_attempt(&mut self, process: usize, number: u64, result: Result<Payload, ActivityFailure>) {
+        let Some(run) = self.end_run(process, number) else { return };
+        let duplicate = self.faults(|faults| faults.duplicate);
+        if self.chance.percent(duplicate) {
+            let (again, result) = (run.clone(), result.clone());
+            let delay_ms = self.chance.between(0, 1_500);
+            self.later_on(process, delay_ms, format!("p{process} a result comes twice"), move |this| {
+                this.count("duplicate result");
+                this.bring_result(process, &again, result);
+            });
+        }
+        self.bring_result(process, &run, result);
+    }
+
+    fn bring_result(&mut self, process: usize, run: &Run, result: Result<Payload, ActivityFailure>) {
+        let Run { task, lane, details, .. } = run;
+        if self.node(process).is_some_and(|node| node.holds(task)) {
+            if lane.is_some() {
+                self.count("handed-over attempt finished");
+            }
+            let details = details.clone();
+            return self
+                .node_input(process, |node, now, _| node.handle_task_done(now, task, result, details));
+        }
+        let Some(lane) = *lane else { return };
+        let stale = |this: &Simulation| this.lane(process, lane).map(|lane| lane.counters().stale);
+        let (stale_before, told) = (stale(self), result.clone());
+        self.lane_input(process, lane, |lane, now| lane.handle_activity_done(now, task, result));
+        if let Ok(payload) = told
+            && stale(self) == stale_before
+        {
+            self.witness_result(process, lane, task, &payload);
         }
     }
 
@@ -135,11 +162,12 @@ impl Simulation {
     fn outcome(
         &mut self,
         task: &ActivityTask,
+        number: u64,
         duration_ms: u64,
         reports: bool,
     ) -> (u64, Result<Payload, ActivityFailure>) {
         let options = task.options.as_deref();
-        let total_ms = task.deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.now_ms()));
+        let total_ms = task.deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.store_ms()));
         let attempt_ms = options.and_then(|options| options.attempt_timeout_ms);
         let silence_ms = options.and_then(|options| options.heartbeat_timeout_ms).filter(|_| !reports);
         let limits = [
@@ -154,9 +182,10 @@ impl Simulation {
             self.count("activity timed out");
             return (limit_ms, Err(ActivityFailure::Timeout(kind)));
         }
+        let what = format!("{} of {} by run {number}", task.event, task.instance);
         let result = match self.chance.below(5) {
             0 => Err(ActivityFailure::Application(Payload::from("no"))),
-            _ => Ok(Payload::from(format!("{} of {}", task.event, task.instance))),
+            _ => Ok(Payload::from(what)),
         };
         (duration_ms, result)
     }
@@ -173,45 +202,93 @@ impl Simulation {
         }
     }
 
-    fn report(&mut self, node: usize, number: u64) {
-        let Some(run) = self.nodes[node].runs.all.get(&number).cloned() else { return };
-        self.count("heartbeat");
+    fn report(&mut self, process: usize, number: u64) {
+        let Some(run) = self.processes[process].runs.all.get_mut(&number) else { return };
         let details = Payload::from(format!("attempt {}", run.task.attempt));
-        match run.holder {
-            Some(holder) => self.renew_taken(node, number, holder, Some(details)),
-            None => self.with_shard(node, run.shard, |shard, now_ms| {
-                shard.handle_heartbeat(now_ms, &run.task, details);
-            }),
+        run.details = Some(details.clone());
+        let Run { task, lane, .. } = run.clone();
+        self.count("heartbeat");
+        if self.node(process).is_some_and(|node| node.holds(&task)) {
+            return self.node_input(process, |node, now, _| node.handle_task_heartbeat(now, &task, details));
+        }
+        if let Some(lane) = lane {
+            self.lane_input(process, lane, |lane, now| lane.handle_heartbeat(now, &task, details));
         }
     }
 
-    /// An attempt is over, one way or another; the next of those that run alone begins.
-    pub(super) fn end_run(&mut self, node: usize, number: u64) -> Option<Run> {
-        let runs = &mut self.nodes[node].runs;
+    /// An attempt is over, one way or another, and the next one has its slot.
+    fn end_run(&mut self, process: usize, number: u64) -> Option<Run> {
+        let runs = &mut self.processes[process].runs;
         let run = runs.all.remove(&number)?;
         runs.waiting.retain(|waiting| *waiting != number);
-        if runs.lone == Some(number) {
-            runs.lone = runs.waiting.pop_front();
-            if let Some(next) = runs.lone {
-                self.later_on(node, 0, format!("n{node} runs the next one alone"), move |this| {
-                    this.launch(node, next);
-                });
-            }
+        if run.has_begun && self.is_lone(&run.task) {
+            self.node_input(process, |node, now, _| node.handle_lone_ended(now, &run.task));
         }
+        self.later_on(process, 0, format!("p{process} has a free slot"), move |this| {
+            this.begin_next(process)
+        });
         Some(run)
     }
 
-    /// Nobody waits for an attempt any more. It stops, or does not care.
-    pub(super) fn cancel_run(&mut self, node: usize, place: Place) {
+    fn is_lone(&self, task: &ActivityTask) -> bool {
+        task.interruptions >= self.plan.shard.lone_from
+    }
+
+    /// A lane waits for an attempt no more. It stops, or does not care.
+    pub(super) fn cancel_activity(&mut self, process: usize, lane: usize, place: Place) {
         self.count("activity told to stop");
-        let is_it = |run: &Run| run.holder.is_none() && place_of(&run.task) == place;
-        let runs = &self.nodes[node].runs;
-        let found: Vec<u64> =
-            runs.all.iter().filter(|(_, run)| is_it(run)).map(|(number, _)| *number).collect();
-        for number in found {
-            if self.chance.percent(50) || self.nodes[node].runs.waiting.contains(&number) {
-                self.end_run(node, number);
+        let is_it = |run: &Run| run.lane == Some(lane) && place_of(&run.task) == place;
+        for number in self.runs_of(process, is_it, false) {
+            self.tell_off(process, number);
+        }
+    }
+
+    /// Nobody waits for a task that a process has taken, or it is no longer that process's.
+    pub(super) fn cancel_task(&mut self, process: usize, id: TaskId) {
+        self.count("taken task cancelled");
+        self.witness_task_cancelled(process, id);
+        for number in self.runs_of(process, |run| task_id(&run.task) == id, true) {
+            if let Some(run) = self.tell_off(process, number) {
+                let (task, details) = (run.task, run.details);
+                let result = Err(ActivityFailure::Cancelled);
+                self.node_input(process, |node, now, _| node.handle_task_done(now, &task, result, details));
             }
+        }
+    }
+
+    /// The attempts of a process that are like this, and are held by its node or are not.
+    fn runs_of(&self, process: usize, is_it: impl Fn(&Run) -> bool, is_held: bool) -> Vec<u64> {
+        let Some(node) = self.node(process) else { return Vec::new() };
+        let runs = self.processes[process].runs.all.iter();
+        let found = runs.filter(|(_, run)| is_it(run) && node.holds(&run.task) == is_held);
+        found.map(|(number, _)| *number).collect()
+    }
+
+    /// Tells an attempt to stop. Gives it back if it does.
+    fn tell_off(&mut self, process: usize, number: u64) -> Option<Run> {
+        let run = self.processes[process].runs.all.get_mut(&number)?;
+        run.is_told_off = true;
+        let stops = !run.has_begun || self.chance.percent(50);
+        if stops { self.end_run(process, number) } else { None }
+    }
+
+    /// What runs is told to stop for the process's sake, and what waits does not begin.
+    pub(super) fn give_attempts_back(&mut self, process: usize) {
+        let running: Vec<u64> = self.processes[process].runs.all.keys().copied().collect();
+        for number in running {
+            if let Some(run) = self.end_run(process, number) {
+                self.count("attempt given back");
+                self.give_back(process, run);
+            }
+        }
+    }
+
+    fn give_back(&mut self, process: usize, run: Run) {
+        let Run { task, lane, .. } = run;
+        if self.node(process).is_some_and(|node| node.holds(&task)) {
+            self.node_input(process, |node, now, _| node.handle_task_released(now, &task));
+        } else if let Some(lane) = lane {
+            self.lane_input(process, lane, |lane, now| lane.handle_activity_released(now, &task));
         }
     }
 
@@ -227,7 +304,7 @@ impl Simulation {
         self.deadly == Some(place)
     }
 
-    fn die(&mut self, node: usize) {
+    fn die(&mut self, process: usize) {
         self.count("process killed by an activity");
         self.deaths += 1;
         if self.deaths > u64::from(self.plan.shard.max_interruptions) + 1 {
@@ -235,6 +312,6 @@ impl Simulation {
                 format!("G22: an activity took its process down {} times and is not given up", self.deaths);
             return self.fail(what);
         }
-        self.fall(node);
+        self.fall(process);
     }
 }

@@ -7,7 +7,8 @@ use super::Simulation;
 /// Something that will happen.
 pub(super) struct Entry {
     pub(super) label: String,
-    /// The node it happens on and that node's life: with the life it is gone, and while the node stands still it waits.
+    /// The process it happens in and that process's life: with the life it is gone, and while the process stands still it
+    /// waits.
     pub(super) guard: Option<(usize, u64)>,
     pub(super) run: Box<dyn FnOnce(&mut Simulation)>,
 }
@@ -34,27 +35,27 @@ impl Agenda {
 }
 
 impl Simulation {
-    /// Plans something that happens whatever becomes of the nodes.
+    /// Plans something that happens whatever becomes of the processes.
     pub(super) fn later(
         &mut self,
         delay_ms: u64,
         label: impl Into<String>,
         run: impl FnOnce(&mut Simulation) + 'static,
     ) {
-        let at_ms = self.now_ms() + delay_ms;
+        let at_ms = self.now_ms + delay_ms;
         self.agenda.add(at_ms, Entry { label: label.into(), guard: None, run: Box::new(run) });
     }
 
-    /// Plans something that happens on a node, if it lives that long.
+    /// Plans something that happens in a process, if it lives that long.
     pub(super) fn later_on(
         &mut self,
-        node: usize,
+        process: usize,
         delay_ms: u64,
         label: impl Into<String>,
         run: impl FnOnce(&mut Simulation) + 'static,
     ) {
-        let guard = Some((node, self.nodes[node].incarnation));
-        let at_ms = self.now_ms() + delay_ms;
+        let guard = Some((process, self.processes[process].incarnation));
+        let at_ms = self.now_ms + delay_ms;
         self.agenda.add(at_ms, Entry { label: label.into(), guard, run: Box::new(run) });
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use perennial_core::store::InboxNumber;
-use perennial_core::{ActivityFailure, EventKind, Job};
+use perennial_core::{ActivityFailure, EventKind, InstanceKey, Job};
 
 use super::Simulation;
 use crate::invariants::{Snapshot, breaches};
@@ -13,7 +13,10 @@ impl Simulation {
         if self.failure.is_some() {
             return;
         }
-        let snapshot = Snapshot::read_memory(&self.store).expect("the store is open");
+        let mut snapshot = Snapshot::read_memory(&self.store).expect("the store is open");
+        if let Some(keep) = self.plan.keep_executions {
+            snapshot.excuse_pruned(keep);
+        }
         for id in self.witness.deletions.keys().filter(|id| snapshot.instance(id).is_some()) {
             self.callers.log.reused(id);
         }
@@ -21,7 +24,13 @@ impl Simulation {
             return self.fail(breach.to_string());
         }
         let tables = self.store.tables().clone();
-        if tables.turns != self.witness.turns {
+        let may_be_gone = |(key, execution, _): &(InstanceKey, u64, u64)| {
+            let current = tables.instances.get(key).map_or(0, |row| row.execution);
+            self.plan.keep_executions.is_some_and(|keep| execution + keep <= current)
+        };
+        let is_stored = |(place, turn): (&_, &_)| tables.turns.get(place) == Some(turn) || may_be_gone(place);
+        let is_known = |place| self.witness.turns.contains_key(place);
+        if !(self.witness.turns.iter().all(is_stored) && tables.turns.keys().all(is_known)) {
             return self.fail("I1: the turns that are stored are not those that were committed".to_owned());
         }
         let there: BTreeSet<InboxNumber> = tables.inbox.keys().copied().collect();
@@ -46,11 +55,14 @@ impl Simulation {
             }
         }
         self.audit_updates();
+        self.audit_answers();
         self.audit_deadly();
-        let (tasks, asks, answers) = (tables.tasks.len(), tables.asks.len(), tables.answers.len());
-        if tasks + asks + answers > 0 {
+        let (tasks, requests, replies) = (tables.tasks.len(), tables.requests.len(), tables.replies.len());
+        if tasks + requests + replies > 0 {
             let rows: Vec<_> = tables.tasks.values().collect();
-            self.fail(format!("I18: {tasks} tasks, {asks} requests, {answers} answers are left: {rows:?}"));
+            self.fail(format!(
+                "I18: {tasks} tasks, {requests} requests, {replies} replies are left: {rows:?}"
+            ));
         }
     }
 

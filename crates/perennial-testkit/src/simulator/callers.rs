@@ -1,43 +1,50 @@
-//! Callers: they start instances, raise events, cancel, terminate, wait, and write down what they were told.
+//! Callers: they start instances, raise events, ask, cancel, terminate, wait, and write down what they were told.
+//!
+//! A caller is in one process now and in another the next time. Where a lane takes requests for the instance it asks
+//! there; elsewhere it goes through the store. If it is told that the shard has moved, it settles what it asked through
+//! the store, under the same key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::history::decode_turn;
 use perennial_core::shard::{Answer, Message, Request, RequestId, Start, StartRequest};
-use perennial_core::store::{InstanceRow, SendOutcome, SendRequest, Store, StoreError};
-use perennial_core::{InstanceKey, Job, Payload, ShardId, Started};
+use perennial_core::store::{InboxNumber, InstanceRow, SendOutcome, SendRequest, Store, StoreError};
+use perennial_core::{InstanceKey, Job, ShardId, Started};
 
-use super::asks::Update;
+use super::Simulation;
+use super::events::Raised;
 use super::healing::ABSENT;
 use super::plan::Plan;
+use super::questions::Update;
+use super::stopping::Stage;
 use super::store_calls::ask;
-use super::{Flaw, Simulation};
 use crate::invariants::ClientLog;
 use crate::program::{HandlerKind, PROGRAM, PROGRAM_VERSION};
 use crate::{Chance, Features, Program, ProgramInput, generate};
 
-/// Shards that the instances share, far apart, so that several nodes have some of them.
+/// Shards that the instances share, far apart, so that several processes have some of them.
 const SHARDS_IN_USE: [u8; 3] = [3, 100, 200];
 /// How many callers raise events at each instance, one event at a time each.
-const SENDERS: usize = 2;
-/// The sender that is always where the owner is; the other one never is.
-const NEAR: usize = 0;
-/// How long a caller waits for an answer.
-const PATIENCE_MS: u64 = 2_500;
+pub(super) const SENDERS: usize = 2;
 
 pub(super) struct Callers {
     pub(super) subjects: Vec<Subject>,
     pub(super) log: ClientLog,
     /// Under which keys each id was acknowledged as started.
     pub(super) acknowledged: BTreeMap<String, BTreeSet<InstanceKey>>,
-    asked: BTreeMap<RequestId, Asked>,
+    asked: BTreeMap<RequestId, (Asked, Place)>,
     answered: BTreeSet<RequestId>,
-    events: Vec<Raised>,
+    pub(super) events: Vec<Raised>,
     pub(super) updates: Vec<Update>,
     /// What each sender waits for.
-    outstanding: BTreeMap<(String, usize), usize>,
-    requests: u64,
+    pub(super) outstanding: BTreeMap<(String, usize), usize>,
+    /// The last message of each sender to each instance that was acknowledged with a number.
+    pub(super) last_rows: BTreeMap<(String, usize), InboxNumber>,
+    pub(super) requests: u64,
 }
+
+/// Where and when something was asked: the process, its life, and whether that was after the healing.
+type Place = (usize, u64, bool);
 
 /// An instance that callers start.
 pub(super) struct Subject {
@@ -50,28 +57,15 @@ pub(super) struct Subject {
 }
 
 /// What a caller asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Asked {
-    Start(usize),
+    Start { subject: usize, key: InstanceKey, started: Box<Started> },
     Raise { event: usize, existed: bool },
-    End,
-    AwaitEnd { deletions: u64 },
-    Update(usize),
-    Query { healed: bool },
-}
-
-/// An event that a sender raises.
-struct Raised {
-    id: String,
-    /// How often its instance's id had been deleted by then.
-    deletions: u64,
-    sender: usize,
-    name: String,
-    payload: Payload,
-    key: Option<String>,
-    since_ms: u64,
-    is_given_up: bool,
-    is_acknowledged: bool,
+    End { id: String, cancels: bool },
+    Retry,
+    AwaitEnd { id: String, deletions: u64 },
+    Update { update: usize, sender: usize },
+    Query { id: String, healed: bool, sender: usize },
 }
 
 impl Callers {
@@ -95,6 +89,7 @@ impl Callers {
             events: Vec::new(),
             updates: Vec::new(),
             outstanding: BTreeMap::new(),
+            last_rows: BTreeMap::new(),
             requests: 0,
         }
     }
@@ -131,8 +126,8 @@ impl Simulation {
                 self.count("start again");
                 self.start(subject);
             }
-            1 if self.chance.percent(50) => self.end(&id, true),
-            2 if self.chance.percent(25) => self.end(&id, false),
+            1 if self.chance.percent(50) => self.end_instance(&id, true),
+            2 if self.chance.percent(25) => self.end_instance(&id, false),
             3 | 4 => self.await_end(&id),
             5 | 6 => self.query(&id),
             7..=10 => {
@@ -182,42 +177,41 @@ impl Simulation {
             return Some(subject.program.clone());
         }
         let key = self.store.tables().ids.get(id).copied()?;
-        let bytes = self.store.tables().turns.get(&(key, 1, 1)).cloned()?;
-        let started = decode_turn(1, &bytes).ok()?.started()?.clone();
+        let turn = self.witness.turns.get(&(key, 1, 1))?;
+        let started = decode_turn(1, &turn.bytes).ok()?.started()?.clone();
         started.input.decode::<ProgramInput>().ok().map(|input| input.program)
     }
 
-    /// A node that takes requests for an instance in memory, if the caller happens to be there.
-    pub(super) fn near(&mut self, id: &str) -> Option<usize> {
-        let node = self.chance.below(self.nodes.len());
-        self.takes(node, id).then_some(node)
+    /// The process and lane that take requests for an instance, if the caller happens to be there.
+    pub(super) fn near(&mut self, id: &str) -> Option<(usize, usize)> {
+        let process = self.chance.below(self.processes.len());
+        let takes_requests = matches!(self.processes[process].stage, None | Some(Stage::Grace { .. }));
+        let lane = self.node(process)?.route(ShardId::of(id))?;
+        (takes_requests && self.is_awake(process)).then_some((process, lane))
     }
 
-    /// The node that takes requests for an instance in memory.
-    fn owner(&self, id: &str) -> Option<usize> {
-        (0..self.nodes.len()).find(|node| self.takes(*node, id))
-    }
-
-    fn takes(&self, node: usize, id: &str) -> bool {
-        let it = &self.nodes[node];
-        it.owned.contains_key(&ShardId::of(id))
-            && it.paused_until_ms <= self.now_ms()
-            && !it.is_stopping
-            && !self.is_past_deadline(node)
-    }
-
-    pub(super) fn ask_near(&mut self, node: usize, id: &str, asked: Asked, request: Request) {
+    pub(super) fn ask_near(
+        &mut self,
+        (process, lane): (usize, usize),
+        id: &str,
+        asked: Asked,
+        request: Request,
+        after: Option<InboxNumber>,
+    ) {
         self.callers.requests += 1;
         let request_id = RequestId(self.callers.requests);
-        self.callers.asked.insert(request_id, asked);
-        self.note(|| format!("n{node} is asked {asked:?} of {id}"));
-        self.with_shard(node, ShardId::of(id), |shard, now_ms| {
-            shard.handle_request(now_ms, request_id, id, request);
-        });
+        self.note(|| format!("p{process} is asked {asked:?} of {id}"));
+        let place = (process, self.processes[process].incarnation, self.is_healed);
+        self.callers.asked.insert(request_id, (asked, place));
+        self.lane_input(process, lane, |lane, now| lane.handle_request(now, request_id, id, request, after));
     }
 
     /// Sends something from outside of the owner.
-    fn send(&mut self, request: SendRequest, reply: impl FnOnce(&mut Simulation, SendOutcome) + 'static) {
+    pub(super) fn send(
+        &mut self,
+        request: SendRequest,
+        reply: impl FnOnce(&mut Simulation, SendOutcome) + 'static,
+    ) {
         let delay_ms = self.call_delay_ms();
         self.later(delay_ms, "something is sent", move |this| {
             let (unavailable, unknown) =
@@ -230,11 +224,8 @@ impl Simulation {
             let outcome = outcomes.expect("the store is open").remove(0);
             if let SendOutcome::Sent(number) = outcome {
                 this.witness.sent.insert(number);
-                if this.flaw == Some(Flaw::LostMessages) && this.chance.percent(10) {
-                    this.store.tables().inbox.remove(&number);
-                }
             }
-            this.hint();
+            this.tell_changes();
             if this.chance.percent(unknown) {
                 return this.count("send unknown");
             }
@@ -244,20 +235,6 @@ impl Simulation {
         });
     }
 
-    /// Some nodes notice that something was sent.
-    pub(super) fn hint(&mut self) {
-        for node in 0..self.nodes.len() {
-            if self.chance.percent(60) && self.nodes[node].is_up && !self.nodes[node].is_stopping {
-                let delay_ms = self.chance.between(0, 10);
-                self.later_on(node, delay_ms, format!("n{node} gets a hint"), move |this| {
-                    this.read_inbox(node);
-                    this.read_asks(node);
-                    this.take_tasks(node);
-                });
-            }
-        }
-    }
-
     pub(super) fn start(&mut self, subject: usize) {
         let Subject { id, program, name, is_exact, .. } = &self.callers.subjects[subject];
         let (id, name, version) = (id.clone(), *name, if *is_exact { PROGRAM_VERSION } else { "" });
@@ -265,26 +242,33 @@ impl Simulation {
         self.callers.subjects[subject].is_tried = true;
         let mut started = Started::new(name, version, input, self.chance.draw());
         if self.chance.percent(5) {
-            started.deadline_ms = Some(self.now_ms() + self.chance.between(1_000, 20_000));
+            started.deadline_ms = Some(self.store_ms() + self.chance.between(1_000, 20_000));
         }
         let random = u128::from(self.chance.draw()) << 64 | u128::from(self.chance.draw());
-        let key = InstanceKey::new(self.now_ms(), random);
-        if let Some(node) = self.near(&id) {
-            let request = Request::Start(Box::new(StartRequest { key, started, jobs: Vec::new() }));
-            return self.ask_near(node, &id, Asked::Start(subject), request);
+        let key = InstanceKey::new(self.store_ms(), random);
+        if let Some(place) = self.near(&id) {
+            let request =
+                Request::Start(Box::new(StartRequest { key, started: started.clone(), jobs: Vec::new() }));
+            let asked = Asked::Start { subject, key, started: Box::new(started) };
+            return self.ask_near(place, &id, asked, request, None);
         }
         let mut not_before_ms = None;
         if self.chance.percent(15) {
             self.count("delayed start");
-            not_before_ms = Some(self.now_ms() + self.chance.between(0, 5_000));
+            not_before_ms = Some(self.store_ms() + self.chance.between(0, 5_000));
         }
-        let row = InstanceRow::pending(key, &id, &started, self.now_ms());
+        self.start_far(subject, key, started, not_before_ms);
+    }
+
+    fn start_far(&mut self, subject: usize, key: InstanceKey, started: Started, not_before_ms: Option<u64>) {
+        let id = self.callers.subjects[subject].id.clone();
+        let row = InstanceRow::pending(key, &id, &started, self.store_ms());
         let row = InstanceRow { wake_at_ms: not_before_ms, ..row };
         let body = Message::Start(Box::new(Start { not_before_ms, ..Start::new(started) })).encode();
-        self.send(SendRequest::Start { row: Box::new(row), body }, move |this, outcome| {
-            if let SendOutcome::Sent(_) = outcome {
-                this.acknowledge_start(subject, key);
-            }
+        self.send(SendRequest::Start { row: Box::new(row), body }, move |this, outcome| match outcome {
+            SendOutcome::Sent(_) => this.acknowledge_start(subject, key),
+            SendOutcome::IdTaken(row) if row.key == key => this.acknowledge_start(subject, key),
+            _ => {}
         });
     }
 
@@ -305,135 +289,42 @@ impl Simulation {
         }
     }
 
-    /// Somebody raises an event: a sender that waits for nothing, or the same one again.
-    pub(super) fn raise(&mut self, id: &str, name: &str) {
-        let sender = self.chance.below(SENDERS);
-        self.raise_as(sender, id, name);
-    }
-
-    fn raise_as(&mut self, sender: usize, id: &str, name: &str) {
-        if !self.roams && sender == NEAR && self.owner(id).is_none() {
-            return;
-        }
-        let (place, deletions) = ((id.to_owned(), sender), self.deletions(id));
-        if let Some(event) = self.callers.outstanding.get(&place).copied() {
-            let raised = &self.callers.events[event];
-            if raised.since_ms + PATIENCE_MS > self.now_ms() && raised.deletions == deletions {
-                return;
-            }
-            if raised.key.is_some() && raised.deletions == deletions && self.chance.percent(80) {
-                self.count("event sent again");
-                return self.raise_again(event);
-            }
-            self.callers.events[event].is_given_up = true;
-        }
-        let number = self.callers.events.len();
-        let key = self.chance.percent(40).then(|| format!("key-{number}"));
-        self.callers.events.push(Raised {
-            id: id.to_owned(),
-            deletions,
-            sender,
-            name: name.to_owned(),
-            payload: Payload::from(format!("<{number}>")),
-            key,
-            since_ms: self.now_ms(),
-            is_given_up: false,
-            is_acknowledged: false,
-        });
-        self.callers.outstanding.insert(place, number);
-        self.raise_again(number);
-    }
-
-    fn raise_again(&mut self, event: usize) {
-        let Raised { id, name, payload, key, .. } = &self.callers.events[event];
-        let (id, name, payload, key) = (id.clone(), name.clone(), payload.clone(), key.clone());
-        self.callers.events[event].since_ms = self.now_ms();
-        let existed = self.store.tables().ids.contains_key(&id);
-        let node = match self.callers.events[event].sender {
-            _ if self.roams => self.near(&id),
-            NEAR => self.owner(&id),
-            _ => None,
-        };
-        if let Some(node) = node {
-            let request = Request::Raise { name, payload, key };
-            return self.ask_near(node, &id, Asked::Raise { event, existed }, request);
-        }
-        self.note(|| format!("event {event} is sent to {id}"));
-        let message = Message::Job(Job::ExternalEvent { name, payload, key: key.clone() });
-        let request = SendRequest::Message { id, dedupe: key, urgent: false, body: message.encode() };
-        self.send(request, move |this, outcome| match outcome {
-            SendOutcome::Sent(_) | SendOutcome::Duplicate => this.acknowledge_event(event),
-            _ => this.refuse_event(event),
-        });
-    }
-
-    /// Whether the instance that an event was meant for is gone.
-    fn is_outlived(&self, event: usize) -> bool {
-        let Raised { id, deletions, .. } = &self.callers.events[event];
-        *deletions != self.deletions(id)
-    }
-
-    fn acknowledge_event(&mut self, event: usize) {
-        self.count("event acknowledged");
-        if self.is_outlived(event) {
-            return self.refuse_event(event);
-        }
-        let Raised { id, sender, name, payload, is_given_up, is_acknowledged, .. } =
-            &self.callers.events[event];
-        let (id, sender, late) = (id.clone(), *sender, *is_given_up || *is_acknowledged);
-        if !self.is_on_disk(&id, payload) {
-            let what = format!("I8: {payload:?} of {id} was acknowledged and is not stored");
-            return self.fail(what);
-        }
-        if !late {
-            self.callers.log.raised(&format!("sender-{sender}"), &id, name, payload.clone());
-            self.callers.events[event].is_acknowledged = true;
-            self.callers.outstanding.remove(&(id, sender));
-        }
-    }
-
-    fn refuse_event(&mut self, event: usize) {
-        let Raised { id, sender, is_given_up, is_acknowledged, .. } = &self.callers.events[event];
-        if !*is_given_up && !*is_acknowledged {
-            let place = (id.clone(), *sender);
-            self.callers.events[event].is_given_up = true;
-            self.callers.outstanding.remove(&place);
-        }
-    }
-
-    /// Whether an event is in the history or in the inbox, or came too late for either.
-    fn is_on_disk(&self, id: &str, payload: &Payload) -> bool {
-        let marker = payload.as_json().as_bytes();
-        let holds = |bytes: &[u8]| bytes.windows(marker.len()).any(|window| window == marker);
-        let tables = self.store.tables();
-        let Some(key) = tables.ids.get(id) else { return false };
-        tables.instances[key].status.is_final()
-            || tables.turns.range((*key, 0, 0)..=(*key, u64::MAX, u64::MAX)).any(|(_, bytes)| holds(bytes))
-            || tables.inbox.values().any(|message| message.to == *key && holds(&message.body))
-    }
-
     /// Somebody cancels or terminates an instance.
-    fn end(&mut self, id: &str, cancels: bool) {
+    fn end_instance(&mut self, id: &str, cancels: bool) {
         self.count(if cancels { "cancel" } else { "terminate" });
         let reason = "enough".to_owned();
-        if let Some(node) = self.near(id) {
+        if let Some(place) = self.near(id) {
             let request = if cancels { Request::Cancel { reason } } else { Request::Terminate { reason } };
-            return self.ask_near(node, id, Asked::End, request);
+            return self.ask_near(place, id, Asked::End { id: id.to_owned(), cancels }, request, None);
         }
-        let grace_until_ms = self.now_ms() + self.plan.shard.cancel_grace_ms;
+        self.end_far(id, cancels);
+    }
+
+    fn end_far(&mut self, id: &str, cancels: bool) {
+        let reason = "enough".to_owned();
+        let grace_until_ms = self.store_ms() + self.plan.shard.cancel_grace_ms;
         let message = match cancels {
             true => Message::Job(Job::OrchestrationCancelRequested { reason, grace_until_ms }),
             false => Message::Terminate { reason },
         };
-        let (id, urgent) = (id.to_owned(), message.is_urgent());
-        self.send(SendRequest::Message { id, dedupe: None, urgent, body: message.encode() }, |_, _| ());
+        self.send(to_instance(id, None, &message), |_, _| ());
+    }
+
+    /// Somebody wants a blocked instance to be tried again.
+    pub(super) fn retry(&mut self, id: &str) {
+        self.count("retry of a blocked instance");
+        match self.near(id) {
+            Some(place) => self.ask_near(place, id, Asked::Retry, Request::Retry, None),
+            None => self.send(to_instance(id, None, &Message::Retry), |_, _| ()),
+        }
     }
 
     fn await_end(&mut self, id: &str) {
-        if let Some(node) = self.near(id) {
+        if let Some(place) = self.near(id) {
             let deletions = self.deletions(id);
             self.ends.insert(RequestId(self.callers.requests + 1), id.to_owned());
-            self.ask_near(node, id, Asked::AwaitEnd { deletions }, Request::AwaitEnd);
+            let asked = Asked::AwaitEnd { id: id.to_owned(), deletions };
+            self.ask_near(place, id, asked, Request::AwaitEnd, None);
         }
     }
 
@@ -442,17 +333,18 @@ impl Simulation {
         if !self.callers.answered.insert(request) {
             return self.fail(format!("G5: request {} was answered twice", request.0));
         }
-        let Some(asked) = self.callers.asked.remove(&request) else { return };
+        let Some((asked, _)) = self.callers.asked.remove(&request) else { return };
         self.note(|| format!("{asked:?} is told {}", answer_name(&answer)));
         match (asked, answer) {
-            (Asked::Start(subject), Answer::Started(key)) => self.acknowledge_start(subject, key),
-            (Asked::Start(subject), Answer::AlreadyExists(_)) => {
+            (asked, Answer::Moved) => self.settle(asked),
+            (Asked::Start { subject, .. }, Answer::Started(key)) => self.acknowledge_start(subject, key),
+            (Asked::Start { subject, .. }, Answer::AlreadyExists(_)) => {
                 let id = self.callers.subjects[subject].id.clone();
                 if !self.store.tables().ids.contains_key(&id) && self.deletions(&id) == 0 {
                     self.fail(format!("I7: {id} was refused as existing and does not exist"));
                 }
             }
-            (Asked::Raise { event, .. }, Answer::Accepted) => self.acknowledge_event(event),
+            (Asked::Raise { event, .. }, Answer::Accepted) => self.acknowledge_event(event, None),
             (Asked::Raise { event, existed }, answer) => {
                 // It is bound to the key that was found for it (G2), which may be a predecessor's.
                 let is_reused = self.deletions(&self.callers.events[event].id) > 0;
@@ -465,7 +357,7 @@ impl Simulation {
                     self.refuse_event(event);
                 }
             }
-            (Asked::AwaitEnd { deletions }, Answer::Ended(ending)) => {
+            (Asked::AwaitEnd { deletions, .. }, Answer::Ended(ending)) => {
                 self.count("end told");
                 let Some(id) = self.ends.remove(&request) else { return };
                 let key = self.store.tables().ids.get(&id).copied();
@@ -476,18 +368,51 @@ impl Simulation {
                     self.fail(format!("G5: the end of {id} was told and is not stored"));
                 }
             }
-            (asked @ (Asked::Update(_) | Asked::Query { .. }), Answer::Asked(reply)) => {
-                self.told(asked, reply)
+            (asked @ (Asked::Update { .. } | Asked::Query { .. }), Answer::Asked(reply)) => {
+                self.told(&asked, reply)
             }
             _ => {}
         }
     }
+
+    /// I17: what was asked after the healing, of a process that is still there, was answered.
+    pub(super) fn audit_answers(&mut self) {
+        let is_owed = |(_, (process, incarnation, healed)): &&(Asked, Place)| {
+            *healed && self.processes[*process].incarnation == *incarnation
+        };
+        if let Some((asked, place)) = self.callers.asked.values().find(is_owed) {
+            let what = format!("I17: {asked:?} was never answered by p{}", place.0);
+            self.fail(what);
+        }
+    }
+
+    /// The shard has moved, and what was asked may have been done: it is settled through the store.
+    fn settle(&mut self, asked: Asked) {
+        self.count("moved answer settled by key");
+        match asked {
+            Asked::Start { subject, key, started } => self.start_far(subject, key, *started, None),
+            Asked::Raise { event, .. } => self.raise_far(event),
+            Asked::End { id, cancels } => self.end_far(&id, cancels),
+            Asked::Retry => {}
+            Asked::AwaitEnd { id, .. } => {
+                self.later(200, format!("somebody waits for {id} again"), move |this| this.await_end(&id));
+            }
+            Asked::Update { update, sender } => self.update_far(update, sender),
+            Asked::Query { id, healed, sender } => self.query_far(&id, healed, sender),
+        }
+    }
+}
+
+/// A message to whoever has an id.
+pub(super) fn to_instance(id: &str, dedupe: Option<String>, message: &Message) -> SendRequest {
+    let (id, urgent, body) = (id.to_owned(), message.is_urgent(), message.encode());
+    SendRequest::Message { id, key: None, dedupe, urgent, body }
 }
 
 fn outcome_name(outcome: &SendOutcome) -> &'static str {
     match outcome {
         SendOutcome::Sent(_) => "sent",
-        SendOutcome::Duplicate => "duplicate",
+        SendOutcome::Duplicate(_) => "duplicate",
         SendOutcome::IdTaken(_) => "id taken",
         SendOutcome::NoInstance => "no instance",
         SendOutcome::Ended(_) => "ended",
@@ -506,6 +431,7 @@ fn answer_name(answer: &Answer) -> &'static str {
         Answer::Full { .. } => "full",
         Answer::NotBlocked => "not blocked",
         Answer::Asked(_) => "what it asked",
+        Answer::Moved => "moved",
         Answer::Unknown { .. } => "unknown",
         _ => "something else",
     }

@@ -14,10 +14,14 @@ pub(super) const ABSENT: &str = "absent";
 const PATIENCE_MS: u64 = 15 * 60 * 1_000;
 const ROUND_MS: u64 = 400;
 /// How long rows that nobody needs may last after that.
-const REST_MS: u64 = 60_000;
+const REST_MS: u64 = 120_000;
+/// How often stragglers may begin something after everything had finished.
+const ROUNDS: usize = 5;
+/// How long the last answers may take.
+const ANSWERS_MS: u64 = 6_000;
 
 impl Simulation {
-    /// No more faults; every node is restarted, with all code.
+    /// No more faults; every process is up, with all code.
     pub(super) fn heal(&mut self) {
         if self.failure.is_some() {
             return;
@@ -28,18 +32,29 @@ impl Simulation {
         self.restart();
     }
 
+    /// What is down comes up; what is up goes on, or starts again.
     fn restart(&mut self) {
         self.is_healed = true;
-        for node in 0..self.nodes.len() {
-            self.code[node] = Code::from([PROGRAM_VERSION, NEXT_VERSION]);
-            self.forget(node);
-            self.boot(node);
+        for process in 0..self.processes.len() {
+            self.code[process] = Code::from([PROGRAM_VERSION, NEXT_VERSION]);
+            if self.plan.heals_by_restart {
+                self.forget(process);
+            }
+            self.processes[process].paused_until_ms = 0;
+            self.boot(process);
         }
+        self.do_pending();
     }
 
     pub(super) fn run_healed(&mut self) {
-        self.run_until_finished("I17", |_| true);
-        self.run_until_clear();
+        let (mut rounds, mut is_done) = (0, false);
+        // What was sent before the trouble ended may come late and start something.
+        while self.failure.is_none() && !is_done && rounds < ROUNDS {
+            self.run_until_finished("I17", |_| true);
+            self.run_until_clear();
+            is_done = self.has_finished() && !self.has_rests();
+            rounds += 1;
+        }
     }
 
     /// No more faults, but some code stays missing: who does not need it has to finish all the same.
@@ -59,33 +74,42 @@ impl Simulation {
 
     /// Runs until those who have to have finished, and nobody has mail for them.
     fn run_until_finished(&mut self, invariant: &str, has_to: impl Fn(&str) -> bool) {
-        let end_ms = self.now_ms() + PATIENCE_MS;
+        let end_ms = self.now_ms + PATIENCE_MS;
         while self.failure.is_none() {
             let unfinished = self.unfinished(&has_to);
             let inbox = self.unread(&has_to);
             if unfinished.is_empty() && inbox == 0 {
                 return;
             }
-            if self.now_ms() > end_ms {
-                let what = format!("{invariant}: unfinished: {unfinished:?}, {inbox} messages in the inbox");
+            if self.now_ms > end_ms {
+                let unserved = self.unserved();
+                let what = format!(
+                    "{invariant}: unfinished: {unfinished:?}, {inbox} messages in the inbox, {unserved}"
+                );
                 return self.fail(what);
             }
             self.help();
-            self.run_until(self.now_ms() + ROUND_MS);
+            self.run_until(self.now_ms + ROUND_MS);
         }
     }
 
     /// What is cancelled elsewhere is noticed with the next renewal; requests and answers last until their deadlines.
     fn run_until_clear(&mut self) {
-        let until_ms = self.now_ms() + REST_MS;
-        while self.failure.is_none() && self.now_ms() < until_ms && self.has_rests() {
-            self.run_until(self.now_ms() + ROUND_MS);
+        self.run_until(self.now_ms + ANSWERS_MS);
+        let until_ms = self.now_ms + REST_MS;
+        while self.failure.is_none() && self.now_ms < until_ms && self.has_rests() {
+            self.run_until(self.now_ms + ROUND_MS);
         }
     }
 
+    /// Whether rows are left that nobody needs any more.
     fn has_rests(&self) -> bool {
         let tables = self.store.tables();
-        !(tables.tasks.is_empty() && tables.asks.is_empty() && tables.answers.is_empty())
+        !(tables.tasks.is_empty() && tables.requests.is_empty() && tables.replies.is_empty())
+    }
+
+    fn has_finished(&self) -> bool {
+        self.unfinished(|_| true).is_empty() && self.unread(|_| true) == 0
     }
 
     fn row(&self, id: &str) -> Option<InstanceRow> {
@@ -157,9 +181,14 @@ impl Simulation {
         for id in running {
             self.help_one(&id);
         }
+        self.do_pending();
     }
 
     fn help_one(&mut self, id: &str) {
+        // Some failures are not tried again in the same process, unless somebody asks for it.
+        if self.row(id).is_some_and(|row| row.blocked.is_some()) && self.chance.percent(10) {
+            self.retry(id);
+        }
         let Some(ledger) = self.ledger(id) else { return };
         let waits: Vec<String> = ledger
             .open()

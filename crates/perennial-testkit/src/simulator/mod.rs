@@ -1,44 +1,46 @@
-//! The simulator: real shards on a few nodes, one store, one virtual clock, and every disaster that a seed can think of.
+//! The simulator: a few processes over one store, one virtual clock, and every disaster that a seed can think of.
 //!
 //! A [`Simulation`] is one thread and one agenda. Every call to the store, every turn, every activity and every caller's
-//! request is an entry of it with a delay that the seed decides, and so is all that goes wrong: nodes crash, stop for a
-//! while and come back, commits are refused, or written without anyone knowing, sessions run out. Shards, Committers and
-//! the store are the real ones; only what is between them is simulated, the way a node of the runtime does it.
+//! request is an entry of it with a delay that the seed decides, and so is all that goes wrong: processes crash, stand
+//! still and come back, commits are refused, or written without anyone knowing, leases run out, clocks are set.
+//! [`Node`](perennial_core::node::Node)s, [`Lane`](perennial_core::lane::Lane)s and the store are the ones that ship. A
+//! simulated process only does what they put out, late or in vain, and brings them what came of it; it decides nothing.
 //!
-//! After a while everything is healed: no more faults, all nodes up. Then everything has to finish, and the rows and the
-//! callers' log have to be in order. What must hold at every step is watched at every step. The same seed gives the same
-//! trace; [`Flaw`]s are mistakes that can be planted into the glue, to see that they are noticed.
+//! After a while everything is healed: no more faults, all processes up. Then everything has to finish, and the rows and
+//! the callers' log have to be in order. What must hold at every step is watched at every step. The same seed gives the
+//! same trace; [`Flaw`]s are mistakes that can be planted into the engine, to see that they are noticed.
 
 mod activities;
 mod agenda;
-mod asks;
 mod audit;
 mod callers;
-mod commits;
+mod clocks;
 mod deployments;
-mod flaws;
+mod driving;
+mod events;
 mod healing;
-mod node;
+mod hints;
+mod ownership;
 mod plan;
+mod process;
 mod pruning;
-mod sessions;
+mod questions;
+mod stopping;
 mod store_calls;
-mod taken;
 mod tally;
 mod trace;
 mod witness;
-mod work;
 
-pub use plan::Flaw;
+pub use perennial_core::flaws::Flaw;
 pub use tally::Tally;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use perennial_core::flaws;
 use perennial_core::shard::RequestId;
-use perennial_core::store::MemoryStore;
+use perennial_core::store::{Changes, MemoryStore, Store};
 use perennial_core::{EventId, Handlers, InstanceKey};
 
 use crate::program::{PROGRAM, PROGRAM_VERSION};
@@ -46,51 +48,52 @@ use crate::{Chance, ProgramHandler, SideEffects};
 
 use agenda::Agenda;
 use callers::Callers;
+use clocks::StoreClock;
 use deployments::{Code, NEXT_VERSION};
-use node::Node;
+use driving::Pending;
 use plan::Plan;
+use process::Process;
 use trace::Trace;
 use witness::Witness;
 
 /// When the virtual clock starts.
 const START_MS: u64 = 1_000_000;
 /// More steps than this are too many.
-const MAX_STEPS: u64 = 200_000;
+const MAX_STEPS: u64 = 600_000;
 
-/// One run of a few nodes through whatever the seed has in store.
+/// One run of a few processes through whatever the seed has in store.
 pub struct Simulation {
     seed: u64,
     plan: Plan,
     flaw: Option<Flaw>,
-    /// Senders of events go to the owner one time and through the store another.
-    roams: bool,
     /// Code that is missing comes only after everybody else has finished.
     code_is_late: bool,
     /// Decides everything after the plan.
     chance: Chance,
-    clock: Arc<AtomicU64>,
+    now_ms: u64,
+    clock: StoreClock,
     store: Arc<MemoryStore>,
+    /// What the store has told its watchers and nobody has been hinted at yet.
+    told: Arc<Mutex<Vec<Changes>>>,
     handlers: Handlers,
     side_effects: SideEffects,
     agenda: Agenda,
-    nodes: Vec<Node>,
+    processes: Vec<Process>,
+    /// Outputs that are yet to be done, in order.
+    pending: VecDeque<Pending>,
     callers: Callers,
-    /// The versions that each node has, or will have when it starts again.
+    /// The versions that each process has, or will have when it starts again.
     code: Vec<Code>,
     /// Counts attempts of activities.
     runs: u64,
     /// The activity that takes its process down, and how often it has.
     deadly: Option<(InstanceKey, u64, EventId)>,
     deaths: u64,
-    /// Instances whose carried events a planted mistake forgot.
-    forgotten: BTreeSet<InstanceKey>,
     /// Whose end callers wait for.
     ends: BTreeMap<RequestId, String>,
     witness: Witness,
     tally: Tally,
     trace: Trace,
-    /// Counts up whenever a node gets a shard, so that what belongs to an earlier tenure is known as late.
-    tenures: u64,
     steps: u64,
     is_healed: bool,
     failure: Option<String>,
@@ -128,53 +131,51 @@ impl Simulation {
     pub fn new(seed: u64) -> Simulation {
         let mut chance = Chance::new(seed);
         let plan = Plan::new(&mut chance);
-        let clock = Arc::new(AtomicU64::new(START_MS));
-        let time = Arc::clone(&clock);
+        let clock = StoreClock::new(START_MS);
+        let store = Arc::new(MemoryStore::new(clock.reader()));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let watched = Arc::clone(&told);
+        store.watch(Arc::new(move |changes: &Changes| {
+            watched.lock().expect("nobody panics while it is locked").push(*changes);
+        }));
         let side_effects = SideEffects::default();
         let callers = Callers::new(&mut chance, &plan);
         Simulation {
             seed,
             flaw: None,
-            roams: false,
             code_is_late: false,
-            nodes: (0..plan.nodes).map(|_| Node::new(plan.max_batch)).collect(),
-            code: vec![Code::from([PROGRAM_VERSION]); plan.nodes],
+            processes: plan.roles.iter().map(|_| Process::default()).collect(),
+            pending: VecDeque::new(),
+            code: vec![Code::from([PROGRAM_VERSION]); plan.roles.len()],
             runs: 0,
             deadly: None,
             deaths: 0,
-            forgotten: BTreeSet::new(),
             ends: BTreeMap::new(),
             plan,
             chance,
+            now_ms: START_MS,
             clock,
-            store: Arc::new(MemoryStore::new(move || time.load(Ordering::Relaxed))),
+            store,
+            told,
             handlers: Handlers::default()
                 .with(PROGRAM, PROGRAM_VERSION, ProgramHandler::new(side_effects.clone()))
                 .with(PROGRAM, NEXT_VERSION, ProgramHandler::new(side_effects.clone())),
             side_effects,
             agenda: Agenda::default(),
             callers,
-            witness: Witness::default(),
+            witness: Witness::new(START_MS),
             tally: Tally(BTreeMap::new()),
             trace: Trace::default(),
-            tenures: 0,
             steps: 0,
             is_healed: false,
             failure: None,
         }
     }
 
-    /// The same run with a mistake in the glue.
+    /// The same run with a mistake in the engine.
     #[must_use]
     pub fn with_flaw(mut self, flaw: Flaw) -> Simulation {
         self.flaw = Some(flaw);
-        self
-    }
-
-    /// The same run, with senders that raise one event at the owner and the next one from elsewhere.
-    #[must_use]
-    pub fn with_roaming_senders(mut self) -> Simulation {
-        self.roams = true;
         self
     }
 
@@ -195,8 +196,10 @@ impl Simulation {
     /// Runs until everything is finished.
     #[allow(clippy::result_large_err, reason = "a mishap ends a test run")]
     pub fn run(mut self) -> Result<Finished, Mishap> {
-        for node in 0..self.nodes.len() {
-            self.boot(node);
+        let _planted = flaws::plant(self.flaw);
+        for process in 0..self.processes.len() {
+            let joins_ms = self.plan.joins_ms[process];
+            self.later(joins_ms, format!("p{process} joins"), move |this| this.boot(process));
         }
         self.plan_trouble();
         self.callers_go_on();
@@ -217,10 +220,6 @@ impl Simulation {
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        self.clock.load(Ordering::Relaxed)
-    }
-
     /// Something is wrong. The first finding counts.
     fn fail(&mut self, what: String) {
         if self.failure.is_none() {
@@ -230,8 +229,7 @@ impl Simulation {
     }
 
     fn note(&mut self, line: impl FnOnce() -> String) {
-        let now_ms = self.now_ms();
-        self.trace.add(now_ms, line());
+        self.trace.add(self.now_ms, line());
     }
 
     fn count(&mut self, what: &'static str) {
@@ -240,7 +238,15 @@ impl Simulation {
 
     fn run_until(&mut self, until_ms: u64) {
         while self.failure.is_none() && self.step(until_ms) {}
-        self.clock.fetch_max(until_ms, Ordering::Relaxed);
+        self.pass_time(until_ms);
+    }
+
+    fn pass_time(&mut self, at_ms: u64) {
+        if at_ms > self.now_ms {
+            self.now_ms = at_ms;
+            self.clock.pass(at_ms);
+            self.witness.pass_time(at_ms, self.clock.now_ms());
+        }
     }
 
     /// Does the next thing on the agenda, unless it is later than this.
@@ -248,18 +254,18 @@ impl Simulation {
         let Some((at_ms, entry)) = self.agenda.take(until_ms) else {
             return false;
         };
-        self.clock.fetch_max(at_ms, Ordering::Relaxed);
+        self.pass_time(at_ms);
         self.steps += 1;
         if self.steps > MAX_STEPS {
             self.fail("I17: it does not come to an end".to_owned());
         }
         if let Some((number, incarnation)) = entry.guard {
-            let node = &self.nodes[number];
-            if node.incarnation != incarnation {
+            let process = &self.processes[number];
+            if process.incarnation != incarnation {
                 return true;
             }
-            if node.paused_until_ms > self.now_ms() {
-                let again_ms = node.paused_until_ms;
+            if process.paused_until_ms > self.now_ms {
+                let again_ms = process.paused_until_ms;
                 self.agenda.add(again_ms, entry);
                 return true;
             }
@@ -267,6 +273,7 @@ impl Simulation {
         let label = entry.label;
         self.note(|| label);
         (entry.run)(self);
+        self.do_pending();
         true
     }
 }

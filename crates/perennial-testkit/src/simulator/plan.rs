@@ -1,68 +1,40 @@
 //! What a seed sets a run on from the start.
 
+use std::time::Duration;
+
 use perennial_core::ExecutionOptions;
 use perennial_core::shard::ShardOptions;
 use perennial_core::store::Served;
 
+use super::clocks::MAX_DRIFT_PPM;
 use crate::Chance;
 use crate::program::TAG;
 
-/// A mistake in the glue between shards and store, to see that it is noticed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
-    /// Commits of a session that is gone are made in the name of the owner.
-    NoFencing,
-    /// Activities start when they are decided, not when that is durable.
-    EffectsBeforeCommit,
-    /// A batch that is sent again is not recognized.
-    NoDedupe,
-    /// Now and then a message vanishes from the inbox.
-    LostMessages,
-    /// A node's clock is ahead of the store's.
-    EarlyTimers,
-    /// What became of a child is sent to its parent twice.
-    OutcomeTwice,
-    /// Continue-as-new forgets the events that nobody read.
-    ForgottenEvents,
-    /// Retries and attempts after an interruption run before their rows are durable.
-    RetryBeforeRow,
-    /// Request rows are answered before the turn that answers them is durable.
-    AnswerBeforeTurn,
-    /// Each time a turn is sent to the store, its children get new keys.
-    FreshChildKeys,
-    /// Interruptions are not counted.
-    UncountedInterruptions,
-}
-
-impl Flaw {
-    /// All of them.
-    pub const ALL: [Flaw; 11] = [
-        Flaw::NoFencing,
-        Flaw::EffectsBeforeCommit,
-        Flaw::NoDedupe,
-        Flaw::LostMessages,
-        Flaw::EarlyTimers,
-        Flaw::OutcomeTwice,
-        Flaw::ForgottenEvents,
-        Flaw::RetryBeforeRow,
-        Flaw::AnswerBeforeTurn,
-        Flaw::FreshChildKeys,
-        Flaw::UncountedInterruptions,
-    ];
-}
-
 pub(super) struct Plan {
-    pub(super) nodes: usize,
+    /// The processes, by how many lanes each has. One without lanes owns no shards.
+    pub(super) roles: Vec<usize>,
+    /// When each process starts for the first time.
+    pub(super) joins_ms: Vec<u64>,
+    /// How wrong the steady clock of each process is, in millionths.
+    pub(super) drift_ppm: Vec<i64>,
     pub(super) instances: usize,
     /// How long there is trouble.
     pub(super) trouble_ms: u64,
     pub(super) faults: Faults,
     pub(super) max_batch: usize,
     pub(super) lease_ms: u64,
+    pub(super) task_lease_ms: u64,
+    pub(super) releases_per_renewal: usize,
+    pub(super) page_rows: usize,
+    pub(super) max_loads: usize,
+    pub(super) poll_pauses: (Duration, Duration),
+    pub(super) keep_executions: Option<u64>,
+    /// How many activities a process runs at a time.
+    pub(super) slots: usize,
     pub(super) shard: ShardOptions,
     /// The longest ordinary delay of a call, each way.
     pub(super) call_ms: u64,
-    /// What each node can run. One of them can run everything.
+    /// What each process can run. The first one can run everything.
     pub(super) served: Vec<Served>,
     /// The instance with an activity that takes its process down.
     pub(super) deadly: Option<usize>,
@@ -71,10 +43,11 @@ pub(super) struct Plan {
     /// Which deployments there are.
     pub(super) adds_version: bool,
     pub(super) removes_version: bool,
+    /// Whether all processes start again when the trouble ends. Otherwise they go on as they are.
+    pub(super) heals_by_restart: bool,
 }
 
 /// How likely things go wrong, in percent of the occasions.
-#[derive(Default)]
 pub(super) struct Faults {
     pub(super) unavailable: u64,
     pub(super) batch_refused: u64,
@@ -82,33 +55,39 @@ pub(super) struct Faults {
     pub(super) slow: u64,
     pub(super) duplicate: u64,
     pub(super) turn_lost: u64,
+    pub(super) hint_lost: u64,
+    pub(super) answer_twice: u64,
+    /// How often a process comes to an output late.
+    pub(super) late_output: u64,
     /// How many of these happen in a run.
     pub(super) crashes: u64,
     pub(super) pauses: u64,
-    pub(super) releases: u64,
     pub(super) stops: u64,
-    /// In percent again.
-    pub(super) hint_lost: u64,
-    pub(super) stale_page: u64,
-    pub(super) lease_lost: u64,
+    pub(super) clock_leaps: u64,
+    pub(super) clock_set_backs: u64,
+    pub(super) clock_stalls: u64,
 }
 
 impl Plan {
     pub(super) fn new(chance: &mut Chance) -> Plan {
+        let has_clock_trouble = chance.percent(20);
+        let of_clock = |chance: &mut Chance| if has_clock_trouble { chance.between(0, 2) } else { 0 };
         let faults = Faults {
             unavailable: *chance.pick(&[0, 2, 15]),
             batch_refused: *chance.pick(&[0, 0, 3]),
-            unknown: *chance.pick(&[0, 5, 20]),
+            unknown: *chance.pick(&[0, 3, 12]),
             slow: *chance.pick(&[0, 2, 10]),
             duplicate: *chance.pick(&[0, 20]),
             turn_lost: *chance.pick(&[0, 0, 0, 1]),
+            hint_lost: *chance.pick(&[0, 20, 60, 100]),
+            answer_twice: *chance.pick(&[0, 5, 30]),
+            late_output: *chance.pick(&[0, 0, 10]),
             crashes: chance.between(0, 4),
-            pauses: chance.between(0, 3),
-            releases: chance.between(0, 1),
-            stops: chance.between(0, 2),
-            hint_lost: *chance.pick(&[0, 20, 60]),
-            stale_page: *chance.pick(&[0, 5, 30]),
-            lease_lost: *chance.pick(&[0, 10, 40]),
+            pauses: chance.between(0, 4),
+            stops: chance.between(0, 3),
+            clock_leaps: of_clock(chance),
+            clock_set_backs: of_clock(chance),
+            clock_stalls: of_clock(chance),
         };
         let shard = ShardOptions {
             execution: ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() },
@@ -120,32 +99,63 @@ impl Plan {
             retry_max_ms: 5_000,
             ..ShardOptions::default()
         };
-        let nodes = *chance.pick(&[1, 2, 3]);
+        let trouble_ms = *chance.pick(&[5_000, 15_000, 30_000]);
+        let lease_ms = *chance.pick(&[1_000, 3_000]);
+        let roles = roles(chance);
+        let processes = roles.len();
+        let joins = |chance: &mut Chance| if chance.percent(60) { 0 } else { chance.between(0, trouble_ms) };
+        let drifts = chance.percent(30);
+        let drift = |chance: &mut Chance| {
+            let ppm =
+                i64::try_from(chance.below(2 * MAX_DRIFT_PPM as usize + 1)).unwrap_or(0) - MAX_DRIFT_PPM;
+            if drifts { ppm } else { 0 }
+        };
         Plan {
-            served: served(chance, nodes),
+            joins_ms: (0..processes).map(|process| if process == 0 { 0 } else { joins(chance) }).collect(),
+            drift_ppm: (0..processes).map(|_| drift(chance)).collect(),
+            served: served(chance, processes),
             deadly: chance.percent(25).then_some(0),
             prune_ms: *chance.pick(&[0, 600, 3_000]),
             adds_version: chance.percent(40),
             removes_version: chance.percent(25),
-            nodes,
+            roles,
             instances: *chance.pick(&[2, 4, 7]),
-            trouble_ms: *chance.pick(&[5_000, 15_000, 30_000]),
+            trouble_ms,
             faults,
             max_batch: *chance.pick(&[1, 3, 1_000]),
-            lease_ms: *chance.pick(&[1_000, 3_000]),
+            lease_ms,
+            task_lease_ms: *chance.pick(&[lease_ms, 3 * lease_ms]),
+            releases_per_renewal: *chance.pick(&[8, 32, 256]),
+            page_rows: *chance.pick(&[1, 3, 1_000]),
+            max_loads: *chance.pick(&[1, 256]),
+            poll_pauses: *chance.pick(&[
+                (Duration::from_millis(20), Duration::from_secs(1)),
+                (Duration::from_millis(100), Duration::from_secs(5)),
+            ]),
+            keep_executions: chance.percent(10).then_some(2),
+            slots: *chance.pick(&[1, 4, 100]),
             shard,
             call_ms: *chance.pick(&[2, 20, 150]),
+            heals_by_restart: chance.percent(30),
         }
     }
 }
 
-fn served(chance: &mut Chance, nodes: usize) -> Vec<Served> {
-    let all = chance.below(nodes);
-    let of_node = |node: usize| {
+/// One process or several; most have one lane. The first one owns shards.
+fn roles(chance: &mut Chance) -> Vec<usize> {
+    let processes = *chance.pick(&[1, 2, 2, 3, 3, 4, 5]);
+    let lanes = chance.weighted(&[(4, 1), (1, 2)]);
+    let has_worker = chance.percent(20);
+    let role = |process: usize| if has_worker && process > 0 && process == processes - 1 { 0 } else { lanes };
+    (0..processes).map(role).collect()
+}
+
+fn served(chance: &mut Chance, processes: usize) -> Vec<Served> {
+    let of_process = |process: usize| {
         let names = (0..4).map(|number| format!("activity-{number}"));
-        let names = names.filter(|_| node == all || chance.percent(90)).collect();
-        let tags = (node == all || chance.percent(30)).then(|| TAG.to_owned());
+        let names = names.filter(|_| process == 0 || chance.percent(90)).collect();
+        let tags = (process == 0 || chance.percent(30)).then(|| TAG.to_owned());
         Served { names, tags: tags.into_iter().collect() }
     };
-    (0..nodes).map(of_node).collect()
+    (0..processes).map(of_process).collect()
 }

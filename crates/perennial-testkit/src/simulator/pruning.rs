@@ -1,7 +1,7 @@
 //! The pruner: finished instances are deleted while everything goes on, and their ids are used again.
 
-use perennial_core::InstanceKey;
 use perennial_core::store::{DeleteOutcome, Store};
+use perennial_core::{InstanceKey, ShardId};
 
 use super::Simulation;
 use super::store_calls::ask;
@@ -35,7 +35,8 @@ impl Simulation {
             let mine = tables.inbox.iter().filter(|(_, message)| message.to == key);
             mine.map(|(number, _)| *number).collect()
         };
-        let outcomes = ask(|reply| self.store.delete(vec![key], reply)).expect("the store is open");
+        let shard = ShardId::of(&id);
+        let outcomes = ask(|reply| self.store.delete(vec![(shard, key)], reply)).expect("the store is open");
         if outcomes != [DeleteOutcome::Deleted] {
             return self.fail(format!("G33: {id} has ended and is not deleted: {outcomes:?}"));
         }

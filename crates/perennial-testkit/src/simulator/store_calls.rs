@@ -1,13 +1,12 @@
-//! Calls to the store: they take their time, and sometimes come to nothing.
+//! Calls on their way to the store: they take their time, come to nothing, or leave their caller in doubt.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
-use perennial_core::store::{
-    Filter, InboxNumber, InboxRow, MemoryStore, Reply, SessionId, Store, StoreError,
-};
-use perennial_core::{InstanceKey, ShardId};
+use perennial_core::lane::{Answered, CallId, Moment, StoreAnswer, StoreCall};
+use perennial_core::store::{CommitOutcome, Reply, StoreError};
 
 use super::Simulation;
+use super::plan::Faults;
 
 /// The store in memory answers at once.
 pub(super) fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
@@ -16,8 +15,12 @@ pub(super) fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, S
     receiver.recv().expect("the store in memory answers at once")
 }
 
-/// How many rows a page has: few, so that there are several.
-pub(super) const PAGE: usize = 3;
+/// Who made a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    Lane(usize),
+    Node,
+}
 
 impl Simulation {
     pub(super) fn call_delay_ms(&mut self) -> u64 {
@@ -30,192 +33,129 @@ impl Simulation {
     }
 
     /// How likely something goes wrong now.
-    pub(super) fn faults(&self, percent: impl FnOnce(&super::plan::Faults) -> u64) -> u64 {
+    pub(super) fn faults(&self, percent: impl FnOnce(&Faults) -> u64) -> u64 {
         if self.is_healed { 0 } else { percent(&self.plan.faults) }
     }
 
-    /// When a call that a node makes now reaches the store: calls of a session keep their order.
-    pub(super) fn effect_delay_ms(&mut self, node: usize) -> u64 {
-        let now_ms = self.now_ms();
-        let at_ms = (now_ms + self.call_delay_ms()).max(self.nodes[node].last_effect_ms);
-        self.nodes[node].last_effect_ms = at_ms;
-        at_ms - now_ms
-    }
-
-    /// A node calls the store and goes on when it is answered. The call reaches the store even if the node dies.
-    pub(super) fn call<T: 'static>(
-        &mut self,
-        node: usize,
-        what: &'static str,
-        effect: impl FnOnce(&mut Simulation) -> Result<T, StoreError> + 'static,
-        reply: impl FnOnce(&mut Simulation, Result<T, StoreError>) + 'static,
-    ) {
-        let delay_ms = self.effect_delay_ms(node);
-        let incarnation = self.nodes[node].incarnation;
-        self.later(delay_ms, format!("n{node} {what} reaches the store"), move |this| {
-            let unavailable = this.faults(|faults| faults.unavailable);
-            let answer = if this.chance.percent(unavailable) {
-                this.count("call refused");
-                Err(StoreError::Unavailable("simulated".to_owned()))
-            } else {
-                effect(this)
-            };
-            if this.nodes[node].incarnation != incarnation {
+    /// Makes a call for a process, and brings what is answered. The call reaches the store even if the process dies.
+    pub(super) fn call(&mut self, process: usize, from: From, id: CallId, call: StoreCall) {
+        self.witness_call(process, from, id, &call);
+        let (delay_ms, name) = (self.call_delay_ms(), call.name());
+        let incarnation = self.processes[process].incarnation;
+        self.later(delay_ms, format!("p{process} {name} reaches the store"), move |this| {
+            let (answer, late_ms) = this.reach(call);
+            if this.processes[process].incarnation != incarnation {
                 return;
             }
-            let delay_ms = this.call_delay_ms();
-            let label = format!("n{node} {what} is answered{}", if answer.is_err() { ": error" } else { "" });
-            this.later_on(node, delay_ms, label, move |this| reply(this, answer));
-        });
-    }
-
-    /// Tries something again after a pause.
-    pub(super) fn again(
-        &mut self,
-        node: usize,
-        what: &'static str,
-        run: impl FnOnce(&mut Simulation) + 'static,
-    ) {
-        let pause_ms = self.chance.between(10, 300);
-        self.later_on(node, pause_ms, format!("n{node} tries again to {what}"), run);
-    }
-
-    /// A node reads with its session, unless it has none.
-    pub(super) fn read<T: Send + 'static>(
-        &mut self,
-        node: usize,
-        what: &'static str,
-        read: impl FnOnce(&MemoryStore, SessionId, Reply<T>) + 'static,
-        reply: impl FnOnce(&mut Simulation, Result<T, StoreError>) + 'static,
-    ) -> bool {
-        let Some(session) = self.nodes[node].session else {
-            return false;
-        };
-        let effect = move |this: &mut Simulation| ask(|answer| read(&this.store, session, answer));
-        self.call(node, what, effect, move |this, answer| {
-            // What an earlier session read may have been done since, by a memory that is gone.
-            if this.nodes[node].session == Some(session) {
-                reply(this, answer);
-            } else {
-                this.count("page of an earlier session");
-                reply(this, Err(StoreError::SessionGone));
-            }
-        });
-        true
-    }
-
-    pub(super) fn read_owed(&mut self, node: usize, after: Option<InstanceKey>) {
-        let read = move |store: &MemoryStore, session, reply: Reply<Vec<(InstanceKey, ShardId)>>| {
-            store.read_owed(session, after, PAGE, reply);
-        };
-        self.read(node, "read_owed", read, move |this, owed| match owed {
-            Err(_) => this.again(node, "read what is owed", move |this| this.read_owed(node, after)),
-            Ok(owed) => {
-                for (key, shard) in &owed {
-                    this.with_shard(node, *shard, |shard, now_ms| shard.handle_owed(now_ms, *key));
-                }
-                if owed.len() == PAGE {
-                    this.read_owed(node, owed.last().map(|(key, _)| *key));
-                }
-            }
-        });
-    }
-
-    pub(super) fn read_blocked(&mut self, node: usize) {
-        let filter = Filter { blocked: Some(true), ..Filter::default() };
-        let read = move |store: &MemoryStore, _, reply| store.list(filter, None, usize::MAX - 1, reply);
-        self.read(node, "read_blocked", read, move |this, page| match page {
-            Err(_) => this.again(node, "read what is blocked", move |this| this.read_blocked(node)),
-            Ok(page) => {
-                for row in page.rows.iter().filter(|row| !row.status.is_final()) {
-                    this.with_shard(node, row.shard, |shard, now_ms| shard.handle_owed(now_ms, row.key));
-                }
-            }
-        });
-    }
-
-    pub(super) fn read_due(&mut self, node: usize) {
-        let before_ms = self.now_ms() + self.plan.shard.lookahead_ms;
-        self.read_due_after(node, before_ms, None);
-    }
-
-    fn read_due_after(&mut self, node: usize, before_ms: u64, after: Option<(u64, InstanceKey)>) {
-        let read = move |store: &MemoryStore, session, reply: Reply<_>| {
-            store.read_due(session, before_ms, after, PAGE, reply);
-        };
-        // If this one fails, the next look around reads again.
-        self.read(node, "read_due", read, move |this, due| {
-            let due = due.unwrap_or_default();
-            for instance in &due {
-                this.with_shard(node, instance.shard, |shard, _| {
-                    shard.handle_due(instance.key, instance.wake_at_ms);
+            let delay_ms = late_ms + this.call_delay_ms();
+            let label = format!("p{process} {name} is answered{}", describe(&answer));
+            let answer_twice = this.faults(|faults| faults.answer_twice);
+            if this.chance.percent(answer_twice) {
+                let (again, again_ms) = (answer.clone(), delay_ms + this.chance.between(0, 2_000));
+                let label = format!("p{process} {name} is answered once more");
+                this.later_on(process, again_ms, label, move |this| {
+                    this.count("answer brought twice");
+                    this.bring_answer(process, from, id, again);
                 });
             }
-            if due.len() == PAGE {
-                let last = due.last().map(|instance| (instance.wake_at_ms, instance.key));
-                this.read_due_after(node, before_ms, last);
-            }
+            this.later_on(process, delay_ms, label, move |this| this.bring_answer(process, from, id, answer));
         });
     }
 
-    /// Reads the inbox from its beginning, once more if something changed meanwhile.
-    pub(super) fn read_inbox(&mut self, node: usize) {
-        let it = &mut self.nodes[node];
-        if it.inbox_running {
-            it.inbox_again = true;
-        } else {
-            it.inbox_running = true;
-            self.read_inbox_from(node, 0);
-        }
-    }
-
-    fn read_inbox_from(&mut self, node: usize, from: InboxNumber) {
-        let read = move |store: &MemoryStore, session, reply: Reply<_>| {
-            store.read_inbox(session, from, PAGE, reply);
-        };
-        let asked = self.read(node, "read_inbox", read, move |this, rows| match rows {
-            Err(_) => this.again(node, "read the inbox", move |this| this.read_inbox_from(node, from)),
-            Ok(rows) => {
-                let next = (rows.len() == PAGE).then(|| rows.last().map(|row| row.number + 1)).flatten();
-                this.bring_inbox(node, rows.clone());
-                this.bring_again(node, rows);
-                match next {
-                    Some(next) => this.read_inbox_from(node, next),
-                    None => this.end_inbox_pass(node),
-                }
+    fn bring_answer(&mut self, process: usize, from: From, id: CallId, answer: StoreAnswer) {
+        self.witness_answer(process, from, id, &answer);
+        match from {
+            From::Lane(lane) => {
+                self.lane_input(process, lane, |lane, now: Moment| lane.handle_answer(now, id, answer));
             }
-        });
-        if !asked {
-            self.nodes[node].inbox_running = false;
-        }
-    }
-
-    fn bring_inbox(&mut self, node: usize, rows: Vec<InboxRow>) {
-        for row in rows {
-            self.with_shard(node, row.shard, |shard, now_ms| shard.handle_inbox(now_ms, vec![row]));
-        }
-    }
-
-    /// A page that was read before comes late.
-    fn bring_again(&mut self, node: usize, rows: Vec<InboxRow>) {
-        let stale_page = self.faults(|faults| faults.stale_page);
-        if rows.is_empty() || !self.chance.percent(stale_page) {
-            return;
-        }
-        let (delay_ms, session) = (self.chance.between(1, 2_000), self.nodes[node].session);
-        self.later_on(node, delay_ms, format!("n{node} gets an old page of the inbox"), move |this| {
-            if this.nodes[node].session == session {
-                this.count("stale page of the inbox");
-                this.bring_inbox(node, rows);
+            From::Node => {
+                self.node_input(process, |node, now, free| node.handle_answer(now, id, answer, free));
             }
-        });
+        }
     }
 
-    fn end_inbox_pass(&mut self, node: usize) {
-        let it = &mut self.nodes[node];
-        it.inbox_running = false;
-        if std::mem::take(&mut it.inbox_again) {
-            self.read_inbox(node);
+    /// What becomes of a call at the store, and how much later than usual its caller learns of it.
+    fn reach(&mut self, call: StoreCall) -> (StoreAnswer, u64) {
+        let reason = || "simulated".to_owned();
+        let (unavailable, batch_refused, unknown) = (
+            self.faults(|faults| faults.unavailable),
+            self.faults(|faults| faults.batch_refused),
+            self.faults(|faults| faults.unknown),
+        );
+        let is_commit = matches!(call, StoreCall::Commit { .. });
+        if self.chance.percent(unavailable) {
+            self.count(if is_commit { "commit refused" } else { "call refused" });
+            return (Err(StoreError::Unavailable(reason())), 0);
         }
+        if is_commit && self.chance.percent(batch_refused) {
+            self.count("batch refused");
+            return (Err(StoreError::BatchRefused(reason())), 0);
+        }
+        if !self.chance.percent(unknown) {
+            return (self.make(call), 0);
+        }
+        let answer = Err(StoreError::Unknown(reason()));
+        match self.chance.below(4) {
+            0 => {
+                self.count(if is_commit { "commit unknown and written" } else { "call unknown and done" });
+                let _ = self.make(call);
+                (answer, 0)
+            }
+            1 => {
+                self.count(if is_commit {
+                    "commit unknown and not written"
+                } else {
+                    "call unknown and not done"
+                });
+                (answer, 0)
+            }
+            2 => {
+                let what = if is_commit {
+                    "commit unknown and still under way"
+                } else {
+                    "call unknown and still under way"
+                };
+                self.count(what);
+                let delay_ms = self.chance.weighted(&[(3, 400), (1, 6_000)]);
+                let (delay_ms, name) = (self.chance.between(0, delay_ms), call.name());
+                self.later(delay_ms, format!("a late {name} reaches the store"), move |this| {
+                    let _ = this.make(call);
+                });
+                (answer, 0)
+            }
+            _ => {
+                self.count("reply lost");
+                let _ = self.make(call);
+                (answer, self.chance.between(100, 3_000))
+            }
+        }
+    }
+
+    /// The store does what is asked.
+    fn make(&mut self, call: StoreCall) -> StoreAnswer {
+        let before = self.before_call(&call);
+        let store = Arc::clone(&self.store);
+        let (sender, receiver) = mpsc::channel();
+        call.clone().make(&*store, move |answer| sender.send(answer).expect("the asker waits"));
+        let answer = receiver.recv().expect("the store in memory answers at once");
+        self.after_call(&call, &answer, before);
+        self.tell_changes();
+        answer
+    }
+}
+
+fn describe(answer: &StoreAnswer) -> String {
+    let outcome = |outcome: &CommitOutcome| match outcome {
+        CommitOutcome::Durable { .. } => "durable",
+        CommitOutcome::Fenced => "fenced",
+        CommitOutcome::Conflict(_) => "conflict",
+        CommitOutcome::Rejected(_) => "rejected",
+    };
+    match answer {
+        Ok(Answered::Committed(outcomes)) => {
+            format!(": {}", outcomes.iter().map(outcome).collect::<Vec<_>>().join(", "))
+        }
+        Ok(_) => String::new(),
+        Err(error) => format!(": {}", error.code()),
     }
 }

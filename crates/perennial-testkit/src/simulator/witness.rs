@@ -1,12 +1,13 @@
-//! What must hold at every step, seen from the store's side.
+//! What must hold at every step, seen from the store's side: commits, turns, messages, attempts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use perennial_core::history::{decode_history, decode_turn};
-use perennial_core::shard::Message;
+use perennial_core::lane::{Answered, Lane, StoreAnswer, StoreCall};
+use perennial_core::shard::{ActivityTask, Message};
 use perennial_core::store::{
-    Commit, CommitOutcome, InboxNumber, Outgoing, SessionId, TaskChange, TaskId, TaskState,
+    Commit, CommitOutcome, InboxNumber, Outgoing, SessionId, TaskChange, TaskId, TaskState, TurnRow,
 };
 use perennial_core::{
     ActivityFailure, ChildFailure, ClosePolicy, Decision, Ending, EventId, EventKind, History, InstanceKey,
@@ -14,52 +15,129 @@ use perennial_core::{
 };
 
 use super::Simulation;
-use super::activities::Run;
+use super::activities::{Place, place_of, task_id};
+use super::clocks::MAX_DRIFT_PPM;
 use super::deployments::NEXT_VERSION;
-use super::flaws::is_outcome;
-use super::taken::task_id;
+use super::ownership::{Owners, Standing};
 
 /// What the store has seen, kept apart from the store.
 #[derive(Default)]
 pub(super) struct Witness {
-    /// Who claimed each shard last.
-    pub(super) owners: BTreeMap<ShardId, SessionId>,
-    /// Sessions that were ended.
-    pub(super) ended: BTreeSet<SessionId>,
     /// Every turn as it was first written.
-    pub(super) turns: BTreeMap<(InstanceKey, u64, u64), Arc<[u8]>>,
+    pub(super) turns: BTreeMap<(InstanceKey, u64, u64), TurnRow>,
     /// Messages that were put into the inbox, and those that were taken out by a commit.
     pub(super) sent: BTreeSet<InboxNumber>,
     pub(super) consumed: BTreeSet<InboxNumber>,
     /// Instances that were deleted, and how often each id was.
     pub(super) deleted: BTreeSet<InstanceKey>,
     pub(super) deletions: BTreeMap<String, u64>,
+    /// What is known of who owns what.
+    pub(super) standing: Standing,
     /// Attempts whose rows were durable before they ran.
     rows: BTreeSet<(TaskId, u32, u32)>,
+    /// The run of each activity that began last.
+    begun: BTreeMap<Place, u64>,
+    /// The runs whose results were taken.
+    finished: BTreeSet<u64>,
+    /// The node that each run is of.
+    runners: BTreeMap<u64, SessionId>,
     /// Schedules whose outcome was sent to the parent.
     outcomes: BTreeSet<(InstanceKey, u64, EventId)>,
     /// The keys of the children that a turn starts, as it was sent to the store first.
     children: BTreeMap<(InstanceKey, Arc<[u8]>), Vec<InstanceKey>>,
+    /// The latest that turn time can be anywhere, in microseconds, and when that was so.
+    latest_us: u64,
+    at_ms: u64,
 }
 
-/// The messages that a commit consumes, as they are before it.
-pub(super) type Before = Vec<(InboxNumber, Option<Arc<[u8]>>)>;
+/// What is remembered of the store from before a call.
+pub(super) enum Before {
+    Nothing,
+    Batch(Vec<Member>),
+    Owners(Owners),
+}
+
+/// A member of a batch, as it was before the batch.
+pub(super) struct Member {
+    /// Whether the session owns the shard at the epoch that the member names.
+    is_owned: bool,
+    /// The messages that it consumes.
+    messages: Vec<(InboxNumber, Option<Arc<[u8]>>)>,
+}
+
+impl Witness {
+    pub(super) fn new(now_ms: u64) -> Witness {
+        Witness { latest_us: now_ms * 1_000, at_ms: now_ms, ..Witness::default() }
+    }
+
+    /// Turn time runs on by clocks that may be fast, from whatever the store's clock has shown.
+    pub(super) fn pass_time(&mut self, now_ms: u64, store_ms: u64) {
+        let elapsed_us = (now_ms - self.at_ms) * 1_000;
+        let drift_us = elapsed_us * MAX_DRIFT_PPM.unsigned_abs() / 1_000_000;
+        self.latest_us = (self.latest_us + elapsed_us + drift_us).max(store_ms * 1_000);
+        self.at_ms = now_ms;
+    }
+}
 
 impl Simulation {
-    pub(super) fn messages_before(&self, batch: &[Commit]) -> Vec<Before> {
+    /// What has to be known before the store does what is asked.
+    pub(super) fn before_call(&mut self, call: &StoreCall) -> Before {
+        match call {
+            StoreCall::Commit { session, batch } => {
+                self.witness_children(batch);
+                Before::Batch(self.members_before(*session, batch))
+            }
+            StoreCall::OpenSession(_)
+            | StoreCall::ClaimShards { .. }
+            | StoreCall::ReleaseShards { .. }
+            | StoreCall::ReplaceSession { .. }
+            | StoreCall::EndSession(_) => Before::Owners(self.owners()),
+            _ => Before::Nothing,
+        }
+    }
+
+    /// The store has done what was asked.
+    pub(super) fn after_call(&mut self, call: &StoreCall, answer: &StoreAnswer, before: Before) {
+        match (call, answer, before) {
+            (StoreCall::Commit { batch, .. }, Ok(Answered::Committed(outcomes)), Before::Batch(before)) => {
+                for ((commit, outcome), before) in batch.iter().zip(outcomes).zip(before) {
+                    self.witness_commit(commit, outcome, &before);
+                }
+            }
+            (call, answer, Before::Owners(before)) => self.witness_owners(call, answer, &before),
+            (StoreCall::PruneExecutions { key, execution, .. }, ..) => self.witness_pruning(*key, *execution),
+            (StoreCall::FinishTask { holder, task, body, .. }, Ok(Answered::Finished(true)), _) => {
+                self.witness_finish(*holder, *task, body);
+            }
+            _ => {}
+        }
+        self.witness_messages();
+    }
+
+    /// Takes down the messages that were put into the inbox.
+    pub(super) fn witness_messages(&mut self) {
+        let last = self.witness.sent.last().copied().unwrap_or_default();
+        let new: Vec<InboxNumber> =
+            self.store.tables().inbox.range(last + 1..).map(|(number, _)| *number).collect();
+        self.witness.sent.extend(new);
+    }
+
+    fn members_before(&self, session: SessionId, batch: &[Commit]) -> Vec<Member> {
         let tables = self.store.tables();
         let body = |number: &InboxNumber| tables.inbox.get(number).map(|message| Arc::clone(&message.body));
-        let before = |commit: &Commit| commit.consumed.iter().map(|number| (*number, body(number))).collect();
+        let before = |commit: &Commit| {
+            let shard = tables.ownership.shards.get(&commit.shard);
+            let is_live = tables.ownership.sessions.contains_key(&session);
+            Member {
+                is_owned: is_live
+                    && shard.is_some_and(|it| it.owner == Some(session) && it.epoch == commit.epoch),
+                messages: commit.consumed.iter().map(|number| (*number, body(number))).collect(),
+            }
+        };
         batch.iter().map(before).collect()
     }
 
-    pub(super) fn witness_commit(
-        &mut self,
-        session: SessionId,
-        commit: &Commit,
-        outcome: &CommitOutcome,
-        before: &Before,
-    ) {
+    fn witness_commit(&mut self, commit: &Commit, outcome: &CommitOutcome, before: &Member) {
         let sent = match outcome {
             CommitOutcome::Durable { sent } => sent,
             CommitOutcome::Fenced => return self.count("commit fenced"),
@@ -80,10 +158,10 @@ impl Simulation {
                 self.witness.rows.insert((row.id, row.attempt, row.interruptions));
             }
         }
-        if self.witness.owners.get(&commit.shard) != Some(&session) || self.witness.ended.contains(&session) {
+        if !before.is_owned {
             let what = format!(
-                "I3: a commit for shard {} was made under a session that is not its owner's",
-                commit.shard.0
+                "I3: a commit for shard {} was made under a session that does not own it at epoch {}",
+                commit.shard.0, commit.epoch
             );
             return self.fail(what);
         }
@@ -91,30 +169,31 @@ impl Simulation {
             let place = (commit.key, turn.execution, turn.number);
             let known = self.witness.turns.get(&place).cloned();
             let stored = self.store.tables().turns.get(&place).cloned();
-            if stored.as_ref() != Some(&turn.bytes) {
+            if stored.as_ref() != Some(turn) {
                 return self.fail(format!("I4: turn {} was durable and is not what is stored", turn.number));
             }
             match known {
-                Some(known) if known == turn.bytes => return self.count("same turn again"),
+                Some(known) if known == *turn => return self.count("same turn again"),
                 Some(_) => {
                     return self.fail(format!("I1: turn {} was written again, otherwise", turn.number));
                 }
                 None => {}
             }
             let decoded = decode_turn(turn.number, &turn.bytes).expect("the engine wrote it");
-            if decoded.at_ms > self.now_ms() {
+            if decoded.at_ms > self.witness.latest_us.div_ceil(1_000) {
                 let what =
                     format!("I10: turn {} is of {}, and it is not that late", turn.number, decoded.at_ms);
                 return self.fail(what);
             }
-            self.witness.turns.insert(place, Arc::clone(&turn.bytes));
+            self.witness.turns.insert(place, turn.clone());
             self.count_events(&decoded);
             self.witness_outcomes(commit);
+            self.witness_results(commit.key, turn.execution, &decoded);
             if self.failure.is_some() {
                 return;
             }
         }
-        for (number, body) in before {
+        for (number, body) in &before.messages {
             self.witness.consumed.insert(*number);
             if self.store.tables().inbox.contains_key(number) {
                 return self.fail(format!("I4: message {number} was applied and is still there"));
@@ -136,24 +215,85 @@ impl Simulation {
         row.status.is_final() || histories.any(|history| history.flatten().any(|event| is_it(&event.kind)))
     }
 
-    /// What is stored of an instance's current execution, if it is a history.
+    /// What was committed of an instance's current execution, if it is a history.
     pub(super) fn history(&self, key: InstanceKey) -> Option<History> {
         let execution = self.store.tables().instances.get(&key)?.execution;
         self.history_of(key, execution)
     }
 
-    /// What is stored of all executions of an instance.
+    /// What was committed of all executions of an instance, pruned or not.
     pub(super) fn executions(&self, key: InstanceKey) -> Vec<History> {
         let execution = self.store.tables().instances.get(&key).map_or(0, |row| row.execution);
         (1..=execution).filter_map(|execution| self.history_of(key, execution)).collect()
     }
 
     fn history_of(&self, key: InstanceKey, execution: u64) -> Option<History> {
-        let tables = self.store.tables();
         let range = (key, execution, 0)..=(key, execution, u64::MAX);
-        let turns: Vec<Arc<[u8]>> = tables.turns.range(range).map(|(_, bytes)| Arc::clone(bytes)).collect();
-        drop(tables);
+        let turns: Vec<Arc<[u8]>> =
+            self.witness.turns.range(range).map(|(_, turn)| Arc::clone(&turn.bytes)).collect();
         decode_history(turns).ok()
+    }
+
+    /// G33: of an instance that runs on, only executions are deleted that are older than those to be kept.
+    fn witness_pruning(&mut self, key: InstanceKey, before: u64) {
+        let keep = self.plan.keep_executions.unwrap_or(u64::MAX);
+        let current = self.store.tables().instances.get(&key).map_or(u64::MAX, |row| row.execution);
+        if before.saturating_add(keep) > current.saturating_add(1) {
+            return self.fail(format!("G33: executions before {before} are pruned, and {current} runs"));
+        }
+        self.count("executions pruned");
+    }
+
+    /// I6: a task is finished by a run of the node that holds it.
+    fn witness_finish(&mut self, holder: SessionId, task: TaskId, body: &[u8]) {
+        let Ok(Message::Attempt { result: Ok(result), .. }) = Message::decode(body) else { return };
+        let Some(run) = run_of(&result) else { return };
+        if self.witness.runners.get(&run) != Some(&holder) {
+            let event = task.event;
+            return self
+                .fail(format!("I6: task {event} was finished by run {run}, which is not its holder's"));
+        }
+        self.witness.finished.insert(run);
+    }
+
+    /// I6: a lane that owns the shard takes the result of an attempt only if no later one has begun.
+    pub(super) fn witness_result(
+        &mut self,
+        process: usize,
+        lane: usize,
+        task: &ActivityTask,
+        result: &Payload,
+    ) {
+        let (Some(run), last) = (run_of(result), self.witness.begun.get(&place_of(task)).copied()) else {
+            return;
+        };
+        if last == Some(run) {
+            self.witness.finished.insert(run);
+            return;
+        }
+        // One that has lost the shard and does not know it cannot commit what it takes.
+        let owner = self.store.tables().ownership.owner(ShardId::of(&task.instance));
+        if owner.is_some() && owner == self.lane(process, lane).map(Lane::session) {
+            let event = task.event;
+            self.fail(format!("I6: the result of run {run} of {event} was taken, and {last:?} ran last"));
+        }
+    }
+
+    /// I6: a result is that of the attempt that began last, or was taken before another one began.
+    fn witness_results(&mut self, key: InstanceKey, execution: u64, turn: &Turn) {
+        for (_, job) in turn.jobs() {
+            let Job::ActivityCompleted { source_event_id: event, result, .. } = job else { continue };
+            let Some(run) = run_of(result).filter(|run| !self.witness.finished.contains(run)) else {
+                continue;
+            };
+            let last = self.witness.begun.get(&(key, execution, *event)).copied();
+            if last != Some(run) {
+                let what = format!(
+                    "I6: activity {event} of {key} has the result of run {run}, and {last:?} ran last"
+                );
+                return self.fail(what);
+            }
+        }
     }
 
     /// I13: a parent is told once what became of a child.
@@ -169,7 +309,7 @@ impl Simulation {
     }
 
     /// I13: a turn that is sent again starts the same children.
-    pub(super) fn witness_attempt(&mut self, batch: &[Commit]) {
+    fn witness_children(&mut self, batch: &[Commit]) {
         for commit in batch {
             let Some(turn) = &commit.turn else { continue };
             let started = commit.send.iter().filter_map(|message| match message {
@@ -233,17 +373,44 @@ impl Simulation {
         }
     }
 
-    /// An activity is about to start: its schedule is durable, so is the row of all but a first attempt, and the node
-    /// owns its shard, or has taken it from the store.
-    pub(super) fn witness_activity(&mut self, node: usize, run: &Run) {
-        let Run { shard, task, holder } = run;
+    /// A process is given an attempt to run: it does not run the same one already.
+    pub(super) fn witness_run(&mut self, process: usize, task: &ActivityTask) {
+        let is_same = |other: &ActivityTask| {
+            (place_of(other), other.attempt, other.interruptions)
+                == (place_of(task), task.attempt, task.interruptions)
+        };
+        let runs = &self.processes[process].runs.all;
+        if runs.values().any(|run| !run.is_told_off && is_same(&run.task)) {
+            let (event, attempt) = (task.event, task.attempt);
+            self.fail(format!(
+                "G22: p{process} is to run attempt {attempt} of {event}, which it runs already"
+            ));
+        }
+    }
+
+    /// An activity is about to start: its schedule is durable, so is the row of all but a first attempt, and the lane
+    /// that wants it owns its shard, if it is not the node's.
+    pub(super) fn witness_activity(
+        &mut self,
+        process: usize,
+        lane: Option<usize>,
+        number: u64,
+        task: &ActivityTask,
+    ) {
         self.note(|| {
-            format!("n{node} activity {} of {} starts, attempt {}", task.event, task.instance, task.attempt)
+            let (event, attempt) = (task.event, task.attempt);
+            format!(
+                "p{process} activity {event} of {} starts, attempt {attempt}, run {number}",
+                task.instance
+            )
         });
+        self.witness.begun.insert(place_of(task), number);
+        if let Some(node) = self.node(process).map(|node| node.id()) {
+            self.witness.runners.insert(number, node);
+        }
         self.callers.log.ran(&task.instance, task.execution, task.event);
-        let session = self.nodes[node].session;
-        if holder.is_none() && (session.is_none() || self.witness.owners.get(shard) != session.as_ref()) {
-            return self.fail(format!("G8: activity {} starts on a node that is not its owner", task.event));
+        if let Some(lane) = lane {
+            self.witness_owner(process, lane, ShardId::of(&task.instance), "starts an activity");
         }
         let is_it = |(event, _, decision): (EventId, &UnitId, &Decision)| {
             event == task.event && matches!(decision, Decision::ActivityScheduled { .. })
@@ -256,11 +423,22 @@ impl Simulation {
         }
         let is_first = task.attempt == 1 && task.interruptions == 0;
         let row = (task_id(task), task.attempt, task.interruptions);
-        if holder.is_none() && !is_first && !self.witness.rows.contains(&row) {
+        if lane.is_some() && !is_first && !self.witness.rows.contains(&row) {
             self.fail(format!(
                 "G22: attempt {} of {} starts before its row is durable",
                 task.attempt, task.event
             ));
         }
     }
+}
+
+/// The run that a result came from.
+fn run_of(result: &Payload) -> Option<u64> {
+    result.as_json().trim_matches('"').rsplit(' ').next()?.parse().ok()
+}
+
+/// Whether a message tells a parent what became of its child.
+fn is_outcome(message: &Outgoing) -> bool {
+    let Outgoing::ToKey { body, .. } = message else { return false };
+    matches!(Message::decode(body), Ok(Message::Outcome { job, .. }) if job.name().starts_with("SubOrchestration"))
 }

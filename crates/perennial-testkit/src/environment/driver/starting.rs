@@ -44,7 +44,7 @@ impl Driver {
     fn start_once(&mut self, id: &str, start: Start) -> Option<Status> {
         let key = InstanceKey::new(BEGIN_MS, u128::from(self.starts));
         if start.not_before_ms.is_some() {
-            let outcome = self.desk.send_start_as(key, id, start);
+            let outcome = self.node.send_start_as(key, id, start);
             self.settle();
             return match outcome {
                 SendOutcome::Sent(_) => None,

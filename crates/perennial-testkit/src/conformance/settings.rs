@@ -1,0 +1,24 @@
+//! Settings that anybody may read and write.
+
+use super::instances::bytes;
+use super::subject::{Make, Subject};
+
+pub fn s7_a_setting_is_kept_until_it_is_replaced_or_deleted(make: Make<'_>) {
+    let subject = Subject::new(make);
+    assert_eq!(subject.setting("retention"), None);
+    subject.write_setting("retention", Some("\0first"));
+    subject.write_setting("Retention", Some("another name's"));
+    assert_eq!(subject.setting("retention"), Some(bytes("\0first")));
+    // It needs no session, and sessions do not touch it.
+    let session = subject.own_all();
+    subject.end(session).unwrap();
+    assert_eq!(subject.setting("retention"), Some(bytes("\0first")));
+    subject.write_setting("retention", Some("second"));
+    assert_eq!(subject.setting("retention"), Some(bytes("second")));
+    subject.write_setting("retention", Some(""));
+    assert_eq!(subject.setting("retention"), Some(bytes("")), "an empty setting is one");
+    subject.write_setting("retention", None);
+    subject.write_setting("never written", None);
+    assert_eq!((subject.setting("retention"), subject.setting("never written")), (None, None));
+    assert_eq!(subject.setting("Retention"), Some(bytes("another name's")));
+}

@@ -1,0 +1,242 @@
+//! What tests read from the store under test.
+
+use std::sync::Arc;
+
+use perennial_core::store::{
+    Count, DueInstance, Filter, InboxNumber, InboxPage, InboxQuery, InboxRow, InstanceRow, LoadedInstance,
+    NewRequest, Page, PageKey, PageLimit, RequestNumber, RequestOutcome, RequestPage, RequestRow, Served,
+    SessionId, ShardSet, StoreError, StoreStats, TaskId, TaskRenewal, TaskRow, TurnRow,
+};
+use perennial_core::{InstanceKey, Payload, ShardId};
+
+use super::subject::{Subject, ask};
+
+/// An instance with the bodies of its turns, and all its messages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// Its row.
+    pub row: InstanceRow,
+    /// The bytes of its turns.
+    pub turns: Vec<Arc<[u8]>>,
+    /// Its messages.
+    pub inbox: Vec<InboxRow>,
+    /// The tasks of its current execution.
+    pub tasks: Vec<TaskRow>,
+}
+
+impl Subject {
+    /// A page of the inbox of all shards that a session was given.
+    pub fn inbox_page(
+        &self,
+        session: SessionId,
+        from: InboxNumber,
+        known: &[InboxNumber],
+        limit: PageLimit,
+    ) -> Result<InboxPage, StoreError> {
+        let query = InboxQuery { shards: self.shards_of(session), from, known: known.into(), limit };
+        ask(|reply| self.store().read_inbox(session, query, reply))
+    }
+
+    /// The rows of a page of a session's inbox.
+    pub fn inbox(&self, session: SessionId, from: InboxNumber, limit: usize) -> Vec<InboxRow> {
+        self.inbox_page(session, from, &[], PageLimit::rows(limit)).expect("the inbox").rows
+    }
+
+    /// A page of what is due in some shards.
+    pub fn try_due(
+        &self,
+        session: SessionId,
+        shards: ShardSet,
+        before_ms: u64,
+        after: Option<(u64, InstanceKey)>,
+        limit: usize,
+    ) -> Result<Vec<DueInstance>, StoreError> {
+        ask(|reply| self.store().read_due(session, shards, before_ms, after, limit, reply))
+    }
+
+    /// A page of what is due in all shards that a session was given.
+    pub fn due(
+        &self,
+        session: SessionId,
+        before_ms: u64,
+        after: Option<(u64, InstanceKey)>,
+        limit: usize,
+    ) -> Vec<DueInstance> {
+        let shards = self.shards_of(session);
+        self.try_due(session, shards, before_ms, after, limit).expect("what is due")
+    }
+
+    /// A page of what is owed in some shards.
+    pub fn try_owed(
+        &self,
+        session: SessionId,
+        shards: ShardSet,
+        after: Option<InstanceKey>,
+        limit: usize,
+    ) -> Result<Vec<(InstanceKey, ShardId)>, StoreError> {
+        ask(|reply| self.store().read_owed(session, shards, after, limit, reply))
+    }
+
+    /// A page of what is owed in all shards that a session was given.
+    pub fn owed(
+        &self,
+        session: SessionId,
+        after: Option<InstanceKey>,
+        limit: usize,
+    ) -> Vec<(InstanceKey, ShardId)> {
+        self.try_owed(session, self.shards_of(session), after, limit).expect("what is owed")
+    }
+
+    /// A page of what is blocked in some shards.
+    pub fn try_blocked(
+        &self,
+        session: SessionId,
+        shards: ShardSet,
+        after: Option<InstanceKey>,
+        limit: usize,
+    ) -> Result<Vec<(InstanceKey, ShardId)>, StoreError> {
+        ask(|reply| self.store().read_blocked(session, shards, after, limit, reply))
+    }
+
+    /// A page of what is blocked in all shards that a session was given.
+    pub fn blocked(
+        &self,
+        session: SessionId,
+        after: Option<InstanceKey>,
+        limit: usize,
+    ) -> Vec<(InstanceKey, ShardId)> {
+        self.try_blocked(session, self.shards_of(session), after, limit).expect("what is blocked")
+    }
+
+    /// The row of an id.
+    pub fn find(&self, id: &str) -> Option<InstanceRow> {
+        ask(|reply| self.store().find(id, reply)).expect("the row")
+    }
+
+    /// An instance as the store gives it.
+    pub fn load_page(&self, row: &InstanceRow, after_turn: u64, inbox: PageLimit) -> Option<LoadedInstance> {
+        ask(|reply| self.store().load(row.shard, row.key, after_turn, inbox, reply)).expect("the instance")
+    }
+
+    /// An instance with its turns and messages.
+    pub fn load(&self, row: &InstanceRow, after_turn: u64) -> Option<Loaded> {
+        let loaded = self.load_page(row, after_turn, PageLimit::rows(usize::MAX))?;
+        let LoadedInstance { row, turns, inbox, tasks } = loaded;
+        assert_eq!(inbox.next, None, "all of its messages fit");
+        Some(Loaded { row, turns: bodies(turns), inbox: inbox.rows, tasks })
+    }
+
+    /// Turns of one execution as the store gives them.
+    pub fn turn_rows(
+        &self,
+        row: &InstanceRow,
+        execution: u64,
+        after_turn: u64,
+        limit: PageLimit,
+    ) -> Vec<TurnRow> {
+        ask(|reply| self.store().read_turns(row.shard, row.key, execution, after_turn, limit, reply))
+            .expect("the turns")
+    }
+
+    /// The bytes of turns of one execution.
+    pub fn turns(&self, row: &InstanceRow, execution: u64, after_turn: u64, limit: usize) -> Vec<Arc<[u8]>> {
+        bodies(self.turn_rows(row, execution, after_turn, PageLimit::rows(limit)))
+    }
+
+    /// A page of a list.
+    pub fn list(&self, filter: &Filter, after: Option<PageKey>, limit: usize) -> Page {
+        ask(|reply| self.store().list(filter.clone(), after, limit, reply)).expect("the page")
+    }
+
+    /// How many rows a list has.
+    pub fn count(&self, filter: &Filter, at_most: u64) -> Count {
+        ask(|reply| self.store().count(filter.clone(), at_most, reply)).expect("the count")
+    }
+
+    /// Row counts and scheduling lag.
+    pub fn stats(&self) -> StoreStats {
+        ask(|reply| self.store().stats(reply)).expect("the stats")
+    }
+
+    /// Takes tasks.
+    pub fn take(&self, holder: SessionId, served: &Served, limit: usize, lease_ms: u64) -> Vec<TaskRow> {
+        ask(|reply| self.store().take_tasks(holder, served.clone(), limit, lease_ms, reply))
+            .expect("the tasks")
+    }
+
+    /// The tasks that are leased to a holder.
+    pub fn held(&self, holder: SessionId) -> Vec<TaskRow> {
+        ask(|reply| self.store().held_tasks(holder, reply)).expect("the tasks")
+    }
+
+    /// Renews the leases of tasks.
+    pub fn renew_tasks(
+        &self,
+        holder: SessionId,
+        tasks: Vec<(TaskId, Option<Payload>)>,
+        lease_ms: u64,
+    ) -> Vec<TaskRenewal> {
+        ask(|reply| self.store().renew_tasks(holder, tasks, lease_ms, reply)).expect("the renewals")
+    }
+
+    /// Finishes a task.
+    pub fn finish(&self, holder: SessionId, task: TaskId, attempt: u32, body: &str) -> bool {
+        let body = Arc::from(body.as_bytes());
+        ask(|reply| self.store().finish_task(holder, task, attempt, body, reply)).expect("the task's end")
+    }
+
+    /// Gives tasks back.
+    pub fn give_back(&self, holder: SessionId, tasks: Vec<TaskId>) {
+        ask(|reply| self.store().give_back_tasks(holder, tasks, reply)).expect("the tasks are given back");
+    }
+
+    /// Writes a request.
+    pub fn put(&self, request: NewRequest) -> RequestOutcome {
+        ask(|reply| self.store().put_request(request, reply)).expect("the request is answered")
+    }
+
+    /// Writes a request to an id.
+    pub fn request(&self, id: &str, patience_ms: u64, body: &str) -> RequestOutcome {
+        let (instance, body) = (id.to_owned(), Arc::from(body.as_bytes()));
+        self.put(NewRequest { instance, patience_ms, after: None, body })
+    }
+
+    /// Writes a request to an instance that exists, and gives the request's number.
+    pub fn requested(&self, id: &str, patience_ms: u64, body: &str) -> RequestNumber {
+        match self.request(id, patience_ms, body) {
+            RequestOutcome::Written(number) => number,
+            RequestOutcome::NoInstance => panic!("there should be an instance {id:?}"),
+        }
+    }
+
+    /// A page of the requests to some shards.
+    pub fn request_page(
+        &self,
+        session: SessionId,
+        shards: ShardSet,
+        from: RequestNumber,
+        limit: PageLimit,
+    ) -> Result<RequestPage, StoreError> {
+        ask(|reply| self.store().read_requests(session, shards, from, limit, reply))
+    }
+
+    /// The rows of a page of the requests to all shards that a session was given.
+    pub fn requests(&self, session: SessionId, from: RequestNumber, limit: usize) -> Vec<RequestRow> {
+        let page = self.request_page(session, self.shards_of(session), from, PageLimit::rows(limit));
+        page.expect("the requests").rows
+    }
+
+    /// The reply to a request.
+    pub fn reply_to(&self, number: RequestNumber) -> Option<Arc<[u8]>> {
+        ask(|reply| self.store().read_reply(number, reply)).expect("the reply, or none")
+    }
+
+    /// Takes a request back.
+    pub fn withdraw(&self, number: RequestNumber) -> bool {
+        ask(|reply| self.store().withdraw_request(number, reply)).expect("the withdrawal")
+    }
+}
+
+fn bodies(turns: Vec<TurnRow>) -> Vec<Arc<[u8]>> {
+    turns.into_iter().map(|turn| turn.bytes).collect()
+}

@@ -1,0 +1,337 @@
+//! A node without threads: everything that its lane wants lies there until a test takes it up.
+//!
+//! Lane and store are the real ones. The test decides when an id is looked up, an instance loaded, a turn taken, a batch
+//! written (and what comes of it), a page of the inbox read, an activity finished, and when the process dies. Calls about
+//! sessions, shards and upkeep are made at once. What must hold in any order is checked at every output: one turn or
+//! commit under way per instance, no activity before its schedule is durable, one answer per request.
+
+mod activities;
+mod batches;
+mod callers;
+mod calls;
+mod life;
+mod lookout;
+mod others;
+mod trouble;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
+use perennial_core::shard::{ActivityTask, Answer, RequestId, ShardOptions, Tenure, TurnTask, TurnTaskDone};
+use perennial_core::store::{Changes, Commit, MemoryStore, SessionId, ShardSet};
+use perennial_core::{EventId, Handlers, InstanceKey, SHARDS, ShardId};
+
+pub use calls::HeldAnswer;
+use calls::{Kind, WaitingCalls, ask_store};
+use trouble::Trouble;
+
+/// Longer than any test goes on, and short enough to be added to a time.
+const FOR_EVER_MS: u64 = 1 << 52;
+
+/// One node with one lane over a store in memory. Time starts at 1,000 ms and moves only when told.
+pub struct ManualNode {
+    store: Arc<MemoryStore>,
+    clock: Arc<AtomicU64>,
+    handlers: Handlers,
+    options: LaneOptions,
+    lane: Lane,
+    /// Counts processes: what was asked in one is not answered in another.
+    process: u64,
+    waiting: WaitingCalls,
+    lone: VecDeque<LoneWish>,
+    turns: VecDeque<TurnTask>,
+    running: Vec<ActivityTask>,
+    /// Attempts that became task rows of the node's own session and still run.
+    handed_over: Vec<ActivityTask>,
+    /// Activities that nobody waits for any more.
+    cancelled: Vec<(InstanceKey, EventId)>,
+    trouble: Trouble,
+    /// Instances that the store cannot read.
+    unreadable: BTreeSet<InstanceKey>,
+    seen: Seen,
+    next_number: u64,
+}
+
+/// An activity that wants to run alone.
+struct LoneWish {
+    shard: ShardId,
+    tenure: Tenure,
+    key: InstanceKey,
+    event: EventId,
+}
+
+/// What has happened, across crashes.
+#[derive(Default)]
+struct Seen {
+    names: BTreeMap<InstanceKey, Arc<str>>,
+    answers: BTreeMap<RequestId, Answer>,
+    turning: BTreeMap<InstanceKey, ShardId>,
+    committing: BTreeMap<InstanceKey, ShardId>,
+    /// Schedule events of activities that are on disk.
+    schedules: BTreeSet<(InstanceKey, u64, EventId)>,
+    activities: BTreeMap<(InstanceKey, EventId), String>,
+    runs: Vec<String>,
+    stops: Vec<String>,
+    written: Vec<(InstanceKey, Commit)>,
+}
+
+impl ManualNode {
+    /// The version of everything that is started here.
+    pub const VERSION: &'static str = "1.0.0";
+
+    /// The node's own session, which holds the tasks that its lane hands over.
+    pub const NODE: SessionId = SessionId(1);
+
+    /// Ids that all belong to one shard, so that their instances share its limits.
+    pub fn ids_of_one_shard(count: usize) -> Vec<String> {
+        let ids = (0..).map(|number| format!("instance-{number}"));
+        ids.filter(|id| ShardId::of(id) == ShardId(7)).take(count).collect()
+    }
+
+    /// A node that runs these orchestrations over an empty store.
+    pub fn new(handlers: Handlers) -> ManualNode {
+        ManualNode::with_options(handlers, ShardOptions::default())
+    }
+
+    /// A node whose shards behave like this.
+    pub fn with_options(handlers: Handlers, shard: ShardOptions) -> ManualNode {
+        ManualNode::with_lane_options(handlers, LaneOptions { shard, ..ManualNode::lane_options() })
+    }
+
+    /// A lane that has time: its lease never runs out, it does not poll, and it keeps every execution.
+    pub fn lane_options() -> LaneOptions {
+        let for_ever = Duration::from_millis(FOR_EVER_MS);
+        LaneOptions {
+            node: ManualNode::NODE,
+            lease_ms: FOR_EVER_MS,
+            poll_pauses: (for_ever, for_ever),
+            news_pause: Duration::ZERO,
+            keep_executions: None,
+            ..LaneOptions::default()
+        }
+    }
+
+    /// A node whose lane behaves like this. It has claimed every shard, and has read what there is to read.
+    pub fn with_lane_options(handlers: Handlers, options: LaneOptions) -> ManualNode {
+        let clock = Arc::new(AtomicU64::new(1_000));
+        let time = Arc::clone(&clock);
+        let store = Arc::new(MemoryStore::new(move || time.load(Ordering::Relaxed)));
+        let lane = Lane::new(options.clone(), 0, Duration::from_secs(1));
+        let mut node = ManualNode {
+            store,
+            clock,
+            handlers,
+            options,
+            lane,
+            process: 0,
+            waiting: WaitingCalls::default(),
+            lone: VecDeque::new(),
+            turns: VecDeque::new(),
+            running: Vec::new(),
+            handed_over: Vec::new(),
+            cancelled: Vec::new(),
+            trouble: Trouble::default(),
+            unreadable: BTreeSet::new(),
+            seen: Seen::default(),
+            next_number: 0,
+        };
+        node.set_target(SHARDS);
+        node.take_over();
+        node
+    }
+
+    /// The store.
+    pub fn store(&self) -> Arc<MemoryStore> {
+        Arc::clone(&self.store)
+    }
+
+    /// The lane, to look at.
+    pub fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    // ---- turns ----------------------------------------------------------------------------------------------------
+
+    /// Takes up the turn task of an instance.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn pick_turn(&mut self, id: &str) -> TurnTask {
+        let position = self.turns.iter().position(|task| &*task.instance == id);
+        let position = position.unwrap_or_else(|| panic!("no turn of {id:?} is to be taken"));
+        self.turns.remove(position).expect("it was just found")
+    }
+
+    /// Runs a turn task with the current code.
+    pub fn run_turn(&self, task: TurnTask) -> TurnTaskDone {
+        task.run(&self.handlers, |_| ())
+    }
+
+    /// Brings a turn that was run.
+    pub fn bring_turn(&mut self, done: TurnTaskDone) {
+        self.seen.turning.remove(&done.key);
+        self.feed(|lane, now| lane.handle_turn_done(now, done));
+    }
+
+    /// Takes the turn of one instance.
+    pub fn take_turn(&mut self, id: &str) {
+        let task = self.pick_turn(id);
+        let done = self.run_turn(task);
+        self.bring_turn(done);
+    }
+
+    /// Gives up the thread that takes the turn of an instance.
+    pub fn lose_turn(&mut self, id: &str) {
+        let TurnTask { shard, tenure, key, number, .. } = self.pick_turn(id);
+        self.give_up_turn(shard, tenure, key, number);
+    }
+
+    /// Gives up a turn that was picked before.
+    pub fn give_up_turn(&mut self, shard: ShardId, tenure: Tenure, key: InstanceKey, number: u64) {
+        self.seen.turning.remove(&key);
+        self.feed(|lane, now| lane.handle_turn_lost(now, shard, tenure, key, number));
+    }
+
+    /// Takes every turn that is to be taken. Returns whether there was one.
+    pub fn take_turns(&mut self) -> bool {
+        let ids: Vec<Arc<str>> = self.turns.iter().map(|task| Arc::clone(&task.instance)).collect();
+        ids.iter().for_each(|id| self.take_turn(id));
+        !ids.is_empty()
+    }
+
+    /// Does everything that can be done, except finishing activities.
+    pub fn settle(&mut self) -> &mut ManualNode {
+        while self.look_up()
+            || self.load()
+            || self.take_turns()
+            || self.replace_session()
+            || self.commit() > 0
+            || self.follow_hint()
+        {}
+        self
+    }
+
+    // ---- time -----------------------------------------------------------------------------------------------------
+
+    /// The time.
+    pub fn now_ms(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    /// The time by the node's steady clock, which shows the same as the store's.
+    pub fn moment(&self) -> Moment {
+        Duration::from_millis(self.now_ms())
+    }
+
+    /// Lets time pass without telling anybody.
+    pub fn set_clock(&mut self, now_ms: u64) {
+        self.clock.fetch_max(now_ms, Ordering::Relaxed);
+    }
+
+    /// Tells the lane the time, and reads what it finds due.
+    pub fn tick(&mut self) -> &mut ManualNode {
+        loop {
+            self.feed(|lane, now| lane.handle_time(now));
+            let has_read = self.make(Kind::Due);
+            let now = self.moment();
+            if !has_read && self.lane.next_wake(now).is_none_or(|at| at > now) {
+                return self;
+            }
+        }
+    }
+
+    /// Lets it be a time, and tells the lane.
+    pub fn at(&mut self, now_ms: u64) -> &mut ManualNode {
+        self.set_clock(now_ms);
+        self.tick()
+    }
+
+    /// A hint: something may have changed in the store.
+    pub fn hint(&mut self, changes: &Changes) {
+        self.feed(|lane, now| lane.handle_changes(now, changes));
+    }
+
+    /// How many shards the lane should have from now on.
+    pub fn set_target(&mut self, target: usize) -> &mut ManualNode {
+        self.feed(|lane, now| lane.handle_target(now, target));
+        self
+    }
+
+    // ---- what the lane wants --------------------------------------------------------------------------------------
+
+    /// Gives the lane an input, and lays down what it wants done about it.
+    fn feed(&mut self, input: impl FnOnce(&mut Lane, Moment)) {
+        let now = self.moment();
+        input(&mut self.lane, now);
+        let mut outputs = VecDeque::from(self.lane.take_outputs(now));
+        while let Some(output) = outputs.pop_front() {
+            self.lay_down(now, output);
+            outputs.extend(self.lane.take_outputs(now));
+        }
+    }
+
+    fn lay_down(&mut self, now: Moment, output: LaneOutput) {
+        match output {
+            LaneOutput::Call(id, call) => {
+                self.note_call(&call);
+                if self.waiting.is_held_back(Kind::of(&call)) || self.trouble.is_slow(&call) {
+                    self.waiting.add(id, call);
+                } else {
+                    let answer = self.answer_of(call);
+                    self.lane.handle_answer(now, id, answer);
+                }
+            }
+            LaneOutput::TakeTurn(task) => {
+                let (key, instance) = (task.key, &task.instance);
+                self.seen.names.insert(key, Arc::clone(instance));
+                let beside = self.seen.turning.insert(key, task.shard);
+                assert!(beside.is_none(), "two turns of {instance:?} at a time");
+                assert!(!self.seen.committing.contains_key(&key), "a turn of {instance:?} beside a commit");
+                self.turns.push_back(*task);
+            }
+            LaneOutput::RunActivity(task) => self.run_activity(*task),
+            LaneOutput::HandOver(task) => self.hand_over(&task),
+            LaneOutput::WantLone { shard, tenure, key, event } => {
+                if self.waiting.holds_back {
+                    self.lone.push_back(LoneWish { shard, tenure, key, event });
+                } else {
+                    self.lane.handle_lone_granted(now, shard, tenure, key, event);
+                }
+            }
+            LaneOutput::CancelActivity { key, event, .. } => {
+                let name = self.seen.activities.get(&(key, event));
+                let name = name.cloned().unwrap_or_else(|| event.to_string());
+                let line = format!("{} {name}", self.name(key));
+                self.seen.stops.push(line);
+                self.cancelled.push((key, event));
+            }
+            LaneOutput::Reply { request, answer, .. } => {
+                let earlier = self.seen.answers.insert(request, answer);
+                assert!(earlier.is_none(), "{request:?} was answered before: {earlier:?}");
+            }
+            LaneOutput::Lost(shards) => self.forget(&shards),
+            LaneOutput::Failed(error) => panic!("the node stops: {error}"),
+            LaneOutput::Drop(execution) => drop(execution),
+            LaneOutput::Gained(_) | LaneOutput::StoreTime { .. } | LaneOutput::Ended => {}
+        }
+    }
+
+    /// What was under way in these shards is nobody's any more.
+    fn forget(&mut self, shards: &ShardSet) {
+        self.seen.turning.retain(|_, shard| !shards.contains(*shard));
+        self.seen.committing.retain(|_, shard| !shards.contains(*shard));
+    }
+
+    fn new_key(&mut self) -> InstanceKey {
+        InstanceKey::new(self.now_ms(), u128::from(self.number()))
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+}

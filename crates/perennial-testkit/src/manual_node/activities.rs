@@ -1,0 +1,150 @@
+//! Attempts of activities: each runs until the test brings its result, or takes it back.
+
+use perennial_core::shard::{ActivityTask, Message};
+use perennial_core::store::{Store, TaskId};
+use perennial_core::{ActivityFailure, EventId, InstanceKey, Payload};
+
+use super::{LoneWish, ManualNode, ask_store};
+
+impl ManualNode {
+    /// Takes up a running activity, the oldest of that name.
+    ///
+    /// # Panics
+    ///
+    /// If none is running.
+    pub fn pick_activity(&mut self, id: &str, activity: &str) -> ActivityTask {
+        let position = self.running.iter().position(|task| &*task.instance == id && task.name == activity);
+        let position = position.unwrap_or_else(|| panic!("{activity:?} of {id:?} is not running"));
+        self.running.remove(position)
+    }
+
+    /// A running attempt of an activity, the oldest of that name.
+    ///
+    /// # Panics
+    ///
+    /// If none is running.
+    pub fn attempt(&self, id: &str, activity: &str) -> &ActivityTask {
+        let found = self.running.iter().find(|task| &*task.instance == id && task.name == activity);
+        found.unwrap_or_else(|| panic!("{activity:?} of {id:?} is not running"))
+    }
+
+    /// Takes up every running attempt, in the order in which they began.
+    pub fn take_running(&mut self) -> Vec<ActivityTask> {
+        std::mem::take(&mut self.running)
+    }
+
+    /// Takes the activities that nobody waits for any more.
+    pub fn take_cancelled(&mut self) -> Vec<(InstanceKey, EventId)> {
+        std::mem::take(&mut self.cancelled)
+    }
+
+    /// Brings what an attempt reported.
+    pub fn bring_heartbeat(&mut self, task: &ActivityTask, details: Payload) {
+        self.feed(|lane, now| lane.handle_heartbeat(now, task, details));
+    }
+
+    /// Lays an attempt back, in front of the others.
+    pub fn put_back(&mut self, task: ActivityTask) {
+        self.running.insert(0, task);
+    }
+
+    /// Brings the result of an attempt.
+    pub fn bring_result(&mut self, task: &ActivityTask, result: Result<Payload, ActivityFailure>) {
+        self.feed(|lane, now| lane.handle_activity_done(now, task, result));
+    }
+
+    /// A running activity fails with an error of its own.
+    pub fn fail(&mut self, id: &str, activity: &str, error: impl Into<Payload>) -> &mut ManualNode {
+        let task = self.pick_activity(id, activity);
+        self.bring_result(&task, Err(ActivityFailure::Application(error.into())));
+        self
+    }
+
+    /// A running activity reports how far it is.
+    pub fn heartbeat(&mut self, id: &str, activity: &str, details: impl Into<Payload>) -> &mut ManualNode {
+        let task = self.pick_activity(id, activity);
+        self.bring_heartbeat(&task, details.into());
+        self.running.push(task);
+        self
+    }
+
+    /// The node stops in good order: activities that run are told to stop and given back.
+    pub fn release_activities(&mut self) -> &mut ManualNode {
+        self.feed(|lane, now| lane.handle_stopping(now));
+        for task in std::mem::take(&mut self.running) {
+            self.feed(|lane, now| lane.handle_activity_released(now, &task));
+        }
+        self
+    }
+
+    /// The shards are to come to rest: the node is about to give them up.
+    pub fn close_shards(&mut self) -> &mut ManualNode {
+        self.feed(|lane, now| lane.handle_closing(now));
+        self
+    }
+
+    /// A running activity returns.
+    pub fn finish(&mut self, id: &str, activity: &str, result: impl Into<Payload>) -> &mut ManualNode {
+        let task = self.pick_activity(id, activity);
+        self.bring_result(&task, Ok(result.into()));
+        self
+    }
+
+    /// Lets every activity run that wants to run alone.
+    pub fn grant_lone(&mut self) -> &mut ManualNode {
+        for LoneWish { shard, tenure, key, event } in std::mem::take(&mut self.lone) {
+            self.feed(|lane, now| lane.handle_lone_granted(now, shard, tenure, key, event));
+        }
+        self
+    }
+
+    /// The activities of an id that the lane handed over to the node and that still run.
+    pub fn handed_over(&self, id: &str) -> Vec<String> {
+        self.handed_over.iter().filter(|task| &*task.instance == id).map(|task| task.name.clone()).collect()
+    }
+
+    /// An activity that the lane handed over to the node returns. Returns whether it was still the node's.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn finish_handed_over(&mut self, id: &str, activity: &str, result: impl Into<Payload>) -> bool {
+        let is_it = |task: &ActivityTask| &*task.instance == id && task.name == activity;
+        let position = self.handed_over.iter().position(is_it);
+        let position = position.unwrap_or_else(|| panic!("{activity:?} of {id:?} was not handed over"));
+        let ActivityTask { key, execution, event, attempt, details, .. } = self.handed_over.remove(position);
+        let task = TaskId { key, execution, event };
+        let body =
+            Message::Attempt { execution, event, attempt, result: Ok(result.into()), details, ran: None }
+                .encode();
+        ask_store(|reply| self.store.finish_task(ManualNode::NODE, task, attempt, body, reply))
+            .expect("the store is open")
+    }
+
+    pub(super) fn run_activity(&mut self, task: ActivityTask) {
+        let (key, event) = (task.key, task.event);
+        let place = (key, task.execution, event);
+        assert!(
+            self.seen.schedules.contains(&place),
+            "{:?} of {:?} runs before its schedule is durable",
+            task.name,
+            task.instance
+        );
+        let beside = self.running.iter().find(|other| (other.key, other.execution, other.event) == place);
+        assert!(beside.is_none(), "{:?} of {:?} runs twice at a time", task.name, task.instance);
+        self.seen.runs.push(format!("{} {}", task.instance, task.name));
+        self.seen.activities.insert((key, event), task.name.clone());
+        self.running.push(task);
+    }
+
+    /// An attempt that runs here is a task of the node now.
+    pub(super) fn hand_over(&mut self, task: &ActivityTask) {
+        let is_it = |other: &ActivityTask| {
+            (other.key, other.execution, other.event) == (task.key, task.execution, task.event)
+        };
+        let position = self.running.iter().position(is_it);
+        let position = position.unwrap_or_else(|| panic!("{:?} does not run and is handed over", task.name));
+        self.running.remove(position);
+        self.handed_over.push(task.clone());
+    }
+}

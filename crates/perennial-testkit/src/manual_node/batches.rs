@@ -1,0 +1,208 @@
+//! Writing batches, and everything that can come of one.
+
+use std::sync::Arc;
+
+use perennial_core::Decision;
+use perennial_core::history::decode_turn;
+use perennial_core::lane::{Answered, StoreCall};
+use perennial_core::store::{Commit, CommitOutcome, SessionId, Store, StoreError, TurnRow};
+
+use super::{ManualNode, ask_store};
+
+impl ManualNode {
+    /// The commits of the batch that is in flight.
+    fn in_flight(&self) -> Arc<[Commit]> {
+        self.waiting.batch().map(|(_, batch)| batch).unwrap_or_default()
+    }
+
+    /// The instances of the batch that is in flight, in order.
+    pub fn batch(&self) -> Vec<String> {
+        self.in_flight().iter().map(|commit| self.name_in(commit)).collect()
+    }
+
+    /// The batch that is in flight, each member in words: the instance and the kinds of the events of its turn.
+    pub fn batch_words(&self) -> Vec<String> {
+        let words = |commit: &Commit| {
+            let turn = commit.turn.as_ref().and_then(|row| decode_turn(row.number, &row.bytes).ok());
+            let events = turn.map(|turn| {
+                let kinds: Vec<&str> = turn.events.iter().map(|event| event.kind.name()).collect();
+                format!("turn {}: {}", turn.number, kinds.join(", "))
+            });
+            format!("{} ({})", self.name_in(commit), events.unwrap_or_else(|| "its row".to_owned()))
+        };
+        self.in_flight().iter().map(words).collect()
+    }
+
+    /// Writes the batch that is in flight. Returns how many members it had.
+    pub fn commit(&mut self) -> usize {
+        if self.waiting.batch().is_none() {
+            return 0;
+        }
+        self.commit_with(|_| ())
+    }
+
+    /// Writes the batch that is in flight, and does something else before the lane hears of it.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn commit_with(&mut self, meanwhile: impl FnOnce(&mut ManualNode)) -> usize {
+        let (session, batch) = self.waiting.batch().expect("a batch is in flight");
+        let outcomes = self.write(session, &batch);
+        meanwhile(self);
+        self.answer_batch(Ok(outcomes));
+        batch.len()
+    }
+
+    /// Answers the batch in flight, of which one instance's member is not written and fares like this.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such member.
+    pub fn commit_as(&mut self, id: &str, outcome: CommitOutcome) {
+        let (session, batch) = self.waiting.batch().expect("a batch is in flight");
+        let is_it = |commit: &Commit| self.name_in(commit) == id;
+        assert!(batch.iter().any(is_it), "{id:?} is not in the batch");
+        let others: Vec<Commit> = batch.iter().filter(|commit| !is_it(commit)).cloned().collect();
+        let fates: Vec<bool> = batch.iter().map(is_it).collect();
+        let mut written = self.write(session, &others.into()).into_iter();
+        let outcomes = fates.into_iter().map(|singled_out| {
+            if singled_out { outcome.clone() } else { written.next().expect("one outcome per member") }
+        });
+        let outcomes = outcomes.collect();
+        self.answer_batch(Ok(outcomes));
+    }
+
+    /// The store fails the batch in flight as a whole. What is written of it is the caller's to say. The lane sends it
+    /// again after a pause, under another session, or in halves, as the error wants it.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn commit_failing(&mut self, error: StoreError) {
+        assert!(self.waiting.batch().is_some(), "a batch is in flight");
+        self.answer_batch(Err(error));
+    }
+
+    /// The store answers the batch in flight with these outcomes, whatever was written.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn commit_answering(&mut self, outcomes: Vec<CommitOutcome>) {
+        assert!(self.waiting.batch().is_some(), "a batch is in flight");
+        self.answer_batch(Ok(outcomes));
+    }
+
+    /// The connection is lost while the batch is in flight, after it was written or before. The lane wants to replace
+    /// its session then.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn commit_unknown(&mut self, is_written: bool) {
+        let (session, batch) = self.waiting.batch().expect("a batch is in flight");
+        if is_written {
+            self.write(session, &batch);
+        }
+        self.commit_failing(StoreError::Unknown("connection lost".to_owned()));
+    }
+
+    /// Replaces the session that the batch was sent under, and writes the same bytes under the new one.
+    ///
+    /// # Panics
+    ///
+    /// If no batch is in doubt.
+    pub fn settle_unknown(&mut self) {
+        assert!(self.replace_session(), "a batch is in doubt");
+        self.commit();
+    }
+
+    /// Writes what is in flight and gathered, while the store refuses every batch with this instance in it, until the
+    /// instance stands alone and was told. Returns the instances of each batch that the store was sent.
+    pub fn commit_refusing(&mut self, id: &str, reason: &str) -> Vec<Vec<String>> {
+        let mut batches = Vec::new();
+        while self.waiting.batch().is_some() {
+            let batch = self.batch();
+            batches.push(batch.clone());
+            if !batch.iter().any(|member| member == id) {
+                self.commit();
+                continue;
+            }
+            self.commit_failing(StoreError::BatchRefused(reason.to_owned()));
+            if batch == [id] {
+                break;
+            }
+        }
+        batches
+    }
+
+    /// The turn that an instance has in flight is written by somebody else, a millisecond later, with all that goes with
+    /// it; so that this node's own is another turn of the same number.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such turn.
+    pub fn write_otherwise(&mut self, id: &str) {
+        let (session, batch) = self.waiting.batch().expect("a batch is in flight");
+        let member = batch.iter().find(|commit| self.name_in(commit) == id);
+        let mut commit = member.expect("it is in the batch").clone();
+        let row = commit.turn.as_ref().expect("it has a turn");
+        let mut turn = decode_turn(row.number, &row.bytes).expect("a shard writes turns that can be read");
+        turn.at_ms += 1;
+        let before = (commit.key, row.execution, row.number - 1);
+        let previous = self.tables().turns.get(&before).map_or(0, |row| row.checksum);
+        commit.turn = Some(TurnRow::seal(commit.key, row.execution, previous, &turn));
+        let outcomes = self.write(session, &vec![commit].into());
+        assert!(matches!(outcomes[..], [CommitOutcome::Durable { .. }]));
+    }
+
+    fn write(&mut self, session: SessionId, batch: &Arc<[Commit]>) -> Vec<CommitOutcome> {
+        let outcomes = ask_store(|reply| self.store.commit(session, Arc::clone(batch), reply))
+            .expect("the store in memory takes every batch");
+        for (commit, outcome) in batch.iter().zip(&outcomes) {
+            if matches!(outcome, CommitOutcome::Durable { .. }) {
+                self.note_written(commit);
+            }
+        }
+        outcomes
+    }
+
+    fn note_written(&mut self, commit: &Commit) {
+        self.seen.written.push((commit.key, commit.clone()));
+        let Some(row) = &commit.turn else { return };
+        let turn = decode_turn(row.number, &row.bytes).expect("a shard writes turns that can be read");
+        for (event, _, decision) in turn.decisions() {
+            if matches!(decision, Decision::ActivityScheduled { .. }) {
+                self.seen.schedules.insert((commit.key, row.execution, event));
+            }
+        }
+    }
+
+    /// The lane submits a batch: nothing else may be under way for its members.
+    pub(super) fn note_call(&mut self, call: &StoreCall) {
+        let StoreCall::Commit { batch, .. } = call else { return };
+        self.seen.committing.clear();
+        for commit in batch.iter() {
+            let beside = self.seen.committing.insert(commit.key, commit.shard);
+            assert!(beside.is_none(), "two commits of {} at a time", commit.key);
+            assert!(!self.seen.turning.contains_key(&commit.key), "a commit of {} beside a turn", commit.key);
+        }
+    }
+
+    fn answer_batch(&mut self, answer: Result<Vec<CommitOutcome>, StoreError>) {
+        let call = self.waiting.take_batch().expect("a batch is in flight");
+        // One that may be sent again is still under way.
+        if !matches!(answer, Err(StoreError::Unavailable(_) | StoreError::Unknown(_))) {
+            self.seen.committing.clear();
+        }
+        self.feed(|lane, now| lane.handle_answer(now, call, answer.map(Answered::Committed)));
+    }
+
+    fn name_in(&self, commit: &Commit) -> String {
+        match &commit.insert {
+            Some(row) => row.id.clone(),
+            None => self.name(commit.key),
+        }
+    }
+}

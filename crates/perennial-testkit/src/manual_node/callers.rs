@@ -1,0 +1,174 @@
+//! What callers ask for, in this process and from others.
+
+use perennial_core::shard::{AskReply, Message, Question, Request, RequestId, Start, StartRequest};
+use perennial_core::store::{
+    InboxNumber, InstanceRow, NewRequest, RequestNumber, RequestOutcome, SendOutcome, SendRequest, Store,
+};
+use perennial_core::{InstanceKey, Job, Payload, Started};
+
+use super::{ManualNode, ask_store};
+
+impl ManualNode {
+    /// Somebody starts an instance.
+    pub fn start(&mut self, name: &str, id: &str, input: impl Into<Payload>) -> RequestId {
+        let started = Started::new(name, ManualNode::VERSION, input, self.next_number);
+        self.start_with(id, started)
+    }
+
+    /// Somebody starts an instance this way.
+    pub fn start_with(&mut self, id: &str, started: Started) -> RequestId {
+        self.start_with_jobs(id, started, Vec::new())
+    }
+
+    /// Somebody starts an instance this way, with something for it at once.
+    pub fn start_with_jobs(&mut self, id: &str, started: Started, jobs: Vec<Job>) -> RequestId {
+        let key = self.new_key();
+        self.request(id, Request::Start(Box::new(StartRequest { key, started, jobs })))
+    }
+
+    /// Somebody asks a query.
+    pub fn query(&mut self, id: &str, name: &str, payload: impl Into<Payload>) -> RequestId {
+        let question = Question::Query { name: name.to_owned(), payload: payload.into() };
+        self.request(id, Request::Ask(question))
+    }
+
+    /// Somebody sends an update, with a key against duplicates or without.
+    pub fn update(
+        &mut self,
+        id: &str,
+        name: &str,
+        key: Option<&str>,
+        payload: impl Into<Payload>,
+    ) -> RequestId {
+        let (payload, key) = (payload.into(), key.map(str::to_owned));
+        self.request(id, Request::Ask(Question::Update { name: name.to_owned(), payload, key, trace: None }))
+    }
+
+    /// Somebody raises an event.
+    pub fn raise(&mut self, id: &str, event: &str, payload: impl Into<Payload>) -> RequestId {
+        self.request(
+            id,
+            Request::Raise { name: event.to_owned(), payload: payload.into(), key: None, trace: None },
+        )
+    }
+
+    /// Somebody raises an event with a key against duplicates.
+    pub fn raise_once(&mut self, id: &str, event: &str, key: &str, payload: impl Into<Payload>) -> RequestId {
+        let key = Some(key.to_owned());
+        self.request(id, Request::Raise { name: event.to_owned(), payload: payload.into(), key, trace: None })
+    }
+
+    /// Somebody cancels an instance.
+    pub fn cancel(&mut self, id: &str, reason: &str) -> RequestId {
+        self.request(id, Request::Cancel { reason: reason.to_owned() })
+    }
+
+    /// Somebody terminates an instance.
+    pub fn terminate(&mut self, id: &str, reason: &str) -> RequestId {
+        self.request(id, Request::Terminate { reason: reason.to_owned() })
+    }
+
+    /// Somebody wants a blocked instance tried again.
+    pub fn retry(&mut self, id: &str) -> RequestId {
+        self.request(id, Request::Retry)
+    }
+
+    /// Somebody waits for an instance to end.
+    pub fn await_end(&mut self, id: &str) -> RequestId {
+        self.request(id, Request::AwaitEnd)
+    }
+
+    /// Somebody asks something.
+    pub fn request(&mut self, id: &str, request: Request) -> RequestId {
+        self.request_after(id, request, None)
+    }
+
+    /// Somebody asks something, to whom an earlier message to the instance was acknowledged.
+    pub fn request_after(&mut self, id: &str, request: Request, after: Option<InboxNumber>) -> RequestId {
+        let request_id = RequestId(self.number());
+        self.feed(|lane, now| lane.handle_request(now, request_id, id, request, after));
+        request_id
+    }
+
+    /// A caller no longer waits.
+    pub fn abandon(&mut self, id: &str, request: RequestId) {
+        self.feed(|lane, _| lane.handle_caller_gone(id, request));
+    }
+
+    /// Another process sends a start: a pending row and a message.
+    pub fn send_start(&mut self, name: &str, id: &str, input: impl Into<Payload>) -> SendOutcome {
+        let started = Started::new(name, ManualNode::VERSION, input, self.next_number);
+        let key = self.new_key();
+        self.send_start_as(key, id, Start::new(started))
+    }
+
+    /// Another process sends a start that is to begin at a time.
+    pub fn send_delayed_start(
+        &mut self,
+        name: &str,
+        id: &str,
+        input: impl Into<Payload>,
+        at_ms: u64,
+    ) -> SendOutcome {
+        let started = Started::new(name, ManualNode::VERSION, input, self.next_number);
+        let key = self.new_key();
+        self.send_start_as(key, id, Start { not_before_ms: Some(at_ms), ..Start::new(started) })
+    }
+
+    /// Another process sends a start under a key.
+    pub fn send_start_as(&mut self, key: InstanceKey, id: &str, start: Start) -> SendOutcome {
+        let row = InstanceRow::pending(key, id, &start.started, self.now_ms());
+        let row = InstanceRow { wake_at_ms: start.not_before_ms, ..row };
+        let body = Message::Start(Box::new(start)).encode();
+        self.send(SendRequest::Start { row: Box::new(row), body })
+    }
+
+    /// Another process asks something, and waits for a while.
+    pub fn send_request(&mut self, id: &str, question: &Question, patience_ms: u64) -> RequestOutcome {
+        self.send_request_after(id, question, patience_ms, None)
+    }
+
+    /// Another process asks something, to which an earlier message to the instance was acknowledged.
+    pub fn send_request_after(
+        &mut self,
+        id: &str,
+        question: &Question,
+        patience_ms: u64,
+        after: Option<InboxNumber>,
+    ) -> RequestOutcome {
+        let body = question.encode();
+        let request = NewRequest { instance: id.to_owned(), patience_ms, after, body };
+        ask_store(|reply| self.store.put_request(request, reply)).expect("the store is open")
+    }
+
+    /// What another process was answered, if it was.
+    pub fn reply(&self, number: RequestNumber) -> Option<AskReply> {
+        let answer = ask_store(|reply| self.store.read_reply(number, reply)).expect("the store is open");
+        answer.map(|body| AskReply::decode(&body).expect("a shard writes replies"))
+    }
+
+    /// Another process sends an event.
+    pub fn send_event(&mut self, id: &str, event: &str, payload: impl Into<Payload>) -> SendOutcome {
+        let job =
+            Job::ExternalEvent { name: event.to_owned(), payload: payload.into(), key: None, trace: None };
+        self.send_message(id, &Message::Job(job))
+    }
+
+    /// Another process sends a message.
+    pub fn send_message(&mut self, id: &str, message: &Message) -> SendOutcome {
+        let dedupe = message.dedupe().map(str::to_owned);
+        self.send(SendRequest::Message {
+            id: id.to_owned(),
+            key: None,
+            dedupe,
+            urgent: message.is_urgent(),
+            body: message.encode(),
+        })
+    }
+
+    /// Another process sends something.
+    pub fn send(&mut self, request: SendRequest) -> SendOutcome {
+        let outcomes = ask_store(|reply| self.store.send(vec![request], reply)).expect("the store is open");
+        outcomes.into_iter().next().expect("one outcome per request")
+    }
+}

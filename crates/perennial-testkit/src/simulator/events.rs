@@ -1,0 +1,156 @@
+//! Events that callers raise: one at a time by each sender, with a key, over whichever route the sender is at.
+
+use perennial_core::shard::{Message, Request};
+use perennial_core::store::{InboxNumber, SendOutcome};
+use perennial_core::{Job, Payload};
+
+use super::Simulation;
+use super::callers::{Asked, SENDERS, to_instance};
+
+/// How long a caller waits for an answer.
+const PATIENCE_MS: u64 = 2_500;
+
+/// An event that a sender raises.
+pub(super) struct Raised {
+    pub(super) id: String,
+    /// How often its instance's id had been deleted by then.
+    deletions: u64,
+    sender: usize,
+    name: String,
+    payload: Payload,
+    key: String,
+    since_ms: u64,
+    is_given_up: bool,
+    is_acknowledged: bool,
+}
+
+impl Simulation {
+    /// Somebody raises an event: a sender that waits for nothing, or the same one again.
+    pub(super) fn raise(&mut self, id: &str, name: &str) {
+        let sender = self.chance.below(SENDERS);
+        self.raise_as(sender, id, name);
+    }
+
+    pub(super) fn raise_as(&mut self, sender: usize, id: &str, name: &str) {
+        let (place, deletions) = ((id.to_owned(), sender), self.deletions(id));
+        if let Some(event) = self.callers.outstanding.get(&place).copied() {
+            let raised = &self.callers.events[event];
+            if raised.since_ms + PATIENCE_MS > self.now_ms && raised.deletions == deletions {
+                return;
+            }
+            if raised.deletions == deletions && self.chance.percent(80) {
+                self.count("event sent again");
+                return self.raise_again(event);
+            }
+            self.callers.events[event].is_given_up = true;
+        }
+        let number = self.callers.events.len();
+        self.callers.events.push(Raised {
+            id: id.to_owned(),
+            deletions,
+            sender,
+            name: name.to_owned(),
+            payload: Payload::from(format!("<{number}>")),
+            key: format!("key-{number}"),
+            since_ms: self.now_ms,
+            is_given_up: false,
+            is_acknowledged: false,
+        });
+        self.callers.outstanding.insert(place, number);
+        self.raise_again(number);
+    }
+
+    /// The number of the last message of a sender to an instance that was acknowledged with one.
+    pub(super) fn last_row(&self, id: &str, sender: usize) -> Option<InboxNumber> {
+        self.callers.last_rows.get(&(id.to_owned(), sender)).copied()
+    }
+
+    fn raise_again(&mut self, event: usize) {
+        let Raised { id, name, payload, key, sender, .. } = &self.callers.events[event];
+        let (id, after) = (id.clone(), self.last_row(id, *sender));
+        let request = Request::Raise {
+            name: name.clone(),
+            payload: payload.clone(),
+            key: Some(key.clone()),
+            trace: None,
+        };
+        self.callers.events[event].since_ms = self.now_ms;
+        let existed = self.store.tables().ids.contains_key(&id);
+        match self.near(&id) {
+            Some(place) => self.ask_near(place, &id, Asked::Raise { event, existed }, request, after),
+            None => self.raise_far(event),
+        }
+    }
+
+    pub(super) fn raise_far(&mut self, event: usize) {
+        let Raised { id, name, payload, key, .. } = &self.callers.events[event];
+        let (id, name, payload, key) = (id.clone(), name.clone(), payload.clone(), Some(key.clone()));
+        self.note(|| format!("event {event} is sent to {id}"));
+        let message = Message::Job(Job::ExternalEvent { name, payload, key: key.clone(), trace: None });
+        self.send(to_instance(&id, key, &message), move |this, outcome| match outcome {
+            SendOutcome::Sent(number) | SendOutcome::Duplicate(number) => {
+                this.acknowledge_event(event, Some(number));
+            }
+            _ => this.refuse_event(event),
+        });
+    }
+
+    /// Whether the instance that an event was meant for is gone.
+    fn is_outlived(&self, event: usize) -> bool {
+        let Raised { id, deletions, .. } = &self.callers.events[event];
+        *deletions != self.deletions(id)
+    }
+
+    pub(super) fn acknowledge_event(&mut self, event: usize, number: Option<InboxNumber>) {
+        self.count("event acknowledged");
+        if self.is_outlived(event) {
+            return self.refuse_event(event);
+        }
+        let Raised { id, sender, name, payload, is_given_up, is_acknowledged, .. } =
+            &self.callers.events[event];
+        let (id, sender, late) = (id.clone(), *sender, *is_given_up || *is_acknowledged);
+        if !self.is_on_disk(&id, payload) {
+            let what = format!("I8: {payload:?} of {id} was acknowledged and is not stored");
+            return self.fail(what);
+        }
+        if !late {
+            self.callers.log.raised(&format!("sender-{sender}"), &id, name, payload.clone());
+            self.callers.events[event].is_acknowledged = true;
+            self.callers.outstanding.remove(&(id.clone(), sender));
+        }
+        if let Some(number) = number {
+            let last = self.callers.last_rows.entry((id, sender)).or_default();
+            *last = number.max(*last);
+        }
+    }
+
+    pub(super) fn refuse_event(&mut self, event: usize) {
+        let Raised { id, sender, is_given_up, is_acknowledged, .. } = &self.callers.events[event];
+        if !*is_given_up && !*is_acknowledged {
+            let place = (id.clone(), *sender);
+            self.callers.events[event].is_given_up = true;
+            self.callers.outstanding.remove(&place);
+        }
+    }
+
+    /// The events of a sender to an instance that were acknowledged.
+    pub(super) fn acknowledged_by(&self, id: &str, sender: usize) -> Vec<Payload> {
+        let deletions = self.deletions(id);
+        let is_it = |event: &&Raised| {
+            event.id == id && event.sender == sender && event.deletions == deletions && event.is_acknowledged
+        };
+        self.callers.events.iter().filter(is_it).map(|event| event.payload.clone()).collect()
+    }
+
+    /// Whether an event is in the history or in the inbox, or came too late for either.
+    fn is_on_disk(&self, id: &str, payload: &Payload) -> bool {
+        let marker = payload.as_json().as_bytes();
+        let holds = |bytes: &[u8]| bytes.windows(marker.len()).any(|window| window == marker);
+        let tables = self.store.tables();
+        let Some(key) = tables.ids.get(id) else { return false };
+        let all = (*key, 0, 0)..=(*key, u64::MAX, u64::MAX);
+        tables.instances[key].status.is_final()
+            || self.witness.turns.range(all).any(|(_, turn)| holds(&turn.bytes))
+            || tables.inbox.values().any(|message| message.to == *key && holds(&message.body))
+    }
+}

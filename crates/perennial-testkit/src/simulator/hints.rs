@@ -1,0 +1,38 @@
+//! Hints: what the store tells its watchers reaches each process soon, late, twice or never.
+
+use perennial_core::store::Changes;
+
+use super::Simulation;
+
+impl Simulation {
+    /// Passes on what the store has told its watchers.
+    pub(super) fn tell_changes(&mut self) {
+        let told = std::mem::take(&mut *self.told.lock().expect("nobody panics while it is locked"));
+        let mut all = Changes::default();
+        told.iter().for_each(|changes| all.extend_from(changes));
+        if all.is_empty() {
+            return;
+        }
+        for process in (0..self.processes.len()).filter(|process| self.is_up(*process)).collect::<Vec<_>>() {
+            let hint_lost = self.faults(|faults| faults.hint_lost);
+            if self.chance.percent(hint_lost) {
+                self.count("hint lost");
+                continue;
+            }
+            let delay_ms = self.chance.between(0, 10);
+            self.hint(process, delay_ms, all);
+            if self.chance.percent(hint_lost) {
+                self.count("hint late or twice");
+                let delay_ms = self.chance.between(1, 1_000);
+                self.hint(process, delay_ms, all);
+            }
+        }
+    }
+
+    fn hint(&mut self, process: usize, delay_ms: u64, changes: Changes) {
+        self.later_on(process, delay_ms, format!("p{process} gets a hint"), move |this| {
+            this.node_input(process, |node, now, free| node.handle_changes(now, &changes, free));
+            this.lanes_changed(process, &changes);
+        });
+    }
+}

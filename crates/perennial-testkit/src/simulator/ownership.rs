@@ -1,0 +1,241 @@
+//! What must hold of ownership at every step: who acts for a shard, who gives one up or forgets it, and whose tasks are
+//! whose.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perennial_core::ShardId;
+use perennial_core::lane::{Answered, CallId, StoreAnswer, StoreCall};
+use perennial_core::shard::Answer;
+use perennial_core::store::{SessionId, ShardSet, StoreError, TaskId, TaskState};
+
+use super::Simulation;
+use super::store_calls::From;
+
+/// Who owns which shard, at which epoch.
+pub(super) type Owners = BTreeMap<ShardId, (Option<SessionId>, u64)>;
+
+/// What is known of who owns what.
+#[derive(Default)]
+pub(super) struct Standing {
+    /// Processes that do not know which tasks they took last, and those that are asking.
+    takes_in_doubt: BTreeSet<usize>,
+    takes: BTreeSet<(usize, CallId)>,
+    lists: BTreeSet<(usize, CallId)>,
+    /// Lanes that were past their deadline when they were looked at last.
+    suspended: BTreeSet<(usize, usize)>,
+}
+
+impl super::witness::Witness {
+    pub(super) fn forget_process(&mut self, process: usize) {
+        self.standing.takes_in_doubt.remove(&process);
+        self.standing.takes.retain(|(of, _)| *of != process);
+        self.standing.lists.retain(|(of, _)| *of != process);
+        self.standing.suspended.retain(|(of, _)| *of != process);
+    }
+}
+
+impl Simulation {
+    pub(super) fn owners(&self) -> Owners {
+        let tables = self.store.tables();
+        tables.ownership.shards.iter().map(|(shard, it)| (*shard, (it.owner, it.epoch))).collect()
+    }
+
+    /// The shards that no lane serves, as far as their instances need it, and who owns them.
+    pub(super) fn unserved(&self) -> String {
+        let served: Vec<(SessionId, ShardSet)> = self
+            .processes
+            .iter()
+            .flat_map(|process| process.engine.iter().flat_map(|engine| &engine.lanes))
+            .map(|lane| (lane.session(), lane.shards().iter().filter(|shard| lane.takes(*shard)).collect()))
+            .collect();
+        let wanted: BTreeSet<ShardId> = {
+            let tables = self.store.tables();
+            tables.instances.values().map(|row| row.shard).collect()
+        };
+        let owners = self.owners();
+        let owner = |shard: &ShardId| owners.get(shard).and_then(|(owner, _)| *owner);
+        let is_served = |shard: &ShardId| {
+            served.iter().any(|(session, shards)| shards.contains(*shard) && owner(shard) == Some(*session))
+        };
+        let lost: Vec<String> = wanted
+            .iter()
+            .filter(|shard| !is_served(shard))
+            .map(|shard| {
+                let lane = served.iter().position(|(session, _)| owner(shard) == Some(*session));
+                format!("{} owned by {:?}, lane {lane:?}", shard.0, owner(shard))
+            })
+            .collect();
+        format!("unserved shards: {lost:?}")
+    }
+
+    /// N10: whoever owns a shard after another has it at a later epoch.
+    pub(super) fn witness_owners(&mut self, call: &StoreCall, answer: &StoreAnswer, before: &Owners) {
+        let (mut taken_over, mut claimed) = (0, 0);
+        for (shard, (owner, epoch)) in self.owners() {
+            let (old_owner, old_epoch) = before.get(&shard).copied().unwrap_or_default();
+            if owner.is_some() && owner != old_owner && epoch <= old_epoch || epoch < old_epoch {
+                return self.fail(format!("N10: shard {} changed hands at epoch {epoch}", shard.0));
+            }
+            if owner != old_owner && owner.is_some() {
+                claimed += 1;
+                taken_over += usize::from(old_epoch > 0);
+            }
+        }
+        let sessions_gone = matches!(answer, Err(StoreError::SessionGone));
+        match call {
+            StoreCall::ClaimShards { .. } if taken_over > 0 => self.count("takeover"),
+            StoreCall::ReleaseShards { .. } => self.count("drained shards released"),
+            StoreCall::ReplaceSession { .. } if claimed > 0 => self.count("session replaced with its shards"),
+            StoreCall::ReplaceSession { .. } => self.count("session replaced without its shards"),
+            _ if sessions_gone => self.count("call under a session that is gone"),
+            _ => {}
+        }
+    }
+
+    /// A process is about to make a call.
+    pub(super) fn witness_call(&mut self, process: usize, from: From, id: CallId, call: &StoreCall) {
+        match (from, call) {
+            (From::Lane(lane), StoreCall::Commit { session, batch }) => {
+                let places = batch.iter().map(|commit| (commit.shard, commit.epoch)).collect();
+                self.processes[process].batches.insert((lane, id), (*session, places));
+            }
+            (From::Lane(lane), StoreCall::ReleaseShards { session, shards }) => {
+                self.witness_release(process, lane, *session, shards);
+            }
+            (From::Node, StoreCall::TakeTasks { .. }) => {
+                let standing = &mut self.witness.standing;
+                standing.takes.insert((process, id));
+                if standing.takes_in_doubt.contains(&process) {
+                    let what =
+                        format!("N17: p{process} takes tasks, and has not listed those it took before");
+                    self.fail(what);
+                }
+            }
+            (From::Node, StoreCall::HeldTasks { .. }) => {
+                self.witness.standing.lists.insert((process, id));
+            }
+            _ => {}
+        }
+    }
+
+    /// A process is about to be told what came of a call.
+    pub(super) fn witness_answer(&mut self, process: usize, from: From, id: CallId, answer: &StoreAnswer) {
+        if let From::Lane(lane) = from {
+            self.processes[process].batches.remove(&(lane, id));
+            return;
+        }
+        let standing = &mut self.witness.standing;
+        let was_take = standing.takes.remove(&(process, id));
+        if was_take && matches!(answer, Err(StoreError::Unknown(_))) {
+            standing.takes_in_doubt.insert(process);
+        }
+        if standing.lists.remove(&(process, id)) && matches!(answer, Ok(Answered::Tasks(_))) {
+            if standing.takes_in_doubt.remove(&process) {
+                self.count("tasks listed after a lost reply");
+            }
+        }
+    }
+
+    /// N8: what is given up is drained. What was sent under an earlier session or epoch comes to nothing.
+    fn witness_release(&mut self, process: usize, lane: usize, session: SessionId, shards: &ShardSet) {
+        let (it, owners) = (&self.processes[process], self.owners());
+        let Some(engine) = &it.engine else { return };
+        for shard in shards.iter() {
+            let epoch = owners.get(&shard).map_or(0, |(_, epoch)| *epoch);
+            let turns = it.turns.get(&(lane, shard)).copied().unwrap_or_default();
+            let is_sent =
+                |((of, _), (under, batch)): &(&(usize, CallId), &(SessionId, Vec<(ShardId, u64)>))| {
+                    *of == lane && *under == session && batch.contains(&(shard, epoch))
+                };
+            let commits = it.batches.iter().filter(is_sent);
+            let is_own = |run: &&super::activities::Run| {
+                run.lane == Some(lane)
+                    && ShardId::of(&run.task.instance) == shard
+                    && !run.is_told_off
+                    && !engine.node.holds(&run.task)
+            };
+            let (commits, attempts) = (commits.count(), it.runs.all.values().filter(is_own).count());
+            if turns + commits + attempts > 0 {
+                let what = format!(
+                    "N8: p{process} gives shard {} up with {turns} turns, {commits} commits, {attempts} attempts",
+                    shard.0
+                );
+                return self.fail(what);
+            }
+        }
+    }
+
+    /// N9: a lane forgets a shard only if the store says that it is not its session's any more.
+    pub(super) fn witness_lane(&mut self, process: usize, lane: usize, before: (SessionId, ShardSet)) {
+        let now = self.moment(process);
+        let Some(it) = self.lane(process, lane) else { return };
+        let (session, shards, is_past) = (it.session(), it.shards(), now >= it.deadline());
+        let (old_session, old_shards) = before;
+        if shards != old_shards {
+            let owners = self.owners();
+            let is_own = |owner: SessionId| owner == session || owner == old_session;
+            let forgotten = old_shards.iter().find(|shard| {
+                !shards.contains(*shard)
+                    && owners.get(shard).is_some_and(|(owner, _)| owner.is_some_and(is_own))
+            });
+            if let Some(shard) = forgotten {
+                return self.fail(format!("N9: p{process} forgets shard {}, which is its own", shard.0));
+            }
+            if old_shards.iter().any(|shard| !shards.contains(shard)) {
+                self.count("shards forgotten");
+            }
+        }
+        let suspended = &mut self.witness.standing.suspended;
+        if !is_past {
+            if suspended.remove(&(process, lane)) {
+                self.count("renewed after a gap");
+            }
+        } else if !shards.is_empty() && suspended.insert((process, lane)) {
+            self.count("suspended past a deadline");
+        }
+    }
+
+    /// N9: a lane acts only while its session lives.
+    pub(super) fn witness_standing(&mut self, process: usize, lane: usize, what: &str) {
+        // Where the store's clock leaps, nobody can know that a lease has run out.
+        let Some(session) = self.lane(process, lane).map(|lane| lane.session()) else { return };
+        if self.plan.faults.clock_leaps > 0 {
+            return;
+        }
+        let expires_ms = self.store.tables().ownership.sessions.get(&session).map(|it| it.expires_ms);
+        if expires_ms.is_none_or(|expires_ms| expires_ms < self.store_ms()) {
+            self.fail(format!("N9: p{process} {what} after its session has expired"));
+        }
+    }
+
+    /// N9: a lane acts for a shard only while its session lives and owns the shard.
+    pub(super) fn witness_owner(&mut self, process: usize, lane: usize, shard: ShardId, what: &str) {
+        self.witness_standing(process, lane, what);
+        let Some(session) = self.lane(process, lane).map(|lane| lane.session()) else { return };
+        let owner = self.store.tables().ownership.owner(shard);
+        if self.plan.faults.clock_leaps == 0 && owner != Some(session) {
+            self.fail(format!("G8: p{process} {what} for shard {}, which is not its own", shard.0));
+        }
+    }
+
+    /// N9: nobody is answered for a session that has expired, but that the shard has moved.
+    pub(super) fn witness_reply(&mut self, process: usize, lane: usize, shard: ShardId, answer: &Answer) {
+        if !matches!(answer, Answer::Moved) {
+            self.witness_owner(process, lane, shard, "answers");
+        }
+    }
+
+    /// N17: a task is cancelled only if nobody waits for it, or it is another's.
+    pub(super) fn witness_task_cancelled(&mut self, process: usize, id: TaskId) {
+        let Some(node) = self.node(process).map(|node| node.id()) else { return };
+        let state = self.store.tables().tasks.get(&id).map(|row| row.state);
+        // It may have been lost, and just be taken again.
+        let is_taking = self.witness.standing.takes.iter().any(|(of, _)| *of == process);
+        if is_taking {
+            return;
+        }
+        if matches!(state, Some(TaskState::Leased { holder, cancelled: false }) if holder == node) {
+            self.fail(format!("N17: p{process} stops task {}, which is its own and wanted", id.event));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A simulated process: what it has in memory, and how it lives and dies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use perennial_core::ShardId;
+use perennial_core::lane::{CallId, Lane, LaneOptions};
+use perennial_core::node::{Node, NodeOptions};
+use perennial_core::shard::{Counters, ShardOptions};
+use perennial_core::store::{NodeInfo, SessionId, SessionRole};
+
+use super::Simulation;
+use super::activities::Runs;
+use super::clocks::SteadyClock;
+use super::stopping::Stage;
+
+/// A process.
+#[derive(Default)]
+pub(super) struct Process {
+    /// Counts lives; what belongs to an earlier one does not happen.
+    pub(super) incarnation: u64,
+    pub(super) paused_until_ms: u64,
+    pub(super) clock: SteadyClock,
+    /// Nothing while it is down.
+    pub(super) engine: Option<Engine>,
+    pub(super) runs: Runs,
+    /// How many turns are being taken, by lane and shard.
+    pub(super) turns: BTreeMap<(usize, ShardId), usize>,
+    /// The batches that each lane has sent and has no answer to: under which session, for which shards and epochs.
+    pub(super) batches: BTreeMap<(usize, CallId), (SessionId, Vec<(ShardId, u64)>)>,
+    /// When it is to bring the time next.
+    pub(super) wakes_ms: Option<u64>,
+    /// How far it has come in stopping.
+    pub(super) stage: Option<Stage>,
+}
+
+/// What a process drives.
+pub(super) struct Engine {
+    pub(super) node: Node,
+    pub(super) lanes: Vec<Lane>,
+}
+
+impl Simulation {
+    /// Draws the moments of trouble.
+    pub(super) fn plan_trouble(&mut self) {
+        for _ in 0..self.plan.faults.crashes {
+            let (process, at_ms) = self.somewhere_sometime();
+            self.later(at_ms, format!("p{process} crashes"), move |this| this.crash(process));
+        }
+        for _ in 0..self.plan.faults.pauses {
+            let (process, at_ms) = self.somewhere_sometime();
+            let pause_ms = self.chance.between(10, 3 * self.plan.lease_ms);
+            self.later(at_ms, format!("p{process} stands still for {pause_ms}"), move |this| {
+                this.count("pause");
+                this.processes[process].paused_until_ms = this.now_ms + pause_ms;
+            });
+        }
+        for _ in 0..self.plan.faults.stops {
+            let (process, at_ms) = self.somewhere_sometime();
+            self.later(at_ms, format!("p{process} is told to stop"), move |this| {
+                if !this.is_healed {
+                    this.stop(process, |_| ());
+                }
+            });
+        }
+        self.plan_clock();
+        self.plan_deployments();
+        self.prune_later();
+    }
+
+    fn somewhere_sometime(&mut self) -> (usize, u64) {
+        (self.chance.below(self.processes.len()), self.chance.between(0, self.plan.trouble_ms))
+    }
+
+    pub(super) fn boot(&mut self, process: usize) {
+        if self.processes[process].engine.is_some() {
+            return;
+        }
+        self.count("boot");
+        let clock = SteadyClock::draw(&mut self.chance, self.plan.drift_ppm[process], self.now_ms);
+        self.processes[process].clock = clock;
+        let (now, lanes) = (clock.at(self.now_ms), self.plan.roles[process]);
+        let served = self.plan.served[process].clone();
+        let info = NodeInfo { owns_shards: lanes > 0, slots: self.plan.slots, ..NodeInfo::default() };
+        let node = NodeOptions {
+            info: info.clone(),
+            served: served.clone(),
+            lanes,
+            task_lease_ms: self.plan.task_lease_ms,
+            lease_ms: self.plan.lease_ms,
+            lone_from: self.plan.shard.lone_from,
+            max_interruptions: self.plan.shard.max_interruptions,
+            max_take: 2,
+            poll_pauses: self.plan.poll_pauses,
+        };
+        let node = Node::new(node, self.chance.draw(), now);
+        let lane = LaneOptions {
+            shard: ShardOptions { served: Some(Arc::new(served)), ..self.plan.shard.clone() },
+            role: SessionRole::Lane,
+            node: node.id(),
+            info: info.encode(),
+            lease_ms: self.plan.lease_ms,
+            max_batch: self.plan.max_batch,
+            page_rows: self.plan.page_rows,
+            max_loads: self.plan.max_loads,
+            releases_per_renewal: self.plan.releases_per_renewal,
+            poll_pauses: self.plan.poll_pauses,
+            keep_executions: self.plan.keep_executions,
+            ..LaneOptions::default()
+        };
+        let lanes = (0..lanes).map(|_| Lane::new(lane.clone(), self.chance.draw(), now)).collect();
+        self.processes[process].engine = Some(Engine { node, lanes });
+        self.node_input(process, |_, _, _| ());
+        for lane in 0..self.plan.roles[process] {
+            self.lane_input(process, lane, |_, _| ());
+        }
+    }
+
+    /// The process dies; its sessions stay.
+    pub(super) fn crash(&mut self, process: usize) {
+        if self.processes[process].engine.is_none() || self.is_healed {
+            return;
+        }
+        self.count("crash");
+        if !self.processes[process].batches.is_empty() {
+            self.count("crash with a batch in flight");
+        }
+        self.count_accepted_updates();
+        self.fall(process);
+    }
+
+    /// The process is gone, and starts again after a while.
+    pub(super) fn fall(&mut self, process: usize) {
+        self.forget(process);
+        let pause_ms = self.chance.between(0, 2 * self.plan.lease_ms);
+        self.later(pause_ms, format!("p{process} restarts"), move |this| this.boot(process));
+    }
+
+    /// All memory of a process is gone.
+    pub(super) fn forget(&mut self, process: usize) {
+        let lanes = self.processes[process].engine.iter().flat_map(|engine| &engine.lanes);
+        let counters: Vec<Counters> = lanes.map(Lane::counters).collect();
+        for Counters { stale, conflicts, evictions, hydrations, .. } in counters {
+            for (what, count) in [
+                ("stale input", stale),
+                ("conflict", conflicts),
+                ("eviction", evictions),
+                ("hydration", hydrations),
+            ] {
+                *self.tally.0.entry(what).or_default() += count;
+            }
+        }
+        let incarnation = self.processes[process].incarnation + 1;
+        self.processes[process] = Process { incarnation, ..Process::default() };
+        self.witness.forget_process(process);
+    }
+
+    pub(super) fn is_up(&self, process: usize) -> bool {
+        self.processes[process].engine.is_some()
+    }
+
+    /// Whether a process takes part in what happens now.
+    pub(super) fn is_awake(&self, process: usize) -> bool {
+        self.is_up(process) && self.processes[process].paused_until_ms <= self.now_ms
+    }
+}

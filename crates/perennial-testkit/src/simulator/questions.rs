@@ -1,0 +1,243 @@
+//! Queries and updates: asked where the owner is or through request rows, answered once what they say is durable.
+
+use perennial_core::shard::{AskReply, Question, Request};
+use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome, Store};
+use perennial_core::{Decision, EventKind, InstanceKey, Job, Payload};
+
+use super::Simulation;
+use super::callers::{Asked, SENDERS};
+use super::store_calls::ask;
+use crate::Program;
+use crate::program::STATE_QUERY;
+
+/// An update that somebody asks for.
+pub(super) struct Update {
+    pub(super) id: String,
+    /// How often its instance's id had been deleted when it was asked first.
+    deletions: u64,
+    name: String,
+    payload: Payload,
+    key: String,
+    answer: Option<AskReply>,
+    /// What its sender had raised before, and knew to be taken.
+    follows: Vec<Payload>,
+}
+
+impl Simulation {
+    /// Somebody asks for an update: a new one, one that is to be refused, or an earlier one again.
+    pub(super) fn update(&mut self, id: &str, name: &str) {
+        let deletions = self.deletions(id);
+        let known: Vec<usize> = self
+            .callers
+            .updates
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| it.id == id && it.name == name && it.deletions == deletions)
+            .map(|(number, _)| number)
+            .collect();
+        if !known.is_empty() && self.chance.percent(30) {
+            self.count("update asked again");
+            let (number, sender) = (*self.chance.pick(&known), self.chance.below(SENDERS));
+            return self.put_update(number, sender);
+        }
+        let number = self.callers.updates.len();
+        let payload = match self.chance.percent(20) {
+            true => Program::refused_update(),
+            false => Payload::from(format!("<u{number}>")),
+        };
+        let (key, sender) = (format!("update-{number}"), self.chance.below(SENDERS));
+        let follows = self.acknowledged_by(id, sender);
+        let (id, name) = (id.to_owned(), name.to_owned());
+        self.callers.updates.push(Update { id, deletions, name, payload, key, answer: None, follows });
+        self.put_update(number, sender);
+    }
+
+    fn put_update(&mut self, update: usize, sender: usize) {
+        let id = self.callers.updates[update].id.clone();
+        let Some(place) = self.near(&id) else { return self.update_far(update, sender) };
+        let (request, after) = (Request::Ask(self.update_question(update)), self.last_row(&id, sender));
+        self.ask_near(place, &id, Asked::Update { update, sender }, request, after);
+    }
+
+    pub(super) fn update_far(&mut self, update: usize, sender: usize) {
+        let (id, question) = (self.callers.updates[update].id.clone(), self.update_question(update));
+        self.ask_far(id, question, Asked::Update { update, sender }, sender);
+    }
+
+    fn update_question(&self, update: usize) -> Question {
+        let Update { name, payload, key, .. } = &self.callers.updates[update];
+        Question::Update { name: name.clone(), payload: payload.clone(), key: Some(key.clone()), trace: None }
+    }
+
+    pub(super) fn query(&mut self, id: &str) {
+        let (healed, sender) = (self.is_healed, self.chance.below(SENDERS));
+        let Some(place) = self.near(id) else { return self.query_far(id, healed, sender) };
+        let (request, after) = (Request::Ask(self.query_question()), self.last_row(id, sender));
+        self.ask_near(place, id, Asked::Query { id: id.to_owned(), healed, sender }, request, after);
+    }
+
+    pub(super) fn query_far(&mut self, id: &str, healed: bool, sender: usize) {
+        let question = self.query_question();
+        let asked = Asked::Query { id: id.to_owned(), healed, sender };
+        self.ask_far(id.to_owned(), question, asked, sender);
+    }
+
+    fn query_question(&mut self) -> Question {
+        let name = if self.chance.percent(90) { STATE_QUERY } else { "nobody answers this" };
+        Question::Query { name: name.to_owned(), payload: Payload::null() }
+    }
+
+    /// Writes a request row.
+    fn ask_far(&mut self, id: String, question: Question, asked: Asked, sender: usize) {
+        let delay_ms = self.call_delay_ms();
+        self.later(delay_ms, format!("something is asked of {id}"), move |this| {
+            let unavailable = this.faults(|faults| faults.unavailable);
+            if this.chance.percent(unavailable) {
+                return this.count("ask refused");
+            }
+            let patience_ms = if this.is_healed { 30_000 } else { this.chance.between(500, 10_000) };
+            let body = question.encode();
+            let after = this.last_row(&id, sender);
+            let row = NewRequest { instance: id, patience_ms, after, body };
+            let outcome = ask(|reply| this.store.put_request(row, reply)).expect("the store is open");
+            this.tell_changes();
+            if let RequestOutcome::Written(number) = outcome {
+                this.count("request row written");
+                let deadline_ms = this.now_ms + patience_ms;
+                this.poll_reply(number, deadline_ms, asked);
+            }
+        });
+    }
+
+    fn poll_reply(&mut self, number: RequestNumber, deadline_ms: u64, asked: Asked) {
+        let pause_ms = self.chance.between(1, 300);
+        self.later(pause_ms, format!("the reply to request row {number} is looked for"), move |this| {
+            let reply = ask(|reply| this.store.read_reply(number, reply)).expect("the store is open");
+            if let Some(body) = reply {
+                this.count("request row answered");
+                let reply = AskReply::decode(&body).expect("the engine wrote it");
+                return this.told(&asked, reply);
+            }
+            if this.now_ms < deadline_ms {
+                return this.poll_reply(number, deadline_ms, asked);
+            }
+            this.count("request row withdrawn");
+            let _ = ask(|reply| this.store.withdraw_request(number, reply));
+            if matches!(asked, Asked::Query { healed: true, .. }) {
+                let unserved = this.unserved();
+                this.fail(format!("I17: the query of request row {number} was not answered, {unserved}"));
+            }
+        });
+    }
+
+    /// Somebody is told what became of a question.
+    pub(super) fn told(&mut self, asked: &Asked, reply: AskReply) {
+        match (asked, &reply) {
+            (Asked::Query { .. }, AskReply::Answered(_)) => self.count("query answered"),
+            (Asked::Query { .. }, _) => self.count("query refused"),
+            (Asked::Update { update, .. }, AskReply::Answered(_) | AskReply::Failed(_)) => {
+                self.update_done(*update, reply);
+            }
+            (Asked::Update { .. }, AskReply::Refused { .. }) => self.count("update refused"),
+            (Asked::Update { .. }, AskReply::Blocked { .. }) => self.count("update of a blocked instance"),
+            (Asked::Update { .. }, AskReply::Ended) => self.count("update too late"),
+            _ => {}
+        }
+    }
+
+    fn update_done(&mut self, number: usize, reply: AskReply) {
+        self.count("update answered");
+        let Update { id, deletions, payload, answer, .. } = &self.callers.updates[number];
+        let (id, payload, answer) = (id.clone(), payload.clone(), answer.clone());
+        if *deletions != self.deletions(&id) {
+            return;
+        }
+        if payload == Program::refused_update() {
+            return self.fail(format!("E21: an update of {id} was carried out that its validator refuses"));
+        }
+        if !self.is_recorded(&id, &payload, &reply) {
+            return self.fail(format!("G5: update {payload:?} of {id} was answered before that is durable"));
+        }
+        match answer {
+            Some(first) if first != reply => {
+                self.fail(format!("G16: update {payload:?} of {id} was answered in two ways"));
+            }
+            Some(_) => self.count("update answered again"),
+            None => self.callers.updates[number].answer = Some(reply),
+        }
+    }
+
+    /// Whether an answer to an update is in the history.
+    fn is_recorded(&self, id: &str, payload: &Payload, reply: &AskReply) -> bool {
+        let Some(key) = self.store.tables().ids.get(id).copied() else { return false };
+        self.executions(key).iter().any(|history| {
+            let requested =
+                history.flatten().find(|event| is_update(&event.kind, payload)).map(|event| event.id);
+            history.flatten().any(|event| match &event.kind {
+                EventKind::Decision {
+                    decision: Decision::UpdateCompleted { source_event_id, result },
+                    ..
+                } => {
+                    requested == Some(*source_event_id)
+                        && match reply {
+                            AskReply::Answered(payload) => result.as_ref() == Ok(payload),
+                            AskReply::Failed(payload) => result.as_ref() == Err(payload),
+                            _ => false,
+                        }
+                }
+                _ => false,
+            })
+        })
+    }
+
+    /// How many of the latest updates were accepted and have no answer.
+    pub(super) fn count_accepted_updates(&mut self) {
+        let late = self.callers.updates.iter().rev().take(6);
+        let open: Vec<(String, Payload)> = late
+            .filter(|update| update.answer.is_none())
+            .map(|update| (update.id.clone(), update.payload.clone()))
+            .collect();
+        for (id, payload) in open {
+            let key: Option<InstanceKey> = self.store.tables().ids.get(&id).copied();
+            let Some(key) = key.filter(|_| payload != Program::refused_update()) else { continue };
+            let is_accepted = self
+                .executions(key)
+                .iter()
+                .any(|history| history.flatten().any(|event| is_update(&event.kind, &payload)));
+            if is_accepted {
+                self.count("crash between acceptance and answer of an update");
+            }
+        }
+    }
+
+    /// I8, for updates: each is taken once, and after the events that its sender had raised before.
+    pub(super) fn audit_updates(&mut self) {
+        for number in 0..self.callers.updates.len() {
+            let Update { id, payload, answer, follows, deletions, .. } = &self.callers.updates[number];
+            let Some(key) = self.store.tables().ids.get(id).copied() else { continue };
+            if *payload == Program::refused_update() || *deletions != self.deletions(id) {
+                continue;
+            }
+            let executions = self.executions(key);
+            let events: Vec<&EventKind> =
+                executions.iter().flat_map(|history| history.flatten().map(|event| &event.kind)).collect();
+            let taken = events.iter().filter(|kind| is_update(kind, payload)).count();
+            if taken > 1 {
+                return self.fail(format!("I8: update {payload:?} of {id} was taken {taken} times"));
+            }
+            let place = events.iter().position(|kind| is_update(kind, payload));
+            let (Some(place), Some(_)) = (place, answer) else { continue };
+            let is_event = |kind: &&EventKind, event: &Payload| matches!(kind, EventKind::Job(Job::ExternalEvent { payload, .. }) if payload == event);
+            let overtaken =
+                follows.iter().find(|event| !events[..place].iter().any(|kind| is_event(kind, event)));
+            if let Some(event) = overtaken {
+                return self
+                    .fail(format!("I8: update {payload:?} of {id} came before {event:?} of its sender"));
+            }
+        }
+    }
+}
+
+fn is_update(kind: &EventKind, payload: &Payload) -> bool {
+    matches!(kind, EventKind::Job(Job::UpdateRequested { payload: other, .. }) if other == payload)
+}
