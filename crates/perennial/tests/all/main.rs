@@ -1,0 +1,47 @@
+//! The integration tests of the crate, in one program: they link once.
+
+mod crash_load;
+mod hand_made;
+mod support;
+mod workers;
+
+mod activities;
+mod asking;
+mod bad_input;
+mod children;
+mod continuing;
+mod crash;
+mod deleting;
+mod error_codes;
+mod examples;
+mod failing_disk;
+mod guests;
+mod idle;
+mod invariants;
+mod invariants_children;
+mod invariants_executions;
+mod invariants_rows;
+mod invariants_tasks;
+mod leases;
+mod management;
+mod many_instances;
+mod memory;
+mod neighbours;
+mod operations;
+mod paused;
+mod poison;
+mod preflight;
+mod retries;
+mod running_work;
+mod scenarios;
+mod shop;
+mod sizes;
+mod starting;
+mod stopping;
+mod suspects;
+mod synced;
+mod tags;
+mod trouble;
+mod typed;
+mod unknown_outcomes;
+mod versions;

@@ -1,0 +1,259 @@
+//! A store whose calls are written down, and whose renewals and commits can be made to go wrong.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use perennial::{InstanceKey, Payload};
+use perennial_core::ShardId;
+use perennial_core::store::{
+    Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage, InboxQuery,
+    InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey, PageLimit,
+    Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, SendOutcome, SendRequest, Served, SessionId,
+    SessionRole, ShardSet, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskRow, TurnRow,
+    Watcher,
+};
+
+use super::PATIENCE;
+
+/// What becomes of a call.
+pub(crate) enum Fate<T> {
+    /// It is passed on.
+    Pass,
+    /// It is answered with this, and not passed on.
+    Answer(Result<T, StoreError>),
+    /// It is passed on, but its answer gets lost: this comes instead.
+    PassThen(Result<T, StoreError>),
+}
+
+type Decide<T> = Box<dyn FnMut() -> Fate<T> + Send>;
+
+pub(crate) struct Tapped {
+    inner: Arc<dyn Store>,
+    calls: Mutex<Vec<&'static str>>,
+    called: Condvar,
+    renewals: Mutex<Decide<Lease>>,
+    commits: Mutex<Decide<Vec<CommitOutcome>>>,
+    task_renewals: Mutex<Decide<Vec<TaskRenewal>>>,
+    session: Arc<Mutex<Option<SessionId>>>,
+    /// How long a note takes to be written.
+    note_pause: Mutex<Duration>,
+    /// Whether it can be opened again after it was closed, like a file.
+    outlives_closing: bool,
+}
+
+impl Tapped {
+    /// A store that can be opened again after it was closed. Whoever had it has lost it then.
+    pub(crate) fn like_a_file(inner: Arc<dyn Store>) -> Arc<Tapped> {
+        let mut tapped = Tapped::new(inner);
+        Arc::get_mut(&mut tapped).unwrap().outlives_closing = true;
+        tapped
+    }
+
+    pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Tapped> {
+        Arc::new(Tapped {
+            inner,
+            calls: Mutex::default(),
+            called: Condvar::new(),
+            renewals: Mutex::new(Box::new(|| Fate::Pass)),
+            commits: Mutex::new(Box::new(|| Fate::Pass)),
+            task_renewals: Mutex::new(Box::new(|| Fate::Pass)),
+            session: Arc::default(),
+            note_pause: Mutex::default(),
+            outlives_closing: false,
+        })
+    }
+
+    /// Decides what becomes of renewals from now on.
+    pub(crate) fn on_renewal(&self, fate: impl FnMut() -> Fate<Lease> + Send + 'static) {
+        *self.renewals.lock().unwrap() = Box::new(fate);
+    }
+
+    /// Decides what becomes of commits from now on.
+    pub(crate) fn on_commit(&self, fate: impl FnMut() -> Fate<Vec<CommitOutcome>> + Send + 'static) {
+        *self.commits.lock().unwrap() = Box::new(fate);
+    }
+
+    /// Decides what becomes of renewals of tasks from now on.
+    pub(crate) fn on_task_renewal(&self, fate: impl FnMut() -> Fate<Vec<TaskRenewal>> + Send + 'static) {
+        *self.task_renewals.lock().unwrap() = Box::new(fate);
+    }
+
+    /// Writing a note takes so long from now on.
+    pub(crate) fn slow_notes(&self, pause: Duration) {
+        *self.note_pause.lock().unwrap() = pause;
+    }
+
+    /// All calls so far.
+    pub(crate) fn calls(&self) -> Vec<&'static str> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    pub(crate) fn forget_calls(&self) {
+        self.calls.lock().unwrap().clear();
+    }
+
+    pub(crate) fn count(&self, call: &str) -> usize {
+        count(&self.calls.lock().unwrap(), call)
+    }
+
+    /// Waits until a call was answered this often.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, call: &str, times: usize) {
+        let calls = self.calls.lock().unwrap();
+        let too_few = |calls: &mut Vec<&'static str>| count(calls, call) < times;
+        let (calls, waited) = self.called.wait_timeout_while(calls, PATIENCE, too_few).unwrap();
+        assert!(!waited.timed_out(), "{call} came {} times, not {times}", count(&calls, call));
+    }
+
+    /// Ends the session that was opened last behind the back of its node.
+    pub(crate) fn end_session_secretly(&self) {
+        let session = self.session.lock().unwrap().unwrap();
+        self.inner.end_session(session, Box::new(|ended| ended.unwrap()));
+    }
+
+    fn note(&self, call: &'static str) {
+        self.lock().push(call);
+        self.called.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<&'static str>> {
+        self.calls.lock().unwrap()
+    }
+}
+
+fn count(calls: &[&'static str], call: &str) -> usize {
+    calls.iter().filter(|other| **other == call).count()
+}
+
+/// Calls that are only noted.
+macro_rules! passed_on {
+    ($($call:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
+        $(fn $call(&self, $($argument: $kind,)* reply: Reply<$answer>) {
+            self.note(stringify!($call));
+            self.inner.$call($($argument,)* reply);
+        })*
+    };
+}
+
+impl Store for Tapped {
+    fn open_session(&self, session: NewSession, reply: Reply<Lease>) {
+        if session.role == SessionRole::Lane {
+            self.note("open_session");
+            *self.session.lock().unwrap() = Some(session.id);
+        }
+        self.inner.open_session(session, reply);
+    }
+
+    fn renew_session(&self, session: SessionId, reply: Reply<Lease>) {
+        if *self.session.lock().unwrap() != Some(session) {
+            return self.inner.renew_session(session, reply);
+        }
+        let fate = (self.renewals.lock().unwrap())();
+        match fate {
+            Fate::Pass => self.inner.renew_session(session, reply),
+            Fate::Answer(answer) => reply(answer),
+            Fate::PassThen(answer) => {
+                self.inner.renew_session(session, Box::new(move |_| reply(answer)));
+            }
+        }
+        // Noted once it is answered: the store in memory answers at once.
+        self.note("renew_session");
+    }
+
+    fn replace_session(&self, old: SessionId, new: NewSession, reply: Reply<Replaced>) {
+        self.note("replace_session");
+        *self.session.lock().unwrap() = Some(new.id);
+        self.inner.replace_session(old, new, reply);
+    }
+
+    fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
+        self.note("commit");
+        let fate = (self.commits.lock().unwrap())();
+        match fate {
+            Fate::Pass => self.inner.commit(session, batch, reply),
+            Fate::Answer(answer) => reply(answer),
+            Fate::PassThen(answer) => self.inner.commit(session, batch, Box::new(move |_| reply(answer))),
+        }
+    }
+
+    fn renew_tasks(
+        &self,
+        holder: SessionId,
+        tasks: Vec<(TaskId, Option<Payload>)>,
+        lease_ms: u64,
+        reply: Reply<Vec<TaskRenewal>>,
+    ) {
+        let fate = (self.task_renewals.lock().unwrap())();
+        match fate {
+            Fate::Pass => self.inner.renew_tasks(holder, tasks, lease_ms, reply),
+            Fate::Answer(answer) => reply(answer),
+            Fate::PassThen(answer) => {
+                self.inner.renew_tasks(holder, tasks, lease_ms, Box::new(move |_| reply(answer)));
+            }
+        }
+        self.note("renew_tasks");
+    }
+
+    fn write_shard_notes(
+        &self,
+        session: SessionId,
+        notes: Vec<(ShardId, Option<Arc<[u8]>>)>,
+        is_steady: bool,
+        reply: Reply<()>,
+    ) {
+        let inner = Arc::clone(&self.inner);
+        let pause = *self.note_pause.lock().unwrap();
+        self.note("write_shard_notes");
+        thread::spawn(move || {
+            thread::sleep(pause);
+            inner.write_shard_notes(session, notes, is_steady, reply);
+        });
+    }
+
+    passed_on! {
+        end_session(session: SessionId) -> ();
+        claim_shards(session: SessionId, target: usize) -> Vec<OwnedShard>;
+        release_shards(session: SessionId, shards: ShardSet) -> ();
+        directory() -> Directory;
+        send(requests: Vec<SendRequest>) -> Vec<SendOutcome>;
+        read_inbox(session: SessionId, query: InboxQuery) -> InboxPage;
+        read_due(session: SessionId, shards: ShardSet, before_ms: u64, after: Option<(u64, InstanceKey)>, limit: usize) -> Vec<DueInstance>;
+        read_owed(session: SessionId, shards: ShardSet, after: Option<InstanceKey>, limit: usize) -> Vec<(InstanceKey, ShardId)>;
+        read_blocked(session: SessionId, shards: ShardSet, after: Option<InstanceKey>, limit: usize) -> Vec<(InstanceKey, ShardId)>;
+        find(id: &str) -> Option<InstanceRow>;
+        load(shard: ShardId, key: InstanceKey, after_turn: u64, inbox: PageLimit) -> Option<LoadedInstance>;
+        read_turns(shard: ShardId, key: InstanceKey, execution: u64, after_turn: u64, limit: PageLimit) -> Vec<TurnRow>;
+        take_tasks(holder: SessionId, served: Served, limit: usize, lease_ms: u64) -> Vec<TaskRow>;
+        held_tasks(holder: SessionId) -> Vec<TaskRow>;
+        finish_task(holder: SessionId, task: TaskId, attempt: u32, body: Arc<[u8]>) -> bool;
+        give_back_tasks(holder: SessionId, tasks: Vec<TaskId>) -> ();
+        put_request(request: NewRequest) -> RequestOutcome;
+        read_requests(session: SessionId, shards: ShardSet, from: RequestNumber, limit: PageLimit) -> RequestPage;
+        read_reply(number: RequestNumber) -> Option<Arc<[u8]>>;
+        withdraw_request(number: RequestNumber) -> bool;
+        list(filter: Filter, after: Option<PageKey>, limit: usize) -> Page;
+        count(filter: Filter, at_most: u64) -> Count;
+        stats() -> StoreStats;
+        delete(instances: Vec<(ShardId, InstanceKey)>) -> Vec<DeleteOutcome>;
+        prune_executions(session: SessionId, shard: ShardId, key: InstanceKey, execution: u64, rows: usize) -> Swept;
+        sweep(rows: usize) -> Swept;
+        read_setting(name: &str) -> Option<Arc<[u8]>>;
+        write_setting(name: &str, value: Option<Arc<[u8]>>) -> ();
+    }
+
+    fn watch(&self, watcher: Watcher) {
+        self.inner.watch(watcher);
+    }
+
+    fn close(&self, reply: Reply<()>) {
+        if !self.outlives_closing {
+            return self.inner.close(reply);
+        }
+        let session = self.session.lock().unwrap().take();
+        match session {
+            Some(session) => self.inner.end_session(session, reply),
+            None => reply(Ok(())),
+        }
+    }
+}
