@@ -101,6 +101,8 @@ pub(crate) enum Command {
     },
     /// Look for trouble, and what to do about it: schema, owner, files, lag, messages, blocked instances
     Doctor,
+    /// Read the whole store and name what is damaged: rows, histories, messages, tasks
+    Verify,
     /// How many small orchestrations this machine completes in a second
     Bench {
         /// How many instances

@@ -140,8 +140,8 @@ fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sig
         let what = format!("messages wait ({}), and no runtime takes them", content.waiting);
         signs.push(trouble(what, "start the program"));
     }
-    if stats.asks.rows > 0 {
-        let what = format!("questions without an answer: {}", count(stats.asks));
+    if stats.requests.rows > 0 {
+        let what = format!("questions without an answer: {}", count(stats.requests));
         signs.push(trouble(what, "a runtime answers them, or sweeps them later: start one"));
     }
     if !content.queued.is_empty() {

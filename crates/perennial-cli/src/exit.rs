@@ -12,7 +12,7 @@ an argument that calls `Runtime::open(url).register(…).preflight()`; the guide
 
 Exit codes:
   0  it worked
-  1  it failed: an orchestration failed, doctor found something, the demo lost something
+  1  it failed: an orchestration failed, doctor or verify found something, the demo lost something
   2  usage: the command line, a URL, an id or a filter cannot be used
   3  not found: there is no such instance, execution or event
   4  refused: the id is taken, the instance has ended or has not, nobody said yes

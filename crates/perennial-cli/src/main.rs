@@ -1,6 +1,6 @@
 //! The `perennial` command: look at durable executions, reach them, and see them survive.
 //!
-//! `arguments` is the command line; `looking`, `acting`, `watching`, `doctor`, `bench` and `demo` are what the commands do;
+//! `arguments` is the command line; `looking`, `acting`, `watching`, `doctor`, `verify`, `bench` and `demo` are what the commands do;
 //! `output`, `timeline` and `waiting` how things are shown; `exit` what the exit codes mean.
 
 mod acting;
@@ -13,6 +13,7 @@ mod looking;
 mod output;
 mod store;
 mod timeline;
+mod verify;
 mod waiting;
 mod watching;
 
@@ -89,6 +90,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         Command::Top { every, once } => watching::top(&store::open(url)?, every, once, as_json).await,
         Command::Doctor => doctor::run(url, as_json).await,
+        Command::Verify => verify::run(&store::open(url)?, as_json).await,
         Command::Change(change) => run_change(url, change, as_json).await,
     }
 }

@@ -229,13 +229,19 @@ mod tests {
     fn story() -> Vec<(u64, Vec<EventKind>)> {
         let wait = |name: &str| decided(Decision::ExternalSubscribed { name: name.to_owned() });
         let raised = |name: &str| {
-            EventKind::Job(Job::ExternalEvent { name: name.to_owned(), payload: Payload::null(), key: None })
+            EventKind::Job(Job::ExternalEvent {
+                name: name.to_owned(),
+                payload: Payload::null(),
+                key: None,
+                trace: None,
+            })
         };
         let done = |id, attempts| {
             EventKind::Job(Job::ActivityCompleted {
                 source_event_id: EventId(id),
                 result: Payload::null(),
                 attempts,
+                trail: Default::default(),
             })
         };
         vec![
@@ -257,6 +263,7 @@ mod tests {
                         source_event_id: EventId(8),
                         error: ActivityFailure::Cancelled,
                         attempts: 1,
+                        trail: Default::default(),
                     }),
                     decided(Decision::TimerCancelled { source_event_id: EventId(3) }),
                     scheduled("ship"),

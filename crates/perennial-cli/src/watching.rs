@@ -38,7 +38,7 @@ pub(crate) fn stats_object(stats: &StoreStats) -> Value {
         "tasks_queued": number(stats.tasks_queued),
         "tasks_leased": number(stats.tasks_leased),
         "tasks_waiting": number(stats.tasks_waiting),
-        "asks": number(stats.asks),
+        "requests": number(stats.requests),
         "lag_ms": stats.lag_ms,
     })
 }
@@ -77,7 +77,7 @@ pub(crate) async fn top(client: &Client, every: Duration, once: bool, as_json: b
                         count(stats.tasks_waiting)
                     ),
                 ),
-                ("questions", count(stats.asks)),
+                ("questions", count(stats.requests)),
                 ("lag", span(stats.lag_ms)),
             ]);
             rows.extend(rate.map(|rate| ("completed/s", format!("{rate:.0}"))));

@@ -1,0 +1,51 @@
+//! `perennial verify`: reads a whole store and names what is damaged.
+
+use perennial::{Client, Damage};
+use serde_json::json;
+
+use crate::exit::{ExitKind, Failure};
+use crate::output::{line, many, object, progress};
+
+pub(crate) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
+    let bar = progress(Some(0), "verifying");
+    let verified = client
+        .verify(|progress| {
+            bar.set_length(progress.of);
+            bar.set_position(progress.instances);
+        })
+        .await;
+    bar.finish_and_clear();
+    let report = verified?;
+    if as_json {
+        let damage = |damage: &Damage| {
+            let Damage { id, key, what, problem, .. } = damage;
+            json!({"instance": id, "key": key, "what": what, "problem": problem})
+        };
+        object(&json!({
+            "instances": report.instances,
+            "executions": report.executions,
+            "turns": report.turns,
+            "messages": report.messages,
+            "tasks": report.tasks,
+            "damaged": report.damaged,
+            "damage": report.damage.iter().map(damage).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        for damage in &report.damage {
+            line(format!("{}  {}: {}", damage.id, damage.what, damage.problem))?;
+        }
+        let more = report.damaged - report.damage.len() as u64;
+        if more > 0 {
+            line(format!("… and {more} more"))?;
+        }
+        line(format!(
+            "{}, {}, {}, {}: {}",
+            many(report.instances, "instance"),
+            many(report.turns, "turn"),
+            many(report.messages, "message"),
+            many(report.tasks, "task"),
+            if report.damaged == 0 { "sound".to_owned() } else { format!("{} damaged", report.damaged) },
+        ))?;
+    }
+    if report.damaged == 0 { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
+}

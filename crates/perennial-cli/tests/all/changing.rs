@@ -1,0 +1,151 @@
+//! P8: changes reach the process that runs the store, and those over many instances ask first.
+
+use crate::support::Shop;
+use perennial::prelude::*;
+
+/// Runs a command that has to succeed, beside the runtime.
+async fn says(shop: &Shop, arguments: &[&str]) -> String {
+    shop.masked(arguments).await.trim_end().to_owned()
+}
+
+#[tokio::test]
+async fn p8_starts_events_questions_and_updates_reach_the_owner_of_the_file() {
+    let shop = Shop::open().await;
+    assert_eq!(says(&shop, &["start", "counter", "c", "7", "--attribute", "team=blue"]).await, "c: started");
+    assert_eq!(says(&shop, &["query", "c", "count"]).await, "7");
+    assert_eq!(says(&shop, &["update", "c", "add", "5", "--json"]).await, r#"{"answer":12,"id":"c"}"#);
+    let refused = shop.run(&["update", "c", "add", "0"]).await;
+    assert_eq!(refused.code, 4, "{refused:?}");
+    assert!(refused.stderr.contains("only upwards"), "{refused:?}");
+    let again = shop.run(&["start", "counter", "c", "1"]).await;
+    assert_eq!((again.code, again.stderr.contains("PER-0606")), (4, true), "{again:?}");
+    assert_eq!(says(&shop, &["start", "counter", "c", "1", "--on-existing", "use"]).await, "c: exists");
+    assert_eq!(says(&shop, &["raise", "c", "stop", "--key", "once"]).await, "c: raised");
+    assert_eq!(shop.client().result("c").await.unwrap().as_json(), "12");
+    let status = shop.client().status("c").await.unwrap();
+    assert_eq!(status.attributes["team"].as_json(), r#""blue""#);
+    let late = shop.run(&["raise", "c", "stop"]).await;
+    assert_eq!((late.code, late.stderr.contains("PER-0607")), (4, true), "{late:?}");
+}
+
+#[tokio::test]
+async fn p8_start_can_wait_for_the_result() {
+    let shop = Shop::open().await;
+    assert_eq!(says(&shop, &["start", "parcel", "p", "a fern", "--wait"]).await, "a fern, wrapped");
+    shop.client().start("checkout", "o", Payload::from_json("5").unwrap()).await.unwrap();
+    shop.client().raise_event("o", "approved", Payload::from_json("false").unwrap()).await.unwrap();
+    let failed = shop.run(&["start", "checkout", "o", "5", "--on-existing", "use", "--wait"]).await;
+    assert_eq!(failed.code, 1, "{failed:?}");
+    assert!(failed.stderr.contains("not approved"), "{failed:?}");
+}
+
+#[tokio::test]
+async fn p8_cancel_and_terminate_end_instances() {
+    let shop = Shop::open().await;
+    for id in ["a", "b"] {
+        says(&shop, &["start", "counter", id, "1"]).await;
+    }
+    assert_eq!(says(&shop, &["cancel", "a", "--reason", "enough"]).await, "a: cancel requested");
+    assert_eq!(says(&shop, &["terminate", "b"]).await, "b: termination requested");
+    for (id, status) in [("a", Status::Cancelled), ("b", Status::Terminated)] {
+        shop.client().wait(id).await.unwrap();
+        assert_eq!(shop.client().status(id).await.unwrap().status, status);
+    }
+}
+
+#[tokio::test]
+async fn p8_changes_to_many_instances_need_a_yes() {
+    let shop = Shop::open().await;
+    for id in ["job-1", "job-2", "job-3", "other"] {
+        says(&shop, &["start", "counter", id, "1"]).await;
+    }
+    let asked = shop.run(&["terminate", "--prefix", "job-"]).await;
+    assert_eq!(asked.code, 4);
+    assert_eq!(asked.stderr, "error: this would terminate 3 instances; say --yes to do it\n");
+    assert_eq!(shop.run(&["delete", "job-1", "job-2"]).await.code, 4, "two ids are many as well");
+    let everything = shop.run(&["terminate"]).await;
+    assert_eq!(everything.code, 2, "no filter is not all: {everything:?}");
+    assert_eq!(
+        says(&shop, &["terminate", "--prefix", "job-", "--yes"]).await,
+        "termination requested 3 of 3; it did not apply to 0 and failed for 0"
+    );
+    for id in ["job-1", "job-2", "job-3"] {
+        shop.client().wait(id).await.unwrap();
+    }
+    assert_eq!(shop.client().status("other").await.unwrap().status, Status::Running);
+    let running = shop.run(&["delete", "other"]).await;
+    assert_eq!((running.code, running.stderr.contains("PER-0620")), (4, true), "{running:?}");
+    assert_eq!(says(&shop, &["delete", "job-1"]).await, "job-1: deleted");
+    assert_eq!(says(&shop, &["delete", "other", "--force"]).await, "other: deleted");
+    assert_eq!(shop.run(&["prune"]).await.code, 4);
+    let pruned = says(&shop, &["prune", "--keep", "1", "--yes", "--json"]).await;
+    assert!(pruned.contains(r#""done":1"#), "{pruned}");
+    assert_eq!(says(&shop, &["list", "--json"]).await.lines().count(), 1);
+}
+
+#[tokio::test]
+async fn p8_retry_is_for_blocked_instances() {
+    let shop = Shop::open().await;
+    says(&shop, &["start", "counter", "fine", "1"]).await;
+    let fine = shop.run(&["retry", "fine"]).await;
+    assert_eq!((fine.code, fine.stderr.contains("PER-0611")), (4, true), "{fine:?}");
+    shop.client().start("broken", "broken", ()).await.unwrap();
+    assert_eq!(says(&shop, &["retry", "broken"]).await, "broken: retry requested");
+    assert_eq!(
+        says(&shop, &["retry", "--name", "broken", "--yes"]).await,
+        "retry requested 1 of 1; it did not apply to 0 and failed for 0"
+    );
+}
+
+#[tokio::test]
+async fn p8_prune_deletes_only_what_the_filter_shows_and_says_how_many_beforehand() {
+    let shop = Shop::open().await;
+    says(&shop, &["start", "parcel", "p-1", "fern", "--wait"]).await;
+    says(&shop, &["start", "parcel", "p-2", "moss", "--wait"]).await;
+    says(&shop, &["start", "counter", "c", "1"]).await;
+    says(&shop, &["terminate", "c"]).await;
+    shop.client().wait("c").await.unwrap();
+    let asked = shop.run(&["prune", "--status", "completed", "--keep", "1"]).await;
+    assert_eq!(asked.stderr, "error: this would prune 1 instance; say --yes to do it\n");
+    let running = shop.run(&["prune", "--status", "failed,running", "--yes"]).await;
+    assert_eq!((running.code, running.stderr.contains("has not ended")), (2, true), "{running:?}");
+    let old = says(&shop, &["prune", "--older-than", "1h"]).await;
+    assert_eq!(old, "pruned 0 of 0; it did not apply to 0 and failed for 0", "none to ask about");
+    let pruned = says(&shop, &["prune", "--status", "terminated", "--yes", "--json"]).await;
+    assert!(pruned.contains(r#""done":1"#), "{pruned}");
+    assert_eq!(says(&shop, &["list", "--json"]).await.lines().count(), 2, "both parcels are there");
+}
+
+#[tokio::test]
+async fn p8_one_of_several_ids_that_cannot_be_reached_stops_no_other() {
+    let shop = Shop::open().await;
+    for id in ["a", "b"] {
+        says(&shop, &["start", "counter", id, "1"]).await;
+    }
+    let said = shop.run(&["terminate", "a", "nobody", "b", "--yes"]).await;
+    assert_eq!(said.code, 3, "{said:?}");
+    assert_eq!(said.stdout, "a: termination requested\nb: termination requested\n");
+    assert!(said.stderr.contains("PER-0605"), "{said:?}");
+    shop.client().wait("b").await.unwrap();
+}
+
+#[tokio::test]
+async fn p8_a_version_that_no_code_can_have_is_refused() {
+    let shop = Shop::open().await;
+    let said = shop.run(&["start", "parcel", "p", "fern", "--version", "two"]).await;
+    assert_eq!((said.code, said.stderr.contains("PER-0619")), (2, true), "{said:?}");
+    assert_eq!(shop.run(&["show", "p"]).await.code, 3, "nothing was started");
+}
+
+#[tokio::test]
+async fn p8_who_waits_for_a_result_is_told_what_is_in_its_way() {
+    let shop = Shop::open().await;
+    let said = shop.run(&["start", "broken", "b", "--wait", "--timeout", "3s"]).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    let notes: Vec<&str> = said.stderr.lines().filter(|line| line.contains("b is blocked")).collect();
+    assert_eq!(notes.len(), 1, "once: {said:?}");
+    assert!(notes[0].contains("PER-0201"), "{said:?}");
+    let said = shop.run(&["start", "parcel", "p", "fern", "--wait", "--delay", "2s", "--json"]).await;
+    assert!(said.stderr.starts_with(r#"{"waiting":{"id":"p","message":"p has not begun"#), "{said:?}");
+    assert_eq!((said.code, said.stdout.as_str()), (0, "{\"id\":\"p\",\"output\":\"fern, wrapped\"}\n"));
+}

@@ -1,0 +1,69 @@
+//! P8: the demo loses nothing, does nothing twice, tidies up, and leaves no process behind.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{PATIENCE, run};
+use perennial::Runtime;
+use serde_json::Value;
+
+#[test]
+fn p8_the_demo_loses_nothing_and_tidies_up() {
+    let temporary = tempfile::tempdir().unwrap();
+    let place = [("TMPDIR", temporary.path().to_str().unwrap())];
+    let said = run(&["demo", "--orders", "40", "--kills", "2", "--json"], &place);
+    assert_eq!((said.code, &*said.stderr), (0, ""), "{said:?}");
+    let report: Value = serde_json::from_str(&said.stdout).unwrap();
+    let count = |name: &str| report[name].as_u64().unwrap();
+    assert_eq!((count("started"), count("completed"), count("kills")), (40, 40, 2), "{report}");
+    assert_eq!((count("lost"), count("doubled")), (0, 0), "{report}");
+    assert_eq!((count("shipped"), count("undone")), (38, 2), "two cards of forty are bad: {report}");
+    assert_eq!(temporary.path().read_dir().unwrap().count(), 0, "it tidies up");
+}
+
+#[test]
+fn p8_the_demo_tells_the_story_of_an_order_and_keeps_its_files_when_told_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = directory.path().join("kept");
+    let arguments = ["demo", "--orders", "15", "--kills", "1", "--keep", kept.to_str().unwrap()];
+    let said = run(&arguments, &[]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stdout.contains("started 15, completed 15, lost 0, doubled 0, kills 1"), "{}", said.stdout);
+    assert!(
+        said.stdout.contains("activity reserve") && said.stdout.contains("child shipping"),
+        "{}",
+        said.stdout
+    );
+    assert!(said.stdout.contains('✗'), "an order that lived through the kill: {}", said.stdout);
+    let store = format!("sqlite:{}", kept.join("orders.db").display());
+    let listed = run(&["list", "--name", "order", "--json", "--store", &store], &[]);
+    assert_eq!(listed.stdout.lines().count(), 15);
+    assert_eq!(run(&arguments, &[]).code, 4, "nothing that exists is written over");
+}
+
+#[tokio::test]
+async fn p8_a_worker_does_not_outlive_the_demo() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = directory.path().join("kept");
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_perennial"))
+        .args(["demo", "--orders", "5000", "--kills", "0", "--keep"])
+        .arg(&kept)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut first_line = String::new();
+    BufReader::new(demo.stdout.take().unwrap()).read_line(&mut first_line).unwrap();
+    assert!(first_line.starts_with("5000 orders"), "the worker runs: {first_line}");
+    let store = format!("sqlite:{}", kept.join("orders.db").display());
+    let is_owned = async || Runtime::open(&store).start().await.is_err();
+    assert!(is_owned().await, "the worker owns the store");
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    let killed = Instant::now();
+    while is_owned().await {
+        assert!(killed.elapsed() < PATIENCE, "the worker still owns the store");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,227 @@
+//! P8: what the looking commands show, on a prepared file.
+
+use crate::support::{Shop, settings};
+use perennial::prelude::*;
+use serde_json::Value;
+
+macro_rules! shown {
+    ($shop:expr, $arguments:expr, @$snapshot:literal) => {
+        let shown = $shop.masked(&$arguments).await;
+        settings().bind(|| insta::assert_snapshot!(shown, @$snapshot));
+    };
+}
+
+#[tokio::test]
+async fn p8_list_shows_instances_as_a_table() {
+    let shop = Shop::stocked().await;
+    shown!(shop, ["list"], @r"
+        ID  ORCHESTRATION  VERSION  STATUS  EXECUTION  STARTED  TOOK
+        order-1  checkout  1.2.0  completed  1  [moment]  [span]
+        order-1::1.7  parcel  1.0.0  completed  1  [moment]  [span]
+        order-2  checkout  1.2.0  failed  1  [moment]  [span]
+        counter-1  counter  1.0.0  running  1  [moment]
+        broken-1  broken  latest  pending, blocked PER-0201  1  [moment]
+        ");
+    shown!(shop, ["list", "--status", "failed,running", "--newest", "--limit", "2"], @r"
+        ID  ORCHESTRATION  VERSION  STATUS  EXECUTION  STARTED  TOOK
+        counter-1  counter  1.0.0  running  1  [moment]
+        order-2  checkout  1.2.0  failed  1  [moment]  [span]
+        ");
+    shown!(shop, ["list", "--attribute", "customer=ada"], @r"
+        ID  ORCHESTRATION  VERSION  STATUS  EXECUTION  STARTED  TOOK
+        order-1  checkout  1.2.0  completed  1  [moment]  [span]
+        ");
+    shown!(shop, ["list", "--prefix", "nobody"], @r"
+        no instances
+        ");
+}
+
+#[tokio::test]
+async fn p8_list_pages_by_key_and_filters_for_programs() {
+    let shop = Shop::stocked().await;
+    let ids = async |arguments: &[&str]| -> (Vec<String>, String) {
+        let said = shop.masked(&[&["list", "--json"], arguments].concat()).await;
+        let rows: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let key = rows.last().map_or(String::new(), |row| row["key"].as_str().unwrap().to_owned());
+        (rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect(), key)
+    };
+    let (first, key) = ids(&["--limit", "2"]).await;
+    let (rest, _) = ids(&["--limit", "10", "--after", &key]).await;
+    assert_eq!(first.len(), 2);
+    let all: Vec<String> = [first, rest].concat();
+    assert_eq!(all, ids(&[]).await.0);
+    assert_eq!(all.len(), 5);
+    assert_eq!(ids(&["--blocked"]).await.0, ["broken-1"]);
+    assert_eq!(
+        ids(&["--name", "checkout", "--version", "1.2.0", "--status", "completed"]).await.0,
+        ["order-1"]
+    );
+    assert_eq!(ids(&["--version", "9.9.9"]).await.0, [""; 0]);
+    assert_eq!(ids(&["--prefix", "order-2"]).await.0, ["order-2"]);
+    assert!(ids(&["--parent", "order-1"]).await.0[0].starts_with("order-1::"));
+}
+
+#[tokio::test]
+async fn p8_show_tells_all_about_one_instance() {
+    let shop = Shop::stocked().await;
+    shown!(shop, ["show", "order-1"], @r#"
+        id  order-1
+        key  [key]
+        orchestration  checkout 1.2.0
+        status  completed
+        execution  1
+        started  [moment]
+        ended  [moment], after [span]
+        history  3 turns, 9 events
+        attribute  customer = "ada"
+        published  charging
+        input  1200
+        output  "a rose, wrapped"
+        "#);
+    shown!(shop, ["show", "order-2"], @r#"
+        id  order-2
+        key  [key]
+        orchestration  checkout 1.2.0
+        status  failed
+        execution  1
+        started  [moment]
+        ended  [moment], after [span]
+        history  2 turns, 7 events
+        published  charging
+        input  500
+        error  "not approved"
+        "#);
+    let blocked = shop.masked(&["show", "broken-1"]).await;
+    assert!(blocked.contains("PER-0201 panic in unit root: the code is broken"), "{blocked}");
+    let object: Value = serde_json::from_str(&shop.masked(&["show", "order-1", "--json"]).await).unwrap();
+    assert_eq!(object["output"], "a rose, wrapped");
+    assert_eq!(object["input"], 1_200);
+    assert_eq!(object["attributes"]["customer"], "ada");
+}
+
+#[tokio::test]
+async fn p8_history_is_a_table_a_timeline_or_json() {
+    let shop = Shop::stocked().await;
+    shown!(shop, ["history", "order-1"], @r#"
+        began [moment]
+        TURN  AFTER  EVENT  WHAT
+          1  [span]  1  OrchestrationStarted checkout 1200
+          2  ExternalEvent "approved" true
+          3  StatusSet "charging"
+          4  ActivityScheduled "charge" 1200
+          2  [span]  5  ActivityCompleted of 4 1200
+          6  ExternalSubscribed "approved"
+          7  SubOrchestrationScheduled "parcel" latest as derived id "a rose"
+          3  [span]  8  SubOrchestrationCompleted of 7 "a rose, wrapped"
+          9  OrchestrationCompleted "a rose, wrapped"
+        "#);
+    let drawn = shop.masked(&["history", "order-1", "--timeline"]).await;
+    let mut bars = settings();
+    bars.add_filter(r"[├│┤─]+ +", "[bar]  ");
+    bars.bind(|| {
+        insta::assert_snapshot!(drawn, @r"
+        order-1  checkout 1.2.0  completed, 3 turns in [span]
+          0  [span]
+          4  activity charge  [bar]  [span]  2 attempts
+          6  wait approved  [bar]  [span]  the event was there
+          7  child parcel  [bar]  [span]
+        ")
+    });
+    let lines = shop.masked(&["history", "order-1", "--json"]).await;
+    let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ids: Vec<u64> = events.iter().map(|event| event["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, (1..=ids.len() as u64).collect::<Vec<_>>());
+    assert!(events[0]["event"]["OrchestrationStarted"].is_object());
+}
+
+#[tokio::test]
+async fn p8_tree_shows_children_below_their_parents() {
+    let shop = Shop::stocked().await;
+    shown!(shop, ["tree", "order-1"], @r"
+        order-1  checkout 1.2.0  completed
+        └─ order-1::1.7  parcel 1.0.0  completed
+        ");
+    let tree: Value = serde_json::from_str(&shop.masked(&["tree", "order-1", "--json"]).await).unwrap();
+    assert_eq!(tree["children"][0]["name"], "parcel");
+}
+
+#[tokio::test]
+async fn p8_an_export_holds_histories_that_can_be_read_back() {
+    let shop = Shop::stocked().await;
+    let lines = shop.masked(&["export"]).await;
+    assert_eq!(lines.lines().count(), 4, "the broken one has no execution that is recorded: {lines}");
+    for line in lines.lines() {
+        let exported: perennial::ExportedInstance = serde_json::from_str(line).unwrap();
+        for execution in exported.executions {
+            assert_eq!(execution.into_history().started().unwrap().name, exported.name);
+        }
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let said = shop.run(&["export", "order-1", "--output", file.path().to_str().unwrap()]).await;
+    assert_eq!((said.code, &*said.stdout), (0, ""));
+    assert_eq!(std::fs::read_to_string(file.path()).unwrap().lines().count(), 1);
+}
+
+#[tokio::test]
+async fn p8_top_counts_once_when_asked() {
+    let shop = Shop::stocked().await;
+    shown!(shop, ["top", "--once"], @r"
+        pending  1
+        running  1
+        completed  2
+        failed  1
+        cancelled  0
+        terminated  0
+        blocked  1
+        inbox  1
+        tasks  0 queued, 0 running, 0 waiting
+        questions  0
+        lag  [span]
+        ");
+    let counts: Value = serde_json::from_str(&shop.masked(&["top", "--once", "--json"]).await).unwrap();
+    assert_eq!(counts["instances"]["failed"]["rows"], 1);
+}
+
+#[tokio::test]
+async fn p8_an_instance_that_waits_says_for_what_and_until_when() {
+    let shop = Shop::open().await;
+    let client = shop.client();
+    client.start("checkout", "order-7", Payload::from_json("700").unwrap()).await.unwrap();
+    // A charge that fails once, and then the wait with its limit.
+    while client.history("order-7").await.unwrap().flatten().count() < 6 {
+        tokio::task::yield_now().await;
+    }
+    let shown = shop.masked(&["show", "order-7"]).await;
+    let waits: Vec<&str> = shown.lines().filter(|line| line.starts_with("waits for")).collect();
+    settings().bind(|| {
+        insta::assert_snapshot!(waits.join("\n"), @r#"
+        waits for  event "approved" (event 5)
+        waits for  timer, due [moment] (event 6)
+        "#)
+    });
+    let history = shop.masked(&["history", "order-7"]).await;
+    assert!(history.contains("TimerCreated due 20"), "{history}");
+    client.raise_event("order-7", "approved", Payload::from_json("true").unwrap()).await.unwrap();
+    client.wait("order-7").await.unwrap();
+    assert!(
+        !shop.masked(&["show", "order-7"]).await.contains("waits for"),
+        "what has ended waits for nothing"
+    );
+}
+
+#[tokio::test]
+async fn p8_an_export_that_fails_leaves_the_file_as_it_was() {
+    let shop = Shop::stocked().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("histories.jsonl");
+    std::fs::write(&file, "kept").unwrap();
+    let said = shop.run(&["export", "order-1", "nobody", "--output", file.to_str().unwrap()]).await;
+    assert_eq!(said.code, 3, "{said:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
+    let nowhere = folder.path().join("none/histories.jsonl");
+    let said = shop.run(&["export", "--output", nowhere.to_str().unwrap()]).await;
+    assert!(said.stderr.contains("histories.jsonl"), "the file is named: {said:?}");
+    let both = shop.run(&["export", "order-1", "--blocked"]).await;
+    assert_eq!((both.code, both.stderr.contains("not both")), (2, true), "{both:?}");
+}

@@ -1,0 +1,12 @@
+//! The integration tests of the crate, in one program: they link once.
+
+mod support;
+
+mod changing;
+mod demo;
+mod doctor;
+mod help;
+mod likely_errors;
+mod looking;
+mod mistakes;
+mod verify;

@@ -1,0 +1,189 @@
+//! A small shop on a file, and the real `perennial` command beside it.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use perennial::prelude::*;
+use tempfile::TempDir;
+
+/// No command may take longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+#[activity]
+async fn charge(ctx: ActivityContext, cents: u64) -> Result<u64, String> {
+    if ctx.attempt() == 1 { Err("the bank did not answer".to_owned()) } else { Ok(cents) }
+}
+
+#[orchestration(version = "1.0.0")]
+async fn parcel(_: OrchestrationContext, item: String) -> Result<String, String> {
+    Ok(format!("{item}, wrapped"))
+}
+
+#[orchestration(version = "1.2.0")]
+async fn checkout(ctx: OrchestrationContext, cents: u64) -> Result<String, String> {
+    ctx.set_status("charging");
+    ctx.schedule_activity(charge, cents).retry(RetryPolicy::fixed(3, 1)).await?;
+    let approved = Event::<bool>::named("approved");
+    let waited = ctx.timeout(Duration::from_secs(3_600), ctx.schedule_wait(approved)).await;
+    if waited != Ok(true) {
+        return Err("not approved".to_owned());
+    }
+    let wrapped = ctx.schedule_sub_orchestration(parcel, "a rose".to_owned()).await;
+    wrapped.map_err(|error| error.to_string())
+}
+
+/// Counts until somebody ends it.
+#[orchestration(version = "1.0.0")]
+async fn counter(ctx: OrchestrationContext, from: i64) -> Result<i64, String> {
+    let count = ctx.state(from);
+    let seen = count.clone();
+    ctx.on_query("count", move |(): ()| seen.read(|count| *count));
+    let changed = count.clone();
+    let positive = |by: &i64| if *by > 0 { Ok(()) } else { Err("only upwards".to_owned()) };
+    ctx.on_update("add", positive, move |by: i64| {
+        let count = changed.clone();
+        async move {
+            Ok::<_, String>(count.update(|count| {
+                *count += by;
+                *count
+            }))
+        }
+    });
+    ctx.schedule_wait("stop").await;
+    Ok(count.read(|count| *count))
+}
+
+#[orchestration(version = "1.0.0")]
+async fn broken(_: OrchestrationContext) -> Result<(), String> {
+    panic!("the code is broken")
+}
+
+/// A store on a file, with its runtime or without.
+pub(crate) struct Shop {
+    directory: TempDir,
+    pub(crate) runtime: Option<Runtime>,
+}
+
+impl Shop {
+    /// An open shop in which nothing has happened.
+    pub(crate) async fn open() -> Shop {
+        let directory = tempfile::tempdir().unwrap();
+        let mut shop = Shop { directory, runtime: None };
+        let runtime = Runtime::open(shop.url())
+            .register(checkout)
+            .register(parcel)
+            .register(counter)
+            .register(broken)
+            .register(charge);
+        shop.runtime = Some(runtime.start().await.unwrap());
+        shop
+    }
+
+    /// A closed shop: a checkout that completed, one that failed, a counter that waits, and a broken instance.
+    pub(crate) async fn stocked() -> Shop {
+        let mut shop = Shop::open().await;
+        let client = shop.client();
+        // The event comes with the start, so that it is always in the first turn.
+        let decided =
+            |yes: &str| StartOptions::default().or_raise("approved", Payload::from_json(yes).unwrap());
+        let named = decided("true").attribute("customer", "ada");
+        client.start_with("checkout", "order-1", Payload::from_json("1200").unwrap(), named).await.unwrap();
+        client.wait("order-1").await.unwrap();
+        let refused = decided("false");
+        client.start_with("checkout", "order-2", Payload::from_json("500").unwrap(), refused).await.unwrap();
+        client.wait("order-2").await.unwrap();
+        client.start(counter, "counter-1", 7).await.unwrap();
+        client.start(broken, "broken-1", ()).await.unwrap();
+        shop.runtime.take().unwrap().shutdown().await.unwrap();
+        shop
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.path().display())
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join("shop.db")
+    }
+
+    /// Every file of the store, with its bytes.
+    pub(crate) fn files(&self) -> BTreeMap<OsString, Vec<u8>> {
+        let entries = std::fs::read_dir(self.directory.path()).unwrap().map(Result::unwrap);
+        entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect()
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.runtime.as_ref().unwrap().client()
+    }
+
+    /// Runs the command on this store.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Said {
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let url = self.url();
+        tokio::task::spawn_blocking(move || run(&arguments, &[("PERENNIAL_STORE", &url)])).await.unwrap()
+    }
+
+    /// What a command prints that has to succeed, without what differs from run to run.
+    pub(crate) async fn masked(&self, arguments: &[&str]) -> String {
+        let said = self.run(arguments).await;
+        assert_eq!((said.code, &*said.stderr), (0, ""), "{}", said.stdout);
+        said.stdout.replace(&self.url(), "[store]")
+    }
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs the command to its end.
+pub(crate) fn run(arguments: &[impl AsRef<str>], environment: &[(&str, &str)]) -> Said {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_perennial"))
+        .args(arguments.iter().map(AsRef::as_ref))
+        .env_remove("PERENNIAL_STORE")
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let read = std::thread::spawn(move || {
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).unwrap();
+        text
+    });
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begun.elapsed() > PATIENCE {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let mut errors = String::new();
+    stderr.read_to_string(&mut errors).unwrap();
+    Said { code: status.code().unwrap_or(-1), stdout: read.join().unwrap(), stderr: errors }
+}
+
+/// Masks what differs from run to run: moments, keys, spans, and the widths that follow from them.
+pub(crate) fn settings() -> insta::Settings {
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "[moment]");
+    settings.add_filter(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "[key]");
+    settings.add_filter(r"\b(\d+ ms|\d+\.\d\d s)\b", "[span]");
+    settings.add_filter(r"tried \d+ times?", "tried [n] times");
+    settings.add_filter(r" {2,}", "  ");
+    settings
+}

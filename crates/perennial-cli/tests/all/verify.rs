@@ -1,0 +1,76 @@
+//! `perennial verify` names what is damaged in a store, and nothing else (E3).
+
+use crate::support::Shop;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+async fn verified(shop: &Shop) -> (u8, Value) {
+    let said = shop.run(&["verify", "--json"]).await;
+    let report = serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    (u8::try_from(said.code).unwrap(), report)
+}
+
+#[tokio::test]
+async fn e3_verify_finds_a_sound_store_sound_and_leaves_it_as_it_is() {
+    let shop = Shop::stocked().await;
+    let before = std::fs::read(shop.path()).unwrap();
+    let (code, report) = verified(&shop).await;
+    assert_eq!((code, &report["damaged"]), (0, &json!(0)), "{report}");
+    assert!(report["instances"].as_u64() > Some(2) && report["turns"].as_u64() > Some(2), "{report}");
+    assert!(std::fs::read(shop.path()).unwrap() == before);
+    let said = shop.run(&["verify"]).await;
+    assert!(said.stdout.trim_end().ends_with(": sound"), "{said:?}");
+}
+
+#[tokio::test]
+async fn e3_verify_names_each_damaged_row_with_its_instance_and_no_other() {
+    let turn = "UPDATE turns SET body = cast(replace(cast(body AS TEXT), '\"number\":1', '\"number\": 1') AS BLOB) \
+                WHERE number = 1 AND key = (SELECT key FROM instances WHERE id = ?1)";
+    let damages = [
+        ("execution 1", turn),
+        ("row", "UPDATE instances SET created_ms = created_ms + 1 WHERE id = ?1"),
+        ("row", "UPDATE instances SET name = 'other' WHERE id = ?1"),
+        ("row", "UPDATE instances SET parent = '{' WHERE id = ?1"),
+        (
+            "execution 1",
+            "DELETE FROM turns WHERE number = 1 AND key = (SELECT key FROM instances WHERE id = ?1)",
+        ),
+    ];
+    for (what, damage) in damages {
+        let shop = Shop::stocked().await;
+        let connection = Connection::open(shop.path()).unwrap();
+        let find = "SELECT id FROM instances WHERE key IN (SELECT key FROM turns WHERE number = 2) \
+                    ORDER BY id LIMIT 1";
+        let id: String = connection.query_row(find, [], |row| row.get(0)).unwrap();
+        assert_eq!(connection.execute(damage, [&id]).unwrap(), 1, "{damage}");
+        drop(connection);
+        let (code, report) = verified(&shop).await;
+        let found: Vec<_> =
+            report["damage"].as_array().unwrap().iter().map(|one| (&one["instance"], &one["what"])).collect();
+        assert_eq!((code, found), (1, vec![(&json!(id), &json!(what))]), "{damage}: {report}");
+    }
+}
+
+#[tokio::test]
+async fn e3_verify_names_a_message_in_which_one_byte_was_changed() {
+    let mut shop = Shop::open().await;
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+    for id in ["a", "b"] {
+        shop.masked(&["start", "counter", id, "1"]).await;
+    }
+    assert_eq!(verified(&shop).await.0, 0);
+    // A byte of a stored body, in the file itself.
+    let mut file = std::fs::read(shop.path()).unwrap();
+    let log = shop.path().with_extension("db-wal");
+    assert!(std::fs::metadata(&log).map_or(0, |log| log.len()) == 0, "all of it is in the file");
+    let needle = br#""message":{"Start""#;
+    let place = file.windows(needle.len()).position(|window| window == needle).unwrap();
+    file[place + needle.len() - 2] ^= 1;
+    std::fs::write(shop.path(), file).unwrap();
+    let (code, report) = verified(&shop).await;
+    let damage = report["damage"].as_array().unwrap();
+    let what = damage[0]["what"].as_str().unwrap();
+    assert!(code == 1 && damage[0]["instance"].is_string() && what.starts_with("message "), "{report}");
+    // Its start is what cannot be read, so that nothing says how it begins.
+    assert!(damage.iter().all(|one| one["instance"] == damage[0]["instance"]), "{report}");
+}
