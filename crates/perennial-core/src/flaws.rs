@@ -5,13 +5,20 @@
 
 /// A mistake that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "flaws"), allow(unreachable_pub, reason = "only tests can name it"))]
 pub enum Flaw {
     /// The store writes commits of sessions that do not own the shard.
     NoFencing,
-    /// The store loses every tenth message that it acknowledged.
-    LostMessages,
+    /// Epochs make no difference, to the store or to lanes (N10).
+    EpochUnchecked,
+    /// A turn or result of an earlier tenure is taken for the current one's (N10).
+    TenureUnchecked,
     /// Activities start when they are decided, not when that is durable.
     EffectsBeforeCommit,
+    /// A key that was taken before is not recognized.
+    NoDedupe,
+    /// Now and then a message vanishes from the inbox.
+    LostMessages,
     /// Turn time is ahead of the store's clock.
     EarlyTimers,
     /// What became of a child is sent to its parent twice.
@@ -20,28 +27,36 @@ pub enum Flaw {
     ForgottenEvents,
     /// Retries and attempts after an interruption run before their rows are durable.
     RetryBeforeRow,
-    /// Callers are told what an update returned before the turn that answers it is durable.
+    /// Updates are answered before the turn that answers them is durable.
     AnswerBeforeTurn,
-    /// Each time a batch is sent again, the children in it get new keys.
+    /// Each time a turn is sent to the store, its children get new keys.
     FreshChildKeys,
     /// Interruptions are not counted.
     UncountedInterruptions,
-    /// N8: a shard is given up while turns and commits of it are under way.
+    /// A shard is released before it is drained (N8).
     ReleasedUndrained,
-    /// N9: a lane that is past its deadline goes on as if it were not.
+    /// A lane acts and answers past its deadline (N9).
     ActsPastDeadline,
-    /// N16: a request does not wait for its sender's earlier message.
-    NoSenderOrder,
-    /// N17: tasks whose take was answered by nothing are forgotten.
+    /// A lane forgets its shards at its deadline, not when the store says that they are another's (N9).
+    ForgetsAtDeadline,
+    /// A request does not wait for its sender's earlier message to be read (N16).
+    UnorderedSenders,
+    /// Losing a lane's shards stops the tasks that the node holds (N17).
+    TasksDieWithLanes,
+    /// Tasks that were taken when the answer was lost are forgotten (N17).
     ForgottenTakes,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 14] = [
+    #[cfg(feature = "flaws")]
+    pub const ALL: [Flaw; 19] = [
         Flaw::NoFencing,
-        Flaw::LostMessages,
+        Flaw::EpochUnchecked,
+        Flaw::TenureUnchecked,
         Flaw::EffectsBeforeCommit,
+        Flaw::NoDedupe,
+        Flaw::LostMessages,
         Flaw::EarlyTimers,
         Flaw::OutcomeTwice,
         Flaw::ForgottenEvents,
@@ -51,7 +66,9 @@ impl Flaw {
         Flaw::UncountedInterruptions,
         Flaw::ReleasedUndrained,
         Flaw::ActsPastDeadline,
-        Flaw::NoSenderOrder,
+        Flaw::ForgetsAtDeadline,
+        Flaw::UnorderedSenders,
+        Flaw::TasksDieWithLanes,
         Flaw::ForgottenTakes,
     ];
 }

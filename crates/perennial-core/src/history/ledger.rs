@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::ascending_map::AscendingMap;
+use crate::flaws::{self, Flaw};
 use crate::instance::ShardId;
 
 use super::codec::check_format;
@@ -201,7 +202,9 @@ impl Ledger {
                     matches!(open, Decision::SubOrchestrationScheduled { .. })
                 }),
             Job::ExternalEvent { key, .. } | Job::UpdateRequested { key, .. } => match key {
-                Some(key) if self.keys.contains(key) => Err(StaleReason::KnownKey),
+                Some(key) if self.keys.contains(key) && !flaws::is(Flaw::NoDedupe) => {
+                    Err(StaleReason::KnownKey)
+                }
                 _ => Ok(()),
             },
             Job::OrchestrationCancelRequested { grace_until_ms, .. } => match &self.cancel {

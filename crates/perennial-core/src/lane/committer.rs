@@ -165,7 +165,7 @@ impl Committer {
                 Some(epoch) => {
                     let mut commit = Commit { epoch, ..commit.clone() };
                     if flaws::is(Flaw::FreshChildKeys) {
-                        draw_child_keys(&mut commit);
+                        give_fresh_keys(&mut commit);
                     }
                     members.push(Member { tenure, commit });
                 }
@@ -237,12 +237,11 @@ impl Committer {
     }
 }
 
-/// Gives the children of a commit other keys than they had.
-fn draw_child_keys(commit: &mut Commit) {
+/// A planted mistake: the children of a commit get other keys.
+fn give_fresh_keys(commit: &mut Commit) {
     for message in &mut commit.send {
         if let Outgoing::Start { row, .. } = message {
-            let bytes = row.key.as_bytes().iter().fold(0, |sum: u128, byte| sum << 8 | u128::from(*byte));
-            row.key = InstanceKey::new(row.created_ms, bytes.wrapping_mul(31).wrapping_add(7));
+            row.key = InstanceKey::new(row.created_ms, u128::from_be_bytes(*row.key.as_bytes()) + 1);
             **row = row.clone().sealed();
         }
     }

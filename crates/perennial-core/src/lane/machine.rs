@@ -27,7 +27,7 @@ use super::options::LaneOptions;
 use super::output::LaneOutput;
 use super::passes::Passes;
 use super::suspects::Suspects;
-use super::tenures::Tenures;
+use super::tenures::{Held, Tenures};
 
 /// How many rows one sweep or one pruning call deletes, and the pause before the next.
 const SWEEP_ROWS: usize = 1_000;
@@ -315,6 +315,12 @@ impl Lane {
     pub fn handle_time(&mut self, now: Moment) {
         if self.is_failed {
             return;
+        }
+        if flaws::is(Flaw::ForgetsAtDeadline)
+            && self.lease.standing() == Standing::Live
+            && !self.lease.holds(now)
+        {
+            self.lose_session(now);
         }
         if self.lease.take_renewal(now) {
             self.issue(now, Purpose::Renew);
@@ -667,8 +673,8 @@ impl Lane {
         }
         let is_drained = |shard: &ShardId| {
             let held = self.tenures.get(*shard);
-            held.is_some_and(|held| held.shard.is_drained() && !self.committer.concerns(held.tenure()))
-                || flaws::is(Flaw::ReleasedUndrained)
+            let is_drained = |held: &Held| held.shard.is_drained() && !self.committer.concerns(held.tenure());
+            held.is_some_and(|held| is_drained(held) || flaws::is(Flaw::ReleasedUndrained))
         };
         let drained: ShardSet = self.tenures.leaving().iter().filter(is_drained).collect();
         if !drained.is_empty() {

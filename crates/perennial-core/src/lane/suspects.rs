@@ -188,7 +188,7 @@ impl Suspects {
     }
 
     /// The session was lost, and all shards with it: nothing that was to be noted is. Returns the turns that waited.
-    pub(super) fn handle_session_lost(&mut self) -> Vec<Box<TurnTask>> {
+    pub(super) fn handle_session_lost(&mut self) -> Vec<Waiting> {
         std::mem::take(self).gate.map(Gate::into_waiting).unwrap_or_default()
     }
 

@@ -150,6 +150,9 @@ impl Node {
 
     /// A lane takes no requests for these shards any more.
     pub fn handle_lost(&mut self, lane: usize, shards: &ShardSet) {
+        if flaws::is(Flaw::TasksDieWithLanes) {
+            self.outputs.extend(self.taken.ids().map(NodeOutput::CancelTask));
+        }
         for shard in shards.iter() {
             let route = &mut self.routes[usize::from(shard.0)];
             *route = route.filter(|other| *other != lane);
@@ -349,8 +352,9 @@ impl Node {
                 tracing::warn!(%error, "the node's session could not be renewed; trying again");
                 self.lease.handle_not_renewed(now);
             }
-            (Purpose::Take { .. }, StoreError::Unknown(_)) if flaws::is(Flaw::ForgottenTakes) => {}
-            (Purpose::Take { .. }, StoreError::Unknown(_)) => self.again(now, Purpose::Held),
+            (Purpose::Take { .. }, StoreError::Unknown(_)) if !flaws::is(Flaw::ForgottenTakes) => {
+                self.again(now, Purpose::Held);
+            }
             // The next look, renewal or division comes by itself.
             (Purpose::Take { .. } | Purpose::Directory | Purpose::RenewTasks { .. }, error) => {
                 tracing::debug!(%error, "a call to the store failed");

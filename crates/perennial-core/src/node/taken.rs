@@ -68,6 +68,10 @@ impl Taken {
         self.tasks.get(&id).map_or(Duration::ZERO, |held| now.saturating_sub(held.since))
     }
 
+    pub(super) fn ids(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.tasks.keys().copied()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }

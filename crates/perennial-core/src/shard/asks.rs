@@ -4,7 +4,6 @@
 //! durable. An accepted update becomes a job; its answer is part of the turn that gives it.
 
 use crate::execution::{Execution, QueryFailure, UpdateRefusal};
-use crate::flaws::{self, Flaw};
 use crate::history::{Decision, EventId, Job, Turn};
 use crate::instance::InstanceKey;
 use crate::store::{Commit, RequestReply, RequestRow};
@@ -144,10 +143,7 @@ impl Shard {
             let askers: Vec<Asker> = waiting.into_iter().chain(new.map(|(_, ask)| ask.asker)).collect();
             for asker in askers {
                 let output = self.reply_to(asker, reply.clone(), &mut commit.replies);
-                match flaws::is(Flaw::AnswerBeforeTurn) {
-                    true => self.outputs.extend(output),
-                    false => in_flight.outputs.extend(output),
-                }
+                in_flight.outputs.extend(output);
             }
             in_flight.answered.push(event);
         }

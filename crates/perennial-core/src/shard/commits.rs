@@ -27,8 +27,9 @@ impl Shard {
         let mut in_flight = in_flight;
         in_flight.answered_rows = commit.replies.iter().map(|answer| answer.number).collect();
         in_flight.consumed = commit.consumed.clone();
-        if flaws::is(Flaw::EffectsBeforeCommit) {
-            self.release(0, std::mem::take(&mut in_flight.outputs));
+        if flaws::is(Flaw::EffectsBeforeCommit) || flaws::is(Flaw::AnswerBeforeTurn) {
+            let early = in_flight.outputs.extract_if(.., |output| is_early(output)).collect();
+            self.release(0, early);
         }
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.phase = Phase::Committing(Box::new(in_flight));
@@ -396,6 +397,15 @@ impl Shard {
         {
             self.outputs.push(Output::Drop(execution));
         }
+    }
+}
+
+/// Whether a planted mistake has something done before its commit is durable.
+fn is_early(output: &Output) -> bool {
+    match output {
+        Output::RunActivity(_) => flaws::is(Flaw::EffectsBeforeCommit),
+        Output::Reply(_, Answer::Asked(_)) => flaws::is(Flaw::AnswerBeforeTurn),
+        _ => false,
     }
 }
 

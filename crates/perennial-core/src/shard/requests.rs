@@ -79,10 +79,9 @@ impl Shard {
     /// Whether a message may still have to be read from an instance's inbox. What comes for a blocked or delayed
     /// instance is kept in its inbox, after that message.
     pub(super) fn has_to_wait(&self, key: InstanceKey, after: InboxNumber) -> bool {
-        let Some(slot) = self.slots.get(&key).filter(|_| !flaws::is(Flaw::NoSenderOrder)) else {
-            return false;
-        };
+        let Some(slot) = self.slots.get(&key) else { return false };
         !matches!(slot.phase, Phase::Blocked | Phase::Delayed)
+            && !flaws::is(Flaw::UnorderedSenders)
             && !self.consumed.contains(after)
             && !slot.knows_inbox(after)
     }

@@ -327,12 +327,13 @@ impl Shard {
                     self.lone.remove(&(key, event));
                     let state = TaskState::Leased { holder: SessionId(self.nonce), cancelled: false };
                     let row = task.row(self.id, state, None);
+                    let run = Output::RunActivity(Box::new(task));
                     if flaws::is(Flaw::RetryBeforeRow) {
                         slot.task_writes.push(TaskWrite { row, then: None });
-                        self.release(now_ms, vec![Output::RunActivity(Box::new(task))]);
-                        continue;
+                        self.release(now_ms, vec![run]);
+                    } else {
+                        slot.task_writes.push(TaskWrite { row, then: Some(run) });
                     }
-                    slot.task_writes.push(TaskWrite { row, then: Some(Output::RunActivity(Box::new(task))) });
                 }
                 TaskStep::GiveUp(error) => {
                     // The attempt that a task waits for was not made.

@@ -218,8 +218,23 @@ fn n9_a_lane_that_acts_past_its_deadline_is_noticed() {
 }
 
 #[test]
+fn n9_a_lane_that_forgets_at_its_deadline_is_noticed() {
+    assert_eq!(noticed(Flaw::ForgetsAtDeadline), "N9");
+}
+
+#[test]
+fn g16_keys_that_are_not_recognized_are_noticed() {
+    assert!(["G16", "I8"].contains(&noticed(Flaw::NoDedupe).as_str()));
+}
+
+#[test]
+fn n17_tasks_that_stop_with_the_lanes_of_their_node_are_noticed() {
+    assert_eq!(noticed(Flaw::TasksDieWithLanes), "N17");
+}
+
+#[test]
 fn n16_a_request_that_overtakes_its_senders_message_is_noticed() {
-    assert_eq!(noticed(Flaw::NoSenderOrder), "I8");
+    assert_eq!(noticed(Flaw::UnorderedSenders), "I8");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use perennial_core::shard::Answer;
 use perennial_core::store::{SessionId, ShardSet, StoreError, TaskId, TaskState};
 
 use super::Simulation;
+use super::process::SentBatch;
 use super::store_calls::From;
 
 /// Who owns which shard, at which epoch.
@@ -129,10 +130,11 @@ impl Simulation {
         if was_take && matches!(answer, Err(StoreError::Unknown(_))) {
             standing.takes_in_doubt.insert(process);
         }
-        if standing.lists.remove(&(process, id)) && matches!(answer, Ok(Answered::Tasks(_))) {
-            if standing.takes_in_doubt.remove(&process) {
-                self.count("tasks listed after a lost reply");
-            }
+        if standing.lists.remove(&(process, id))
+            && matches!(answer, Ok(Answered::Tasks(_)))
+            && standing.takes_in_doubt.remove(&process)
+        {
+            self.count("tasks listed after a lost reply");
         }
     }
 
@@ -143,10 +145,9 @@ impl Simulation {
         for shard in shards.iter() {
             let epoch = owners.get(&shard).map_or(0, |(_, epoch)| *epoch);
             let turns = it.turns.get(&(lane, shard)).copied().unwrap_or_default();
-            let is_sent =
-                |((of, _), (under, batch)): &(&(usize, CallId), &(SessionId, Vec<(ShardId, u64)>))| {
-                    *of == lane && *under == session && batch.contains(&(shard, epoch))
-                };
+            let is_sent = |((of, _), (under, batch)): &(&(usize, CallId), &SentBatch)| {
+                *of == lane && *under == session && batch.contains(&(shard, epoch))
+            };
             let commits = it.batches.iter().filter(is_sent);
             let is_own = |run: &&super::activities::Run| {
                 run.lane == Some(lane)

@@ -14,6 +14,9 @@ use super::activities::Runs;
 use super::clocks::SteadyClock;
 use super::stopping::Stage;
 
+/// The session that a batch was sent under, and the shards and epochs in it.
+pub(super) type SentBatch = (SessionId, Vec<(ShardId, u64)>);
+
 /// A process.
 #[derive(Default)]
 pub(super) struct Process {
@@ -27,7 +30,7 @@ pub(super) struct Process {
     /// How many turns are being taken, by lane and shard.
     pub(super) turns: BTreeMap<(usize, ShardId), usize>,
     /// The batches that each lane has sent and has no answer to: under which session, for which shards and epochs.
-    pub(super) batches: BTreeMap<(usize, CallId), (SessionId, Vec<(ShardId, u64)>)>,
+    pub(super) batches: BTreeMap<(usize, CallId), SentBatch>,
     /// When it is to bring the time next.
     pub(super) wakes_ms: Option<u64>,
     /// How far it has come in stopping.

@@ -108,8 +108,7 @@ impl Message {
 
 impl Tables {
     pub(super) fn commit(&mut self, session: SessionId, member: &Commit, now_ms: u64) -> CommitOutcome {
-        let is_owner = self.ownership.owns_at(session, member.shard, member.epoch);
-        if !is_owner && !flaws::is(Flaw::NoFencing) {
+        if !self.ownership.owns_at(session, member.shard, member.epoch) && !flaws::is(Flaw::NoFencing) {
             return CommitOutcome::Fenced;
         }
         match self.check(member) {
@@ -248,9 +247,10 @@ impl Tables {
             return Err(*number);
         }
         self.next_number += 1;
-        if !(flaws::is(Flaw::LostMessages) && self.next_number.is_multiple_of(10)) {
-            self.inbox.insert(self.next_number, message);
+        if flaws::is(Flaw::LostMessages) && self.next_number.is_multiple_of(10) {
+            return Ok(self.next_number);
         }
+        self.inbox.insert(self.next_number, message);
         Ok(self.next_number)
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::flaws::{self, Flaw};
 use crate::history::Payload;
 use crate::store::session::SessionId;
 use crate::store::task::{Served, TaskChange, TaskId, TaskRenewal, TaskRow, TaskState};
@@ -60,7 +61,7 @@ impl Tables {
             if matches!(row.state, TaskState::Leased { .. }) && is_over(row) {
                 row.state = TaskState::Queued;
                 row.due_ms = None;
-                row.interruptions += 1;
+                row.interruptions += u32::from(!flaws::is(Flaw::UncountedInterruptions));
                 self.changes.tasks.insert(row.shard);
             }
         }
