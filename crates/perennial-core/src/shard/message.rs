@@ -14,8 +14,15 @@ use super::envelope::{self, BodyError, BodyKind};
 pub enum Message {
     /// Begin.
     Start(Box<Start>),
-    /// Take this job: an event, or a cancel request.
+    /// Take this job: an event, a skipped event, or a cancel request.
     Job(Job),
+    /// Take these jobs, which crossed to an execution and did not fit into its first turn, before all others.
+    Carried {
+        /// The execution that they crossed to.
+        execution: u64,
+        /// As many as a turn takes.
+        jobs: Vec<Job>,
+    },
     /// Take what came of something that an execution waits for.
     Outcome {
         /// The execution.
@@ -116,18 +123,12 @@ impl Start {
         self
     }
 
-    /// The cancel request that comes with it, if one does: why, and until when it may clean up.
+    /// The cancel request that comes with it, if one does: why, and for how long it may clean up.
     pub(super) fn cancel(&self) -> Option<(&str, u64)> {
         self.jobs.iter().find_map(|job| match job {
-            Job::OrchestrationCancelRequested { reason, grace_until_ms } => {
-                Some((reason.as_str(), *grace_until_ms))
-            }
+            Job::OrchestrationCancelRequested { reason, grace_ms } => Some((reason.as_str(), *grace_ms)),
             _ => None,
         })
-    }
-
-    pub(super) fn grace_until_ms(&self) -> Option<u64> {
-        self.cancel().map(|(_, grace_until_ms)| grace_until_ms)
     }
 }
 
@@ -155,8 +156,13 @@ impl Message {
             self,
             Message::Retry
                 | Message::Terminate { .. }
-                | Message::Job(Job::OrchestrationCancelRequested { .. })
+                | Message::Job(Job::OrchestrationCancelRequested { .. } | Job::ExternalEventSkipped { .. })
         )
+    }
+
+    /// Whether it takes an event out that the code cannot read.
+    pub(super) fn is_skip(&self) -> bool {
+        matches!(self, Message::Job(Job::ExternalEventSkipped { .. }))
     }
 
     /// The key against duplicates that the message brings.

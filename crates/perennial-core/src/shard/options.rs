@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::execution::{ExecutionOptions, Limits, TurnFailure};
+use crate::history::Job;
 use crate::store::Served;
 
 use super::output::ActivityTask;
@@ -84,6 +85,23 @@ impl ShardOptions {
     pub(super) fn jobs_per_turn(&self) -> (usize, u64) {
         let Limits { turn_decisions, turn_bytes, .. } = self.execution.limits;
         (usize::try_from(turn_decisions / 2).unwrap_or(usize::MAX).max(1), (turn_bytes / 2).max(1))
+    }
+
+    /// Jobs in portions that each fit into a turn, in order; one at least.
+    pub(super) fn portions(&self, jobs: Vec<Job>) -> Vec<Vec<Job>> {
+        let (limit, max_bytes) = self.jobs_per_turn();
+        let (mut portions, mut bytes) = (vec![Vec::new()], 0);
+        for job in jobs {
+            bytes += job.weight();
+            let last = portions.last_mut().expect("there is one at least");
+            if last.len() < limit && (bytes <= max_bytes || last.is_empty()) {
+                last.push(job);
+            } else {
+                bytes = job.weight();
+                portions.push(vec![job]);
+            }
+        }
+        portions
     }
 
     /// Whether this node can run an activity.

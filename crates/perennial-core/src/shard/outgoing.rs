@@ -3,6 +3,7 @@
 //! All of it is part of the commit of the turn. A child's key follows from its schedule event, so that a parent reaches
 //! exactly its own child, whoever has the id later.
 
+use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
 use crate::fnv::Fnv1a;
 use crate::history::{
@@ -12,7 +13,7 @@ use crate::instance::{InstanceKey, NameError, ShardId, check_derived_id, check_n
 use crate::store::{InstanceRow, Outgoing};
 
 use super::message::{Message, Start};
-use super::state_machine::Shard;
+use super::shared::Shared;
 
 /// Who sends.
 pub(super) struct Sender<'a> {
@@ -38,121 +39,112 @@ pub fn child_id(parent: &str, execution: u64, event: EventId) -> String {
     format!("{parent}::{execution}.{event}")
 }
 
-impl Shard {
-    /// What a turn sends. The ledger is that of the execution after the turn.
-    pub(super) fn outgoing(&mut self, from: &Sender<'_>, ledger: &Ledger, turn: &Turn) -> Vec<Outgoing> {
-        let mut send = Vec::new();
-        let ending = turn.ending();
-        for (event, _, decision) in turn.decisions() {
-            match decision {
-                // A child that its parent's end would cancel in the same breath is not started.
-                Decision::SubOrchestrationScheduled { close: ClosePolicy::Cancel, .. }
-                    if ending.is_some() => {}
-                Decision::SubOrchestrationScheduled { name, version, instance, input, .. } => {
-                    let parent = ParentLink {
-                        instance: from.id.to_owned(),
-                        key: from.key.to_string(),
-                        execution: from.started.execution,
-                        event_id: event,
-                    };
-                    let checked = match instance {
-                        Some(id) => check_name(id).map(|()| id.clone()),
-                        None => derived_id(from, event),
-                    };
-                    let version = version.clone().unwrap_or_default();
-                    let started = Started {
-                        parent: Some(parent),
-                        trace: from.started.trace.clone(),
-                        ..Started::new(name.as_str(), version, input.clone(), self.draw())
-                    };
-                    send.push(match checked {
-                        Ok(id) => {
-                            let reason = format!("PER-0306 child id taken: an instance {id:?} exists");
-                            let taken = not_started(from, event, reason);
-                            start(from, event, turn.at_ms, &id, started, Some(&taken))
-                        }
-                        Err(error) => {
-                            let reason = format!("PER-0307 child id refused: {error}");
-                            to_key(from.key, ShardId::of(from.id), &not_started(from, event, reason))
-                        }
-                    });
-                }
-                Decision::SubOrchestrationCancelRequested { source_event_id } => {
-                    send.extend(self.cancel_child(from, ledger, *source_event_id, turn.at_ms));
-                }
-                Decision::OrchestrationChained { name, version, instance, input } => {
-                    match check_name(instance) {
-                        Ok(()) => {
-                            let version = version.clone().unwrap_or_default();
-                            let trace = from.started.trace.clone();
-                            let started = Started {
-                                trace,
-                                ..Started::new(name.as_str(), version, input.clone(), self.draw())
-                            };
-                            send.push(start(from, event, turn.at_ms, instance, started, None));
-                        }
-                        Err(error) => {
-                            self.counters.undelivered += 1;
-                            tracing::warn!(instance = from.id, %event, %error, "a detached start has no usable id");
-                        }
+/// What a turn sends. The ledger is that of the execution after the turn.
+pub(super) fn outgoing(
+    shared: &mut Shared,
+    from: &Sender<'_>,
+    ledger: &Ledger,
+    turn: &Turn,
+) -> Vec<Outgoing> {
+    let mut send = Vec::new();
+    let ending = turn.ending();
+    let seed = |event| Stream::derived_seed(from.started, event);
+    for (event, _, decision) in turn.decisions() {
+        match decision {
+            // A child that its parent's end would cancel in the same breath is not started.
+            Decision::SubOrchestrationScheduled { close: ClosePolicy::Cancel, .. } if ending.is_some() => {}
+            Decision::SubOrchestrationScheduled { name, version, instance, input, .. } => {
+                let parent = ParentLink {
+                    instance: from.id.to_owned(),
+                    key: from.key.to_string(),
+                    execution: from.started.execution,
+                    event_id: event,
+                };
+                let checked = match instance {
+                    Some(id) => check_name(id).map(|()| id.clone()),
+                    None => derived_id(from, event),
+                };
+                let version = version.clone().unwrap_or_default();
+                let started = Started {
+                    parent: Some(parent),
+                    trace: from.started.trace.clone(),
+                    ..Started::new(name.as_str(), version, input.clone(), seed(event))
+                };
+                send.push(match checked {
+                    Ok(id) => {
+                        let reason = format!("PER-0306 child id taken: an instance {id:?} exists");
+                        let taken = not_started(from, event, reason);
+                        start(from, event, turn.at_ms, &id, started, Some(&taken))
                     }
-                }
-                Decision::ExternalEventSent { instance, name, payload } => {
-                    let (name, payload, trace) = (name.clone(), payload.clone(), from.started.trace.clone());
-                    let body = Message::Job(Job::ExternalEvent { name, payload, key: None, trace }).encode();
-                    send.push(Outgoing::ToId { id: instance.clone(), dedupe: None, body });
-                }
-                _ => {}
+                    Err(error) => {
+                        let reason = format!("PER-0307 child id refused: {error}");
+                        to_key(from.key, ShardId::of(from.id), &not_started(from, event, reason))
+                    }
+                });
             }
+            Decision::SubOrchestrationCancelRequested { source_event_id } => {
+                send.extend(cancel_child(shared, from, ledger, *source_event_id));
+            }
+            Decision::OrchestrationChained { name, version, instance, input } => match check_name(instance) {
+                Ok(()) => {
+                    let version = version.clone().unwrap_or_default();
+                    let trace = from.started.trace.clone();
+                    let started =
+                        Started { trace, ..Started::new(name.as_str(), version, input.clone(), seed(event)) };
+                    send.push(start(from, event, turn.at_ms, instance, started, None));
+                }
+                Err(error) => {
+                    shared.counters.undelivered += 1;
+                    tracing::warn!(instance = from.id, %event, %error, "a detached start has no usable id");
+                }
+            },
+            Decision::ExternalEventSent { instance, name, payload } => {
+                let (name, payload, trace) = (name.clone(), payload.clone(), from.started.trace.clone());
+                let body = Message::Job(Job::ExternalEvent { name, payload, key: None, trace }).encode();
+                send.push(Outgoing::ToId { id: instance.clone(), dedupe: None, body });
+            }
+            _ => {}
         }
-        if let Some(ending) = ending {
-            send.extend(self.parting(from, ledger, ending, turn));
-        }
-        send
     }
+    if let Some(ending) = ending {
+        send.extend(parting(shared, from, ledger, ending, turn));
+    }
+    send
+}
 
-    /// What an execution that ends sends to its children and, if its instance ends with it, to its parent.
-    pub(super) fn parting(
-        &mut self,
-        from: &Sender<'_>,
-        ledger: &Ledger,
-        ending: &Ending,
-        turn: &Turn,
-    ) -> Vec<Outgoing> {
-        let first = turn.events.first().map_or(EventId(u64::MAX), |event| event.id);
-        let is_left = |(event, open): &(EventId, &Decision)| {
-            *event < first
-                && matches!(open, Decision::SubOrchestrationScheduled { close: ClosePolicy::Cancel, .. })
-        };
-        let children: Vec<EventId> = ledger.open().filter(is_left).map(|(event, _)| event).collect();
-        let mut send: Vec<Outgoing> = children
-            .into_iter()
-            .filter_map(|event| self.cancel_child(from, ledger, event, turn.at_ms))
-            .collect();
+/// What an execution that ends sends to its children and, if its instance ends with it, to its parent.
+pub(super) fn parting(
+    shared: &Shared,
+    from: &Sender<'_>,
+    ledger: &Ledger,
+    ending: &Ending,
+    turn: &Turn,
+) -> Vec<Outgoing> {
+    let first = turn.events.first().map_or(EventId(u64::MAX), |event| event.id);
+    let is_left = |(event, open): &(EventId, &Decision)| {
+        *event < first
+            && matches!(open, Decision::SubOrchestrationScheduled { close: ClosePolicy::Cancel, .. })
+    };
+    let children: Vec<EventId> = ledger.open().filter(is_left).map(|(event, _)| event).collect();
+    let mut send: Vec<Outgoing> =
+        children.into_iter().filter_map(|event| cancel_child(shared, from, ledger, event)).collect();
+    send.extend(outcome_for_parent(from.started, ending));
+    if flaws::is(Flaw::OutcomeTwice) {
         send.extend(outcome_for_parent(from.started, ending));
-        if flaws::is(Flaw::OutcomeTwice) {
-            send.extend(outcome_for_parent(from.started, ending));
-        }
-        send
     }
+    send
+}
 
-    fn cancel_child(
-        &self,
-        from: &Sender<'_>,
-        ledger: &Ledger,
-        event: EventId,
-        now_ms: u64,
-    ) -> Option<Outgoing> {
-        let key = child_key(from.key, from.started.execution, event, ledger.scheduled_at_ms(event)?);
-        let job = Job::OrchestrationCancelRequested {
-            reason: format!("its parent {} no longer waits for it", from.id),
-            grace_until_ms: now_ms.saturating_add(self.options.cancel_grace_ms),
-        };
-        let shard = ledger
-            .child_shard(event)
-            .unwrap_or_else(|| ShardId::of(&child_id(from.id, from.started.execution, event)));
-        Some(to_key(key, shard, &Message::Job(job)))
-    }
+fn cancel_child(shared: &Shared, from: &Sender<'_>, ledger: &Ledger, event: EventId) -> Option<Outgoing> {
+    let key = child_key(from.key, from.started.execution, event, ledger.scheduled_at_ms(event)?);
+    let job = Job::OrchestrationCancelRequested {
+        reason: format!("its parent {} no longer waits for it", from.id),
+        grace_ms: shared.options.cancel_grace_ms,
+    };
+    let shard = ledger
+        .child_shard(event)
+        .unwrap_or_else(|| ShardId::of(&child_id(from.id, from.started.execution, event)));
+    Some(to_key(key, shard, &Message::Job(job)))
 }
 
 fn derived_id(from: &Sender<'_>, event: EventId) -> Result<String, NameError> {
@@ -186,7 +178,11 @@ fn start(
 
 /// What the parent of an instance that ended is told. One that continues as new has not ended.
 fn outcome_for_parent(started: &Started, ending: &Ending) -> Option<Outgoing> {
-    let link = started.parent.as_ref()?;
+    started.parent.as_ref().and_then(|link| outcome_for(link, ending))
+}
+
+/// What a parent is told of its child's end.
+pub(super) fn outcome_for(link: &ParentLink, ending: &Ending) -> Option<Outgoing> {
     let source_event_id = link.event_id;
     let failed = |error| Job::SubOrchestrationFailed { source_event_id, error };
     let job = match ending {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::{Ending, Job, Payload, Started, TraceContext};
+use crate::history::{Ending, EventId, Job, Payload, Started, TraceContext};
 use crate::instance::InstanceKey;
 use crate::store::{RequestNumber, Status};
 
@@ -42,6 +42,11 @@ pub enum Request {
     },
     /// Try it again, if it is blocked.
     Retry,
+    /// Try it again, if it is blocked, without an event that its code cannot read.
+    Skip {
+        /// The event, by the number that the failure names.
+        event: EventId,
+    },
     /// Tell how it ended, once it has.
     AwaitEnd,
     /// Answer a query, or carry out an update.
@@ -53,6 +58,21 @@ pub enum Request {
         /// What is asked of it.
         request: Box<Request>,
     },
+}
+
+impl Request {
+    /// Whether it may be asked of the instance with this key.
+    pub(super) fn is_meant_for(&self, instance: InstanceKey) -> bool {
+        !matches!(self, Request::Bound { key, .. } if *key != instance)
+    }
+
+    /// What is asked, once it is known of whom.
+    pub(super) fn unbound(self) -> Request {
+        match self {
+            Request::Bound { request, .. } => *request,
+            request => request,
+        }
+    }
 }
 
 /// A start, with everything that has to be drawn or resolved beforehand.
@@ -122,8 +142,10 @@ pub enum AskReply {
     },
     /// An event or update with its key was taken before, and this execution does not know what came of it.
     KeyTaken,
-    /// The instance ended before it could answer.
+    /// The instance had ended before it reached it, and left no trace.
     Ended,
+    /// It was accepted, and its execution ended or continued as new before it answered.
+    Unanswered,
     /// The instance is blocked and cannot answer.
     Blocked {
         /// The stable code of what blocks it.
@@ -154,6 +176,22 @@ pub enum Asker {
     Row(RequestNumber),
 }
 
+impl Asker {
+    pub(super) fn caller(self) -> Option<RequestId> {
+        match self {
+            Asker::Request(request) => Some(request),
+            Asker::Row(_) => None,
+        }
+    }
+
+    pub(super) fn row(self) -> Option<RequestNumber> {
+        match self {
+            Asker::Row(number) => Some(number),
+            Asker::Request(_) => None,
+        }
+    }
+}
+
 /// A question on its way to the code.
 #[derive(Clone, Debug)]
 pub struct PendingAsk {
@@ -179,6 +217,8 @@ pub enum Answer {
     Ended(Box<Ending>),
     /// The instance had ended before the request reached it.
     EndedBefore,
+    /// The event came with the turn that ended the instance, which did not read it.
+    TooLate,
     /// No instance has this id.
     NotFound,
     /// The instance has too many unread events.

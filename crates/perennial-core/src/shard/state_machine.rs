@@ -1,245 +1,411 @@
-//! The shard itself: what it does about each input.
+//! The shard itself: brings each input to the instance that it concerns.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 
-use crate::execution::Stream;
-use crate::history::{EventId, Payload};
+use crate::history::{ActivityFailure, EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
-use crate::store::{InboxNumber, SessionId};
+use crate::store::{
+    CommitOutcome, Gap, InboxNumber, InboxRow, InstanceRow, LoadedInstance, RequestRow, SessionId,
+};
 
+use super::attempts::Attempt;
+use super::counters::Counters;
+use super::gaps::Gaps;
+use super::instance::Instance;
+use super::instances::Instances;
+use super::message::Start;
 use super::options::ShardOptions;
 use super::output::{ActivityTask, Output};
-use super::request::{Asker, Request, RequestId};
-use super::slot::{Lone, Phase, Slot};
+use super::request::{Answer, Asker, Question, Request, RequestId, StartRequest};
+use super::shared::Shared;
+use super::standing::Lease;
 use super::tenure::Tenure;
+use super::turn_task::TurnTaskDone;
 
 /// The instances of one shard, as far as they are not dormant.
 pub struct Shard {
-    pub(super) id: ShardId,
-    pub(super) tenure: Tenure,
-    pub(super) options: ShardOptions,
-    pub(super) slots: BTreeMap<InstanceKey, Slot>,
-    pub(super) by_id: BTreeMap<Arc<str>, InstanceKey>,
-    pub(super) wakes: BTreeSet<(u64, InstanceKey)>,
-    pub(super) wake_of: BTreeMap<InstanceKey, u64>,
-    /// Attempts of activities that run on this node.
-    pub(super) attempts: BTreeMap<(InstanceKey, EventId), Attempt>,
-    /// Activities that were interrupted often and wait to run alone, or may.
-    pub(super) lone: BTreeMap<(InstanceKey, EventId), Lone>,
-    /// Blocked instances whose turn is not tried again in this process, unless somebody asks for it.
-    pub(super) given_up: BTreeSet<InstanceKey>,
-    /// Who waits for the answers of accepted updates.
-    pub(super) updates: BTreeMap<(InstanceKey, EventId), Vec<Asker>>,
-    /// Request rows that were answered: a page of them may have been read before.
-    pub(super) answered: Consumed,
-    /// Requests whose id is being looked up.
-    pub(super) lookups: BTreeMap<RequestId, (Request, Option<InboxNumber>)>,
-    /// Who waits for an instance to end.
-    pub(super) waiters: BTreeMap<InstanceKey, Vec<RequestId>>,
-    /// Instances with nothing to do, by when they were used last, and what they weigh. A blocked one that is being
-    /// tried again may still be in here.
-    pub(super) idle: BTreeMap<(u64, InstanceKey), u64>,
-    pub(super) idle_bytes: u64,
-    /// Keys that ended while ids were being looked up: a look-up may tell of them as they were.
-    pub(super) ended_lately: BTreeSet<InstanceKey>,
-    /// Numbers of messages that were consumed: a page of the inbox may have been read before.
-    pub(super) consumed: Consumed,
-    /// Tells one turn task from another.
-    pub(super) next_turn: u64,
-    /// What tells the messages that this shard keeps from those of every other owner, and from each other.
-    pub(super) nonce: u128,
-    /// Where seeds and jitter come from.
-    stream: Stream,
-    pub(super) next_kept: u64,
-    /// Activities, by name and tag, of which it was said that this node cannot run them.
-    pub(super) unserved: BTreeSet<(String, Option<String>)>,
-    /// Whether the node stops: no attempt is begun from a row.
-    pub(super) stopping: bool,
-    /// Whether it is to come to rest: only what is in memory and nowhere else is still done.
-    pub(super) closing: bool,
-    /// Whether the shard is given up: attempts that run become rows that are leased to this holder, until then.
-    pub(super) releasing: Option<(SessionId, u64)>,
-    pub(super) counters: Counters,
-    pub(super) outputs: Vec<Output>,
-}
-
-/// An attempt that runs on this node.
-#[derive(Clone, Debug)]
-pub(super) struct Attempt {
-    pub(super) execution: u64,
-    pub(super) attempt: u32,
-    /// When it was handed to a worker.
-    pub(super) began_ms: u64,
-    /// What it reported last.
-    pub(super) details: Option<Payload>,
-}
-
-impl Attempt {
-    pub(super) fn is_of(&self, task: &ActivityTask) -> bool {
-        self.execution == task.execution && self.attempt == task.attempt
-    }
-}
-
-/// The numbers that were consumed last.
-#[derive(Default)]
-pub(super) struct Consumed {
-    numbers: BTreeSet<InboxNumber>,
-    order: VecDeque<InboxNumber>,
-}
-
-impl Consumed {
-    /// How many numbers are remembered: far more than a page that is being read can hold.
-    const REMEMBERED: usize = 20_000;
-
-    pub(super) fn contains(&self, number: InboxNumber) -> bool {
-        self.numbers.contains(&number)
-    }
-
-    pub(super) fn extend(&mut self, numbers: impl IntoIterator<Item = InboxNumber>) {
-        for number in numbers {
-            if self.numbers.insert(number) {
-                self.order.push_back(number);
-            }
-            if self.order.len() > Consumed::REMEMBERED
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.numbers.remove(&oldest);
-            }
-        }
-    }
-}
-
-/// What a shard has seen that leaves no other trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Completions and messages that nothing waited for.
-    pub stale: u64,
-    /// Turns that failed.
-    pub failed_turns: u64,
-    /// Commits that contradicted what was stored.
-    pub conflicts: u64,
-    /// Executions that were dropped from memory and will grow back.
-    pub evictions: u64,
-    /// Executions that grew back from their history.
-    pub hydrations: u64,
-    /// Messages to other instances that did not exist or had ended.
-    pub undelivered: u64,
-}
-
-impl Counters {
-    /// The sum of both.
-    #[must_use]
-    pub fn plus(&self, other: &Counters) -> Counters {
-        Counters {
-            stale: self.stale + other.stale,
-            failed_turns: self.failed_turns + other.failed_turns,
-            conflicts: self.conflicts + other.conflicts,
-            evictions: self.evictions + other.evictions,
-            hydrations: self.hydrations + other.hydrations,
-            undelivered: self.undelivered + other.undelivered,
-        }
-    }
+    instances: Instances,
+    shared: Shared,
 }
 
 impl Shard {
     /// A shard that was just taken over: everything is dormant. The nonce is random, and drawn for this owner alone.
     pub fn new(id: ShardId, tenure: Tenure, options: ShardOptions, nonce: u128) -> Shard {
-        Shard {
-            id,
-            tenure,
-            options,
-            slots: BTreeMap::new(),
-            by_id: BTreeMap::new(),
-            wakes: BTreeSet::new(),
-            wake_of: BTreeMap::new(),
-            attempts: BTreeMap::new(),
-            lone: BTreeMap::new(),
-            given_up: BTreeSet::new(),
-            updates: BTreeMap::new(),
-            answered: Consumed::default(),
-            lookups: BTreeMap::new(),
-            waiters: BTreeMap::new(),
-            idle: BTreeMap::new(),
-            idle_bytes: 0,
-            ended_lately: BTreeSet::new(),
-            consumed: Consumed::default(),
-            next_turn: 0,
-            nonce,
-            stream: Stream::of_shard(nonce, id),
-            next_kept: 0,
-            unserved: BTreeSet::new(),
-            stopping: false,
-            closing: false,
-            releasing: None,
-            counters: Counters::default(),
-            outputs: Vec::new(),
-        }
+        Shard { instances: Instances::default(), shared: Shared::new(id, tenure, options, nonce) }
     }
 
-    /// A random number of this shard's own.
-    pub(super) fn draw(&mut self) -> u64 {
-        self.stream.draw()
+    /// The same, with the times in which nobody owned the shard.
+    #[must_use]
+    pub fn with_gaps(mut self, gaps: Vec<Gap>) -> Shard {
+        self.shared.gaps = Gaps::new(gaps);
+        self
+    }
+
+    /// The owner could not act for a while: its lease had run out, and nobody else took the shard.
+    pub fn handle_gap(&mut self, gap: Gap) {
+        self.shared.gaps.add(gap);
     }
 
     /// What is to be done now. To be taken after every input.
     pub fn take_outputs(&mut self) -> Vec<Output> {
-        mem::take(&mut self.outputs)
-    }
-
-    /// The node stops: what is under way ends, and nothing is begun for its own sake.
-    pub fn handle_stopping(&mut self) {
-        self.stopping = true;
-    }
-
-    /// The node is about to give the shard up: what the store knows is left to the next owner. What is under way ends,
-    /// and what is in memory alone is written, so that the shard comes to rest.
-    pub fn handle_closing(&mut self) {
-        self.stopping = true;
-        self.closing = true;
+        mem::take(&mut self.shared.outputs)
     }
 
     /// When [`Shard::handle_time`] is wanted next.
     pub fn next_wake_ms(&self) -> Option<u64> {
-        self.wakes.first().map(|(at_ms, _)| *at_ms)
+        self.shared.wakes.next_ms()
     }
 
     /// What leaves no other trace.
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.shared.counters
     }
 
     /// How many instances are in memory.
     pub fn slots(&self) -> usize {
-        self.slots.len()
+        self.instances.len()
+    }
+
+    /// The numbers of the messages that are in memory.
+    pub fn known_inbox(&self) -> impl Iterator<Item = InboxNumber> + '_ {
+        self.instances.iter().flat_map(Instance::inbox_numbers)
+    }
+
+    /// Whether nothing is under way: no turn, no load, no commit.
+    pub fn is_quiet(&self) -> bool {
+        self.instances.iter().all(Instance::is_quiet)
     }
 
     /// Whether the shard can be given up: nothing is under way, nothing is in memory alone, no attempt is its own, and
     /// nobody is about to be answered.
     pub fn is_drained(&self) -> bool {
-        self.closing
-            && self.is_quiet()
-            && self.attempts.is_empty()
-            && self.lookups.is_empty()
-            && self.slots.values().all(|slot| slot.behind.is_empty())
+        self.shared.standing.is_closing()
+            && self.shared.attempts.is_empty()
+            && self.shared.lookups.is_empty()
+            && self.instances.iter().all(|instance| instance.is_quiet() && !instance.has_behind())
     }
 
-    /// The numbers of the messages that are in memory.
-    pub fn known_inbox(&self) -> impl Iterator<Item = InboxNumber> + '_ {
-        self.slots.values().flat_map(Slot::inbox_numbers)
+    /// The node stops: what is under way ends, and nothing is begun for its own sake.
+    pub fn handle_stopping(&mut self) {
+        self.shared.standing.stop();
+    }
+
+    /// The node is about to give the shard up: what the store knows is left to the next owner. What is under way ends,
+    /// and what is in memory alone is written, so that the shard comes to rest.
+    pub fn handle_closing(&mut self) {
+        self.shared.standing.close();
+    }
+
+    /// The shard is to be given up. While it still works, the attempts that run here become rows that are leased to the
+    /// node's own session, so that they end here; when the last of these is durable, the shard comes to rest.
+    pub fn handle_releasing(&mut self, now_ms: u64, holder: SessionId, lease_ms: u64) {
+        self.shared.standing.release(Lease { holder, lease_ms });
+        for key in self.shared.attempts.keys() {
+            if self.load_if_dormant(key) {
+                continue;
+            }
+            self.bring(now_ms, key, |instance, shared| instance.handle_releasing(shared, now_ms));
+        }
+        self.shared.close_if_released();
+    }
+
+    /// The shard is no longer this node's: forget everything. Running activities are told to stop.
+    pub fn handle_lost(&mut self) {
+        for instance in self.instances.take_all() {
+            instance.lose(&mut self.shared);
+        }
+        for key in self.shared.attempts.keys() {
+            self.shared.stop_attempts(key);
+        }
+        let mut callers = self.shared.waiters.take_all();
+        callers.extend(self.shared.lookups.take_all());
+        callers.extend(self.shared.updates.take_callers());
+        for request in callers {
+            self.shared.reply(request, Answer::Moved);
+        }
+        self.shared.wakes.clear();
+    }
+
+    /// A caller asks something of the instance with this id. It takes effect after the message with the number `after`,
+    /// which the caller had acknowledged before.
+    pub fn handle_request(
+        &mut self,
+        now_ms: u64,
+        request_id: RequestId,
+        id: &str,
+        request: Request,
+        after: Option<InboxNumber>,
+    ) {
+        let request = match request {
+            Request::Start(start) => return self.handle_start(now_ms, request_id, id, *start),
+            request => request,
+        };
+        match self.instances.key_of(id) {
+            Some(key) if !request.is_meant_for(key) => self.shared.reply(request_id, Answer::NotFound),
+            Some(key) => self.bring(now_ms, key, |instance, shared| {
+                instance.handle_request(shared, now_ms, request_id, request.unbound(), after);
+            }),
+            None => self.shared.look_up(request_id, Arc::from(id), request, after),
+        }
+    }
+
+    fn handle_start(&mut self, now_ms: u64, request_id: RequestId, id: &str, start: StartRequest) {
+        if let Some(instance) = self.instances.key_of(id).and_then(|key| self.instances.get_mut(key)) {
+            // Whether the id exists is known once the instance's own start is durable.
+            match instance.status() {
+                Some(status) => self.shared.reply(request_id, Answer::AlreadyExists(status)),
+                None => instance.add_rival_start(request_id),
+            }
+            return;
+        }
+        let StartRequest { key, started, jobs } = start;
+        let start = Start { jobs, ..Start::new(started) };
+        self.instances.add(Instance::loading(key, Arc::from(id)));
+        self.bring(now_ms, key, |instance, shared| instance.start(shared, now_ms, request_id, start));
+    }
+
+    /// An id was looked up for a request.
+    pub fn handle_found(&mut self, now_ms: u64, request_id: RequestId, row: Option<InstanceRow>) {
+        let found = row.as_ref().map(|row| row.key);
+        let Some((lookup, has_ended)) = self.shared.lookups.end(request_id, found) else { return };
+        let Some(row) = row.filter(|row| lookup.request.is_meant_for(row.key)) else {
+            return self.shared.reply(request_id, Answer::NotFound);
+        };
+        let (request, after) = (lookup.request.unbound(), lookup.after);
+        if !self.instances.contains(row.key) {
+            let is_query = matches!(request, Request::Ask(Question::Query { .. }));
+            if !is_query && (row.status.is_final() || has_ended) {
+                return self.shared.reply(request_id, Answer::EndedBefore);
+            }
+            if matches!(request, Request::AwaitEnd) {
+                return self.shared.waiters.add(row.key, request_id);
+            }
+            let instance = Instance::found(&mut self.shared, now_ms, &row);
+            self.instances.add(instance);
+        }
+        self.bring(now_ms, row.key, |instance, shared| {
+            instance.handle_request(shared, now_ms, request_id, request, after);
+        });
+    }
+
+    /// A look-up failed.
+    pub fn handle_find_failed(&mut self, request_id: RequestId, reason: String) {
+        if self.shared.lookups.end(request_id, None).is_some() {
+            self.shared.reply(request_id, Answer::Unknown { reason });
+        }
     }
 
     /// A caller no longer waits for an answer.
     pub fn handle_caller_gone(&mut self, request: RequestId) {
-        self.waiters.retain(|_, waiters| {
-            waiters.retain(|waiter| *waiter != request);
-            !waiters.is_empty()
+        self.shared.waiters.remove(request);
+        self.shared.lookups.handle_caller_gone(request);
+    }
+
+    /// A request was read from the store. Returns whether it was not known.
+    pub fn handle_request_row(&mut self, now_ms: u64, row: RequestRow) -> bool {
+        let shared = &self.shared;
+        let is_in_memory =
+            self.instances.get(row.key).is_some_and(|instance| instance.knows_request_row(row.number));
+        if is_in_memory
+            || shared.standing.is_closing()
+            || shared.answered.contains(row.number)
+            || shared.updates.awaits_row(row.number)
+        {
+            return false;
+        }
+        let question = match Question::decode(&row.body) {
+            Ok(question) => question,
+            Err(error) => {
+                tracing::error!(number = row.number, %error, "a request cannot be read; it is left to its deadline");
+                return false;
+            }
+        };
+        self.load_if_dormant(row.key);
+        self.bring(now_ms, row.key, |instance, shared| {
+            instance.handle_question(shared, now_ms, Asker::Row(row.number), question, row.after);
+        });
+        true
+    }
+
+    /// A message was read from the inbox. Returns whether it was not known.
+    pub fn handle_inbox(&mut self, now_ms: u64, row: InboxRow) -> bool {
+        if self.shared.standing.is_closing() || self.shared.consumed.contains(row.number) {
+            return false;
+        }
+        self.load_if_dormant(row.key);
+        let mut is_new = false;
+        self.bring(now_ms, row.key, |instance, shared| {
+            is_new = instance.handle_inbox(shared, now_ms, &row);
+        });
+        is_new
+    }
+
+    /// A new owner has to look at this instance: it is owed work, or blocked.
+    pub fn handle_owed(&mut self, now_ms: u64, key: InstanceKey) {
+        if self.shared.standing.is_closing() {
+            return;
+        }
+        self.shared.given_up.remove(&key);
+        if !self.load_if_dormant(key) {
+            self.bring(now_ms, key, |instance, shared| instance.handle_owed(shared));
+        }
+    }
+
+    /// A dormant instance wants attention at a time.
+    pub fn handle_due(&mut self, key: InstanceKey, wake_at_ms: u64) {
+        match self.instances.get_mut(key) {
+            Some(instance) => instance.handle_due(&mut self.shared, wake_at_ms),
+            None => self.shared.wakes.set(key, Some(wake_at_ms)),
+        }
+    }
+
+    /// Time has passed.
+    pub fn handle_time(&mut self, now_ms: u64) {
+        if self.shared.standing.is_closing() {
+            return;
+        }
+        for key in self.shared.wakes.take_due(now_ms) {
+            if !self.load_if_dormant(key) {
+                self.bring(now_ms, key, |instance, shared| instance.handle_wake(shared, now_ms));
+            }
+        }
+        let idle_since_ms = now_ms.saturating_sub(self.shared.options.idle_ms);
+        while let Some(key) = self.shared.residents.unused_since(idle_since_ms) {
+            self.evict(now_ms, key);
+        }
+    }
+
+    /// An instance was loaded, or does not exist.
+    pub fn handle_loaded(&mut self, now_ms: u64, key: InstanceKey, loaded: Option<LoadedInstance>) {
+        if let Some(loaded) = &loaded
+            && self.instances.get(key).is_some_and(Instance::is_loading)
+        {
+            self.instances.set_id(key, &loaded.row.id);
+        }
+        self.bring(now_ms, key, |instance, shared| instance.handle_loaded(shared, now_ms, loaded));
+    }
+
+    /// An instance cannot be loaded for a reason of its own.
+    pub fn handle_load_failed(&mut self, now_ms: u64, key: InstanceKey, reason: String) {
+        self.bring(now_ms, key, |instance, shared| instance.handle_load_failed(shared, now_ms, reason));
+    }
+
+    /// The tasks and messages of an instance were read again. The inbox is to be read after this.
+    pub fn handle_refreshed(&mut self, now_ms: u64, key: InstanceKey, loaded: Option<LoadedInstance>) {
+        self.bring(now_ms, key, |instance, shared| instance.handle_refreshed(shared, now_ms, loaded));
+    }
+
+    /// A turn task was run.
+    pub fn handle_turn_done(&mut self, now_ms: u64, mut done: TurnTaskDone) {
+        let key = done.key;
+        self.shared.outputs.extend(done.wreck.take().map(Output::Drop));
+        if !self.instances.contains(key) {
+            // No user code is dropped here.
+            return self.shared.outputs.extend(done.outcome.ok().map(|run| Output::Drop(run.execution)));
+        }
+        self.bring(now_ms, key, |instance, shared| instance.handle_turn_done(shared, now_ms, done));
+    }
+
+    /// A turn's thread was given up, and its execution with it.
+    pub fn handle_turn_lost(&mut self, now_ms: u64, key: InstanceKey, number: u64) {
+        self.bring(now_ms, key, |instance, shared| instance.handle_turn_lost(shared, now_ms, number));
+    }
+
+    /// A commit's outcome is known.
+    pub fn handle_committed(&mut self, now_ms: u64, key: InstanceKey, outcome: CommitOutcome) {
+        if matches!(outcome, CommitOutcome::Fenced) {
+            if self.instances.get(key).is_some_and(Instance::is_committing) {
+                self.handle_lost();
+            }
+            return;
+        }
+        self.bring(now_ms, key, |instance, shared| instance.handle_committed(shared, now_ms, outcome));
+    }
+
+    /// An attempt of an activity ended.
+    pub fn handle_activity_done(
+        &mut self,
+        now_ms: u64,
+        task: &ActivityTask,
+        result: Result<Payload, ActivityFailure>,
+    ) {
+        let Some(attempt) = self.end_attempt(task) else { return };
+        self.load_if_dormant(task.key);
+        self.bring(now_ms, task.key, |instance, shared| {
+            instance.handle_attempt_ended(shared, now_ms, task, attempt, result);
         });
     }
 
-    /// Whether nothing is under way: no turn, no load, no commit.
-    pub fn is_quiet(&self) -> bool {
-        self.slots.values().all(|slot| matches!(slot.phase, Phase::Idle(_) | Phase::Blocked | Phase::Delayed))
+    /// An attempt is told to stop for the node's sake, or never began: it runs again elsewhere, and that counts as no
+    /// interruption.
+    pub fn handle_activity_released(&mut self, now_ms: u64, task: &ActivityTask) {
+        let Some(attempt) = self.end_attempt(task) else { return };
+        self.load_if_dormant(task.key);
+        self.bring(now_ms, task.key, |instance, shared| {
+            instance.handle_attempt_released(shared, now_ms, task, attempt);
+        });
+    }
+
+    /// A running attempt reports how far it is.
+    pub fn handle_heartbeat(&mut self, now_ms: u64, task: &ActivityTask, details: Payload) {
+        if self.shared.attempts.report(task, &details) {
+            self.load_if_dormant(task.key);
+            self.bring(now_ms, task.key, |instance, shared| {
+                instance.handle_heartbeat(shared, now_ms, task, details);
+            });
+        }
+    }
+
+    /// An activity that was interrupted often may run: no other such runs on this node.
+    pub fn handle_lone_granted(&mut self, now_ms: u64, key: InstanceKey, event: EventId) {
+        if self.shared.standing.is_closing() || !self.shared.attempts.grant_lone(key, event) {
+            return;
+        }
+        if !self.load_if_dormant(key) {
+            self.bring(now_ms, key, |instance, shared| instance.go_on(shared, now_ms));
+        }
+    }
+
+    /// Brings an input to an instance in memory, and does what it leaves to the shard.
+    fn bring(&mut self, now_ms: u64, key: InstanceKey, input: impl FnOnce(&mut Instance, &mut Shared)) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        input(instance, &mut self.shared);
+        if instance.is_gone() {
+            self.instances.remove(key);
+        }
+        let ShardOptions { max_resident, max_resident_bytes, .. } = self.shared.options;
+        while let Some(key) = self.shared.residents.surplus(max_resident, max_resident_bytes) {
+            self.evict(now_ms, key);
+        }
+    }
+
+    fn evict(&mut self, now_ms: u64, key: InstanceKey) {
+        self.shared.residents.leave(key);
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        instance.evict(&mut self.shared, now_ms);
+        if instance.is_gone() {
+            self.instances.remove(key);
+        }
+    }
+
+    /// Has a dormant instance loaded, and returns whether it was. Its id is known once it is loaded.
+    fn load_if_dormant(&mut self, key: InstanceKey) -> bool {
+        if self.instances.contains(key) {
+            return false;
+        }
+        self.instances.add(Instance::loading(key, Arc::from("")));
+        self.shared.outputs.push(Output::Load { key });
+        true
+    }
+
+    /// Forgets an attempt, if it is the current one.
+    fn end_attempt(&mut self, task: &ActivityTask) -> Option<Attempt> {
+        let ended = self.shared.attempts.end(task);
+        if ended.is_none() {
+            self.shared.counters.stale += 1;
+        }
+        self.shared.close_if_released();
+        ended
     }
 }

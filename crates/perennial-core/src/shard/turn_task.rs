@@ -8,7 +8,7 @@ use crate::history::{CorruptHistory, EventId, HistoryError, Job, Started, Turn};
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::{Blocked, Divergence, ReadTurns, TurnRow, read_turns};
 
-use super::asks::consult;
+use super::instance::consult;
 use super::request::{AskReply, PendingAsk};
 use super::tenure::Tenure;
 
@@ -190,9 +190,15 @@ impl TaskFailure {
         blocked.code != TaskFailure::TakesProcessDown.code()
     }
 
-    /// Whether the stored history can be read, as far as this failure tells.
+    /// Whether the stored history can be read, as far as this failure tells. One with a payload that only the code cannot
+    /// read can be.
     pub(super) fn leaves_history(&self) -> bool {
-        !matches!(self, TaskFailure::Unreadable(_) | TaskFailure::Turn(TurnFailure::History(_)))
+        match self {
+            TaskFailure::Turn(TurnFailure::History(error)) => {
+                matches!(error, HistoryError::PayloadMismatch { .. })
+            }
+            failure => !matches!(failure, TaskFailure::Unreadable(_)),
+        }
     }
 
     /// What instances that are blocked like this are grouped by: a line without ids and payloads.
@@ -247,7 +253,7 @@ impl TurnTask {
         let asks = consult(&mut execution, asks, &mut jobs);
         let is_quiet = jobs.is_empty() && execution.ledger().turns() > 0;
         let taken = if execution.has_ended() || is_quiet {
-            Ok(TurnTaken { turn: None, stale: Vec::new(), successor: None, ended_updates: Vec::new() })
+            Ok(TurnTaken::default())
         } else {
             execution.take_turn(now_ms, jobs)
         };

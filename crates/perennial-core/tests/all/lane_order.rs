@@ -221,6 +221,23 @@ fn n16_a_request_from_afar_follows_the_senders_event_from_afar() {
 }
 
 #[test]
+fn n16_a_request_from_afar_that_waits_for_a_message_is_taken_once() {
+    let mut node = listing();
+    let after = Some(sent(node.send_event("a", "n", "1")));
+    let RequestOutcome::Written(number) = node.send_request_after("a", &update("2"), 60_000, after) else {
+        panic!("it exists")
+    };
+    // The page that holds it is read twice before the message is.
+    node.hold_back().pass_requests().pass_requests();
+    for held in node.read_refreshes() {
+        node.bring(held);
+    }
+    node.settle();
+    assert_eq!(node.reply(number), Some(AskReply::Answered("12".into())));
+    assert_eq!(list(&mut node), r#"answered: "12""#);
+}
+
+#[test]
 fn n16_what_follows_a_message_that_was_consumed_does_not_wait() {
     let mut node = listing();
     let after = Some(sent(node.send_event("a", "n", "1")));

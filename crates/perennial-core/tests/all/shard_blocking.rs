@@ -335,3 +335,20 @@ fn h40_a_new_cause_restarts_the_clock_of_a_blocked_instance_and_the_same_one_kee
     assert!(missing.since_ms >= since_ms + 60_000, "another cause");
     assert!(missing.attempts > again.attempts && missing.divergence.is_none());
 }
+
+#[test]
+fn g28_one_that_cannot_be_marked_as_blocked_is_tried_again_though_more_came_for_it() {
+    let mut node = ManualNode::new(handlers());
+    node.start("collect", "a", ());
+    node.settle();
+    node.raise("a", "n", "1");
+    node.take_turns();
+    for _ in ["its turn", "its row"] {
+        assert_eq!(node.commit_refusing("a", "no"), [["a"]]);
+    }
+    let raised = node.raise("a", "n", "2");
+    node.settle();
+    assert_eq!((node.told(raised), node.jobs("a").len()), ("accepted".into(), 0));
+    node.at(600_000).settle();
+    assert_eq!(node.jobs("a").len(), 1, "the first one was never acknowledged");
+}

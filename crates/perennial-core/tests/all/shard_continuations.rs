@@ -3,7 +3,7 @@
 use crate::shard_cases::{Outcome, handlers, handlers_and, number};
 use perennial_core::shard::{Message, ShardOptions};
 use perennial_core::{
-    Attributes, Handlers, Job, OrchestrationContext, Payload, RetryPolicy, Started, TraceContext,
+    Attributes, Ending, Handlers, Job, OrchestrationContext, Payload, RetryPolicy, Started, TraceContext,
 };
 use perennial_testkit::ManualNode;
 
@@ -489,4 +489,61 @@ fn o5_a_trace_context_goes_with_starts_children_successors_and_events() {
         _ => None,
     });
     assert_eq!(carried, Some(sent));
+}
+
+/// Limits under which a turn takes ten jobs, or a kilobyte of them.
+fn small_turns() -> ShardOptions {
+    let mut options = ShardOptions::default();
+    options.execution.limits.turn_decisions = 20;
+    options.execution.limits.turn_bytes = 2_048;
+    options
+}
+
+/// The events that each turn of the continuations took: how many, and how many bytes.
+fn portions(node: &ManualNode) -> Vec<(usize, usize)> {
+    let row = node.row("a");
+    let size = |job: &Job| serde_json::to_string(job).expect("a job encodes").len();
+    let turns = (2..=row.execution).flat_map(|execution| node.history(&row, execution).turns);
+    let portion = |turn: perennial_core::Turn| {
+        let events = turn.jobs().filter(|(_, job)| matches!(job, Job::ExternalEvent { .. }));
+        events.fold((0, 0), |(count, bytes), (_, job)| (count + 1, bytes + size(job)))
+    };
+    turns.map(portion).collect()
+}
+
+#[test]
+fn g18_what_crosses_a_continue_as_new_is_delivered_in_bounded_turns_and_in_order() {
+    for (is_crashing, size) in [(false, 1), (true, 1), (false, 300), (true, 300)] {
+        let mut node = started_with("one_each", nothing_taken(), small_turns());
+        let events: Vec<String> = (0..35).map(|number| format!("{number:0size$}")).collect();
+        node.raise("a", "other", "early");
+        for event in &events {
+            node.raise("a", "n", event.as_str());
+        }
+        node.settle();
+        let mut restarts = 0;
+        while node.row("a").execution < 36 && restarts < 200 {
+            restarts += 1;
+            if is_crashing {
+                node.crash().take_over();
+            }
+            node.settle();
+        }
+        assert_eq!(node.row("a").execution, 36, "one event per execution");
+        let portions = portions(&node);
+        let fits = |(count, bytes): &(usize, usize)| *count <= 10 && (*bytes <= 2_048 || *count == 1);
+        assert!(portions.iter().all(fits), "{portions:?}");
+        node.raise("a", "n", "end");
+        node.settle();
+        let row = node.row("a");
+        let history = node.history(&row, row.execution);
+        let Some(Ending::OrchestrationCompleted { output }) =
+            history.turns.last().and_then(|turn| turn.ending())
+        else {
+            panic!("it is complete");
+        };
+        let taken: Vec<String> = output.decode().expect("what was taken");
+        assert_eq!(taken, events, "crashing: {is_crashing}");
+        assert!(node.inbox("a").is_empty());
+    }
 }

@@ -127,7 +127,8 @@ fn g28_a_convict_needs_no_code_to_be_terminated_or_to_outlive_the_grace_of_a_can
         let grace_until_ms = node.now_ms() + ShardOptions::default().cancel_grace_ms;
         if from_afar {
             let reason = "enough".to_owned();
-            let job = Job::OrchestrationCancelRequested { reason, grace_until_ms };
+            let grace_ms = ShardOptions::default().cancel_grace_ms;
+            let job = Job::OrchestrationCancelRequested { reason, grace_ms };
             node.send_message("a", &Message::Job(job));
             node.pass_inbox().settle();
         } else {

@@ -347,7 +347,7 @@ fn g30_an_instance_that_never_grew_back_ends_when_its_time_is_up_and_is_not_trie
     assert_eq!(node.row("a").wake_at_ms, Some(500_000), "it is not late");
     // Another process has it looked at.
     let reason = "enough".to_owned();
-    let cancel = Job::OrchestrationCancelRequested { reason, grace_until_ms: 600_000 };
+    let cancel = Job::OrchestrationCancelRequested { reason, grace_ms: 600_000 };
     node.send_message("a", &Message::Job(cancel));
     node.at(400_000).load();
     assert!(node.turns_to_take().is_empty(), "its turn did not end in this process");
@@ -355,4 +355,14 @@ fn g30_an_instance_that_never_grew_back_ends_when_its_time_is_up_and_is_not_trie
     node.at(500_000);
     settle_bounded(&mut node);
     assert_eq!((node.status("a"), node.inbox("a").len()), ("terminated".into(), 0));
+}
+
+#[test]
+fn g19_who_asks_before_the_start_is_told_so_in_words_that_fit_the_question() {
+    let mut node = delayed();
+    let asked = [node.query("a", "list", ()), node.update("a", "add", None, "x")];
+    node.settle();
+    let told = node.told_all(asked);
+    assert!(told[0].contains("PER-0207 query: the instance has not begun"), "{told:?}");
+    assert!(told[1].contains("PER-0208 update: the instance has not begun"), "{told:?}");
 }

@@ -241,6 +241,58 @@ fn e23_cancel_taken_over_is_ended_by_the_engine_when_its_grace_is_over() {
 }
 
 #[test]
+fn e23_a_cancel_that_came_in_an_outage_gives_the_code_its_whole_grace() {
+    let mut node = started("cleans_up", ());
+    let grace_ms = ShardOptions::default().cancel_grace_ms;
+    let cancel = Job::OrchestrationCancelRequested { reason: "enough".to_owned(), grace_ms };
+    node.send_message("a", &Message::Job(cancel));
+    let back_ms = 1_000 + 2 * grace_ms;
+    node.outage_until(back_ms).take_over().settle();
+    assert_eq!((node.status("a"), node.running("a")), ("running".into(), vec!["clean".to_owned()]));
+    node.at(back_ms + grace_ms - 1).settle();
+    assert_eq!(node.status("a"), "running");
+    node.at(back_ms + grace_ms).settle();
+    assert_eq!(node.status("a"), "terminated");
+}
+
+#[test]
+fn e23_a_grace_does_not_run_while_nobody_owns_the_shard() {
+    for is_twice in [false, true] {
+        let mut node = started("cleans_up", ());
+        let grace_ms = ShardOptions::default().cancel_grace_ms;
+        node.cancel("a", "enough");
+        node.settle().at(11_000).settle();
+        let mut back_ms = 11_000 + 10 * grace_ms;
+        node.outage_until(back_ms).take_over().settle();
+        if is_twice {
+            node.at(back_ms + 5_000);
+            back_ms += grace_ms;
+            node.outage_until(back_ms).take_over().settle();
+        }
+        assert_eq!((node.status("a"), node.running("a")), ("running".into(), vec!["clean".to_owned()]));
+        let owned_ms = if is_twice { 15_000 } else { 10_000 };
+        node.at(back_ms + grace_ms - owned_ms - 1).settle();
+        assert_eq!(node.status("a"), "running");
+        node.at(back_ms + grace_ms - owned_ms).settle();
+        assert_eq!(node.status("a"), "terminated");
+    }
+}
+
+#[test]
+fn e23_a_cancel_of_a_blocked_instance_counts_from_its_arrival_less_the_gaps() {
+    let mut node = blocked();
+    let grace_ms = ShardOptions::default().cancel_grace_ms;
+    node.cancel("a", "enough");
+    node.settle();
+    let back_ms = 1_000 + 10 * grace_ms;
+    node.outage_until(back_ms).take_over().settle();
+    node.at(back_ms + grace_ms - 1).settle();
+    assert_eq!(node.status("a"), "running, blocked: PER-0301");
+    node.at(back_ms + grace_ms).settle();
+    assert_eq!(node.status("a"), "terminated");
+}
+
+#[test]
 fn e23_a_second_cancel_counts_only_if_its_grace_ends_sooner() {
     let mut node = started("cleans_up", ());
     node.cancel("a", "first");
@@ -248,7 +300,7 @@ fn e23_a_second_cancel_counts_only_if_its_grace_ends_sooner() {
     let second = node.cancel("a", "second");
     node.settle();
     assert_eq!(node.told(second), "accepted");
-    let sooner = Job::OrchestrationCancelRequested { reason: "now".to_owned(), grace_until_ms: 5_000 };
+    let sooner = Job::OrchestrationCancelRequested { reason: "now".to_owned(), grace_ms: 3_000 };
     node.send_message("a", &Message::Job(sooner));
     node.pass_inbox().settle();
     assert_eq!(node.row("a").wake_at_ms, Some(5_000));
@@ -357,4 +409,37 @@ fn g30_an_instance_with_a_deadline_is_ended_as_timed_out() {
         node.at(9_000).settle();
         assert_eq!(node.last_lines("a", 1), [r#"3 OrchestrationTerminated "timeout""#]);
     }
+}
+
+/// Ends at the first event `n`, or when its time is up.
+async fn ends_at_the_first(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    Ok(ctx.schedule_wait("n").await)
+}
+
+#[test]
+fn g17_an_event_that_falls_into_the_turn_that_ends_the_instance_is_told_so() {
+    let mut node = ManualNode::new(handlers_and("ends_at_the_first", ends_at_the_first));
+    node.start("ends_at_the_first", "a", ());
+    node.settle();
+    // While a turn is taken, what comes waits for the next one.
+    node.raise_once("a", "other", "k0", ());
+    let read = node.raise_once("a", "n", "k1", number(1));
+    let [late, other] = [("n", "k2"), ("other", "k3")].map(|(name, key)| node.raise_once("a", name, key, ()));
+    let again = node.raise_once("a", "n", "k1", number(1));
+    node.settle();
+    assert_eq!((node.status("a").as_str(), node.jobs("a").len()), ("completed", 4));
+    let told = node.told_all([read, late, other, again]);
+    assert_eq!(told, ["accepted", "too late", "too late", "accepted"]);
+}
+
+#[test]
+fn g17_an_event_of_an_earlier_turn_that_nobody_read_was_accepted() {
+    let mut node = ManualNode::new(handlers_and("ends_at_the_first", ends_at_the_first));
+    node.start("ends_at_the_first", "a", ());
+    node.settle();
+    let other = node.raise_once("a", "other", "k1", ());
+    node.settle();
+    node.raise_once("a", "n", "k2", number(1));
+    node.settle();
+    assert_eq!((node.told(other).as_str(), node.status("a").as_str()), ("accepted", "completed"));
 }

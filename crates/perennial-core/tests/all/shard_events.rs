@@ -272,9 +272,10 @@ fn g18_once_events_are_applied_there_is_room_again() {
     node.settle();
     let after = node.raise("a", "n", "5");
     node.settle();
-    assert_eq!(node.told_all(raised), ["accepted", "accepted", "full: 2"]);
+    // The first is being delivered, and not read yet.
+    assert_eq!(node.told_all(raised), ["accepted", "full: 2", "full: 2"]);
     assert_eq!(node.told(after), "accepted");
-    assert_eq!(collected(&mut node), r#"["1","2","3","5"]"#);
+    assert_eq!(collected(&mut node), r#"["1","2","5"]"#);
 }
 
 #[test]

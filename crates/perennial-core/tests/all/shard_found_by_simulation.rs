@@ -53,8 +53,8 @@ fn i14_a_row_wants_nothing_after_a_cancel_that_came_while_it_was_unblocked() {
     let mut node = given_up();
     node.retry("a");
     node.load();
-    let (reason, grace_until_ms) = ("enough".to_owned(), 60_000);
-    let cancel = Message::Job(Job::OrchestrationCancelRequested { reason, grace_until_ms });
+    let (reason, grace_ms) = ("enough".to_owned(), 60_000);
+    let cancel = Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms });
     node.send_message("a", &cancel);
     node.settle();
     node.pass_inbox().settle();

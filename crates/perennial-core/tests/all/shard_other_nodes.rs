@@ -71,6 +71,31 @@ fn g22_a_name_that_is_not_registered_here_is_queued() {
 }
 
 #[test]
+fn g21_a_failed_attempt_elsewhere_counts_once_though_the_turn_that_takes_it_fails() {
+    async fn broken(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        let _remote = ctx.schedule_activity("remote", "in").tag("gpu").retry(RetryPolicy::fixed(3, 100_000));
+        let _: Payload = ctx.schedule_wait("n").await;
+        panic!("boom")
+    }
+    async fn cured(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        let _remote = ctx.schedule_activity("remote", "in").tag("gpu").retry(RetryPolicy::fixed(3, 100_000));
+        Ok(ctx.schedule_wait("n").await)
+    }
+    let mut node = ManualNode::with_options(handlers_and("turns", broken), without_gpu());
+    node.start("turns", "a", ());
+    node.settle();
+    let task = node.take_tasks(&["remote"], 5_000).pop().expect("it is queued");
+    assert!(node.finish_task(&task, Err(ActivityFailure::Application("no".into()))));
+    node.send_event("a", "n", "1");
+    // Whoever loads it finds both messages, and delivers them together.
+    node.restart();
+    assert_eq!((node.status("a"), node.inbox("a").len()), ("running, blocked: PER-0201".into(), 2));
+    assert_eq!(node.tasks("a"), ["remote 2 waiting, due 101000"]);
+    node.replace_code(handlers_and("turns", cured)).restart();
+    assert_eq!((node.status("a"), node.tasks("a")), ("completed".into(), Vec::new()));
+}
+
+#[test]
 fn e3_a_task_that_another_node_cannot_read_is_queued_again_with_its_attempt() {
     let mut node = queued("remote");
     let task = node.take_tasks(&["remote"], 60_000).pop().expect("it is queued");
@@ -374,23 +399,29 @@ fn g21_a_second_look_that_is_older_than_a_queued_task_does_not_forget_its_time()
         let (first, second) = ctx.join2(first, remote("2")).await;
         Ok(Payload::from(format!("{first:?}, {second:?}")))
     }
-    let mut node = ManualNode::with_options(handlers_and("two", two), without_gpu());
-    node.start("two", "a", ());
-    node.settle();
-    let taken = node.take_tasks(&["remote"], 600_000).pop().expect("it is queued");
-    node.hold_back().at(20_000);
-    let before = node.read_refreshes().pop().expect("whether it was taken is looked up");
-    node.raise("a", "n", "go");
-    node.settle();
-    node.bring(before);
-    node.settle();
-    assert_eq!(node.tasks("a").len(), 2);
-    node.at(30_000).settle();
-    let refreshed = node.read_refreshes();
-    refreshed.into_iter().for_each(|refreshed| node.bring(refreshed));
-    node.settle();
-    assert!(node.last_lines("a", 1)[0].contains("ActivityFailed of 5"), "{:?}", node.last_lines("a", 1));
-    node.finish_task(&taken, Ok("done".into()));
-    node.pass_inbox().settle();
-    assert_eq!(node.status("a"), "completed");
+    for is_committing in [false, true] {
+        let mut node = ManualNode::with_options(handlers_and("two", two), without_gpu());
+        node.start("two", "a", ());
+        node.settle();
+        let taken = node.take_tasks(&["remote"], 600_000).pop().expect("it is queued");
+        node.hold_back().at(20_000);
+        let before = node.read_refreshes().pop().expect("whether it was taken is looked up");
+        node.raise("a", "n", "go");
+        if is_committing {
+            node.take_turns();
+        } else {
+            node.settle();
+        }
+        node.bring(before);
+        node.settle();
+        assert_eq!(node.tasks("a").len(), 2);
+        node.at(30_000).settle();
+        let refreshed = node.read_refreshes();
+        refreshed.into_iter().for_each(|refreshed| node.bring(refreshed));
+        node.settle();
+        assert!(node.last_lines("a", 1)[0].contains("ActivityFailed of 5"), "{:?}", node.last_lines("a", 1));
+        node.finish_task(&taken, Ok("done".into()));
+        node.pass_inbox().settle();
+        assert_eq!(node.status("a"), "completed");
+    }
 }

@@ -321,7 +321,10 @@ fn g19_updates_are_told_when_their_instance_ends_or_continues_first() {
         node.pass_requests().settle();
         end(&mut node);
         node.settle();
-        assert_eq!((node.told(asked), node.reply(row)), ("has ended".into(), Some(AskReply::Ended)));
+        assert_eq!(
+            (node.told(asked), node.reply(row)),
+            ("ended before it answered".into(), Some(AskReply::Unanswered))
+        );
         assert!(node.tables().requests.is_empty());
     }
 }

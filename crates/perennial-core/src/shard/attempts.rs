@@ -1,0 +1,213 @@
+//! Attempts of activities: those that run on this node, those that wait to run alone, and the activities that this node
+//! cannot run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::history::{EventId, Payload};
+use crate::instance::InstanceKey;
+
+use super::output::ActivityTask;
+
+/// An attempt that runs on this node.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attempt {
+    pub(super) execution: u64,
+    pub(super) attempt: u32,
+    /// When it was handed to a worker.
+    pub(super) began_ms: u64,
+    /// What it reported last.
+    pub(super) details: Option<Payload>,
+}
+
+impl Attempt {
+    fn is_of(&self, task: &ActivityTask) -> bool {
+        self.execution == task.execution && self.attempt == task.attempt
+    }
+}
+
+/// An activity that was interrupted often runs only while no other of its kind does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lone {
+    Wanted,
+    Granted,
+}
+
+#[derive(Default)]
+pub(super) struct Attempts {
+    running: BTreeMap<(InstanceKey, EventId), Attempt>,
+    lone: BTreeMap<(InstanceKey, EventId), Lone>,
+    /// Names and tags of which it was said that this node cannot run them.
+    unserved: BTreeSet<(String, Option<String>)>,
+}
+
+/// All places of an instance.
+fn all(key: InstanceKey) -> std::ops::RangeInclusive<(InstanceKey, EventId)> {
+    (key, EventId(0))..=(key, EventId(u64::MAX))
+}
+
+impl Attempts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    pub(super) fn begin(&mut self, now_ms: u64, task: &ActivityTask) {
+        let (execution, attempt, details) = (task.execution, task.attempt, task.details.clone());
+        let running = Attempt { execution, attempt, began_ms: now_ms, details };
+        self.running.insert((task.key, task.event), running);
+    }
+
+    /// Removes an attempt, if it is the one that runs.
+    pub(super) fn end(&mut self, task: &ActivityTask) -> Option<Attempt> {
+        let place = (task.key, task.event);
+        self.running.get(&place).filter(|attempt| attempt.is_of(task))?;
+        self.running.remove(&place)
+    }
+
+    /// Keeps what an attempt reported. Returns whether it is the one that runs.
+    pub(super) fn report(&mut self, task: &ActivityTask, details: &Payload) -> bool {
+        match self.running.get_mut(&(task.key, task.event)) {
+            Some(attempt) if attempt.is_of(task) => {
+                attempt.details = Some(details.clone());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Nobody waits for an activity any more.
+    pub(super) fn cancel(&mut self, key: InstanceKey, event: EventId) {
+        self.running.remove(&(key, event));
+        self.lone.remove(&(key, event));
+    }
+
+    pub(super) fn runs(&self, key: InstanceKey, event: EventId) -> bool {
+        self.running.contains_key(&(key, event))
+    }
+
+    /// The attempts of one instance, by event.
+    pub(super) fn of(&self, key: InstanceKey) -> impl Iterator<Item = (EventId, &Attempt)> {
+        self.running.range(all(key)).map(|((_, event), attempt)| (*event, attempt))
+    }
+
+    /// The instances that have attempts.
+    pub(super) fn keys(&self) -> BTreeSet<InstanceKey> {
+        self.running.keys().map(|(key, _)| *key).collect()
+    }
+
+    /// Removes all that there is of an instance, and returns which activities of which execution ran.
+    pub(super) fn take(&mut self, key: InstanceKey) -> Vec<(EventId, u64)> {
+        let running: Vec<(EventId, u64)> =
+            self.of(key).map(|(event, attempt)| (event, attempt.execution)).collect();
+        for (event, _) in &running {
+            self.running.remove(&(key, *event));
+        }
+        let lone: Vec<_> = self.lone.range(all(key)).map(|(place, _)| *place).collect();
+        for place in lone {
+            self.lone.remove(&place);
+        }
+        running
+    }
+
+    /// An activity wants to run alone. Returns whether that is new.
+    pub(super) fn want_lone(&mut self, key: InstanceKey, event: EventId) -> bool {
+        self.lone.insert((key, event), Lone::Wanted).is_none()
+    }
+
+    /// It may. Returns whether somebody still waits for that.
+    pub(super) fn grant_lone(&mut self, key: InstanceKey, event: EventId) -> bool {
+        match self.lone.get_mut(&(key, event)) {
+            Some(lone @ Lone::Wanted) => {
+                *lone = Lone::Granted;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_lone_granted(&self, key: InstanceKey, event: EventId) -> bool {
+        self.lone.get(&(key, event)) == Some(&Lone::Granted)
+    }
+
+    /// It is about to run, or need not run alone any more.
+    pub(super) fn leave_lone(&mut self, key: InstanceKey, event: EventId) {
+        self.lone.remove(&(key, event));
+    }
+
+    /// Whether an activity of an instance waits to run alone, or may.
+    pub(super) fn has_lone(&self, key: InstanceKey) -> bool {
+        self.lone.range(all(key)).next().is_some()
+    }
+
+    /// Whether it is said for the first time that this node cannot run an activity.
+    pub(super) fn is_news(&mut self, name: &str, tag: Option<&str>) -> bool {
+        self.unserved.insert((name.to_owned(), tag.map(str::to_owned)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::tenure::Tenure;
+    use super::*;
+
+    fn task(number: u128, event: u64, attempt: u32) -> ActivityTask {
+        ActivityTask {
+            tenure: Tenure::default(),
+            key: InstanceKey::new(1, number),
+            instance: Arc::from("i"),
+            execution: 1,
+            event: EventId(event),
+            attempt,
+            interruptions: 0,
+            details: None,
+            queued_ms: 0,
+            past: Default::default(),
+            deadline_ms: None,
+            name: "a".to_owned(),
+            input: Payload::null(),
+            options: None,
+        }
+    }
+
+    #[test]
+    fn g20_only_the_attempt_that_runs_can_end_or_report() {
+        let mut attempts = Attempts::default();
+        attempts.begin(5, &task(1, 2, 3));
+        assert!(attempts.end(&task(1, 2, 2)).is_none(), "an earlier attempt");
+        assert!(!attempts.report(&task(1, 2, 2), &Payload::null()));
+        assert!(attempts.report(&task(1, 2, 3), &Payload::null()));
+        let ended = attempts.end(&task(1, 2, 3)).unwrap();
+        assert_eq!((ended.began_ms, ended.details), (5, Some(Payload::null())));
+        assert!(attempts.end(&task(1, 2, 3)).is_none() && attempts.is_empty());
+    }
+
+    #[test]
+    fn n5_taking_an_instance_leaves_the_attempts_of_others() {
+        let mut attempts = Attempts::default();
+        for (number, event) in [(1, 2), (1, 4), (2, 2)] {
+            attempts.begin(0, &task(number, event, 1));
+            attempts.want_lone(InstanceKey::new(1, number), EventId(event));
+        }
+        let (first, second) = (InstanceKey::new(1, 1), InstanceKey::new(1, 2));
+        assert_eq!(attempts.take(first), [(EventId(2), 1), (EventId(4), 1)]);
+        assert!(!attempts.has_lone(first) && attempts.has_lone(second));
+        assert!(!attempts.runs(first, EventId(2)) && attempts.runs(second, EventId(2)));
+        assert_eq!(attempts.keys().into_iter().collect::<Vec<_>>(), [second]);
+    }
+
+    #[test]
+    fn n5_a_grant_counts_once_and_only_if_it_is_wanted() {
+        let (mut attempts, key) = (Attempts::default(), InstanceKey::new(1, 1));
+        assert!(!attempts.grant_lone(key, EventId(2)), "nobody asked");
+        assert!(attempts.want_lone(key, EventId(2)));
+        assert!(!attempts.is_lone_granted(key, EventId(2)));
+        assert!(attempts.grant_lone(key, EventId(2)) && attempts.is_lone_granted(key, EventId(2)));
+        assert!(!attempts.grant_lone(key, EventId(2)), "it was granted before");
+        attempts.cancel(key, EventId(2));
+        assert!(!attempts.has_lone(key));
+        assert!(
+            attempts.is_news("a", None) && !attempts.is_news("a", None) && attempts.is_news("a", Some("t"))
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! Counts of what leaves no other trace.
+
+/// What a shard has seen that leaves no other trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Completions and messages that nothing waited for.
+    pub stale: u64,
+    /// Turns that failed.
+    pub failed_turns: u64,
+    /// Commits that contradicted what was stored.
+    pub conflicts: u64,
+    /// Executions that were dropped from memory and will grow back.
+    pub evictions: u64,
+    /// Executions that grew back from their history.
+    pub hydrations: u64,
+    /// Messages to other instances that did not exist or had ended.
+    pub undelivered: u64,
+}
+
+impl Counters {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(&self, other: &Counters) -> Counters {
+        Counters {
+            stale: self.stale + other.stale,
+            failed_turns: self.failed_turns + other.failed_turns,
+            conflicts: self.conflicts + other.conflicts,
+            evictions: self.evictions + other.evictions,
+            hydrations: self.hydrations + other.hydrations,
+            undelivered: self.undelivered + other.undelivered,
+        }
+    }
+}

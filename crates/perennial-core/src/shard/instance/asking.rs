@@ -1,0 +1,225 @@
+//! Queries and updates: questions to an instance's code, from callers here and from request rows of other processes.
+//!
+//! A question is put to the code between turns, when no commit is under way, so that an answer shows only what is
+//! durable. An accepted update becomes a job; its answer is part of the turn that gives it.
+
+use crate::execution::{Execution, QueryFailure, UpdateRefusal};
+use crate::history::{Decision, EventId, Job, Turn};
+use crate::store::{Commit, RequestReply};
+
+use super::super::output::Output;
+use super::super::request::{Answer, AskReply, Asker, PendingAsk, Question};
+use super::super::shared::Shared;
+use super::super::turn_task::Consultation;
+use super::Instance;
+use super::in_flight::InFlight;
+
+impl AskReply {
+    fn refused_query(failure: &QueryFailure) -> AskReply {
+        let error = match failure {
+            QueryFailure::Refused { error, .. } => Some(error.clone()),
+            _ => None,
+        };
+        AskReply::Refused { reason: failure.to_string(), error }
+    }
+
+    fn refused_update(refusal: &UpdateRefusal) -> AskReply {
+        let error = match refusal {
+            UpdateRefusal::Refused { error, .. } => Some(error.clone()),
+            _ => None,
+        };
+        AskReply::Refused { reason: refusal.to_string(), error }
+    }
+}
+
+/// Answers a question once what it says is durable: here with the next outputs, in a row with a commit.
+pub(super) fn reply_to(asker: Asker, reply: AskReply, rows: &mut Vec<RequestReply>) -> Option<Output> {
+    match asker {
+        Asker::Request(request) => Some(Output::Reply(request, Answer::Asked(reply))),
+        Asker::Row(number) => {
+            rows.push(RequestReply { number, body: reply.encode() });
+            None
+        }
+    }
+}
+
+/// Gives the same reply to all of these questions.
+pub(super) fn refuse_asks(
+    asks: &[PendingAsk],
+    reply: &AskReply,
+    rows: &mut Vec<RequestReply>,
+) -> Vec<Output> {
+    asks.iter().filter_map(|ask| reply_to(ask.asker, reply.clone(), rows)).collect()
+}
+
+/// The answers to updates that a turn gives, by the event that recorded them.
+fn given_answers(turn: &Turn, ended: &[EventId]) -> Vec<(EventId, AskReply)> {
+    let completed = turn.decisions().filter_map(|(_, _, decision)| match decision {
+        Decision::UpdateCompleted { source_event_id, result } => {
+            let reply = match result {
+                Ok(payload) => AskReply::Answered(payload.clone()),
+                Err(payload) => AskReply::Failed(payload.clone()),
+            };
+            Some((*source_event_id, reply))
+        }
+        _ => None,
+    });
+    completed.chain(ended.iter().map(|event| (*event, AskReply::Unanswered))).collect()
+}
+
+impl Instance {
+    /// Sorts what became of questions in a turn task: answers are left in `rows` or sent, what was accepted is returned,
+    /// and the rest is put again.
+    pub(super) fn settle_asks(
+        &mut self,
+        shared: &mut Shared,
+        done: Vec<(PendingAsk, Consultation)>,
+        rows: &mut Vec<RequestReply>,
+    ) -> Vec<PendingAsk> {
+        let (mut accepted, mut later) = (Vec::new(), Vec::new());
+        for (ask, consultation) in done {
+            match consultation {
+                Consultation::Answered(reply) => shared.outputs.extend(reply_to(ask.asker, reply, rows)),
+                Consultation::Accepted => accepted.push(ask),
+                Consultation::Known(event) => shared.updates.add(self.key, event, ask.asker),
+                Consultation::Later => later.push(ask),
+            }
+        }
+        self.questions.put_back(later);
+        accepted
+    }
+
+    /// The answers to updates that a turn gives, into its commit and what follows from it.
+    pub(super) fn answer_updates(
+        &mut self,
+        shared: &mut Shared,
+        turn: &Turn,
+        ended: &[EventId],
+        accepted: Vec<PendingAsk>,
+        commit: &mut Commit,
+        in_flight: &mut InFlight,
+    ) {
+        let requested = turn.jobs().filter(|(_, job)| matches!(job, Job::UpdateRequested { .. }));
+        in_flight.accepted = requested.map(|(event, _)| event).zip(accepted).collect();
+        for (event, reply) in given_answers(turn, ended) {
+            let waiting = shared.updates.askers(self.key, event).iter().copied();
+            let new = in_flight.accepted.iter().filter(|(accepted, _)| *accepted == event);
+            for asker in waiting.chain(new.map(|(_, ask)| ask.asker)) {
+                in_flight.outputs.extend(reply_to(asker, reply.clone(), &mut commit.replies));
+            }
+            in_flight.answered.push(event);
+        }
+    }
+
+    /// Remembers who waits for the updates of a durable turn.
+    pub(super) fn await_updates(
+        &mut self,
+        shared: &mut Shared,
+        accepted: Vec<(EventId, PendingAsk)>,
+        answered: &[EventId],
+    ) {
+        for (event, ask) in accepted {
+            shared.updates.add(self.key, event, ask.asker);
+        }
+        for event in answered {
+            shared.updates.take(self.key, *event);
+        }
+    }
+
+    /// Has those who wait for updates that crossed to the next execution ask for them there, by their keys. They asked
+    /// before everybody who waits now.
+    pub(super) fn follow_updates(&mut self, shared: &mut Shared, carried: Vec<(EventId, Question)>) {
+        let mut asks = Vec::new();
+        for (event, question) in carried {
+            let askers = shared.updates.take(self.key, event);
+            asks.extend(askers.into_iter().map(|asker| PendingAsk {
+                asker,
+                question: question.clone(),
+                place: 0,
+            }));
+        }
+        self.questions.put_back(asks);
+    }
+
+    /// The updates that nobody answers any more, because the instance ended without its code; and what those who wait for
+    /// them are told.
+    pub(super) fn orphaned_updates(
+        &self,
+        shared: &Shared,
+        rows: &mut Vec<RequestReply>,
+    ) -> (Vec<EventId>, Vec<Output>) {
+        let (mut events, mut outputs) = (Vec::new(), Vec::new());
+        for (event, askers) in shared.updates.of(self.key) {
+            events.push(event);
+            outputs.extend(askers.iter().filter_map(|asker| reply_to(*asker, AskReply::Unanswered, rows)));
+        }
+        (events, outputs)
+    }
+}
+
+/// Updates as those who wait for them ask for them again.
+pub(super) fn questions(updates: Vec<(EventId, Job)>) -> Vec<(EventId, Question)> {
+    let question = |(event, job)| match job {
+        Job::UpdateRequested { name, payload, key, trace } => {
+            Some((event, Question::Update { name, payload, key, trace }))
+        }
+        _ => None,
+    };
+    updates.into_iter().filter_map(question).collect()
+}
+
+/// Puts questions to an execution between its turns.
+pub(in crate::shard) fn consult(
+    execution: &mut Execution,
+    asks: Vec<PendingAsk>,
+    jobs: &mut Vec<Job>,
+) -> Vec<(PendingAsk, Consultation)> {
+    let mut accepted = Vec::new();
+    let done = asks
+        .into_iter()
+        .map(|ask| {
+            // Whatever follows an accepted update is asked of the state that it leaves.
+            if !accepted.is_empty() {
+                return (ask, Consultation::Later);
+            }
+            let consultation = match &ask.question {
+                Question::Query { name, payload } => match execution.query(name, payload.clone()) {
+                    Ok(answer) => Consultation::Answered(AskReply::Answered(answer)),
+                    Err(failure) => Consultation::Answered(AskReply::refused_query(&failure)),
+                },
+                Question::Update { name, payload, key, trace } => {
+                    let (name, payload, key) = (name.clone(), payload.clone(), key.clone());
+                    let job = Job::UpdateRequested { name, payload, key, trace: trace.clone() };
+                    offer(execution, job, &mut accepted)
+                }
+            };
+            (ask, consultation)
+        })
+        .collect();
+    // The validators saw the state before the other jobs; so do the handlers.
+    jobs.splice(0..0, accepted);
+    done
+}
+
+fn offer(execution: &mut Execution, job: Job, accepted: &mut Vec<Job>) -> Consultation {
+    if execution.has_ended() {
+        return Consultation::Answered(AskReply::Ended);
+    }
+    if execution.ledger().admit(&job).is_err() {
+        let known = job.key().and_then(|key| execution.ledger().update(key));
+        return match known {
+            Some((event, None)) => Consultation::Known(event),
+            Some((_, Some(Ok(payload)))) => Consultation::Answered(AskReply::Answered(payload.clone())),
+            Some((_, Some(Err(payload)))) => Consultation::Answered(AskReply::Failed(payload.clone())),
+            None => Consultation::Answered(AskReply::KeyTaken),
+        };
+    }
+    let Job::UpdateRequested { name, payload, .. } = &job else { return Consultation::Later };
+    match execution.offer_update(name, payload) {
+        Ok(()) => {
+            accepted.push(job);
+            Consultation::Accepted
+        }
+        Err(refusal) => Consultation::Answered(AskReply::refused_update(&refusal)),
+    }
+}

@@ -1,0 +1,105 @@
+//! Requests and questions that take effect after a message that their sender had acknowledged before, until that message
+//! was read from the inbox (N16).
+
+use crate::store::{InboxNumber, RequestNumber};
+
+use super::super::request::{Asker, Question, Request, RequestId};
+
+/// What a caller or another process wants of an instance.
+pub(super) enum Late {
+    Request(RequestId, Request),
+    Ask(Asker, Question),
+}
+
+impl Late {
+    /// The caller of this process to be answered about it.
+    pub(super) fn caller(&self) -> Option<RequestId> {
+        match self {
+            Late::Request(request, _) => Some(*request),
+            Late::Ask(asker, _) => asker.caller(),
+        }
+    }
+}
+
+/// One that waits.
+pub(super) struct Waiting {
+    pub(super) after: InboxNumber,
+    pub(super) what: Late,
+    /// Whether a read of the messages began after it came. It waits no longer than that read.
+    pub(super) is_read_for: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Behind {
+    waiting: Vec<Waiting>,
+}
+
+impl Behind {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) fn push(&mut self, waiting: Waiting) {
+        self.waiting.push(waiting);
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Waiting> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Puts back those that have to wait longer, before what came meanwhile.
+    pub(super) fn put_back(&mut self, waiting: Vec<Waiting>) {
+        self.waiting.splice(0..0, waiting);
+    }
+
+    /// The messages are read again from now on.
+    pub(super) fn handle_read_begun(&mut self) {
+        self.waiting.iter_mut().for_each(|waiting| waiting.is_read_for = true);
+    }
+
+    pub(super) fn knows_row(&self, number: RequestNumber) -> bool {
+        let is_it =
+            |waiting: &Waiting| matches!(waiting.what, Late::Ask(Asker::Row(row), _) if row == number);
+        self.waiting.iter().any(is_it)
+    }
+
+    /// Takes all, and returns the callers of this process among them.
+    pub(super) fn take_callers(&mut self) -> Vec<RequestId> {
+        self.take_all().iter().filter_map(|waiting| waiting.what.caller()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Payload;
+
+    fn ask(number: RequestNumber) -> Waiting {
+        let question = Question::Query { name: "q".to_owned(), payload: Payload::null() };
+        Waiting { after: 1, what: Late::Ask(Asker::Row(number), question), is_read_for: false }
+    }
+
+    #[test]
+    fn n16_a_request_row_that_waits_for_a_message_is_known() {
+        let mut behind = Behind::default();
+        behind.push(ask(5));
+        assert!(behind.knows_row(5) && !behind.knows_row(6));
+        let early = behind.take_all();
+        behind.push(ask(6));
+        behind.put_back(early);
+        behind.handle_read_begun();
+        let rows: Vec<_> = behind
+            .take_all()
+            .into_iter()
+            .map(|waiting| match waiting.what {
+                Late::Ask(asker, _) => (asker.row(), waiting.is_read_for),
+                Late::Request(..) => (None, false),
+            })
+            .collect();
+        assert_eq!(rows, [(Some(5), true), (Some(6), true)]);
+        behind.push(Waiting { what: Late::Request(RequestId(3), Request::Retry), ..ask(1) });
+        behind.push(ask(9));
+        assert_eq!(behind.take_callers(), [RequestId(3)]);
+        assert!(behind.is_empty());
+    }
+}

@@ -1,0 +1,259 @@
+//! Instances that cannot go on. Nothing that came for them is lost.
+
+use crate::store::{Blocked, Commit, InboxNumber, InstanceRow, Outgoing, RequestReply, RowChange};
+
+use super::super::message::Message;
+use super::super::options::OnFailure;
+use super::super::output::Output;
+use super::super::request::{Answer, AskReply, Question};
+use super::super::shared::Shared;
+use super::super::turn_task::TaskFailure;
+use super::Instance;
+use super::asking::{refuse_asks, reply_to};
+use super::facts::Facts;
+use super::in_flight::{InFlight, Next, Phase};
+use super::queued::{Batch, Origin, Queued};
+use super::tasks::TaskPlan;
+
+impl Instance {
+    /// It cannot go on. Everything that came for it is kept in its inbox; answers that were given before the turn failed
+    /// are written.
+    pub(super) fn block(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        mut messages: Vec<Queued>,
+        failure: &TaskFailure,
+        answers: Vec<RequestReply>,
+    ) {
+        shared.counters.failed_turns += 1;
+        if self.has_ended() {
+            return self.consultation_failed(shared, messages, failure, answers);
+        }
+        self.blocked_reply = Some(blocked_reply(failure));
+        messages.extend(self.queue.take_all());
+        if shared.options.on_failure.of(failure) == OnFailure::End {
+            let message = Message::Terminate { reason: failure.to_string() };
+            messages.push(Queued::engine(message, now_ms));
+        }
+        let messages = Batch::new(messages);
+        self.kept_events = messages.events();
+        let blocked = self.blocked(now_ms, failure);
+        let wake_at_ms = self.blocked_wake(shared, now_ms, &messages, failure, blocked.attempts);
+        tracing::warn!(
+            instance = &*self.id,
+            code = blocked.code,
+            attempts = blocked.attempts,
+            "blocked: {failure}"
+        );
+        let send = self.kept(shared, &messages);
+        // A retry is one try. A commit that sends and takes no turn is sent again if its outcome is unknown, and must not
+        // find its own doing in its way then; so the retry goes another time.
+        self.tried.extend(messages.iter().filter_map(Queued::retry_number));
+        let retries = messages.iter().filter_map(Queued::retry_number);
+        let consumed: Vec<InboxNumber> = retries.filter(|_| send.is_empty()).collect();
+        // What stays in the inbox has been looked at; it is not read again and again while the instance is blocked.
+        let urgent = messages.iter().filter_map(Queued::urgent_number);
+        let seen = urgent.filter(|number| !consumed.contains(number)).collect();
+        let mut commit = Commit { send, replies: answers, consumed, seen, ..shared.empty_commit(self.key) };
+        let asks = self.questions.take_all();
+        let refusals = refuse_asks(&asks, &blocked_reply(failure), &mut commit.replies);
+        let facts = self.mark_blocked(now_ms, &messages, blocked, wake_at_ms, &mut commit);
+        let start = messages.start_request();
+        let mut outputs: Vec<Output> = messages.replies(&Answer::Accepted).collect();
+        outputs.extend(start.map(|request| Output::Reply(request, Answer::Started(self.key))));
+        outputs.extend(refusals);
+        // A termination needs no code: it is done as soon as it is kept, unless it is what failed. What is given up is
+        // woken only for its end, and when that is may stand in its history alone.
+        let is_over = messages.iter().any(Queued::is_termination) && failure.leaves_history();
+        let is_given_up = !failure.may_pass();
+        if is_given_up {
+            shared.given_up.insert(self.key);
+        }
+        let next = if is_over || is_given_up { Next::Reloaded } else { Next::Blocked };
+        let mut in_flight =
+            InFlight { outputs, start, refused: asks, ..InFlight::new(facts, next, messages) };
+        TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
+        self.commit(shared, commit, in_flight);
+    }
+
+    /// What its row says about why it is blocked. A cause that was known before counts from then.
+    fn blocked(&self, now_ms: u64, failure: &TaskFailure) -> Blocked {
+        let cause = failure.cause();
+        let known = self.facts.as_ref().and_then(|facts| facts.blocked_cause.as_ref());
+        let since_ms = known.filter(|(known, _)| **known == *cause).map_or(now_ms, |(_, since_ms)| *since_ms);
+        Blocked {
+            code: failure.code().to_owned(),
+            cause,
+            reason: failure.to_string(),
+            report: failure.report(),
+            divergence: failure.divergence(),
+            since_ms,
+            attempts: self.facts.as_ref().map_or(0, |facts| facts.blocked_attempts) + 1,
+        }
+    }
+
+    /// When a blocked instance wants attention: for its next try, or for an end that needs no code.
+    fn blocked_wake(
+        &self,
+        shared: &Shared,
+        now_ms: u64,
+        messages: &Batch,
+        failure: &TaskFailure,
+        attempts: u32,
+    ) -> Option<u64> {
+        let retry_at_ms = failure.may_pass().then(|| now_ms + shared.options.retry_pause_ms(attempts));
+        // What the instance wanted to be woken for may be the end of a cancel's grace, which is kept without code.
+        let wanted_ms = self.facts.as_ref().and_then(|facts| facts.wake_at_ms);
+        let wanted_ms = wanted_ms.filter(|at_ms| *at_ms > now_ms && failure.may_pass());
+        let graces = messages.cancel_graces().map(|grace| shared.gaps.end_of(grace));
+        let ends = graces.chain(self.limits.ends());
+        ends.chain(wanted_ms).chain(retry_at_ms).min()
+    }
+
+    /// Writes into a commit that it is blocked, and returns what its row says then. One that is not stored is inserted.
+    fn mark_blocked(
+        &self,
+        now_ms: u64,
+        messages: &Batch,
+        blocked: Blocked,
+        wake_at_ms: Option<u64>,
+        commit: &mut Commit,
+    ) -> Facts {
+        // A start that was read from the inbox has a row, even if that could not be read.
+        let started = messages.started().filter(|_| !messages.has_stored_start());
+        if let (None, Some(started)) = (&self.facts, started) {
+            let row = InstanceRow::pending(self.key, &self.id, started, now_ms);
+            let row = InstanceRow { wake_at_ms, blocked: Some(blocked), ..row };
+            let facts = Facts::of_row(&row);
+            commit.insert = Some(Box::new(row));
+            return facts;
+        }
+        // What the row says is not known if it could not be read.
+        let stored = self.facts.clone().unwrap_or_else(|| Facts::nothing_stored(1));
+        let facts = Facts {
+            wake_at_ms,
+            blocked_attempts: blocked.attempts,
+            blocked_cause: Some((blocked.cause.as_str().into(), blocked.since_ms)),
+            ..stored.clone()
+        };
+        let (wake_at_ms, blocked) = (Some(wake_at_ms), Some(Some(blocked)));
+        commit.change = RowChange { wake_at_ms, blocked, ..facts.change_from(&stored) };
+        facts
+    }
+
+    /// An instance that has ended cannot be asked: those who asked are told why, and nothing else comes of it.
+    fn consultation_failed(
+        &mut self,
+        shared: &mut Shared,
+        messages: Vec<Queued>,
+        failure: &TaskFailure,
+        answers: Vec<RequestReply>,
+    ) {
+        self.queue.put_back(messages);
+        let asks = self.questions.take_all();
+        let mut commit = Commit { replies: answers, ..shared.empty_commit(self.key) };
+        let outputs = refuse_asks(&asks, &blocked_reply(failure), &mut commit.replies);
+        if commit.is_empty() {
+            shared.outputs.extend(outputs);
+            return self.clear_leftovers(shared);
+        }
+        let in_flight = InFlight::new(self.stored(), Next::Gone, Batch::default());
+        self.commit(shared, commit, InFlight { outputs, refused: asks, ..in_flight });
+    }
+
+    /// It was loaded, and is not tried: it is blocked as it was.
+    pub(super) fn stay_blocked(&mut self, shared: &mut Shared, now_ms: u64) {
+        self.kept_events = self.queue.stored_events();
+        let stored = self.stored();
+        // Whoever sent something urgent has made it due, so that it is looked at.
+        let graces = self.queue.cancel_graces().map(|grace| shared.gaps.end_of(grace));
+        let ends = graces.chain(self.limits.ends()).chain(stored.wake_at_ms);
+        let wake_at_ms = ends.filter(|at_ms| *at_ms > now_ms).min();
+        if wake_at_ms == stored.wake_at_ms {
+            return self.settle(shared, now_ms, Phase::Blocked, wake_at_ms);
+        }
+        let facts = Facts { wake_at_ms, ..stored.clone() };
+        let mut commit = Commit { change: facts.change_from(&stored), ..shared.empty_commit(self.key) };
+        let mut in_flight = InFlight::new(facts, Next::Kept, Batch::default());
+        TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
+        self.commit(shared, commit, in_flight);
+    }
+
+    /// Writes what came for an instance that cannot go on, or has not begun, into its inbox.
+    pub(super) fn keep_queue(&mut self, shared: &mut Shared, next: Next) {
+        let is_delayed = matches!(next, Next::Delayed);
+        let messages = Batch::new(self.queue.take_brought());
+        // A cancel that another process sent ends the instance when its grace is over, as one from here does.
+        let graces = messages.cancel_graces().chain(self.queue.cancel_graces());
+        let grace_until_ms = graces.map(|grace| shared.gaps.end_of(grace)).min();
+        // What a delayed instance has in its inbox is remembered, so that it is not read again and again.
+        let stored = if is_delayed { Vec::new() } else { self.queue.take_stored() };
+        let seen = stored.iter().filter_map(Queued::urgent_number).collect();
+        let send = self.kept(shared, &messages);
+        let mut commit = Commit { send, seen, ..shared.empty_commit(self.key) };
+        self.kept_events += messages.events();
+        let mut outputs: Vec<Output> = messages.replies(&Answer::Accepted).collect();
+        let asks = self.questions.take_all();
+        for ask in &asks {
+            let reply = if is_delayed { not_begun(&ask.question) } else { self.refusal() };
+            outputs.extend(reply_to(ask.asker, reply, &mut commit.replies));
+        }
+        let stored = self.stored();
+        // One that could not be marked as blocked is tried again all the same, though its row does not say so.
+        let retry_ms = shared.wakes.of(self.key);
+        let wake_at_ms = grace_until_ms.into_iter().chain(stored.wake_at_ms).chain(retry_ms).min();
+        let facts = Facts { wake_at_ms, ..stored.clone() };
+        commit.change = RowChange { blocked: None, ..facts.change_from(&stored) };
+        let mut in_flight = InFlight { outputs, refused: asks, ..InFlight::new(facts, next, messages) };
+        TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
+        if commit.is_empty() {
+            return shared.outputs.extend(in_flight.outputs);
+        }
+        self.commit(shared, commit, in_flight);
+    }
+
+    /// What those are told who ask something while it cannot answer.
+    fn refusal(&self) -> AskReply {
+        self.blocked_reply.clone().unwrap_or_else(|| AskReply::Blocked {
+            code: "PER-0300".to_owned(),
+            reason: "the instance is blocked; its status says why".to_owned(),
+        })
+    }
+
+    /// The messages that are not in the inbox yet and would be lost, as rows for it. Each has a key, so that a commit
+    /// that is sent again appends nothing twice.
+    fn kept(&self, shared: &mut Shared, messages: &Batch) -> Vec<Outgoing> {
+        let is_lost = |queued: &&Queued| {
+            !matches!(queued.origin, Origin::Inbox(_))
+                && !queued.is_one_try()
+                && !matches!(queued.message, Message::Unreadable { .. })
+        };
+        let mut rows = Vec::new();
+        for queued in messages.iter().filter(is_lost) {
+            let dedupe = queued.message.dedupe().map_or_else(|| shared.kept_keys.next(), str::to_owned);
+            rows.push(Outgoing::ToKey {
+                to: self.key,
+                shard: shared.id,
+                dedupe: Some(dedupe),
+                urgent: false,
+                body: queued.message.encode(),
+            });
+        }
+        rows
+    }
+}
+
+/// What is told to whoever asks an instance whose time to start has not come.
+fn not_begun(question: &Question) -> AskReply {
+    let reason = match question {
+        Question::Query { .. } => "PER-0207 query: the instance has not begun, and has nothing to show yet",
+        Question::Update { .. } => "PER-0208 update: the instance has not begun",
+    };
+    AskReply::Refused { reason: reason.to_owned(), error: None }
+}
+
+/// What a blocked instance tells those who ask it something.
+fn blocked_reply(failure: &TaskFailure) -> AskReply {
+    AskReply::Blocked { code: failure.code().to_owned(), reason: failure.to_string() }
+}

@@ -1,0 +1,137 @@
+//! The searched columns of an instance's row, as they are stored or about to be.
+
+use std::sync::Arc;
+
+use crate::execution::Execution;
+use crate::history::{Ending, Ledger, Started};
+use crate::store::{InstanceRow, RowChange, Status};
+
+use super::limits::Limits;
+use super::tasks::Tasks;
+
+/// The searched columns of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) status: Status,
+    pub(super) owed: bool,
+    /// Whether senders are refused because the code has not read enough of what they sent.
+    pub(super) full: bool,
+    pub(super) wake_at_ms: Option<u64>,
+    pub(super) blocked_attempts: u32,
+    /// What blocks it, and since when.
+    pub(super) blocked_cause: Option<(Arc<str>, u64)>,
+    pub(super) execution: u64,
+    pub(super) version: Arc<str>,
+}
+
+impl Facts {
+    /// What is stored of an instance before its first turn.
+    pub(super) fn nothing_stored(execution: u64) -> Facts {
+        Facts {
+            status: Status::Pending,
+            owed: false,
+            full: false,
+            wake_at_ms: None,
+            blocked_attempts: 0,
+            blocked_cause: None,
+            execution,
+            version: Arc::from(""),
+        }
+    }
+
+    /// What is stored of an instance that ended without its code.
+    pub(super) fn ended(status: Status, started: &Started, stored: &Facts) -> Facts {
+        // One that has not begun has a version only if it was asked for.
+        let version = match started.version.is_empty() {
+            true => Arc::clone(&stored.version),
+            false => pinned(started, stored),
+        };
+        Facts { status, version, ..Facts::nothing_stored(started.execution) }
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked_attempts > 0
+    }
+
+    pub(super) fn of_row(row: &InstanceRow) -> Facts {
+        Facts {
+            status: row.status,
+            owed: row.owed,
+            full: row.full,
+            wake_at_ms: row.wake_at_ms,
+            blocked_attempts: row.blocked.as_ref().map_or(0, |blocked| blocked.attempts),
+            blocked_cause: row
+                .blocked
+                .as_ref()
+                .map(|blocked| (blocked.cause.as_str().into(), blocked.since_ms)),
+            execution: row.execution,
+            version: Arc::from(row.version.as_str()),
+        }
+    }
+
+    /// What the row has to say after a turn. The time may stay early, which costs a look, but is never late.
+    pub(super) fn after_turn(
+        execution: &Execution,
+        max_unread: usize,
+        ending: Option<&Ending>,
+        stored: &Facts,
+        tasks: &Tasks,
+        limits: &Limits,
+        now_ms: u64,
+    ) -> Facts {
+        let (ledger, started) = (execution.ledger(), execution.started());
+        let status = ending.map_or(Status::Running, Status::after);
+        let running = !status.is_final();
+        let wanted = if running { wakes_from(0, ledger, limits, tasks) } else { None };
+        let wake_at_ms = match (stored.wake_at_ms, wanted) {
+            (Some(stored), Some(wanted)) if stored <= wanted && stored > now_ms => Some(stored),
+            (_, wanted) => wanted,
+        };
+        let owed = running && ledger.open_activities() > tasks.elsewhere();
+        // Set at the limit and cleared at half of it, so that the row is not written back and forth.
+        let full_from = if stored.full { max_unread / 2 } else { max_unread };
+        let full = running && execution.unread_events() >= full_from.max(1);
+        Facts {
+            status,
+            owed,
+            full,
+            wake_at_ms,
+            blocked_attempts: 0,
+            blocked_cause: None,
+            execution: started.execution,
+            version: pinned(started, stored),
+        }
+    }
+
+    /// What has to be written to get from what is stored to this.
+    pub(super) fn change_from(&self, stored: &Facts) -> RowChange {
+        let is_unblocked = stored.blocked_attempts > 0 && self.blocked_attempts == 0;
+        RowChange {
+            status: (self.status != stored.status).then_some(self.status),
+            owed: (self.owed != stored.owed).then_some(self.owed),
+            full: (self.full != stored.full).then_some(self.full),
+            // Whoever sends something urgent to a blocked instance makes its row due.
+            wake_at_ms: (is_unblocked || self.wake_at_ms != stored.wake_at_ms).then_some(self.wake_at_ms),
+            blocked: is_unblocked.then_some(None),
+            execution: (self.execution != stored.execution).then_some(self.execution),
+            version: (self.version != stored.version).then(|| self.version.to_string()),
+            ..RowChange::default()
+        }
+    }
+}
+
+/// The version that an execution is pinned to.
+fn pinned(started: &Started, stored: &Facts) -> Arc<str> {
+    if *stored.version == *started.version {
+        return Arc::clone(&stored.version);
+    }
+    Arc::from(started.version.as_str())
+}
+
+/// When a running execution wants attention: a timer, a task, the end of a cancel's grace, its deadline; of all times that
+/// are not before this one.
+pub(super) fn wakes_from(from_ms: u64, ledger: &Ledger, limits: &Limits, tasks: &Tasks) -> Option<u64> {
+    let timer = ledger.timers().next().map(|(due_ms, _)| due_ms);
+    let ends = limits.ends().chain(timer).filter(|at_ms| *at_ms >= from_ms);
+    ends.chain(tasks.next_due_ms(from_ms)).min()
+}

@@ -1,0 +1,101 @@
+//! When the engine ends an execution, whatever its code does.
+
+use crate::history::{Ledger, Started};
+use crate::instance::InstanceKey;
+use crate::store::{TurnRow, read_turns};
+
+use super::super::gaps::{Gaps, Grace};
+use super::super::message::Start;
+
+/// The ends that are known without the execution in memory, for when it cannot be.
+#[derive(Default)]
+pub(super) struct Limits {
+    /// Until when a requested cancellation may clean up.
+    grace_until_ms: Option<u64>,
+    /// When the instance is ended as timed out.
+    deadline_ms: Option<u64>,
+}
+
+impl Limits {
+    /// The ends of an execution that has not begun. A cancel that it brings counts from when the start arrived.
+    pub(super) fn of_start(start: &Start, arrived_ms: u64, gaps: &Gaps) -> Limits {
+        let end_of = |grace_ms| gaps.end_of(Grace { from_ms: arrived_ms, grace_ms });
+        let grace_until_ms = start.cancel().map(|(_, grace_ms)| end_of(grace_ms));
+        Limits { grace_until_ms, deadline_ms: start.started.deadline_ms }
+    }
+
+    pub(super) fn of_execution(ledger: &Ledger, started: &Started, gaps: &Gaps) -> Limits {
+        let grace_until_ms = ledger.cancel_request().map(|cancel| gaps.end_of(Grace::of(cancel)));
+        Limits { grace_until_ms, deadline_ms: started.deadline_ms }
+    }
+
+    /// Reads a blocked instance's history. Returns why the instance has to end now, if so.
+    pub(super) fn read(
+        &mut self,
+        key: InstanceKey,
+        turns: &[TurnRow],
+        gaps: &Gaps,
+        now_ms: u64,
+    ) -> Option<String> {
+        let history = read_turns(key, turns).ok()?;
+        let mut ledger = Ledger::default();
+        history.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).ok()?;
+        let started = history.turns.first()?.started()?;
+        *self = Limits::of_execution(&ledger, started, gaps);
+        self.overdue(ledger.cancel_reason(), now_ms)
+    }
+
+    /// Why the engine ends the execution now, if it has to.
+    pub(super) fn overdue(&self, reason: Option<&str>, now_ms: u64) -> Option<String> {
+        if self.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms) {
+            return Some("timeout".to_owned());
+        }
+        let grace_is_over = self.grace_until_ms.is_some_and(|until_ms| until_ms <= now_ms);
+        grace_is_over.then(|| not_done_in_time(reason.unwrap_or_default()))
+    }
+
+    /// An execution is over. The next one has the same deadline.
+    pub(super) fn end_grace(&mut self) {
+        self.grace_until_ms = None;
+    }
+
+    pub(super) fn grace_until_ms(&self) -> Option<u64> {
+        self.grace_until_ms
+    }
+
+    pub(super) fn deadline_ms(&self) -> Option<u64> {
+        self.deadline_ms
+    }
+
+    /// Both, as far as they are known.
+    pub(super) fn ends(&self) -> impl Iterator<Item = u64> + use<> {
+        self.grace_until_ms.into_iter().chain(self.deadline_ms)
+    }
+}
+
+/// Why an execution ends whose cancel's grace is over.
+pub(super) fn not_done_in_time(reason: &str) -> String {
+    format!("cancelled, and not done in time: {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Job, Payload};
+
+    #[test]
+    fn g30_a_start_brings_its_deadline_and_the_grace_of_its_cancel() {
+        let mut started = Started::new("n", "1.0.0", Payload::null(), 7);
+        started.deadline_ms = Some(90);
+        let cancel = Job::OrchestrationCancelRequested { reason: "c".to_owned(), grace_ms: 40 };
+        let start = Start { jobs: vec![cancel], ..Start::new(started) };
+        let mut limits = Limits::of_start(&start, 10, &Gaps::default());
+        assert_eq!(limits.ends().collect::<Vec<_>>(), [50, 90]);
+        limits.end_grace();
+        assert_eq!((limits.ends().collect::<Vec<_>>(), limits.deadline_ms()), (vec![90], Some(90)));
+        assert!(
+            limits.read(InstanceKey::new(1, 1), &[], &Gaps::default(), 100).is_none(),
+            "nothing can be read"
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! From dormant to alive.
+
+use crate::history::Job;
+use crate::store::{Blocked, Commit, InboxRow, InstanceRow, LoadedInstance, TurnRow};
+
+use super::super::gaps::Gaps;
+use super::super::message::{Message, Start};
+use super::super::request::{Answer, AskReply};
+use super::super::shared::Shared;
+use super::super::turn_task::{TaskFailure, TurnSource};
+use super::Instance;
+use super::asking::refuse_asks;
+use super::in_flight::{Delivery, InFlight, Next, Phase};
+use super::limits::{Limits, not_done_in_time};
+use super::queued::{Arrived, Batch, Origin, Queued};
+use super::tending::View;
+
+impl Instance {
+    /// A new instance begins, because this caller starts it.
+    pub(in crate::shard) fn start(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        request: super::RequestId,
+        start: Start,
+    ) {
+        let origin = Origin::Caller(request);
+        self.begin(shared, now_ms, Arrived { what: start, origin, arrived_ms: now_ms });
+    }
+
+    /// It was loaded, or does not exist.
+    pub(in crate::shard) fn handle_loaded(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        loaded: Option<LoadedInstance>,
+    ) {
+        if !self.is_loading() {
+            return;
+        }
+        let Some(LoadedInstance { row, turns, inbox, tasks }) = loaded else {
+            return self.forget_missing(shared);
+        };
+        self.read_row(&row);
+        self.refuse_rivals(shared, row.status);
+        self.kept_events = 0;
+        self.tasks.load(tasks);
+        self.read_inbox(shared, &inbox.rows);
+        if row.status.is_final() {
+            self.bring_all_behind(shared, now_ms);
+            if self.questions.has_query() {
+                let source = TurnSource::History(turns);
+                return self.take_turn(shared, now_ms, source, Delivery::default());
+            }
+            return self.clear_leftovers(shared);
+        }
+        self.bring_behind(shared, now_ms, self.tasks.is_refreshing());
+        self.revive(shared, now_ms, &row, turns);
+    }
+
+    /// Adds the messages that a load found. What came through the inbox came before what callers brought since.
+    fn read_inbox(&mut self, shared: &Shared, rows: &[InboxRow]) {
+        let brought = self.queue.take_brought();
+        for row in rows {
+            if !shared.consumed.contains(row.number) && !self.knows_inbox(row.number) {
+                self.queue.insert_loaded(row);
+            }
+        }
+        self.queue.bring_after_read(brought, &mut self.questions);
+    }
+
+    /// Decides what comes of a loaded instance that has not ended.
+    fn revive(&mut self, shared: &mut Shared, now_ms: u64, row: &InstanceRow, turns: Vec<TurnRow>) {
+        if let Some(reason) = self.has_to_end(shared, now_ms, row, &turns) {
+            let parent = row.parent.as_ref().filter(|_| row.is_sound());
+            return self.terminate_loaded(shared, now_ms, &turns, &reason, parent);
+        }
+        if let Some(reason) = self.queue.unreadable() {
+            let failure = TaskFailure::UnreadableMessage(reason.to_owned());
+            return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
+        }
+        if !row.is_sound() {
+            let reason =
+                "PER-0508 corrupt row: its checksum does not match its key, id, name, parent and time";
+            let failure = TaskFailure::Unreadable(reason.to_owned());
+            return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
+        }
+        let is_wanted = std::mem::take(&mut self.is_retried) || self.queue.asks_for_try(&self.tried);
+        let is_given_up = shared.given_up.contains(&self.key);
+        let is_left = |blocked: &Blocked| is_given_up || !TaskFailure::is_tried_unasked(blocked);
+        if !is_wanted && row.blocked.as_ref().is_some_and(is_left) {
+            return self.stay_blocked(shared, now_ms);
+        }
+        shared.given_up.remove(&self.key);
+        self.hydrate(shared, now_ms, turns);
+    }
+
+    /// Why it has to end without its code now, if so.
+    fn has_to_end(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        row: &InstanceRow,
+        turns: &[TurnRow],
+    ) -> Option<String> {
+        let (gaps, is_blocked) = (&shared.gaps, row.blocked.is_some());
+        let overdue = match turns.is_empty() {
+            true => self.overdue_start(gaps, now_ms),
+            false if is_blocked => self.limits.read(self.key, turns, gaps, now_ms),
+            false => None,
+        };
+        if let Some(reason) = self.queue.termination() {
+            return Some(reason.to_owned());
+        }
+        // A cancel that waits for code that runs counts from the turn that delivers it.
+        let cancelled = self.queue.overdue_cancel(gaps, now_ms).filter(|_| is_blocked);
+        cancelled.map(not_done_in_time).or(overdue)
+    }
+
+    /// Why an execution that has not begun has to end now, if so.
+    fn overdue_start(&mut self, gaps: &Gaps, now_ms: u64) -> Option<String> {
+        let (start, arrived_ms) = self.queue.start_and_arrival()?;
+        // A cancel that was taken over crosses continue-as-new with the grace that it has.
+        self.limits = Limits::of_start(start, arrived_ms, gaps);
+        self.limits.overdue(start.cancel().map(|(reason, _)| reason), now_ms)
+    }
+
+    /// It cannot be loaded for a reason of its own.
+    pub(in crate::shard) fn handle_load_failed(&mut self, shared: &mut Shared, now_ms: u64, reason: String) {
+        if !self.is_loading() {
+            return;
+        }
+        match self.queue.termination().map(str::to_owned) {
+            Some(wanted) => self.terminate_unread(shared, now_ms, &wanted, None),
+            None => self.block(shared, now_ms, Vec::new(), &TaskFailure::Unreadable(reason), Vec::new()),
+        }
+    }
+
+    fn hydrate(&mut self, shared: &mut Shared, now_ms: u64, turns: Vec<TurnRow>) {
+        if !turns.is_empty() {
+            shared.counters.hydrations += 1;
+            return self.take_turn(shared, now_ms, TurnSource::History(turns), Delivery::default());
+        }
+        let not_before_ms = self.queue.start().and_then(|start| start.not_before_ms);
+        if not_before_ms.is_some_and(|at_ms| at_ms > now_ms) && !self.queue.has_cancel() {
+            // Its time may be up before it begins.
+            let wake = not_before_ms.into_iter().chain(self.limits.deadline_ms()).min();
+            return self.settle(shared, now_ms, Phase::Delayed, wake);
+        }
+        let Some(start) = self.queue.take_start() else {
+            let reason = "PER-0508 corrupt row: it has neither turns nor a start".to_owned();
+            return self.block(shared, now_ms, Vec::new(), &TaskFailure::Unreadable(reason), Vec::new());
+        };
+        self.begin(shared, now_ms, start);
+    }
+
+    /// Takes the first turn of an execution, with what waits for it.
+    pub(super) fn begin(&mut self, shared: &mut Shared, now_ms: u64, start: Arrived<Start>) {
+        let Arrived { what: start, origin, arrived_ms } = start;
+        let jobs = start.jobs.clone();
+        let source = TurnSource::Start(Box::new(start.started.clone()));
+        self.limits = Limits::of_start(&start, arrived_ms, &shared.gaps);
+        let messages = vec![Queued::new(Message::Start(Box::new(start)), origin, arrived_ms)];
+        let mut delivery = Delivery { jobs, messages, fired_ms: None };
+        if let Origin::Inbox(number) = origin {
+            // It may have been read while the commit that sent it was being answered.
+            self.queue.take_row(number);
+        }
+        // A cancel request that came before must not let the first turn take effect.
+        if self.queue.has_cancel() {
+            self.take_first_jobs(shared, &mut delivery);
+        }
+        delivery.append(self.queue.take_skips());
+        self.take_turn(shared, now_ms, source, delivery);
+    }
+
+    /// Takes what waits for a first turn that a cancel request is part of: as much as a turn takes, and the request.
+    fn take_first_jobs(&mut self, shared: &Shared, delivery: &mut Delivery) {
+        let (limit, max_bytes) = shared.options.jobs_per_turn();
+        let mut bytes: u64 = delivery.jobs.iter().map(Job::weight).sum();
+        let mut rest = Vec::new();
+        for queued in self.queue.take_jobs() {
+            let (count, weight) = queued.jobs();
+            let fits = delivery.jobs.len() + count <= limit && bytes + weight <= max_bytes;
+            if queued.cancel().is_none() && (!fits || !rest.is_empty()) {
+                rest.push(queued);
+                continue;
+            }
+            bytes += weight;
+            delivery.append(vec![queued]);
+        }
+        self.queue.put_back(rest);
+    }
+
+    /// The tasks and messages were read again. Other nodes may have taken, renewed or finished tasks; messages that came
+    /// while it was blocked are in order now.
+    pub(in crate::shard) fn handle_refreshed(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        loaded: Option<LoadedInstance>,
+    ) {
+        let Some(mut given_meanwhile) = self.tasks.end_refresh() else { return };
+        let Some(loaded) = loaded else { return self.bring_all_behind(shared, now_ms) };
+        for row in &loaded.inbox.rows {
+            if !shared.consumed.contains(row.number) && !self.knows_inbox(row.number) {
+                self.queue.insert_read(row);
+            }
+        }
+        self.bring_behind(shared, now_ms, self.is_loading());
+        if self.facts.as_ref().map(|facts| facts.execution) != Some(loaded.row.execution) {
+            return self.go_on(shared, now_ms);
+        }
+        if let Phase::Committing(in_flight) = &self.phase {
+            given_meanwhile.extend(&in_flight.given);
+        }
+        self.tasks.handle_read(loaded.tasks, |event| given_meanwhile.contains(&event));
+        if let Some(execution) = self.take_idle() {
+            self.tend_tasks(shared, now_ms, &execution, View::Fresh);
+            self.phase = Phase::Idle(execution);
+            self.go_on(shared, now_ms);
+        }
+    }
+
+    /// It was deleted.
+    fn forget_missing(&mut self, shared: &mut Shared) {
+        self.forget(shared);
+        let messages = self.queue.take_all();
+        shared.counters.stale += messages.len() as u64;
+        self.answer_askers(shared, &Answer::NotFound);
+        self.answer_all(shared, &messages, &Answer::NotFound);
+    }
+
+    /// It has ended; what still came for it is answered, and its messages are deleted.
+    pub(super) fn clear_leftovers(&mut self, shared: &mut Shared) {
+        if self.questions.has_query() {
+            // It can be answered from the history.
+            return self.reload(shared);
+        }
+        let messages = Batch::new(self.queue.take_all());
+        let asks = self.questions.take_all();
+        shared.counters.stale += messages.iter().count() as u64;
+        let mut commit = Commit { consumed: messages.numbers().to_vec(), ..shared.empty_commit(self.key) };
+        let mut outputs = refuse_asks(&asks, &AskReply::Ended, &mut commit.replies);
+        if commit.is_empty() {
+            self.forget(shared);
+            shared.outputs.extend(outputs);
+            return self.answer_all(shared, &messages.into_messages(), &Answer::EndedBefore);
+        }
+        outputs.extend(messages.replies(&Answer::EndedBefore));
+        let in_flight = InFlight::new(self.stored(), Next::Gone, messages);
+        self.commit(shared, commit, InFlight { outputs, refused: asks, ..in_flight });
+    }
+}

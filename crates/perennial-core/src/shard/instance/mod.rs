@@ -1,0 +1,394 @@
+//! One instance in memory: a state machine of its own.
+//!
+//! An [`Instance`] does one thing at a time ([`Phase`]); whatever comes meanwhile waits in its queue. It is made of parts
+//! that own their fields: messages ([`Queue`]), questions ([`Questions`]), requests that wait for a message to be read
+//! ([`Behind`]), task rows ([`Tasks`]) and the ends that the engine enforces ([`Limits`]). Each input gets what all
+//! instances of the shard share. An instance that is not needed in memory any more says so ([`Instance::is_gone`]), and
+//! the shard removes it.
+//!
+//! The way of a turn: [`Instance::go_on`] forms it (`turns`), the driver takes it, `taken` makes a commit of it, and
+//! `commits` does what follows once that is durable.
+
+mod asking;
+mod behind;
+mod blocking;
+mod commits;
+mod facts;
+mod in_flight;
+mod limits;
+mod loading;
+mod planning;
+mod questions;
+mod queue;
+mod queued;
+mod requests;
+mod results;
+mod rows;
+mod taken;
+mod tasks;
+mod tending;
+mod terminating;
+mod turns;
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::sync::Arc;
+
+use crate::execution::Execution;
+use crate::instance::InstanceKey;
+use crate::store::{InboxNumber, InboxRow, InstanceRow, RequestNumber, Status};
+
+use super::output::Output;
+use super::request::{Answer, AskReply, RequestId};
+use super::shared::Shared;
+
+pub(super) use asking::consult;
+
+use behind::Behind;
+use facts::Facts;
+use in_flight::{InFlight, Next, Phase, Turning};
+use limits::Limits;
+use questions::Questions;
+use queue::Queue;
+use tasks::Tasks;
+
+pub(super) struct Instance {
+    key: InstanceKey,
+    /// Empty until it is known.
+    id: Arc<str>,
+    phase: Phase,
+    queue: Queue,
+    questions: Questions,
+    behind: Behind,
+    tasks: Tasks,
+    limits: Limits,
+    /// What the stored row says; nothing before it is known.
+    facts: Option<Facts>,
+    /// The checksum of the last durable turn of the execution in memory.
+    checksum: u32,
+    /// Callers that want to start this id while it is being started.
+    rival_starts: Vec<RequestId>,
+    /// How many events of a blocked instance are kept in its inbox, as far as it is known.
+    kept_events: usize,
+    /// How many events its execution had recorded and not read when it was idle last.
+    recorded_unread: usize,
+    /// What blocks it, for those who ask it something meanwhile.
+    blocked_reply: Option<AskReply>,
+    /// Whether somebody asked for it to be tried again, and it is being loaded for that.
+    is_retried: bool,
+    /// Rows that asked for a try, and have had it.
+    tried: BTreeSet<InboxNumber>,
+}
+
+impl Instance {
+    /// An instance whose rows are asked for, or that begins.
+    pub(super) fn loading(key: InstanceKey, id: Arc<str>) -> Instance {
+        Instance {
+            key,
+            id,
+            phase: Phase::Loading,
+            queue: Queue::default(),
+            questions: Questions::default(),
+            behind: Behind::default(),
+            tasks: Tasks::default(),
+            limits: Limits::default(),
+            facts: None,
+            checksum: 0,
+            rival_starts: Vec::new(),
+            kept_events: 0,
+            recorded_unread: 0,
+            blocked_reply: None,
+            is_retried: false,
+            tried: BTreeSet::new(),
+        }
+    }
+
+    /// An instance that was looked up. A blocked one rests; any other has to be loaded.
+    pub(super) fn found(shared: &mut Shared, now_ms: u64, row: &InstanceRow) -> Instance {
+        let mut instance = Instance::loading(row.key, Arc::from(row.id.as_str()));
+        instance.read_row(row);
+        if row.blocked.is_some() && !row.status.is_final() {
+            instance.phase = Phase::Blocked;
+            instance.rest(shared, now_ms);
+        } else {
+            shared.outputs.push(Output::Load { key: row.key });
+        }
+        instance
+    }
+
+    pub(super) fn key(&self) -> InstanceKey {
+        self.key
+    }
+
+    pub(super) fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// Its id is known now. [`Instances`](super::instances::Instances) finds it by that.
+    pub(super) fn set_id(&mut self, id: Arc<str>) {
+        self.id = id;
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.phase, Phase::Gone)
+    }
+
+    pub(super) fn is_loading(&self) -> bool {
+        matches!(self.phase, Phase::Loading)
+    }
+
+    pub(super) fn is_committing(&self) -> bool {
+        matches!(self.phase, Phase::Committing(_))
+    }
+
+    /// Whether nothing is under way: no turn, no load, no commit.
+    pub(super) fn is_quiet(&self) -> bool {
+        matches!(self.phase, Phase::Idle(_) | Phase::Blocked | Phase::Delayed)
+    }
+
+    /// Whether a request waits for a message to be read.
+    pub(super) fn has_behind(&self) -> bool {
+        !self.behind.is_empty()
+    }
+
+    /// Its status, once its row is stored.
+    pub(super) fn status(&self) -> Option<Status> {
+        self.facts.as_ref().map(|facts| facts.status)
+    }
+
+    /// A caller wants to start its id, and whether that exists is not known yet.
+    pub(super) fn add_rival_start(&mut self, request: RequestId) {
+        self.rival_starts.push(request);
+    }
+
+    /// A message was read from the inbox. Returns whether it was not known.
+    pub(super) fn handle_inbox(&mut self, shared: &mut Shared, now_ms: u64, row: &InboxRow) -> bool {
+        // While earlier messages are being read, this one is brought again after them.
+        if self.knows_inbox(row.number) || self.tasks.is_refreshing() {
+            return false;
+        }
+        self.queue.insert_read(row);
+        self.go_on(shared, now_ms);
+        true
+    }
+
+    /// A new owner has to look at it: it is owed work, or blocked.
+    pub(super) fn handle_owed(&mut self, shared: &mut Shared) {
+        match &mut self.phase {
+            Phase::Blocked => self.reload(shared),
+            Phase::Committing(in_flight) if matches!(in_flight.next, Next::Kept) => {
+                in_flight.next = Next::Reloaded;
+            }
+            _ => {}
+        }
+    }
+
+    /// The store says that it wants attention at a time. One that is alive knows better itself; a blocked one may have
+    /// been made due from outside.
+    pub(super) fn handle_due(&mut self, shared: &mut Shared, wake_at_ms: u64) {
+        if matches!(self.phase, Phase::Blocked | Phase::Delayed) {
+            // A page may be older than what is known here.
+            let known = shared.wakes.of(self.key);
+            shared.wakes.set(self.key, known.into_iter().chain([wake_at_ms]).min());
+        }
+    }
+
+    /// The time has come at which it wanted attention.
+    pub(super) fn handle_wake(&mut self, shared: &mut Shared, now_ms: u64) {
+        match self.phase {
+            Phase::Idle(_) => self.go_on(shared, now_ms),
+            Phase::Blocked | Phase::Delayed => self.reload(shared),
+            _ => {}
+        }
+    }
+
+    /// The shard is given up: its attempts are handed over.
+    pub(super) fn handle_releasing(&mut self, shared: &mut Shared, now_ms: u64) {
+        match self.phase {
+            // Its history is not at hand. The next owner finds them without an attempt.
+            Phase::Blocked => shared.stop_attempts(self.key),
+            _ => self.go_on(shared, now_ms),
+        }
+    }
+
+    /// Removes it from memory, if it is at rest. What is due soon keeps its wake.
+    pub(super) fn evict(&mut self, shared: &mut Shared, now_ms: u64) {
+        shared.residents.leave(self.key);
+        let is_at_rest = match self.phase {
+            // Somebody waits for its messages to be read.
+            _ if !self.behind.is_empty() => false,
+            Phase::Idle(_) | Phase::Delayed => true,
+            // The result of an attempt that runs would bring it back, and have it tried before its time.
+            Phase::Blocked => shared.attempts.of(self.key).next().is_none(),
+            // It was idle, and is being tried again.
+            _ => false,
+        };
+        if !is_at_rest {
+            return;
+        }
+        let wake = shared.wakes.of(self.key);
+        if let Phase::Idle(execution) = self.forget(shared) {
+            shared.outputs.push(Output::Drop(execution));
+            shared.counters.evictions += 1;
+        }
+        let soon_ms = now_ms + shared.options.lookahead_ms;
+        shared.wakes.set(self.key, wake.filter(|at_ms| *at_ms < soon_ms));
+    }
+
+    /// The shard is no longer this node's: everybody who waits here is told so.
+    pub(super) fn lose(mut self, shared: &mut Shared) {
+        let mut messages = self.queue.take_all();
+        let mut askers = self.questions.take_callers();
+        match self.forget(shared) {
+            Phase::Idle(execution) => shared.outputs.push(Output::Drop(execution)),
+            Phase::Turning(turning) => {
+                messages.extend(turning.messages.into_messages());
+                askers.extend(turning.asks.iter().filter_map(|ask| ask.asker.caller()));
+            }
+            Phase::Committing(mut in_flight) => {
+                askers.extend(in_flight.take_asks().filter_map(|ask| ask.asker.caller()));
+                messages.extend(in_flight.messages.into_messages());
+                shared.outputs.extend(in_flight.next.into_execution().map(Output::Drop));
+            }
+            Phase::Loading | Phase::Blocked | Phase::Delayed | Phase::Gone => {}
+        }
+        askers.extend(self.behind.take_callers());
+        self.answer_all(shared, &messages, &Answer::Moved);
+        for request in askers {
+            shared.reply(request, Answer::Moved);
+        }
+    }
+
+    /// Leaves memory, and returns what was going on.
+    fn forget(&mut self, shared: &mut Shared) -> Phase {
+        shared.residents.leave(self.key);
+        shared.wakes.set(self.key, None);
+        mem::replace(&mut self.phase, Phase::Gone)
+    }
+
+    /// Takes over what the stored row says.
+    fn read_row(&mut self, row: &InstanceRow) {
+        self.facts = Some(Facts::of_row(row));
+        self.blocked_reply = row
+            .blocked
+            .as_ref()
+            .map(|blocked| AskReply::Blocked { code: blocked.code.clone(), reason: blocked.reason.clone() });
+    }
+
+    /// Has its rows read.
+    fn reload(&mut self, shared: &mut Shared) {
+        self.phase = Phase::Loading;
+        shared.outputs.push(Output::Load { key: self.key });
+    }
+
+    /// Has its tasks and messages read again, if that is not under way.
+    fn refresh(&mut self, shared: &mut Shared) {
+        if self.tasks.begin_refresh() {
+            shared.outputs.push(Output::Refresh { key: self.key });
+        }
+    }
+
+    /// It has nothing to do for now, and was used just now.
+    fn rest(&mut self, shared: &mut Shared, now_ms: u64) {
+        let bytes = match &self.phase {
+            Phase::Idle(execution) => execution.ledger().bytes(),
+            _ => 0,
+        };
+        shared.residents.enter(now_ms, self.key, bytes);
+    }
+
+    /// Takes the idle execution, if there is one: it has something to do.
+    fn take_idle(&mut self) -> Option<Box<Execution>> {
+        match mem::replace(&mut self.phase, Phase::Loading) {
+            Phase::Idle(execution) => Some(execution),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// Ends the commit that is under way, if one is.
+    fn end_commit(&mut self) -> Option<InFlight> {
+        match mem::replace(&mut self.phase, Phase::Loading) {
+            Phase::Committing(in_flight) => Some(*in_flight),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// Ends the turn task of this number, if that is the one that is being run.
+    fn end_turn(&mut self, number: u64) -> Option<Turning> {
+        match mem::replace(&mut self.phase, Phase::Loading) {
+            Phase::Turning(turning) if turning.number == number => Some(turning),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// The numbers of the messages that are in memory.
+    pub(super) fn inbox_numbers(&self) -> impl Iterator<Item = InboxNumber> + '_ {
+        let in_work = match &self.phase {
+            Phase::Turning(turning) => turning.messages.numbers(),
+            Phase::Committing(in_flight) => in_flight.messages.numbers(),
+            _ => &[],
+        };
+        in_work.iter().copied().chain(self.queue.numbers())
+    }
+
+    /// Whether a message of the inbox is in memory already.
+    fn knows_inbox(&self, number: InboxNumber) -> bool {
+        let in_work = match &self.phase {
+            Phase::Turning(turning) => turning.messages.knows(number),
+            Phase::Committing(in_flight) => in_flight.messages.knows(number),
+            _ => false,
+        };
+        in_work || self.queue.knows(number)
+    }
+
+    /// Whether a request row is in memory already.
+    pub(super) fn knows_request_row(&self, number: RequestNumber) -> bool {
+        let in_work = match &self.phase {
+            Phase::Turning(turning) => turning.asked_rows.contains(&number),
+            Phase::Committing(in_flight) => in_flight.knows_row(number),
+            _ => false,
+        };
+        in_work || self.questions.knows_row(number) || self.behind.knows_row(number)
+    }
+
+    /// How many events wait for it: recorded and not read by its code, kept in its inbox, or queued.
+    fn unread_events(&self) -> usize {
+        let recorded = match &self.phase {
+            Phase::Turning(turning) => self.recorded_unread + turning.messages.events(),
+            Phase::Committing(in_flight) => match &in_flight.next {
+                Next::Idle(execution) => execution.unread_events(),
+                _ => 0,
+            },
+            Phase::Idle(_) => self.recorded_unread,
+            _ => 0,
+        };
+        recorded + self.kept_events + self.queue.events()
+    }
+
+    /// Whether it is blocked, also while something is kept for it or it is being tried again.
+    fn is_blocked(&self) -> bool {
+        let facts = match &self.phase {
+            Phase::Committing(in_flight) => Some(&in_flight.facts),
+            _ => self.facts.as_ref(),
+        };
+        facts.is_some_and(Facts::is_blocked)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.status.is_final())
+    }
+
+    /// What is stored. To be called only where the row is known to exist.
+    fn stored(&self) -> Facts {
+        self.facts.clone().expect("its row is stored")
+    }
+}

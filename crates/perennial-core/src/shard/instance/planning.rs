@@ -1,0 +1,106 @@
+//! What a turn means for the activities of its instance.
+
+use std::sync::Arc;
+
+use crate::execution::Execution;
+use crate::history::{Decision, EventId, Trail, Turn};
+
+use super::super::output::{ActivityTask, Output};
+use super::super::shared::Shared;
+use super::Instance;
+use super::tasks::TaskPlan;
+
+impl Instance {
+    /// Plans what a turn's commit does about tasks, and which attempts begin and end once it is durable.
+    pub(super) fn plan_tasks(&mut self, shared: &mut Shared, execution: &Execution, turn: &Turn) -> TaskPlan {
+        let ledger = execution.ledger();
+        let has_ended = turn.ending().is_some();
+        let is_open = |event| ledger.open_decision(event).is_some() && !has_ended;
+        let mut plan = TaskPlan::of(&mut self.tasks, is_open);
+        for event in turn.jobs().filter_map(|(_, job)| job.source_event_id()) {
+            plan.close(&mut self.tasks, event);
+        }
+        if has_ended {
+            plan.close_all(&mut self.tasks);
+            return plan;
+        }
+        for (event, _, decision) in turn.decisions() {
+            match decision {
+                Decision::ActivityScheduled { .. } => {
+                    let task = self.activity_task(shared, turn.at_ms, execution, event);
+                    self.plan_first_attempt(shared, turn.at_ms, task, &mut plan);
+                }
+                Decision::ActivityCancelRequested { source_event_id } => {
+                    plan.close(&mut self.tasks, *source_event_id);
+                    let (execution, event) = (execution.started().execution, *source_event_id);
+                    plan.then(Output::CancelActivity { key: self.key, execution, event });
+                }
+                _ => {}
+            }
+        }
+        plan
+    }
+
+    /// A first attempt begins here without a row, or is queued for other nodes. Nothing is begun while the shard is being
+    /// given up.
+    fn plan_first_attempt(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        task: Option<ActivityTask>,
+        plan: &mut TaskPlan,
+    ) {
+        let Some(task) = task else { return };
+        let is_served = shared.options.serves(&task.name, task.tag());
+        if is_served && shared.standing.lease().is_none() {
+            return plan.then(Output::RunActivity(Box::new(task)));
+        }
+        if !is_served {
+            say_unserved(shared, &task);
+        }
+        plan.put(&mut self.tasks, task.queued_row(shared.id, now_ms, None), task.deadline_ms);
+    }
+
+    /// The first attempt of an open activity, as it may begin now.
+    pub(super) fn activity_task(
+        &self,
+        shared: &Shared,
+        now_ms: u64,
+        execution: &Execution,
+        event: EventId,
+    ) -> Option<ActivityTask> {
+        let Decision::ActivityScheduled { name, input, options } = execution.ledger().open_decision(event)?
+        else {
+            return None;
+        };
+        Some(ActivityTask {
+            tenure: shared.tenure,
+            key: self.key,
+            instance: Arc::clone(&self.id),
+            execution: execution.started().execution,
+            event,
+            attempt: 1,
+            interruptions: 0,
+            details: None,
+            queued_ms: now_ms,
+            past: Trail::default(),
+            deadline_ms: execution.ledger().activity_deadline_ms(event),
+            name: name.clone(),
+            input: input.clone(),
+            options: options.clone(),
+        })
+    }
+}
+
+/// Says once that an activity waits for another node. Where there is none, somebody forgot to register it.
+fn say_unserved(shared: &mut Shared, task: &ActivityTask) {
+    if shared.attempts.is_news(&task.name, task.tag()) {
+        tracing::warn!(
+            instance = &*task.instance,
+            activity = task.name,
+            tag = task.tag(),
+            "PER-0409 not served here: this node has not registered the activity, or does not serve its tag; it waits \
+             for a node that does"
+        );
+    }
+}

@@ -1,0 +1,396 @@
+//! What waits for the next turn of an instance, in order.
+//!
+//! Messages that were brought here keep the order in which they came. Messages of the inbox are in the order of their
+//! numbers: one that is read late goes before those of higher numbers, else to the end. Adding, finding and taking a
+//! message costs the same however many wait; only what is done once for a whole queue looks at all of it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::history::{EventId, Job};
+use crate::store::{InboxNumber, InboxRow};
+
+use super::super::gaps::{Gaps, Grace};
+use super::super::message::{Message, Start};
+use super::questions::Questions;
+use super::queued::{Arrived, Origin, Queued};
+
+#[derive(Default)]
+pub(super) struct Queue {
+    /// Messages of the inbox. Their positions ascend with their numbers; those of one position are by number.
+    stored: BTreeMap<InboxNumber, Queued>,
+    /// All others, with ascending positions and places.
+    brought: VecDeque<Queued>,
+    /// How many jobs of the inbox have each place.
+    stored_places: BTreeMap<u64, usize>,
+    /// How many messages bring an outcome of each activity or child.
+    results: BTreeMap<(u64, EventId), usize>,
+    counts: Counts,
+    /// Counts what came.
+    places: u64,
+}
+
+/// How many messages of a kind wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    starts: usize,
+    events: usize,
+    cancels: usize,
+    terminations: usize,
+    retries: usize,
+    skips: usize,
+    carried: usize,
+    unreadable: usize,
+}
+
+impl Counts {
+    fn of(&mut self, queued: &Queued) -> Option<&mut usize> {
+        Some(match &queued.message {
+            Message::Start(_) => &mut self.starts,
+            Message::Terminate { .. } => &mut self.terminations,
+            Message::Retry => &mut self.retries,
+            Message::Unreadable { .. } => &mut self.unreadable,
+            Message::Carried { .. } => &mut self.carried,
+            Message::Job(_) if queued.message.is_skip() => &mut self.skips,
+            Message::Job(_) if queued.cancel().is_some() => &mut self.cancels,
+            Message::Job(_) | Message::Outcome { .. } | Message::Attempt { .. } | Message::Requeue { .. } => {
+                return None;
+            }
+        })
+    }
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.stored.is_empty() && self.brought.is_empty()
+    }
+
+    /// The place of what comes now.
+    pub(super) fn next_place(&mut self) -> u64 {
+        self.places += 1;
+        self.places
+    }
+
+    /// Adds a message after all others.
+    pub(super) fn push(&mut self, queued: Queued) {
+        let place = self.next_place();
+        let queued = Queued { place, position: place, ..queued };
+        self.count(&queued);
+        self.brought.push_back(queued);
+    }
+
+    /// Adds a message of the inbox that a load found: it came before everything that waits.
+    pub(super) fn insert_loaded(&mut self, row: &InboxRow) {
+        self.insert(row, 0, self.places);
+    }
+
+    /// Adds a message of the inbox that was read just now.
+    pub(super) fn insert_read(&mut self, row: &InboxRow) {
+        let place = self.next_place();
+        self.insert(row, place, place);
+    }
+
+    fn insert(&mut self, row: &InboxRow, place: u64, at_end: u64) {
+        let later = self.stored.range(row.number + 1..).next();
+        let position = later.map_or(at_end, |(_, later)| later.position);
+        let queued = Queued { place, position, ..Queued::of_row(row) };
+        self.count(&queued);
+        self.stored.insert(row.number, queued);
+    }
+
+    /// Puts messages back that were taken, before all others.
+    pub(super) fn put_back(&mut self, messages: Vec<Queued>) {
+        for queued in messages.into_iter().rev() {
+            self.count(&queued);
+            match queued.origin {
+                Origin::Inbox(number) => {
+                    self.stored.insert(number, queued);
+                }
+                Origin::Caller(_) | Origin::Engine => self.brought.push_front(queued),
+            }
+        }
+    }
+
+    pub(super) fn front(&self) -> Option<&Queued> {
+        if self.is_stored_first() {
+            return self.stored.first_key_value().map(|(_, queued)| queued);
+        }
+        self.brought.front()
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<Queued> {
+        let queued = if self.is_stored_first() {
+            self.stored.pop_first().map(|(_, queued)| queued)
+        } else {
+            self.brought.pop_front()
+        }?;
+        self.uncount(&queued);
+        Some(queued)
+    }
+
+    fn is_stored_first(&self) -> bool {
+        match (self.stored.first_key_value(), self.brought.front()) {
+            (Some((_, stored)), Some(brought)) => stored.position < brought.position,
+            (stored, _) => stored.is_some(),
+        }
+    }
+
+    /// Takes all messages, in order.
+    pub(super) fn take_all(&mut self) -> Vec<Queued> {
+        let mut all = Vec::with_capacity(self.stored.len() + self.brought.len());
+        all.extend(std::iter::from_fn(|| self.pop_front()));
+        all
+    }
+
+    /// Takes the messages that are in no row.
+    pub(super) fn take_brought(&mut self) -> Vec<Queued> {
+        let brought = std::mem::take(&mut self.brought);
+        brought.iter().for_each(|queued| self.uncount(queued));
+        brought.into()
+    }
+
+    /// Takes the messages of the inbox.
+    pub(super) fn take_stored(&mut self) -> Vec<Queued> {
+        let stored = std::mem::take(&mut self.stored);
+        stored.values().for_each(|queued| self.uncount(queued));
+        stored.into_values().collect()
+    }
+
+    /// Takes one message of the inbox.
+    pub(super) fn take_row(&mut self, number: InboxNumber) -> Option<Queued> {
+        let queued = self.stored.remove(&number)?;
+        self.uncount(&queued);
+        Some(queued)
+    }
+
+    /// Takes the retries, and returns whether there were any.
+    pub(super) fn take_retries(&mut self) -> Vec<Queued> {
+        match self.has_retry() {
+            true => self.take_where(|queued| matches!(queued.message, Message::Retry)),
+            false => Vec::new(),
+        }
+    }
+
+    /// Takes what crossed to the current execution, and the events and cancel requests, in the order in which they are
+    /// delivered.
+    pub(super) fn take_jobs(&mut self) -> Vec<Queued> {
+        let mut jobs: Vec<Queued> = std::iter::from_fn(|| self.take_carried(|_| true)).collect();
+        jobs.extend(self.take_where(|queued| matches!(queued.message, Message::Job(_))));
+        jobs
+    }
+
+    /// Takes the next portion of what crossed to the current execution, if there is one and it fits. It is delivered
+    /// before everything else. What crossed last comes first: it had been delivered to the execution before, while the
+    /// rest had not.
+    pub(super) fn take_carried(&mut self, fits: impl FnOnce(&[Job]) -> bool) -> Option<Queued> {
+        if self.counts.carried == 0 {
+            return None;
+        }
+        let carried = self.stored.iter().filter_map(|(number, queued)| match &queued.message {
+            Message::Carried { execution, jobs } => Some((Reverse(*execution), *number, jobs)),
+            _ => None,
+        });
+        let (_, number, jobs) = carried.min_by_key(|(execution, number, _)| (*execution, *number))?;
+        if fits(jobs) { self.take_row(number) } else { None }
+    }
+
+    /// Takes the requests to skip events. They are delivered with what waits, after it, so that the events have the
+    /// numbers that they had when the turn failed.
+    pub(super) fn take_skips(&mut self) -> Vec<Queued> {
+        match self.has_skip() {
+            true => self.take_where(|queued| queued.message.is_skip()),
+            false => Vec::new(),
+        }
+    }
+
+    /// Takes the start.
+    pub(super) fn take_start(&mut self) -> Option<Arrived<Start>> {
+        let mut is_first = true;
+        let starts = self.take_where(|queued| {
+            matches!(queued.message, Message::Start(_)) && std::mem::replace(&mut is_first, false)
+        });
+        match starts.into_iter().next()? {
+            Queued { message: Message::Start(start), origin, arrived_ms, .. } => {
+                Some(Arrived { what: *start, origin, arrived_ms })
+            }
+            _ => None,
+        }
+    }
+
+    fn take_where(&mut self, mut is_meant: impl FnMut(&Queued) -> bool) -> Vec<Queued> {
+        let (taken, left): (Vec<Queued>, Vec<Queued>) =
+            self.take_all().into_iter().partition(|queued| is_meant(queued));
+        self.put_back(left);
+        taken
+    }
+
+    /// Puts what callers brought while the inbox was being read after what was read. Questions that were put meanwhile
+    /// keep their place among these messages.
+    pub(super) fn bring_after_read(&mut self, brought: Vec<Queued>, questions: &mut Questions) {
+        let mut asks = questions.take_all().into_iter().peekable();
+        for queued in brought {
+            while let Some(ask) = asks.next_if(|ask| ask.place < queued.place) {
+                questions.push(ask.asker, ask.question, self.next_place());
+            }
+            self.push(queued);
+        }
+        for ask in asks {
+            questions.push(ask.asker, ask.question, self.next_place());
+        }
+    }
+
+    /// The lowest place of a message that the code is still to get.
+    pub(super) fn first_place(&self) -> Option<u64> {
+        let stored = self.stored_places.first_key_value().map(|(place, _)| *place);
+        let brought = self.brought.iter().find(|queued| queued.is_job()).map(|queued| queued.place);
+        stored.into_iter().chain(brought).min()
+    }
+
+    /// Whether a message of the inbox is among them.
+    pub(super) fn knows(&self, number: InboxNumber) -> bool {
+        self.stored.contains_key(&number)
+    }
+
+    /// The numbers of the messages of the inbox.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = InboxNumber> + '_ {
+        self.stored.keys().copied()
+    }
+
+    /// Whether an outcome of an execution's activity waits: it need not run again.
+    pub(super) fn has_result(&self, execution: u64, event: EventId) -> bool {
+        self.results.contains_key(&(execution, event))
+    }
+
+    /// How many events wait.
+    pub(super) fn events(&self) -> usize {
+        self.counts.events
+    }
+
+    /// How many of the events are in the inbox.
+    pub(super) fn stored_events(&self) -> usize {
+        self.stored.values().map(Queued::events).sum()
+    }
+
+    pub(super) fn has_cancel(&self) -> bool {
+        self.counts.cancels > 0
+    }
+
+    pub(super) fn has_termination(&self) -> bool {
+        self.counts.terminations > 0
+    }
+
+    pub(super) fn has_retry(&self) -> bool {
+        self.counts.retries > 0
+    }
+
+    /// Whether somebody asks for a try who has not had it.
+    pub(super) fn asks_for_try(&self, tried: &BTreeSet<InboxNumber>) -> bool {
+        let is_untried = |queued: &Queued| queued.number().is_none_or(|number| !tried.contains(&number));
+        (self.has_retry() || self.has_skip())
+            && self.iter().any(|queued| queued.is_one_try() && is_untried(queued))
+    }
+
+    pub(super) fn has_carried(&self) -> bool {
+        self.counts.carried > 0
+    }
+
+    pub(super) fn has_skip(&self) -> bool {
+        self.counts.skips > 0
+    }
+
+    /// The start that waits, if one does.
+    pub(super) fn start(&self) -> Option<&Start> {
+        self.start_and_arrival().map(|(start, _)| start)
+    }
+
+    /// The start that waits, and when it arrived.
+    pub(super) fn start_and_arrival(&self) -> Option<(&Start, u64)> {
+        self.find(self.counts.starts, |queued| match &queued.message {
+            Message::Start(start) => Some((&**start, queued.arrived_ms)),
+            _ => None,
+        })
+    }
+
+    /// The reason of a termination that waits.
+    pub(super) fn termination(&self) -> Option<&str> {
+        self.find(self.counts.terminations, |queued| match &queued.message {
+            Message::Terminate { reason } => Some(reason.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Why a message that waits cannot be read.
+    pub(super) fn unreadable(&self) -> Option<&str> {
+        self.find(self.counts.unreadable, |queued| match &queued.message {
+            Message::Unreadable { reason } => Some(reason.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The reason of a cancel request that waits and whose grace is over.
+    pub(super) fn overdue_cancel(&self, gaps: &Gaps, now_ms: u64) -> Option<&str> {
+        let is_over = |(_, grace): &(&str, Grace)| gaps.end_of(*grace) <= now_ms;
+        self.find(self.counts.cancels, |queued| queued.cancel().filter(is_over).map(|(reason, _)| reason))
+    }
+
+    /// The graces of the cancel requests that wait.
+    pub(super) fn cancel_graces(&self) -> impl Iterator<Item = Grace> {
+        let messages = self.iter().take(if self.has_cancel() { usize::MAX } else { 0 });
+        messages.filter_map(Queued::cancel).map(|(_, grace)| grace)
+    }
+
+    /// Looks for the first message of a kind, if there are any of it.
+    fn find<'a, T>(&'a self, count: usize, what: impl Fn(&'a Queued) -> Option<T>) -> Option<T> {
+        if count == 0 { None } else { self.iter().find_map(what) }
+    }
+
+    /// All messages, in order.
+    fn iter(&self) -> impl Iterator<Item = &Queued> {
+        let mut stored = self.stored.values().peekable();
+        let mut brought = self.brought.iter().peekable();
+        std::iter::from_fn(move || match (stored.peek(), brought.peek()) {
+            (Some(first), Some(second)) if first.position < second.position => stored.next(),
+            (Some(_), None) => stored.next(),
+            _ => brought.next(),
+        })
+    }
+
+    fn count(&mut self, queued: &Queued) {
+        if let Some(count) = self.counts.of(queued) {
+            *count += 1;
+        }
+        self.counts.events += queued.events();
+        if let Some(result) = queued.result_of() {
+            *self.results.entry(result).or_default() += 1;
+        }
+        if queued.number().is_some() && queued.is_job() {
+            *self.stored_places.entry(queued.place).or_default() += 1;
+        }
+    }
+
+    fn uncount(&mut self, queued: &Queued) {
+        if let Some(count) = self.counts.of(queued) {
+            *count -= 1;
+        }
+        self.counts.events -= queued.events();
+        if let Some(result) = queued.result_of() {
+            decrease(&mut self.results, result);
+        }
+        if queued.number().is_some() && queued.is_job() {
+            decrease(&mut self.stored_places, queued.place);
+        }
+    }
+}
+
+fn decrease<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

@@ -1,0 +1,239 @@
+//! Messages on their way to an instance, and those that a turn or commit has taken.
+
+use std::collections::BTreeSet;
+
+use crate::history::{EventId, Job, Started};
+use crate::store::{InboxNumber, InboxRow};
+
+use super::super::gaps::Grace;
+use super::super::message::Message;
+use super::super::output::Output;
+use super::super::request::{Answer, RequestId};
+
+/// A message and who it came from.
+pub(super) struct Queued {
+    pub(super) message: Message,
+    pub(super) origin: Origin,
+    /// When it arrived: by the store's clock for a row, else the turn time when it was handed over.
+    pub(super) arrived_ms: u64,
+    /// Whether its row is marked as urgent in the store.
+    pub(super) is_urgent_row: bool,
+    /// Counts what comes for the instance, questions included. Zero for what a load found: it came before everything.
+    pub(super) place: u64,
+    /// Where it stands in the queue. A row keeps its place by number, whenever it was read.
+    pub(super) position: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A caller who waits for an answer.
+    Caller(RequestId),
+    /// The inbox row of this number.
+    Inbox(InboxNumber),
+    /// The engine itself, which will know again after a crash.
+    Engine,
+}
+
+/// Something with where it came from, and when.
+pub(super) struct Arrived<T> {
+    pub(super) what: T,
+    pub(super) origin: Origin,
+    pub(super) arrived_ms: u64,
+}
+
+impl Queued {
+    pub(super) fn engine(message: Message, now_ms: u64) -> Queued {
+        Queued::new(message, Origin::Engine, now_ms)
+    }
+
+    pub(super) fn new(message: Message, origin: Origin, now_ms: u64) -> Queued {
+        Queued { message, origin, arrived_ms: now_ms, is_urgent_row: false, place: 0, position: 0 }
+    }
+
+    pub(super) fn of_row(row: &InboxRow) -> Queued {
+        Queued {
+            message: Message::read(row.number, &row.body),
+            origin: Origin::Inbox(row.number),
+            arrived_ms: row.arrived_ms,
+            is_urgent_row: row.urgent,
+            place: 0,
+            position: 0,
+        }
+    }
+
+    /// The number of its row, if it came from one.
+    pub(super) fn number(&self) -> Option<InboxNumber> {
+        match self.origin {
+            Origin::Inbox(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The number of its row, if the row is marked as urgent.
+    pub(super) fn urgent_number(&self) -> Option<InboxNumber> {
+        self.number().filter(|_| self.is_urgent_row)
+    }
+
+    /// Whether it asks for one try, and is of no use after it. A request to skip an event would skip another one later,
+    /// which gets the same number.
+    pub(super) fn is_one_try(&self) -> bool {
+        matches!(self.message, Message::Retry) || self.message.is_skip()
+    }
+
+    /// The number of its row, if it asks for one try.
+    pub(super) fn retry_number(&self) -> Option<InboxNumber> {
+        self.number().filter(|_| self.is_one_try())
+    }
+
+    /// Whether a turn delivers it to the code.
+    pub(super) fn is_job(&self) -> bool {
+        matches!(
+            self.message,
+            Message::Job(_)
+                | Message::Carried { .. }
+                | Message::Outcome { .. }
+                | Message::Attempt { .. }
+                | Message::Requeue { .. }
+        )
+    }
+
+    /// How many events and cancel requests it brings, and what they weigh.
+    pub(super) fn jobs(&self) -> (usize, u64) {
+        match &self.message {
+            Message::Job(job) => (1, job.weight()),
+            Message::Carried { jobs, .. } => (jobs.len(), jobs.iter().map(Job::weight).sum()),
+            _ => (0, 0),
+        }
+    }
+
+    /// How many events it brings.
+    pub(super) fn events(&self) -> usize {
+        let is_event = |job: &&Job| matches!(job, Job::ExternalEvent { .. });
+        match &self.message {
+            Message::Job(job) => usize::from(is_event(&job)),
+            Message::Carried { jobs, .. } => jobs.iter().filter(is_event).count(),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn is_termination(&self) -> bool {
+        matches!(self.message, Message::Terminate { .. })
+    }
+
+    /// The reason of a cancel request, and the grace that it has if the instance stays blocked: from its arrival on.
+    pub(super) fn cancel(&self) -> Option<(&str, Grace)> {
+        match &self.message {
+            Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms }) => {
+                Some((reason, Grace { from_ms: self.arrived_ms, grace_ms: *grace_ms }))
+            }
+            _ => None,
+        }
+    }
+
+    /// The execution and the activity or child whose outcome it brings.
+    pub(super) fn result_of(&self) -> Option<(u64, EventId)> {
+        match &self.message {
+            Message::Outcome { execution, job } => Some((*execution, job.source_event_id()?)),
+            Message::Attempt { execution, event, .. } | Message::Requeue { execution, event, .. } => {
+                Some((*execution, *event))
+            }
+            _ => None,
+        }
+    }
+
+    /// The caller to be answered about it. Whoever starts an instance is answered apart.
+    pub(super) fn caller(&self) -> Option<RequestId> {
+        match (&self.message, self.origin) {
+            (Message::Start(_), _) => None,
+            (_, Origin::Caller(request)) => Some(request),
+            _ => None,
+        }
+    }
+}
+
+/// Messages that a turn or commit has taken.
+#[derive(Default)]
+pub(super) struct Batch {
+    messages: Vec<Queued>,
+    /// The numbers of their rows, in ascending order.
+    numbers: Vec<InboxNumber>,
+}
+
+impl Batch {
+    pub(super) fn new(messages: Vec<Queued>) -> Batch {
+        let mut numbers: Vec<InboxNumber> = messages.iter().filter_map(Queued::number).collect();
+        numbers.sort_unstable();
+        Batch { messages, numbers }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// The rows that the messages came from.
+    pub(super) fn numbers(&self) -> &[InboxNumber] {
+        &self.numbers
+    }
+
+    pub(super) fn knows(&self, number: InboxNumber) -> bool {
+        self.numbers.binary_search(&number).is_ok()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Queued> {
+        self.messages.iter()
+    }
+
+    pub(super) fn into_messages(self) -> Vec<Queued> {
+        self.messages
+    }
+
+    /// Answers to everyone who brought one of the messages, starts aside.
+    pub(super) fn replies(&self, answer: &Answer) -> impl Iterator<Item = Output> {
+        let callers = self.messages.iter().filter_map(Queued::caller);
+        callers.map(|request| Output::Reply(request, answer.clone()))
+    }
+
+    /// Answers to everyone who brought one of the messages, starts aside, if a turn takes them. Events with these keys
+    /// came too late for it.
+    pub(super) fn taken_replies(&self, late_events: &BTreeSet<String>) -> impl Iterator<Item = Output> {
+        let is_late = |queued: &Queued| {
+            queued.events() > 0 && queued.message.dedupe().is_some_and(|key| late_events.contains(key))
+        };
+        self.messages.iter().filter_map(move |queued| {
+            let answer = if is_late(queued) { Answer::TooLate } else { Answer::Accepted };
+            Some(Output::Reply(queued.caller()?, answer))
+        })
+    }
+
+    /// The request that started the instance.
+    pub(super) fn start_request(&self) -> Option<RequestId> {
+        self.messages.iter().find_map(|queued| match (&queued.message, queued.origin) {
+            (Message::Start(_), Origin::Caller(request)) => Some(request),
+            _ => None,
+        })
+    }
+
+    /// How the instance starts.
+    pub(super) fn started(&self) -> Option<&Started> {
+        self.messages.iter().find_map(|queued| match &queued.message {
+            Message::Start(start) => Some(&start.started),
+            _ => None,
+        })
+    }
+
+    /// Whether the start is a row of the inbox.
+    pub(super) fn has_stored_start(&self) -> bool {
+        let is_it =
+            |queued: &Queued| matches!(queued.message, Message::Start(_)) && queued.number().is_some();
+        self.messages.iter().any(is_it)
+    }
+
+    /// The graces of the cancel requests among them.
+    pub(super) fn cancel_graces(&self) -> impl Iterator<Item = Grace> {
+        self.messages.iter().filter_map(Queued::cancel).map(|(_, grace)| grace)
+    }
+
+    pub(super) fn events(&self) -> usize {
+        self.messages.iter().map(Queued::events).sum()
+    }
+}

@@ -1,0 +1,137 @@
+//! What callers and other processes want of an instance, in their senders' order.
+
+use crate::flaws::{self, Flaw};
+use crate::history::Job;
+use crate::store::InboxNumber;
+
+use super::super::message::Message;
+use super::super::request::{Answer, Asker, Question, Request, RequestId};
+use super::super::shared::Shared;
+use super::Instance;
+use super::behind::{Late, Waiting};
+use super::in_flight::Phase;
+use super::queued::{Origin, Queued};
+
+impl Instance {
+    /// A caller wants something. It takes effect once the sender's message before it is in memory, or was consumed.
+    pub(in crate::shard) fn handle_request(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        request_id: RequestId,
+        request: Request,
+        after: Option<InboxNumber>,
+    ) {
+        match after.filter(|after| self.has_to_wait(shared, *after)) {
+            Some(after) => self.wait_behind(shared, after, Late::Request(request_id, request)),
+            None => self.ask(shared, now_ms, request_id, request),
+        }
+    }
+
+    /// Another process asks something.
+    pub(in crate::shard) fn handle_question(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        asker: Asker,
+        question: Question,
+        after: Option<InboxNumber>,
+    ) {
+        match after.filter(|after| self.has_to_wait(shared, *after)) {
+            Some(after) => self.wait_behind(shared, after, Late::Ask(asker, question)),
+            None => self.put_question(shared, now_ms, asker, question),
+        }
+    }
+
+    fn put_question(&mut self, shared: &mut Shared, now_ms: u64, asker: Asker, question: Question) {
+        self.questions.push(asker, question, self.queue.next_place());
+        self.go_on(shared, now_ms);
+    }
+
+    /// Whether a message may still have to be read from the inbox. What comes for a blocked or delayed instance is kept in
+    /// its inbox, after that message.
+    fn has_to_wait(&self, shared: &Shared, after: InboxNumber) -> bool {
+        !matches!(self.phase, Phase::Blocked | Phase::Delayed)
+            && !flaws::is(Flaw::UnorderedSenders)
+            && !shared.consumed.contains(after)
+            && !self.knows_inbox(after)
+    }
+
+    /// Keeps something until the messages have been read. A read that is under way may have begun before the message was
+    /// written.
+    fn wait_behind(&mut self, shared: &mut Shared, after: InboxNumber, what: Late) {
+        let is_reading = self.tasks.is_refreshing() || self.is_loading();
+        self.behind.push(Waiting { after, what, is_read_for: !is_reading });
+        // Whether a start makes the instance, or the id is another one's that has this message, is yet to be seen.
+        let is_unborn = self.facts.is_none();
+        if !is_reading && !is_unborn {
+            self.refresh(shared);
+        }
+    }
+
+    /// The messages were read: what waited for one of them is next. What came while they were being read, and waits for
+    /// one that is not among them, has them read once more, if that is not under way.
+    pub(super) fn bring_behind(&mut self, shared: &mut Shared, now_ms: u64, is_reading: bool) {
+        let mut early = Vec::new();
+        for waiting in self.behind.take_all() {
+            if !waiting.is_read_for && self.has_to_wait(shared, waiting.after) {
+                early.push(Waiting { is_read_for: !is_reading, ..waiting });
+            } else {
+                self.bring(shared, now_ms, waiting.what);
+            }
+        }
+        if early.is_empty() {
+            return;
+        }
+        self.behind.put_back(early);
+        if !is_reading {
+            self.refresh(shared);
+        }
+    }
+
+    /// What waits for a message need not wait any more.
+    pub(super) fn bring_all_behind(&mut self, shared: &mut Shared, now_ms: u64) {
+        for waiting in self.behind.take_all() {
+            self.bring(shared, now_ms, waiting.what);
+        }
+    }
+
+    fn bring(&mut self, shared: &mut Shared, now_ms: u64, late: Late) {
+        match late {
+            Late::Request(request_id, request) => self.ask(shared, now_ms, request_id, request),
+            Late::Ask(asker, question) => self.put_question(shared, now_ms, asker, question),
+        }
+    }
+
+    fn ask(&mut self, shared: &mut Shared, now_ms: u64, request_id: RequestId, request: Request) {
+        let message = match request {
+            Request::Raise { name, payload, key, trace } => {
+                Message::Job(Job::ExternalEvent { name, payload, key, trace })
+            }
+            Request::Cancel { reason } => {
+                let grace_ms = shared.options.cancel_grace_ms;
+                Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms })
+            }
+            Request::Terminate { reason } => Message::Terminate { reason },
+            Request::Retry => Message::Retry,
+            Request::Skip { event } => Message::Job(Job::ExternalEventSkipped { event_id: event }),
+            Request::AwaitEnd => return shared.waiters.add(self.key, request_id),
+            Request::Ask(question) => {
+                return self.put_question(shared, now_ms, Asker::Request(request_id), question);
+            }
+            Request::Start(_) | Request::Bound { .. } => return,
+        };
+        if matches!(message, Message::Job(Job::ExternalEvent { .. })) {
+            let unread = self.unread_events();
+            let is_full = self.facts.as_ref().is_some_and(|facts| facts.full);
+            if is_full || unread >= shared.options.max_unread {
+                return shared.reply(request_id, Answer::Full { unread });
+            }
+        }
+        if (matches!(message, Message::Retry) || message.is_skip()) && !self.is_blocked() {
+            return shared.reply(request_id, Answer::NotBlocked);
+        }
+        self.queue.push(Queued::new(message, Origin::Caller(request_id), now_ms));
+        self.go_on(shared, now_ms);
+    }
+}

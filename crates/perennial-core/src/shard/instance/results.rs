@@ -1,0 +1,185 @@
+//! What came of attempts: results, retries, heartbeats, and attempts of other nodes.
+
+use crate::execution::Execution;
+use crate::history::{ActivityFailure, EventId, Job, PastAttempt, Payload, TimeoutKind, Trail};
+use crate::store::{Commit, TaskState};
+
+use super::super::attempts::Attempt;
+use super::super::message::{Message, RanElsewhere};
+use super::super::output::ActivityTask;
+use super::super::shared::Shared;
+use super::Instance;
+use super::facts::Facts;
+use super::in_flight::{InFlight, Next};
+use super::queued::{Batch, Queued};
+use super::tasks::TaskPlan;
+
+impl Instance {
+    /// An attempt that ran here ended.
+    pub(in crate::shard) fn handle_attempt_ended(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        task: &ActivityTask,
+        attempt: Attempt,
+        result: Result<Payload, ActivityFailure>,
+    ) {
+        let ran = PastAttempt::new(task.queued_ms, attempt.began_ms, now_ms);
+        let task = ActivityTask { details: attempt.details, ..task.clone() };
+        if let Some(message) = self.attempt_ended(shared, now_ms, &task, Some(ran), result) {
+            if shared.options.is_lone(&task)
+                && let Some(execution) = self.take_idle()
+            {
+                return self.keep_result(shared, now_ms, task.event, &message, execution);
+            }
+            self.queue.push(Queued::engine(message, now_ms));
+        }
+        self.go_on(shared, now_ms);
+    }
+
+    /// An attempt was told to stop for the node's sake, or never began: it runs again elsewhere, and that counts as no
+    /// interruption.
+    pub(in crate::shard) fn handle_attempt_released(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        task: &ActivityTask,
+        attempt: Attempt,
+    ) {
+        let task = ActivityTask { details: attempt.details, ..task.clone() };
+        self.tasks.write(task.row(shared.id, TaskState::Waiting, Some(now_ms)), task.deadline_ms);
+        self.go_on(shared, now_ms);
+    }
+
+    /// An attempt that runs here reported how far it is.
+    pub(in crate::shard) fn handle_heartbeat(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        task: &ActivityTask,
+        details: Payload,
+    ) {
+        let state = TaskState::Leased { holder: shared.holder, cancelled: false };
+        let task = ActivityTask { details: Some(details), ..task.clone() };
+        self.tasks.write(task.row(shared.id, state, None), task.deadline_ms);
+        self.go_on(shared, now_ms);
+    }
+
+    /// What the instance is told about an attempt that ended; nothing if a row for the next one is written instead.
+    fn attempt_ended(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        task: &ActivityTask,
+        ran: Option<PastAttempt>,
+        result: Result<Payload, ActivityFailure>,
+    ) -> Option<Message> {
+        let (source_event_id, attempts) = (task.event, task.attempt);
+        let past = |ran: Option<PastAttempt>| ran.into_iter().fold(task.past.clone(), Trail::and);
+        let job = match result {
+            Ok(result) => Job::ActivityCompleted { source_event_id, result, attempts, trail: past(ran) },
+            Err(error) => {
+                if let Some(due_ms) = retry_at_ms(shared, now_ms, task, &error) {
+                    let past = past(ran.map(|ran| ran.failed(&error)));
+                    let next = ActivityTask { attempt: task.attempt.saturating_add(1), past, ..task.clone() };
+                    // What this node cannot run is queued when its pause is over.
+                    self.tasks.write(next.row(shared.id, TaskState::Waiting, Some(due_ms)), next.deadline_ms);
+                    return None;
+                }
+                Job::ActivityFailed { source_event_id, error, attempts, trail: past(ran) }
+            }
+        };
+        Some(Message::Outcome { execution: task.execution, job })
+    }
+
+    /// Writes the result of an activity that was interrupted often before a turn takes it: if it is the turn that takes
+    /// the process down, the activity is not to blame.
+    fn keep_result(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        event: EventId,
+        message: &Message,
+        execution: Box<Execution>,
+    ) {
+        shared.residents.leave(self.key);
+        let stored = self.stored();
+        let mut plan = TaskPlan::of_open(&mut self.tasks, execution.ledger());
+        plan.close(&mut self.tasks, event);
+        let max_unread = shared.options.max_unread;
+        let facts =
+            Facts::after_turn(&execution, max_unread, None, &stored, &self.tasks, &self.limits, now_ms);
+        let send = vec![self.to_itself(shared, message)];
+        let mut commit = Commit { send, change: facts.change_from(&stored), ..shared.empty_commit(self.key) };
+        let mut in_flight = InFlight::new(facts, Next::Idle(execution), Batch::default());
+        plan.apply(&mut commit, &mut in_flight);
+        self.commit(shared, commit, in_flight);
+    }
+
+    /// What another node's attempt means for an execution, if it still waits for it.
+    pub(super) fn take_attempt(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        execution: &Execution,
+        (event, attempt): (EventId, u32),
+        details: Option<Payload>,
+        (result, ran, ended_ms): (Result<Payload, ActivityFailure>, Option<Box<RanElsewhere>>, u64),
+    ) -> Option<Message> {
+        // If its turn failed, the row of the next attempt may be written and the message still be there.
+        let is_followed = self.tasks.get(event).is_some_and(|row| row.attempt > attempt);
+        let task = self.activity_task(shared, now_ms, execution, event);
+        let Some(task) = task.filter(|_| !is_followed) else {
+            shared.counters.stale += 1;
+            return None;
+        };
+        // Its row went with the result.
+        let interruptions = self.tasks.take(event).map_or(0, |row| row.interruptions);
+        let (past, ran) = ran.map_or((Trail::default(), None), |ran| {
+            let RanElsewhere { node, queued_ms, took_ms, past } = *ran;
+            let ran = PastAttempt::new(queued_ms, ended_ms.saturating_sub(took_ms), ended_ms);
+            (past, Some(ran.on(&node)))
+        });
+        let task = ActivityTask { attempt, details, interruptions, past, ..task };
+        self.attempt_ended(shared, now_ms, &task, ran, result)
+    }
+
+    /// Queues a task again whose row another node could not read. The history has all that the row had.
+    pub(super) fn requeue(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        execution: &Execution,
+        (event, attempt): (EventId, u32),
+        past: Trail,
+    ) {
+        let Some(task) = self.activity_task(shared, now_ms, execution, event) else {
+            shared.counters.stale += 1;
+            return;
+        };
+        let known = self.tasks.take(event);
+        let (interruptions, details) = known.map_or((0, None), |row| (row.interruptions, row.details));
+        let task = ActivityTask { attempt, interruptions, details, past, ..task };
+        self.tasks.write(task.queued_row(shared.id, now_ms, None), task.deadline_ms);
+    }
+}
+
+/// When a failed attempt is followed by another, if it is.
+fn retry_at_ms(
+    shared: &mut Shared,
+    now_ms: u64,
+    task: &ActivityTask,
+    error: &ActivityFailure,
+) -> Option<u64> {
+    let policy = task.options.as_ref()?.retry.as_ref()?;
+    let may_pass = match error {
+        ActivityFailure::Application(payload) => !policy.is_final(payload),
+        ActivityFailure::Timeout(kind) => matches!(kind, TimeoutKind::Attempt | TimeoutKind::Heartbeat),
+        ActivityFailure::Cancelled | ActivityFailure::Poisoned => false,
+    };
+    if !may_pass || task.attempt >= policy.max_attempts {
+        return None;
+    }
+    let due_ms = now_ms.saturating_add(policy.pause_ms(task.attempt, shared.draw()));
+    (task.deadline_ms.is_none_or(|deadline_ms| due_ms < deadline_ms)).then_some(due_ms)
+}

@@ -1,0 +1,337 @@
+//! The task rows of an instance's current execution: what is stored or about to be, what is to be written next, and when
+//! one of them wants attention.
+//!
+//! A planned change is applied at once. While its commit is under way nothing looks at the rows except a refresh, which
+//! leaves them alone; and if the commit comes to nothing, the instance is blocked or loaded again, and so are its rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::history::{EventId, Ledger};
+use crate::store::{Commit, TaskChange, TaskRow, TaskState};
+
+use super::super::output::Output;
+use super::in_flight::InFlight;
+
+#[derive(Default)]
+pub(super) struct Tasks {
+    rows: BTreeMap<EventId, Row>,
+    /// When rows want attention: a row may be in here with its due time and with its deadline.
+    due: BTreeSet<(u64, EventId)>,
+    /// How many rows are not run by the owner now.
+    elsewhere: usize,
+    /// Whether the rows' deadlines are known: they follow from the history.
+    has_deadlines: bool,
+    /// Rows that go with the next commit, in the order in which they were wanted.
+    writes: BTreeMap<EventId, Vec<TaskWrite>>,
+    /// Whether the instance was hydrated and nobody has looked since for open activities that nobody runs.
+    is_hydrated: bool,
+    refresh: Refresh,
+}
+
+/// A row, and when all time of its activity is over.
+struct Row {
+    row: TaskRow,
+    deadline_ms: Option<u64>,
+}
+
+/// Whether rows and messages of the instance are being read again.
+#[derive(Default)]
+enum Refresh {
+    #[default]
+    None,
+    /// What is being read may not hold the tasks that were given to other nodes since.
+    Reading { given_meanwhile: BTreeSet<EventId> },
+}
+
+/// A task's row that has to be durable before its attempt runs.
+pub(super) struct TaskWrite {
+    row: TaskRow,
+    deadline_ms: Option<u64>,
+    /// What follows once it is durable: an attempt begins, or is handed over.
+    then: Option<Output>,
+}
+
+impl TaskWrite {
+    /// What follows once it is durable, while the write itself is kept in case that comes to nothing.
+    fn then_output(&self) -> Option<Output> {
+        match &self.then {
+            Some(Output::RunActivity(task)) => Some(Output::RunActivity(task.clone())),
+            Some(Output::HandOver(task)) => Some(Output::HandOver(task.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Row {
+    /// The times at which it wants attention. A lease that another node holds is not the owner's to watch; that all of
+    /// its time is over, is.
+    fn times(&self) -> impl Iterator<Item = u64> {
+        let is_leased = matches!(self.row.state, TaskState::Leased { .. });
+        let due_ms = self.row.due_ms.filter(|_| !is_leased);
+        let deadline_ms = self.deadline_ms.filter(|_| !is_owners(&self.row));
+        due_ms.into_iter().chain(deadline_ms)
+    }
+}
+
+/// Whether the owner itself runs a task now.
+fn is_owners(row: &TaskRow) -> bool {
+    matches!(row.state, TaskState::Leased { .. }) && row.due_ms.is_none()
+}
+
+/// Whether it is for other nodes to take, or one of them runs it.
+fn is_others(row: &TaskRow) -> bool {
+    !matches!(row.state, TaskState::Waiting) && !is_owners(row)
+}
+
+impl Tasks {
+    /// Replaces the rows by those that were loaded. Their deadlines are not known yet.
+    pub(super) fn load(&mut self, rows: Vec<TaskRow>) {
+        self.clear_rows();
+        self.has_deadlines = false;
+        rows.into_iter().for_each(|row| self.insert(row, None));
+    }
+
+    /// The instance was hydrated: somebody has to look for open activities that nobody runs.
+    pub(super) fn handle_hydrated(&mut self) {
+        self.is_hydrated = true;
+    }
+
+    /// Learns the deadlines of loaded rows from the history.
+    pub(super) fn learn_deadlines(&mut self, ledger: &Ledger) {
+        if !std::mem::replace(&mut self.has_deadlines, true) {
+            let rows = std::mem::take(&mut self.rows);
+            self.clear_rows();
+            for (event, Row { row, .. }) in rows {
+                self.insert(row, ledger.activity_deadline_ms(event));
+            }
+        }
+    }
+
+    /// The execution is over: nothing is left of its tasks.
+    pub(super) fn clear(&mut self) {
+        self.clear_rows();
+        self.writes.clear();
+    }
+
+    fn clear_rows(&mut self) {
+        self.rows.clear();
+        self.due.clear();
+        self.elsewhere = 0;
+    }
+
+    fn insert(&mut self, row: TaskRow, deadline_ms: Option<u64>) {
+        let event = row.id.event;
+        let old = self.remove(event);
+        let row = Row { row, deadline_ms: deadline_ms.or(old.and_then(|old| old.deadline_ms)) };
+        self.due.extend(row.times().map(|at_ms| (at_ms, event)));
+        self.elsewhere += usize::from(!is_owners(&row.row));
+        self.rows.insert(event, row);
+    }
+
+    fn remove(&mut self, event: EventId) -> Option<Row> {
+        let row = self.rows.remove(&event)?;
+        for at_ms in row.times() {
+            self.due.remove(&(at_ms, event));
+        }
+        self.elsewhere -= usize::from(!is_owners(&row.row));
+        Some(row)
+    }
+
+    pub(super) fn get(&self, event: EventId) -> Option<&TaskRow> {
+        self.rows.get(&event).map(|row| &row.row)
+    }
+
+    /// Removes a row that went with its result.
+    pub(super) fn take(&mut self, event: EventId) -> Option<TaskRow> {
+        self.remove(event).map(|row| row.row)
+    }
+
+    /// How many tasks are not run by the owner now.
+    pub(super) fn elsewhere(&self) -> usize {
+        self.elsewhere
+    }
+
+    /// When a row wants attention, of all times that are not before this one.
+    pub(super) fn next_due_ms(&self, from_ms: u64) -> Option<u64> {
+        self.due.range((from_ms, EventId(0))..).next().map(|(at_ms, _)| *at_ms)
+    }
+
+    /// Which rows somebody has to look at: those that want attention, and after hydrating, once, those of which the owner
+    /// is said to run an attempt. Later, such a row always has an attempt, a result or a write.
+    pub(super) fn take_unattended(&mut self, now_ms: u64) -> Unattended {
+        let due = self.due.iter().take_while(|(at_ms, _)| *at_ms <= now_ms);
+        let mut events: BTreeSet<EventId> = due.map(|(_, event)| *event).collect();
+        let is_hydrated = std::mem::take(&mut self.is_hydrated);
+        if is_hydrated {
+            events.extend(self.rows.iter().filter(|(_, row)| is_owners(&row.row)).map(|(event, _)| *event));
+        }
+        Unattended { events, is_hydrated }
+    }
+
+    /// Whether somebody still has to look for open activities that nobody runs.
+    pub(super) fn is_hydrated(&self) -> bool {
+        self.is_hydrated
+    }
+
+    pub(super) fn has_writes(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
+    pub(super) fn is_written(&self, event: EventId) -> bool {
+        self.writes.contains_key(&event)
+    }
+
+    /// Whether a write leads to an attempt, or hands one over.
+    pub(super) fn is_written_for_attempt(&self, event: EventId) -> bool {
+        self.writes.get(&event).is_some_and(|writes| writes.iter().any(|write| write.then.is_some()))
+    }
+
+    /// Has a row written with the next commit, instead of an older one of the same task that leads to nothing.
+    pub(super) fn write(&mut self, row: TaskRow, deadline_ms: Option<u64>) {
+        let writes = self.writes.entry(row.id.event).or_default();
+        writes.retain(|write| write.then.is_some());
+        writes.push(TaskWrite { row, deadline_ms, then: None });
+    }
+
+    /// Has a row written, after all others of the same task, with what follows once it is durable.
+    pub(super) fn write_then(&mut self, row: TaskRow, deadline_ms: Option<u64>, then: Option<Output>) {
+        let writes = self.writes.entry(row.id.event).or_default();
+        writes.push(TaskWrite { row, deadline_ms, then });
+    }
+
+    /// Drops what is to be written of a task.
+    pub(super) fn drop_writes(&mut self, event: EventId) {
+        self.writes.remove(&event);
+    }
+
+    pub(super) fn clear_writes(&mut self) {
+        self.writes.clear();
+    }
+
+    /// Has the rows of a commit that came to nothing written before what came since.
+    pub(super) fn put_back_writes(&mut self, writes: Vec<TaskWrite>) {
+        for write in writes.into_iter().rev() {
+            self.writes.entry(write.row.id.event).or_default().insert(0, write);
+        }
+    }
+
+    /// Begins to read rows and messages again. Returns whether that was not under way.
+    pub(super) fn begin_refresh(&mut self) -> bool {
+        if self.is_refreshing() {
+            return false;
+        }
+        self.refresh = Refresh::Reading { given_meanwhile: BTreeSet::new() };
+        true
+    }
+
+    pub(super) fn is_refreshing(&self) -> bool {
+        matches!(self.refresh, Refresh::Reading { .. })
+    }
+
+    /// A commit that gave tasks to other nodes is durable.
+    pub(super) fn handle_given(&mut self, events: Vec<EventId>) {
+        if let Refresh::Reading { given_meanwhile } = &mut self.refresh {
+            given_meanwhile.extend(events);
+        }
+    }
+
+    /// Ends a refresh, and returns which tasks what was read may not hold. `None` if none was under way.
+    pub(super) fn end_refresh(&mut self) -> Option<BTreeSet<EventId>> {
+        match std::mem::take(&mut self.refresh) {
+            Refresh::Reading { given_meanwhile } => Some(given_meanwhile),
+            Refresh::None => None,
+        }
+    }
+
+    /// Takes over how the tasks of other nodes are stored now, unless they were given to them only since.
+    pub(super) fn handle_read(&mut self, read: Vec<TaskRow>, is_given_since: impl Fn(EventId) -> bool) {
+        let mut read: BTreeMap<EventId, TaskRow> = read.into_iter().map(|row| (row.id.event, row)).collect();
+        let is_meant = |(event, row): &(&EventId, &Row)| is_others(&row.row) && !is_given_since(**event);
+        let events: Vec<EventId> = self.rows.iter().filter(is_meant).map(|(event, _)| *event).collect();
+        for event in events {
+            match read.remove(&event) {
+                Some(row) => self.insert(row, None),
+                None => drop(self.remove(event)),
+            }
+        }
+    }
+}
+
+/// Tasks that somebody has to look at.
+pub(super) struct Unattended {
+    pub(super) events: BTreeSet<EventId>,
+    /// Open activities without a row have to be looked at, too.
+    pub(super) is_hydrated: bool,
+}
+
+/// What a commit does about the tasks of an instance.
+#[derive(Default)]
+pub(super) struct TaskPlan {
+    changes: Vec<TaskChange>,
+    writes: Vec<TaskWrite>,
+    effects: Vec<Output>,
+    /// The tasks that other nodes can take from then on.
+    given: Vec<EventId>,
+}
+
+impl TaskPlan {
+    /// What the next commit writes if nothing else happens: the writes of open activities.
+    pub(super) fn of(tasks: &mut Tasks, is_open: impl Fn(EventId) -> bool) -> TaskPlan {
+        let mut plan = TaskPlan::default();
+        let writes = std::mem::take(&mut tasks.writes);
+        for write in writes.into_values().flatten().filter(|write| is_open(write.row.id.event)) {
+            plan.put(tasks, write.row.clone(), write.deadline_ms);
+            plan.effects.extend(write.then_output());
+            plan.writes.push(write);
+        }
+        plan
+    }
+
+    /// What the next commit writes if an execution that goes on decided nothing about its activities.
+    pub(super) fn of_open(tasks: &mut Tasks, ledger: &Ledger) -> TaskPlan {
+        TaskPlan::of(tasks, |event| ledger.open_decision(event).is_some())
+    }
+
+    /// Whether it changes no row.
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    pub(super) fn put(&mut self, tasks: &mut Tasks, row: TaskRow, deadline_ms: Option<u64>) {
+        if is_others(&row) {
+            self.given.push(row.id.event);
+        }
+        self.changes.push(TaskChange::Put(Box::new(row.clone())));
+        tasks.insert(row, deadline_ms);
+    }
+
+    /// Has something done once the commit is durable.
+    pub(super) fn then(&mut self, effect: Output) {
+        self.effects.push(effect);
+    }
+
+    /// Nobody waits for an activity any more, or its result has come.
+    pub(super) fn close(&mut self, tasks: &mut Tasks, event: EventId) {
+        if let Some(row) = tasks.take(event) {
+            self.changes.push(TaskChange::Cancel(row.id));
+        }
+    }
+
+    pub(super) fn close_all(&mut self, tasks: &mut Tasks) {
+        let cancels = tasks.rows.values().map(|row| TaskChange::Cancel(row.row.id));
+        self.changes.extend(cancels);
+        tasks.clear_rows();
+    }
+
+    /// Moves the plan into a commit and what follows from it.
+    pub(super) fn apply(self, commit: &mut Commit, in_flight: &mut InFlight) {
+        commit.tasks = self.changes;
+        in_flight.given = self.given;
+        in_flight.task_writes = self.writes;
+        in_flight.outputs.extend(self.effects);
+    }
+}
+
+#[cfg(test)]
+#[path = "tasks_tests.rs"]
+mod tests;

@@ -1,0 +1,178 @@
+//! Ending an instance without running its code.
+
+use crate::execution::Execution;
+use crate::history::{Ending, Ledger, ParentLink, Started, Turn};
+use crate::store::{Commit, ReadTurns, RowChange, Status, TurnRow, read_turns};
+
+use super::super::outgoing::{Sender, outcome_for, parting};
+use super::super::output::Output;
+use super::super::request::{Answer, AskReply};
+use super::super::shared::Shared;
+use super::super::turn_task::TaskFailure;
+use super::Instance;
+use super::asking::refuse_asks;
+use super::facts::Facts;
+use super::in_flight::{InFlight, Next};
+use super::queued::{Batch, Queued};
+use super::tasks::TaskPlan;
+
+/// The last turn of an execution, and what it follows from.
+struct LastTurn {
+    turn: Turn,
+    /// The checksum of the turn before it.
+    previous: u32,
+    ledger: Ledger,
+    started: Started,
+}
+
+impl Instance {
+    pub(super) fn terminate_resident(&mut self, shared: &mut Shared, now_ms: u64, reason: &str) {
+        let Some(execution) = self.take_idle() else { return };
+        shared.residents.leave(self.key);
+        let mut ledger = execution.ledger().clone();
+        let turn = ledger.terminate(now_ms, reason);
+        let last = LastTurn { turn, previous: self.checksum, ledger, started: execution.started().clone() };
+        self.commit_termination(shared, &last, Some(execution));
+    }
+
+    pub(super) fn terminate_loaded(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        turns: &[TurnRow],
+        reason: &str,
+        parent: Option<&ParentLink>,
+    ) {
+        let last = match turns.is_empty() {
+            true => self.terminate_unstarted(now_ms, reason),
+            false => self.terminate_history(now_ms, turns, reason),
+        };
+        match last {
+            Ok(last) => self.commit_termination(shared, &last, None),
+            Err(failure) if failure.leaves_history() => {
+                self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
+            }
+            Err(_) => self.terminate_unread(shared, now_ms, reason, parent),
+        }
+    }
+
+    /// Ends an instance whose row or history cannot be read. Its row alone says so: a last turn would have nothing to
+    /// follow. Children are left alone, because nothing tells which there are.
+    pub(super) fn terminate_unread(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        reason: &str,
+        parent: Option<&ParentLink>,
+    ) {
+        tracing::error!(instance = &*self.id, key = %self.key, "terminated, although it cannot be read");
+        let messages = Batch::new(self.queue.take_all());
+        let asks = self.questions.take_all();
+        let stored = self.facts.clone().unwrap_or_else(|| Facts::nothing_stored(1));
+        let facts = Facts {
+            status: Status::Terminated,
+            owed: false,
+            full: false,
+            wake_at_ms: None,
+            blocked_attempts: 0,
+            blocked_cause: None,
+            ..stored
+        };
+        let mut plan = TaskPlan::of(&mut self.tasks, |_| false);
+        plan.close_all(&mut self.tasks);
+        // What the row says is not known, so everything is written.
+        let change = RowChange {
+            status: Some(Status::Terminated),
+            owed: Some(false),
+            full: Some(false),
+            wake_at_ms: Some(None),
+            blocked: Some(None),
+            ended_ms: Some(now_ms),
+            ..RowChange::default()
+        };
+        let ending = Ending::OrchestrationTerminated { reason: reason.to_owned() };
+        let send = parent.and_then(|parent| outcome_for(parent, &ending)).into_iter().collect();
+        let consumed = messages.numbers().to_vec();
+        let mut commit = Commit { change, send, consumed, ..shared.empty_commit(self.key) };
+        let mut outputs = end_replies(&messages);
+        outputs.extend(refuse_asks(&asks, &AskReply::Ended, &mut commit.replies));
+        let (answered, orphaned) = self.orphaned_updates(shared, &mut commit.replies);
+        outputs.extend(orphaned);
+        let next = Next::Ended(None, Box::new(ending));
+        let mut in_flight =
+            InFlight { outputs, answered, refused: asks, ..InFlight::new(facts, next, messages) };
+        plan.apply(&mut commit, &mut in_flight);
+        self.commit(shared, commit, in_flight);
+    }
+
+    fn terminate_unstarted(&self, now_ms: u64, reason: &str) -> Result<LastTurn, TaskFailure> {
+        let Some(start) = self.queue.start() else {
+            return Err(unreadable("it has neither turns nor a start"));
+        };
+        let started = start.started.clone();
+        let turn = Ledger::terminate_unstarted(&started, now_ms, reason)
+            .map_err(|error| TaskFailure::Turn(error.into()))?;
+        Ok(LastTurn { turn, previous: started.chain, ledger: Ledger::default(), started })
+    }
+
+    fn terminate_history(
+        &self,
+        now_ms: u64,
+        turns: &[TurnRow],
+        reason: &str,
+    ) -> Result<LastTurn, TaskFailure> {
+        let mut ledger = Ledger::default();
+        let history = read_turns(self.key, turns).and_then(|history| {
+            history.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).map(|()| history)
+        });
+        let ReadTurns { turns, checksum } = history.map_err(|error| TaskFailure::Turn(error.into()))?;
+        match (ledger.ended(), turns.first().and_then(Turn::started).cloned()) {
+            (None, Some(started)) => {
+                Ok(LastTurn { turn: ledger.terminate(now_ms, reason), previous: checksum, ledger, started })
+            }
+            _ => Err(unreadable("it is not final, but its history has ended")),
+        }
+    }
+
+    fn commit_termination(&mut self, shared: &mut Shared, last: &LastTurn, alive: Option<Box<Execution>>) {
+        let LastTurn { turn, previous, ledger, started } = last;
+        let messages = self.queue.take_all();
+        let stored = self.stored();
+        let ending = turn.ending().expect("it ends").clone();
+        let facts = Facts::ended(Status::after(&ending), started, &stored);
+        let updates = self.questions.take_updates();
+        let mut plan = TaskPlan::of(&mut self.tasks, |_| false);
+        plan.close_all(&mut self.tasks);
+        let mut commit = Commit {
+            turn: Some(TurnRow::seal(self.key, started.execution, *previous, turn)),
+            change: RowChange { ended_ms: Some(turn.at_ms), ..facts.change_from(&stored) },
+            consumed: messages.iter().filter_map(Queued::number).collect(),
+            ..shared.empty_commit(self.key)
+        };
+        let sender = Sender { key: self.key, id: &self.id, started };
+        commit.send = parting(shared, &sender, ledger, &ending, turn);
+        let messages = Batch::new(messages);
+        let mut outputs = end_replies(&messages);
+        outputs.extend(refuse_asks(&updates, &AskReply::Ended, &mut commit.replies));
+        let (answered, orphaned) = self.orphaned_updates(shared, &mut commit.replies);
+        outputs.extend(orphaned);
+        let next = Next::Ended(alive, Box::new(ending));
+        let in_flight = InFlight::new(facts, next, messages);
+        let mut in_flight = InFlight { outputs, answered, refused: updates, ..in_flight };
+        plan.apply(&mut commit, &mut in_flight);
+        self.commit(shared, commit, in_flight);
+    }
+}
+
+/// What those are told whose messages a termination meets: who wanted it, that it is done; all others, that they are late.
+fn end_replies(messages: &Batch) -> Vec<Output> {
+    let reply = |queued: &Queued| {
+        let answer = if queued.is_termination() { Answer::Accepted } else { Answer::EndedBefore };
+        Some(Output::Reply(queued.caller()?, answer))
+    };
+    messages.iter().filter_map(reply).collect()
+}
+
+fn unreadable(what: &str) -> TaskFailure {
+    TaskFailure::Unreadable(format!("PER-0508 corrupt row: {what}"))
+}

@@ -1,0 +1,263 @@
+//! Giving an instance its next turn.
+
+use crate::execution::Execution;
+use crate::history::{EventId, Job};
+
+use super::super::message::Message;
+use super::super::output::Output;
+use super::super::request::{Answer, PendingAsk};
+use super::super::shared::Shared;
+use super::super::turn_task::{TaskFailure, TurnSource, TurnTask, TurnTaskDone};
+use super::Instance;
+use super::facts::wakes_from;
+use super::in_flight::{Delivery, Next, Phase, Turning};
+use super::limits::Limits;
+use super::queued::{Batch, Queued};
+use super::tending::View;
+
+impl Instance {
+    /// Does what is next, if nothing is under way.
+    pub(in crate::shard) fn go_on(&mut self, shared: &mut Shared, now_ms: u64) {
+        let is_empty = self.queue.is_empty() && self.questions.is_empty() && !self.tasks.has_writes();
+        match &self.phase {
+            Phase::Idle(_) => self.form_turn(shared, now_ms),
+            Phase::Blocked | Phase::Delayed if is_empty => {}
+            Phase::Blocked if self.queue.has_termination() || self.queue.asks_for_try(&self.tried) => {
+                self.answer_retries(shared);
+                self.reload(shared);
+            }
+            // What has not begun yet can be ended at once.
+            Phase::Delayed if self.queue.has_termination() || self.queue.has_cancel() => self.reload(shared),
+            Phase::Blocked => self.keep_queue(shared, Next::Kept),
+            Phase::Delayed => self.keep_queue(shared, Next::Delayed),
+            Phase::Loading | Phase::Turning(..) | Phase::Committing(_) | Phase::Gone => {}
+        }
+    }
+
+    /// A retry has done its work once the instance is being loaded.
+    fn answer_retries(&mut self, shared: &mut Shared) {
+        let retries = Batch::new(self.queue.take_retries());
+        self.is_retried |= !retries.is_empty();
+        shared.outputs.extend(retries.replies(&Answer::Accepted));
+    }
+
+    /// Gives an idle execution its next turn, if there is something for it.
+    fn form_turn(&mut self, shared: &mut Shared, now_ms: u64) {
+        let Phase::Idle(execution) = &self.phase else { return };
+        self.limits = Limits::of_execution(execution.ledger(), execution.started(), &shared.gaps);
+        let termination = self.queue.termination().map(str::to_owned);
+        let overdue = || self.limits.overdue(execution.ledger().cancel_reason(), now_ms);
+        if let Some(reason) = termination.or_else(overdue) {
+            return self.terminate_resident(shared, now_ms, &reason);
+        }
+        if let Some(reason) = self.queue.unreadable() {
+            let failure = TaskFailure::UnreadableMessage(reason.to_owned());
+            return self.block_idle(shared, now_ms, &failure);
+        }
+        let Some(execution) = self.take_idle() else { return };
+        self.tend_tasks(shared, now_ms, &execution, View::Memory);
+        self.hand_over(shared, now_ms, &execution);
+        let skips = self.queue.take_skips();
+        let mut delivery = self.take_jobs(shared, now_ms, &execution);
+        delivery.append(skips);
+        if delivery.is_empty() && self.questions.is_empty() && !self.tasks.has_writes() {
+            return self.stay_idle(shared, now_ms, execution);
+        }
+        shared.residents.leave(self.key);
+        shared.wakes.set(self.key, None);
+        if !delivery.jobs.is_empty() || !self.questions.is_empty() {
+            let source = TurnSource::Resident(execution, self.checksum);
+            return self.take_turn(shared, now_ms, source, delivery);
+        }
+        let messages = Batch::new(delivery.messages);
+        self.nothing_taken(shared, now_ms, messages, execution, Vec::new());
+    }
+
+    /// There is nothing to do until a time comes.
+    fn stay_idle(&mut self, shared: &mut Shared, now_ms: u64, execution: Box<Execution>) {
+        // What is due and not done waits for rows to be read, to run alone, or for the next node.
+        let waits =
+            shared.standing.is_stopping() || self.tasks.is_refreshing() || shared.attempts.has_lone(self.key);
+        let from_ms = if waits { now_ms.saturating_add(1) } else { 0 };
+        let wake = wakes_from(from_ms, execution.ledger(), &self.limits, &self.tasks);
+        self.phase = Phase::Idle(execution);
+        shared.wakes.set(self.key, wake);
+    }
+
+    /// What an execution's next turn delivers, up to half a turn's limits: messages in their order, and the timers that
+    /// are due in theirs. A timer goes before the first message that arrived after it was due, so that what happened
+    /// while nobody looked is delivered as it would have been otherwise.
+    fn take_jobs(&mut self, shared: &mut Shared, now_ms: u64, execution: &Execution) -> Delivery {
+        let (limit, max_bytes) = shared.options.jobs_per_turn();
+        let is_closing = shared.standing.is_closing();
+        let is_due = |(due_ms, _): &(u64, EventId)| *due_ms <= now_ms && !is_closing;
+        let mut due = execution.ledger().timers().take_while(is_due).take(limit).peekable();
+        let mut delivery = Delivery::default();
+        let (mut bytes, mut latest_arrival_ms) = (0, 0);
+        let weight = |jobs: &[Job]| jobs.iter().map(Job::weight).sum::<u64>();
+        while let Some(carried) = self.queue.take_carried(|jobs| {
+            delivery.jobs.is_empty()
+                || (delivery.jobs.len() + jobs.len() <= limit && bytes + weight(jobs) <= max_bytes)
+        }) {
+            delivery.append(vec![carried]);
+            bytes = weight(&delivery.jobs);
+        }
+        if self.queue.has_carried() {
+            return delivery;
+        }
+        while delivery.jobs.len() < limit
+            && let Some(queued) = self.queue.front()
+        {
+            latest_arrival_ms = latest_arrival_ms.max(queued.arrived_ms);
+            if let Some((due_ms, event)) = due.next_if(|(due_ms, _)| *due_ms < latest_arrival_ms) {
+                delivery.fire(due_ms, event);
+                continue;
+            }
+            if let Message::Job(job) | Message::Outcome { job, .. } = &queued.message {
+                bytes += job.weight();
+                if bytes > max_bytes && !delivery.jobs.is_empty() {
+                    return delivery;
+                }
+            }
+            if let Some(queued) = self.queue.pop_front() {
+                self.deliver(shared, now_ms, execution, queued, &mut delivery);
+            }
+        }
+        for (due_ms, event) in due.take(limit.saturating_sub(delivery.jobs.len())) {
+            delivery.fire(due_ms, event);
+        }
+        delivery
+    }
+
+    /// Makes a message part of what a turn delivers.
+    fn deliver(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        execution: &Execution,
+        queued: Queued,
+        delivery: &mut Delivery,
+    ) {
+        let current = execution.started().execution;
+        match &queued.message {
+            Message::Outcome { execution: of, .. }
+            | Message::Attempt { execution: of, .. }
+            | Message::Requeue { execution: of, .. }
+                if *of != current =>
+            {
+                shared.counters.stale += 1;
+            }
+            Message::Job(job) | Message::Outcome { job, .. } => delivery.jobs.push(job.clone()),
+            Message::Carried { jobs, .. } => delivery.jobs.extend(jobs.iter().cloned()),
+            Message::Attempt { event, attempt, result, details, ran, .. } => {
+                let ended = (result.clone(), ran.clone(), queued.arrived_ms);
+                let which = (*event, *attempt);
+                let outcome = self.take_attempt(shared, now_ms, execution, which, details.clone(), ended);
+                if let Some(message) = outcome {
+                    // It keeps its place and its row until a turn has room for it.
+                    return self.queue.put_back(vec![Queued { message, ..queued }]);
+                }
+            }
+            Message::Requeue { event, attempt, past, .. } => {
+                self.requeue(shared, now_ms, execution, (*event, *attempt), past.clone());
+            }
+            Message::Start(_) | Message::Terminate { .. } | Message::Retry | Message::Unreadable { .. } => {}
+        }
+        delivery.messages.push(queued);
+    }
+
+    /// Hands a turn out, with the messages that it delivers and the questions that wait.
+    pub(super) fn take_turn(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        source: TurnSource,
+        delivery: Delivery,
+    ) {
+        let Delivery { jobs, messages, fired_ms } = delivery;
+        // A new execution is asked after its first turn.
+        let asks = match source {
+            TurnSource::Start(_) => Vec::new(),
+            TurnSource::Resident(..) | TurnSource::History(_) => self.take_asks(&messages),
+        };
+        if matches!(source, TurnSource::History(_)) {
+            self.tasks.handle_hydrated();
+        }
+        let number = shared.next_turn_task();
+        self.phase = Phase::Turning(Turning::new(number, messages, asks.clone(), fired_ms));
+        shared.outputs.push(Output::TakeTurn(Box::new(TurnTask {
+            shard: shared.id,
+            tenure: shared.tenure,
+            key: self.key,
+            number,
+            instance: self.id.clone(),
+            source,
+            asks,
+            jobs,
+            now_ms,
+            options: shared.options.execution.clone(),
+        })));
+    }
+
+    /// The questions that may be put before a turn delivers these messages: those that no message is to be delivered
+    /// before, in order.
+    fn take_asks(&mut self, delivered: &[Queued]) -> Vec<PendingAsk> {
+        if self.questions.is_empty() {
+            return Vec::new();
+        }
+        // What comes after the end is never delivered.
+        if self.has_ended() {
+            return self.questions.take_all();
+        }
+        let delivered = delivered.iter().filter(|queued| queued.is_job()).map(|queued| queued.place);
+        let first = delivered.chain(self.queue.first_place()).min();
+        self.questions.take_before(first)
+    }
+
+    /// A turn task was run.
+    pub(in crate::shard) fn handle_turn_done(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        done: TurnTaskDone,
+    ) {
+        let TurnTaskDone { number, outcome, asks, .. } = done;
+        let Some(turning) = self.end_turn(number) else {
+            return shared.outputs.extend(outcome.ok().map(|run| Output::Drop(run.execution)));
+        };
+        match outcome {
+            Ok(run) => self.turn_taken(shared, now_ms, turning, run, asks),
+            Err(failure) => {
+                let mut answers = Vec::new();
+                let accepted = self.settle_asks(shared, asks, &mut answers);
+                // Nothing of the turn is recorded, so the updates are as if never offered.
+                self.questions.put_back(accepted);
+                self.block(shared, now_ms, turning.messages.into_messages(), &failure, answers);
+            }
+        }
+    }
+
+    /// A turn's thread was given up, and its execution with it.
+    pub(in crate::shard) fn handle_turn_lost(&mut self, shared: &mut Shared, now_ms: u64, number: u64) {
+        if let Some(turning) = self.end_turn(number) {
+            self.questions.extend(turning.asks);
+            let messages = turning.messages.into_messages();
+            self.block(shared, now_ms, messages, &TaskFailure::ThreadLost, Vec::new());
+        }
+    }
+
+    /// An execution waits for something to happen: perhaps it has.
+    pub(super) fn settle_idle(&mut self, shared: &mut Shared, now_ms: u64, execution: Box<Execution>) {
+        self.recorded_unread = execution.unread_events();
+        self.phase = Phase::Idle(execution);
+        self.rest(shared, now_ms);
+        self.go_on(shared, now_ms);
+    }
+
+    /// Blocks an instance whose execution is idle.
+    fn block_idle(&mut self, shared: &mut Shared, now_ms: u64, failure: &TaskFailure) {
+        shared.residents.leave(self.key);
+        shared.outputs.extend(self.take_idle().map(Output::Drop));
+        self.block(shared, now_ms, Vec::new(), failure, Vec::new());
+    }
+}

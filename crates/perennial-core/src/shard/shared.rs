@@ -1,0 +1,125 @@
+//! What the instances of a shard share. Each part owns its fields; an instance gets all of them with every input.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::execution::Stream;
+use crate::instance::{InstanceKey, ShardId};
+use crate::store::{Commit, InboxNumber, SessionId};
+
+use super::attempts::Attempts;
+use super::consumed::Consumed;
+use super::counters::Counters;
+use super::gaps::Gaps;
+use super::kept_keys::KeptKeys;
+use super::lookups::Lookups;
+use super::options::ShardOptions;
+use super::output::Output;
+use super::request::{Answer, Request, RequestId};
+use super::residents::Residents;
+use super::standing::Standing;
+use super::tenure::Tenure;
+use super::updates::Updates;
+use super::waiters::Waiters;
+use super::wakes::Wakes;
+
+pub(super) struct Shared {
+    pub(super) id: ShardId,
+    pub(super) tenure: Tenure,
+    pub(super) options: ShardOptions,
+    pub(super) standing: Standing,
+    pub(super) gaps: Gaps,
+    pub(super) wakes: Wakes,
+    pub(super) residents: Residents,
+    pub(super) attempts: Attempts,
+    pub(super) waiters: Waiters,
+    pub(super) lookups: Lookups,
+    pub(super) updates: Updates,
+    /// Messages of the inbox that were consumed.
+    pub(super) consumed: Consumed,
+    /// Request rows that were answered.
+    pub(super) answered: Consumed,
+    /// Blocked instances whose turn is not tried again in this process, unless somebody asks for it.
+    pub(super) given_up: BTreeSet<InstanceKey>,
+    pub(super) kept_keys: KeptKeys,
+    pub(super) counters: Counters,
+    pub(super) outputs: Vec<Output>,
+    /// Whose leases the rows of the owner's own attempts are.
+    pub(super) holder: SessionId,
+    /// Where seeds and jitter come from.
+    stream: Stream,
+    turn_tasks: u64,
+}
+
+impl Shared {
+    pub(super) fn new(id: ShardId, tenure: Tenure, options: ShardOptions, nonce: u128) -> Shared {
+        Shared {
+            id,
+            tenure,
+            options,
+            standing: Standing::Serving,
+            gaps: Gaps::default(),
+            wakes: Wakes::default(),
+            residents: Residents::default(),
+            attempts: Attempts::default(),
+            waiters: Waiters::default(),
+            lookups: Lookups::default(),
+            updates: Updates::default(),
+            consumed: Consumed::default(),
+            answered: Consumed::default(),
+            given_up: BTreeSet::new(),
+            kept_keys: KeptKeys::new(nonce, id),
+            counters: Counters::default(),
+            outputs: Vec::new(),
+            holder: SessionId(nonce),
+            stream: Stream::of_shard(nonce, id),
+            turn_tasks: 0,
+        }
+    }
+
+    /// A random number of this shard's own.
+    pub(super) fn draw(&mut self) -> u64 {
+        self.stream.draw()
+    }
+
+    /// The number of the next turn task, which tells it from all others of the shard.
+    pub(super) fn next_turn_task(&mut self) -> u64 {
+        self.turn_tasks += 1;
+        self.turn_tasks
+    }
+
+    pub(super) fn empty_commit(&self, key: InstanceKey) -> Commit {
+        Commit::empty(key, self.id)
+    }
+
+    pub(super) fn reply(&mut self, request: RequestId, answer: Answer) {
+        self.outputs.push(Output::Reply(request, answer));
+    }
+
+    /// Has the instance of a request looked up by its id.
+    pub(super) fn look_up(
+        &mut self,
+        request_id: RequestId,
+        id: Arc<str>,
+        request: Request,
+        after: Option<InboxNumber>,
+    ) {
+        self.lookups.begin(request_id, request, after);
+        self.outputs.push(Output::Find { request: request_id, id });
+    }
+
+    /// Tells the attempts of an instance that nobody waits for them.
+    pub(super) fn stop_attempts(&mut self, key: InstanceKey) {
+        for (event, execution) in self.attempts.take(key) {
+            self.outputs.push(Output::CancelActivity { key, execution, event });
+        }
+        self.close_if_released();
+    }
+
+    /// Once no attempt is the shard's own any more, a release comes to rest.
+    pub(super) fn close_if_released(&mut self) {
+        if self.standing.is_releasing() && self.attempts.is_empty() {
+            self.standing.close();
+        }
+    }
+}

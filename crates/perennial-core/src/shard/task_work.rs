@@ -1,0 +1,119 @@
+//! Activities as rows: what another node needs to run one, and the ways between a row and an attempt.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::history::{ActivityOptions, Payload};
+use crate::instance::ShardId;
+use crate::store::{TaskId, TaskRow, TaskState};
+
+use super::envelope::{self, BodyError, BodyKind};
+use super::output::ActivityTask;
+use super::tenure::Tenure;
+
+/// All that another node needs to run an activity, besides its row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskWork {
+    /// The instance's id.
+    pub instance: String,
+    /// What the activity is given.
+    pub input: Payload,
+    /// How it is to be run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<Box<ActivityOptions>>,
+    /// When all attempts together have taken too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// When it could have begun.
+    #[serde(default)]
+    pub queued_ms: u64,
+    /// The row was written by its holder's own lane, for an attempt that ran there; and how many interruptions there were
+    /// then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_over: Option<u32>,
+}
+
+impl TaskWork {
+    /// The work as the body of a task row.
+    pub fn encode(&self) -> Arc<[u8]> {
+        envelope::seal(BodyKind::Task, self)
+    }
+
+    /// The work of a task row's body.
+    pub fn decode(body: &[u8]) -> Result<TaskWork, BodyError> {
+        envelope::open(BodyKind::Task, body)
+    }
+}
+
+/// Whether a task is leased to its holder because a lane there handed it over: it was not taken.
+pub(crate) fn is_handed_over(row: &TaskRow) -> bool {
+    let work = row.work.as_deref().and_then(|work| TaskWork::decode(work).ok());
+    work.and_then(|work| work.handed_over) == Some(row.interruptions)
+}
+
+impl ActivityTask {
+    /// The task that a node takes from the store.
+    pub fn from_row(row: &TaskRow) -> Result<ActivityTask, BodyError> {
+        let work = TaskWork::decode(row.work.as_deref().unwrap_or_default())?;
+        Ok(ActivityTask {
+            tenure: Tenure::default(),
+            key: row.id.key,
+            instance: Arc::from(work.instance),
+            execution: row.id.execution,
+            event: row.id.event,
+            attempt: row.attempt,
+            interruptions: row.interruptions,
+            details: row.details.clone(),
+            queued_ms: work.queued_ms,
+            past: row.past.clone(),
+            deadline_ms: work.deadline_ms,
+            name: row.name.clone(),
+            input: work.input,
+            options: work.options,
+        })
+    }
+
+    fn id(&self) -> TaskId {
+        TaskId { key: self.key, execution: self.execution, event: self.event }
+    }
+
+    pub(super) fn tag(&self) -> Option<&str> {
+        self.options.as_ref().and_then(|options| options.tag.as_deref())
+    }
+
+    /// Its row in a state, for its owner alone.
+    pub(super) fn row(&self, shard: ShardId, state: TaskState, due_ms: Option<u64>) -> TaskRow {
+        TaskRow {
+            id: self.id(),
+            shard,
+            attempt: self.attempt,
+            state,
+            due_ms,
+            details: self.details.clone(),
+            interruptions: self.interruptions,
+            past: self.past.clone(),
+            name: self.name.clone(),
+            tag: self.tag().map(str::to_owned),
+            work: None,
+        }
+    }
+
+    /// Its row for other nodes to take, queued from now on.
+    pub(super) fn queued_row(&self, shard: ShardId, now_ms: u64, handed_over: Option<u32>) -> TaskRow {
+        let options = self.options.as_deref();
+        let queue_until_ms =
+            options.and_then(|options| options.queue_timeout_ms).map(|ms| now_ms.saturating_add(ms));
+        let due_ms = queue_until_ms.into_iter().chain(self.deadline_ms).min();
+        let work = TaskWork {
+            instance: self.instance.to_string(),
+            input: self.input.clone(),
+            options: self.options.clone(),
+            deadline_ms: self.deadline_ms,
+            queued_ms: self.queued_ms,
+            handed_over,
+        };
+        TaskRow { work: Some(work.encode()), ..self.row(shard, TaskState::Queued, due_ms) }
+    }
+}

@@ -1,0 +1,74 @@
+//! Callers that wait for an instance to end. A caller waits for one instance at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::instance::InstanceKey;
+
+use super::request::RequestId;
+
+#[derive(Default)]
+pub(super) struct Waiters {
+    by_key: BTreeSet<(InstanceKey, RequestId)>,
+    of_request: BTreeMap<RequestId, InstanceKey>,
+}
+
+impl Waiters {
+    pub(super) fn add(&mut self, key: InstanceKey, request: RequestId) {
+        self.remove(request);
+        self.by_key.insert((key, request));
+        self.of_request.insert(request, key);
+    }
+
+    /// A caller no longer waits.
+    pub(super) fn remove(&mut self, request: RequestId) {
+        if let Some(key) = self.of_request.remove(&request) {
+            self.by_key.remove(&(key, request));
+        }
+    }
+
+    /// Removes and returns all who wait for an instance, in the order of their requests.
+    pub(super) fn take(&mut self, key: InstanceKey) -> Vec<RequestId> {
+        let all = (key, RequestId(0))..=(key, RequestId(u64::MAX));
+        let waiting: Vec<RequestId> = self.by_key.range(all).map(|(_, request)| *request).collect();
+        waiting.iter().for_each(|request| self.remove(*request));
+        waiting
+    }
+
+    /// Removes and returns everybody.
+    pub(super) fn take_all(&mut self) -> Vec<RequestId> {
+        self.of_request.clear();
+        std::mem::take(&mut self.by_key).into_iter().map(|(_, request)| request).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u128) -> InstanceKey {
+        InstanceKey::new(1, number)
+    }
+
+    #[test]
+    fn n5_a_caller_that_is_gone_is_not_told_and_leaves_nothing() {
+        let mut waiters = Waiters::default();
+        waiters.add(key(1), RequestId(1));
+        waiters.add(key(1), RequestId(2));
+        waiters.add(key(2), RequestId(3));
+        waiters.remove(RequestId(2));
+        waiters.remove(RequestId(9));
+        assert_eq!(waiters.take(key(1)), [RequestId(1)]);
+        assert!(waiters.take(key(1)).is_empty());
+        waiters.remove(RequestId(3));
+        assert!(waiters.by_key.is_empty() && waiters.of_request.is_empty());
+    }
+
+    #[test]
+    fn n5_a_caller_waits_for_one_instance_at_a_time() {
+        let mut waiters = Waiters::default();
+        waiters.add(key(1), RequestId(1));
+        waiters.add(key(2), RequestId(1));
+        assert!(waiters.take(key(1)).is_empty());
+        assert_eq!(waiters.take_all(), [RequestId(1)]);
+    }
+}
