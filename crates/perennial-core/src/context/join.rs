@@ -39,11 +39,11 @@ impl OrchestrationContext {
 }
 
 /// Futures that are polled only when they were woken.
-struct Operands<F> {
+pub(super) struct Operands<F> {
     futures: Vec<Option<Pin<Box<F>>>>,
     wakers: Vec<Waker>,
     woken: Arc<Woken>,
-    pending: usize,
+    pub(super) pending: usize,
 }
 
 /// Which operands were woken, in the order of their wakes, and whom to wake because of it.
@@ -81,7 +81,7 @@ impl Wake for OperandWaker {
 }
 
 impl<F: Future> Operands<F> {
-    fn new(futures: impl IntoIterator<Item = F>) -> Operands<F> {
+    pub(super) fn new(futures: impl IntoIterator<Item = F>) -> Operands<F> {
         let futures: Vec<_> = futures.into_iter().map(|future| Some(Box::pin(future))).collect();
         let woken: Arc<Woken> = Arc::default();
         let waker = |operand| Waker::from(Arc::new(OperandWaker { operand, woken: Arc::clone(&woken) }));
@@ -93,24 +93,41 @@ impl<F: Future> Operands<F> {
 
     /// Polls the operands that were woken before this poll, and hands over what they returned, until `stop` says so.
     fn poll(&mut self, cx: &Context<'_>, mut returned: impl FnMut(usize, F::Output) -> bool) {
+        for operand in self.take_woken(cx) {
+            if let Some(output) = self.poll_one(operand)
+                && !returned(operand, output)
+            {
+                return;
+            }
+        }
+    }
+
+    /// The operands that were woken since the last call, all of them at first.
+    pub(super) fn take_woken(&mut self, cx: &Context<'_>) -> Vec<usize> {
         let (operands, old_parent) = {
             let mut queue = self.woken.queue.lock().unwrap_or_else(PoisonError::into_inner);
             (mem::take(&mut queue.operands), queue.parent.replace(cx.waker().clone()))
         };
         drop(old_parent);
-        for operand in operands {
-            let Some(future) = &mut self.futures[operand] else {
-                continue;
-            };
-            let poll = future.as_mut().poll(&mut Context::from_waker(&self.wakers[operand]));
-            if let Poll::Ready(output) = poll {
+        operands
+    }
+
+    /// Polls an operand that has not returned. What it returns ends it.
+    pub(super) fn poll_one(&mut self, operand: usize) -> Option<F::Output> {
+        let future = self.futures[operand].as_mut()?;
+        match future.as_mut().poll(&mut Context::from_waker(&self.wakers[operand])) {
+            Poll::Ready(output) => {
                 self.futures[operand] = None;
                 self.pending -= 1;
-                if !returned(operand, output) {
-                    return;
-                }
+                Some(output)
             }
+            Poll::Pending => None,
         }
+    }
+
+    /// An operand that has not returned.
+    pub(super) fn get(&self, operand: usize) -> Option<&F> {
+        self.futures[operand].as_deref()
     }
 
     fn clear(&mut self) {

@@ -3,6 +3,7 @@
 //! A context is a handle without content: every call looks up the execution that runs on this thread, and is refused
 //! when that is not the context's own. Calls return at once; what takes time returns a future.
 
+mod completions;
 mod conditions;
 mod join;
 mod operations;
@@ -27,8 +28,9 @@ use serde::de::DeserializeOwned;
 use crate::execution::outside::Outside;
 use crate::execution::state::{Access, Closure, ContinueAsNew, ExecutionState, Stop};
 use crate::execution::{Limits, TurnFailure, panic_message, panic_place, turn_local, uuid4_text};
-use crate::history::{Attributes, Decision, EventId, HistoryError, ParentLink, Payload};
+use crate::history::{Attributes, Decision, EventId, NotOfType, ParentLink, Payload};
 
+pub use completions::Completions;
 pub use conditions::{Cancelled, HandlersIdle, WaitUntil};
 pub use join::{Join, Join2, Join3, TryJoin};
 pub use operations::{ActivityFuture, ChildFuture, TimerFuture, WaitFuture};
@@ -429,31 +431,31 @@ impl OrchestrationContext {
         &self,
         recorded: Option<(EventId, Payload)>,
     ) -> SystemCallFuture<T> {
-        let value = recorded.and_then(|(event, value)| match value.decode() {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.fail_decoding(event, std::any::type_name::<T>(), &error);
-                None
-            }
+        let value = recorded.and_then(|(event, value)| {
+            value.decode_as().inspect_err(|mismatch| self.fail_decoding(event, mismatch)).ok()
         });
         SystemCallFuture { value }
     }
 
     /// A recorded payload is not of the type that the code expects: the turn fails.
-    fn fail_decoding(&self, event: EventId, type_name: &'static str, error: &serde_json::Error) {
-        // The decoder's own words quote the payload, which may be nobody's business.
-        let (line, column) = (error.line(), error.column());
-        let problem = format!("{:?} error at line {line}, column {column}", error.classify()).to_lowercase();
+    fn fail_decoding(&self, event: EventId, mismatch: &NotOfType) {
+        self.call("decode", Access::Look, || (), |state| Err(state.note_mismatch(event, mismatch)));
+    }
+
+    /// What the running unit was started with, an input, an event or an update, is not of the type that its code takes.
+    /// Fails the turn, and does not return. For typed layers above.
+    #[doc(hidden)]
+    pub fn refuse_payload(&self, mismatch: &NotOfType) -> ! {
         self.call(
             "decode",
             Access::Look,
             || (),
             |state| {
-                let mismatch = HistoryError::PayloadMismatch { event, type_name, problem };
-                state.failure.get_or_insert(TurnFailure::History(mismatch));
-                Err(Stop::Unwind)
+                let event = state.scheduler.source(&state.unit).unwrap_or(EventId(1));
+                Err(state.note_mismatch(event, mismatch))
             },
         );
+        resume_unwind(Box::new(TurnHasFailed))
     }
 }
 

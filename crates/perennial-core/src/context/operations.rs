@@ -140,6 +140,8 @@ struct OperationFuture {
     /// Absent once it has returned, or if it was made where nothing can be scheduled.
     token: Option<Token>,
     polled: bool,
+    /// The waker that waits for the result, by its address. As long as it waits, nothing else can have that address.
+    parked_with: Option<usize>,
     location: &'static Location<'static>,
 }
 
@@ -149,7 +151,7 @@ impl OperationFuture {
         token: Option<Token>,
         location: &'static Location<'static>,
     ) -> OperationFuture {
-        OperationFuture { ctx: ctx.clone(), token, polled: false, location }
+        OperationFuture { ctx: ctx.clone(), token, polled: false, parked_with: None, location }
     }
 
     fn poll(&mut self, cx: &Context<'_>) -> Poll<(EventId, Completion)> {
@@ -161,6 +163,7 @@ impl OperationFuture {
         let inert = || (Poll::Pending, Leftover::default());
         let (poll, leftover) =
             self.ctx.call("poll", Access::Act, inert, |state| Ok(state.poll_operation(token, &mut waker)));
+        self.parked_with = Some(cx.waker().data().addr());
         if poll.is_ready() {
             self.token = None;
         }
@@ -171,6 +174,11 @@ impl OperationFuture {
     fn stored_event(&self) -> Option<EventId> {
         let token = self.token?;
         self.ctx.call("poll", Access::Look, || None, |state| Ok(state.stored_event(token)))
+    }
+
+    /// Whether the task that polls waits for the result already, or the result is stored.
+    fn is_parked(&self, cx: &Context<'_>) -> bool {
+        self.token.is_some() && self.parked_with == Some(cx.waker().data().addr())
     }
 
     /// Changes the decision while that is still possible.
@@ -195,8 +203,8 @@ impl OperationFuture {
     fn read<T>(&self, event: EventId, read: Result<T, NotOfType>) -> Poll<T> {
         match read {
             Ok(value) => Poll::Ready(value),
-            Err(NotOfType { type_name, error }) => {
-                self.ctx.fail_decoding(event, type_name, &error);
+            Err(mismatch) => {
+                self.ctx.fail_decoding(event, &mismatch);
                 Poll::Pending
             }
         }
@@ -363,7 +371,10 @@ impl<T> Future for WaitFuture<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        match ready!(self.operation.poll(cx)) {
+        let polled = self.operation.poll(cx);
+        // A wait whose event is skipped waits no longer for anybody who does not poll it again.
+        self.operation.parked_with = None;
+        match ready!(polled) {
             (event, Completion::Wait(payload)) => self.operation.read(event, (self.decode)(payload)),
             _ => Poll::Pending,
         }
@@ -424,6 +435,10 @@ macro_rules! durable_futures {
         impl$(<$type>)? $name$(<$type>)? {
             pub(super) fn stored_event(&self) -> Option<EventId> {
                 self.operation.stored_event()
+            }
+
+            pub(super) fn is_parked(&self, cx: &Context<'_>) -> bool {
+                self.operation.is_parked(cx)
             }
         }
 

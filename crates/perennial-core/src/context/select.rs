@@ -8,6 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::execution::state::Access;
 use crate::history::EventId;
 
 use super::{
@@ -24,11 +25,21 @@ use super::{
 pub trait Operand: Future + Unpin {
     /// The event whose result this future would return if it were polled now.
     fn stored_event(&self) -> Option<EventId>;
+
+    /// Whether a poll could change nothing unless there is a [stored event](Self::stored_event): the task waits for the
+    /// result already. A select in a loop leaves such operands alone.
+    fn is_parked(&self, _cx: &Context<'_>) -> bool {
+        false
+    }
 }
 
 impl<O: Operand + ?Sized> Operand for &mut O {
     fn stored_event(&self) -> Option<EventId> {
         (**self).stored_event()
+    }
+
+    fn is_parked(&self, cx: &Context<'_>) -> bool {
+        (**self).is_parked(cx)
     }
 }
 
@@ -44,6 +55,10 @@ macro_rules! operands_with_results {
         impl$(<$type>)? Operand for $name$(<$type>)? {
             fn stored_event(&self) -> Option<EventId> {
                 $name::stored_event(self)
+            }
+
+            fn is_parked(&self, cx: &Context<'_>) -> bool {
+                $name::is_parked(self, cx)
             }
         }
     )*};
@@ -108,8 +123,11 @@ impl OrchestrationContext {
     }
 
     /// Waits for the first of many futures, and says which it was.
+    ///
+    /// To take the results of many futures one after another, use [`completions`](Self::completions): a select in a loop
+    /// looks at all that are left each time.
     pub fn select<O: Operand>(&self, operands: impl IntoIterator<Item = O>) -> Select<O> {
-        Select { operands: operands.into_iter().collect() }
+        Select { ctx: self.clone(), operands: operands.into_iter().collect() }
     }
 
     /// Waits for the first of many futures.
@@ -183,15 +201,30 @@ impl<A: Operand, B: Operand, C: Operand> Future for Select3<A, B, C> {
 /// See [`OrchestrationContext::select`]. Of no operands, it never returns.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Select<O> {
+    ctx: OrchestrationContext,
     operands: Vec<O>,
+}
+
+impl<O: Operand> Select<O> {
+    /// The operand whose result was recorded first, of those that have one.
+    fn first_stored(&self) -> Option<usize> {
+        let is_any = self.ctx.call("poll", Access::Look, || false, |state| Ok(state.anything_stored()));
+        let stored = self.operands.iter().filter(|_| is_any).map(Operand::stored_event).enumerate();
+        stored.filter_map(|(index, event)| Some((event?, index))).min().map(|(_, index)| index)
+    }
 }
 
 impl<O: Operand> Future for Select<O> {
     type Output = (usize, O::Output);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        for index in poll_order(self.operands.iter().map(Operand::stored_event)) {
-            if let Poll::Ready(output) = Pin::new(&mut self.operands[index]).poll(cx) {
+        let first = self.first_stored();
+        for index in first.into_iter().chain(0..self.operands.len()) {
+            let operand = &mut self.operands[index];
+            if first != Some(index) && operand.is_parked(cx) {
+                continue;
+            }
+            if let Poll::Ready(output) = Pin::new(operand).poll(cx) {
                 self.operands.clear();
                 return Poll::Ready((index, output));
             }

@@ -1,7 +1,7 @@
 //! Randomness that replays: one stream per unit, all from the recorded seed.
 
 use crate::fnv::Fnv1a;
-use crate::history::{Segment, UnitId};
+use crate::history::{EventId, Segment, Started, UnitId};
 use crate::instance::ShardId;
 
 /// A SplitMix64 generator.
@@ -22,6 +22,16 @@ impl Stream {
             hash.write(&number.to_le_bytes());
         }
         Stream(hash.finish())
+    }
+
+    /// The seed of what an event of an execution starts: a child, a detached start, the next execution. A turn that is
+    /// taken again after a crash starts the same once more.
+    pub(crate) fn derived_seed(started: &Started, event: EventId) -> u64 {
+        let mut hash = Fnv1a::default();
+        for part in [started.seed, started.execution, event.0] {
+            hash.write(&part.to_le_bytes());
+        }
+        Stream(hash.finish()).draw()
     }
 
     /// The stream of a lane or node, for ids that it draws.

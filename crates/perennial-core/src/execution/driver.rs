@@ -1,13 +1,14 @@
 //! The execution itself: taking turns, replaying turns, ending.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Once};
 
 use crate::context::OrchestrationContext;
 use crate::history::{
-    CorruptHistory, Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job, Ledger, Started, Turn,
-    UnitId,
+    CorruptHistory, Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job, Ledger, StaleReason,
+    Started, Turn, UnitId,
 };
 
 use super::binding::Ids;
@@ -18,7 +19,7 @@ use super::outcome::{StaleJob, Successor, TurnTaken};
 use super::outside::{Interrupter, Outside};
 use super::recorder::RecordCursor;
 use super::scheduler::UnitFuture;
-use super::state::ExecutionState;
+use super::state::{ExecutionState, is_external};
 use super::turn_local;
 
 /// One incarnation of an instance, alive in memory.
@@ -96,6 +97,11 @@ impl Execution {
         self.state().mailbox.unread_count()
     }
 
+    /// Whether events or updates have a handler, so that they wake the code although it waits for none of them.
+    pub fn has_handlers(&self) -> bool {
+        !self.state().updates.is_empty() || self.state().mailbox.has_handlers()
+    }
+
     /// How the execution started.
     pub fn started(&self) -> &Started {
         &self.started
@@ -170,12 +176,17 @@ impl Execution {
         let is_first = self.ledger().turns() == 0;
         let started = Arc::clone(&self.started);
         let state = self.state_mut();
-        if !is_first && jobs.iter().all(|job| state.ledger.admit(job).is_err()) {
-            let (_, stale) = admit(&mut state.ledger, jobs);
-            return Ok(TurnTaken { turn: None, stale, successor: None, ended_updates: Vec::new() });
+        let at_ms = at_ms.max(state.ledger.last_at_ms()).max(started.predecessor_at_ms.unwrap_or(0));
+        let is_wanted = |job: &Job| match job {
+            Job::ExternalEventSkipped { event_id } => state.mailbox.has_unread(*event_id),
+            job => state.ledger.admit_at(at_ms, job).is_ok(),
+        };
+        if !is_first && !jobs.iter().any(is_wanted) {
+            let (_, stale) = admit(state, jobs);
+            return Ok(TurnTaken { stale, ..TurnTaken::default() });
         }
         let due = jobs.iter().map(|job| state.ledger.not_before_ms(job)).max().unwrap_or(0);
-        let at_ms = at_ms.max(state.ledger.last_at_ms()).max(started.predecessor_at_ms.unwrap_or(0)).max(due);
+        let at_ms = at_ms.max(due);
         state.ledger.open_turn(at_ms);
         let mut events = Vec::new();
         if is_first {
@@ -184,7 +195,7 @@ impl Execution {
                 .push(Event { id: EventId(1), kind: EventKind::Started(Box::new(Started::clone(&started))) });
         }
         let first_job = events.len();
-        let (admitted, stale) = admit(&mut state.ledger, jobs);
+        let (admitted, stale) = admit(state, jobs);
         events.extend(admitted);
         let job_count = events.len() - first_job;
 
@@ -193,20 +204,27 @@ impl Execution {
         let (ending, undelivered) = self.drive(at_ms, &events[first_job..first_job + job_count], &mut ids)?;
         events.append(&mut decisions);
 
-        let successor =
-            self.successor(ending.as_ref(), &events[first_job + job_count - undelivered..][..undelivered]);
+        let undelivered = &events[first_job + job_count - undelivered..][..undelivered];
+        let (successor, carried_updates) = self.successor(ending.as_ref(), undelivered).unzip();
+        let carried_updates: Vec<(EventId, Job)> = carried_updates.unwrap_or_default();
         let state = self.state_mut();
         let draws = state.tally.draws;
-        let mut ended_updates = Vec::new();
+        let (mut ended_updates, mut late_events) = (Vec::new(), BTreeSet::new());
         if let Some(ending) = ending {
+            if successor.is_none() {
+                let first = events.get(first_job).map_or(EventId(u64::MAX), |event| event.id);
+                let unread = state.carried_jobs(undelivered).into_iter().filter(|(id, _)| *id >= first);
+                late_events = unread.filter_map(|(_, job)| job.key().map(str::to_owned)).collect();
+            }
             state.ledger.apply_ending(&ending);
-            ended_updates = state.ledger.open_updates().collect();
+            let is_carried = |id: &EventId| carried_updates.iter().any(|(carried, _)| carried == id);
+            ended_updates = state.ledger.open_updates().filter(|id| !is_carried(id)).collect();
             events.push(Event { id: EventId(state.ledger.events()), kind: EventKind::Ended(ending) });
             self.end();
         }
         let number = self.ledger().turns();
         let turn = Turn { format: FORMAT, number, at_ms, draws, events };
-        Ok(TurnTaken { turn: Some(turn), stale, successor, ended_updates })
+        Ok(TurnTaken { turn: Some(turn), stale, successor, ended_updates, carried_updates, late_events })
     }
 
     fn replay_recorded_turn(&mut self, turn: &Turn) -> Result<(), TurnFailure> {
@@ -258,6 +276,11 @@ impl Execution {
         let is_first = self.ledger().turns() == 1;
         let state = self.state_mut();
         state.begin_turn(at_ms, ids.record());
+        if let Some((id, event)) = state.skip_events(jobs) {
+            let problem =
+                format!("it skips event {event}, which is not an external event that nobody has read");
+            return Err(HistoryError::from(CorruptHistory::at(state.ledger.turns(), id, problem)).into());
+        }
         for (_, job) in jobs_of(jobs) {
             if let Some(source) = job.source_event_id() {
                 state.mark_recorded(source);
@@ -326,15 +349,25 @@ impl Execution {
         })
     }
 
-    fn successor(&self, ending: Option<&Ending>, undelivered: &[Event]) -> Option<Successor> {
+    /// What the next execution begins with, if there is to be one, and which updates of this one cross to it.
+    fn successor(
+        &self,
+        ending: Option<&Ending>,
+        undelivered: &[Event],
+    ) -> Option<(Successor, Vec<(EventId, Job)>)> {
         let Some(Ending::OrchestrationContinuedAsNew { input, version }) = ending else {
             return None;
         };
         let state = self.state();
-        let jobs = state.carried_jobs(undelivered);
+        let carried = state.carried_jobs(undelivered);
+        let is_update = |job: &Job| matches!(job, Job::UpdateRequested { .. });
+        let updates = carried.iter().filter(|(_, job)| is_update(job)).cloned().collect();
+        let jobs: Vec<Job> =
+            state.carried_cancel().into_iter().chain(carried.into_iter().map(|(_, job)| job)).collect();
         // A carried job brings its key itself; known beforehand, it would be taken for a duplicate.
+        let carried_keys: BTreeSet<&str> = jobs.iter().filter_map(Job::key).collect();
         let mut recent_keys = state.ledger.keys_to_carry();
-        recent_keys.retain(|key| !jobs.iter().any(|job| job.key() == Some(key)));
+        recent_keys.retain(|key| !carried_keys.contains(key.as_str()));
         let started = Started {
             input: input.clone(),
             execution: self.started.execution.saturating_add(1),
@@ -344,7 +377,7 @@ impl Execution {
             recent_keys,
             ..Started::clone(&self.started)
         };
-        Some(Successor { jobs, version: version.clone(), started })
+        Some((Successor { jobs, version: version.clone(), started }, updates))
     }
 
     /// Lets go of all that could still run. State and query handlers stay.
@@ -415,11 +448,21 @@ pub(super) fn jobs_of(events: &[Event]) -> impl Iterator<Item = (EventId, &Job)>
 }
 
 /// Records the jobs that something waits for; the others are stale.
-fn admit(ledger: &mut Ledger, jobs: Vec<Job>) -> (Vec<Event>, Vec<StaleJob>) {
-    let mut admitted = Vec::with_capacity(jobs.len());
+fn admit(state: &mut ExecutionState, jobs: Vec<Job>) -> (Vec<Event>, Vec<StaleJob>) {
+    let ExecutionState { ledger, mailbox, .. } = state;
+    let mut admitted: Vec<Event> = Vec::with_capacity(jobs.len());
+    let mut skipped = BTreeSet::new();
     let mut stale = Vec::new();
     for job in jobs {
-        match ledger.admit(&job) {
+        let is_there = match &job {
+            Job::ExternalEventSkipped { event_id } => {
+                let is_unread = mailbox.has_unread(*event_id);
+                (is_unread || admitted.iter().any(|event| is_external(event, *event_id)))
+                    && skipped.insert(*event_id)
+            }
+            _ => true,
+        };
+        match ledger.admit(&job).and(if is_there { Ok(()) } else { Err(StaleReason::NotOpen) }) {
             Ok(()) => {
                 let id = EventId(ledger.events()).next();
                 ledger.apply_job(ledger.turns(), id, &job).expect("an admitted job applies");

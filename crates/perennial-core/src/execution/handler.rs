@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use crate::context::OrchestrationContext;
-use crate::history::Payload;
+use crate::history::{NotOfType, Payload};
 
 /// What runs an orchestration. Closures that take a context and an input do; typed handlers wrap themselves in this.
 pub trait OrchestrationHandler: Send + Sync + 'static {
@@ -14,6 +14,12 @@ pub trait OrchestrationHandler: Send + Sync + 'static {
         ctx: OrchestrationContext,
         input: Payload,
     ) -> Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
+
+    /// Whether the code can read an input. Asked before a deployment, of instances that have not begun; a handler that
+    /// takes payloads as they are reads every one.
+    fn check_input(&self, _input: &Payload) -> Result<(), NotOfType> {
+        Ok(())
+    }
 }
 
 impl<F, Fut> OrchestrationHandler for F

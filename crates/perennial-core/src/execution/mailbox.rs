@@ -52,6 +52,11 @@ impl Mailbox {
         self.channels.get(name).is_some_and(|channel| channel.handler.is_some())
     }
 
+    /// Whether a handler takes the events of any name.
+    pub(crate) fn has_handlers(&self) -> bool {
+        self.channels.values().any(|channel| channel.handler.is_some())
+    }
+
     /// Whether the events of this name are waited for.
     pub(crate) fn has_waits(&self, name: &str) -> bool {
         self.channels.get(name).is_some_and(|channel| !channel.waits.is_empty())
@@ -113,6 +118,27 @@ impl Mailbox {
         let moved_up = if position < served { channel.waits.get(served - 1).copied() } else { None };
         self.tidy(name);
         moved_up
+    }
+
+    /// Whether an event is kept or held that nobody has read.
+    pub(crate) fn has_unread(&self, event: EventId) -> bool {
+        self.channels.values().any(|channel| channel.unread.iter().any(|arrived| arrived.id == event))
+    }
+
+    /// Takes an event out, wherever it is kept or held. The next of its name takes its place. Returns whether it was
+    /// there.
+    pub(crate) fn skip(&mut self, event: EventId) -> bool {
+        let found = self.channels.iter().find_map(|(name, channel)| {
+            let position = channel.unread.iter().position(|arrived| arrived.id == event)?;
+            Some((name.clone(), position))
+        });
+        let Some((name, position)) = found else { return false };
+        if let Some(channel) = self.channels.get_mut(&name) {
+            channel.unread.remove(position);
+            self.unread -= 1;
+        }
+        self.tidy(&name);
+        true
     }
 
     /// Lets a handler take the events of a name from now on. Returns those that were kept.

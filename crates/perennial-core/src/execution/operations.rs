@@ -23,6 +23,8 @@ pub(crate) type Token = usize;
 pub(crate) struct Operations {
     slots: Slab<Operation>,
     by_event: AscendingMap<Token>,
+    /// How many have a stored result that their future has not returned.
+    stored: usize,
 }
 
 struct Operation {
@@ -131,6 +133,11 @@ impl ExecutionState {
         }
     }
 
+    /// Whether any operation could return a result right now.
+    pub(crate) fn anything_stored(&self) -> bool {
+        self.operations.stored > 0 || self.mailbox.unread_count() > 0
+    }
+
     /// Takes an operation's result, which ends the operation, or lets its unit wait for it.
     pub(crate) fn poll_operation(
         &mut self,
@@ -151,7 +158,9 @@ impl ExecutionState {
     fn take_result(&mut self, token: Token) -> Option<(EventId, Completion)> {
         let operation = &mut self.operations.slots[token];
         let OperationKind::Wait { name } = &operation.kind else {
-            return operation.stored.take();
+            let stored = operation.stored.take();
+            self.operations.stored -= usize::from(stored.is_some());
+            return stored;
         };
         let arrived = self.mailbox.take(name, token)?;
         match operation.binding {
@@ -164,6 +173,7 @@ impl ExecutionState {
     /// Frees an operation's slot. Returns its waiter, to be dropped where user code may run.
     fn retire(&mut self, token: Token) -> Option<Waiter> {
         let operation = self.operations.slots.remove(token);
+        self.operations.stored -= usize::from(operation.stored.is_some());
         match operation.binding {
             Binding::Event(id) => {
                 self.operations.by_event.remove(id);
@@ -239,7 +249,8 @@ impl ExecutionState {
         completion: Completion,
     ) -> Option<Waker> {
         let token = *self.operations.by_event.get(source)?;
-        self.operations.slots[token].stored = Some((event, completion));
+        let before = self.operations.slots[token].stored.replace((event, completion));
+        self.operations.stored += usize::from(before.is_none());
         self.take_waker(token)
     }
 

@@ -48,7 +48,9 @@ struct Unit {
     group: Option<GroupId>,
     /// How many pending durable futures, handles and conditions it polled last.
     interest: usize,
-    /// The event that a handler was dispatched for and has not begun to handle.
+    /// The event or update that a handler was dispatched for.
+    source: Option<EventId>,
+    /// The same, until the handler begins.
     unread: Option<(EventId, Job)>,
 }
 
@@ -93,6 +95,7 @@ impl Scheduler {
             stream: None,
             group,
             interest: 0,
+            source: None,
             unread: None,
         };
         self.woken.push(id.clone());
@@ -213,14 +216,20 @@ impl Scheduler {
         Some(unit_state.stream.get_or_insert_with(|| Stream::of_unit(seed, unit)))
     }
 
-    /// Remembers the event that a dispatched handler has not begun to handle.
+    /// Remembers the event or update that a dispatched handler has not begun to handle.
     pub(crate) fn mark_unread(&mut self, id: &UnitId, event: EventId, job: Job) {
         if let Some(unit) = self.units.get_mut(id) {
+            unit.source = Some(event);
             unit.unread = Some((event, job));
         }
     }
 
-    /// The events of handlers that never ran.
+    /// The event or update that a unit handles.
+    pub(crate) fn source(&self, unit: &UnitId) -> Option<EventId> {
+        self.units.get(unit).and_then(|unit| unit.source)
+    }
+
+    /// The events and updates of handlers that never ran.
     pub(crate) fn unread(&self) -> impl Iterator<Item = (EventId, Job)> + '_ {
         self.units.values().filter_map(|unit| unit.unread.clone())
     }

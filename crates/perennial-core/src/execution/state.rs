@@ -9,7 +9,10 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::history::{Decision, Event, EventId, EventKind, Job, Ledger, Payload, Started, Turn, UnitId};
+use crate::history::{
+    DRAWN_KEY_PREFIX, Decision, Event, EventId, EventKind, HistoryError, Job, Ledger, NotOfType, Payload,
+    Started, Turn, UnitId,
+};
 
 use super::condition::Condition;
 use super::failure::TurnFailure;
@@ -97,6 +100,8 @@ pub(crate) struct ExecutionState {
     pub(crate) operations: Operations,
     pub(crate) scheduler: Scheduler,
     pub(crate) mailbox: Mailbox,
+    /// Events of this turn that are skipped: they are recorded, and never arrive.
+    skipped: BTreeSet<EventId>,
     /// Of the turn that is being replayed: what its system calls gave, and its patch marks.
     pub(crate) recorded_calls: BTreeMap<String, VecDeque<(EventId, Payload)>>,
     pub(crate) recorded_patches: BTreeSet<String>,
@@ -158,6 +163,7 @@ impl ExecutionState {
             operations: Operations::default(),
             scheduler: Scheduler::default(),
             mailbox: Mailbox::default(),
+            skipped: BTreeSet::new(),
             recorded_calls: BTreeMap::new(),
             recorded_patches: BTreeSet::new(),
             patch_answers: BTreeMap::new(),
@@ -194,6 +200,14 @@ impl ExecutionState {
             Mode::Between | Mode::Delivery => "outside of a step",
         };
         Err(self.misuse(format!("{call} was called {place}; only running orchestration code may decide")))
+    }
+
+    /// Notes that a payload is not of the type that the code expects, which fails the turn.
+    pub(crate) fn note_mismatch(&mut self, event: EventId, mismatch: &NotOfType) -> Stop {
+        let (type_name, problem) = (mismatch.type_name, mismatch.reason());
+        let failure = HistoryError::PayloadMismatch { event, type_name, problem };
+        self.failure.get_or_insert(TurnFailure::History(failure));
+        Stop::Unwind
     }
 
     /// Notes a misuse, which fails the turn or query whatever the code makes of it.
@@ -338,23 +352,22 @@ impl ExecutionState {
         Ok(answer)
     }
 
-    /// Starts a unit for a handler, runnable in the next round.
-    pub(crate) fn dispatch(&mut self, future: UnitFuture) -> UnitId {
+    /// Starts a unit for a handler, runnable in the next round. An event or update that it is for is unread until the
+    /// unit's first step.
+    fn dispatch(&mut self, future: UnitFuture, job: Option<(EventId, Job)>) {
         let id = self.scheduler.next_handler_id();
         self.scheduler.add(id.clone(), future, None, &self.outside);
-        id
+        if let Some((event, job)) = job {
+            self.scheduler.mark_unread(&id, event, job);
+        }
     }
 
     /// Starts an event handler for one event.
     pub(crate) fn dispatch_event(&mut self, handler: &EventHandler, name: &str, arrived: Arrived) {
         let Arrived { id, payload, key, trace } = arrived;
         let (handler, input) = (Arc::clone(handler), payload.clone());
-        let unit = self.dispatch(Box::pin(async move { handler(input).await }));
-        self.scheduler.mark_unread(
-            &unit,
-            id,
-            Job::ExternalEvent { name: name.to_owned(), payload, key, trace },
-        );
+        let job = Job::ExternalEvent { name: name.to_owned(), payload, key, trace };
+        self.dispatch(Box::pin(async move { handler(input).await }), Some((id, job)));
     }
 
     /// How many jobs, from the first on, form the next wave.
@@ -387,6 +400,7 @@ impl ExecutionState {
     fn branch_of<'a>(&self, event: &'a Event, ahead: &mut BTreeMap<&'a str, usize>) -> Option<&UnitId> {
         let EventKind::Job(job) = &event.kind else { return None };
         let token = match job {
+            Job::ExternalEvent { .. } if self.skipped.contains(&event.id) => None,
             Job::ExternalEvent { name, .. } => {
                 let before = ahead.entry(name).or_default();
                 let token = self.mailbox.next_wait(name, *before);
@@ -415,6 +429,8 @@ impl ExecutionState {
             Job::SubOrchestrationFailed { source_event_id, error } => {
                 completed(source_event_id, Completion::Child(Err(error.clone())))
             }
+            Job::ExternalEventSkipped { .. } => return Vec::new(),
+            Job::ExternalEvent { .. } if self.skipped.contains(&id) => return Vec::new(),
             Job::ExternalEvent { name, payload, key, trace } => {
                 let (payload, key, trace) = (payload.clone(), key.clone(), trace.clone());
                 let arrived = Arrived { id, payload, key, trace };
@@ -422,7 +438,7 @@ impl ExecutionState {
             }
             Job::OrchestrationCancelRequested { .. } => return self.deliver_cancel(),
             Job::UpdateRequested { name, payload, .. } => {
-                self.deliver_update(id, name, payload.clone());
+                self.deliver_update(id, name, payload.clone(), job);
                 return Vec::new();
             }
         };
@@ -439,11 +455,12 @@ impl ExecutionState {
         waker.into_iter().collect()
     }
 
-    fn deliver_update(&mut self, id: EventId, name: &str, payload: Payload) {
+    fn deliver_update(&mut self, id: EventId, name: &str, payload: Payload, job: &Job) {
         match self.updates.get(name) {
             Some((_, handler)) => {
                 let handler = Arc::clone(handler);
-                self.dispatch(Box::pin(async move { handler(id, payload).await }));
+                let unit = Box::pin(async move { handler(id, payload).await });
+                self.dispatch(unit, Some((id, job.clone())));
             }
             None => {
                 let error = format!("no handler for update {name:?}");
@@ -460,7 +477,7 @@ impl ExecutionState {
     pub(crate) fn add_cancel_handler(&mut self, handler: Option<CancelHandler>) {
         let Some(handler) = handler else { return };
         if self.cancel.requested {
-            self.dispatch(Box::pin(async move { handler().await }));
+            self.dispatch(Box::pin(async move { handler().await }), None);
         } else {
             self.cancel.handlers.push((self.unit.clone(), handler));
         }
@@ -475,7 +492,7 @@ impl ExecutionState {
         let mut handlers = std::mem::take(&mut self.cancel.handlers);
         handlers.sort_by(|(left, _), (right, _)| left.cmp(right));
         for (_, handler) in handlers {
-            self.dispatch(Box::pin(async move { handler().await }));
+            self.dispatch(Box::pin(async move { handler().await }), None);
         }
         self.cancel.condition.take_all(&mut self.scheduler)
     }
@@ -495,21 +512,32 @@ impl ExecutionState {
         wakers
     }
 
-    /// What crosses a continue-as-new, in order: a cancel request first, then the events that nobody read.
-    pub(crate) fn carried_jobs(&self, undelivered: &[Event]) -> Vec<Job> {
-        let mut events: Vec<(EventId, Job)> = self.mailbox.unread().chain(self.scheduler.unread()).collect();
-        events.extend(undelivered.iter().filter_map(|event| match &event.kind {
-            EventKind::Job(job @ Job::ExternalEvent { .. }) => Some((event.id, job.clone())),
+    /// What crosses a continue-as-new, in order: the events that nobody read, and the updates that no handler began.
+    pub(crate) fn carried_jobs(&self, undelivered: &[Event]) -> Vec<(EventId, Job)> {
+        let mut jobs: Vec<(EventId, Job)> = self.mailbox.unread().chain(self.scheduler.unread()).collect();
+        let undelivered = undelivered.iter().filter(|event| !self.skipped.contains(&event.id));
+        jobs.extend(undelivered.filter_map(|event| match &event.kind {
+            EventKind::Job(job @ (Job::ExternalEvent { .. } | Job::UpdateRequested { .. })) => {
+                Some((event.id, job.clone()))
+            }
             _ => None,
         }));
-        events.sort_by_key(|(id, _)| *id);
-        let cancel = self.ledger.cancel_grace_until_ms().zip(self.ledger.cancel_reason()).map(
-            |(grace_until_ms, reason)| Job::OrchestrationCancelRequested {
-                reason: reason.to_owned(),
-                grace_until_ms,
-            },
-        );
-        cancel.into_iter().chain(events.into_iter().map(|(_, job)| job)).collect()
+        jobs.sort_by_key(|(id, _)| *id);
+        for (id, job) in &mut jobs {
+            // Whoever waits for the answer finds the update in the next execution by its key.
+            if let Job::UpdateRequested { key: key @ None, .. } = job {
+                *key = Some(format!("{DRAWN_KEY_PREFIX}carried.{}.{id}", self.started.execution));
+            }
+        }
+        jobs
+    }
+
+    /// The cancel request that was taken over and crosses a continue-as-new before everything else, with what is left
+    /// of its grace.
+    pub(crate) fn carried_cancel(&self) -> Option<Job> {
+        let cancel = self.ledger.cancel_request()?;
+        let grace_ms = cancel.until_ms().saturating_sub(self.ledger.last_at_ms());
+        Some(Job::OrchestrationCancelRequested { reason: cancel.reason.clone(), grace_ms })
     }
 
     /// Everything of the user's, piece by piece, so that each can be dropped by itself.
@@ -532,6 +560,21 @@ impl ExecutionState {
         pieces
     }
 
+    /// Takes out the events that this turn skips, before any code runs. Returns the first that is not there to be skipped.
+    pub(crate) fn skip_events(&mut self, jobs: &[Event]) -> Option<(EventId, EventId)> {
+        self.skipped.clear();
+        for event in jobs {
+            let EventKind::Job(Job::ExternalEventSkipped { event_id }) = event.kind else { continue };
+            let is_here = jobs.iter().any(|other| is_external(other, event_id));
+            let is_skipped =
+                if is_here { self.skipped.insert(event_id) } else { self.mailbox.skip(event_id) };
+            if !is_skipped {
+                return Some((event.id, event_id));
+            }
+        }
+        None
+    }
+
     /// Readies the state for a turn.
     pub(crate) fn begin_turn(&mut self, at_ms: u64, record: Option<&Turn>) {
         self.now_ms = at_ms;
@@ -552,4 +595,9 @@ impl ExecutionState {
             }
         }
     }
+}
+
+/// Whether this is the external event with an id.
+pub(crate) fn is_external(event: &Event, id: EventId) -> bool {
+    event.id == id && matches!(event.kind, EventKind::Job(Job::ExternalEvent { .. }))
 }

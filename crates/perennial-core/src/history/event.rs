@@ -229,8 +229,13 @@ pub enum Job {
     OrchestrationCancelRequested {
         /// Why, in the caller's words.
         reason: String,
-        /// Until when code that took cancellation over may clean up.
-        grace_until_ms: u64,
+        /// For how long code that took cancellation over may clean up. It counts from the turn that delivers the request.
+        grace_ms: u64,
+    },
+    /// Somebody asked for an event to be taken out: no code reads it, the next of its name takes its place.
+    ExternalEventSkipped {
+        /// The event. Nothing has read it before this turn.
+        event_id: EventId,
     },
     /// An update that a validator accepted.
     UpdateRequested {
@@ -249,7 +254,7 @@ pub enum Job {
 
 impl Job {
     /// The names of all kinds, as they are recorded.
-    pub const NAMES: [&'static str; 8] = [
+    pub const NAMES: [&'static str; 9] = [
         "ActivityCompleted",
         "ActivityFailed",
         "TimerFired",
@@ -258,6 +263,7 @@ impl Job {
         "SubOrchestrationFailed",
         "OrchestrationCancelRequested",
         "UpdateRequested",
+        "ExternalEventSkipped",
     ];
 
     /// The name of the kind, as it is recorded.
@@ -271,6 +277,7 @@ impl Job {
             Job::SubOrchestrationFailed { .. } => 5,
             Job::OrchestrationCancelRequested { .. } => 6,
             Job::UpdateRequested { .. } => 7,
+            Job::ExternalEventSkipped { .. } => 8,
         }]
     }
 
@@ -283,6 +290,7 @@ impl Job {
             | Job::SubOrchestrationCompleted { source_event_id, .. }
             | Job::SubOrchestrationFailed { source_event_id, .. } => Some(*source_event_id),
             Job::ExternalEvent { .. }
+            | Job::ExternalEventSkipped { .. }
             | Job::OrchestrationCancelRequested { .. }
             | Job::UpdateRequested { .. } => None,
         }

@@ -49,10 +49,22 @@ pub struct Ledger {
     ended: Option<&'static str>,
 }
 
-#[derive(Clone, Debug)]
-struct CancelRequest {
-    reason: String,
-    grace_until_ms: u64,
+/// A request to cancel that was delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CancelRequest {
+    /// Why, in the caller's words.
+    pub reason: String,
+    /// The time of the turn that delivered it.
+    pub delivered_ms: u64,
+    /// For how long the code may clean up.
+    pub grace_ms: u64,
+}
+
+impl CancelRequest {
+    /// When the grace ends, if the instance has an owner all the time.
+    pub fn until_ms(&self) -> u64 {
+        self.delivered_ms.saturating_add(self.grace_ms)
+    }
 }
 
 /// Why a job is dropped before it is recorded.
@@ -147,9 +159,9 @@ impl Ledger {
         self.timers.iter().copied()
     }
 
-    /// Until when a requested cancellation may clean up.
-    pub fn cancel_grace_until_ms(&self) -> Option<u64> {
-        self.cancel.as_ref().map(|cancel| cancel.grace_until_ms)
+    /// The request to cancel that counts, if there was one.
+    pub fn cancel_request(&self) -> Option<&CancelRequest> {
+        self.cancel.as_ref()
     }
 
     /// Why cancellation was requested, if it was.
@@ -182,8 +194,13 @@ impl Ledger {
         self.patches.contains(id)
     }
 
-    /// Whether a job may be recorded now.
+    /// Whether a job may be recorded in the turn that is open.
     pub fn admit(&self, job: &Job) -> Result<(), StaleReason> {
+        self.admit_at(self.last_at_ms, job)
+    }
+
+    /// Whether a job may be recorded in a turn of this time.
+    pub(crate) fn admit_at(&self, at_ms: u64, job: &Job) -> Result<(), StaleReason> {
         if self.ended.is_some() {
             return Err(StaleReason::Ended);
         }
@@ -207,8 +224,12 @@ impl Ledger {
                 }
                 _ => Ok(()),
             },
-            Job::OrchestrationCancelRequested { grace_until_ms, .. } => match &self.cancel {
-                Some(earlier) if *grace_until_ms >= earlier.grace_until_ms => {
+            // Whether that is an event, and unread, is known to the execution.
+            Job::ExternalEventSkipped { event_id } if event_id.0 > self.events => Err(StaleReason::NotOpen),
+            Job::ExternalEventSkipped { .. } => Ok(()),
+            Job::OrchestrationCancelRequested { grace_ms, .. } => match &self.cancel {
+                // Judged without the times in which nobody owned the instance, so that replay agrees.
+                Some(earlier) if at_ms.saturating_add(*grace_ms) >= earlier.until_ms() => {
                     Err(StaleReason::AlreadyCancelling)
                 }
                 _ => Ok(()),
@@ -370,8 +391,9 @@ impl Ledger {
                     self.updates.insert(key, id);
                 }
             }
-            Job::OrchestrationCancelRequested { reason, grace_until_ms } => {
-                self.cancel = Some(CancelRequest { reason: reason.clone(), grace_until_ms: *grace_until_ms });
+            Job::OrchestrationCancelRequested { reason, grace_ms } => {
+                let (reason, delivered_ms) = (reason.clone(), self.last_at_ms);
+                self.cancel = Some(CancelRequest { reason, delivered_ms, grace_ms: *grace_ms });
             }
             _ => {}
         }

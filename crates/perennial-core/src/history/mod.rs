@@ -8,6 +8,7 @@ mod codec;
 mod error;
 mod event;
 mod ledger;
+mod not_of_type;
 mod payload;
 mod same_json;
 mod summary;
@@ -24,8 +25,9 @@ pub use event::{
     ActivityFailure, Attributes, ChildFailure, ClosePolicy, Decision, Ending, Event, EventId, EventKind, Job,
     ParentLink, Started, TimeoutKind,
 };
-pub use ledger::{DRAWN_KEY_PREFIX, Ledger, StaleReason, is_drawn_key};
-pub use payload::{NotOfType, Payload};
+pub use ledger::{CancelRequest, DRAWN_KEY_PREFIX, Ledger, StaleReason, is_drawn_key};
+pub use not_of_type::NotOfType;
+pub use payload::Payload;
 pub(crate) use summary::shorten;
 pub use trace::TraceContext;
 pub use trail::{PastAttempt, Trail};

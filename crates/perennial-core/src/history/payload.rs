@@ -10,18 +10,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::not_of_type::NotOfType;
 use super::same_json::same_json;
-
-/// A payload is not of the type that was wanted.
-#[derive(Debug, thiserror::Error)]
-#[error("the payload is no {type_name}")]
-pub struct NotOfType {
-    /// The type that was wanted.
-    pub type_name: &'static str,
-    /// What the decoder says. It may quote the payload.
-    #[source]
-    pub error: serde_json::Error,
-}
 
 /// A JSON value, kept as text. Cloning is cheap.
 ///

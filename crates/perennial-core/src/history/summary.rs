@@ -47,6 +47,7 @@ impl Job {
             | Job::UpdateRequested { name: event, payload, .. } => {
                 format!("{name} {} {}", quoted(event), shown(payload))
             }
+            Job::ExternalEventSkipped { event_id } => format!("{name} {event_id}"),
             Job::OrchestrationCancelRequested { reason, .. } => format!("{name} {}", quoted(reason)),
         }
     }

@@ -57,6 +57,8 @@ impl Trail {
         if self.0.len() >= 2 * KEPT {
             self.0.remove(KEPT);
         }
+        // Most have one, and many are in memory at a time.
+        self.0.reserve_exact(1);
         self.0.push(attempt);
         self
     }

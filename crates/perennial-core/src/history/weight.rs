@@ -74,6 +74,7 @@ impl Job {
             | Job::UpdateRequested { name, payload, trace, .. } => {
                 name.len() + payload.size() + trace.as_ref().map_or(0, |trace| trace.size())
             }
+            Job::ExternalEventSkipped { .. } => 0,
             Job::OrchestrationCancelRequested { reason, .. } => reason.len(),
             Job::ActivityFailed { trail, .. } => trail.size(),
             Job::TimerFired { .. } | Job::SubOrchestrationFailed { .. } => 0,

@@ -2,7 +2,8 @@
 
 use crate::history_builders::{begun, corruption, job, root, started, stored, turns, wait};
 use perennial_core::{
-    Decision, EventId, EventKind, Job, Ledger, OrchestrationContext, Payload, StaleReason, Started,
+    CancelRequest, Decision, EventId, EventKind, Job, Ledger, OrchestrationContext, Payload, StaleReason,
+    Started,
 };
 use perennial_testkit::Drive;
 
@@ -59,21 +60,21 @@ fn e3_a_second_cancel_request_is_recorded_only_with_a_sooner_grace() {
     let recorded = |grace| {
         turns([
             (1_000, vec![begun(), root(wait("go"))]),
-            (2_000, vec![job(Drive::cancel("first", 9_000))]),
+            (2_000, vec![job(Drive::cancel("first", 7_000))]),
             (3_000, vec![job(Drive::cancel("second", grace))]),
         ])
     };
     let problem = "OrchestrationCancelRequested: a cancel request with no later grace is there already";
-    for grace in [9_000, 9_001] {
+    for grace in [6_000, 6_001] {
         assert_eq!(corruption(&recorded(grace)), (3, Some(4), problem.to_owned()));
     }
     let mut ledger = Ledger::default();
-    for turn in recorded(8_999) {
+    for turn in recorded(5_999) {
         ledger.apply_turn(&turn).expect("a sooner grace counts");
     }
-    assert_eq!(ledger.cancel_grace_until_ms(), Some(8_999));
-    assert_eq!(ledger.admit(&Drive::cancel("third", 8_999)), Err(StaleReason::AlreadyCancelling));
-    assert_eq!(ledger.admit(&Drive::cancel("third", 8_998)), Ok(()));
+    assert_eq!(ledger.cancel_request().map(CancelRequest::until_ms), Some(8_999));
+    assert_eq!(ledger.admit(&Drive::cancel("third", 5_999)), Err(StaleReason::AlreadyCancelling));
+    assert_eq!(ledger.admit(&Drive::cancel("third", 5_998)), Ok(()));
 }
 
 #[test]

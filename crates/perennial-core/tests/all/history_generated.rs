@@ -188,7 +188,7 @@ impl Writer {
         match self.chance.below(8) {
             0 if !self.cancelled => {
                 self.cancelled = true;
-                Job::OrchestrationCancelRequested { reason: name, grace_until_ms: self.chance.draw() }
+                Job::OrchestrationCancelRequested { reason: name, grace_ms: self.chance.draw() }
             }
             1..4 => {
                 self.updates.push(self.next_id);

@@ -65,7 +65,7 @@ fn e3_a_value_nested_too_deep_to_decode_fails_the_turn() {
     let failure = Drive::start(code, ()).try_turn([Drive::event("go", deep)]).expect_err("too deep");
     let (event, type_name, problem) = mismatch(failure);
     assert_eq!((event, type_name), (3, "serde_json::value::Value"));
-    assert_eq!(problem, "syntax error at line 1, column 128");
+    assert_eq!(problem, "recursion limit exceeded at line 1 column 128");
 }
 
 #[test]
@@ -161,4 +161,49 @@ fn e3_a_mismatch_does_not_quote_the_payload() {
         .expect_err("no number");
     let text = failure.to_string();
     assert!(!text.contains("4111"), "{text}");
+    assert!(text.ends_with("invalid type: string, expected u64 at line 1 column 21"), "{text}");
+}
+
+/// A type whose own check quotes what it refuses.
+#[derive(Debug)]
+struct Card;
+
+impl<'de> serde::Deserialize<'de> for Card {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Card, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Err(serde::de::Error::custom(format!("missing field of {text}")))
+    }
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it is never read")]
+enum Order {
+    Paid { region: String },
+}
+
+#[test]
+fn e3_a_mismatch_has_the_decoders_reason_without_what_may_be_private() {
+    fn reason<T: serde::de::DeserializeOwned + std::fmt::Debug>(text: &str) -> String {
+        json(text).decode_as::<T>().expect_err("another type").reason()
+    }
+    let cases = [
+        (reason::<Order>(r#"{"Paid":{}}"#), "missing field `region` at line 1 column 10"),
+        (
+            reason::<Order>(r#"{"Paid":{"region":4111}}"#),
+            "invalid type: integer, expected a string at line 1 column 22",
+        ),
+        (
+            reason::<u8>(r#""4111, expected nothing \" else""#),
+            "invalid type: string, expected u8 at line 1 column 32",
+        ),
+        (reason::<u8>("4111"), "invalid value: integer, expected u8 at line 1 column 4"),
+        (reason::<Order>(r#"{"4111":{}}"#), "unknown variant, expected `Paid` at line 1 column 7"),
+        (reason::<Order>(r#"{"Paid":{"4111":1}}"#), "unknown field, expected `region` at line 1 column 15"),
+        (reason::<[u8; 2]>("[1]"), "invalid length 1, expected an array of length 2 at line 1 column 3"),
+        (reason::<Card>(r#""4111""#), "refused by the type's own check"),
+    ];
+    for (found, expected) in cases {
+        assert_eq!(found, expected);
+    }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use perennial_core::{
-    ExecutionOptions, Job, OrchestrationContext, OrchestrationHandler, Payload, StaleReason, Successor,
+    CancelRequest, ExecutionOptions, Job, OrchestrationContext, OrchestrationHandler, Payload, StaleReason,
+    Successor,
 };
 use perennial_testkit::Drive;
 use serde_json::json;
@@ -123,7 +124,8 @@ fn e23_code_that_took_over_cleans_up_and_decides_its_own_outcome() {
             "5 ActivityCancelRequested of 2",
         ]
     );
-    assert_eq!(drive.execution().ledger().cancel_grace_until_ms(), Some(31_000));
+    let request = drive.execution().ledger().cancel_request().unwrap();
+    assert_eq!((request.grace_ms, request.until_ms()), (31_000, request.delivered_ms + 31_000));
     drive.complete(4, ()).evict();
     assert_eq!(drive.last_lines()[1], r#"7 OrchestrationCompleted "undone""#);
 }
@@ -257,7 +259,7 @@ fn e23_a_second_request_is_dropped_unless_its_grace_ends_sooner() {
         "the code is not told twice"
     );
     let ledger = drive.execution().ledger();
-    assert_eq!(ledger.cancel_grace_until_ms(), Some(30_999));
+    assert_eq!(ledger.cancel_request().map(CancelRequest::until_ms), Some(31_999));
 }
 
 #[test]

@@ -255,3 +255,66 @@ fn e16_the_next_execution_begins_no_earlier_than_the_last_one_ended() {
     assert_eq!(second.last_turn().at_ms, 5_000);
     assert_eq!(second.history().started().unwrap().execution, 2);
 }
+
+/// Continues as new when `go` comes; `say` answers with what the execution was given.
+async fn says(ctx: OrchestrationContext, input: Payload) -> Result<Payload, Payload> {
+    ctx.on_update(
+        "say",
+        |_| Ok(()),
+        move |said: Payload| {
+            let input = input.clone();
+            async move { Ok(json!([input, said]).into()) }
+        },
+    );
+    continues_on_go(ctx, ().into()).await
+}
+
+#[test]
+fn e21_updates_that_no_handler_began_cross_in_order_and_the_next_execution_answers_them() {
+    let mut drive = Drive::start(says, ());
+    let with_key = |payload: &str| Job::UpdateRequested {
+        name: "say".to_owned(),
+        payload: payload.into(),
+        key: Some(format!("key-{payload}")),
+        trace: None,
+    };
+    let jobs =
+        [Drive::event("go", ()), with_key("1"), Drive::event("n", "between"), Drive::update("say", "2")];
+    let taken = drive.try_turn(jobs).expect("it continues");
+    let carried: Vec<u64> = taken.carried_updates.iter().map(|(event, _)| event.0).collect();
+    assert_eq!((carried, taken.ended_updates), (vec![4, 6], vec![]));
+    let successor = taken.successor.expect("the turn continues as new");
+    drive.evict();
+    let keys: Vec<Option<&str>> = successor.jobs.iter().map(Job::key).collect();
+    assert_eq!(keys, [Some("key-1"), None, Some("~carried.1.6")], "whoever waits finds it by its key");
+    let mut next = next(says, &successor);
+    assert_eq!(
+        next.lines()[1..],
+        [
+            r#"2 UpdateRequested "say" "1""#,
+            r#"3 ExternalEvent "n" "between""#,
+            r#"4 UpdateRequested "say" "2""#,
+            r#"5 ExternalSubscribed "go""#,
+            r#"6 UpdateCompleted of 2 ["again","1"] in h0"#,
+            r#"7 UpdateCompleted of 4 ["again","2"] in h1"#,
+        ]
+    );
+    let mut answer = |key| next.execution().ledger().update(key).and_then(|(_, answer)| answer.cloned());
+    assert_eq!(answer("key-1"), Some(Ok(json!(["again", "1"]).into())), "sent again, it finds its answer");
+    let again = next.try_turn([with_key("1")]).expect("nothing is recorded");
+    assert_eq!(again.stale.len(), 1);
+}
+
+#[test]
+fn e21_an_update_whose_handler_had_begun_does_not_cross() {
+    let mut drive = Drive::start(
+        |ctx: OrchestrationContext, _: Payload| async move {
+            ctx.on_update("wait", |_| Ok(()), |_| std::future::pending());
+            continues_on_go(ctx, ().into()).await
+        },
+        (),
+    );
+    let taken = drive.try_turn([Drive::update("wait", ()), Drive::event("go", ())]).expect("it continues");
+    assert_eq!((taken.ended_updates.len(), taken.carried_updates.len()), (1, 0));
+    assert_eq!(taken.successor.expect("it continues").jobs, []);
+}

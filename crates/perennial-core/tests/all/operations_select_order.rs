@@ -186,3 +186,41 @@ fn e22_while_it_waits_a_select_takes_the_first_result_delivered() {
         ]
     );
 }
+
+#[test]
+fn e10_completions_come_in_the_order_of_the_record_and_stored_ones_first() {
+    let code = |ctx: OrchestrationContext, _: Payload| async move {
+        let name = |result: Result<Payload, _>| result.map_or_else(|_| String::new(), |name| name.to_text());
+        let tasks: Vec<_> = (0..4).map(|_| ctx.schedule_activity("A", ())).collect();
+        ctx.schedule_wait("go").await;
+        let mut completions = ctx.completions(tasks);
+        let mut seen = Vec::new();
+        while let Some((index, result)) = completions.next().await {
+            seen.push(format!("{index}{}", name(result)));
+        }
+        assert_eq!(completions.pending(), 0);
+        Ok(Payload::from(seen.join(",")))
+    };
+    let mut drive = Drive::start(code, ());
+    drive.turn([Drive::completed(4, "c"), Drive::completed(2, "a")]);
+    drive.evict().raise("go", ());
+    drive.evict().turn([Drive::completed(5, "d"), Drive::completed(3, "b")]).evict();
+    assert_eq!(
+        drive.last_lines().last().map(String::as_str),
+        Some(r#"12 OrchestrationCompleted "2c,0a,3d,1b""#)
+    );
+}
+
+#[test]
+fn e15_dropping_completions_cancels_those_that_have_not_returned() {
+    let code = |ctx: OrchestrationContext, _: Payload| async move {
+        let mut completions =
+            ctx.completions([ctx.schedule_activity("A", ()), ctx.schedule_activity("B", ())]);
+        completions.next().await;
+        drop(completions);
+        Ok(ctx.schedule_wait("end").await)
+    };
+    let mut drive = Drive::start(code, ());
+    drive.complete(3, ()).evict();
+    assert_eq!(drive.last_lines()[1..], [r#"5 ExternalSubscribed "end""#, "6 ActivityCancelRequested of 2"]);
+}

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
-use perennial_core::{ActivityFuture, ExecutionOptions, Job, OrchestrationContext, Payload, Started};
+use perennial_core::{
+    ActivityFuture, EventId, ExecutionOptions, Job, Operand, OrchestrationContext, Payload, Started,
+};
 use perennial_testkit::Drive;
 
 /// Counts the polls of a future.
@@ -90,6 +92,49 @@ fn e11_futures_unordered_polls_each_operand_at_first_and_when_it_is_ready() {
     let unordered: FanIn = |_, tasks| Box::pin(tasks.into_iter().collect::<FuturesUnordered<_>>().count());
     assert_eq!(polls_of_a_fan_in(unordered, usize::MAX), 2 * WIDTH as usize);
     assert_eq!(polls_of_a_fan_in(unordered, 100), 2 * WIDTH as usize);
+}
+
+impl Operand for Counted<ActivityFuture> {
+    fn stored_event(&self) -> Option<EventId> {
+        self.future.stored_event()
+    }
+
+    fn is_parked(&self, cx: &Context<'_>) -> bool {
+        self.future.is_parked(cx)
+    }
+}
+
+#[test]
+fn e11_a_select_in_a_loop_polls_each_operand_at_first_and_when_it_is_ready() {
+    let select: FanIn = |ctx, mut tasks| {
+        Box::pin(async move {
+            let mut returned = 0;
+            while !tasks.is_empty() {
+                let (index, _) = ctx.select(&mut tasks).await;
+                tasks.swap_remove(index);
+                returned += 1;
+            }
+            returned
+        })
+    };
+    assert_eq!(polls_of_a_fan_in(select, usize::MAX), 2 * WIDTH as usize);
+    assert_eq!(polls_of_a_fan_in(select, 100), 2 * WIDTH as usize);
+}
+
+#[test]
+fn e11_completions_poll_each_operand_at_first_and_when_it_is_ready() {
+    let completions: FanIn = |ctx, tasks| {
+        Box::pin(async move {
+            let mut completions = ctx.completions(tasks);
+            let mut returned = 0;
+            while completions.next().await.is_some() {
+                returned += 1;
+            }
+            returned
+        })
+    };
+    assert_eq!(polls_of_a_fan_in(completions, usize::MAX), 2 * WIDTH as usize);
+    assert_eq!(polls_of_a_fan_in(completions, 100), 2 * WIDTH as usize);
 }
 
 #[test]

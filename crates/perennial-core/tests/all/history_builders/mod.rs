@@ -195,7 +195,7 @@ pub(crate) fn every_job() -> Vec<Job> {
             trace: Some(Box::new(trace())),
         },
         Job::SubOrchestrationCompleted { source_event_id, result: json("true") },
-        Job::OrchestrationCancelRequested { reason: "enough".to_owned(), grace_until_ms: 31_000 },
+        Job::OrchestrationCancelRequested { reason: "enough".to_owned(), grace_ms: 31_000 },
         Job::UpdateRequested {
             name: "rename".to_owned(),
             payload: json("\"new\""),
