@@ -75,6 +75,7 @@ struct Seen {
     activities: BTreeMap<(InstanceKey, EventId), String>,
     runs: Vec<String>,
     stops: Vec<String>,
+    running_stops: Vec<String>,
     written: Vec<(InstanceKey, Commit)>,
 }
 
@@ -110,6 +111,7 @@ impl ManualNode {
             poll_pauses: (for_ever, for_ever),
             news_pause: Duration::ZERO,
             keep_executions: None,
+            keep_executions_ms: None,
             ..LaneOptions::default()
         }
     }
@@ -306,6 +308,9 @@ impl ManualNode {
                 let name = self.seen.activities.get(&(key, event));
                 let name = name.cloned().unwrap_or_else(|| event.to_string());
                 let line = format!("{} {name}", self.name(key));
+                if self.running.iter().any(|task| (task.key, task.event) == (key, event)) {
+                    self.seen.running_stops.push(line.clone());
+                }
                 self.seen.stops.push(line);
                 self.cancelled.push((key, event));
             }

@@ -6,8 +6,9 @@ use crate::flaws::{self, Flaw};
 use crate::instance::{InstanceKey, ShardId};
 use crate::shard::{Consultation, Shard, TaskFailure, Tenure, TurnSource, TurnTask, TurnTaskDone};
 use crate::store::{
-    Commit, CommitOutcome, Conflict, DueInstance, InboxNumber, InboxPage, InstanceRow, Lease, LoadedInstance,
-    Outgoing, OwnedShard, Replaced, RequestPage, SessionId, ShardSet, StoreError, Swept, TurnRow,
+    Commit, CommitOutcome, Conflict, DueInstance, Gap, InboxNumber, InboxPage, InstanceRow, Lease,
+    LoadedInstance, Outgoing, OwnedShard, Replaced, RequestPage, SessionId, ShardSet, StoreError, Swept,
+    TurnRow,
 };
 
 use super::call::Answered;
@@ -31,7 +32,19 @@ impl Lane {
                 self.leased(now, sent, lease);
             }
             (Purpose::Renew, Answered::Lease(lease)) if is_live => self.leased(now, sent, lease),
+            // It tells what was owned before something was lost or gained: another answer is needed.
+            (Purpose::Claim | Purpose::Confirm, Answered::Shards(_))
+                if is_live && ownership != self.tenures.changes() =>
+            {
+                self.counted.stale += 1;
+                self.issue(now, Purpose::Confirm);
+            }
             (Purpose::Claim, Answered::Shards(shards)) if is_live => self.claimed(now, shards),
+            (Purpose::Confirm, Answered::Shards(shards)) if is_live => {
+                self.claimed(now, shards);
+                self.lease.handle_confirmed(sent);
+                self.resume(now);
+            }
             (Purpose::Release(shards), Answered::Done) if is_live => {
                 shards.iter().for_each(|shard| self.lose(now, shard));
                 // The next ones leave with the next renewal, so that a join moves shards without a stall.
@@ -45,6 +58,9 @@ impl Lane {
                 self.outputs.push(LaneOutput::Ended);
             }
             (Purpose::Commit, Answered::Committed(outcomes)) if is_live => self.committed(now, outcomes),
+            (Purpose::ReadBack { tenure, commit, .. }, _) if !self.tenures.has(commit.shard, tenure) => {
+                self.counted.stale += 1;
+            }
             (Purpose::ReadBack { tenure, commit, refused }, Answered::Turns(rows)) => {
                 self.was_read_back(now, tenure, &commit, refused, rows.first(), None);
             }
@@ -113,7 +129,7 @@ impl Lane {
             }
             (Purpose::Sweep, Answered::Swept(swept)) => self.swept(now, swept, Purpose::Sweep),
             // Of an earlier session, or late.
-            _ => {}
+            _ => self.counted.stale += 1,
         }
     }
 
@@ -144,24 +160,25 @@ impl Lane {
             (
                 Purpose::Renew
                 | Purpose::Claim
+                | Purpose::Confirm
                 | Purpose::Commit
                 | Purpose::Release(_)
-                | Purpose::Notes { .. }
-                | Purpose::Prune { .. },
+                | Purpose::Notes { .. },
                 StoreError::SessionGone,
             ) if is_live => self.lose_session(now),
             // Under a session that was replaced. The next one claims and releases by itself.
-            (Purpose::Renew | Purpose::Claim | Purpose::Release(_), StoreError::SessionGone) => {}
+            (
+                Purpose::Renew | Purpose::Claim | Purpose::Confirm | Purpose::Release(_),
+                StoreError::SessionGone,
+            ) => {}
             (Purpose::Renew, error) => {
                 tracing::warn!(%error, "the session could not be renewed; trying again");
                 self.lease.handle_not_renewed(now);
             }
             (purpose, StoreError::SessionGone) => {
-                // A page names shards that the session does not own, or the session is gone: a claim tells which.
-                let is_asked =
-                    self.calls.has(|purpose| matches!(purpose, Purpose::Claim | Purpose::Release(_)));
-                if is_live && !is_asked {
-                    self.issue(now, Purpose::Claim);
+                // A page or a pruning names shards that the session does not own, or the session is gone: the store tells which.
+                if is_live && !self.is_moving() {
+                    self.issue(now, Purpose::Confirm);
                 }
                 self.calls.again_later(now, purpose);
             }
@@ -195,8 +212,12 @@ impl Lane {
                 tracing::error!(%error, "requests cannot be read; trying again with the next poll");
                 self.passes.requests.end();
             }
-            (purpose @ (Purpose::Due { .. } | Purpose::Sweep), error) if !may_pass(&error) => {
-                tracing::error!(%error, ?purpose, "a read failed; it comes again by itself");
+            (Purpose::Due { .. }, error) if !may_pass(&error) => {
+                tracing::error!(%error, "due instances cannot be read; trying again with the next poll");
+                self.passes.due.end();
+            }
+            (Purpose::Sweep, error) if !may_pass(&error) => {
+                tracing::error!(%error, "rows cannot be swept; trying again later");
             }
             (purpose, error) => {
                 tracing::debug!(%error, "a call to the store failed; trying again");
@@ -210,7 +231,27 @@ impl Lane {
     /// The session lives for another lease: what waited for that goes on.
     fn leased(&mut self, now: Moment, sent: Moment, lease: Lease) {
         self.read_clock(now, lease.now_ms);
-        self.lease.handle_leased(sent, now);
+        let gap_from = self.lease.handle_leased(sent, now);
+        if let Some(gap_from) = gap_from.filter(|_| !self.tenures.set().is_empty()) {
+            self.note_gap(now, gap_from);
+            // Somebody may have ended the session and given its shards away, and a call to open it that was on its way
+            // since may have brought it back without them.
+            self.lease.handle_unsure(now);
+            self.issue(now, Purpose::Confirm);
+        }
+        self.resume(now);
+    }
+
+    /// The lane could not act since then: no grace has run meanwhile.
+    fn note_gap(&mut self, now: Moment, from: Moment) {
+        let gap = Gap { from_ms: self.clock.now_ms(from), until_ms: self.clock.now_ms(now) };
+        for shard in self.tenures.set().iter() {
+            self.feed(now, shard, |shard, _| shard.handle_gap(gap));
+        }
+    }
+
+    /// The lane may act again: what waited for that goes on.
+    fn resume(&mut self, now: Moment) {
         for commit in self.calls.take_commits() {
             self.issue(now, commit);
         }
@@ -271,7 +312,8 @@ impl Lane {
             let nonce = u128::from(self.stream.draw()) << 64 | u128::from(self.stream.draw());
             let (options, is_stopping) = (self.options.shard.clone(), self.is_stopping);
             self.tenures.gain(owned.shard, owned.epoch, |tenure| {
-                let mut shard = Shard::new(owned.shard, tenure, options, nonce);
+                let shard = Shard::new(owned.shard, tenure, options, nonce);
+                let mut shard = shard.with_gaps(owned.gaps.clone());
                 if is_stopping {
                     shard.handle_stopping();
                 }
@@ -284,8 +326,7 @@ impl Lane {
             self.issue(now, Purpose::Owed { shards, after: None });
             self.issue(now, Purpose::Blocked { shards, after: None });
             self.passes.want_all(&shards);
-            let before_ms = self.clock.now_ms(now).saturating_add(self.options.shard.lookahead_ms);
-            self.issue(now, Purpose::Due { before_ms, after: None });
+            self.passes.due.want(self.clock.now_ms(now).saturating_add(self.options.shard.lookahead_ms));
         }
     }
 
@@ -303,7 +344,9 @@ impl Lane {
     fn replaced(&mut self, now: Moment, sent: Moment, replaced: Replaced) {
         let Replaced { lease, shards } = replaced;
         self.read_clock(now, lease.now_ms);
-        self.lease.handle_replaced(sent, now);
+        if let Some(gap_from) = self.lease.handle_replaced(sent, now) {
+            self.note_gap(now, gap_from);
+        }
         let mut lost = ShardSet::EMPTY;
         for shard in self.tenures.set().iter() {
             let epoch = self.tenures.epoch_of(shard).map(|epoch| epoch + 1);
@@ -363,7 +406,9 @@ impl Lane {
         }
         if !fenced.is_empty() {
             self.lose_some(now, fenced);
-            self.issue(now, Purpose::Claim);
+            if !self.is_moving() {
+                self.issue(now, Purpose::Confirm);
+            }
         }
         if self.reads_by_itself() {
             self.passes.handle_hint();
@@ -470,8 +515,10 @@ impl Lane {
         if page.len() >= self.options.page_rows
             && let Some(last) = page.last()
         {
-            self.issue(now, Purpose::Due { before_ms, after: Some((last.wake_at_ms, last.key)) });
+            let after = Some((last.wake_at_ms, last.key));
+            return self.issue(now, Purpose::Due { before_ms, after });
         }
+        self.passes.due.end();
     }
 
     fn inbox(&mut self, now: Moment, shards: ShardSet, known: Arc<[InboxNumber]>, page: InboxPage) {

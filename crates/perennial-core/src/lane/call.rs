@@ -124,6 +124,7 @@ pub enum StoreCall {
     },
     Sweep {
         rows: usize,
+        keep_executions_ms: Option<u64>,
     },
 }
 
@@ -218,7 +219,9 @@ impl StoreCall {
                 let reply = into(reply, Answered::Swept);
                 store.prune_executions(session, shard, key, execution, rows, reply);
             }
-            StoreCall::Sweep { rows } => store.sweep(rows, into(reply, Answered::Swept)),
+            StoreCall::Sweep { rows, keep_executions_ms } => {
+                store.sweep(rows, keep_executions_ms, into(reply, Answered::Swept));
+            }
         }
     }
 

@@ -21,6 +21,8 @@ pub(super) enum Purpose {
     Open,
     Renew,
     Claim,
+    /// Which shards the session owns is asked, and none claimed.
+    Confirm,
     Release(ShardSet),
     Replace,
     End,
@@ -118,6 +120,11 @@ impl Calls {
     /// Whether a call for something like this is under way or planned.
     pub(super) fn has(&self, is_it: impl Fn(&Purpose) -> bool) -> bool {
         self.open.values().map(|open| &open.purpose).chain(self.later.values()).any(is_it)
+    }
+
+    /// Whether a call for something like this is under way that was made under a session.
+    pub(super) fn is_open(&self, session: SessionId, is_it: impl Fn(&Purpose) -> bool) -> bool {
+        self.open.values().any(|open| open.session == session && is_it(&open.purpose))
     }
 
     /// The store answered something.

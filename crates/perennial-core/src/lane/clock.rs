@@ -19,25 +19,23 @@ const SET_BACK_MS: u64 = 5_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TurnClock {
     /// Turn time less the steady clock, in microseconds, once the store was asked.
-    offset_us: Option<i128>,
+    offset_us: Option<i64>,
 }
 
 impl TurnClock {
     /// Turn time. It never goes back as long as `now` does not.
     pub fn now_ms(&self, now: Moment) -> u64 {
         let ahead_us = if flaws::is(Flaw::EarlyTimers) { 700_000 } else { 0 };
-        let now_us = now.as_micros() as i128 + self.offset_us.unwrap_or(0) + ahead_us;
+        let now_us = micros(now).saturating_add(self.offset_us()).saturating_add(ahead_us);
         u64::try_from(now_us / 1_000).unwrap_or(0)
     }
 
     /// The store said what its clock was, and the answer came now. Returns by how much the store's clock is behind
     /// turn time, if it was set back.
     pub fn handle_reading(&mut self, now: Moment, store_ms: u64) -> Option<u64> {
-        let offset_us = i128::from(store_ms) * 1_000 - now.as_micros() as i128;
+        let offset_us = millis_in_micros(store_ms).saturating_sub(micros(now));
         let behind_ms = match self.offset_us {
-            Some(known) if known > offset_us => {
-                u64::try_from((known - offset_us) / 1_000).unwrap_or(u64::MAX)
-            }
+            Some(known) if known > offset_us => known.abs_diff(offset_us) / 1_000,
             _ => {
                 self.offset_us = Some(offset_us);
                 0
@@ -48,15 +46,25 @@ impl TurnClock {
 
     /// Turn time less the steady clock, in microseconds; zero before the store was asked.
     pub fn offset_us(&self) -> i64 {
-        let offset_us = self.offset_us.unwrap_or(0);
-        i64::try_from(offset_us).unwrap_or(if offset_us < 0 { i64::MIN } else { i64::MAX })
+        self.offset_us.unwrap_or(0)
     }
 
     /// The moment at which turn time reaches a time. `None` if that is further than the steady clock counts.
     pub fn moment_of(&self, at_ms: u64) -> Option<Moment> {
-        let at_us = i128::from(at_ms) * 1_000 - self.offset_us.unwrap_or(0);
-        u64::try_from(at_us.max(0)).ok().map(Duration::from_micros)
+        let at_us = at_ms.checked_mul(1_000)?.checked_add_signed(self.offset_us().checked_neg()?);
+        // Before the steady clock began is now.
+        Some(Duration::from_micros(at_us.unwrap_or(0)))
     }
+}
+
+/// A moment in microseconds. Counting them by `Duration::as_micros` takes 128 bits, and this is asked at every input.
+fn micros(moment: Moment) -> i64 {
+    let seconds = i64::try_from(moment.as_secs()).unwrap_or(i64::MAX);
+    seconds.saturating_mul(1_000_000).saturating_add(i64::from(moment.subsec_micros()))
+}
+
+fn millis_in_micros(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(1_000)
 }
 
 #[cfg(test)]

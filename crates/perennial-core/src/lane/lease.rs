@@ -24,6 +24,8 @@ pub(crate) struct LeaseKeeper {
     deadline: Moment,
     renew_at: Moment,
     is_renewing: bool,
+    /// Since when it is not known what the session owns.
+    unsure_since: Option<Moment>,
     /// Before it no shards are claimed; zero once that is over and was noticed.
     claims_from: Moment,
 }
@@ -52,6 +54,7 @@ impl LeaseKeeper {
             deadline: Moment::ZERO,
             renew_at: Moment::MAX,
             is_renewing: false,
+            unsure_since: None,
             claims_from: Moment::ZERO,
         }
     }
@@ -72,7 +75,7 @@ impl LeaseKeeper {
     pub(crate) fn deadline(&self) -> Moment {
         match self.standing {
             Standing::Live if flaws::is(Flaw::ActsPastDeadline) => Moment::MAX,
-            Standing::Live => self.deadline,
+            Standing::Live if self.unsure_since.is_none() => self.deadline,
             _ => Moment::ZERO,
         }
     }
@@ -114,15 +117,29 @@ impl LeaseKeeper {
         is_due
     }
 
-    /// The session has a lease, which was asked for at `sent`.
-    pub(crate) fn handle_leased(&mut self, sent: Moment, now: Moment) {
-        if self.standing == Standing::Live && now > self.deadline {
+    /// The session has a lease, which was asked for at `sent`. Returns since when there was a gap, if there was
+    /// one: the lease before it had run out, and others may have acted on that.
+    pub(crate) fn handle_leased(&mut self, sent: Moment, now: Moment) -> Option<Moment> {
+        let had_lease = matches!(self.standing, Standing::Live | Standing::Replacing(_));
+        let gap_from = (had_lease && now > self.deadline).then_some(self.deadline);
+        if gap_from.is_some() {
             self.claims_from = now + self.length;
         }
         self.standing = Standing::Live;
         self.is_renewing = false;
         self.deadline = sent + self.length - self.length / 10;
         self.renew_at = sent + (self.length / 3).max(Duration::from_millis(1));
+        gap_from
+    }
+
+    /// What the session owns is not known: until it is, the owner is suspended.
+    pub(crate) fn handle_unsure(&mut self, now: Moment) {
+        self.unsure_since = Some(now);
+    }
+
+    /// The store told what the session owns. An answer that was asked for before the doubt does not settle it.
+    pub(crate) fn handle_confirmed(&mut self, sent: Moment) {
+        self.unsure_since = self.unsure_since.filter(|since| sent < *since);
     }
 
     /// A renewal failed for a passing reason.
@@ -137,12 +154,12 @@ impl LeaseKeeper {
         self.is_renewing = false;
     }
 
-    /// Another session is in its place.
-    pub(crate) fn handle_replaced(&mut self, sent: Moment, now: Moment) {
-        if let Standing::Replacing(new) = self.standing {
-            self.session = new;
-            self.handle_leased(sent, now);
-        }
+    /// Another session is in its place. Returns since when there was a gap, if there was one.
+    pub(crate) fn handle_replaced(&mut self, sent: Moment, now: Moment) -> Option<Moment> {
+        let Standing::Replacing(new) = self.standing else { return None };
+        self.session = new;
+        self.unsure_since = None;
+        self.handle_leased(sent, now)
     }
 
     /// The session is gone; the next one is being opened. Others may own what it owned.
@@ -150,6 +167,7 @@ impl LeaseKeeper {
         self.session = next;
         self.standing = Standing::Opening;
         self.is_renewing = false;
+        self.unsure_since = None;
         self.deadline = Moment::ZERO;
         self.claims_from = now + self.length;
     }
@@ -205,6 +223,19 @@ mod tests {
         assert_eq!(lease.claims_from(), Some(at(70_001)));
         assert!(!lease.take_claim(at(70_000)) && lease.take_claim(at(70_001)), "this is noticed");
         assert!(lease.may_claim(at(70_002)) && !lease.take_claim(at(70_002)), "and once");
+    }
+
+    #[test]
+    fn n9_after_a_gap_an_owner_is_suspended_until_it_knows_what_it_owns() {
+        let mut lease = lease();
+        assert_eq!(lease.handle_leased(at(5_000), at(5_100)), None);
+        assert!(lease.handle_leased(at(60_000), at(60_001)).is_some());
+        lease.handle_unsure(at(60_001));
+        assert!(!lease.holds(at(60_002)));
+        lease.handle_confirmed(at(60_000));
+        assert!(!lease.holds(at(60_003)), "it was asked for before the gap was noticed");
+        lease.handle_confirmed(at(60_001));
+        assert!(lease.holds(at(60_004)));
     }
 
     #[test]

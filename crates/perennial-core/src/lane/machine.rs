@@ -52,7 +52,7 @@ pub struct Lane {
     pub(super) passes: Passes,
     pub(super) suspects: Suspects,
     /// What was counted by shards that are gone.
-    counted: Counters,
+    pub(super) counted: Counters,
     pub(super) is_stopping: bool,
     is_closing: bool,
     is_failed: bool,
@@ -118,7 +118,8 @@ impl Lane {
 
     /// The driver came to an output only after [`Lane::deadline`]: it is given out again once the lane may act.
     pub fn hold_back(&mut self, now: Moment, output: LaneOutput) {
-        self.withheld.push(output);
+        // It was given out before whatever is withheld now: an activity begins before it is told to stop.
+        self.withheld.insert(0, output);
         self.drop_stale_withheld();
         self.go_on(now);
     }
@@ -165,6 +166,11 @@ impl Lane {
     /// Whether requests for a shard are taken here.
     pub fn takes(&self, shard: ShardId) -> bool {
         self.tenures.get(shard).is_some() && !self.tenures.is_leaving(shard) && !self.is_failed
+    }
+
+    /// The tenure and the epoch at which the lane holds a shard.
+    pub fn tenure_of(&self, shard: ShardId) -> Option<(Tenure, u64)> {
+        self.tenures.get(shard).map(|held| (held.tenure(), held.epoch()))
     }
 
     /// A shard that the lane holds, to look at.
@@ -244,6 +250,7 @@ impl Lane {
         if self.tenures.has(done.shard, done.tenure) {
             self.feed(now, done.shard, |shard, now_ms| shard.handle_turn_done(now_ms, done));
         } else {
+            self.counted.stale += 1;
             let executions = done.outcome.ok().map(|run| run.execution).into_iter().chain(done.wreck);
             self.outputs.extend(executions.map(LaneOutput::Drop));
         }
@@ -375,7 +382,10 @@ impl Lane {
         if self.is_failed {
             return;
         }
-        let Some(open) = self.calls.end(id) else { return };
+        let Some(open) = self.calls.end(id) else {
+            self.counted.stale += 1;
+            return;
+        };
         match answer {
             Ok(answered) => {
                 self.calls.handle_reached();
@@ -408,18 +418,16 @@ impl Lane {
         id: ShardId,
         tenure: Tenure,
         input: impl FnOnce(&mut Shard, u64),
-    ) -> bool {
-        let is_current = self.tenures.has(id, tenure) && !self.is_failed;
-        if is_current {
+    ) {
+        if self.tenures.has(id, tenure) && !self.is_failed {
             self.feed(now, id, input);
+        } else {
+            self.counted.stale += 1;
         }
-        is_current
     }
 
     fn feed_activity(&mut self, now: Moment, task: &ActivityTask, input: impl FnOnce(&mut Shard, u64)) {
-        if !self.feed_tenure(now, ShardId::of(&task.instance), task.tenure, input) {
-            self.counted.stale += 1;
-        }
+        self.feed_tenure(now, ShardId::of(&task.instance), task.tenure, input);
         self.go_on(now);
     }
 
@@ -481,6 +489,7 @@ impl Lane {
 
     /// Outputs that were withheld for a tenure that is over do not happen.
     fn drop_stale_withheld(&mut self) {
+        let mut unbegun = Vec::new();
         for output in mem::take(&mut self.withheld) {
             let kept = match output {
                 LaneOutput::TakeTurn(task) if !self.tenures.has(task.shard, task.tenure) => {
@@ -490,8 +499,18 @@ impl Lane {
                 LaneOutput::RunActivity(task)
                     if !self.tenures.has(ShardId::of(&task.instance), task.tenure) =>
                 {
+                    unbegun.push((task.key, task.event));
                     continue;
                 }
+                // Its row is leased to this node, which is not concerned by the loss. If the attempt never began, the
+                // lease runs out.
+                LaneOutput::HandOver(task) if !self.tenures.has(ShardId::of(&task.instance), task.tenure) => {
+                    if !unbegun.contains(&(task.key, task.event)) {
+                        self.parting.push(LaneOutput::HandOver(task));
+                    }
+                    continue;
+                }
+                LaneOutput::WantLone { shard, tenure, .. } if !self.tenures.has(shard, tenure) => continue,
                 LaneOutput::Reply { shard, request, .. } if self.tenures.get(shard).is_none() => {
                     self.parting.push(LaneOutput::Reply { shard, request, answer: Answer::Moved });
                     continue;
@@ -584,6 +603,9 @@ impl Lane {
         if let Some(shards) = self.passes.requests.take(&readable) {
             self.issue(now, Purpose::Requests { shards, from: 0 });
         }
+        if let Some(before_ms) = self.passes.due.take(&readable) {
+            self.issue(now, Purpose::Due { before_ms, after: None });
+        }
     }
 
     /// The shards that are held and stay.
@@ -606,7 +628,7 @@ impl Lane {
             before_ms = before_ms.max(Some(now_ms.saturating_add(lookahead_ms)));
         }
         if let Some(before_ms) = before_ms {
-            self.read_due(now, before_ms);
+            self.passes.due.want(before_ms);
         }
         if reads_ahead {
             if !self.calls.has(|purpose| matches!(purpose, Purpose::Sweep)) {
@@ -618,13 +640,6 @@ impl Lane {
                     self.feed(now, shard, Shard::handle_time);
                 }
             }
-        }
-    }
-
-    pub(super) fn read_due(&mut self, now: Moment, before_ms: u64) {
-        let is_read = |purpose: &Purpose| matches!(purpose, Purpose::Due { before_ms: other, .. } if *other >= before_ms);
-        if !self.tenures.set().is_empty() && !self.calls.has(is_read) {
-            self.issue(now, Purpose::Due { before_ms, after: None });
         }
     }
 
@@ -651,10 +666,10 @@ impl Lane {
         }
     }
 
-    /// Whether shards are being claimed or released. One at a time: an answer tells what the session owned when it was
+    /// Whether shards are being claimed, confirmed or released. One at a time: an answer tells what the session owned when it was
     /// made, and an older one would contradict a newer one.
-    fn is_moving(&self) -> bool {
-        self.calls.has(|purpose| matches!(purpose, Purpose::Claim | Purpose::Release(_)))
+    pub(super) fn is_moving(&self) -> bool {
+        self.calls.has(|purpose| matches!(purpose, Purpose::Claim | Purpose::Confirm | Purpose::Release(_)))
     }
 
     /// Claims what is missing. Returns whether something is.
@@ -668,7 +683,8 @@ impl Lane {
 
     /// Gives up the shards that have come to rest.
     fn release_drained(&mut self, now: Moment) {
-        if self.is_moving() || self.lease.standing() != Standing::Live {
+        // What is withheld for a shard leaves before it is given up.
+        if self.is_moving() || !self.lease.holds(now) {
             return;
         }
         let is_drained = |shard: &ShardId| {
@@ -702,7 +718,10 @@ impl Lane {
         match purpose {
             Purpose::Open => Some(StoreCall::OpenSession(self.new_session(session))),
             Purpose::End => Some(StoreCall::EndSession(session)),
-            Purpose::Sweep => Some(StoreCall::Sweep { rows: SWEEP_ROWS }),
+            Purpose::Sweep => {
+                let keep_executions_ms = self.options.keep_executions_ms;
+                Some(StoreCall::Sweep { rows: SWEEP_ROWS, keep_executions_ms })
+            }
             Purpose::Replace => match self.lease.standing() {
                 Standing::Replacing(new) => {
                     Some(StoreCall::ReplaceSession { old: session, new: self.new_session(new) })
@@ -746,6 +765,7 @@ impl Lane {
         let call = match purpose {
             Purpose::Renew => StoreCall::RenewSession(session),
             Purpose::Claim => StoreCall::ClaimShards { session, target: self.target },
+            Purpose::Confirm => StoreCall::ClaimShards { session, target: 0 },
             Purpose::Release(shards) => StoreCall::ReleaseShards { session, shards: *shards },
             Purpose::Notes { notes, is_steady } => {
                 StoreCall::WriteShardNotes { session, notes: notes.clone(), is_steady: *is_steady }
@@ -755,6 +775,10 @@ impl Lane {
                 return None;
             }
             Purpose::Commit => {
+                // It may have been planned for a batch that was settled since. One batch is in flight at a time.
+                if self.calls.is_open(session, |purpose| matches!(purpose, Purpose::Commit)) {
+                    return None;
+                }
                 let batch = self.committer.take_again(&self.tenures)?;
                 StoreCall::Commit { session, batch }
             }
@@ -767,7 +791,11 @@ impl Lane {
                 StoreCall::ReadBlocked { session, shards, after: *after, limit: rows }
             }
             Purpose::Due { before_ms, after } => {
-                let (shards, before_ms) = (some(held)?, *before_ms);
+                let Some(shards) = some(held) else {
+                    self.passes.due.end();
+                    return None;
+                };
+                let before_ms = *before_ms;
                 StoreCall::ReadDue { session, shards, before_ms, after: *after, limit: rows }
             }
             Purpose::Inbox { shards, from, known } => {

@@ -39,6 +39,9 @@ pub struct LaneOptions {
     pub news_pause: Duration,
     /// How many executions of a running instance are kept, the current one included; all if `None`. Default 10.
     pub keep_executions: Option<u64>,
+    /// For how long executions of a running instance are kept after they were continued as new, even if they are among
+    /// those that `keep_executions` keeps; forever if `None`. Default `None`.
+    pub keep_executions_ms: Option<u64>,
 }
 
 impl Default for LaneOptions {
@@ -58,6 +61,7 @@ impl Default for LaneOptions {
             poll_pauses: (Duration::from_millis(20), Duration::from_secs(5)),
             news_pause: Duration::from_secs(1),
             keep_executions: Some(10),
+            keep_executions_ms: None,
         }
     }
 }

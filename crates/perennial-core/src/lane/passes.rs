@@ -38,12 +38,42 @@ impl Pass {
     }
 }
 
+/// The pass over instances that are due. It covers all shards, up to a time.
+#[derive(Debug, Default)]
+pub(super) struct DuePass {
+    wanted_ms: Option<u64>,
+    is_running: bool,
+}
+
+impl DuePass {
+    /// What is due before this is read soon, or once more if it is being read: a page that is on its way may have been
+    /// read before the latest rows were written.
+    pub(super) fn want(&mut self, before_ms: u64) {
+        self.wanted_ms = self.wanted_ms.max(Some(before_ms));
+    }
+
+    /// Up to when to read now, if there are shards to read: a pass runs from here on.
+    pub(super) fn take(&mut self, readable: &ShardSet) -> Option<u64> {
+        if self.is_running || readable.is_empty() {
+            return None;
+        }
+        let wanted_ms = self.wanted_ms.take();
+        self.is_running = wanted_ms.is_some();
+        wanted_ms
+    }
+
+    /// The pass that ran is over.
+    pub(super) fn end(&mut self) {
+        self.is_running = false;
+    }
+}
+
 /// When a lane polls, and when it reads ahead what will be due.
 #[derive(Debug)]
 pub(super) struct Passes {
     pub(super) inbox: Pass,
     pub(super) requests: Pass,
-    pub(super) due: Pass,
+    pub(super) due: DuePass,
     pauses: (Duration, Duration),
     pause: Duration,
     poll_at: Moment,
@@ -67,7 +97,7 @@ impl Passes {
         Passes {
             inbox: Pass::default(),
             requests: Pass::default(),
-            due: Pass::default(),
+            due: DuePass::default(),
             pauses,
             pause: pauses.0,
             poll_at: Moment::ZERO,
@@ -159,6 +189,21 @@ mod tests {
         assert_eq!(pass.take(&ShardSet::ALL), None, "one at a time");
         pass.end();
         assert_eq!(pass.take(&ShardSet::ALL), Some(one));
+        pass.end();
+        assert_eq!(pass.take(&ShardSet::ALL), None);
+    }
+
+    #[test]
+    fn s4_due_instances_that_are_wanted_while_a_pass_runs_are_read_once_more() {
+        let mut pass = DuePass::default();
+        pass.want(100);
+        assert_eq!(pass.take(&ShardSet::EMPTY), None, "there is nothing to read");
+        assert_eq!(pass.take(&ShardSet::ALL), Some(100));
+        pass.want(90);
+        pass.want(80);
+        assert_eq!(pass.take(&ShardSet::ALL), None, "one at a time");
+        pass.end();
+        assert_eq!(pass.take(&ShardSet::ALL), Some(90));
         pass.end();
         assert_eq!(pass.take(&ShardSet::ALL), None);
     }

@@ -23,6 +23,10 @@ impl Held {
         self.tenure
     }
 
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     fn is_of(&self, tenure: Tenure) -> bool {
         self.tenure == tenure || flaws::is(Flaw::TenureUnchecked)
     }

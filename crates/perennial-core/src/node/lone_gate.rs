@@ -39,10 +39,12 @@ pub(super) struct LoneGate {
 }
 
 impl LoneGate {
+    /// An activity waits to run alone. If it waits already, whoever asks now runs it: an earlier tenure is over.
     pub(super) fn add(&mut self, waiting: Waiting) {
         let place = waiting.place();
-        if !self.waiting.iter().any(|other| other.place() == place) {
-            self.waiting.push_back(waiting);
+        match self.waiting.iter_mut().find(|other| other.place() == place) {
+            Some(other) => *other = waiting,
+            None => self.waiting.push_back(waiting),
         }
     }
 
@@ -83,6 +85,16 @@ mod tests {
     fn waiting(event: u64) -> Waiting {
         let key = InstanceKey::new(1, 1);
         Waiting::Lane { lane: 0, shard: ShardId(0), tenure: Tenure(1), key, event: EventId(event) }
+    }
+
+    #[test]
+    fn n10_an_activity_that_waits_to_run_alone_is_granted_to_the_latest_tenure() {
+        let (mut gate, now) = (LoneGate::default(), Moment::ZERO);
+        gate.add(waiting(1));
+        let Waiting::Lane { lane, shard, key, event, .. } = waiting(1) else { unreachable!("a lane's") };
+        gate.add(Waiting::Lane { lane, shard, tenure: Tenure(2), key, event });
+        assert!(matches!(gate.take(now), Some(Waiting::Lane { tenure: Tenure(2), .. })));
+        assert!(gate.waiting.is_empty());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::shard_cases::{Outcome, handlers, handlers_and, number};
 use perennial_core::lane::LaneOptions;
 use perennial_core::store::StoreError;
-use perennial_core::{OrchestrationContext, Payload};
+use perennial_core::{OrchestrationContext, Payload, SHARDS, ShardId};
 use perennial_testkit::ManualNode;
 
 fn unavailable() -> StoreError {
@@ -187,6 +187,64 @@ fn g33_old_executions_of_an_instance_that_runs_on_are_pruned() {
         node.restart();
         assert_eq!(node.status("a"), "running");
     }
+}
+
+#[test]
+fn g33_old_executions_are_pruned_by_age_as_well_as_by_count() {
+    async fn goes_on(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        let next: Payload = ctx.schedule_wait("n").await;
+        ctx.continue_as_new(next).await
+    }
+    // It is continued at 10, 20, 30 and 40 s, and then waits. Sweeps come every half minute.
+    for (keep, keep_ms, expected) in [
+        (None, None, [vec![1, 2, 3, 4, 5], vec![1, 2, 3, 4, 5]]),
+        (None, Some(60_000), [vec![1, 2, 3, 4, 5], vec![5]]),
+        (Some(3), Some(60_000), [vec![3, 4, 5], vec![5]]),
+        (Some(3), None, [vec![3, 4, 5], vec![3, 4, 5]]),
+    ] {
+        let options =
+            LaneOptions { keep_executions: keep, keep_executions_ms: keep_ms, ..ManualNode::lane_options() };
+        let mut node = ManualNode::with_lane_options(handlers_and("goes_on", goes_on), options);
+        node.start("goes_on", "a", ());
+        for turn in 1..5 {
+            node.at(turn * 10_000).raise("a", "n", number(turn));
+            node.settle();
+        }
+        let executions = |node: &mut ManualNode| {
+            let mut stored: Vec<u64> =
+                node.tables().turns.keys().map(|(_, execution, _)| *execution).collect();
+            stored.dedup();
+            stored
+        };
+        node.at(45_000).settle();
+        let young = executions(&mut node);
+        for seconds in 46..=170 {
+            node.at(seconds * 1_000).settle();
+        }
+        assert_eq!([young, executions(&mut node)], expected, "keep {keep:?}, {keep_ms:?} ms");
+        assert_eq!((node.row("a").execution, &*node.status("a")), (5, "running"));
+        let remembered = node.tables().continued.len();
+        assert!(remembered <= expected[1].len(), "{remembered} times are kept of {expected:?}");
+    }
+}
+
+#[test]
+fn n9_pruning_in_a_shard_that_changed_hands_costs_no_other_shard() {
+    async fn goes_on(ctx: OrchestrationContext, _: Payload) -> Outcome {
+        let next: Payload = ctx.schedule_wait("n").await;
+        ctx.continue_as_new(next).await
+    }
+    let options = LaneOptions { keep_executions: Some(1), ..ManualNode::lane_options() };
+    let mut node = ManualNode::with_lane_options(handlers_and("goes_on", goes_on), options);
+    node.start("goes_on", "a", ());
+    node.settle();
+    node.raise("a", "n", number(1));
+    node.settle();
+    node.slow_down("prune_executions");
+    node.at(2_000);
+    node.open_rival_of(&[ShardId::of("a")].into_iter().collect());
+    assert_eq!(node.make_slow(), 1);
+    assert_eq!(node.lane().shards().len(), SHARDS - 1);
 }
 
 #[test]

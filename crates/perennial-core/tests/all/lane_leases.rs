@@ -1,8 +1,8 @@
 //! What a lane does while it may not act, and when its session is gone (N1, N9, G8).
 
 use crate::shard_cases::{handlers, number};
-use perennial_core::lane::LaneOptions;
-use perennial_core::store::ShardSet;
+use perennial_core::lane::{LaneOptions, Moment};
+use perennial_core::store::{NewSession, ShardSet, Store};
 use perennial_core::{SHARDS, ShardId};
 use perennial_testkit::ManualNode;
 
@@ -23,6 +23,11 @@ fn leased() -> ManualNode {
 fn suspended(mut node: ManualNode) -> ManualNode {
     node.cut_off(true).at(DEADLINE_MS);
     node
+}
+
+/// The lane's session, as it was opened.
+fn session_of(node: &ManualNode) -> NewSession {
+    node.tables().ownership.sessions[&node.lane().session()].session.clone()
 }
 
 /// Lets time pass second by second, so that the lease is renewed on the way.
@@ -122,6 +127,57 @@ fn n9_an_expired_session_that_nobody_ended_is_renewed() {
     let raised = node.raise("a", "n", "1");
     node.settle();
     assert_eq!((node.told(raised).as_str(), node.counters("a").hydrations), ("accepted", 0));
+}
+
+#[test]
+fn n9_after_a_gap_a_lane_is_suspended_until_it_knows_what_it_owns() {
+    for is_lost in [false, true] {
+        let mut node = leased();
+        node.start("collect", "a", ());
+        node.settle();
+        let waiting = node.await_end("a");
+        let session = session_of(&node);
+        let mut node = suspended(node);
+        if is_lost {
+            node.fence();
+            // A call to open the session that was on its way since then brings it back, without its shards.
+            node.store().open_session(session, Box::new(|opened| assert!(opened.is_ok())));
+        }
+        node.slow_down("claim_shards");
+        node.cut_off(false).at(RENEWED_MS);
+        let raised = node.raise("a", "n", "1");
+        node.settle();
+        assert_eq!(node.lane().deadline(), Moment::ZERO, "it may act for others' shards");
+        assert_eq!(node.told_all([waiting, raised]), ["nothing", "nothing"]);
+        assert_eq!(node.make_slow(), 1);
+        node.settle();
+        let (told, shards) = if is_lost { ("moved", 0) } else { ("accepted", SHARDS) };
+        assert_eq!((node.told(raised).as_str(), node.lane().shards().len()), (told, shards));
+    }
+}
+
+#[test]
+fn n10_an_answer_about_shards_that_is_older_than_a_loss_is_not_taken() {
+    let mut node = leased();
+    node.start("collect", "a", ());
+    node.settle();
+    let shard: ShardSet = [ShardId::of("a")].into_iter().collect();
+    let other: ShardSet = [ShardId::of("b")].into_iter().collect();
+    assert_ne!(shard, other);
+    node.open_rival_of(&other);
+    node.slow_down("claim_shards");
+    node.notice();
+    let mut asked = node.read_slow();
+    assert_eq!(asked.len(), 1, "a page was refused: the lane asks what it owns");
+    // Its answer was made before another shard changed hands, and comes after the lane has noticed that.
+    node.open_rival_of(&shard);
+    let raised = node.raise("a", "n", "1");
+    node.settle();
+    assert_eq!(node.told(raised), "moved");
+    node.bring(asked.remove(0));
+    assert!(!node.lane().shards().contains(ShardId::of("a")), "it is another's");
+    assert_eq!(node.make_slow(), 1, "the lane asks once more");
+    assert_eq!(node.lane().shards().len(), SHARDS - 2);
 }
 
 #[test]
@@ -242,6 +298,21 @@ fn g8_a_turn_that_comes_to_its_thread_too_late_is_taken_after_the_renewal() {
     assert_eq!(node.turns_to_take(), ["a"]);
     node.settle();
     assert_eq!(node.told(started), "started");
+}
+
+#[test]
+fn n4_an_activity_that_comes_to_its_worker_too_late_begins_before_it_is_told_to_stop() {
+    let mut node = leased();
+    node.start("race", "a", ());
+    node.settle();
+    node.at(6_001).take_turns();
+    assert_eq!(node.batch(), ["a"], "the timer has won");
+    node.cut_off(true).at(16_000);
+    node.cut_off(false).commit();
+    assert!(node.stops().is_empty(), "the lane is suspended");
+    node.give_back_activity("a", "slow");
+    node.at(17_000).settle();
+    assert_eq!(node.running_stops(), ["a slow"]);
 }
 
 #[test]

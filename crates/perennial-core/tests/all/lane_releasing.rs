@@ -73,6 +73,41 @@ fn n8_running_activities_are_handed_over_to_the_node_and_end_there() {
 }
 
 #[test]
+fn n8_past_its_deadline_a_lane_gives_no_shard_up_and_hands_nothing_over() {
+    for is_lost in [false, true] {
+        let mut node = leased(SHARDS);
+        node.start("steps", "a", number(1));
+        node.settle();
+        node.set_target(0).at(5_000);
+        node.cut_off(true).at(14_000);
+        node.cut_off(false).commit();
+        assert_eq!(node.lane().shards(), [ShardId::of("a")].into_iter().collect());
+        assert!(node.handed_over("a").is_empty(), "it is suspended");
+        if is_lost {
+            node.fence();
+        }
+        node.at(16_000);
+        assert!(node.lane().shards().is_empty());
+        assert_eq!((node.handed_over("a"), node.stops().len()), (vec!["A1".to_owned()], 0));
+        assert!(node.finish_handed_over("a", "A1", "done"), "its row is the node's in any case");
+    }
+}
+
+#[test]
+fn n8_a_report_while_a_row_is_handed_over_does_not_take_the_row_back() {
+    let mut node = leased(SHARDS);
+    node.start("steps", "a", number(1));
+    node.settle();
+    node.set_target(0).at(5_000);
+    assert_eq!(node.batch(), ["a"]);
+    node.heartbeat("a", "A1", "half").settle();
+    assert!(node.lane().shards().is_empty());
+    assert_eq!(node.tasks("a"), ["A1 1 leased, due 35000"]);
+    assert!(node.finish_handed_over("a", "A1", "done"), "it is the node's");
+    assert!(node.tasks("a").is_empty());
+}
+
+#[test]
 fn n8_an_activity_that_ends_before_its_row_is_durable_is_not_handed_over() {
     let mut node = leased(SHARDS);
     node.start("steps", "a", number(1));

@@ -104,6 +104,25 @@ fn n10_a_shard_that_came_back_at_a_later_epoch_is_forgotten() {
 }
 
 #[test]
+fn g6_a_batch_that_waits_to_be_sent_again_is_sent_once_after_the_session_was_replaced() {
+    let mut node = in_flight();
+    node.open_rival_of(&[ShardId::of("b")].into_iter().collect());
+    node.set_target(SHARDS - 1).notice();
+    assert_eq!(node.lane().shards().len(), SHARDS - 1);
+    node.commit_failing(StoreError::Unavailable("away".to_owned()));
+    // The outcome of a claim is not known either: the session is replaced, and the batch sent under the next one.
+    node.lose_answer("claim_shards");
+    node.set_target(SHARDS);
+    assert!(node.replace_session());
+    assert_eq!(node.batch(), ["a"]);
+    node.at(node.now_ms() + 1_000);
+    node.commit();
+    assert!(node.batch().is_empty(), "the answer to a second one would be taken for a later batch's");
+    node.settle();
+    assert_eq!(collected(&node, "a"), 1);
+}
+
+#[test]
 fn n10_another_number_of_outcomes_than_of_commits_is_settled_as_in_doubt() {
     let mut node = in_flight();
     let session = node.lane().session();

@@ -57,6 +57,7 @@ const TROUBLE: &[&str] = &[
     "hint lost",
     "hydration",
     "id used again",
+    "input of an earlier tenure",
     "killer given up",
     "moved answer settled by key",
     "output held back past the deadline",
@@ -79,6 +80,9 @@ const TROUBLE: &[&str] = &[
     "session replaced with its shards",
     "session replaced without its shards",
     "shards forgotten",
+    "shards taken away",
+    "shards taken away and given back",
+    "shards taken away with a commit in doubt",
     "slow call",
     "stale input",
     "stopped in good order",
@@ -210,6 +214,16 @@ fn g22_interruptions_that_are_not_counted_are_noticed() {
 #[test]
 fn n8_a_shard_that_is_given_up_before_it_is_drained_is_noticed() {
     assert_eq!(noticed(Flaw::ReleasedUndrained), "N8");
+}
+
+#[test]
+fn n10_epochs_that_make_no_difference_are_noticed() {
+    assert!(["I3", "N10"].contains(&noticed(Flaw::EpochUnchecked).as_str()));
+}
+
+#[test]
+fn n10_what_belongs_to_an_earlier_tenure_and_is_taken_is_noticed() {
+    assert_eq!(noticed(Flaw::TenureUnchecked), "N10");
 }
 
 #[test]

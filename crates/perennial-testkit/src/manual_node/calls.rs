@@ -115,6 +115,16 @@ impl ManualNode {
     /// Makes the calls of a kind that lie there, and keeps the answers back.
     fn read(&mut self, kind: Kind) -> Vec<HeldAnswer> {
         let calls = self.waiting.take(kind);
+        self.keep_back(calls)
+    }
+
+    /// Makes the calls that lie there because the store is slow, and keeps the answers back.
+    pub fn read_slow(&mut self) -> Vec<HeldAnswer> {
+        let calls = self.waiting.take_where(|call| self.trouble.is_slow(call));
+        self.keep_back(calls)
+    }
+
+    fn keep_back(&mut self, calls: Vec<(CallId, StoreCall)>) -> Vec<HeldAnswer> {
         let process = self.process;
         calls
             .into_iter()

@@ -33,6 +33,13 @@ impl ManualNode {
         self.set_target(SHARDS)
     }
 
+    /// The process dies, and nobody owns the shards until a time, at which another begins. Nothing has been looked at.
+    pub fn outage_until(&mut self, at_ms: u64) -> &mut ManualNode {
+        self.end_session(self.lane.session());
+        self.set_clock(at_ms);
+        self.die()
+    }
+
     /// Looks at everything that a new owner has to look at: what is owed, blocked, in the inbox and due.
     pub fn take_over(&mut self) -> &mut ManualNode {
         self.look_around();

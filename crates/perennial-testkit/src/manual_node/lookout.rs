@@ -23,6 +23,7 @@ impl ManualNode {
             Some(Answer::Accepted) => "accepted".to_owned(),
             Some(Answer::Ended(ending)) => format!("ended: {}", ending.summary()),
             Some(Answer::EndedBefore) => "ended before".to_owned(),
+            Some(Answer::TooLate) => "too late".to_owned(),
             Some(Answer::NotFound) => "not found".to_owned(),
             Some(Answer::Full { unread }) => format!("full: {unread}"),
             Some(Answer::NotBlocked) => "not blocked".to_owned(),
@@ -119,6 +120,7 @@ impl ManualNode {
         mine.map(|message| match Message::decode(&message.body) {
             Ok(Message::Start(start)) => format!("Start {}", start.started.name),
             Ok(Message::Job(job) | Message::Outcome { job, .. }) => job.summary(),
+            Ok(Message::Carried { execution, jobs }) => format!("Carried {} to {execution}", jobs.len()),
             Ok(Message::Attempt { event, attempt, .. }) => format!("Attempt {attempt} of {event}"),
             Ok(Message::Requeue { event, attempt, .. }) => format!("Requeue {attempt} of {event}"),
             Ok(Message::Terminate { reason }) => format!("Terminate {reason:?}"),
@@ -174,6 +176,11 @@ impl ManualNode {
     /// Every activity that was told to stop, in order, as `id activity`.
     pub fn stops(&self) -> &[String] {
         &self.seen.stops
+    }
+
+    /// Those that were running when they were told to stop.
+    pub fn running_stops(&self) -> &[String] {
+        &self.seen.running_stops
     }
 
     /// The activities of an id that are running, in the order they were started.
@@ -260,6 +267,7 @@ fn reply_line(reply: &AskReply) -> String {
         AskReply::KeyTaken => "key taken".to_owned(),
         AskReply::Refused { reason, .. } => format!("refused: {reason}"),
         AskReply::Ended => "has ended".to_owned(),
+        AskReply::Unanswered => "ended before it answered".to_owned(),
         AskReply::Blocked { code, .. } => format!("blocked: {code}"),
     }
 }

@@ -66,6 +66,12 @@ impl ManualNode {
         count
     }
 
+    /// An activity comes to a worker only after the lane's deadline: it is given back.
+    pub fn give_back_activity(&mut self, id: &str, activity: &str) {
+        let task = self.pick_activity(id, activity);
+        self.feed(|lane, now| lane.hold_back(now, LaneOutput::RunActivity(Box::new(task))));
+    }
+
     /// A turn comes to a thread only after the lane's deadline: it is given back.
     pub fn give_back_turn(&mut self, id: &str) {
         let task = self.pick_turn(id);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use perennial_core::lane::LaneOutput;
 use perennial_core::shard::ActivityTask;
 use perennial_core::store::TaskId;
-use perennial_core::{ActivityFailure, EventId, InstanceKey, Payload, TimeoutKind};
+use perennial_core::{ActivityFailure, EventId, InstanceKey, Payload, ShardId, TimeoutKind};
 
 use super::Simulation;
 
@@ -108,7 +108,8 @@ impl Simulation {
             let label = format!("p{process} dies of activity {} of {}", task.event, task.instance);
             return self.later_on(process, 1, label, move |this| this.die(process));
         }
-        let spans = [(6, (0, 50)), (3, (50, 1_500)), (1, (1_500, 15_000))];
+        let long = if self.plan.is_stubborn && !self.is_healed { 10 } else { 1 };
+        let spans = [(6, (0, 50)), (3, (50, 1_500)), (long, (1_500, 15_000))];
         let (low, high) = self.chance.weighted(&spans);
         let (duration_ms, reports) = (self.chance.between(low, high), self.chance.percent(30));
         let (ends_ms, result) = self.outcome(&task, number, duration_ms, reports);
@@ -148,11 +149,13 @@ impl Simulation {
                 .node_input(process, |node, now, _| node.handle_task_done(now, task, result, details));
         }
         let Some(lane) = *lane else { return };
-        let stale = |this: &Simulation| this.lane(process, lane).map(|lane| lane.counters().stale);
-        let (stale_before, told) = (stale(self), result.clone());
-        self.lane_input(process, lane, |lane, now| lane.handle_activity_done(now, task, result));
+        let (stale_before, told) = (self.stale(process, lane), result.clone());
+        let tenure = (ShardId::of(&task.instance), task.tenure);
+        self.tenure_input(process, lane, tenure, "a result", |lane, now| {
+            lane.handle_activity_done(now, task, result);
+        });
         if let Ok(payload) = told
-            && stale(self) == stale_before
+            && self.stale(process, lane) == stale_before
         {
             self.witness_result(process, lane, task, &payload);
         }
@@ -212,7 +215,10 @@ impl Simulation {
             return self.node_input(process, |node, now, _| node.handle_task_heartbeat(now, &task, details));
         }
         if let Some(lane) = lane {
-            self.lane_input(process, lane, |lane, now| lane.handle_heartbeat(now, &task, details));
+            let tenure = (ShardId::of(&task.instance), task.tenure);
+            self.tenure_input(process, lane, tenure, "a heartbeat", |lane, now| {
+                lane.handle_heartbeat(now, &task, details);
+            });
         }
     }
 
@@ -268,7 +274,7 @@ impl Simulation {
     fn tell_off(&mut self, process: usize, number: u64) -> Option<Run> {
         let run = self.processes[process].runs.all.get_mut(&number)?;
         run.is_told_off = true;
-        let stops = !run.has_begun || self.chance.percent(50);
+        let stops = !run.has_begun || (!self.plan.is_stubborn && self.chance.percent(50));
         if stops { self.end_run(process, number) } else { None }
     }
 

@@ -20,6 +20,11 @@ impl Simulation {
         for id in self.witness.deletions.keys().filter(|id| snapshot.instance(id).is_some()) {
             self.callers.log.reused(id);
         }
+        for instance in &snapshot.instances {
+            if self.witness.deleted.contains(&instance.row.key) {
+                self.callers.log.recreated(instance.row.key);
+            }
+        }
         if let Some(breach) = breaches(&snapshot, &self.callers.log, &self.handlers).first() {
             return self.fail(breach.to_string());
         }
@@ -69,7 +74,7 @@ impl Simulation {
     /// What took its process down was given up in the end, and never completed.
     fn audit_deadly(&mut self) {
         let Some((key, execution, event)) = self.deadly else { return };
-        let Some(history) = self.executions(key).into_iter().nth(execution as usize - 1) else { return };
+        let Some(history) = self.witness.histories.of(key, execution) else { return };
         let completion = history.flatten().find_map(|recorded| match &recorded.kind {
             EventKind::Job(job) if job.source_event_id() == Some(event) => Some(job.clone()),
             _ => None,

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perennial_core::history::decode_turn;
 use perennial_core::shard::{Answer, Message, Request, RequestId, Start, StartRequest};
 use perennial_core::store::{InboxNumber, InstanceRow, SendOutcome, SendRequest, Store, StoreError};
 use perennial_core::{InstanceKey, Job, ShardId, Started};
@@ -64,7 +63,7 @@ pub(super) enum Asked {
     End { id: String, cancels: bool },
     Retry,
     AwaitEnd { id: String, deletions: u64 },
-    Update { update: usize, sender: usize },
+    Update(usize),
     Query { id: String, healed: bool, sender: usize },
 }
 
@@ -177,8 +176,7 @@ impl Simulation {
             return Some(subject.program.clone());
         }
         let key = self.store.tables().ids.get(id).copied()?;
-        let turn = self.witness.turns.get(&(key, 1, 1))?;
-        let started = decode_turn(1, &turn.bytes).ok()?.started()?.clone();
+        let started = self.witness.histories.of(key, 1)?.turns.first()?.started()?;
         started.input.decode::<ProgramInput>().ok().map(|input| input.program)
     }
 
@@ -302,9 +300,9 @@ impl Simulation {
 
     fn end_far(&mut self, id: &str, cancels: bool) {
         let reason = "enough".to_owned();
-        let grace_until_ms = self.store_ms() + self.plan.shard.cancel_grace_ms;
+        let grace_ms = self.plan.shard.cancel_grace_ms;
         let message = match cancels {
-            true => Message::Job(Job::OrchestrationCancelRequested { reason, grace_until_ms }),
+            true => Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms }),
             false => Message::Terminate { reason },
         };
         self.send(to_instance(id, None, &message), |_, _| ());
@@ -351,8 +349,10 @@ impl Simulation {
                 if existed && matches!(answer, Answer::NotFound) && !is_reused {
                     self.fail("I2: an event was refused although its instance exists".to_owned());
                 }
-                let is_refused =
-                    matches!(answer, Answer::NotFound | Answer::EndedBefore | Answer::Full { .. });
+                let is_refused = matches!(
+                    answer,
+                    Answer::NotFound | Answer::EndedBefore | Answer::TooLate | Answer::Full { .. }
+                );
                 if is_refused {
                     self.refuse_event(event);
                 }
@@ -362,13 +362,13 @@ impl Simulation {
                 let Some(id) = self.ends.remove(&request) else { return };
                 let key = self.store.tables().ids.get(&id).copied();
                 let history = key.and_then(|key| self.history(key));
-                let is_stored = history.as_ref().and_then(|history| history.ending()) == Some(&*ending);
+                let is_stored = history.and_then(|history| history.ending()) == Some(&*ending);
                 // It may be deleted before the one who ended it is told.
                 if !is_stored && deletions + self.deletions(&id) == 0 {
                     self.fail(format!("G5: the end of {id} was told and is not stored"));
                 }
             }
-            (asked @ (Asked::Update { .. } | Asked::Query { .. }), Answer::Asked(reply)) => {
+            (asked @ (Asked::Update(_) | Asked::Query { .. }), Answer::Asked(reply)) => {
                 self.told(&asked, reply)
             }
             _ => {}
@@ -397,7 +397,7 @@ impl Simulation {
             Asked::AwaitEnd { id, .. } => {
                 self.later(200, format!("somebody waits for {id} again"), move |this| this.await_end(&id));
             }
-            Asked::Update { update, sender } => self.update_far(update, sender),
+            Asked::Update(update) => self.update_far(update),
             Asked::Query { id, healed, sender } => self.query_far(&id, healed, sender),
         }
     }
@@ -427,6 +427,7 @@ fn answer_name(answer: &Answer) -> &'static str {
         Answer::Accepted => "accepted",
         Answer::Ended(_) => "ended",
         Answer::EndedBefore => "ended before",
+        Answer::TooLate => "too late",
         Answer::NotFound => "not found",
         Answer::Full { .. } => "full",
         Answer::NotBlocked => "not blocked",

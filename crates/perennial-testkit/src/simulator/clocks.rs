@@ -12,6 +12,10 @@ use crate::Chance;
 /// A steady clock is wrong by this many millionths at most.
 pub(super) const MAX_DRIFT_PPM: i64 = 2_000;
 
+/// How far the store's clock is set back at once, and how long it stands still, at most.
+pub(super) const MAX_SET_BACK_MS: u64 = 15_000;
+pub(super) const MAX_STALL_MS: u64 = 6_000;
+
 /// The clock that the store reads.
 pub(super) struct StoreClock {
     shown_ms: Arc<AtomicU64>,
@@ -109,7 +113,7 @@ impl Simulation {
         }
         for _ in 0..self.plan.faults.clock_set_backs {
             let at_ms = self.chance.between(0, self.plan.trouble_ms);
-            let by_ms = i64::try_from(self.chance.between(100, 15_000)).unwrap_or(0);
+            let by_ms = i64::try_from(self.chance.between(100, MAX_SET_BACK_MS)).unwrap_or(0);
             self.later(at_ms, format!("the store's clock is set back by {by_ms}"), move |this| {
                 this.count("store clock set back");
                 this.clock.set(-by_ms);
@@ -117,7 +121,7 @@ impl Simulation {
         }
         for _ in 0..self.plan.faults.clock_stalls {
             let at_ms = self.chance.between(0, self.plan.trouble_ms);
-            let for_ms = self.chance.between(100, 6_000);
+            let for_ms = self.chance.between(100, MAX_STALL_MS);
             self.later(at_ms, format!("the store's clock stands still for {for_ms}"), move |this| {
                 this.count("store clock stalled");
                 this.clock.stands_until_ms = this.now_ms + for_ms;

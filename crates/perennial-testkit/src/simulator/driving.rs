@@ -3,7 +3,7 @@
 use perennial_core::ShardId;
 use perennial_core::lane::{Lane, LaneOutput, Moment};
 use perennial_core::node::{Node, NodeOutput};
-use perennial_core::shard::TurnTask;
+use perennial_core::shard::{Tenure, TurnTask};
 use perennial_core::store::Changes;
 
 use super::Simulation;
@@ -105,7 +105,7 @@ impl Simulation {
                 });
             }
             LaneOutput::Reply { shard, request, answer } => {
-                self.witness_reply(process, lane, shard, &answer);
+                self.witness_reply(process, lane, shard, request, &answer);
                 let late_output = self.faults(|faults| faults.late_output);
                 if self.chance.percent(late_output) {
                     return self.reply_late(process, lane, LaneOutput::Reply { shard, request, answer });
@@ -202,7 +202,7 @@ impl Simulation {
         let turn_lost = self.faults(|faults| faults.turn_lost);
         let is_lost = self.chance.percent(turn_lost);
         let delay_ms = self.chance.weighted(&[(8, 0), (4, 3), (1, 200)]);
-        let (place, deadline) = ((lane, task.shard), self.deadline(process, lane));
+        let (place, deadline) = ((lane, task.shard, task.tenure), self.deadline(process, lane));
         *self.processes[process].turns.entry(place).or_default() += 1;
         let label = format!("p{process} takes a turn of {} with {} jobs", task.instance, task.jobs.len());
         self.later_on(process, delay_ms, label, move |this| {
@@ -218,7 +218,7 @@ impl Simulation {
             let done = task.run(&this.deployed(process), |_| ());
             this.turn_takes_its_time(process, place, move |this| {
                 this.count(if is_lost { "turn given up" } else { "turn taken" });
-                this.lane_input(process, lane, |lane, now| match is_lost {
+                this.tenure_input(process, lane, (shard, tenure), "a turn", |lane, now| match is_lost {
                     true => lane.handle_turn_lost(now, shard, tenure, key, number),
                     false => lane.handle_turn_done(now, done),
                 });
@@ -230,7 +230,7 @@ impl Simulation {
     fn turn_takes_its_time(
         &mut self,
         process: usize,
-        place: (usize, ShardId),
+        place: (usize, ShardId, Tenure),
         end: impl FnOnce(&mut Simulation) + 'static,
     ) {
         let delay_ms = self.chance.weighted(&[(8, 0), (2, 5), (1, 300)]);

@@ -76,13 +76,12 @@ impl Simulation {
     fn run_until_finished(&mut self, invariant: &str, has_to: impl Fn(&str) -> bool) {
         let end_ms = self.now_ms + PATIENCE_MS;
         while self.failure.is_none() {
-            let unfinished = self.unfinished(&has_to);
             let inbox = self.unread(&has_to);
-            if unfinished.is_empty() && inbox == 0 {
+            if inbox == 0 && !self.is_unfinished(&has_to) {
                 return;
             }
             if self.now_ms > end_ms {
-                let unserved = self.unserved();
+                let (unfinished, unserved) = (self.unfinished(&has_to), self.unserved());
                 let what = format!(
                     "{invariant}: unfinished: {unfinished:?}, {inbox} messages in the inbox, {unserved}"
                 );
@@ -109,7 +108,7 @@ impl Simulation {
     }
 
     fn has_finished(&self) -> bool {
-        self.unfinished(|_| true).is_empty() && self.unread(|_| true) == 0
+        !self.is_unfinished(|_| true) && self.unread(|_| true) == 0
     }
 
     fn row(&self, id: &str) -> Option<InstanceRow> {
@@ -124,6 +123,19 @@ impl Simulation {
         tables.inbox.values().filter(|message| !is_excused(&message.to)).count()
     }
 
+    fn is_unfinished(&self, has_to: impl Fn(&str) -> bool) -> bool {
+        self.missing(&has_to).next().is_some()
+            || self.store.tables().instances.values().any(|row| !row.status.is_final() && has_to(&row.name))
+    }
+
+    /// The ids of those who have to finish and were not started.
+    fn missing(&self, has_to: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
+        let subjects = self.callers.subjects.iter().filter(move |subject| has_to(subject.name));
+        let ids = subjects.map(|subject| subject.id.as_str());
+        ids.filter(|id| !self.store.tables().ids.contains_key(*id) && self.deletions(id) == 0)
+    }
+
+    /// Those who have to finish and have not, each in words.
     fn unfinished(&self, has_to: impl Fn(&str) -> bool) -> Vec<String> {
         let rows: Vec<InstanceRow> = {
             let tables = self.store.tables();
@@ -150,19 +162,13 @@ impl Simulation {
                 row.wake_at_ms
             )
         };
-        let subjects =
-            self.callers.subjects.iter().filter(|subject| has_to(subject.name)).map(|subject| &subject.id);
-        let missing = subjects.filter(|id| self.row(id).is_none() && self.deletions(id) == 0);
-        let missing: Vec<String> = missing.map(|id| format!("{id} not started")).collect();
+        let missing: Vec<String> = self.missing(&has_to).map(|id| format!("{id} not started")).collect();
         missing.into_iter().chain(rows.into_iter().map(line)).collect()
     }
 
-    fn ledger(&self, id: &str) -> Option<Ledger> {
-        let history = self.history(self.row(id)?.key)?;
-        history.turns.iter().try_fold(Ledger::default(), |mut ledger, turn| {
-            ledger.apply_turn(turn).ok()?;
-            Some(ledger)
-        })
+    fn ledger(&self, id: &str) -> Option<&Ledger> {
+        let row = self.row(id)?;
+        self.witness.histories.ledger(row.key, row.execution)
     }
 
     /// Callers give every instance what it waits for.

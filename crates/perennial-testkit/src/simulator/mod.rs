@@ -20,6 +20,7 @@ mod driving;
 mod events;
 mod healing;
 mod hints;
+mod histories;
 mod ownership;
 mod plan;
 mod process;
@@ -28,6 +29,7 @@ mod questions;
 mod stopping;
 mod store_calls;
 mod tally;
+mod tenures;
 mod trace;
 mod witness;
 

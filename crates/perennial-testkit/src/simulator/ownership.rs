@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::ShardId;
 use perennial_core::lane::{Answered, CallId, StoreAnswer, StoreCall};
-use perennial_core::shard::Answer;
+use perennial_core::shard::{Answer, RequestId};
 use perennial_core::store::{SessionId, ShardSet, StoreError, TaskId, TaskState};
 
 use super::Simulation;
@@ -24,6 +24,8 @@ pub(super) struct Standing {
     lists: BTreeSet<(usize, CallId)>,
     /// Lanes that were past their deadline when they were looked at last.
     suspended: BTreeSet<(usize, usize)>,
+    /// The requests that were answered.
+    replies: BTreeSet<RequestId>,
 }
 
 impl super::witness::Witness {
@@ -95,6 +97,9 @@ impl Simulation {
 
     /// A process is about to make a call.
     pub(super) fn witness_call(&mut self, process: usize, from: From, id: CallId, call: &StoreCall) {
+        if let From::Lane(lane) = from {
+            self.witness_asked(process, lane, id, call);
+        }
         match (from, call) {
             (From::Lane(lane), StoreCall::Commit { session, batch }) => {
                 let places = batch.iter().map(|commit| (commit.shard, commit.epoch)).collect();
@@ -144,21 +149,27 @@ impl Simulation {
         let Some(engine) = &it.engine else { return };
         for shard in shards.iter() {
             let epoch = owners.get(&shard).map_or(0, |(_, epoch)| *epoch);
-            let turns = it.turns.get(&(lane, shard)).copied().unwrap_or_default();
+            // What belongs to an earlier tenure comes to nothing.
+            let Some((tenure, _)) = engine.lanes.get(lane).and_then(|lane| lane.tenure_of(shard)) else {
+                continue;
+            };
+            let turns = it.turns.get(&(lane, shard, tenure)).copied().unwrap_or_default();
             let is_sent = |((of, _), (under, batch)): &(&(usize, CallId), &SentBatch)| {
                 *of == lane && *under == session && batch.contains(&(shard, epoch))
             };
             let commits = it.batches.iter().filter(is_sent);
-            let is_own = |run: &&super::activities::Run| {
+            let is_own = |run: &super::activities::Run| {
                 run.lane == Some(lane)
-                    && ShardId::of(&run.task.instance) == shard
+                    && (ShardId::of(&run.task.instance), run.task.tenure) == (shard, tenure)
                     && !run.is_told_off
                     && !engine.node.holds(&run.task)
             };
-            let (commits, attempts) = (commits.count(), it.runs.all.values().filter(is_own).count());
-            if turns + commits + attempts > 0 {
+            let runs = it.runs.all.iter().filter(|(_, run)| is_own(run));
+            let (commits, attempts): (_, Vec<u64>) =
+                (commits.count(), runs.map(|(number, _)| *number).collect());
+            if turns + commits + attempts.len() > 0 {
                 let what = format!(
-                    "N8: p{process} gives shard {} up with {turns} turns, {commits} commits, {attempts} attempts",
+                    "N8: p{process} gives shard {} up with {turns} turns, {commits} commits, attempts {attempts:?}",
                     shard.0
                 );
                 return self.fail(what);
@@ -179,7 +190,7 @@ impl Simulation {
                 !shards.contains(*shard)
                     && owners.get(shard).is_some_and(|(owner, _)| owner.is_some_and(is_own))
             });
-            if let Some(shard) = forgotten {
+            if let Some(shard) = forgotten.filter(|_| self.plan.faults.seizures == 0) {
                 return self.fail(format!("N9: p{process} forgets shard {}, which is its own", shard.0));
             }
             if old_shards.iter().any(|shard| !shards.contains(shard)) {
@@ -196,11 +207,16 @@ impl Simulation {
         }
     }
 
+    /// Whether lanes may take themselves for owners in good faith: the store's clock leaps ahead of their leases, or their
+    /// shards are taken away.
+    fn owners_may_err(&self) -> bool {
+        self.plan.faults.clock_leaps + self.plan.faults.seizures > 0
+    }
+
     /// N9: a lane acts only while its session lives.
     pub(super) fn witness_standing(&mut self, process: usize, lane: usize, what: &str) {
-        // Where the store's clock leaps, nobody can know that a lease has run out.
         let Some(session) = self.lane(process, lane).map(|lane| lane.session()) else { return };
-        if self.plan.faults.clock_leaps > 0 {
+        if self.owners_may_err() {
             return;
         }
         let expires_ms = self.store.tables().ownership.sessions.get(&session).map(|it| it.expires_ms);
@@ -214,14 +230,22 @@ impl Simulation {
         self.witness_standing(process, lane, what);
         let Some(session) = self.lane(process, lane).map(|lane| lane.session()) else { return };
         let owner = self.store.tables().ownership.owner(shard);
-        if self.plan.faults.clock_leaps == 0 && owner != Some(session) {
+        if !self.owners_may_err() && owner != Some(session) {
             self.fail(format!("G8: p{process} {what} for shard {}, which is not its own", shard.0));
         }
     }
 
-    /// N9: nobody is answered for a session that has expired, but that the shard has moved.
-    pub(super) fn witness_reply(&mut self, process: usize, lane: usize, shard: ShardId, answer: &Answer) {
-        if !matches!(answer, Answer::Moved) {
+    /// N9: nobody is answered for a session that has expired, but that the shard has moved. What a lane gave out before
+    /// and had back was true then.
+    pub(super) fn witness_reply(
+        &mut self,
+        process: usize,
+        lane: usize,
+        shard: ShardId,
+        request: RequestId,
+        answer: &Answer,
+    ) {
+        if self.witness.standing.replies.insert(request) && !matches!(answer, Answer::Moved) {
             self.witness_owner(process, lane, shard, "answers");
         }
     }

@@ -6,7 +6,7 @@ use perennial_core::ExecutionOptions;
 use perennial_core::shard::ShardOptions;
 use perennial_core::store::Served;
 
-use super::clocks::MAX_DRIFT_PPM;
+use super::clocks::{MAX_DRIFT_PPM, MAX_SET_BACK_MS, MAX_STALL_MS};
 use crate::Chance;
 use crate::program::TAG;
 
@@ -34,6 +34,8 @@ pub(super) struct Plan {
     pub(super) shard: ShardOptions,
     /// The longest ordinary delay of a call, each way.
     pub(super) call_ms: u64,
+    /// Whether activities take long and do not stop when they are told to.
+    pub(super) is_stubborn: bool,
     /// What each process can run. The first one can run everything.
     pub(super) served: Vec<Served>,
     /// The instance with an activity that takes its process down.
@@ -63,6 +65,8 @@ pub(super) struct Faults {
     pub(super) crashes: u64,
     pub(super) pauses: u64,
     pub(super) stops: u64,
+    /// How often shards are taken away from their owner.
+    pub(super) seizures: u64,
     pub(super) clock_leaps: u64,
     pub(super) clock_set_backs: u64,
     pub(super) clock_stalls: u64,
@@ -71,12 +75,15 @@ pub(super) struct Faults {
 impl Plan {
     pub(super) fn new(chance: &mut Chance) -> Plan {
         let has_clock_trouble = chance.percent(20);
+        let seizures = if chance.percent(20) { chance.between(1, 6) } else { 0 };
         let of_clock = |chance: &mut Chance| if has_clock_trouble { chance.between(0, 2) } else { 0 };
         let faults = Faults {
             unavailable: *chance.pick(&[0, 2, 15]),
             batch_refused: *chance.pick(&[0, 0, 3]),
-            unknown: *chance.pick(&[0, 3, 12]),
-            slow: *chance.pick(&[0, 2, 10]),
+            unknown: if seizures > 0 { 12 } else { *chance.pick(&[0, 3, 12]) },
+            // Shards that change hands while a commit is in doubt, and answers that come in a later tenure, need doubts
+            // and slow calls.
+            slow: if seizures > 0 { 15 } else { *chance.pick(&[0, 2, 10]) },
             duplicate: *chance.pick(&[0, 20]),
             turn_lost: *chance.pick(&[0, 0, 0, 1]),
             hint_lost: *chance.pick(&[0, 20, 60, 100]),
@@ -85,6 +92,7 @@ impl Plan {
             crashes: chance.between(0, 4),
             pauses: chance.between(0, 4),
             stops: chance.between(0, 3),
+            seizures,
             clock_leaps: of_clock(chance),
             clock_set_backs: of_clock(chance),
             clock_stalls: of_clock(chance),
@@ -99,6 +107,7 @@ impl Plan {
             retry_max_ms: 5_000,
             ..ShardOptions::default()
         };
+        let is_stubborn = chance.percent(if faults.seizures > 0 { 60 } else { 15 });
         let trouble_ms = *chance.pick(&[5_000, 15_000, 30_000]);
         let lease_ms = *chance.pick(&[1_000, 3_000]);
         let roles = roles(chance);
@@ -136,8 +145,17 @@ impl Plan {
             slots: *chance.pick(&[1, 4, 100]),
             shard,
             call_ms: *chance.pick(&[2, 20, 150]),
+            is_stubborn,
             heals_by_restart: chance.percent(30),
         }
+    }
+}
+
+impl Plan {
+    /// By how much the store's clock may be behind when the trouble ends: sessions of the dead last so much longer.
+    pub(super) fn max_clock_lag_ms(&self) -> u64 {
+        let Faults { clock_set_backs, clock_stalls, .. } = self.faults;
+        clock_set_backs * MAX_SET_BACK_MS + clock_stalls * MAX_STALL_MS
     }
 }
 

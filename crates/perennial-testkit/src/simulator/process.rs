@@ -6,13 +6,14 @@ use std::sync::Arc;
 use perennial_core::ShardId;
 use perennial_core::lane::{CallId, Lane, LaneOptions};
 use perennial_core::node::{Node, NodeOptions};
-use perennial_core::shard::{Counters, ShardOptions};
+use perennial_core::shard::{Counters, ShardOptions, Tenure};
 use perennial_core::store::{NodeInfo, SessionId, SessionRole};
 
 use super::Simulation;
 use super::activities::Runs;
 use super::clocks::SteadyClock;
 use super::stopping::Stage;
+use super::tenures::Asked;
 
 /// The session that a batch was sent under, and the shards and epochs in it.
 pub(super) type SentBatch = (SessionId, Vec<(ShardId, u64)>);
@@ -27,10 +28,12 @@ pub(super) struct Process {
     /// Nothing while it is down.
     pub(super) engine: Option<Engine>,
     pub(super) runs: Runs,
-    /// How many turns are being taken, by lane and shard.
-    pub(super) turns: BTreeMap<(usize, ShardId), usize>,
+    /// How many turns are being taken, by lane, shard and tenure.
+    pub(super) turns: BTreeMap<(usize, ShardId, Tenure), usize>,
     /// The batches that each lane has sent and has no answer to: under which session, for which shards and epochs.
     pub(super) batches: BTreeMap<(usize, CallId), SentBatch>,
+    /// The tenures that calls which are not answered were made in.
+    pub(super) asked: Asked,
     /// When it is to bring the time next.
     pub(super) wakes_ms: Option<u64>,
     /// How far it has come in stopping.
@@ -65,6 +68,10 @@ impl Simulation {
                     this.stop(process, |_| ());
                 }
             });
+        }
+        for _ in 0..self.plan.faults.seizures {
+            let (_, at_ms) = self.somewhere_sometime();
+            self.later(at_ms, "shards are taken away", Simulation::seize);
         }
         self.plan_clock();
         self.plan_deployments();
@@ -109,6 +116,7 @@ impl Simulation {
             releases_per_renewal: self.plan.releases_per_renewal,
             poll_pauses: self.plan.poll_pauses,
             keep_executions: self.plan.keep_executions,
+            keep_executions_ms: None,
             ..LaneOptions::default()
         };
         let lanes = (0..lanes).map(|_| Lane::new(lane.clone(), self.chance.draw(), now)).collect();

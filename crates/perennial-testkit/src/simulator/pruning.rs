@@ -44,6 +44,7 @@ impl Simulation {
         self.count("deleted");
         self.witness.consumed.extend(inbox);
         self.witness.turns.retain(|(owner, _, _), _| *owner != key);
+        self.witness.histories.forget(key);
         self.witness.deleted.insert(key);
         *self.witness.deletions.entry(id.clone()).or_default() += 1;
         self.callers.log.deleted(&id);

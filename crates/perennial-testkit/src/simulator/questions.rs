@@ -13,6 +13,7 @@ use crate::program::STATE_QUERY;
 /// An update that somebody asks for.
 pub(super) struct Update {
     pub(super) id: String,
+    sender: usize,
     /// How often its instance's id had been deleted when it was asked first.
     deletions: u64,
     name: String,
@@ -37,8 +38,8 @@ impl Simulation {
             .collect();
         if !known.is_empty() && self.chance.percent(30) {
             self.count("update asked again");
-            let (number, sender) = (*self.chance.pick(&known), self.chance.below(SENDERS));
-            return self.put_update(number, sender);
+            let number = *self.chance.pick(&known);
+            return self.put_update(number);
         }
         let number = self.callers.updates.len();
         let payload = match self.chance.percent(20) {
@@ -48,20 +49,23 @@ impl Simulation {
         let (key, sender) = (format!("update-{number}"), self.chance.below(SENDERS));
         let follows = self.acknowledged_by(id, sender);
         let (id, name) = (id.to_owned(), name.to_owned());
-        self.callers.updates.push(Update { id, deletions, name, payload, key, answer: None, follows });
-        self.put_update(number, sender);
+        let answer = None;
+        self.callers.updates.push(Update { id, sender, deletions, name, payload, key, answer, follows });
+        self.put_update(number);
     }
 
-    fn put_update(&mut self, update: usize, sender: usize) {
-        let id = self.callers.updates[update].id.clone();
-        let Some(place) = self.near(&id) else { return self.update_far(update, sender) };
-        let (request, after) = (Request::Ask(self.update_question(update)), self.last_row(&id, sender));
-        self.ask_near(place, &id, Asked::Update { update, sender }, request, after);
+    fn put_update(&mut self, update: usize) {
+        let Update { id, sender, .. } = &self.callers.updates[update];
+        let (id, after) = (id.clone(), self.last_row(id, *sender));
+        let Some(place) = self.near(&id) else { return self.update_far(update) };
+        let request = Request::Ask(self.update_question(update));
+        self.ask_near(place, &id, Asked::Update(update), request, after);
     }
 
-    pub(super) fn update_far(&mut self, update: usize, sender: usize) {
-        let (id, question) = (self.callers.updates[update].id.clone(), self.update_question(update));
-        self.ask_far(id, question, Asked::Update { update, sender }, sender);
+    pub(super) fn update_far(&mut self, update: usize) {
+        let Update { id, sender, .. } = &self.callers.updates[update];
+        let (id, sender, question) = (id.clone(), *sender, self.update_question(update));
+        self.ask_far(id, question, Asked::Update(update), sender);
     }
 
     fn update_question(&self, update: usize) -> Question {
@@ -95,7 +99,11 @@ impl Simulation {
             if this.chance.percent(unavailable) {
                 return this.count("ask refused");
             }
-            let patience_ms = if this.is_healed { 30_000 } else { this.chance.between(500, 10_000) };
+            let patience_ms = if this.is_healed {
+                30_000 + this.plan.max_clock_lag_ms()
+            } else {
+                this.chance.between(500, 10_000)
+            };
             let body = question.encode();
             let after = this.last_row(&id, sender);
             let row = NewRequest { instance: id, patience_ms, after, body };
@@ -104,12 +112,13 @@ impl Simulation {
             if let RequestOutcome::Written(number) = outcome {
                 this.count("request row written");
                 let deadline_ms = this.now_ms + patience_ms;
-                this.poll_reply(number, deadline_ms, asked);
+                this.poll_reply(number, deadline_ms, this.deaths, asked);
             }
         });
     }
 
-    fn poll_reply(&mut self, number: RequestNumber, deadline_ms: u64, asked: Asked) {
+    /// Looks for a reply until its deadline. `deaths` is how often an activity had taken its process down by then.
+    fn poll_reply(&mut self, number: RequestNumber, deadline_ms: u64, deaths: u64, asked: Asked) {
         let pause_ms = self.chance.between(1, 300);
         self.later(pause_ms, format!("the reply to request row {number} is looked for"), move |this| {
             let reply = ask(|reply| this.store.read_reply(number, reply)).expect("the store is open");
@@ -119,11 +128,12 @@ impl Simulation {
                 return this.told(&asked, reply);
             }
             if this.now_ms < deadline_ms {
-                return this.poll_reply(number, deadline_ms, asked);
+                return this.poll_reply(number, deadline_ms, deaths, asked);
             }
             this.count("request row withdrawn");
             let _ = ask(|reply| this.store.withdraw_request(number, reply));
-            if matches!(asked, Asked::Query { healed: true, .. }) {
+            // Who owns the instance may be down again and again until that activity is given up.
+            if matches!(asked, Asked::Query { healed: true, .. }) && this.deaths == deaths {
                 let unserved = this.unserved();
                 this.fail(format!("I17: the query of request row {number} was not answered, {unserved}"));
             }
@@ -135,12 +145,13 @@ impl Simulation {
         match (asked, &reply) {
             (Asked::Query { .. }, AskReply::Answered(_)) => self.count("query answered"),
             (Asked::Query { .. }, _) => self.count("query refused"),
-            (Asked::Update { update, .. }, AskReply::Answered(_) | AskReply::Failed(_)) => {
+            (Asked::Update(update), AskReply::Answered(_) | AskReply::Failed(_)) => {
                 self.update_done(*update, reply);
             }
-            (Asked::Update { .. }, AskReply::Refused { .. }) => self.count("update refused"),
-            (Asked::Update { .. }, AskReply::Blocked { .. }) => self.count("update of a blocked instance"),
-            (Asked::Update { .. }, AskReply::Ended) => self.count("update too late"),
+            (Asked::Update(_), AskReply::Refused { .. }) => self.count("update refused"),
+            (Asked::Update(_), AskReply::Blocked { .. }) => self.count("update of a blocked instance"),
+            (Asked::Update(_), AskReply::Ended) => self.count("update too late"),
+            (Asked::Update(_), AskReply::Unanswered) => self.count("update ended unanswered"),
             _ => {}
         }
     }
@@ -170,7 +181,7 @@ impl Simulation {
     /// Whether an answer to an update is in the history.
     fn is_recorded(&self, id: &str, payload: &Payload, reply: &AskReply) -> bool {
         let Some(key) = self.store.tables().ids.get(id).copied() else { return false };
-        self.executions(key).iter().any(|history| {
+        self.executions(key).any(|history| {
             let requested =
                 history.flatten().find(|event| is_update(&event.kind, payload)).map(|event| event.id);
             history.flatten().any(|event| match &event.kind {
@@ -202,7 +213,6 @@ impl Simulation {
             let Some(key) = key.filter(|_| payload != Program::refused_update()) else { continue };
             let is_accepted = self
                 .executions(key)
-                .iter()
                 .any(|history| history.flatten().any(|event| is_update(&event.kind, &payload)));
             if is_accepted {
                 self.count("crash between acceptance and answer of an update");
@@ -220,7 +230,7 @@ impl Simulation {
             }
             let executions = self.executions(key);
             let events: Vec<&EventKind> =
-                executions.iter().flat_map(|history| history.flatten().map(|event| &event.kind)).collect();
+                executions.flat_map(|history| history.flatten().map(|event| &event.kind)).collect();
             let taken = events.iter().filter(|kind| is_update(kind, payload)).count();
             if taken > 1 {
                 return self.fail(format!("I8: update {payload:?} of {id} was taken {taken} times"));

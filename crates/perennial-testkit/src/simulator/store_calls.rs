@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, mpsc};
 
-use perennial_core::lane::{Answered, CallId, Moment, StoreAnswer, StoreCall};
-use perennial_core::store::{CommitOutcome, Reply, StoreError};
+use perennial_core::lane::{Answered, CallId, StoreAnswer, StoreCall};
+use perennial_core::store::{Reply, StoreError};
 
 use super::Simulation;
 use super::plan::Faults;
+use super::witness::outcome_name;
 
 /// The store in memory answers at once.
 pub(super) fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
@@ -65,9 +66,7 @@ impl Simulation {
     fn bring_answer(&mut self, process: usize, from: From, id: CallId, answer: StoreAnswer) {
         self.witness_answer(process, from, id, &answer);
         match from {
-            From::Lane(lane) => {
-                self.lane_input(process, lane, |lane, now: Moment| lane.handle_answer(now, id, answer));
-            }
+            From::Lane(lane) => self.bring_lane_answer(process, lane, id, answer),
             From::Node => {
                 self.node_input(process, |node, now, free| node.handle_answer(now, id, answer, free));
             }
@@ -95,7 +94,11 @@ impl Simulation {
             return (self.make(call), 0);
         }
         let answer = Err(StoreError::Unknown(reason()));
-        match self.chance.below(4) {
+        let session = match &call {
+            StoreCall::Commit { session, .. } => Some(*session),
+            _ => None,
+        };
+        let doubt = match self.chance.below(4) {
             0 => {
                 self.count(if is_commit { "commit unknown and written" } else { "call unknown and done" });
                 let _ = self.make(call);
@@ -128,7 +131,11 @@ impl Simulation {
                 let _ = self.make(call);
                 (answer, self.chance.between(100, 3_000))
             }
+        };
+        if let Some(session) = session {
+            self.seize_in_doubt(session);
         }
+        doubt
     }
 
     /// The store does what is asked.
@@ -145,15 +152,9 @@ impl Simulation {
 }
 
 fn describe(answer: &StoreAnswer) -> String {
-    let outcome = |outcome: &CommitOutcome| match outcome {
-        CommitOutcome::Durable { .. } => "durable",
-        CommitOutcome::Fenced => "fenced",
-        CommitOutcome::Conflict(_) => "conflict",
-        CommitOutcome::Rejected(_) => "rejected",
-    };
     match answer {
         Ok(Answered::Committed(outcomes)) => {
-            format!(": {}", outcomes.iter().map(outcome).collect::<Vec<_>>().join(", "))
+            format!(": {}", outcomes.iter().map(outcome_name).collect::<Vec<_>>().join(", "))
         }
         Ok(_) => String::new(),
         Err(error) => format!(": {}", error.code()),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use perennial_core::history::{decode_history, decode_turn};
+use perennial_core::history::decode_turn;
 use perennial_core::lane::{Answered, Lane, StoreAnswer, StoreCall};
 use perennial_core::shard::{ActivityTask, Message};
 use perennial_core::store::{
@@ -18,6 +18,7 @@ use super::Simulation;
 use super::activities::{Place, place_of, task_id};
 use super::clocks::MAX_DRIFT_PPM;
 use super::deployments::NEXT_VERSION;
+use super::histories::Histories;
 use super::ownership::{Owners, Standing};
 
 /// What the store has seen, kept apart from the store.
@@ -25,6 +26,8 @@ use super::ownership::{Owners, Standing};
 pub(super) struct Witness {
     /// Every turn as it was first written.
     pub(super) turns: BTreeMap<(InstanceKey, u64, u64), TurnRow>,
+    /// The same, decoded.
+    pub(super) histories: Histories,
     /// Messages that were put into the inbox, and those that were taken out by a commit.
     pub(super) sent: BTreeSet<InboxNumber>,
     pub(super) consumed: BTreeSet<InboxNumber>,
@@ -138,6 +141,11 @@ impl Simulation {
     }
 
     fn witness_commit(&mut self, commit: &Commit, outcome: &CommitOutcome, before: &Member) {
+        self.note(|| {
+            let (key, epoch, name) = (commit.key, commit.epoch, outcome_name(outcome));
+            let turn = commit.turn.as_ref().map(|turn| (turn.execution, turn.number));
+            format!("commit of {key} at epoch {epoch}: turn {turn:?}, {name}")
+        });
         let sent = match outcome {
             CommitOutcome::Durable { sent } => sent,
             CommitOutcome::Fenced => return self.count("commit fenced"),
@@ -189,6 +197,7 @@ impl Simulation {
             self.count_events(&decoded);
             self.witness_outcomes(commit);
             self.witness_results(commit.key, turn.execution, &decoded);
+            self.witness.histories.add(commit.key, turn.execution, decoded);
             if self.failure.is_some() {
                 return;
             }
@@ -209,29 +218,24 @@ impl Simulation {
 
     /// Whether an instance has taken an event in one of its executions, or has ended.
     fn is_applied(&self, key: InstanceKey, payload: &Payload) -> bool {
-        let Some(row) = self.store.tables().instances.get(&key).cloned() else { return false };
+        let status = self.store.tables().instances.get(&key).map(|row| row.status);
         let is_it = |kind: &EventKind| matches!(kind, EventKind::Job(Job::ExternalEvent { payload: other, .. }) if other == payload);
-        let mut histories = (1..=row.execution).filter_map(|execution| self.history_of(key, execution));
-        row.status.is_final() || histories.any(|history| history.flatten().any(|event| is_it(&event.kind)))
+        let is_taken = || {
+            let turns = self.executions(key).flat_map(|history| history.turns.iter().rev());
+            turns.flat_map(|turn| &turn.events).any(|event| is_it(&event.kind))
+        };
+        status.is_some_and(|status| status.is_final() || is_taken())
     }
 
-    /// What was committed of an instance's current execution, if it is a history.
-    pub(super) fn history(&self, key: InstanceKey) -> Option<History> {
+    /// What was committed of an instance's current execution.
+    pub(super) fn history(&self, key: InstanceKey) -> Option<&History> {
         let execution = self.store.tables().instances.get(&key)?.execution;
-        self.history_of(key, execution)
+        self.witness.histories.of(key, execution)
     }
 
     /// What was committed of all executions of an instance, pruned or not.
-    pub(super) fn executions(&self, key: InstanceKey) -> Vec<History> {
-        let execution = self.store.tables().instances.get(&key).map_or(0, |row| row.execution);
-        (1..=execution).filter_map(|execution| self.history_of(key, execution)).collect()
-    }
-
-    fn history_of(&self, key: InstanceKey, execution: u64) -> Option<History> {
-        let range = (key, execution, 0)..=(key, execution, u64::MAX);
-        let turns: Vec<Arc<[u8]>> =
-            self.witness.turns.range(range).map(|(_, turn)| Arc::clone(&turn.bytes)).collect();
-        decode_history(turns).ok()
+    pub(super) fn executions(&self, key: InstanceKey) -> impl Iterator<Item = &History> {
+        self.witness.histories.executions(key)
     }
 
     /// G33: of an instance that runs on, only executions are deleted that are older than those to be kept.
@@ -302,7 +306,9 @@ impl Simulation {
             let Outgoing::ToKey { to, body, .. } = message else { continue };
             let Ok(Message::Outcome { execution, job }) = Message::decode(body) else { continue };
             let Some(event) = job.source_event_id() else { continue };
-            if *to != commit.key && !self.witness.outcomes.insert((*to, execution, event)) {
+            // One that was recreated under its key has the children of its second life as well.
+            let is_first = self.witness.outcomes.insert((*to, execution, event));
+            if *to != commit.key && !is_first && !self.witness.deleted.contains(to) {
                 return self.fail(format!("I13: the outcome of {event} was sent to its parent {to} twice"));
             }
         }
@@ -416,7 +422,9 @@ impl Simulation {
             event == task.event && matches!(decision, Decision::ActivityScheduled { .. })
         };
         let is_durable = self
-            .history_of(task.key, task.execution)
+            .witness
+            .histories
+            .of(task.key, task.execution)
             .is_some_and(|history| history.turns.iter().any(|turn| turn.decisions().any(is_it)));
         if !is_durable && !self.witness.deleted.contains(&task.key) {
             return self.fail(format!("G5: activity {} starts before its schedule is durable", task.event));
@@ -429,6 +437,15 @@ impl Simulation {
                 task.attempt, task.event
             ));
         }
+    }
+}
+
+pub(super) fn outcome_name(outcome: &CommitOutcome) -> &'static str {
+    match outcome {
+        CommitOutcome::Durable { .. } => "durable",
+        CommitOutcome::Fenced => "fenced",
+        CommitOutcome::Conflict(_) => "conflict",
+        CommitOutcome::Rejected(_) => "rejected",
     }
 }
 
