@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use perennial_core::store::{
-    Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage, InboxQuery,
-    InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey, PageLimit,
-    Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, SendOutcome, SendRequest, Served, SessionId,
-    ShardSet, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskRow, TurnRow,
+    CheckedRows, Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage,
+    InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
+    PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
+    SendRequest, Served, SessionId, ShardSet, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskRow,
+    TurnRow,
 };
 use perennial_core::{InstanceKey, Payload, ShardId};
 
 use crate::read_queue::Caller;
+use crate::row::bound;
 
 /// Where an answer goes. Should the thread that owes it stop in the middle, whoever waits is told so.
 pub(crate) struct Answer<T>(Option<Reply<T>>);
@@ -76,7 +78,7 @@ pub(crate) enum WriteCall {
     GiveBackTasks(Call<(SessionId, Vec<TaskId>), ()>),
     PutRequest(Call<NewRequest, RequestOutcome>),
     WithdrawRequest(Call<RequestNumber, bool>),
-    Sweep(Call<usize, Swept>),
+    Sweep(Call<Sweep, Swept>),
     PruneExecutions(Call<Pruning, Swept>),
     WriteSetting(Call<Setting, ()>),
     Delete(Call<Vec<InstanceKey>, Vec<DeleteOutcome>>),
@@ -96,6 +98,18 @@ pub(crate) struct ShardNotes {
 pub(crate) struct Setting {
     pub(crate) name: String,
     pub(crate) value: Option<Arc<[u8]>>,
+}
+
+pub(crate) struct Sweep {
+    pub(crate) rows: usize,
+    pub(crate) keep_executions_ms: Option<u64>,
+}
+
+impl Sweep {
+    /// Executions that were continued by this time are not kept.
+    pub(crate) fn continued_by(&self, now_ms: u64) -> Option<i64> {
+        self.keep_executions_ms.and_then(|keep_ms| now_ms.checked_sub(keep_ms)).map(bound)
+    }
 }
 
 pub(crate) struct Pruning {
@@ -167,7 +181,7 @@ impl WriteCall {
             WriteCall::GiveBackTasks(call) => call.question.1.len(),
             // Each with all its turns.
             WriteCall::Delete(call) => call.question.len().saturating_mul(16),
-            WriteCall::Sweep(call) => call.question,
+            WriteCall::Sweep(call) => call.question.rows,
             WriteCall::PruneExecutions(call) => call.question.rows,
             _ => 1,
         }
@@ -242,6 +256,11 @@ pub(crate) enum ReadCall {
     Stats {
         reply: Answer<StoreStats>,
     },
+    Check {
+        after: Option<RowPlace>,
+        rows: usize,
+        reply: Answer<CheckedRows>,
+    },
     Requests {
         session: SessionId,
         shards: ShardSet,
@@ -263,7 +282,10 @@ impl ReadCall {
     /// Who waits for the answer.
     pub(crate) fn caller(&self) -> Caller {
         match self {
-            ReadCall::List { .. } | ReadCall::Count { .. } | ReadCall::Stats { .. } => Caller::Looker,
+            ReadCall::List { .. }
+            | ReadCall::Count { .. }
+            | ReadCall::Stats { .. }
+            | ReadCall::Check { .. } => Caller::Looker,
             _ => Caller::Engine,
         }
     }
@@ -283,6 +305,7 @@ impl ReadCall {
             ReadCall::List { reply, .. } => reply.give(Err(error)),
             ReadCall::Count { reply, .. } => reply.give(Err(error)),
             ReadCall::Stats { reply } => reply.give(Err(error)),
+            ReadCall::Check { reply, .. } => reply.give(Err(error)),
             ReadCall::Requests { reply, .. } => reply.give(Err(error)),
             ReadCall::ReplyTo { reply, .. } => reply.give(Err(error)),
             ReadCall::Setting { reply, .. } => reply.give(Err(error)),

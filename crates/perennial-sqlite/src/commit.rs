@@ -11,6 +11,7 @@ use perennial_core::store::{
     TaskState, TurnRow,
 };
 
+use crate::continuations;
 use crate::delete;
 use crate::requests;
 use crate::tables::{Appended, Message, Tables};
@@ -79,6 +80,9 @@ pub(crate) fn write(scope: &mut WriteScope<'_, '_>, member: &Commit) -> Result<C
     if let Some(outcome) = begun {
         return Ok(outcome);
     }
+    if let Some(execution) = member.change.execution {
+        continuations::note(tables.connection(), member.key, execution, scope.now_ms)?;
+    }
     for (place, number) in member.consumed.iter().enumerate() {
         // Named twice, it counts once.
         if !tables.delete_message(*number)? && !member.consumed[..place].contains(number) {
@@ -141,7 +145,9 @@ fn send(
     let (tables, now_ms) = (&mut *scope.tables, scope.now_ms);
     let (to, shard, appended) = match message {
         Outgoing::ToKey { to, shard, dedupe, urgent, body } => {
-            (*to, *shard, tables.append_to_key(*to, dedupe.as_deref(), *urgent, body, now_ms)?)
+            let (dedupe, urgent) = (dedupe.as_deref(), *urgent);
+            let message = Message { dedupe, urgent, ..Message::plain(*to, *shard, body) };
+            (*to, *shard, tables.append_to_key(&message, now_ms)?)
         }
         Outgoing::ToId { id, dedupe, body } => {
             let Some(addressee) = tables.addressee(id)?.filter(|addressee| !addressee.has_ended) else {
@@ -163,7 +169,8 @@ fn send(
                 let Some(body) = otherwise.as_ref().filter(|_| existing.key != row.key) else {
                     return Ok(None);
                 };
-                let appended = tables.append_to_key(sender.key, None, false, body, now_ms)?;
+                let message = Message::plain(sender.key, sender.shard, body);
+                let appended = tables.append_to_key(&message, now_ms)?;
                 (sender.key, sender.shard, appended)
             }
         }
@@ -195,8 +202,7 @@ fn insert(
             return Ok(Some(outcome));
         }
         return Ok(Some(match tables.find(&row.id)? {
-            Some(Ok(existing)) => conflict(Conflict::IdTaken(Box::new(existing))),
-            Some(Err(error)) => CommitOutcome::Rejected(error.to_string()),
+            Some(existing) => conflict(Conflict::IdTaken(Box::new(existing))),
             None => CommitOutcome::Rejected(format!("the key {} belongs to another instance", row.key)),
         }));
     }

@@ -6,19 +6,21 @@
 
 use perennial_core::InstanceKey;
 use perennial_core::store::{DeleteOutcome, Swept};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::attributes;
-use crate::reader::at_most;
+use crate::calls::Sweep;
+use crate::continuations;
+use crate::reader::{at_most, by_key};
 use crate::requests::{SWEEP_REPLIES, SWEEP_REQUESTS, any_past_deadline};
-use crate::row::bound;
-use crate::tables::INSTANCE_EXISTS;
+use crate::row::{bound, read_instance};
 
 /// An instance with more turns than this leaves the others to sweeps.
 const TURNS_AT_ONCE: usize = 1_000;
 
 /// Whether it has ended is asked here, where nothing can come between.
 pub(crate) const DELETE_ENDED: &str = "DELETE FROM instances WHERE key = ?1 AND status >= 2";
+pub(crate) const DELETE_DAMAGED: &str = "DELETE FROM instances WHERE key = ?1";
 /// What an instance has beside its row and its turns. Replies are their readers', and swept.
 pub(crate) const DELETE_ROWS: [&str; 4] = [
     "DELETE FROM inbox WHERE key = ?1",
@@ -38,14 +40,20 @@ pub(crate) const CLOSE_GRAVE: &str = "DELETE FROM graves WHERE key = ?1";
 pub(crate) fn delete(connection: &Connection, key: InstanceKey) -> rusqlite::Result<DeleteOutcome> {
     let bytes = key.as_bytes();
     if connection.prepare_cached(DELETE_ENDED)?.execute([bytes])? == 0 {
-        let exists = connection.prepare_cached(INSTANCE_EXISTS)?.exists([bytes])?;
-        return Ok(if exists { DeleteOutcome::NotEnded } else { DeleteOutcome::Gone });
+        let mut row = connection.prepare_cached(&by_key())?;
+        let is_sound = |row: &Row<'_>| Ok(read_instance(row).is_ok_and(|row| row.is_sound()));
+        match row.query_row([bytes], is_sound).optional()? {
+            None => return Ok(DeleteOutcome::Gone),
+            Some(true) => return Ok(DeleteOutcome::NotEnded),
+            Some(false) => connection.prepare_cached(DELETE_DAMAGED)?.execute([bytes])?,
+        };
     }
     for sql in DELETE_ROWS {
         connection.prepare_cached(sql)?.execute([bytes])?;
     }
     delete_turns(connection, bytes, i64::MAX, TURNS_AT_ONCE)?;
-    if any_turn(connection, bytes, i64::MAX)? {
+    let has_continuations = continuations::bury(connection, bytes, TURNS_AT_ONCE)?;
+    if has_continuations || any_turn(connection, bytes, i64::MAX)? {
         connection.prepare_cached(BURY)?.execute([bytes])?;
     }
     Ok(DeleteOutcome::Deleted)
@@ -54,21 +62,27 @@ pub(crate) fn delete(connection: &Connection, key: InstanceKey) -> rusqlite::Res
 /// Deletes turns of executions before one, but never of the current one.
 pub(crate) fn prune(
     connection: &Connection,
-    key: InstanceKey,
-    execution: u64,
+    key: &[u8],
+    execution: i64,
     rows: usize,
 ) -> rusqlite::Result<Swept> {
-    let bytes = key.as_bytes();
-    let current = connection.prepare_cached(EXECUTION)?.query_row([bytes], |row| row.get(0)).optional()?;
+    let current = connection.prepare_cached(EXECUTION)?.query_row([key], |row| row.get(0)).optional()?;
     let Some(current) = current else { return Ok(Swept::default()) };
-    let before = bound(execution).min(current);
-    let rows = delete_turns(connection, bytes, before, rows)?;
-    Ok(Swept { rows: rows as u64, more: any_turn(connection, bytes, before)? })
+    let before = execution.min(current);
+    let rows = delete_turns(connection, key, before, rows)?;
+    let more = any_turn(connection, key, before)?;
+    if !more {
+        continuations::pruned(connection, key, before)?;
+    }
+    Ok(Swept { rows: rows as u64, more })
 }
 
 /// Whether a sweep would find something.
-pub(crate) fn any_to_sweep(connection: &Connection, now_ms: u64) -> rusqlite::Result<bool> {
-    Ok(any_past_deadline(connection, now_ms)? || any_grave(connection)?)
+pub(crate) fn any_to_sweep(connection: &Connection, sweep: &Sweep, now_ms: u64) -> rusqlite::Result<bool> {
+    let is_old = |by_ms| continuations::any_before(connection, by_ms);
+    Ok(any_past_deadline(connection, now_ms)?
+        || any_grave(connection)?
+        || sweep.continued_by(now_ms).map_or(Ok(false), is_old)?)
 }
 
 /// Whether an instance was deleted whose turns are left.
@@ -81,8 +95,8 @@ pub(crate) fn is_buried(connection: &Connection, key: InstanceKey) -> rusqlite::
 }
 
 /// Deletes so many rows that nobody needs any more.
-pub(crate) fn sweep(connection: &Connection, rows: usize, now_ms: u64) -> rusqlite::Result<Swept> {
-    let mut left = rows;
+pub(crate) fn sweep(connection: &Connection, sweep: &Sweep, now_ms: u64) -> rusqlite::Result<Swept> {
+    let mut left = sweep.rows;
     for sql in [SWEEP_REQUESTS, SWEEP_REPLIES] {
         left -= connection.prepare_cached(sql)?.execute(params![bound(now_ms), at_most(left)])?;
     }
@@ -91,11 +105,21 @@ pub(crate) fn sweep(connection: &Connection, rows: usize, now_ms: u64) -> rusqli
         let grave: Option<Vec<u8>> = graves.query_row([], |row| row.get(0)).optional()?;
         let Some(key) = grave else { break };
         left -= delete_turns(connection, &key, i64::MAX, left)?;
+        let has_continuations = continuations::bury(connection, &key, TURNS_AT_ONCE)?;
+        if has_continuations {
+            break;
+        }
         if !any_turn(connection, &key, i64::MAX)? {
             connection.prepare_cached(CLOSE_GRAVE)?.execute([key])?;
         }
     }
-    Ok(Swept { rows: (rows - left) as u64, more: any_to_sweep(connection, now_ms)? })
+    let mut more = any_past_deadline(connection, now_ms)? || any_grave(connection)?;
+    if let Some(by_ms) = sweep.continued_by(now_ms) {
+        let executions = continuations::sweep(connection, by_ms, left)?;
+        left -= usize::try_from(executions.rows).unwrap_or(left);
+        more |= executions.more;
+    }
+    Ok(Swept { rows: (sweep.rows - left) as u64, more })
 }
 
 fn delete_turns(connection: &Connection, key: &[u8], before: i64, rows: usize) -> rusqlite::Result<usize> {

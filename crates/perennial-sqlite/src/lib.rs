@@ -14,9 +14,11 @@
 
 mod attributes;
 mod calls;
+mod check;
 mod checkpoint;
 mod commit;
 mod connection;
+mod continuations;
 mod delete;
 mod directory;
 mod failure;
@@ -25,6 +27,7 @@ mod list;
 mod log_watch;
 mod open;
 mod options;
+mod orphans;
 mod owner_lock;
 mod passes;
 #[cfg(test)]
@@ -35,6 +38,7 @@ mod reader;
 mod requests;
 mod row;
 mod schema;
+mod seal;
 mod send;
 mod sessions;
 mod shards;

@@ -12,8 +12,8 @@ use perennial_core::{Attributes, InstanceKey};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, ToSql};
 
-use crate::reader::{Fault, readable};
-use crate::row::{COLUMNS, PARENT_KEY_COLUMN, ROWID_COLUMN, bound, read_instance, read_key, status_code};
+use crate::reader::Fault;
+use crate::row::{COLUMNS, PARENT_KEY_COLUMN, bound, read_instance, readable_key, status_code};
 
 /// How long a snapshot is held at most, and after how many rows the time is looked at.
 const SNAPSHOT: (Duration, usize) = (Duration::from_millis(500), 256);
@@ -123,7 +123,7 @@ impl Source {
         };
         let (behind, order) = if newest_first { ("<", " DESC") } else { (">", "") };
         format!(
-            "SELECT {columns}, instances.rowid FROM {tables} WHERE {condition} AND {key} {behind} ?1 ORDER BY {key}{order}"
+            "SELECT {columns} FROM {tables} WHERE {condition} AND {key} {behind} ?1 ORDER BY {key}{order}"
         )
     }
 
@@ -257,7 +257,7 @@ fn gather(
 ) -> Result<Vec<InstanceRow>, Fault> {
     let mut gathered = Vec::new();
     walk(connection, source, filter, after, snapshot, |row| {
-        gathered.extend(shown(row));
+        gathered.push(shown(row));
         Ok(if gathered.len() < wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
     Ok(gathered)
@@ -284,9 +284,7 @@ fn walk(
             }
             seen += 1;
             if seen % look_every == 0 && begun.elapsed() >= snapshot {
-                // One without a key that can be read is not a place to go on from.
-                let Some(key) = readable("instances", row, ROWID_COLUMN, read_key(row, 0)) else { continue };
-                after = Some(key);
+                after = Some(place_of(row));
                 continue 'snapshots;
             }
         }
@@ -325,6 +323,7 @@ fn matches(row: &Row<'_>, filter: &Filter) -> rusqlite::Result<bool> {
         return Ok(false);
     }
     if !filter.statuses.is_empty() {
+        // One that is damaged shows as running, and as blocked.
         let status: i64 = row.get(5)?;
         if !filter.statuses.iter().any(|asked| status_code(*asked) == status) {
             return Ok(false);
@@ -346,16 +345,19 @@ fn has_attributes(stored: &[u8], asked: &Attributes) -> bool {
         .all(|(name, value)| stored.get(name).is_some_and(|stored| stored.as_json() == value.as_json()))
 }
 
-/// The row as the list shows it. One that is corrupt must not hide the others: it is shown as blocked, with what can be
-/// read of it. One whose key cannot be read cannot be named, and is left out.
-fn shown(row: &Row<'_>) -> Option<InstanceRow> {
+/// The row as lists show it. One that is corrupt must not hide the others: it is shown as blocked, with what can be read
+/// of it.
+pub(crate) fn shown(row: &Row<'_>) -> InstanceRow {
     let fault = match read_instance(row) {
-        Ok(instance) => return Some(instance),
+        Ok(instance) => return instance,
         Err(fault) => fault,
     };
-    let text = |column| row.get::<_, String>(column).unwrap_or_default();
-    Some(InstanceRow {
-        key: readable("instances", row, ROWID_COLUMN, read_key(row, 0))?,
+    let text = |column| match row.get_ref(column).ok().and_then(|text| text.as_bytes().ok()) {
+        Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        None => String::new(),
+    };
+    InstanceRow {
+        key: place_of(row),
         id: text(1),
         shard: perennial_core::ShardId::of(&text(1)),
         name: text(3),
@@ -378,7 +380,11 @@ fn shown(row: &Row<'_>) -> Option<InstanceRow> {
         created_ms: row.get::<_, i64>(13).map_or(0, i64::cast_unsigned),
         ended_ms: None,
         checksum: 0,
-    })
+    }
+}
+
+fn place_of(row: &Row<'_>) -> InstanceKey {
+    readable_key(row.get_ref(0).ok().and_then(|key| key.as_blob().ok()).unwrap_or_default())
 }
 
 fn reason(fault: &StoreError) -> String {

@@ -14,6 +14,7 @@ use crate::checkpoint::lay_out_log;
 use crate::connection::{begin_immediate, wait_out};
 use crate::options::SqliteOptions;
 use crate::owner_lock::OwnerLock;
+use crate::row::readable_key;
 use crate::schema::{self, Standing};
 use crate::sessions;
 use crate::tables::DATA_VERSION;
@@ -44,6 +45,7 @@ pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
     let lock = OwnerLock::take(&path)?;
     let writer = writer(&path, options, schema::Role::Owner)?;
     end_sessions(&writer, options.busy_patience).map_err(|error| cannot_open(&path, &error))?;
+    name_odd_rows(&writer).map_err(|error| cannot_open(&path, &error))?;
     if options.relaxed {
         let path = path.display();
         tracing::warn!("{path} is relaxed: if the power fails, what was acknowledged last may be lost");
@@ -62,6 +64,20 @@ fn end_sessions(connection: &Connection, patience: Duration) -> rusqlite::Result
     let ended = sessions::end_all(connection);
     connection.execute_batch(if ended.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
     ended
+}
+
+/// Gives instances whose key was damaged beyond reading the key that lists show for them. It is not the one that their
+/// checksum covers, so each is blocked as damaged, and can be ended and deleted like others.
+fn name_odd_rows(connection: &Connection) -> rusqlite::Result<()> {
+    let odd = "SELECT rowid, key FROM instances INDEXED BY instances_odd WHERE length(key) <> 16";
+    let mut odd = connection.prepare(odd)?;
+    let rows = odd.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+    for (rowid, key) in rows.collect::<rusqlite::Result<Vec<_>>>()? {
+        let named = "UPDATE OR IGNORE instances SET key = ?2, owed = 1 WHERE rowid = ?1";
+        connection.execute(named, rusqlite::params![rowid, readable_key(&key).as_bytes()])?;
+        tracing::error!("the key of an instance's row cannot be read (row {rowid}); it is damaged");
+    }
+    Ok(())
 }
 
 /// Opens the file for somebody who looks and sends beside its owner.

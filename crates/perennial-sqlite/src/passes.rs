@@ -11,10 +11,13 @@ use rusqlite::{Connection, Row, params};
 
 use crate::reader::{Fault, bytes, collect, readable};
 use crate::row::{bound, read_key, read_number, read_shard};
+use crate::seal;
 use crate::shards;
 
 /// Messages that are not parked, and of blocked instances only the urgent ones.
-pub(crate) const INBOX: &str = "SELECT number, key, shard, arrived_ms, urgent, body \
+pub(crate) const MESSAGE_COLUMNS: &str =
+    "number, key, shard, arrived_ms, body, dedupe, parked, checksum, urgent";
+pub(crate) const INBOX: &str = "SELECT number, key, shard, arrived_ms, body, dedupe, parked, checksum, urgent \
      FROM inbox INDEXED BY inbox_unparked WHERE parked = 0 AND number >= ?1 \
      AND (urgent = 1 OR NOT EXISTS (SELECT 1 FROM instances INDEXED BY instances_blocked \
                                     WHERE instances.key = inbox.key AND blocked IS NOT NULL)) \
@@ -27,8 +30,7 @@ pub(crate) const BLOCKED: &str = "SELECT key, shard, rowid FROM instances INDEXE
      WHERE blocked IS NOT NULL AND status < 2 AND key > ?1 ORDER BY key";
 /// The numbers of an instance's messages come from the index alone, in no order.
 pub(crate) const NUMBERS: &str = "SELECT number FROM inbox INDEXED BY inbox_by_instance WHERE key = ?1";
-pub(crate) const MESSAGE: &str =
-    "SELECT number, key, shard, arrived_ms, urgent, body FROM inbox WHERE number = ?1";
+pub(crate) const MESSAGE: &str = "SELECT number, key, shard, arrived_ms, body, dedupe, parked, checksum, urgent FROM inbox WHERE number = ?1";
 
 pub(crate) fn inbox(
     connection: &Connection,
@@ -179,13 +181,17 @@ fn of_shards<T>(
     Ok(found)
 }
 
-fn message(row: &Row<'_>) -> Result<InboxRow, Fault> {
+/// How many columns of a message are sealed.
+const SEALED: usize = 7;
+
+pub(crate) fn message(row: &Row<'_>) -> Result<InboxRow, Fault> {
+    seal::check(row, SEALED)?;
     Ok(InboxRow {
         number: read_number(row, 0)?,
         key: read_key(row, 1)?,
         shard: read_shard(row, 2)?,
         arrived_ms: read_number(row, 3)?,
-        urgent: row.get(4)?,
-        body: bytes(row, 5)?,
+        urgent: row.get(8)?,
+        body: bytes(row, 4)?,
     })
 }

@@ -9,7 +9,7 @@ use crate::list::Source;
 use crate::passes::{BLOCKED, DUE, INBOX, MESSAGE, NUMBERS, OWED};
 use crate::reader::{self, TURNS};
 use crate::tables::{self, update_sql};
-use crate::{attributes, delete, directory, requests, schema, sessions, shards, stats, tasks};
+use crate::{attributes, continuations, delete, directory, requests, schema, sessions, shards, stats, tasks};
 
 /// The plan of a statement, a line for each step.
 fn plan(connection: &Connection, sql: &str) -> Vec<String> {
@@ -77,6 +77,7 @@ fn filled() -> Connection {
              INSERT INTO replies (deadline_ms, body) SELECT created_ms, x'00' FROM instances;
              INSERT INTO settings SELECT id, x'00' FROM instances;
              INSERT INTO graves SELECT key FROM instances WHERE shard = 1;
+             INSERT INTO continuations SELECT key, 2, created_ms FROM instances;
              ANALYZE",
         )
         .unwrap();
@@ -159,7 +160,11 @@ fn s5_no_statement_about_tasks_or_requests_scans_or_sorts() {
         tasks::MARK_CANCELLED,
         tasks::ANY_LEASE_OVER,
         tasks::DROP_LEASES_OVER,
-        tasks::QUEUE_LEASES_OVER,
+        tasks::LEASES_OVER,
+        tasks::QUEUE_INTERRUPTED,
+        tasks::PUT_ASIDE,
+        tasks::LEASE,
+        tasks::SEAL,
         tasks::ANY_QUEUED,
         tasks::ANY_QUEUED_OF_NAME,
         tasks::QUEUED,
@@ -176,7 +181,7 @@ fn s5_no_statement_about_tasks_or_requests_scans_or_sorts() {
         requests::WRITE_SETTING,
         requests::DELETE_SETTING,
     ];
-    let made = [tasks::lease(), tasks::of_execution(), tasks::of_holder()];
+    let made = [tasks::of_event(), tasks::of_execution(), tasks::of_holder()];
     for connection in [empty(), filled()] {
         for sql in fixed.iter().copied().chain(made.iter().map(String::as_str)) {
             assert_goes_by_index(&connection, sql);
@@ -198,6 +203,12 @@ fn g33_what_an_instance_leaves_behind_is_found_by_its_key() {
             delete::ANY_TURN,
             delete::EXECUTION,
             delete::BURY,
+            continuations::NOTE,
+            continuations::OLDEST,
+            continuations::FORGET,
+            continuations::FORGET_UP_TO,
+            continuations::FORGET_SOME,
+            continuations::ANY_OF,
             delete::CLOSE_GRAVE,
             attributes::INSERT,
         ];

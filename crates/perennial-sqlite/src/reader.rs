@@ -11,6 +11,7 @@ use perennial_core::store::{InstanceRow, LoadedInstance, PageFill, PageLimit, St
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
 use crate::calls::ReadCall;
+use crate::check;
 use crate::directory;
 use crate::failure::unavailable;
 use crate::list;
@@ -95,6 +96,9 @@ pub(crate) fn answer(connection: &Connection, path: &Path, shared: &Shared, requ
         ReadCall::Stats { reply } => {
             reply.give(stats::stats(connection, (shared.clock)()).map_err(told));
         }
+        ReadCall::Check { after, rows, reply } => {
+            reply.give(check::check(connection, after, rows).map_err(told));
+        }
         ReadCall::Requests { session, shards, from, limit, reply } => {
             let now_ms = (shared.clock)();
             reply.give(requests::read(connection, session, &shards, from, limit, now_ms).map_err(told));
@@ -163,8 +167,8 @@ fn is_damage(error: &rusqlite::Error) -> bool {
 
 fn find(connection: &Connection, id: &str) -> Result<Option<InstanceRow>, Fault> {
     let mut statement = connection.prepare_cached(&by_id())?;
-    let row = statement.query_row([id], |row| Ok(read_instance(row))).optional()?;
-    Ok(row.transpose()?)
+    // One that is damaged is shown as such, so that it can be looked at and ended.
+    Ok(statement.query_row([id], |row| Ok(list::shown(row))).optional()?)
 }
 
 fn load(

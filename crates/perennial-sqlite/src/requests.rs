@@ -11,13 +11,17 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::reader::{Fault, bytes, readable};
 use crate::row::{bound, read_key, read_maybe_number, read_number, read_shard};
+use crate::seal::{self, Seal};
 use crate::shards;
 
 /// The instance is found while inserting.
 pub(crate) const PUT: &str = "INSERT INTO requests (key, shard, deadline_ms, after_number, body) \
-     SELECT key, shard, ?2, ?3, ?4 FROM instances WHERE id = ?1 RETURNING number, shard";
+     SELECT key, shard, ?2, ?3, ?4 FROM instances WHERE id = ?1 \
+     RETURNING number, key, shard, deadline_ms, after_number, body";
+pub(crate) const SEAL: &str = "UPDATE requests SET checksum = ?2 WHERE number = ?1";
+pub(crate) const SEAL_REPLY: &str = "UPDATE replies SET checksum = ?2 WHERE number = ?1";
 pub(crate) const REPLY: &str = "INSERT INTO replies (number, deadline_ms, body) \
-     SELECT number, deadline_ms, ?2 FROM requests WHERE number = ?1";
+     SELECT number, deadline_ms, ?2 FROM requests WHERE number = ?1 RETURNING number, deadline_ms, body";
 pub(crate) const DELETE: &str = "DELETE FROM requests WHERE number = ?1 RETURNING shard";
 pub(crate) const SWEEP_REQUESTS: &str = "DELETE FROM requests WHERE number IN \
      (SELECT number FROM requests INDEXED BY requests_by_deadline WHERE deadline_ms <= ?1 LIMIT ?2)";
@@ -25,13 +29,20 @@ pub(crate) const SWEEP_REPLIES: &str = "DELETE FROM replies WHERE number IN \
      (SELECT number FROM replies INDEXED BY replies_by_deadline WHERE deadline_ms <= ?1 LIMIT ?2)";
 pub(crate) const ANY_PAST_DEADLINE: &str = "SELECT EXISTS (SELECT 1 FROM requests WHERE deadline_ms <= ?1) \
      OR EXISTS (SELECT 1 FROM replies WHERE deadline_ms <= ?1)";
-pub(crate) const READ: &str = "SELECT number, key, shard, deadline_ms, after_number, body FROM requests \
+pub(crate) const COLUMNS: &str = "number, key, shard, deadline_ms, after_number, body, checksum";
+pub(crate) const REPLY_COLUMNS: &str = "number, deadline_ms, body, checksum";
+pub(crate) const READ: &str = "SELECT number, key, shard, deadline_ms, after_number, body, checksum FROM requests \
      WHERE number >= ?1 AND deadline_ms > ?2 ORDER BY number";
-pub(crate) const READ_REPLY: &str = "SELECT body FROM replies WHERE number = ?1";
+pub(crate) const READ_REPLY: &str =
+    "SELECT number, deadline_ms, body, checksum FROM replies WHERE number = ?1";
 pub(crate) const READ_SETTING: &str = "SELECT value FROM settings WHERE name = ?1";
 pub(crate) const WRITE_SETTING: &str = "INSERT INTO settings (name, value) VALUES (?1, ?2) \
      ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 pub(crate) const DELETE_SETTING: &str = "DELETE FROM settings WHERE name = ?1";
+
+/// How many columns of a request and of a reply are sealed.
+const SEALED: usize = 6;
+const SEALED_REPLY: usize = 3;
 
 /// Writes a request, and says for which shard.
 pub(crate) fn put(
@@ -42,8 +53,12 @@ pub(crate) fn put(
     let deadline_ms = bound(now_ms.saturating_add(request.patience_ms));
     let values = params![request.instance, deadline_ms, request.after.map(bound), &request.body[..]];
     let mut insert = connection.prepare_cached(PUT)?;
-    let number = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?.cast_unsigned(), ShardId(row.get(1)?)));
-    insert.query_row(values, number).optional()
+    let written = insert.query_row(values, |row| {
+        Ok((row.get::<_, i64>(0)?, ShardId(row.get(2)?), Seal::of_row(row, SEALED)?))
+    });
+    let Some((number, shard, seal)) = written.optional()? else { return Ok(None) };
+    connection.prepare_cached(SEAL)?.execute([number, seal])?;
+    Ok(Some((number.cast_unsigned(), shard)))
 }
 
 pub(crate) fn outcome(written: Option<(RequestNumber, ShardId)>) -> RequestOutcome {
@@ -53,9 +68,10 @@ pub(crate) fn outcome(written: Option<(RequestNumber, ShardId)>) -> RequestOutco
 /// Replies to a request that still waits, which is deleted; gives its shard.
 pub(crate) fn reply(connection: &Connection, reply: &RequestReply) -> rusqlite::Result<Option<ShardId>> {
     let number = bound(reply.number);
-    if connection.prepare_cached(REPLY)?.execute(params![number, &reply.body[..]])? == 0 {
-        return Ok(None);
-    }
+    let mut insert = connection.prepare_cached(REPLY)?;
+    let seal = insert.query_row(params![number, &reply.body[..]], |row| Seal::of_row(row, SEALED_REPLY));
+    let Some(seal) = seal.optional()? else { return Ok(None) };
+    connection.prepare_cached(SEAL_REPLY)?.execute([number, seal])?;
     delete(connection, reply.number)
 }
 
@@ -103,7 +119,8 @@ pub(crate) fn read(
     Ok(page)
 }
 
-fn request(row: &Row<'_>) -> Result<RequestRow, Fault> {
+pub(crate) fn request(row: &Row<'_>) -> Result<RequestRow, Fault> {
+    seal::check(row, SEALED)?;
     Ok(RequestRow {
         number: read_number(row, 0)?,
         key: read_key(row, 1)?,
@@ -115,7 +132,14 @@ fn request(row: &Row<'_>) -> Result<RequestRow, Fault> {
 }
 
 pub(crate) fn read_reply(connection: &Connection, number: RequestNumber) -> Result<Option<Arc<[u8]>>, Fault> {
-    body(connection.prepare_cached(READ_REPLY)?.query_row([bound(number)], first))
+    let mut reply = connection.prepare_cached(READ_REPLY)?;
+    body(reply.query_row([bound(number)], |row| Ok(reply_of(row).map(|(_, body)| body))))
+}
+
+/// A reply, with its request's number.
+pub(crate) fn reply_of(row: &Row<'_>) -> Result<(RequestNumber, Arc<[u8]>), Fault> {
+    seal::check(row, SEALED_REPLY)?;
+    Ok((read_number(row, 0)?, bytes(row, 2)?))
 }
 
 pub(crate) fn read_setting(connection: &Connection, name: &str) -> Result<Option<Arc<[u8]>>, Fault> {

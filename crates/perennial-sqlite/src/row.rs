@@ -15,8 +15,6 @@ pub(crate) const COLUMNS: &str = "key, id, shard, name, version, status, executi
 
 /// The column that only searches need.
 pub(crate) const PARENT_KEY_COLUMN: usize = 15;
-/// Where lists put the row id, behind [`COLUMNS`].
-pub(crate) const ROWID_COLUMN: usize = 18;
 
 /// The number that stands for a status. Partial indexes name these numbers.
 pub(crate) fn status_code(status: Status) -> i64 {
@@ -75,6 +73,16 @@ pub(crate) fn read_key(row: &Row<'_>, column: usize) -> Result<InstanceKey, Stor
     Ok(InstanceKey::from_bytes(key))
 }
 
+/// A key for bytes that should be one. If they are too few or too many, it is the first key that is not before them: pages
+/// go on behind such a row then, and do not show it again.
+pub(crate) fn readable_key(bytes: &[u8]) -> InstanceKey {
+    let mut key = [0; 16];
+    let length = bytes.len().min(16);
+    key[..length].copy_from_slice(&bytes[..length]);
+    let number = u128::from_be_bytes(key).saturating_add(u128::from(bytes.len() > 16));
+    InstanceKey::from_bytes(number.to_be_bytes())
+}
+
 /// A shard in a column.
 pub(crate) fn read_shard(row: &Row<'_>, column: usize) -> Result<ShardId, StoreError> {
     let shard = row.get(column).map(ShardId);
@@ -127,6 +135,11 @@ type Fault = Box<dyn std::error::Error>;
 
 fn decode(row: &Row<'_>) -> Result<InstanceRow, Fault> {
     let status: i64 = row.get(5)?;
+    let parent: Option<ParentLink> = from_json(row, 12)?;
+    // Children are found by it.
+    if row.get_ref(PARENT_KEY_COLUMN)?.as_str_or_null()? != parent.as_ref().map(|parent| &*parent.key) {
+        return Err("column parent_key: it is not that of the parent".into());
+    }
     Ok(InstanceRow {
         key: InstanceKey::from_bytes(blob(row, 0)?),
         id: row.get(1)?,
@@ -141,7 +154,7 @@ fn decode(row: &Row<'_>) -> Result<InstanceRow, Fault> {
         full: row.get(16)?,
         attributes: from_json(row, 10)?.unwrap_or_default(),
         published: payload(row, 11)?,
-        parent: from_json(row, 12)?,
+        parent,
         created_ms: number(row, 13)?,
         ended_ms: maybe_number(row, 14)?,
         checksum: row.get(17)?,

@@ -111,5 +111,5 @@ fn refusal(
 }
 
 fn existing(tables: &mut Tables<'_>, id: &str) -> Result<Option<InstanceRow>, Stop> {
-    tables.find(id)?.transpose().map_err(Stop::Row)
+    Ok(tables.find(id)?)
 }

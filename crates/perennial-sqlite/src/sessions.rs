@@ -267,16 +267,20 @@ impl Sessions {
 /// lanes did not release count an unclean end, and are unowned since their lane was seen last.
 pub(crate) fn end_all(connection: &Connection) -> rusqlite::Result<()> {
     let mut sessions = connection.prepare("SELECT id, role, seen_ms FROM sessions")?;
-    let sessions = sessions.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    let sessions: Vec<([u8; 16], String, i64)> = sessions.collect::<Result<_, _>>()?;
-    for (id, role, seen_ms) in sessions {
+    let sessions = sessions.query_map([], |row| {
+        let role = row.get_ref(1)?.as_str().ok().and_then(SessionRole::from_name);
+        Ok((row.get::<_, Vec<u8>>(0)?, role, row.get::<_, i64>(2)?))
+    })?;
+    for (id, role, seen_ms) in sessions.collect::<Result<Vec<_>, _>>()? {
         // One of a role that this code does not know is taken for a lane.
-        let role = SessionRole::from_name(&role).unwrap_or(SessionRole::Lane);
+        let role = role.unwrap_or(SessionRole::Lane);
         let end = End::Expired { expires_ms: seen_ms.max(0).cast_unsigned() };
         let mut owned = connection.prepare_cached(shards::OWNED)?;
-        let owned: Vec<u8> = owned.query_map([id], |row| row.get(0))?.collect::<Result<_, _>>()?;
-        for shard in owned {
-            shards::give_up(connection, ShardId(shard), role, end)?;
+        let owned = owned.query_map([id], |row| row.get::<_, i64>(0))?;
+        for shard in owned.collect::<Result<Vec<_>, _>>()? {
+            if let Ok(shard) = u8::try_from(shard) {
+                shards::give_up(connection, ShardId(shard), role, end)?;
+            }
         }
     }
     connection

@@ -20,7 +20,7 @@ pub(crate) const LEAVE: &str = "UPDATE shards SET session = NULL WHERE shard = ?
 pub(crate) const RELEASE: &str = "UPDATE shards SET session = NULL, idle_since_ms = ?2, unclean_ends = 0, note = NULL \
      WHERE shard = ?1";
 pub(crate) const EXPIRE: &str = "UPDATE shards SET session = NULL, idle_since_ms = ?2, \
-     unclean_ends = unclean_ends + 1 WHERE shard = ?1";
+     unclean_ends = max(0, min(unclean_ends, 1000000)) + 1 WHERE shard = ?1";
 pub(crate) const NOTE: &str = "UPDATE shards SET note = ?3 WHERE shard = ?1 AND session = ?2";
 pub(crate) const STEADY: &str = "UPDATE shards SET unclean_ends = 0 WHERE shard = ?1 AND session = ?2";
 pub(crate) const OF_SESSION: &str = "SELECT shard, epoch, unclean_ends, note, gaps FROM shards \
@@ -45,10 +45,11 @@ pub(crate) fn give(
 ) -> Result<u64, Fault> {
     let mut find = connection.prepare_cached(FIND)?;
     let found = find.query_row([shard.0], |row| {
-        Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<i64>>(2)?))
+        Ok((row.get::<_, i64>(0)?, read_gaps(row, 1)?, row.get::<_, Option<i64>>(2)?))
     });
-    let (epoch, gaps, mut idle_since_ms) = found.optional()?.unwrap_or((0, "[]".to_owned(), None));
-    let mut gaps = read_gaps(&gaps);
+    let (epoch, mut gaps, mut idle_since_ms) = found.optional()?.unwrap_or((0, Vec::new(), None));
+    // One that is damaged begins again: whoever had the shard before is gone.
+    let epoch = if (0..i64::MAX).contains(&epoch) { epoch + 1 } else { 1 };
     if role != SessionRole::Maintenance
         && let Some(from_ms) = idle_since_ms.take().map(i64::cast_unsigned)
         && from_ms < now_ms
@@ -58,9 +59,9 @@ pub(crate) fn give(
         gaps.drain(..surplus);
     }
     let session = session.0.to_be_bytes();
-    let values = params![shard.0, session, epoch + 1, json(&gaps)?, idle_since_ms];
+    let values = params![shard.0, session, epoch, json(&gaps)?, idle_since_ms];
     connection.prepare_cached(GIVE)?.execute(values)?;
-    Ok((epoch + 1).cast_unsigned())
+    Ok(epoch.cast_unsigned())
 }
 
 /// Leaves a shard to whoever claims it next.
@@ -103,9 +104,9 @@ pub(crate) fn of_session(connection: &Connection, session: SessionId) -> Result<
         Ok(OwnedShard {
             shard: read_shard(row, 0)?,
             epoch: read_number(row, 1)?,
-            unclean_ends: u32::try_from(read_number(row, 2)?).unwrap_or(u32::MAX),
+            unclean_ends: u32::try_from(row.get::<_, i64>(2)?.max(0)).unwrap_or(u32::MAX),
             note: maybe_bytes(row, 3)?,
-            gaps: read_gaps(&row.get::<_, String>(4)?),
+            gaps: read_gaps(row, 4)?,
         })
     })
 }
@@ -129,7 +130,10 @@ pub(crate) fn tenures(connection: &Connection) -> rusqlite::Result<[Tenure; SHAR
     let mut statement = connection.prepare_cached("SELECT shard, session, epoch FROM shards")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let (shard, session): (u8, Option<[u8; 16]>) = (row.get(0)?, row.get(1)?);
+        // Rows that are damaged are nobody's: a claim writes them again.
+        let (Ok(shard), Ok(session)) = (row.get::<_, u8>(0), row.get::<_, Option<[u8; 16]>>(1)) else {
+            continue;
+        };
         let owner = session.map(|session| SessionId(u128::from_be_bytes(session)));
         let epoch = row.get::<_, i64>(2)?.cast_unsigned();
         tenures[usize::from(shard)] = Tenure { owner, epoch };
@@ -146,6 +150,7 @@ fn maybe_bytes(row: &Row<'_>, column: usize) -> Result<Option<Arc<[u8]>>, Fault>
 }
 
 /// Gaps that cannot be read are forgotten: they excuse lateness, and nothing depends on them.
-fn read_gaps(text: &str) -> Vec<Gap> {
-    serde_json::from_str(text).unwrap_or_default()
+fn read_gaps(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<Gap>> {
+    let text = row.get_ref(column)?.as_bytes().unwrap_or_default();
+    Ok(serde_json::from_slice(text).unwrap_or_default())
 }

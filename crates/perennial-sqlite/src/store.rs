@@ -7,16 +7,17 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 
 use perennial_core::store::{
-    Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage, InboxQuery,
-    InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey, PageLimit,
-    Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, SendOutcome, SendRequest, Served, SessionId,
-    ShardSet, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskRow, TurnRow, Watcher,
+    CheckedRows, Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage,
+    InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
+    PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
+    SendRequest, Served, SessionId, ShardSet, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal,
+    TaskRow, TurnRow, Watcher,
 };
 use perennial_core::{InstanceKey, Payload, ShardId};
 
 use crate::calls::{
-    Answer, Batch, Call, Claim, Pruning, ReadCall, Setting, ShardNotes, TaskEnd, TaskRenewals, TaskTake,
-    Work, WriteCall,
+    Answer, Batch, Call, Claim, Pruning, ReadCall, Setting, ShardNotes, Sweep, TaskEnd, TaskRenewals,
+    TaskTake, Work, WriteCall,
 };
 use crate::open::{self, IN_MEMORY, Opened};
 use crate::options::{Clock, SqliteOptions};
@@ -362,6 +363,10 @@ impl Store for SqliteStore {
         self.read(ReadCall::Stats { reply: Answer::to(reply) });
     }
 
+    fn check_rows(&self, after: Option<RowPlace>, rows: usize, reply: Reply<CheckedRows>) {
+        self.read(ReadCall::Check { after, rows, reply: Answer::to(reply) });
+    }
+
     fn delete(&self, instances: Vec<(ShardId, InstanceKey)>, reply: Reply<Vec<DeleteOutcome>>) {
         let keys = instances.into_iter().map(|(_, key)| key).collect();
         self.write(WriteCall::Delete(Call::new(keys, reply)));
@@ -380,8 +385,8 @@ impl Store for SqliteStore {
         self.write_as_owner(WriteCall::PruneExecutions(Call::new(question, reply)));
     }
 
-    fn sweep(&self, rows: usize, reply: Reply<Swept>) {
-        self.write(WriteCall::Sweep(Call::new(rows, reply)));
+    fn sweep(&self, rows: usize, keep_executions_ms: Option<u64>, reply: Reply<Swept>) {
+        self.write(WriteCall::Sweep(Call::new(Sweep { rows, keep_executions_ms }, reply)));
     }
 
     fn read_setting(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>) {

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use perennial_core::store::{InboxNumber, InstanceRow, RowChange, StoreError, TurnRow};
+use perennial_core::store::{InboxNumber, InstanceRow, RowChange, TurnRow};
 use perennial_core::{InstanceKey, ShardId};
 use rusqlite::{Connection, OptionalExtension, PrepFlags, Statement, params};
 
 use crate::attributes;
 use crate::failure::is_constraint;
+use crate::list::shown;
 use crate::reader::by_id;
-use crate::row::{attributes_json, bound, exact, json, read_instance, status_code};
+use crate::row::{attributes_json, bound, exact, json, status_code};
+use crate::seal::Seal;
 
 pub(crate) const INSERT_INSTANCE: &str = "INSERT INTO instances (key, id, shard, name, version, status, execution, \
      owed, wake_at_ms, blocked, attributes, published, parent, created_ms, ended_ms, parent_key, full, checksum) \
@@ -22,11 +24,15 @@ pub(crate) const INSERT_TURN: &str =
 pub(crate) const TURN_EXISTS: &str = "SELECT 1 FROM turns WHERE key = ?1 AND execution = ?2 AND number = ?3";
 pub(crate) const SAME_TURN: &str =
     "SELECT body = ?4 AND checksum = ?5 FROM turns WHERE key = ?1 AND execution = ?2 AND number = ?3";
-pub(crate) const APPEND_MESSAGE: &str = "INSERT INTO inbox (key, shard, dedupe, parked, urgent, arrived_ms, body) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (key, dedupe) DO NOTHING";
+/// The number is given here rather than by SQLite because the checksum covers it.
+pub(crate) const APPEND_MESSAGE: &str = "INSERT INTO inbox (number, key, shard, dedupe, parked, urgent, arrived_ms, \
+     body, checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (key, dedupe) DO NOTHING";
+/// The last number that was given.
+pub(crate) const LAST_NUMBER: &str =
+    "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'inbox'), 0)";
 /// Whether the instance takes messages is asked while appending.
-pub(crate) const APPEND_TO_KEY: &str = "INSERT INTO inbox (key, shard, dedupe, urgent, arrived_ms, body) \
-     SELECT key, shard, ?2, ?3, ?4, ?5 FROM instances WHERE key = ?1 AND status < 2 \
+pub(crate) const APPEND_TO_KEY: &str = "INSERT INTO inbox (number, key, shard, dedupe, parked, urgent, arrived_ms, \
+     body, checksum) SELECT ?1, key, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM instances WHERE key = ?2 AND status < 2 \
      ON CONFLICT (key, dedupe) DO NOTHING";
 pub(crate) const DELETE_MESSAGE: &str = "DELETE FROM inbox WHERE number = ?1";
 /// The message with a key against duplicates that waits.
@@ -66,6 +72,7 @@ pub(crate) struct Tables<'c> {
     turn_exists: Statement<'c>,
     append_message: Statement<'c>,
     append_to_key: Statement<'c>,
+    last_number: Statement<'c>,
     delete_message: Statement<'c>,
     data_version: Statement<'c>,
     /// By mask. A statement that names only what changes leaves the indexes of other columns alone.
@@ -93,6 +100,11 @@ pub(crate) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
+    /// A message with nothing special about it.
+    pub(crate) fn plain(to: InstanceKey, shard: ShardId, body: &'a [u8]) -> Message<'a> {
+        Message { to, shard, dedupe: None, parked: false, urgent: false, body }
+    }
+
     /// The message that starts an instance. One that is to start later is parked until then.
     pub(crate) fn starting(row: &InstanceRow, body: &'a [u8]) -> Message<'a> {
         let parked = row.wake_at_ms.is_some();
@@ -132,6 +144,7 @@ impl<'c> Tables<'c> {
             turn_exists: keep(connection, TURN_EXISTS)?,
             append_message: keep(connection, APPEND_MESSAGE)?,
             append_to_key: keep(connection, APPEND_TO_KEY)?,
+            last_number: keep(connection, LAST_NUMBER)?,
             delete_message: keep(connection, DELETE_MESSAGE)?,
             data_version: keep(connection, DATA_VERSION)?,
             updates: BTreeMap::new(),
@@ -241,8 +254,8 @@ impl<'c> Tables<'c> {
     }
 
     /// The row of an id.
-    pub(crate) fn find(&mut self, id: &str) -> rusqlite::Result<Option<Result<InstanceRow, StoreError>>> {
-        self.connection.prepare_cached(&by_id())?.query_row([id], |row| Ok(read_instance(row))).optional()
+    pub(crate) fn find(&mut self, id: &str) -> rusqlite::Result<Option<InstanceRow>> {
+        self.connection.prepare_cached(&by_id())?.query_row([id], |row| Ok(shown(row))).optional()
     }
 
     /// Who has an id.
@@ -296,30 +309,27 @@ impl<'c> Tables<'c> {
         message: &Message<'_>,
         now_ms: u64,
     ) -> rusqlite::Result<Appended> {
-        let Message { to, shard, dedupe, parked, urgent, body } = message;
-        let values = params![to.as_bytes(), shard.0, dedupe, parked, urgent, bound(now_ms), body];
-        if self.append_message.execute(values)? == 1 {
-            return Ok(Appended::Sent(self.connection.last_insert_rowid().cast_unsigned()));
+        let number = self.next_number()?;
+        if insert_message(&mut self.append_message, number, message, now_ms)? {
+            return Ok(Appended::Sent(number.cast_unsigned()));
         }
-        self.make_urgent(*to, *dedupe, *urgent)?;
+        self.make_urgent(message.to, message.dedupe, message.urgent)?;
         Ok(Appended::Waits)
     }
 
     /// Appends a message to the instance of a key, if it takes any.
-    pub(crate) fn append_to_key(
-        &mut self,
-        to: InstanceKey,
-        dedupe: Option<&str>,
-        urgent: bool,
-        body: &[u8],
-        now_ms: u64,
-    ) -> rusqlite::Result<Appended> {
-        let values = params![to.as_bytes(), dedupe, urgent, bound(now_ms), body];
-        if self.append_to_key.execute(values)? == 1 {
-            return Ok(Appended::Sent(self.connection.last_insert_rowid().cast_unsigned()));
+    pub(crate) fn append_to_key(&mut self, message: &Message<'_>, now_ms: u64) -> rusqlite::Result<Appended> {
+        let number = self.next_number()?;
+        if insert_message(&mut self.append_to_key, number, message, now_ms)? {
+            return Ok(Appended::Sent(number.cast_unsigned()));
         }
-        let is_urgent_now = self.make_urgent(to, dedupe, urgent)?;
+        let is_urgent_now = self.make_urgent(message.to, message.dedupe, message.urgent)?;
         Ok(if is_urgent_now { Appended::Waits } else { Appended::Refused })
+    }
+
+    fn next_number(&mut self) -> rusqlite::Result<i64> {
+        let last: i64 = self.last_number.query_row([], |row| row.get(0))?;
+        Ok(last.saturating_add(1))
     }
 
     /// Makes the message that waits in the place of an urgent one urgent; whether it was not before.
@@ -385,6 +395,20 @@ impl<'c> Tables<'c> {
 /// runs would soon be used up.
 fn keep<'c>(connection: &'c Connection, sql: &str) -> rusqlite::Result<Statement<'c>> {
     connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT)
+}
+
+/// Inserts a message; `false` if one with its key waits, or nobody takes it.
+fn insert_message(
+    insert: &mut Statement<'_>,
+    number: i64,
+    message: &Message<'_>,
+    now_ms: u64,
+) -> rusqlite::Result<bool> {
+    let Message { to, shard, dedupe, parked, urgent, body } = message;
+    let (key, at_ms) = (to.as_bytes(), bound(now_ms));
+    // In the order of the columns that are read with it.
+    let checksum = Seal::of(&[&number, key, &shard.0, &at_ms, body, dedupe, parked])?;
+    Ok(insert.execute(params![number, key, shard.0, dedupe, parked, urgent, at_ms, body, checksum])? == 1)
 }
 
 fn mask_of(change: &RowChange) -> usize {

@@ -11,14 +11,18 @@ use crate::reader::{Fault, bytes, collect};
 use crate::row::{
     bound, exact, json, read_json, read_key, read_maybe_number, read_number, read_payload, read_shard,
 };
+use crate::seal::{self, Seal};
 
 pub(crate) const PUT: &str = "INSERT INTO tasks (key, execution, event, shard, state, holder, cancelled, attempt, \
-     due_ms, details, interruptions, name, tag, work, past) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) \
+     due_ms, details, interruptions, name, tag, work, past, checksum) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
      ON CONFLICT (key, execution, event) DO UPDATE SET shard = excluded.shard, state = excluded.state, \
      holder = excluded.holder, cancelled = excluded.cancelled, attempt = excluded.attempt, due_ms = excluded.due_ms, \
      details = excluded.details, interruptions = excluded.interruptions, name = excluded.name, tag = excluded.tag, \
-     work = excluded.work, past = excluded.past";
+     work = excluded.work, past = excluded.past, checksum = excluded.checksum";
+/// A row that was changed is sealed again.
+pub(crate) const SEAL: &str =
+    "UPDATE tasks SET checksum = ?4 WHERE key = ?1 AND execution = ?2 AND event = ?3";
 /// The row goes unless it is leased until a time, which the owner's own are not.
 pub(crate) const CANCEL: &str = "DELETE FROM tasks WHERE key = ?1 AND execution = ?2 AND event = ?3 \
      AND (state <> 1 OR due_ms IS NULL)";
@@ -28,8 +32,13 @@ pub(crate) const ANY_LEASE_OVER: &str =
     "SELECT 1 FROM tasks INDEXED BY tasks_by_lease WHERE state = 1 AND due_ms <= ?1 LIMIT 1";
 pub(crate) const DROP_LEASES_OVER: &str =
     "DELETE FROM tasks INDEXED BY tasks_by_lease WHERE state = 1 AND due_ms <= ?1 AND cancelled = 1";
-pub(crate) const QUEUE_LEASES_OVER: &str = "UPDATE tasks INDEXED BY tasks_by_lease SET state = 0, holder = NULL, \
-     due_ms = NULL, interruptions = interruptions + 1 WHERE state = 1 AND due_ms <= ?1 RETURNING shard";
+pub(crate) const LEASES_OVER: &str =
+    "SELECT key, execution, event FROM tasks INDEXED BY tasks_by_lease WHERE state = 1 AND due_ms <= ?1";
+pub(crate) const QUEUE_INTERRUPTED: &str = "UPDATE tasks SET state = 0, holder = NULL, due_ms = NULL, \
+     interruptions = interruptions + 1 WHERE key = ?1 AND execution = ?2 AND event = ?3 RETURNING shard";
+/// A state that no task has.
+pub(crate) const PUT_ASIDE: &str =
+    "UPDATE tasks SET state = 3 WHERE key = ?1 AND execution = ?2 AND event = ?3";
 pub(crate) const ANY_QUEUED: &str = "SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = 0 LIMIT 1";
 pub(crate) const ANY_QUEUED_OF_NAME: &str =
     "SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = 0 AND name = ?1 LIMIT 1";
@@ -46,19 +55,21 @@ pub(crate) const QUEUE_AGAIN: &str = "UPDATE tasks SET state = 0, holder = NULL,
      WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 RETURNING shard";
 
 /// The columns that [`read`] expects, in its order.
-const COLUMNS: &str = "key, execution, event, shard, state, holder, cancelled, attempt, due_ms, details, \
-                       interruptions, name, tag, work, past";
+pub(crate) const COLUMNS: &str = "key, execution, event, shard, state, holder, cancelled, attempt, due_ms, details, \
+                       interruptions, name, tag, work, past, checksum";
+/// How many of them are sealed by the last one.
+const SEALED: usize = 15;
 
 const QUEUED_STATE: i64 = 0;
 const LEASED_STATE: i64 = 1;
 const WAITING_STATE: i64 = 2;
 
-/// Leases a task, and gives its row.
-pub(crate) fn lease() -> String {
-    format!(
-        "UPDATE tasks SET state = 1, holder = ?4, cancelled = 0, due_ms = ?5 \
-         WHERE key = ?1 AND execution = ?2 AND event = ?3 RETURNING {COLUMNS}"
-    )
+pub(crate) const LEASE: &str = "UPDATE tasks SET state = 1, holder = ?4, cancelled = 0, due_ms = ?5 \
+     WHERE key = ?1 AND execution = ?2 AND event = ?3";
+
+/// The task of an event.
+pub(crate) fn of_event() -> String {
+    format!("SELECT {COLUMNS} FROM tasks WHERE key = ?1 AND execution = ?2 AND event = ?3")
 }
 
 /// The tasks of an execution.
@@ -86,12 +97,46 @@ pub(crate) fn change(connection: &Connection, change: &TaskChange) -> rusqlite::
                 place.event
             ])?;
             if cancelled == 0 {
-                let mut mark = connection.prepare_cached(MARK_CANCELLED)?;
-                mark.execute(params![place.key.as_bytes(), place.execution, place.event])?;
+                change_sealed(connection, &place, || {
+                    let mut mark = connection.prepare_cached(MARK_CANCELLED)?;
+                    mark.execute(params![place.key.as_bytes(), place.execution, place.event]).map(Some)
+                })?;
             }
             Ok(())
         }
     }
+}
+
+/// Changes a row that is sound, and seals it again; nothing if there is no such row. One that is damaged is put aside:
+/// nobody takes it, and whoever loads its instance meets it.
+fn change_sealed<T>(
+    connection: &Connection,
+    place: &Place,
+    change: impl FnOnce() -> rusqlite::Result<Option<T>>,
+) -> rusqlite::Result<Option<T>> {
+    let at = params![place.key.as_bytes(), place.execution, place.event];
+    let mut row = connection.prepare_cached(&of_event())?;
+    match row.query_row(at, |row| Ok(read(row).map(drop))).optional()? {
+        None => return Ok(None),
+        Some(Ok(())) => {}
+        Some(Err(_)) => {
+            tracing::error!(key = %place.key, event = place.event, "a task is damaged and put aside");
+            connection.prepare_cached(PUT_ASIDE)?.execute(at)?;
+            return Ok(None);
+        }
+    }
+    let changed = change()?;
+    reseal(connection, place)?;
+    Ok(changed)
+}
+
+fn reseal(connection: &Connection, place: &Place) -> rusqlite::Result<()> {
+    let mut row = connection.prepare_cached(&of_event())?;
+    let values = params![place.key.as_bytes(), place.execution, place.event];
+    let seal = row.query_row(values, |row| Seal::of_row(row, SEALED)).optional()?;
+    let Some(seal) = seal else { return Ok(()) };
+    let values = params![place.key.as_bytes(), place.execution, place.event, seal];
+    connection.prepare_cached(SEAL)?.execute(values).map(drop)
 }
 
 fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
@@ -102,7 +147,9 @@ fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
         TaskState::Waiting => (WAITING_STATE, None, false),
     };
     let past = if row.past.is_empty() { None } else { Some(json(&row.past)?) };
-    let values: [&dyn ToSql; 15] = [
+    let (due_ms, details) = (row.due_ms.map(bound), row.details.as_ref().map(Payload::as_json));
+    let work = row.work.as_deref();
+    let mut values: Vec<&dyn ToSql> = vec![
         place.key.as_bytes(),
         &place.execution,
         &place.event,
@@ -111,14 +158,16 @@ fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
         &holder,
         &cancelled,
         &row.attempt,
-        &row.due_ms.map(bound),
-        &row.details.as_ref().map(Payload::as_json),
+        &due_ms,
+        &details,
         &row.interruptions,
         &row.name,
         &row.tag,
-        &row.work.as_deref(),
+        &work,
         &past,
     ];
+    let checksum = Seal::of(&values)?;
+    values.push(&checksum);
     connection.prepare_cached(PUT)?.execute(&values[..]).map(drop)
 }
 
@@ -132,9 +181,15 @@ pub(crate) fn any_to_take(connection: &Connection, now_ms: u64) -> rusqlite::Res
 fn end_leases(connection: &Connection, now_ms: u64, changes: &mut Changes) -> Result<(), Fault> {
     if connection.prepare_cached(ANY_LEASE_OVER)?.exists([bound(now_ms)])? {
         connection.prepare_cached(DROP_LEASES_OVER)?.execute([bound(now_ms)])?;
-        let mut queue = connection.prepare_cached(QUEUE_LEASES_OVER)?;
-        let queued = collect(queue.query([bound(now_ms)])?, |row| Ok(read_shard(row, 0)?))?;
-        queued.into_iter().for_each(|shard| changes.tasks.insert(shard));
+        let mut over = connection.prepare_cached(LEASES_OVER)?;
+        for place in collect(over.query([bound(now_ms)])?, Place::read)? {
+            let queued = change_sealed(connection, &place, || {
+                let mut queue = connection.prepare_cached(QUEUE_INTERRUPTED)?;
+                let at = params![place.key.as_bytes(), place.execution, place.event];
+                queue.query_row(at, |row| row.get(0).map(ShardId)).optional()
+            })?;
+            queued.into_iter().for_each(|shard| changes.tasks.insert(shard));
+        }
     }
     Ok(())
 }
@@ -158,7 +213,8 @@ pub(crate) fn take(
     }
     found.sort();
     found.truncate(limit);
-    let mut lease = connection.prepare_cached(&lease())?;
+    let mut lease = connection.prepare_cached(LEASE)?;
+    let mut leased = connection.prepare_cached(&of_event())?;
     let mut taken = Vec::with_capacity(found.len());
     for id in found {
         let place = Place::of(id)?;
@@ -169,7 +225,10 @@ pub(crate) fn take(
             holder.0.to_be_bytes(),
             bound(until_ms)
         ];
-        taken.extend(collect(lease.query(values)?, read)?);
+        if change_sealed(connection, &place, || lease.execute(values).map(Some))?.is_some() {
+            let at = params![place.key.as_bytes(), place.execution, place.event];
+            taken.extend(collect(leased.query(at)?, read)?);
+        }
     }
     Ok(taken)
 }
@@ -210,8 +269,9 @@ pub(crate) fn renew(
         bound(until_ms),
         details.map(Payload::as_json)
     ];
-    let mut renew = connection.prepare_cached(RENEW)?;
-    let cancelled: Option<bool> = renew.query_row(values, |row| row.get(0)).optional()?;
+    let cancelled: Option<bool> = change_sealed(connection, &place, || {
+        connection.prepare_cached(RENEW)?.query_row(values, |row| row.get(0)).optional()
+    })?;
     Ok(match cancelled {
         Some(true) => TaskRenewal::Cancelled,
         Some(false) => TaskRenewal::Kept,
@@ -242,7 +302,9 @@ pub(crate) fn give_back(
     if connection.prepare_cached(DROP_CANCELLED)?.execute(values)? == 1 {
         return Ok(None);
     }
-    connection.prepare_cached(QUEUE_AGAIN)?.query_row(values, |row| row.get(0).map(ShardId)).optional()
+    change_sealed(connection, &place, || {
+        connection.prepare_cached(QUEUE_AGAIN)?.query_row(values, |row| row.get(0).map(ShardId)).optional()
+    })
 }
 
 /// The tasks that are leased to a holder, by id.
@@ -265,6 +327,11 @@ struct Place {
 }
 
 impl Place {
+    /// The place of a row whose first columns name it.
+    fn read(row: &Row<'_>) -> Result<Place, Fault> {
+        Ok(Place { key: read_key(row, 0)?, execution: row.get(1)?, event: row.get(2)? })
+    }
+
     fn of(id: TaskId) -> rusqlite::Result<Place> {
         Ok(Place { key: id.key, execution: exact(id.execution)?, event: exact(id.event.0)? })
     }
@@ -275,7 +342,8 @@ fn read_id(row: &Row<'_>) -> Result<TaskId, Fault> {
     Ok(TaskId { key, execution, event: EventId(read_number(row, 2)?) })
 }
 
-fn read(row: &Row<'_>) -> Result<TaskRow, Fault> {
+pub(crate) fn read(row: &Row<'_>) -> Result<TaskRow, Fault> {
+    seal::check(row, SEALED)?;
     let id = read_id(row)?;
     let state = match row.get::<_, i64>(4)? {
         QUEUED_STATE => TaskState::Queued,

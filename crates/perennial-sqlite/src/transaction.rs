@@ -19,11 +19,13 @@ use crate::connection::wait_out;
 use crate::delete;
 use crate::failure::Trouble;
 use crate::options::{Clock, SqliteOptions};
+use crate::orphans::{self, Orphans};
 use crate::requests;
+use crate::row::bound;
 use crate::send;
 use crate::sessions::Sessions;
 use crate::shards;
-use crate::tables::Tables;
+use crate::tables::{Message, Tables};
 use crate::tasks;
 use crate::unread::Unread;
 
@@ -41,6 +43,9 @@ pub(crate) struct WriteConnection<'c> {
     changes: Changes,
     /// Whether deleted instances have turns left; nothing if that has to be looked up.
     has_graves: Option<bool>,
+    orphans: Orphans,
+    /// Messages and tasks of nobody that the next sweep deletes.
+    orphaned: (Vec<i64>, Vec<i64>),
 }
 
 /// How members are kept apart.
@@ -89,6 +94,8 @@ impl<'c> WriteConnection<'c> {
             changed_by_others: false,
             changes: Changes::default(),
             has_graves: None,
+            orphans: Orphans::default(),
+            orphaned: <_>::default(),
         })
     }
 
@@ -150,7 +157,11 @@ impl<'c> WriteConnection<'c> {
         for request in &*requests {
             let is_idle = match request {
                 WriteCall::TakeTasks(_) => !tasks::any_to_take(self.connection, (self.clock)())?,
-                WriteCall::Sweep(_) => !delete::any_to_sweep(self.connection, (self.clock)())?,
+                WriteCall::Sweep(call) => {
+                    self.orphaned = self.orphans.look(self.connection)?;
+                    let is_orphaned = !self.orphaned.0.is_empty() || !self.orphaned.1.is_empty();
+                    !is_orphaned && !delete::any_to_sweep(self.connection, &call.question, (self.clock)())?
+                }
                 _ => false,
             };
             if !is_idle {
@@ -258,7 +269,10 @@ impl<'c> WriteConnection<'c> {
                 call.answer = Some(Ok(requests::delete(connection, call.question)?.is_some()));
             }
             WriteCall::Sweep(call) => {
-                call.answer = Some(Ok(delete::sweep(connection, call.question, now_ms)?));
+                let (messages, tasks) = std::mem::take(&mut self.orphaned);
+                let orphaned = orphans::delete(connection, &messages, &tasks)?;
+                let swept = delete::sweep(connection, &call.question, now_ms)?;
+                call.answer = Some(Ok(Swept { rows: swept.rows + orphaned, ..swept }));
                 self.has_graves = None;
             }
             WriteCall::PruneExecutions(call) => call.answer = Some(self.prune(&call.question)?),
@@ -309,7 +323,8 @@ impl<'c> WriteConnection<'c> {
             let finished = tasks::finish(this.connection, end.holder, end.task, end.attempt)?;
             let Some(shard) = finished else { return Ok(false) };
             let key = end.task.key;
-            let appended = this.tables.append_to_key(key, None, false, &end.body, (this.clock)())?;
+            let message = Message::plain(key, shard, &end.body);
+            let appended = this.tables.append_to_key(&message, (this.clock)())?;
             if appended.number().is_some() {
                 this.unread.appended(key);
                 this.changes.inbox.insert(shard);
@@ -336,7 +351,7 @@ impl<'c> WriteConnection<'c> {
         if self.sessions.owner(shard) != Some(session) {
             return Ok(Err(StoreError::SessionGone));
         }
-        Ok(Ok(delete::prune(self.connection, key, execution, rows)?))
+        Ok(Ok(delete::prune(self.connection, key.as_bytes(), bound(execution), rows)?))
     }
 
     fn commit(

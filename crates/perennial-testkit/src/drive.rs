@@ -141,9 +141,14 @@ impl Drive {
         Job::UpdateRequested { name: name.to_owned(), payload: payload.into(), key: None, trace: None }
     }
 
-    /// Cancellation was requested, with a grace until `grace_until_ms`.
-    pub fn cancel(reason: &str, grace_until_ms: u64) -> Job {
-        Job::OrchestrationCancelRequested { reason: reason.to_owned(), grace_until_ms }
+    /// An event was taken out.
+    pub fn skipped(event: u64) -> Job {
+        Job::ExternalEventSkipped { event_id: EventId(event) }
+    }
+
+    /// Cancellation was requested, with a grace of `grace_ms` from the turn that delivers it.
+    pub fn cancel(reason: &str, grace_ms: u64) -> Job {
+        Job::OrchestrationCancelRequested { reason: reason.to_owned(), grace_ms }
     }
 
     /// Every event of the history as `id summary`.

@@ -234,8 +234,9 @@ impl<'a> Checked<'a, '_> {
         }
     }
 
-    /// I15: the code decides what is recorded, turn by turn and hence for every prefix. Gives what is open by the code.
-    fn replay(&mut self, replayer: &Replayer, decoded: &Decoded<'_>) -> Option<Ledger> {
+    /// I15: the code decides what is recorded, turn by turn and hence for every prefix. Gives what is open by the code,
+    /// and whether it has handlers.
+    fn replay(&mut self, replayer: &Replayer, decoded: &Decoded<'_>) -> Option<(Ledger, bool)> {
         let row = decoded.row();
         let mut current = None;
         for (execution, turns) in decoded.executions.iter().filter(|(_, turns)| !turns.is_empty()) {
@@ -252,7 +253,9 @@ impl<'a> Checked<'a, '_> {
                 continue;
             }
             match replayer.hydrate(&row.id, &History::from(turns.clone())) {
-                Ok(replayed) if *execution == row.execution => current = Some(replayed.ledger().clone()),
+                Ok(replayed) if *execution == row.execution => {
+                    current = Some((replayed.ledger().clone(), replayed.has_handlers()));
+                }
                 Ok(_) => {}
                 Err(ReplayReport::Incompatible(failure)) => self.breach("I15", failure.to_string()),
                 Err(report) => self.breach("I15", format!("{report:?}")),

@@ -72,7 +72,8 @@ pub(crate) fn source_mut(kind: &mut EventKind) -> Option<&mut EventId> {
             | Job::ActivityFailed { source_event_id, .. }
             | Job::TimerFired { source_event_id }
             | Job::SubOrchestrationCompleted { source_event_id, .. }
-            | Job::SubOrchestrationFailed { source_event_id, .. },
+            | Job::SubOrchestrationFailed { source_event_id, .. }
+            | Job::ExternalEventSkipped { event_id: source_event_id },
         )
         | EventKind::Decision {
             decision:

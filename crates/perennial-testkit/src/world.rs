@@ -10,8 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use perennial_core::{
-    Decision, Execution, ExecutionOptions, HistoryError, Job, Ledger, OrchestrationHandler, StaleReason,
-    Started, TurnFailure, TurnTaken, UpdateRefusal,
+    Decision, EventId, Execution, ExecutionOptions, HistoryError, Job, Ledger, OrchestrationHandler,
+    StaleReason, Started, TurnFailure, TurnTaken, UpdateRefusal,
 };
 
 use crate::Chance;
@@ -200,7 +200,7 @@ impl World {
         let ledger = execution.ledger();
         if ledger.turns() == 0 {
             None
-        } else if ledger.cancel_grace_until_ms().is_some_and(|until_ms| until_ms < self.now_ms) {
+        } else if ledger.cancel_request().is_some_and(|cancel| cancel.until_ms() < self.now_ms) {
             Some("the grace is over")
         } else if self.plan.terminate_at_turn.is_some_and(|turn| turn <= self.turns) {
             Some("terminated")
@@ -248,11 +248,18 @@ impl World {
             self.plan.cancel_at_turn = again.then(|| self.turns + self.chance.between(1, 5));
             surprises.push(Job::OrchestrationCancelRequested {
                 reason: format!("asked for in turn {}", self.turns),
-                grace_until_ms: self.now_ms + self.chance.between(0, 30_000),
+                grace_ms: self.chance.between(0, 30_000),
             });
         }
         for surprise in surprises {
             jobs.insert(self.chance.below(jobs.len() + 1), surprise);
+        }
+        let ledger = stage.execution.ledger();
+        if ledger.turns() > 0 && self.chance.percent(8) {
+            // One more than the program needs, first so that its number is known, and nobody is to see it.
+            let event_id = EventId(ledger.events()).next();
+            jobs.insert(0, self.some_event(program));
+            jobs.push(Job::ExternalEventSkipped { event_id });
         }
     }
 

@@ -156,3 +156,24 @@ fn p_kit_an_assertion_that_fails_after_a_crash_is_reported_with_its_point() {
     assert!(failure.differences.iter().all(|found| found.found.contains("charged once")), "{failure}");
     assert!(calls.into_inner() > 3, "one failure does not keep the other points from being tried");
 }
+
+#[orchestration]
+async fn names(ctx: OrchestrationContext, mut taken: Vec<String>) -> Result<Vec<String>, String> {
+    taken.push(ctx.uuid4());
+    taken.push(ctx.schedule_sub_orchestration(name, ()).await?);
+    if taken.len() < 6 {
+        return ctx.continue_as_new(taken).await;
+    }
+    Ok(taken)
+}
+
+#[orchestration]
+async fn name(ctx: OrchestrationContext) -> Result<String, String> {
+    Ok(ctx.uuid4())
+}
+
+#[test]
+fn e17_random_values_of_the_next_execution_and_of_children_survive_every_crash() {
+    let report = crash_everywhere(|env| env.register(names).register(name).run(names, vec![])).unwrap();
+    assert!(report.commits > 6, "{report:?}");
+}

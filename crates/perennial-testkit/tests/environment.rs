@@ -355,3 +355,27 @@ fn p6_a_panic_of_the_environment_names_the_line_of_the_test() {
         assert_eq!(FILE.take(), file!());
     }
 }
+
+/// Takes its time on a thread of its own, as a call to another service does.
+#[activity]
+async fn elsewhere(_: ActivityContext) -> Result<u32, String> {
+    let (done, wait) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        done.send(7)
+    });
+    wait.await.map_err(|error| error.to_string())
+}
+
+#[test]
+fn g13_the_clock_does_not_outrun_an_activity_that_takes_real_time() {
+    #[orchestration]
+    async fn impatient(ctx: OrchestrationContext) -> Result<u32, String> {
+        let limit = Duration::from_secs(3_600);
+        let outcome = ctx.timeout(limit, ctx.schedule_activity(elsewhere, ())).await;
+        Ok(outcome.map_err(|late| late.to_string())??)
+    }
+    let mut env = TestEnvironment::new().register(impatient).register(elsewhere);
+    assert_eq!(env.run(impatient, ()), Ok(7));
+    assert!(env.elapsed() < Duration::from_secs(3_600));
+}

@@ -2,7 +2,8 @@
 //!
 //! A store speaks of rows, turns and messages, never of what they mean: bodies are opaque bytes, and what must be
 //! searched is in columns. Every call takes a [`Reply`] and may answer from any thread, or at once on the caller's
-//! thread, so callers hold no lock across a call. Calls have no order among each other except what a caller waits for.
+//! thread, so callers hold no lock across a call. Calls have no order among each other except what a caller waits for. A
+//! store that is naturally asynchronous is written as an [`AsyncStore`], with `async fn`, and wrapped in a [`SpawnedStore`].
 //!
 //! | role | calls |
 //! |---|---|
@@ -11,7 +12,7 @@
 //! | reading | [`read_inbox`](Store::read_inbox) to [`read_turns`](Store::read_turns): what an owner has to look at |
 //! | tasks | [`take_tasks`](Store::take_tasks) to [`give_back_tasks`](Store::give_back_tasks): activities that any node may run |
 //! | requests | [`put_request`](Store::put_request) to [`withdraw_request`](Store::withdraw_request): queries and updates from elsewhere |
-//! | looking | [`list`](Store::list) to [`stats`](Store::stats): for people and programs, without touching the hot path |
+//! | looking | [`list`](Store::list) to [`check_rows`](Store::check_rows): for people and programs, without touching the hot path |
 //! | upkeep | deleting, sweeping, settings, hints, closing |
 //!
 //! # What every store guarantees
@@ -24,8 +25,10 @@
 //!   again and learns where it stands.
 //! - **Pages** hold at least one row if there is one, and otherwise no more than their limit.
 
+mod async_store;
 mod blocked;
 mod change;
+mod check;
 mod commit;
 mod error;
 mod filter;
@@ -39,8 +42,10 @@ mod stats;
 mod task;
 mod turn;
 
+pub use async_store::{AsyncStore, SpawnedStore, StoreTask};
 pub use blocked::{Blocked, Divergence, DivergenceRow, DivergenceSide};
 pub use change::{Changes, Watcher};
+pub use check::{CheckedRows, DamagedRow, RowPlace};
 pub use commit::{
     Commit, CommitOutcome, Conflict, DeleteOutcome, InboxNumber, InboxPage, InboxQuery, InboxRow, Outgoing,
     SendOutcome, SendRequest,
@@ -287,10 +292,17 @@ pub trait Store: Send + Sync + 'static {
     /// Row counts and scheduling lag.
     fn stats(&self, reply: Reply<StoreStats>);
 
+    /// Checks some rows beside the instances, `rows` at a time: all requests and replies are returned, and whatever the store
+    /// finds damaged, or belonging to no instance, is named. A check begins without a place and goes on from page to
+    /// page.
+    fn check_rows(&self, after: Option<RowPlace>, rows: usize, reply: Reply<CheckedRows>);
+
     // ---- upkeep ---------------------------------------------------------------------------------------------------
 
-    /// Deletes instances that have ended, with all their rows; whether they have is checked while deleting. An instance
-    /// with many turns is gone at once for everybody who looks, and its rows are deleted by the sweeps that follow.
+    /// Deletes instances that have ended, with all their rows; whether they have is checked while deleting. One whose row is
+    /// damaged ([`InstanceRow::is_sound`]) is deleted whatever it says: nobody can run it, and it may have no id that
+    /// others could name it by. An instance with many turns is gone at once for everybody who looks, and its rows are
+    /// deleted by the sweeps that follow.
     fn delete(&self, instances: Vec<(ShardId, InstanceKey)>, reply: Reply<Vec<DeleteOutcome>>);
 
     /// Deletes turns of an instance's executions before `execution`, oldest first and at most `rows` of them, under the
@@ -305,9 +317,13 @@ pub trait Store: Send + Sync + 'static {
         reply: Reply<Swept>,
     );
 
-    /// Deletes at most `rows` rows that nobody needs any more: requests and replies past their deadline, and what large
-    /// instances left behind when they were deleted.
-    fn sweep(&self, rows: usize, reply: Reply<Swept>);
+    /// Deletes at most `rows` rows that nobody needs any more: requests and replies past their deadline, what large
+    /// instances left behind when they were deleted, and, with `keep_executions_ms`, turns of executions that were
+    /// continued as new that long ago. The current execution is never touched.
+    ///
+    /// An execution was continued when a commit changed its instance's [`execution`](RowChange::execution), by the
+    /// store's clock.
+    fn sweep(&self, rows: usize, keep_executions_ms: Option<u64>, reply: Reply<Swept>);
 
     /// A setting that anybody may write.
     fn read_setting(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>);

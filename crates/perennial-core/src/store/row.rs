@@ -133,9 +133,12 @@ impl InstanceRow {
         }
     }
 
-    /// Whether the columns that never change are what they were when the instance was started.
+    /// Whether the columns that never change are what they were when the instance was started. The shard follows from
+    /// the id.
     pub fn is_sound(&self) -> bool {
-        self.checksum == row_checksum(self.key, &self.id, &self.name, self.created_ms, self.parent.as_ref())
+        self.shard == ShardId::of(&self.id)
+            && self.checksum
+                == row_checksum(self.key, &self.id, &self.name, self.created_ms, self.parent.as_ref())
     }
 
     /// The row with the checksum that belongs to it, for one that was put together by hand.

@@ -12,6 +12,9 @@ ALTER TABLE turns ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE inbox ADD COLUMN arrived_ms INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE inbox ADD COLUMN urgent INTEGER NOT NULL DEFAULT 0; -- 0 or 1
 
+-- Covers the columns that never change. Rows of version 2 have none.
+ALTER TABLE inbox ADD COLUMN checksum INTEGER;
+
 -- Sessions are kept for readers and for other processes; leases are renewed in memory. Whoever migrates is the only one
 -- at work, so there is nothing to take over.
 DROP TABLE sessions;
@@ -42,18 +45,22 @@ CREATE INDEX shards_by_session ON shards (session) WHERE session IS NOT NULL;
 
 -- The attempts that failed, as JSON.
 ALTER TABLE tasks ADD COLUMN past TEXT;
+-- Covers all other columns. Rows of version 2 have none.
+ALTER TABLE tasks ADD COLUMN checksum INTEGER;
 
 -- What a holder was given, if the answer was lost. A lease that is renewed leaves it alone.
 CREATE INDEX tasks_by_holder ON tasks (holder, key, execution, event) WHERE state = 1;
 
 ALTER TABLE asks RENAME TO requests;
 ALTER TABLE requests ADD COLUMN after_number INTEGER; -- the sender's message that it follows
+ALTER TABLE requests ADD COLUMN checksum INTEGER; -- covers all other columns
 DROP INDEX asks_by_instance;
 DROP INDEX asks_by_deadline;
 CREATE INDEX requests_by_instance ON requests (key);
 CREATE INDEX requests_by_deadline ON requests (deadline_ms);
 
 ALTER TABLE answers RENAME TO replies;
+ALTER TABLE replies ADD COLUMN checksum INTEGER; -- covers all other columns
 DROP INDEX answers_by_deadline;
 CREATE INDEX replies_by_deadline ON replies (deadline_ms);
 
@@ -69,3 +76,21 @@ CREATE TABLE settings (
 CREATE TABLE graves (
     key  BLOB NOT NULL PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
+
+-- When executions began that were not the first, which is when the ones before them were continued as new, as long as turns
+-- of those may be stored. Under version 2 nobody noted it: what is old counts as continued now, and is kept too long
+-- rather than not long enough.
+CREATE TABLE continuations (
+    key        BLOB    NOT NULL,
+    execution  INTEGER NOT NULL,
+    at_ms      INTEGER NOT NULL,
+    PRIMARY KEY (key, execution)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX continuations_by_time ON continuations (at_ms);
+
+INSERT INTO continuations (key, execution, at_ms)
+    SELECT key, execution, CAST(unixepoch('subsec') * 1000 AS INTEGER) FROM instances WHERE execution > 1;
+
+-- Rows whose key was damaged so that it is none any more. There are none but in a damaged file.
+CREATE INDEX instances_odd ON instances (key) WHERE length(key) <> 16;

@@ -4,7 +4,8 @@ use std::fs;
 
 use crate::support::{Place, durable};
 use perennial_core::store::{
-    Commit, CommitOutcome, Filter, InstanceRow, PageLimit, Status, StoreError, TaskChange, TaskId, TaskRow,
+    Commit, CommitOutcome, Conflict, Filter, InstanceRow, PageLimit, Status, StoreError, TaskChange, TaskId,
+    TaskRow,
 };
 use perennial_core::{InstanceKey, ShardId};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
@@ -56,7 +57,7 @@ fn g5_a_relaxed_store_keeps_everything_when_it_is_closed() {
 #[test]
 fn g32_a_full_disk_stops_the_store_and_loses_nothing() {
     let place = Place::new();
-    let small = SqliteOptions::default().max_pages(60);
+    let small = SqliteOptions::default().max_pages(70);
     let owner = Subject::over(SqliteStore::open(place.path(), small).unwrap());
     let session = owner.own_all();
     let a = row(1, "a");
@@ -128,10 +129,10 @@ fn a_corrupt_row_is_named_and_stands_in_nobodys_way() {
         let sql = format!("UPDATE instances SET {fault} WHERE id = 'broken'");
         place.connection().execute_batch(&sql).unwrap();
         let corrupt = StoreError::CorruptRow(format!("instance broken (key {}): {reason}", key(2)));
-        assert_eq!(find(&owner, "broken"), Err(corrupt.clone()));
         assert_eq!(load(&owner, key(2)), Err(corrupt.clone()));
         let page = owner.list(&Filter::default(), None, 10);
         assert_eq!((&page.rows[0], &page.rows[2]), (&rows[0], &rows[2]));
+        assert_eq!(find(&owner, "broken"), Ok(Some(page.rows[1].clone())), "it is found as it is listed");
         let shown = page.rows[1].blocked.clone().expect("it is shown as blocked");
         assert_eq!((page.rows[1].key, page.rows[1].id.as_str()), (key(2), "broken"));
         assert_eq!((shown.code.as_str(), shown.report), ("PER-0508", corrupt.to_string()));
@@ -140,14 +141,14 @@ fn a_corrupt_row_is_named_and_stands_in_nobodys_way() {
     // A start of its id is refused without stopping anybody.
     let outcomes = owner.commit(session, [start(&row(4, "broken")), start(&row(5, "e"))]);
     assert!(
-        matches!(&outcomes[0], CommitOutcome::Rejected(reason) if reason.contains("broken")),
+        matches!(&outcomes[0], CommitOutcome::Conflict(Conflict::IdTaken(taken)) if taken.key == key(2)),
         "{outcomes:?}"
     );
     assert_eq!(outcomes[1], durable());
 }
 
 #[test]
-fn i16_rows_whose_key_cannot_be_read_are_left_out_of_pages() {
+fn i16_rows_whose_key_cannot_be_read_are_left_out_of_passes_and_shown_in_lists() {
     let place = Place::new();
     let owner = place.owner();
     let session = owner.own_all();
@@ -176,7 +177,24 @@ fn i16_rows_whose_key_cannot_be_read_are_left_out_of_pages() {
     assert_eq!(owner.owed(session, None, 10).iter().map(|row| row.0).collect::<Vec<_>>(), readable);
     assert_eq!(owner.blocked(session, None, 10).iter().map(|row| row.0).collect::<Vec<_>>(), readable);
     let listed = owner.list(&Filter::default(), None, 10).rows;
-    assert_eq!(listed.iter().map(|row| row.key).collect::<Vec<_>>(), readable);
+    let named = listed.iter().map(|row| (&*row.id, row.blocked.as_ref().map(|blocked| &*blocked.code)));
+    let damaged = ("order-2", Some("PER-0508"));
+    assert_eq!(named.filter(|named| *named == damaged).count(), 1, "{listed:?}");
+    // Page by page, each is shown once.
+    for newest_first in [false, true] {
+        let filter = Filter { newest_first, ..Filter::default() };
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let page = owner.list(&filter, after, 1);
+            seen.extend(page.rows.into_iter().map(|row| row.id));
+            after = page.next;
+            if after.is_none() || seen.len() > 3 {
+                break;
+            }
+        }
+        seen.sort();
+        assert_eq!(seen, ["order-1", "order-2", "order-3"]);
+    }
 }
 
 fn find(subject: &Subject, id: &str) -> Result<Option<InstanceRow>, StoreError> {
@@ -238,4 +256,25 @@ fn the_log_is_reused_and_does_not_grow() {
     let (database, log) = (megabytes(""), megabytes("-wal"));
     assert!(database >= 40, "the log is moved into the database: {database} MiB");
     assert!(log <= 24, "what was moved is written over: {log} MiB");
+}
+
+#[test]
+fn i18_messages_and_tasks_of_an_instance_that_is_gone_are_swept() {
+    let place = Place::new();
+    let owner = place.owner();
+    let session = owner.own_all();
+    let (a, b) = (row(1, "a"), row(2, "b"));
+    for row in [&a, &b] {
+        owner.write(session, start(row).putting([task(row, 2)]));
+        owner.sent(message(&row.id, None, "x"));
+    }
+    place.connection().execute_batch("DELETE FROM instances WHERE id = 'a'").unwrap();
+    owner.sweep_some(100);
+    let left = |table: &str| -> i64 {
+        let sql = format!("SELECT count(*) FROM {table}");
+        place.connection().query_row(&sql, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((left("inbox"), left("tasks")), (1, 1));
+    let stays = owner.load(&b, 0).unwrap();
+    assert_eq!((stays.inbox.len(), stays.tasks.len()), (1, 1));
 }

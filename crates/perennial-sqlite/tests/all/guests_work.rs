@@ -146,6 +146,8 @@ fn i18_a_guest_deletes_what_has_ended_and_no_row_of_it_stays() {
     let a = InstanceRow { attributes: attributes.into(), ..row(1, "a") };
     let b = row(2, "b");
     owner.write(session, putting(start(&a), [task(&a, 2)]));
+    let continued = RowChange { execution: Some(2), ..RowChange::default() };
+    owner.write(session, member(&a).changing(continued));
     owner.write(session, start(&b));
     owner.sent(message("a", None, "x"));
     guest.requested("a", u64::MAX, "how far?");

@@ -264,6 +264,8 @@ macro_rules! __store_rules {
             s7_pruning_executions_never_touches_the_current_one
             s7_pruning_executions_is_bounded_and_begins_with_the_oldest
             s7_only_the_owner_prunes_executions
+            s7_executions_that_were_continued_long_ago_are_swept_in_steps
+            s7_executions_are_swept_by_the_stores_clock_only_if_asked
             s7_a_list_comes_oldest_first_in_pages
             s7_a_list_is_filtered_by_status
             s7_a_list_is_filtered_by_name

@@ -82,6 +82,8 @@ pub(super) enum Operation {
     ReadReply(RequestPlace),
     WithdrawRequest(RequestPlace),
     Sweep,
+    /// With turns of executions that were continued so long ago.
+    SweepExecutions(u64),
     PruneExecutions(SessionPlace, InstanceRow, u64, usize),
     ReadSetting(&'static str),
     WriteSetting(&'static str, Option<&'static str>),
@@ -221,6 +223,7 @@ const DRAWS: &[(u64, Draw)] = &[
     (40, |this| this.request().map_or(Operation::Sweep, Operation::ReadReply)),
     (30, |this| this.request().map_or(Operation::Sweep, Operation::WithdrawRequest)),
     (15, |_| Operation::Sweep),
+    (15, |this| Operation::SweepExecutions(10 * this.chance.between(0, 3_000))),
     (40, |this| {
         let later: Vec<InstanceRow> =
             this.known.rows.iter().filter(|row| row.execution > 1).cloned().collect();

@@ -94,6 +94,9 @@ impl Side {
             }
             // All of it: which rows are swept first is the store's choice.
             Operation::Sweep => text(&subject.sweep_some(100_000)),
+            Operation::SweepExecutions(keep_ms) => {
+                format!("executions {}", text(&subject.sweep_executions(100_000, keep_ms)))
+            }
             Operation::ReadSetting(name) => format!("setting {:?}", subject.setting(name)),
             Operation::WriteSetting(name, value) => text(&subject.write_setting(name, value)),
             other => self.perform_of_sessions_and_tasks(other),

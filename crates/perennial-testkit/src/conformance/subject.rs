@@ -219,7 +219,12 @@ impl Subject {
 
     /// Sweeps at most so many rows.
     pub fn sweep_some(&self, rows: usize) -> Swept {
-        ask(|reply| self.store().sweep(rows, reply)).expect("the sweep")
+        ask(|reply| self.store().sweep(rows, None, reply)).expect("the sweep")
+    }
+
+    /// Sweeps at most so many rows, those of executions too that were continued so long ago.
+    pub fn sweep_executions(&self, rows: usize, keep_executions_ms: u64) -> Swept {
+        ask(|reply| self.store().sweep(rows, Some(keep_executions_ms), reply)).expect("the sweep")
     }
 
     /// Sweeps until nothing is left to sweep.

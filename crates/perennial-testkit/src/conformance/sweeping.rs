@@ -194,3 +194,60 @@ pub fn s7_only_the_owner_prunes_executions(make: Make<'_>) {
         Page { rows: vec![subject.find("a").unwrap()], next: None }
     );
 }
+
+/// An instance that was continued three times, every ten seconds, with three turns in each execution.
+fn continued_every_ten_seconds(subject: &Subject, session: SessionId, row: &InstanceRow) {
+    subject.write(session, start(row).changing(RowChange::default()));
+    for number in 2..=3 {
+        subject.write(session, member(row).turn(number, "x"));
+    }
+    for of in 2..=4 {
+        subject.clock.advance(10_000);
+        let next = RowChange { execution: Some(of), ..RowChange::default() };
+        subject.write(session, member(row).turn_of(of, 1, "x").changing(next));
+        for number in 2..=3 {
+            subject.write(session, member(row).turn_of(of, number, "x"));
+        }
+    }
+}
+
+pub fn s7_executions_are_swept_by_the_stores_clock_only_if_asked(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let (a, b) = (row(1, "a"), row(2, "b"));
+    continued_every_ten_seconds(&subject, session, &a);
+    assert_eq!(subject.sweep_some(100), Swept::default(), "nobody asked for it");
+    assert_eq!(subject.sweep_executions(100, 20_001), Swept::default(), "none is old enough");
+    // The first was continued 20 s ago, the second 10 s ago, the third just now.
+    assert_eq!(subject.sweep_executions(100, 20_000), Swept { rows: 3, more: false });
+    assert_eq!(turns_of(&subject, &a), [0, 3, 3, 3]);
+    assert_eq!(subject.sweep_executions(100, 20_000), Swept::default());
+    subject.write(session, start(&b));
+    subject.clock.advance(1);
+    assert_eq!(subject.sweep_executions(100, 0), Swept { rows: 6, more: false });
+    assert_eq!(turns_of(&subject, &a), [0, 0, 0, 3], "the current execution stays");
+    assert_eq!(turns_of(&subject, &b)[0], 1, "an instance that was never continued stays");
+    subject.clock.advance(1_000_000);
+    assert_eq!(subject.sweep_executions(100, 0), Swept::default());
+    assert_eq!((turns_of(&subject, &a)[3], turns_of(&subject, &b)[0]), (3, 1));
+}
+
+pub fn s7_executions_that_were_continued_long_ago_are_swept_in_steps(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = row(1, "a");
+    continued_every_ten_seconds(&subject, session, &a);
+    assert_eq!(subject.sweep_executions(0, 5_000), Swept { rows: 0, more: true });
+    assert_eq!(subject.sweep_executions(4, 5_000), Swept { rows: 4, more: true });
+    assert_eq!(turns_of(&subject, &a), [0, 2, 3, 3], "the oldest come first");
+    assert_eq!(subject.sweep_executions(2, 5_000), Swept { rows: 2, more: false });
+    assert_eq!(turns_of(&subject, &a), [0, 0, 3, 3]);
+    // What is pruned by number leaves nothing to be swept by age.
+    assert_eq!(prune(&subject, session, &a, 4, 100), Ok(Swept { rows: 3, more: false }));
+    subject.clock.advance(100_000);
+    assert_eq!(subject.sweep_executions(100, 5_000), Swept::default());
+    // A deleted instance leaves nothing behind.
+    subject.write(session, member(&a).changing(RowChange { ended_ms: Some(5), ..status(Status::Completed) }));
+    assert_eq!(subject.delete([&a]), [DeleteOutcome::Deleted]);
+    assert_eq!(subject.sweep_executions(100, 0), Swept::default());
+}

@@ -138,7 +138,10 @@ fn outcome(id: &str, answer: Answer) -> Result<Payload, ClientError> {
         Answer::Asked(AskReply::Failed(error)) => Err(ClientError::UpdateFailed { id, error }),
         Answer::Asked(AskReply::Refused { reason, error }) => Err(ClientError::Refused { id, reason, error }),
         Answer::Asked(AskReply::Blocked { code, reason }) => Err(ClientError::Blocked { id, code, reason }),
-        Answer::Asked(AskReply::Ended) | Answer::EndedBefore => Err(ClientError::Ended { id }),
+        Answer::Asked(AskReply::Ended) | Answer::EndedBefore | Answer::TooLate => {
+            Err(ClientError::Ended { id })
+        }
+        Answer::Asked(AskReply::Unanswered) => Err(ClientError::Unanswered { id }),
         Answer::NotFound => Err(ClientError::NotFound { id }),
         other => Err(ClientError::Unknown { id, reason: format!("{other:?}") }),
     }

@@ -34,7 +34,7 @@ impl Default for Config {
             mocked: BTreeMap::new(),
             takes: BTreeMap::new(),
             script: Vec::new(),
-            patience: Duration::from_millis(50),
+            patience: Duration::from_secs(2),
             replay_deadline: Duration::from_secs(30),
         }
     }

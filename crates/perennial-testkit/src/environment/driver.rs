@@ -442,7 +442,7 @@ impl Driver {
             // What is raised at an instance that has ended is of no use to anybody.
             let answer = self.ask(&id, || scripted.request(number));
             assert!(
-                matches!(answer, Answer::Accepted | Answer::EndedBefore),
+                matches!(answer, Answer::Accepted | Answer::EndedBefore | Answer::TooLate),
                 "{:?} of the script cannot be done to {id:?}: {answer:?}",
                 scripted.action
             );

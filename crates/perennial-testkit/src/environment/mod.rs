@@ -211,8 +211,8 @@ impl TestEnvironment {
         self
     }
 
-    /// How long, in real time, the clock waits for real activities that are idle before it skips: they may be waiting
-    /// for the network. Default 50 ms.
+    /// How long, in real time, the clock stands still for real activities that are idle before it skips: they may be
+    /// waiting for the network. Default 2 s. Give less if a real activity waits by the virtual clock, or for ever.
     pub fn patience(mut self, patience: Duration) -> TestEnvironment {
         self.config.patience = patience;
         self

@@ -162,8 +162,8 @@ pub(super) fn jobs(ledger: &Ledger, choices: &mut Choices<'_>) -> Vec<Job> {
         jobs.push(Job::UpdateRequested { name, payload, key, trace: None });
     }
     if choices.once_in(32) {
-        let (reason, grace_until_ms) = ("enough".to_owned(), choices.number());
-        jobs.push(Job::OrchestrationCancelRequested { reason, grace_until_ms });
+        let (reason, grace_ms) = ("enough".to_owned(), choices.number());
+        jobs.push(Job::OrchestrationCancelRequested { reason, grace_ms });
     }
     if choices.once_in(8) {
         let source_event_id = EventId(choices.number());

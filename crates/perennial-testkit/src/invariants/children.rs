@@ -44,6 +44,9 @@ pub(super) fn check(
     });
     for decoded in all.values() {
         families.check_links(decoded);
+        if log.is_recreated(decoded.row().key) {
+            continue;
+        }
         for (execution, turns) in &decoded.executions {
             families.check_parent(decoded, *execution, turns);
         }
@@ -77,7 +80,8 @@ impl Families<'_> {
             self.breach(&row.id, "its row and its history name different parents".to_owned());
         }
         let Some(link) = &row.parent else { return };
-        let parent = link.key.parse::<InstanceKey>().ok().and_then(|key| self.all.get(&key));
+        let parent = link.key.parse::<InstanceKey>().ok().filter(|key| !self.log.is_recreated(*key));
+        let parent = parent.and_then(|key| self.all.get(&key));
         let Some(turns) = parent.and_then(|parent| parent.executions.get(&link.execution)) else { return };
         let scheduled = schedules(turns).remove(&link.event_id);
         let Some(Scheduled { decision, .. }) = scheduled else {

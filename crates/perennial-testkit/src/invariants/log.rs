@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::Message;
-use perennial_core::{ActivityFailure, EventId, EventKind, Job, Payload};
+use perennial_core::{ActivityFailure, EventId, EventKind, InstanceKey, Job, Payload};
 
 use super::{Breach, Decoded, Snapshot, all_events};
 
@@ -14,6 +14,7 @@ pub struct ClientLog {
     deleted: BTreeSet<String>,
     /// Those of which another instance may have the id by now, too.
     ever_deleted: BTreeSet<String>,
+    recreated: BTreeSet<InstanceKey>,
     /// By instance and sender, in order: event and payload, which have to be unlike every other of the instance.
     raised: BTreeMap<String, BTreeMap<String, Vec<(String, Payload)>>>,
     runs: BTreeMap<(String, u64, EventId), usize>,
@@ -39,6 +40,12 @@ impl ClientLog {
     /// The id of a deleted instance is another one's, started by nobody who writes here.
     pub fn reused(&mut self, id: &str) {
         self.deleted.remove(id);
+    }
+
+    /// An instance that was deleted exists again under the same key: its start was sent twice, and the second one came
+    /// after the deletion. The children of its first life may still be there.
+    pub fn recreated(&mut self, key: InstanceKey) {
+        self.recreated.insert(key);
     }
 
     /// An event was acknowledged. A sender's events of one instance are noted in the order of acknowledgement.
@@ -77,6 +84,11 @@ impl ClientLog {
         self.ever_deleted.contains(id)
     }
 
+    /// Whether an instance has the key of one that was deleted.
+    pub(super) fn is_recreated(&self, key: InstanceKey) -> bool {
+        self.recreated.contains(&key)
+    }
+
     /// I2: acknowledged means that it exists; I18: deleted means that it does not.
     pub(super) fn check_starts(&self, snapshot: &Snapshot, found: &mut Vec<Breach>) {
         let ids: BTreeSet<&str> =
@@ -113,11 +125,16 @@ impl ClientLog {
             }
         }
         let waiting: Option<Vec<(String, Payload)>> = decoded.messages().map(|messages| {
-            let event = |message| match message {
-                Message::Job(Job::ExternalEvent { name, payload, .. }) => Some((name, payload)),
+            let jobs = |message| match message {
+                Message::Job(job) => vec![job],
+                Message::Carried { jobs, .. } => jobs,
+                _ => Vec::new(),
+            };
+            let event = |job| match job {
+                Job::ExternalEvent { name, payload, .. } => Some((name, payload)),
                 _ => None,
             };
-            messages.filter_map(event).collect()
+            messages.flat_map(jobs).filter_map(event).collect()
         });
         let may_be_lost = decoded.row().status.is_final() || !decoded.is_whole();
         for (sender, raised) in self.raised.get(id).into_iter().flatten() {

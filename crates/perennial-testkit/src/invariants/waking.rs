@@ -10,7 +10,8 @@ use perennial_core::{Decision, EventId, Ledger, Turn};
 use super::{Checked, StoredInstance};
 
 impl Checked<'_, '_> {
-    pub(super) fn can_be_woken(&mut self, turns: &[Turn], replayed: Option<&Ledger>) {
+    /// Of the code that is replayed, if it is: what is open, and whether it has handlers that events and updates wake.
+    pub(super) fn can_be_woken(&mut self, turns: &[Turn], replayed: Option<&(Ledger, bool)>) {
         let StoredInstance { row, inbox, tasks, .. } = self.instance;
         if row.status.is_final() {
             return;
@@ -21,7 +22,10 @@ impl Checked<'_, '_> {
         let read = turns
             .iter()
             .try_fold(Ledger::default(), |mut ledger, turn| ledger.apply_turn(turn).map(|()| ledger));
-        let Some(ledger) = replayed.cloned().or_else(|| read.ok()) else { return };
+        // Without its code nobody knows what handlers it has.
+        let has_handlers = replayed.is_none_or(|(_, has_handlers)| *has_handlers);
+        let replayed = replayed.map(|(ledger, _)| ledger.clone());
+        let Some(ledger) = replayed.or_else(|| read.ok()) else { return };
         let tasks: Option<BTreeMap<EventId, &TaskRow>> =
             tasks.as_ref().map(|rows| rows.iter().map(|row| (row.id.event, row)).collect());
         for row in tasks.iter().flat_map(BTreeMap::values) {
@@ -42,7 +46,7 @@ impl Checked<'_, '_> {
         });
         let has_mail = inbox.as_ref().is_none_or(|rows| !rows.is_empty());
         let has_tasks = tasks.as_ref().is_none_or(|tasks| !tasks.is_empty());
-        if !(row.owed || row.wake_at_ms.is_some() || waits || has_mail || has_tasks) {
+        if !(row.owed || row.wake_at_ms.is_some() || waits || has_handlers || has_mail || has_tasks) {
             self.breach("I2", "it is running, and nothing would wake it");
         }
     }
@@ -125,7 +129,6 @@ impl Checked<'_, '_> {
     ) {
         let wake_at_ms = self.instance.row.wake_at_ms;
         let timer = ledger.timers().next().map(|(due_ms, event)| (due_ms, format!("timer {event} is due")));
-        let grace = ledger.cancel_grace_until_ms().map(|at_ms| (at_ms, "its grace is over".to_owned()));
         let deadline_ms = turns.first().and_then(Turn::started).and_then(|started| started.deadline_ms);
         let deadline = deadline_ms.map(|at_ms| (at_ms, "its time is up".to_owned()));
         // A lease is changed by its holder, behind the back of the row.
@@ -133,7 +136,11 @@ impl Checked<'_, '_> {
         let tasks = tasks.filter_map(|task| {
             task.due_ms.map(|due_ms| (due_ms, format!("{} task {} is due", task.state.name(), task.id.event)))
         });
-        let wants: Vec<(u64, String)> = timer.into_iter().chain(grace).chain(deadline).chain(tasks).collect();
+        let wants: Vec<(u64, String)> = timer.into_iter().chain(deadline).chain(tasks).collect();
+        // When a grace ends is known to the owner, who knows the times in which there was none.
+        if ledger.cancel_request().is_some() && wake_at_ms.is_none() {
+            self.breach("I2", "it is being cancelled, and nothing wakes it when its grace is over");
+        }
         for (at_ms, what) in wants {
             if wake_at_ms.is_none_or(|wake_at_ms| wake_at_ms > at_ms) {
                 self.breach("I2", format!("{what} at {at_ms}, its row says {wake_at_ms:?}"));

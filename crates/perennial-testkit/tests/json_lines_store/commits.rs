@@ -1,5 +1,6 @@
 //! Commits, messages, and what follows from them. A member is checked first and then written as a whole.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use perennial_core::InstanceKey;
@@ -31,6 +32,9 @@ impl Tables {
             let mut row = self.instances[&member.key].clone();
             member.change.apply(&mut row);
             self.write(Change::Instance(row));
+        }
+        if let Some(execution) = member.change.execution {
+            self.write(Change::Continued(member.key, execution, now_ms));
         }
         let has_ended = self.instances[&member.key].status.is_final();
         let is_news = member.insert.is_some() || member.change.status.is_some();
@@ -235,7 +239,7 @@ impl Tables {
     pub(super) fn delete(&mut self, key: InstanceKey) -> DeleteOutcome {
         match self.instances.get(&key) {
             None => return DeleteOutcome::Gone,
-            Some(row) if !row.status.is_final() => return DeleteOutcome::NotEnded,
+            Some(row) if !row.status.is_final() && row.is_sound() => return DeleteOutcome::NotEnded,
             Some(_) => {}
         }
         let messages = self.messages_of(key).map(|message| Change::MessageGone(message.number));
@@ -243,27 +247,60 @@ impl Tables {
         let requests = self.requests.values().filter(|request| request.key == key);
         let requests = requests.map(|request| Change::RequestGone(request.number));
         let turns = self.turns_before(key, u64::MAX);
-        let rows: Vec<Change> = messages.chain(tasks).chain(requests).chain(turns).collect();
+        let continued = self.continued.keys().filter(|(continued, _)| *continued == key);
+        let continued = continued.map(|(key, execution)| Change::ContinuedGone(*key, *execution));
+        let rows: Vec<Change> = messages.chain(tasks).chain(requests).chain(turns).chain(continued).collect();
         rows.into_iter().for_each(|row| self.write(row));
         self.write(Change::InstanceGone(key));
         DeleteOutcome::Deleted
     }
 
     pub(super) fn prune(&mut self, key: InstanceKey, execution: u64, rows: usize) -> Swept {
-        let Some(current) = self.instances.get(&key).map(|row| row.execution) else {
-            return Swept::default();
-        };
-        let old: Vec<Change> = self.turns_before(key, execution.min(current)).collect();
-        self.delete_some(old, rows)
+        let before = self.pruned_before(key, execution);
+        let old: Vec<Change> = self.turns_before(key, before).collect();
+        let swept = self.delete_some(old, rows);
+        if !swept.more {
+            self.forget_continued(|continued, execution, _| continued == key && execution <= before);
+        }
+        swept
     }
 
-    pub(super) fn sweep(&mut self, rows: usize, now_ms: u64) -> Swept {
+    /// Forgets when executions were continued of which no turns are left.
+    fn forget_continued(&mut self, is_over: impl Fn(InstanceKey, u64, u64) -> bool) {
+        let over =
+            self.continued.iter().filter(|((key, execution), at_ms)| is_over(*key, *execution, **at_ms));
+        let over: Vec<Change> =
+            over.map(|((key, execution), _)| Change::ContinuedGone(*key, *execution)).collect();
+        over.into_iter().for_each(|gone| self.write(gone));
+    }
+
+    /// Where pruning stops: the current execution is never touched.
+    fn pruned_before(&self, key: InstanceKey, execution: u64) -> u64 {
+        self.instances.get(&key).map_or(0, |row| row.execution.min(execution))
+    }
+
+    pub(super) fn sweep(&mut self, rows: usize, keep_executions_ms: Option<u64>, now_ms: u64) -> Swept {
         let requests = self.requests.values().filter(|request| request.deadline_ms <= now_ms);
         let requests = requests.map(|request| Change::RequestGone(request.number));
         let replies = self.replies.values().filter(|reply| reply.deadline_ms <= now_ms);
         let replies = replies.map(|reply| Change::ReplyGone(reply.number));
-        let late: Vec<Change> = requests.chain(replies).collect();
-        self.delete_some(late, rows)
+        let before_ms = keep_executions_ms.and_then(|keep_ms| now_ms.checked_sub(keep_ms));
+        let is_old = |at_ms: u64| before_ms.is_some_and(|before_ms| at_ms <= before_ms);
+        let continued = self.continued.iter().filter(|(_, at_ms)| is_old(**at_ms));
+        // Turns before an execution are turns before the next one, too.
+        let mut before: BTreeMap<InstanceKey, u64> = BTreeMap::new();
+        for ((key, execution), _) in continued {
+            before.insert(*key, self.pruned_before(*key, *execution));
+        }
+        let turns = before.iter().flat_map(|(key, execution)| self.turns_before(*key, *execution));
+        let late: Vec<Change> = requests.chain(replies).chain(turns).collect();
+        let swept = self.delete_some(late, rows);
+        if !swept.more {
+            self.forget_continued(|key, execution, at_ms| {
+                is_old(at_ms) || before.get(&key).is_some_and(|before| execution <= *before)
+            });
+        }
+        swept
     }
 
     fn turns_before(&self, key: InstanceKey, execution: u64) -> impl Iterator<Item = Change> + '_ {

@@ -16,11 +16,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use perennial_core::store::{
-    Changes, Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage,
-    InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageFill,
-    PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RequestRow, SendOutcome,
-    SendRequest, Served, SessionId, ShardSet, Status, Store, StoreError, StoreStats, Swept, TaskId,
-    TaskRenewal, TaskRow, TurnRow, Watcher,
+    Changes, CheckedRows, Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter,
+    InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page,
+    PageFill, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RequestRow,
+    RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardSet, Status, Store, StoreError, StoreStats,
+    Swept, TaskId, TaskRenewal, TaskRow, TurnRow, Watcher,
 };
 use perennial_core::{InstanceKey, Payload, ShardId};
 
@@ -409,6 +409,24 @@ impl Store for JsonLinesStore {
         });
     }
 
+    fn check_rows(&self, after: Option<RowPlace>, _: usize, reply: Reply<CheckedRows>) {
+        // All in one page: a line that is damaged cannot be opened at all, and everything is in memory.
+        self.call(reply, |tables, _| {
+            Ok(match after {
+                Some(_) => CheckedRows::default(),
+                None => CheckedRows {
+                    requests: tables.requests.values().cloned().collect(),
+                    replies: tables
+                        .replies
+                        .values()
+                        .map(|reply| (reply.number, reply.body.clone()))
+                        .collect(),
+                    ..CheckedRows::default()
+                },
+            })
+        });
+    }
+
     fn delete(&self, instances: Vec<(ShardId, InstanceKey)>, reply: Reply<Vec<DeleteOutcome>>) {
         self.call(reply, |tables, _| Ok(instances.into_iter().map(|(_, key)| tables.delete(key)).collect()));
     }
@@ -428,8 +446,8 @@ impl Store for JsonLinesStore {
         });
     }
 
-    fn sweep(&self, rows: usize, reply: Reply<Swept>) {
-        self.call(reply, |tables, now_ms| Ok(tables.sweep(rows, now_ms)));
+    fn sweep(&self, rows: usize, keep_executions_ms: Option<u64>, reply: Reply<Swept>) {
+        self.call(reply, |tables, now_ms| Ok(tables.sweep(rows, keep_executions_ms, now_ms)));
     }
 
     fn read_setting(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>) {

@@ -22,6 +22,9 @@ pub(super) enum Change {
     InstanceGone(InstanceKey),
     Turn(InstanceKey, #[serde(with = "TurnFormat")] TurnRow),
     TurnGone(InstanceKey, u64, u64),
+    /// The execution before this one was continued at a time.
+    Continued(InstanceKey, u64, u64),
+    ContinuedGone(InstanceKey, u64),
     Message(Message),
     MessageGone(InboxNumber),
     Task(#[serde(with = "TaskFormat")] TaskRow),
@@ -108,6 +111,8 @@ pub(super) struct Tables {
     pub(super) instances: BTreeMap<InstanceKey, InstanceRow>,
     pub(super) ids: BTreeMap<String, InstanceKey>,
     pub(super) turns: BTreeMap<(InstanceKey, u64, u64), TurnRow>,
+    /// When executions began that were not the first.
+    pub(super) continued: BTreeMap<(InstanceKey, u64), u64>,
     pub(super) inbox: BTreeMap<InboxNumber, Message>,
     pub(super) tasks: BTreeMap<TaskId, TaskRow>,
     pub(super) requests: BTreeMap<RequestNumber, RequestRow>,
@@ -149,6 +154,10 @@ impl Tables {
             Change::TurnGone(key, execution, number) => {
                 self.turns.remove(&(*key, *execution, *number));
             }
+            Change::Continued(key, execution, at_ms) => {
+                self.continued.insert((*key, *execution), *at_ms);
+            }
+            Change::ContinuedGone(key, execution) => drop(self.continued.remove(&(*key, *execution))),
             Change::Message(message) => {
                 self.last_message = self.last_message.max(message.number);
                 self.inbox.insert(message.number, message.clone());

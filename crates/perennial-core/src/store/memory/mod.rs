@@ -14,6 +14,7 @@ use crate::history::Payload;
 use crate::instance::{InstanceKey, ShardId};
 
 use super::change::{Changes, Watcher};
+use super::check::{CheckedRows, RowPlace};
 use super::commit::{
     Commit, CommitOutcome, DeleteOutcome, InboxNumber, InboxPage, InboxQuery, SendOutcome, SendRequest,
 };
@@ -359,6 +360,10 @@ impl Store for MemoryStore {
         self.answer(reply, |tables, now_ms| Ok(tables.stats(now_ms)));
     }
 
+    fn check_rows(&self, after: Option<RowPlace>, rows: usize, reply: Reply<CheckedRows>) {
+        self.answer(reply, |tables, _| Ok(tables.check_rows(after, rows)));
+    }
+
     fn delete(&self, instances: Vec<(ShardId, InstanceKey)>, reply: Reply<Vec<DeleteOutcome>>) {
         self.answer(reply, |tables, _| {
             Ok(instances.into_iter().map(|(_, key)| tables.delete(key)).collect())
@@ -380,8 +385,8 @@ impl Store for MemoryStore {
         });
     }
 
-    fn sweep(&self, rows: usize, reply: Reply<Swept>) {
-        self.answer(reply, |tables, now_ms| Ok(tables.sweep(rows, now_ms)));
+    fn sweep(&self, rows: usize, keep_executions_ms: Option<u64>, reply: Reply<Swept>) {
+        self.answer(reply, |tables, now_ms| Ok(tables.sweep(rows, keep_executions_ms, now_ms)));
     }
 
     fn read_setting(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>) {

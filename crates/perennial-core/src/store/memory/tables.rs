@@ -41,6 +41,8 @@ pub struct Tables {
     pub ownership: Ownership,
     /// Instances that were deleted and whose turns are yet to be swept.
     pub graves: BTreeSet<InstanceKey>,
+    /// When the execution before this one was continued, by key and execution, as long as turns of it may be stored.
+    pub continued: BTreeMap<(InstanceKey, u64), u64>,
     pub(super) closed: bool,
     /// What watchers are yet to be told.
     pub(super) changes: Changes,
@@ -124,6 +126,9 @@ impl Tables {
         }
         if let Some(row) = self.instances.get_mut(&member.key) {
             member.change.apply(row);
+            if let Some(execution) = member.change.execution {
+                self.continued.insert((member.key, execution), now_ms);
+            }
             let is_told = member.change.published.is_some()
                 || (row.status.is_final() && (member.insert.is_some() || member.change.status.is_some()));
             if is_told {

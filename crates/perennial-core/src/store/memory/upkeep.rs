@@ -1,11 +1,11 @@
 //! Requests and their replies, deleting, sweeping, and counts.
 
 use crate::instance::InstanceKey;
-use crate::store::Swept;
 use crate::store::commit::DeleteOutcome;
 use crate::store::request::{NewRequest, RequestOutcome, RequestReply, RequestRow};
 use crate::store::row::Status;
 use crate::store::stats::{Count, StoreStats};
+use crate::store::{CheckedRows, RowPlace, Swept};
 
 use super::tables::{StoredReply, Tables};
 
@@ -35,10 +35,32 @@ impl Tables {
         }
     }
 
+    /// All requests, then all replies. Nothing in memory is damaged.
+    pub(super) fn check_rows(&self, after: Option<RowPlace>, rows: usize) -> CheckedRows {
+        let RowPlace { table, row } = after.unwrap_or(RowPlace { table: 0, row: 0 });
+        let mut checked = CheckedRows::default();
+        let last = match table {
+            0 => {
+                let requests = self.requests.range(row + 1..).map(|(_, request)| request.clone());
+                checked.requests = requests.take(rows.max(1)).collect();
+                checked.requests.last().map(|request| request.number)
+            }
+            _ => {
+                let replies = self.replies.range(row + 1..);
+                let replies = replies.map(|(number, reply)| (*number, reply.body.clone()));
+                checked.replies = replies.take(rows.max(1)).collect();
+                checked.replies.last().map(|(number, _)| *number)
+            }
+        };
+        let next = (table == 0).then_some(RowPlace { table: 1, row: 0 });
+        checked.next = last.map(|row| RowPlace { table, row }).or(next);
+        checked
+    }
+
     pub(super) fn delete(&mut self, key: InstanceKey) -> DeleteOutcome {
         match self.instances.get(&key) {
             None => return DeleteOutcome::Gone,
-            Some(row) if !row.status.is_final() => return DeleteOutcome::NotEnded,
+            Some(row) if !row.status.is_final() && row.is_sound() => return DeleteOutcome::NotEnded,
             Some(_) => {}
         }
         if let Some(row) = self.instances.remove(&key) {
@@ -47,6 +69,7 @@ impl Tables {
         self.inbox.retain(|_, message| message.to != key);
         self.tasks.retain(|id, _| id.key != key);
         self.requests.retain(|_, request| request.key != key);
+        self.continued.retain(|(continued, _), _| *continued != key);
         self.graves.insert(key);
         self.delete_turns(key, u64::MAX, TURNS_DELETED_AT_ONCE);
         if self.turns_before(key, u64::MAX).next().is_none() {
@@ -56,15 +79,32 @@ impl Tables {
     }
 
     pub(super) fn prune(&mut self, key: InstanceKey, execution: u64, rows: usize) -> Swept {
-        let Some(current) = self.instances.get(&key).map(|row| row.execution) else {
-            return Swept::default();
-        };
-        let before = execution.min(current);
+        let before = self.pruned_before(key, execution);
         let rows = self.delete_turns(key, before, rows);
-        Swept { rows, more: self.turns_before(key, before).next().is_some() }
+        let more = self.turns_before(key, before).next().is_some();
+        if !more {
+            self.continued.retain(|(continued, execution), _| *continued != key || *execution > before);
+        }
+        Swept { rows, more }
     }
 
-    pub(super) fn sweep(&mut self, rows: usize, now_ms: u64) -> Swept {
+    /// Where pruning stops: the current execution is never touched.
+    fn pruned_before(&self, key: InstanceKey, execution: u64) -> u64 {
+        self.instances.get(&key).map_or(0, |row| row.execution.min(execution))
+    }
+
+    /// The executions that were continued so long ago that their predecessors are not kept, longest ago first.
+    fn continued_before(&self, keep_ms: Option<u64>, now_ms: u64) -> Vec<(InstanceKey, u64)> {
+        let Some(before_ms) = keep_ms.and_then(|keep_ms| now_ms.checked_sub(keep_ms)) else {
+            return Vec::new();
+        };
+        let old = self.continued.iter().filter(|(_, at_ms)| **at_ms <= before_ms);
+        let mut old: Vec<_> = old.map(|(place, at_ms)| (*at_ms, *place)).collect();
+        old.sort_unstable();
+        old.into_iter().map(|(_, place)| place).collect()
+    }
+
+    pub(super) fn sweep(&mut self, rows: usize, keep_executions_ms: Option<u64>, now_ms: u64) -> Swept {
         let mut left = rows;
         let requests = self.requests.iter().filter(|(_, request)| request.deadline_ms <= now_ms);
         for number in requests.map(|(number, _)| *number).take(left).collect::<Vec<_>>() {
@@ -82,7 +122,19 @@ impl Tables {
                 self.graves.remove(&key);
             }
         }
-        let more = !self.graves.is_empty()
+        for (key, execution) in self.continued_before(keep_executions_ms, now_ms) {
+            if left > 0 {
+                let pruned = self.prune(key, execution, left);
+                left -= usize::try_from(pruned.rows).unwrap_or(left);
+                if !pruned.more {
+                    self.continued.remove(&(key, execution));
+                }
+            }
+        }
+        let mut old = self.continued_before(keep_executions_ms, now_ms).into_iter();
+        let more = old.any(|(key, execution)| {
+            self.turns_before(key, self.pruned_before(key, execution)).next().is_some()
+        }) || !self.graves.is_empty()
             || self.requests.values().any(|request| request.deadline_ms <= now_ms)
             || self.replies.values().any(|reply| reply.deadline_ms <= now_ms);
         Swept { rows: (rows - left) as u64, more }
