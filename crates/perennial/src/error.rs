@@ -131,6 +131,30 @@ pub enum ClientError {
         /// The id.
         id: String,
     },
+    /// An update was accepted, and its execution ended before it answered.
+    #[error(
+        "PER-0629 unanswered: instance {id:?} accepted the update, and ended or continued as new before it answered; what \
+         the update had done until then is recorded"
+    )]
+    Unanswered {
+        /// The id.
+        id: String,
+    },
+    /// The code of the orchestration cannot read the input.
+    #[error(
+        "PER-0630 bad input: orchestration {name:?} takes a {type_name}, and the input of instance {id:?} cannot be read as \
+         one: {problem}; nothing was started"
+    )]
+    BadInput {
+        /// The id.
+        id: String,
+        /// The orchestration.
+        name: String,
+        /// What it takes.
+        type_name: &'static str,
+        /// Why that cannot be read.
+        problem: String,
+    },
     /// The id or a name cannot be used.
     #[error("{what} {name:?}: {source}")]
     InvalidName {

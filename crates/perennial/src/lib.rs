@@ -88,7 +88,8 @@ extern crate self as perennial;
 pub mod history {
     pub use perennial_core::{
         ActivityFailure, ChildFailure, Decision, Ending, Event, EventId, EventKind, History, HistoryError,
-        Job, Ledger, ParentLink, Started, TimeoutKind, Turn, TurnFailure, UnitId,
+        Job, Ledger, ParentLink, PastAttempt, Started, TimeoutKind, TraceContext, Trail, Turn, TurnFailure,
+        UnitId,
     };
 }
 

@@ -116,6 +116,10 @@ impl Client {
 
     /// Has an instance change something once: sent again with the same key, it gets the first one's outcome, also after
     /// the instance has continued as new or ended.
+    ///
+    /// The outcome is read from the history of the execution that took the update. Once that has been deleted
+    /// ([`RuntimeOptions::keep_executions`](crate::RuntimeOptions::keep_executions)), an update with that key is refused as
+    /// taken before, as long as the key is among the last 1,000 of the instance.
     pub async fn update_once<T, I, K>(
         &self,
         id: &str,
@@ -163,7 +167,9 @@ impl Client {
             Question::Update { name: name.to_owned(), payload: payload.clone(), key: key.clone(), trace };
         let reply = self.put(id, name, payload, question).await?;
         let known = match (&reply, key) {
-            (AskReply::KeyTaken | AskReply::Ended, Some(key)) => self.recorded_update(id, &key).await?,
+            (AskReply::KeyTaken | AskReply::Ended | AskReply::Unanswered, Some(key)) => {
+                self.recorded_update(id, &key).await?
+            }
             _ => None,
         };
         outcome(id, known.unwrap_or(reply))
@@ -183,12 +189,14 @@ impl Client {
             let mut jobs = history.turns.iter().flat_map(Turn::jobs);
             let Some((update, _)) = jobs.find(|(_, job)| is_it(job)) else { continue };
             let mut decisions = history.turns.iter().flat_map(Turn::decisions);
-            return Ok(decisions.find_map(|(_, _, decision)| match decision {
+            let answer = decisions.find_map(|(_, _, decision)| match decision {
                 Decision::UpdateCompleted { source_event_id, result } if *source_event_id == update => {
                     Some(result.clone().map_or_else(AskReply::Failed, AskReply::Answered))
                 }
                 _ => None,
-            }));
+            });
+            let is_over = execution < row.execution || row.status.is_final();
+            return Ok(answer.or(is_over.then_some(AskReply::Unanswered)));
         }
         Ok(None)
     }
@@ -264,6 +272,7 @@ fn outcome(id: &str, reply: AskReply) -> Result<Payload, ClientError> {
             Err(ClientError::Refused { id, reason, error: None })
         }
         AskReply::Ended => Err(ClientError::Ended { id }),
+        AskReply::Unanswered => Err(ClientError::Unanswered { id }),
         AskReply::Blocked { code, reason } => Err(ClientError::Blocked { id, code, reason }),
     }
 }

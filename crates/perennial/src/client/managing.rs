@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use perennial_core::store::{Count, DeleteOutcome, Filter, InstanceRow, Page, PageKey, Status, StoreStats};
-use perennial_core::{InstanceKey, Payload, ShardId};
+use perennial_core::store::{
+    Count, DeleteOutcome, Filter, InstanceRow, Page, PageKey, PageLimit, Status, StoreStats, TaskRow,
+};
+use perennial_core::{ClosePolicy, Decision, InstanceKey, Payload, ShardId, Turn};
 
 use super::{Client, InstanceStatus};
 use crate::error::ClientError;
@@ -167,6 +169,15 @@ impl Client {
         self.call("", |store, reply| store.stats(reply)).await
     }
 
+    /// The activities of an instance's current execution that have rows of their own: those that are retried, wait for a
+    /// node that can run them, or run elsewhere. The first attempt that the owner itself makes has none.
+    pub async fn tasks(&self, id: &str) -> Result<Vec<TaskRow>, ClientError> {
+        let row = self.row(id).await?;
+        let (shard, key, nothing) = (row.shard, row.key, PageLimit { rows: 1, bytes: 0 });
+        let loaded = self.call(id, |store, reply| store.load(shard, key, u64::MAX, nothing, reply)).await?;
+        Ok(loaded.map(|loaded| loaded.tasks).unwrap_or_default())
+    }
+
     /// An instance with all that it started as children.
     pub async fn tree(&self, id: &str) -> Result<Tree, ClientError> {
         let row = self.row(id).await?;
@@ -200,16 +211,74 @@ impl Client {
         Ok(rows)
     }
 
+    /// A family without the children that run and were abandoned when their parents ended, and without their children.
+    async fn without_abandoned(
+        &self,
+        family: Vec<(InstanceRow, usize)>,
+    ) -> Result<Vec<(InstanceRow, usize)>, ClientError> {
+        let mut is_kept = vec![true; family.len()];
+        for (place, (row, parent)) in family.iter().enumerate().skip(1) {
+            let (parent, is_over) = (&family[*parent].0, is_kept[*parent]);
+            let runs = !row.status.is_final() && parent.status.is_final();
+            is_kept[place] = is_over && !(runs && self.is_abandoned(parent, row).await?);
+        }
+        Ok(family
+            .into_iter()
+            .zip(is_kept)
+            .filter(|(_, is_kept)| *is_kept)
+            .map(|(member, _)| member)
+            .collect())
+    }
+
+    /// Whether a parent lets a child go on after its own end.
+    async fn is_abandoned(&self, parent: &InstanceRow, child: &InstanceRow) -> Result<bool, ClientError> {
+        let Some(link) = &child.parent else { return Ok(false) };
+        let history = self.turns(parent, link.execution).await?;
+        let mut decisions = history.turns.iter().flat_map(Turn::decisions);
+        let scheduled = decisions.find(|(event, _, _)| *event == link.event_id);
+        Ok(matches!(
+            scheduled,
+            Some((_, _, Decision::SubOrchestrationScheduled { close: ClosePolicy::Abandon, .. }))
+        ))
+    }
+
     /// Deletes an instance that has ended, with its children; returns how many instances are gone. If it or one of its
     /// children runs, nothing is touched, unless forced: then they are terminated first.
     pub async fn delete(&self, id: &str, force: bool) -> Result<u64, ClientError> {
         let root = self.row(id).await?;
-        self.delete_family(id, root, force).await
+        let family = self.family(root).await?;
+        self.delete_family(id, family, force).await
     }
 
-    async fn delete_family(&self, id: &str, root: InstanceRow, force: bool) -> Result<u64, ClientError> {
-        let key = root.key;
-        let mut family = self.family(root).await?;
+    /// Deletes an instance whose row is damaged, by its key: its id may be one that nobody can name. `false` if there is no
+    /// such instance. One that is not damaged is deleted only if it has ended. Its children are left alone.
+    pub async fn delete_damaged(&self, key: InstanceKey) -> Result<bool, ClientError> {
+        match self.delete_keys(vec![(ShardId(0), key)]).await?.first() {
+            Some(DeleteOutcome::Deleted) => Ok(true),
+            Some(DeleteOutcome::NotEnded) => {
+                Err(ClientError::NotEnded { id: key.to_string(), status: Status::Running })
+            }
+            Some(DeleteOutcome::Gone) | None => Ok(false),
+        }
+    }
+
+    /// Deletes an instance that has ended, with its children, so that its id is free. Children that were abandoned and
+    /// still run have nothing to do with that, and stay.
+    pub(super) async fn delete_ended(&self, id: &str) -> Result<u64, ClientError> {
+        let root = self.row(id).await?;
+        let family = self.family(root).await?;
+        let family = self.without_abandoned(family).await?;
+        self.delete_family(id, family, false).await
+    }
+
+    /// Deletes an instance, the first, and those that belong to it.
+    async fn delete_family(
+        &self,
+        id: &str,
+        mut family: Vec<(InstanceRow, usize)>,
+        force: bool,
+    ) -> Result<u64, ClientError> {
+        let key = family[0].0.key;
         // Those that run may start others until they have ended.
         while let Some((row, _)) = family.iter().find(|(row, _)| !row.status.is_final()) {
             if !force {
@@ -221,7 +290,12 @@ impl Client {
                     Ok(()) => {
                         drop(tokio::time::timeout(END_PATIENCE, self.wait_for(&row.id, Some(row.key))).await)
                     }
-                    Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => {}
+                    Err(ClientError::Ended { .. }) => {}
+                    // It was deleted meanwhile, or its row is so damaged that nobody finds the instance by it.
+                    Err(ClientError::NotFound { .. }) if !row.is_sound() => {
+                        self.delete_damaged(row.key).await?;
+                    }
+                    Err(ClientError::NotFound { .. }) => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -255,7 +329,7 @@ impl Client {
     ) -> Result<Vec<DeleteOutcome>, ClientError> {
         let outcomes = self.call("", |store, reply| store.delete(keys, reply)).await?;
         // Rows of large instances are deleted a few at a time, so that other work goes on in between.
-        while self.call("", |store, reply| store.sweep(SWEPT_TOGETHER, reply)).await?.more {
+        while self.call("", |store, reply| store.sweep(SWEPT_TOGETHER, None, reply)).await?.more {
             tokio::task::yield_now().await;
         }
         Ok(outcomes)
@@ -335,7 +409,7 @@ impl Client {
         let done = match action {
             Action::Delete { force } => match self.row(&row.id).await {
                 Ok(current) if current.key == row.key => {
-                    self.delete_family(&row.id, current, *force).await.map(drop)
+                    self.delete_family(&row.id, self.family(current).await?, *force).await.map(drop)
                 }
                 Ok(_) => return Ok(false),
                 Err(error) => Err(error),

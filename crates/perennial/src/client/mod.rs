@@ -30,7 +30,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::error::{ClientError, Error};
 use crate::export::{ExportedExecution, ExportedInstance};
 use crate::runtime::{Driver, Runtime};
-use crate::store_url::{open_guest, system_now_ms};
+use crate::store_url::open_guest;
 use crate::typed::{EventContent, Run};
 
 pub use managing::{Action, Progress, Prune, Tree};
@@ -246,14 +246,15 @@ impl Client {
         let key = key.unwrap_or_else(|| self.sender.draw_key());
         let (name, trace) = (name.to_owned(), self.trace.clone());
         let request = Request::Raise { name, payload, key: Some(key.clone()), trace };
-        let (raised, has_moved) = self.deliver_or_move(id, bound(instance, request)).await;
+        let (raised, route) = self.deliver_or_move(id, bound(instance, request)).await;
+        // One that was raised before, or here and then through the store, may have been what ended it.
+        let may_be_taken = match route {
+            Route::Here => is_given,
+            Route::Late => false,
+            Route::Moved => true,
+        };
         match raised {
-            // The event may have been what ended it: if it was taken, it was raised.
-            Err(ClientError::Ended { .. })
-                if (is_given || has_moved) && self.has_taken_event(id, &key).await? =>
-            {
-                Ok(())
-            }
+            Err(ClientError::Ended { .. }) if may_be_taken && self.has_taken_event(id, &key).await? => Ok(()),
             raised => raised,
         }
     }
@@ -312,6 +313,12 @@ impl Client {
         self.deliver(id, Request::Retry).await
     }
 
+    /// Tries a blocked instance again without one external event that its code cannot read. `event` is the number that
+    /// the reason of the block names. That the event was skipped is recorded, and the code gets the next of its name.
+    pub async fn skip_event(&self, id: &str, event: perennial_core::EventId) -> Result<(), ClientError> {
+        self.deliver(id, Request::Skip { event }).await
+    }
+
     async fn retry_bound(&self, id: &str, key: InstanceKey) -> Result<(), ClientError> {
         self.deliver(id, bound(Some(key), Request::Retry)).await
     }
@@ -320,16 +327,21 @@ impl Client {
         self.deliver_or_move(id, request).await.0
     }
 
-    /// Delivers a request. Tells also whether the runtime of this process was asked first and did not own the instance:
-    /// it may have done what was asked before it lost it.
-    async fn deliver_or_move(&self, id: &str, request: Request) -> (Result<(), ClientError>, bool) {
+    /// Delivers a request, and tells how it went.
+    async fn deliver_or_move(&self, id: &str, request: Request) -> (Result<(), ClientError>, Route) {
         if let Err(error) = check("instance id", id, check_derived_id) {
-            return (Err(error), false);
+            return (Err(error), Route::Here);
         }
         match self.ask(id, request.clone()).await {
-            Err(error) => (Err(error), false),
-            Ok(Some(answer)) => (outcome_of(id, answer).map(drop), false),
-            Ok(None) => (self.send_message(id, request).await, self.driver.is_some()),
+            Err(error) => (Err(error), Route::Here),
+            Ok(Some(answer)) => {
+                let route = if matches!(answer, Answer::TooLate) { Route::Late } else { Route::Here };
+                (outcome_of(id, answer).map(drop), route)
+            }
+            Ok(None) => {
+                let route = if self.driver.is_some() { Route::Moved } else { Route::Here };
+                (self.send_message(id, request).await, route)
+            }
         }
     }
 
@@ -357,11 +369,12 @@ impl Client {
                 Message::Job(Job::ExternalEvent { name, payload, key, trace })
             }
             Request::Cancel { reason } => {
-                let grace_until_ms = system_now_ms() + GUEST_CANCEL_GRACE_MS;
-                Message::Job(Job::OrchestrationCancelRequested { reason, grace_until_ms })
+                let grace_ms = GUEST_CANCEL_GRACE_MS;
+                Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms })
             }
             Request::Terminate { reason } => Message::Terminate { reason },
             Request::Retry => Message::Retry,
+            Request::Skip { event } => Message::Job(Job::ExternalEventSkipped { event_id: event }),
             Request::Start(_) | Request::AwaitEnd | Request::Ask(_) | Request::Bound { .. } => {
                 let what = "starts, questions and waiting have calls of their own";
                 return Err(ClientError::NotHere { what });
@@ -562,6 +575,18 @@ impl Client {
     }
 }
 
+/// How a request was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    /// It was answered by whoever was asked.
+    Here,
+    /// It came with the turn that ended the instance, which did not read it.
+    Late,
+    /// The runtime of this process was asked first and did not own the instance: it may have done what was asked before
+    /// it lost it.
+    Moved,
+}
+
 /// What an answer of the runtime means to a caller; the ending of an instance, if it was asked for.
 fn outcome_of(id: &str, answer: Answer) -> Result<Option<Ending>, ClientError> {
     let id = id.to_owned();
@@ -569,7 +594,7 @@ fn outcome_of(id: &str, answer: Answer) -> Result<Option<Ending>, ClientError> {
         Answer::Started(_) | Answer::Accepted => Ok(None),
         Answer::Ended(ending) => Ok(Some(*ending)),
         Answer::AlreadyExists(status) => Err(ClientError::AlreadyExists { id, status }),
-        Answer::EndedBefore => Err(ClientError::Ended { id }),
+        Answer::EndedBefore | Answer::TooLate => Err(ClientError::Ended { id }),
         Answer::NotFound => Err(ClientError::NotFound { id }),
         Answer::Full { unread } => Err(ClientError::Full { id, unread }),
         Answer::NotBlocked => Err(ClientError::NotBlocked { id }),

@@ -225,6 +225,17 @@ impl Client {
                 problem: problem.to_string(),
             })?;
         }
+        // Once it is started it would be blocked until its code can read it.
+        if let Some(driver) = &self.driver {
+            driver.check_input(name, options.version.as_deref(), &input).map_err(|mismatch| {
+                ClientError::BadInput {
+                    id: id.to_owned(),
+                    name: name.to_owned(),
+                    type_name: mismatch.type_name,
+                    problem: mismatch.reason(),
+                }
+            })?;
+        }
         if let Some((event, payload)) = &options.event {
             check("event", event, check_name)?;
             self.check_payload(id, payload)?;
@@ -270,7 +281,8 @@ impl Client {
 
     /// Removes the instance that has an id. Somebody else may have done so; then that is fine, too.
     async fn make_way(&self, id: &str, force: bool) -> Result<(), ClientError> {
-        match self.delete(id, force).await {
+        let deleted = if force { self.delete(id, true).await } else { self.delete_ended(id).await };
+        match deleted {
             Ok(_) | Err(ClientError::NotFound { .. }) => Ok(()),
             Err(ClientError::NotEnded { id, status }) => Err(ClientError::AlreadyExists { id, status }),
             Err(error) => Err(error),

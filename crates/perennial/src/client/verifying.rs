@@ -1,13 +1,16 @@
 //! Reading a whole store and checking that all of it is what an engine wrote.
 //!
 //! Nothing is written, and a runtime may work on the store meanwhile: the row of an instance, its current turns, its
-//! messages and its tasks are read as of one moment. Requests and replies, which live for seconds, are left out.
+//! messages and its tasks are read as of one moment. What the row says is held against the history: a column that no
+//! checksum covers follows from it.
 
-use perennial_core::history::{History, HistoryError, Ledger, Turn};
-use perennial_core::shard::{Message, TaskWork};
+use std::collections::{BTreeMap, BTreeSet};
+
+use perennial_core::history::{Decision, EventId, History, HistoryError, Ledger, Started, Turn};
+use perennial_core::shard::{AskReply, Message, Question, TaskWork};
 use perennial_core::store::{
-    Filter, InstanceRow, LoadedInstance, PageLimit, ReadTurns, StoreError, TaskRow, TaskState, TurnRow,
-    read_turns,
+    DamagedRow, Filter, InstanceRow, LoadedInstance, PageLimit, ReadTurns, Status, StoreError, TaskRow,
+    TaskState, TurnRow, read_turns,
 };
 use perennial_core::{Ending, InstanceKey};
 
@@ -16,8 +19,13 @@ use crate::error::ClientError;
 
 /// How many instances are listed at a time.
 const ROWS_PER_PAGE: usize = 500;
+/// How many rows beside them are checked at a time.
+const ROWS_CHECKED: usize = 2_000;
 /// How many damaged rows a report names.
 const NAMED: usize = 10_000;
+
+/// Instances that could not be loaded: id and problem by key.
+type Unread = BTreeMap<InstanceKey, (String, String)>;
 
 /// How far a verification is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +53,10 @@ pub struct VerifyReport {
     pub messages: u64,
     /// How many tasks.
     pub tasks: u64,
+    /// How many requests from other processes.
+    pub requests: u64,
+    /// How many replies to them.
+    pub replies: u64,
     /// How many damaged rows were found.
     pub damaged: u64,
     /// What is damaged, in the order of the list: at most the first 10,000.
@@ -55,11 +67,12 @@ pub struct VerifyReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
-    /// The id of its instance, as far as it can be read.
+    /// The id of its instance, as far as it can be read; empty if there is no such instance.
     pub id: String,
-    /// The key of its instance.
-    pub key: InstanceKey,
-    /// What is damaged: `row`, `execution 2`, `message 7` or `task 4`, by execution, number and event.
+    /// The key of its instance, if it names one that can be read.
+    pub key: Option<InstanceKey>,
+    /// What is damaged: `row`, `execution 2`, `message 7`, `task 4`, `request 3` or `reply 3`, by execution, number and
+    /// event; or a row of a table by its row id, if it belongs to no instance.
     pub what: String,
     /// What is wrong with it.
     pub problem: String,
@@ -67,17 +80,21 @@ pub struct Damage {
 
 impl VerifyReport {
     fn found(&mut self, row: &InstanceRow, what: impl Into<String>, problem: impl ToString) {
+        let (id, key) = (row.id.clone(), Some(row.key));
+        self.name(Damage { id, key, what: what.into(), problem: problem.to_string() });
+    }
+
+    fn name(&mut self, damage: Damage) {
         self.damaged += 1;
         if self.damage.len() < NAMED {
-            let (id, key) = (row.id.clone(), row.key);
-            self.damage.push(Damage { id, key, what: what.into(), problem: problem.to_string() });
+            self.damage.push(damage);
         }
     }
 }
 
 impl Client {
-    /// Reads every instance of the store with all that belongs to it, and checks checksums, histories, messages and
-    /// tasks. `progress` is told after each instance.
+    /// Reads every instance of the store with all that belongs to it, and checks checksums, histories, messages, tasks,
+    /// requests and replies. `progress` is told after each instance.
     ///
     /// ```
     /// # use perennial::prelude::*;
@@ -93,7 +110,7 @@ impl Client {
         &self,
         mut progress: impl FnMut(&VerifyProgress),
     ) -> Result<VerifyReport, ClientError> {
-        let mut report = VerifyReport::default();
+        let (mut report, mut unread) = (VerifyReport::default(), Unread::new());
         let count = self.call("", |store, reply| store.count(Filter::default(), u64::MAX, reply)).await?;
         let mut after = None;
         loop {
@@ -103,13 +120,56 @@ impl Client {
             };
             let page = self.call("", list).await?;
             for row in &page.rows {
-                self.verify_instance(row, &mut report).await?;
+                self.verify_instance(row, &mut report, &mut unread).await?;
                 let VerifyReport { instances, damaged, .. } = report;
                 progress(&VerifyProgress { instances, of: count.rows.max(instances), damaged });
             }
             match page.next {
                 Some(next) => after = Some(next),
-                None => return Ok(report),
+                None => break,
+            }
+        }
+        self.verify_rows(&mut report, &mut unread).await?;
+        // Where none of its rows tells more, the instance as a whole is named.
+        for (key, (id, problem)) in unread {
+            report.name(Damage { id, key: Some(key), what: "row".to_owned(), problem });
+        }
+        Ok(report)
+    }
+
+    /// Checks what belongs to no instance, or does not show when an instance is loaded.
+    async fn verify_rows(&self, report: &mut VerifyReport, unread: &mut Unread) -> Result<(), ClientError> {
+        // What is wrong with an instance is not named twice.
+        let named: BTreeSet<InstanceKey> = report.damage.iter().filter_map(|damage| damage.key).collect();
+        let mut after = None;
+        loop {
+            let from = after.take();
+            let page = self.call("", |store, reply| store.check_rows(from, ROWS_CHECKED, reply)).await?;
+            report.requests += page.requests.len() as u64;
+            report.replies += page.replies.len() as u64;
+            for DamagedRow { key, id, what, problem } in page.damage {
+                if let Some(key) = key {
+                    unread.remove(&key);
+                }
+                if key.is_none_or(|key| !named.contains(&key)) {
+                    report.name(Damage { id: id.unwrap_or_default(), key, what, problem });
+                }
+            }
+            for request in page.requests {
+                if let Err(problem) = Question::decode(&request.body) {
+                    let (what, problem) = (format!("request {}", request.number), problem.to_string());
+                    report.name(Damage { id: String::new(), key: Some(request.key), what, problem });
+                }
+            }
+            for (number, body) in page.replies {
+                if let Err(problem) = AskReply::decode(&body) {
+                    let (what, problem) = (format!("reply {number}"), problem.to_string());
+                    report.name(Damage { id: String::new(), key: None, what, problem });
+                }
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
             }
         }
     }
@@ -118,6 +178,7 @@ impl Client {
         &self,
         listed: &InstanceRow,
         report: &mut VerifyReport,
+        unread: &mut Unread,
     ) -> Result<(), ClientError> {
         report.instances += 1;
         let (shard, key) = (listed.shard, listed.key);
@@ -133,7 +194,7 @@ impl Client {
                 return Ok(());
             }
             Err(ClientError::Store { source: StoreError::CorruptRow(problem), .. }) => {
-                report.found(listed, "row", problem);
+                unread.insert(listed.key, (listed.id.clone(), problem));
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -143,11 +204,12 @@ impl Client {
             let problem = "its checksum does not match its key, id, name, parent and time of creation";
             report.found(row, "row", problem);
         }
-        let (mut has_start, before) = (false, report.damaged);
+        let (mut start, before) = (None, report.damaged);
         for message in &inbox.rows {
             report.messages += 1;
             match Message::decode(&message.body) {
-                Ok(message) => has_start |= matches!(message, Message::Start(_)),
+                Ok(Message::Start(found)) => start = Some(found),
+                Ok(_) => {}
                 Err(problem) => report.found(row, format!("message {}", message.number), problem),
             }
         }
@@ -158,19 +220,28 @@ impl Client {
             }
         }
         let is_readable = report.damaged == before;
-        if turns.is_empty() && row.execution == 1 && !has_start && is_readable && !row.status.is_final() {
-            report.found(row, "row", "it has neither turns nor a start");
+        if turns.is_empty() && is_readable && !row.status.is_final() {
+            match &start {
+                None => report.found(row, "row", "it has neither turns nor a start"),
+                Some(start) if row.blocked.is_none() && row.wake_at_ms > start.not_before_ms => {
+                    report.found(row, "row", "it would begin later than it should");
+                }
+                Some(_) => {}
+            }
         }
-        self.verify_executions(row, turns, report).await
+        if turns.is_empty() && row.status.is_final() {
+            report.found(row, "row", "it has ended, and its last execution has no turns");
+        }
+        self.verify_executions(&loaded, report).await
     }
 
     /// Checks the current execution, and those before it that were not pruned, newest first.
     async fn verify_executions(
         &self,
-        row: &InstanceRow,
-        current: &[TurnRow],
+        loaded: &LoadedInstance,
         report: &mut VerifyReport,
     ) -> Result<(), ClientError> {
+        let LoadedInstance { row, turns: current, tasks, .. } = loaded;
         // What the first turn of the execution behind is chained to.
         let mut chain = None;
         for execution in (1..=row.execution).rev() {
@@ -196,7 +267,7 @@ impl Client {
             report.executions += 1;
             report.turns += rows.len() as u64;
             let what = format!("execution {execution}");
-            let read = match checked(row.key, rows) {
+            let (read, ledger) = match checked(row.key, rows) {
                 Ok(read) => read,
                 Err(problem) => {
                     report.found(row, what, problem);
@@ -205,7 +276,8 @@ impl Client {
                 }
             };
             let is_cut_off = chain.is_some_and(|chain| chain != read.checksum);
-            chain = read.turns.first().and_then(Turn::started).map(|started| started.chain);
+            let started = read.turns.first().and_then(Turn::started).cloned();
+            chain = started.as_ref().map(|started| started.chain);
             let ending = History::from(read.turns).ending().cloned();
             let goes_on = matches!(ending, Some(Ending::OrchestrationContinuedAsNew { .. }));
             if is_cut_off || (execution < row.execution && !goes_on) {
@@ -213,6 +285,12 @@ impl Client {
             } else if execution == row.execution && row.status.is_final() != (ending.is_some() && !goes_on) {
                 let status = row.status.name();
                 report.found(row, what, format!("its last turn is not that of an instance that is {status}"));
+            } else if execution == row.execution
+                && row.is_sound()
+                && let Some(started) = &started
+                && let Some(problem) = fault_of_row(row, started, &ledger, ending.as_ref(), tasks)
+            {
+                report.found(row, "row", problem);
             }
         }
         Ok(())
@@ -220,11 +298,57 @@ impl Client {
 }
 
 /// The turns of an execution, if they are one.
-fn checked(key: InstanceKey, rows: &[TurnRow]) -> Result<ReadTurns, HistoryError> {
+fn checked(key: InstanceKey, rows: &[TurnRow]) -> Result<(ReadTurns, Ledger), HistoryError> {
     let mut ledger = Ledger::default();
     let read = read_turns(key, rows)?;
     read.turns.iter().try_for_each(|turn| ledger.apply_turn(turn))?;
-    Ok(read)
+    Ok((read, ledger))
+}
+
+/// In which column a row contradicts its history, if it does.
+fn fault_of_row(
+    row: &InstanceRow,
+    started: &Started,
+    ledger: &Ledger,
+    ending: Option<&Ending>,
+    tasks: &[TaskRow],
+) -> Option<&'static str> {
+    let goes_on = matches!(ending, None | Some(Ending::OrchestrationContinuedAsNew { .. }));
+    let checks = [
+        (row.name == started.name, "its history is that of another orchestration"),
+        (row.version == started.version, "its history is that of another version"),
+        (row.parent == started.parent, "its history is that of another instance's child"),
+        (row.attributes == *ledger.attributes(), "its attributes are not those that its code set"),
+        (row.published.as_ref() == ledger.status(), "it publishes something else than its code did"),
+        (row.status != Status::Pending, "it is pending, and has a history"),
+        (goes_on || ending.is_some_and(|ending| Status::after(ending) == row.status), "it ended otherwise"),
+        (
+            row.status.is_final() == row.ended_ms.is_some(),
+            "it has ended, and does not say when, or the reverse",
+        ),
+    ];
+    if let Some((_, problem)) = checks.into_iter().find(|(holds, _)| !holds) {
+        return Some(problem);
+    }
+    if !goes_on || row.status.is_final() || row.blocked.is_some() {
+        return None;
+    }
+    let has_task = |event: EventId| tasks.iter().any(|task| task.id.event == event);
+    let is_activity = |decision: &Decision| matches!(decision, Decision::ActivityScheduled { .. });
+    let mut open = ledger.open().filter(|(_, decision)| is_activity(decision));
+    if !row.owed && open.any(|(event, _)| !has_task(event)) {
+        return Some("an activity is open that nobody would run");
+    }
+    let timer = ledger.timers().next().map(|(due_ms, _)| due_ms);
+    let waiting = tasks.iter().filter(|task| task.state == TaskState::Waiting).filter_map(|task| task.due_ms);
+    let ends = [timer, started.deadline_ms].into_iter().flatten();
+    let wakes_ms = ends.chain(waiting).min();
+    // When a grace ends is known to the owner, who knows the times in which there was none.
+    if ledger.cancel_request().is_some() && row.wake_at_ms.is_none() {
+        return Some("it is being cancelled, and nothing wakes it when its grace is over");
+    }
+    let is_late = wakes_ms.is_some_and(|wakes_ms| row.wake_at_ms.is_none_or(|at_ms| at_ms > wakes_ms));
+    is_late.then_some("it would be woken later than it has to be")
 }
 
 /// What is wrong with a task, if something is. What the owner runs itself has no work in its row.

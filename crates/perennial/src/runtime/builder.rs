@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use perennial_core::Handlers;
 use perennial_core::shard::{Counters, ShardOptions};
-use perennial_core::store::{SessionRole, Store, StoreError};
+use perennial_core::store::{AsyncStore, SessionRole, SpawnedStore, Store, StoreError};
 
 use super::clock::{LocalClock, MachineClock};
 use super::driver::{Driver, Failure, Standing};
@@ -59,6 +59,10 @@ pub struct RuntimeOptions {
     /// How many executions of an instance that continues as new are kept, the current one included; all if `None`.
     /// Default 10.
     pub keep_executions: Option<u64>,
+    /// For how long an execution is kept after it was continued as new, even if it is among the last `keep_executions`;
+    /// forever if `None`. Whichever limit is reached first counts, so with both `None` every execution is kept. Default
+    /// `None`.
+    pub keep_executions_for: Option<Duration>,
     /// Safe against the death of the process, but not against power loss. For tests and caches. Default false.
     pub relaxed: bool,
 }
@@ -78,7 +82,24 @@ impl Default for RuntimeOptions {
             max_queued_commits: 10_000,
             lease_ms: 10_000,
             keep_executions: Some(10),
+            keep_executions_for: None,
             relaxed: false,
+        }
+    }
+}
+
+/// A store that the URL does not name.
+pub(super) enum OwnStore {
+    Ready(Arc<dyn Store>),
+    /// Made once it is known where its calls run.
+    Async(Box<dyn FnOnce(tokio::runtime::Handle) -> Arc<dyn Store> + Send>),
+}
+
+impl OwnStore {
+    pub(super) fn on(self, handle: tokio::runtime::Handle) -> Arc<dyn Store> {
+        match self {
+            OwnStore::Ready(store) => store,
+            OwnStore::Async(make) => make(handle),
         }
     }
 }
@@ -89,7 +110,7 @@ pub struct RuntimeBuilder {
     url: String,
     options: RuntimeOptions,
     registry: Result<Registry, StartError>,
-    store: Option<Arc<dyn Store>>,
+    store: Option<OwnStore>,
     clock: Option<Arc<dyn LocalClock>>,
     role: SessionRole,
 }
@@ -103,7 +124,18 @@ impl RuntimeBuilder {
 
     /// Runs on a store of your own instead of one that the URL names. See [`store`](crate::store).
     pub fn store(mut self, store: Arc<dyn Store>) -> RuntimeBuilder {
-        self.store = Some(store);
+        self.store = Some(OwnStore::Ready(store));
+        self
+    }
+
+    /// Runs on a store of your own that is written with `async fn`. Its calls are tasks of the tokio runtime in which
+    /// [`start`](RuntimeBuilder::start) is called; it needs more than one thread if the runtime is ever dropped instead of
+    /// shut down, since dropping waits for the store to close.
+    pub fn async_store(mut self, store: impl AsyncStore) -> RuntimeBuilder {
+        let spawned = |handle: tokio::runtime::Handle| -> Arc<dyn Store> {
+            Arc::new(SpawnedStore::new(store, move |task| drop(handle.spawn(task))))
+        };
+        self.store = Some(OwnStore::Async(Box::new(spawned)));
         self
     }
 
@@ -263,7 +295,7 @@ impl RuntimeBuilder {
     #[allow(clippy::type_complexity, reason = "it is taken apart at once")]
     pub(super) fn into_parts(
         self,
-    ) -> (String, RuntimeOptions, Result<Registry, StartError>, Option<Arc<dyn Store>>) {
+    ) -> (String, RuntimeOptions, Result<Registry, StartError>, Option<OwnStore>) {
         (self.url, self.options, self.registry, self.store)
     }
 
@@ -289,7 +321,7 @@ impl RuntimeBuilder {
         let handle = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoTokio)?;
         let clock = clock.unwrap_or_else(|| Arc::new(MachineClock::new()));
         let store = match store {
-            Some(store) => store,
+            Some(store) => store.on(handle.clone()),
             None if role == SessionRole::Maintenance => open_owner(&url, options.relaxed)?,
             None => open_patiently(&url, options.relaxed).await?,
         };

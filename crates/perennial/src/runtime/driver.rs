@@ -12,7 +12,7 @@ use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
 use perennial_core::node::{Node, NodeOptions, NodeOutput};
 use perennial_core::shard::{ActivityTask, Answer, Counters, Request};
 use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, StoreError, Watcher};
-use perennial_core::{ActivityFailure, Payload};
+use perennial_core::{ActivityFailure, NotOfType, Payload};
 use tokio::sync::{Notify, watch};
 
 use super::builder::RuntimeOptions;
@@ -53,15 +53,16 @@ struct Seen {
 }
 
 impl Seen {
-    fn note(&self, lane: &Lane) {
-        self.note_deadline(lane.deadline());
+    /// Returns whether the lane may act for longer than was known.
+    fn note(&self, lane: &Lane) -> bool {
         self.offset_us.store(lane.turn_clock().offset_us(), Ordering::Relaxed);
         self.queued_commits.store(lane.queued_commits(), Ordering::Relaxed);
+        self.note_deadline(lane.deadline())
     }
 
-    fn note_deadline(&self, deadline: Moment) {
+    fn note_deadline(&self, deadline: Moment) -> bool {
         let deadline_us = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
-        self.deadline_us.store(deadline_us, Ordering::Release);
+        self.deadline_us.swap(deadline_us, Ordering::AcqRel) < deadline_us
     }
 }
 
@@ -125,6 +126,9 @@ impl Driver {
                 lease_ms: options.lease_ms,
                 max_batch: options.max_batch,
                 keep_executions: options.keep_executions,
+                keep_executions_ms: options
+                    .keep_executions_for
+                    .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
                 ..LaneOptions::default()
             },
             draw(),
@@ -188,7 +192,9 @@ impl Driver {
             let result = input(&mut lane, now);
             let outputs = lane.take_outputs(now);
             let admitted = self.workers.admit(&outputs);
-            self.seen.note(&lane);
+            if self.seen.note(&lane) {
+                self.acting.notify_waiters();
+            }
             self.timekeeper.want(Waker::Lane, lane.next_wake(now));
             (result, outputs, admitted)
         };
@@ -199,7 +205,7 @@ impl Driver {
     }
 
     fn carry_out(self: &Arc<Driver>, outputs: Vec<LaneOutput>, admitted: Vec<Admitted>) {
-        let mut turns = Vec::new();
+        let (mut turns, mut attempts) = (Vec::new(), Vec::with_capacity(admitted.len()));
         let mut admitted = admitted.into_iter();
         for output in outputs {
             match output {
@@ -216,9 +222,7 @@ impl Driver {
                 LaneOutput::TakeTurn(task) => turns.push(TurnWork::Turn(task)),
                 LaneOutput::Drop(execution) => turns.push(TurnWork::Drop(execution)),
                 LaneOutput::RunActivity(task) => {
-                    if let Some(admitted) = admitted.next() {
-                        Workers::run(self, *task, admitted);
-                    }
+                    attempts.extend(admitted.next().map(|admitted| (task, admitted)));
                 }
                 LaneOutput::HandOver(task) => {
                     self.with_node(|node, now, _| node.handle_hand_over(now, &task));
@@ -237,7 +241,6 @@ impl Driver {
                 LaneOutput::Lost(shards) => self.with_node(|node, _, _| node.handle_lost(0, &shards)),
                 LaneOutput::StoreTime { store_ms, set_back_ms } => {
                     check_against(&*self.clock, store_ms, set_back_ms);
-                    self.acting.notify_waiters();
                 }
                 LaneOutput::Ended => self.standing.send_modify(|standing| standing.lane_ended = true),
                 LaneOutput::Failed(error) => self.fail(Failure::Store(error)),
@@ -245,6 +248,9 @@ impl Driver {
         }
         if !turns.is_empty() {
             self.turn_threads.submit(turns);
+        }
+        if !attempts.is_empty() {
+            Workers::run(self, attempts);
         }
     }
 
@@ -439,6 +445,16 @@ impl Driver {
     /// More queued commits than this make starts wait.
     pub(crate) fn max_queued_commits(&self) -> usize {
         self.options.max_queued_commits
+    }
+
+    /// Whether the code that a start would get here can read its input.
+    pub(crate) fn check_input(
+        &self,
+        name: &str,
+        version: Option<&str>,
+        input: &Payload,
+    ) -> Result<(), NotOfType> {
+        self.registry.check_input(name, version, input)
     }
 
     /// The largest payload, in bytes.

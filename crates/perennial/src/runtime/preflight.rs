@@ -12,13 +12,13 @@ use perennial_core::shard::{HandlerSource, Message};
 use perennial_core::store::{
     Count, Filter, InstanceRow, LoadedInstance, PageLimit, Reply, Status, Store, StoreError, read_turns,
 };
-use perennial_core::{EventId, Execution, ExecutionOptions, Interrupter, Turn, TurnFailure};
+use perennial_core::{EventId, Execution, ExecutionOptions, HistoryError, Interrupter, Turn, TurnFailure};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::builder::RuntimeBuilder;
 use super::registry::Registry;
-use crate::error::Error;
+use crate::error::{Error, StartError};
 use crate::store_url::open_guest;
 
 /// How many rows are listed at a time.
@@ -66,7 +66,7 @@ pub struct Incompatible {
     pub execution: u64,
     /// The stable code of the failure.
     pub code: String,
-    /// The event at which record and code part, if they do.
+    /// The event at which record and code part, or whose payload cannot be read.
     pub event: Option<EventId>,
     /// The line of source that did otherwise, as `file:line:column`, if one did.
     pub location: Option<String>,
@@ -173,12 +173,13 @@ impl RuntimeBuilder {
     ) -> Result<PreflightReport, Error> {
         let (url, options, registry, given) = self.into_parts();
         let registry = Arc::new(registry?);
-        let store = match &given {
-            Some(store) => Arc::clone(store),
+        let is_given = given.is_some();
+        let store = match given {
+            Some(store) => store.on(tokio::runtime::Handle::try_current().map_err(|_| StartError::NoTokio)?),
             None => open_guest(&url)?,
         };
         let outcome = check_all(&*store, &registry, options.turn_deadline, &mut progress).await;
-        if given.is_none() {
+        if !is_given {
             let _ = call(&*store, |store, reply| store.close(reply)).await;
         }
         Ok(outcome?)
@@ -266,21 +267,29 @@ async fn check(
     })
 }
 
-/// An instance that has not begun needs its code, at the version that it asks for if it does.
+/// An execution that has not begun needs its code, at the version that it asks for if it does, and code that can read
+/// its input.
 fn check_start(registry: &Registry, loaded: &LoadedInstance) -> Finding {
     let start = loaded.inbox.rows.iter().find_map(|message| match Message::decode(&message.body) {
         Ok(Message::Start(start)) => Some(start),
         _ => None,
     });
-    let (name, version) = match start {
-        Some(start) => (start.started.name, start.started.version),
-        None => (loaded.row.name.clone(), loaded.row.version.clone()),
+    let (name, asked, input) = match start {
+        Some(start) => (start.started.name, start.started.version, Some(start.started.input)),
+        None => (loaded.row.name.clone(), loaded.row.version.clone(), None),
     };
-    let known = match version.as_str() {
-        "" => registry.latest(&name).is_some(),
-        version => registry.handler(&name, version).is_some(),
+    let version = if asked.is_empty() { registry.latest(&name) } else { Some(asked.clone()) };
+    let Some(handler) = version.and_then(|version| registry.handler(&name, &version)) else {
+        return Finding::Missing { name, version: asked };
     };
-    if known { Finding::Compatible } else { Finding::Missing { name, version } }
+    match input.map_or(Ok(()), |input| handler.check_input(&input)) {
+        Ok(()) => Finding::Compatible,
+        Err(mismatch) => {
+            let (type_name, problem) = (mismatch.type_name, mismatch.reason());
+            let failure = HistoryError::PayloadMismatch { event: EventId(1), type_name, problem };
+            failed(&loaded.row, TurnFailure::from(failure))
+        }
+    }
 }
 
 /// Replays on a thread of its own, without a tokio context, as the runtime does.
@@ -322,8 +331,12 @@ fn failed(row: &InstanceRow, failure: TurnFailure) -> Finding {
             incompatible(row, code, Some(found.event), found.location, reason, report)
         }
         other => {
+            let event = match &other {
+                TurnFailure::History(HistoryError::PayloadMismatch { event, .. }) => Some(*event),
+                _ => None,
+            };
             let reason = format!("{other}, in instance {:?} ({} {})", row.id, row.name, row.version);
-            incompatible(row, code, None, None, reason.clone(), reason)
+            incompatible(row, code, event, None, reason.clone(), reason)
         }
     }
 }

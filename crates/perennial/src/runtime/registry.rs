@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use perennial_core::shard::HandlerSource;
 use perennial_core::store::{NodeInfo, Served};
-use perennial_core::{Handlers, OrchestrationHandler, check_name};
+use perennial_core::{Handlers, NotOfType, OrchestrationHandler, Payload, check_name};
 use semver::Version;
 
 use super::builder::RuntimeOptions;
@@ -93,9 +93,31 @@ impl Registry {
 
     /// The version that a start gets: the highest by semver, and no pre-release if there is a release.
     pub(crate) fn latest_version(&self, name: &str) -> Option<String> {
+        self.latest_code(name).map(|(version, _)| version.to_string())
+    }
+
+    fn latest_code(&self, name: &str) -> Option<(&Version, &Arc<dyn OrchestrationHandler>)> {
         let versions = self.orchestrations.get(name)?;
-        let release = versions.keys().rev().find(|version| version.pre.is_empty());
-        release.or_else(|| versions.keys().next_back()).map(Version::to_string)
+        let release = versions.iter().rev().find(|(version, _)| version.pre.is_empty());
+        release.or_else(|| versions.iter().next_back())
+    }
+
+    /// Whether the code that a start would get can read its input. Code that is not here is somebody else's to ask.
+    pub(crate) fn check_input(
+        &self,
+        name: &str,
+        version: Option<&str>,
+        input: &Payload,
+    ) -> Result<(), NotOfType> {
+        let asked;
+        let handler = match version {
+            Some(version) => {
+                asked = self.handler(name, version);
+                asked.as_ref()
+            }
+            None => self.latest_code(name).map(|(_, handler)| handler),
+        };
+        handler.map_or(Ok(()), |handler| handler.check_input(input))
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -30,6 +31,8 @@ pub(crate) struct Workers {
     grace: Duration,
     running: Mutex<Running>,
     idle: tokio::sync::Notify,
+    /// Whether this node has ever held a task.
+    has_tasks: AtomicBool,
     /// Fires when no more attempts are to begin.
     closing: CancellationToken,
     /// Fires when the results of those that run no longer count: they are told to stop for the node's sake, and run
@@ -49,7 +52,8 @@ struct Running {
 
 struct Entry {
     cancellation: CancellationToken,
-    /// Whether it is a task that this node holds, so that the node hears of its end and not a lane.
+    /// Whether it is a task that this node holds, so that the node hears of its end and not a lane. It changes under the
+    /// lane's lock, and whoever wants to know looks under it.
     is_task: bool,
 }
 
@@ -65,8 +69,8 @@ pub(super) struct Admitted {
 impl Running {
     fn add(&mut self, task: &ActivityTask, is_task: bool) -> Admitted {
         let place = (task.key, task.execution, task.event, self.next);
-        let cancellation = CancellationToken::new();
         self.next += 1;
+        let cancellation = CancellationToken::new();
         self.attempts.insert(place, Entry { cancellation: cancellation.clone(), is_task });
         Admitted { place, cancellation }
     }
@@ -92,6 +96,7 @@ impl Workers {
             grace,
             running: Mutex::default(),
             idle: tokio::sync::Notify::new(),
+            has_tasks: AtomicBool::new(false),
             closing: CancellationToken::new(),
             abandoned: CancellationToken::new(),
         }
@@ -112,6 +117,7 @@ impl Workers {
                 LaneOutput::RunActivity(task) => admitted.push(running.add(task, false)),
                 LaneOutput::HandOver(task) => {
                     running.of(task.key, task.execution, task.event).for_each(|entry| entry.is_task = true);
+                    self.has_tasks.store(true, Ordering::Release);
                 }
                 _ => {}
             }
@@ -121,55 +127,54 @@ impl Workers {
 
     /// Whether an attempt is a task that this node holds.
     pub(super) fn is_task(&self, place: Place) -> bool {
-        self.lock().attempts.get(&place).is_some_and(|entry| entry.is_task)
+        // Most nodes never hold any.
+        self.has_tasks.load(Ordering::Acquire)
+            && self.lock().attempts.get(&place).is_some_and(|entry| entry.is_task)
     }
 
-    /// Runs one attempt that a lane wants.
-    pub(super) fn run(driver: &Arc<Driver>, task: ActivityTask, admitted: Admitted) {
-        Workers::begin(driver, task, admitted);
+    /// Runs attempts that a lane wants.
+    pub(super) fn run(driver: &Arc<Driver>, attempts: Vec<(Box<ActivityTask>, Admitted)>) {
+        let mut runs: Vec<AttemptRun> = attempts
+            .into_iter()
+            .filter_map(|(task, admitted)| Workers::prepare(driver, *task, admitted))
+            .collect();
+        let Some(last) = runs.pop() else { return };
+        let handle = &driver.workers.handle;
+        let driver = Arc::clone(driver);
+        if runs.is_empty() {
+            handle.spawn(Box::pin(last.run(driver)));
+            return;
+        }
+        // From outside of tokio's threads each spawn wakes one of them; from inside it is cheap.
+        handle.spawn(async move {
+            runs.into_iter().for_each(|run| drop(tokio::spawn(Box::pin(run.run(Arc::clone(&driver))))));
+            Box::pin(last.run(driver)).await;
+        });
     }
 
     /// Runs one attempt of a task that was taken from the store.
     pub(super) fn run_task(driver: &Arc<Driver>, task: ActivityTask) {
+        driver.workers.has_tasks.store(true, Ordering::Release);
         let admitted = driver.workers.lock().add(&task, true);
-        Workers::begin(driver, task, admitted);
+        if let Some(run) = Workers::prepare(driver, task, admitted) {
+            driver.workers.handle.spawn(Box::pin(run.run(Arc::clone(driver))));
+        }
     }
 
-    fn begin(driver: &Arc<Driver>, task: ActivityTask, admitted: Admitted) {
-        let Admitted { place, cancellation } = admitted;
+    /// An attempt with all it needs; nothing if it cannot run here.
+    fn prepare(driver: &Arc<Driver>, task: ActivityTask, admitted: Admitted) -> Option<AttemptRun> {
         let workers = &driver.workers;
         let handler = driver.registry.activity(&task.name).filter(|_| !workers.closing.is_cancelled());
         let Some(handler) = handler else {
-            driver.activity_released(place, &task);
-            return workers.forget(place);
+            driver.activity_released(admitted.place, &task);
+            workers.forget(admitted.place);
+            return None;
         };
         let is_lone = driver.options.shard.is_lone(&task);
         if is_lone {
             driver.with_node(|node, _, _| node.handle_lone_begun(&task));
         }
-        let (driver, task) = (Arc::clone(driver), Arc::new(task));
-        workers.handle.spawn(async move {
-            let pulse = Arc::new(Pulse::new());
-            let write = |details| driver.heartbeat(place, &task, details);
-            let ended = attempt(&driver, &*handler, &task, cancellation, &pulse, write).await;
-            let ended = if driver.workers.abandoned.is_cancelled() { Ended::Released } else { ended };
-            if !matches!(ended, Ended::Result(Ok(_)))
-                && let Some(details) = pulse.take_unwritten()
-            {
-                driver.heartbeat(place, &task, details);
-            }
-            match ended {
-                Ended::Result(result) => {
-                    let details = pulse.latest().or_else(|| task.details.clone());
-                    driver.activity_done(place, &task, result, details);
-                }
-                Ended::Released => driver.activity_released(place, &task),
-            }
-            driver.workers.forget(place);
-            if is_lone {
-                driver.with_node(|node, now, _| node.handle_lone_ended(now, &task));
-            }
-        });
+        Some(AttemptRun { task: Arc::new(task), handler, admitted, is_lone })
     }
 
     /// How many more attempts could begin at once.
@@ -217,6 +222,12 @@ impl Workers {
         }
     }
 
+    /// A slot for an attempt, if there is one at once and it may begin.
+    fn try_slot(&self, driver: &Driver) -> Option<SemaphorePermit<'_>> {
+        let slot = self.slots.try_acquire().ok()?;
+        driver.may_act().then_some(slot)
+    }
+
     /// A slot for an attempt.
     async fn slot(&self, driver: &Driver) -> SemaphorePermit<'_> {
         let slot = self.slots.acquire().await.expect("slots are never closed");
@@ -227,6 +238,41 @@ impl Workers {
 
     fn lock(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An attempt with all it needs to run.
+struct AttemptRun {
+    task: Arc<ActivityTask>,
+    handler: Arc<dyn ActivityHandler>,
+    admitted: Admitted,
+    is_lone: bool,
+}
+
+impl AttemptRun {
+    /// Runs it from now to its end. The future is large: it is spawned in a box, since tokio moves what it is given.
+    async fn run(self, driver: Arc<Driver>) {
+        let AttemptRun { task, handler, admitted: Admitted { place, cancellation }, is_lone } = self;
+        let pulse = Arc::new(Pulse::new());
+        let write = |details| driver.heartbeat(place, &task, details);
+        let ended = attempt(&driver, &*handler, &task, cancellation, &pulse, write).await;
+        let ended = if driver.workers.abandoned.is_cancelled() { Ended::Released } else { ended };
+        if !matches!(ended, Ended::Result(Ok(_)))
+            && let Some(details) = pulse.take_unwritten()
+        {
+            driver.heartbeat(place, &task, details);
+        }
+        match ended {
+            Ended::Result(result) => {
+                let details = pulse.latest().or_else(|| task.details.clone());
+                driver.activity_done(place, &task, result, details);
+            }
+            Ended::Released => driver.activity_released(place, &task),
+        }
+        driver.workers.forget(place);
+        if is_lone {
+            driver.with_node(|node, now, _| node.handle_lone_ended(now, &task));
+        }
     }
 }
 
@@ -246,13 +292,18 @@ async fn attempt(
     let queue_until = until(after(|options| options.queue_timeout_ms));
     let timed_out = |kind| Ended::Result(Err(ActivityFailure::Timeout(kind)));
 
-    let _slot = tokio::select! {
-        biased;
-        () = cancellation.cancelled() => return Ended::Result(Err(ActivityFailure::Cancelled)),
-        () = driver.workers.closing.cancelled() => return Ended::Released,
-        slot = driver.workers.slot(driver) => slot,
-        () = sleep_until(total_until) => return timed_out(TimeoutKind::Total),
-        () = sleep_until(queue_until) => return timed_out(TimeoutKind::Queue),
+    let workers = &driver.workers;
+    let is_wanted = !cancellation.is_cancelled() && !workers.closing.is_cancelled();
+    let _slot = match workers.try_slot(driver).filter(|_| is_wanted) {
+        Some(slot) => slot,
+        None => tokio::select! {
+            biased;
+            () = cancellation.cancelled() => return Ended::Result(Err(ActivityFailure::Cancelled)),
+            () = workers.closing.cancelled() => return Ended::Released,
+            slot = workers.slot(driver) => slot,
+            () = sleep_until(total_until) => return timed_out(TimeoutKind::Total),
+            () = sleep_until(queue_until) => return timed_out(TimeoutKind::Queue),
+        },
     };
 
     let client = Client::of_driver(Arc::clone(driver));
@@ -291,6 +342,8 @@ pub(super) async fn run_attempt(
         tokio::time::sleep(grace).await;
     };
     let kind = tokio::select! {
+        // What is done is done, whatever else has happened meanwhile.
+        biased;
         result = &mut run => return settle(result),
         () = told_off => return Err(ActivityFailure::Cancelled),
         () = sleep_until(total_until) => TimeoutKind::Total,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 
-use perennial_core::{ActivityFuture, ChildFuture, ContinueAsNewFuture, Payload, WaitFuture};
+use perennial_core::{ActivityFuture, ChildFuture, ContinueAsNewFuture, NotOfType, Payload, WaitFuture};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -202,7 +202,7 @@ impl OrchestrationContext {
         let ctx = self.0.clone();
         self.0.on_event(event.name(), move |payload| match T::read(payload) {
             Ok(content) => handler(content),
-            Err(error) => ctx.refuse(format!("an event's handler cannot read what came: {error}")),
+            Err(mismatch) => ctx.refuse_payload(&mismatch),
         });
     }
 
@@ -216,7 +216,7 @@ impl OrchestrationContext {
         F: Fn(I) -> O + Send + Sync + 'static,
     {
         self.0.on_query(query.name(), move |payload| {
-            let input = payload.decode_as::<I>().map_err(|error| Payload::from(error.to_string()))?;
+            let input = payload.decode_as::<I>().map_err(|mismatch| not_read(&mismatch))?;
             Payload::encode(&handler(input)).map_err(|error| Payload::from(error.to_string()))
         });
     }
@@ -236,7 +236,7 @@ impl OrchestrationContext {
     {
         let words = |error: &dyn fmt::Display| Payload::from(error.to_string());
         let check = move |payload: &Payload| {
-            let input = payload.decode_as::<I>().map_err(|error| words(&error))?;
+            let input = payload.decode_as::<I>().map_err(|mismatch| not_read(&mismatch))?;
             validate(&input).map_err(|error| Payload::encode(&error).unwrap_or_else(|error| words(&error)))
         };
         let ctx = self.0.clone();
@@ -245,7 +245,7 @@ impl OrchestrationContext {
                 ctx.clone(),
                 match payload.decode_as::<I>() {
                     Ok(input) => handler(input),
-                    Err(error) => ctx.refuse(format!("an update's handler cannot read what came: {error}")),
+                    Err(mismatch) => ctx.refuse_payload(&mismatch),
                 },
             );
             async move {
@@ -256,6 +256,11 @@ impl OrchestrationContext {
             }
         });
     }
+}
+
+/// What whoever asks with something else is told.
+fn not_read(mismatch: &NotOfType) -> Payload {
+    Payload::from(format!("{mismatch}: {}", mismatch.reason()))
 }
 
 impl Deref for OrchestrationContext {

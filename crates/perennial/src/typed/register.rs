@@ -125,15 +125,34 @@ fn decode<T: DeserializeOwned + 'static>(payload: Payload) -> Result<T, NotOfTyp
     payload.unwrap_or_else(Payload::null).decode_as()
 }
 
-/// An input that is not what the code takes.
+/// The code of an orchestration on payloads, and whether it can read one.
+struct TypedOrchestration<F> {
+    run: F,
+    check: fn(Payload) -> Result<(), NotOfType>,
+}
+
+impl<F> OrchestrationHandler for TypedOrchestration<F>
+where
+    F: Fn(perennial_core::OrchestrationContext, Payload) -> Boxed + Send + Sync + 'static,
+{
+    fn run(&self, ctx: perennial_core::OrchestrationContext, input: Payload) -> Boxed {
+        (self.run)(ctx, input)
+    }
+
+    fn check_input(&self, input: &Payload) -> Result<(), NotOfType> {
+        (self.check)(input.clone())
+    }
+}
+
+/// An input that is not what an activity takes.
 fn bad_input(error: &NotOfType) -> Payload {
-    let expected = error.type_name;
+    let (expected, reason) = (error.type_name, error.reason());
     Payload::from(format!(
-        "PER-0406 bad input: the code takes a {expected}, and was given something else; check what it is called with"
+        "PER-0406 bad input: the activity takes a {expected}, and was given something else: {reason}"
     ))
 }
 
-/// What runs a closure on decoded arguments, or says that they cannot be read.
+/// What runs an activity on decoded arguments, or says that they cannot be read.
 macro_rules! on_arguments {
     ($input:expr => $type:ty as $pattern:pat => $future:expr) => {
         match decode::<$type>($input) {
@@ -185,9 +204,13 @@ macro_rules! functions {
             $($type: DeserializeOwned + Send + 'static,)*
         {
             fn into_handler(self) -> Arc<dyn OrchestrationHandler> {
-                Arc::new(move |ctx: perennial_core::OrchestrationContext, input: Payload| -> Boxed {
-                    on_arguments!(input => $input as $pattern => self(OrchestrationContext::new(ctx) $(, $argument)*))
-                })
+                let run = move |ctx: perennial_core::OrchestrationContext, input: Payload| -> Boxed {
+                    match decode::<$input>(input) {
+                        Ok($pattern) => Box::pin(on_payloads(self(OrchestrationContext::new(ctx) $(, $argument)*))),
+                        Err(mismatch) => ctx.refuse_payload(&mismatch),
+                    }
+                };
+                Arc::new(TypedOrchestration { run, check: |input| decode::<$input>(input).map(drop) })
             }
         }
 

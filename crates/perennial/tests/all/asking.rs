@@ -275,7 +275,7 @@ async fn e26_updates_that_are_under_way_when_the_instance_ends_are_told_so() {
                     "cancel" => client.cancel(&id, "enough").await.unwrap(),
                     _ => client.terminate(&id, "enough").await.unwrap(),
                 }
-                assert_eq!(update.await.unwrap(), Err(ClientError::Ended { id }.into()), "{who}");
+                assert_eq!(update.await.unwrap(), Err(ClientError::Unanswered { id }.into()), "{who}");
             }
         }
         stage.finish(runtime, &ClientLog::default(), orchestrations).await;
@@ -476,4 +476,42 @@ async fn s6_an_accepted_update_is_answered_once_although_its_process_was_killed_
     assert_eq!(guest.stats().await.unwrap().requests.rows, 0);
     drop(worker);
     place.check(&ClientLog::default(), &handlers());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i2_an_instance_that_waits_for_updates_or_handled_events_alone_can_be_woken() {
+    on_both_stages(async |stage| {
+        let mut log = ClientLog::default();
+        let code = |builder: RuntimeBuilder| {
+            builder.orchestration("door", "1.0.0", |ctx: OrchestrationContext, by_update: bool| async move {
+                let (open, opened) = (ctx.state(false), ctx.state(false));
+                let (by_event, unlock) = (open.clone(), opened.clone());
+                if by_update {
+                    ctx.on_update(
+                        "open",
+                        |_: &()| Ok::<(), String>(()),
+                        move |()| {
+                            unlock.update(|open| *open = true);
+                            async { Ok::<(), String>(()) }
+                        },
+                    );
+                    ctx.wait_until(&opened, |open| *open).await;
+                } else {
+                    ctx.on_event("open", move |_| {
+                        by_event.update(|open| *open = true);
+                        async {}
+                    });
+                    ctx.wait_until(&open, |open| *open).await;
+                }
+                Ok::<_, String>(())
+            })
+        };
+        let runtime = code(stage.runtime()).start().await.unwrap();
+        for (id, by_update) in [("by update", true), ("by event", false)] {
+            runtime.client().start("door", id, Payload::encode(&by_update).unwrap()).await.unwrap();
+            log.started(id);
+        }
+        stage.finish(runtime, &log, code).await;
+    })
+    .await;
 }

@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use perennial::history::{EventKind, Job};
-use perennial::{Ending, OrchestrationContext, Payload, Runtime, RuntimeBuilder, StartOptions, Status};
+use perennial::{
+    Ending, OrchestrationContext, Payload, Runtime, RuntimeBuilder, RuntimeOptions, StartOptions, Status,
+};
+use perennial_core::store::{MemoryStore, Store};
+use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
 
+use crate::support::hands::Hands;
 use crate::support::stage::{Stage, on_both_stages};
-use crate::support::{at, event, failed, number, until};
+use crate::support::{at, event, failed, number, soon, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -354,4 +359,67 @@ async fn g30_a_timeout_counts_on_through_continue_as_new() {
         stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g33_an_endless_loop_keeps_executions_by_count_and_by_age_on_both_stores() {
+    let directory = tempfile::tempdir().unwrap();
+    for is_sqlite in [false, true] {
+        let hands = Hands::new();
+        let clock = Arc::clone(&hands);
+        let now_ms = move || clock.store_ms();
+        let store: Arc<dyn Store> = match is_sqlite {
+            true => {
+                let options = SqliteOptions::default().relaxed(true).clock(now_ms);
+                Arc::new(SqliteStore::open(directory.path().join("loop.db"), options).unwrap())
+            }
+            false => Arc::new(MemoryStore::new(now_ms)),
+        };
+        let minute = Duration::from_secs(60);
+        let options = RuntimeOptions {
+            keep_executions: Some(5),
+            keep_executions_for: Some(10 * minute),
+            ..RuntimeOptions::default()
+        };
+        let runtime = Runtime::open("")
+            .options(options)
+            .store(store)
+            .clock(Arc::clone(&hands) as _)
+            .orchestration("moves", "1.0.0", moves)
+            .start()
+            .await
+            .unwrap();
+        let client = runtime.client();
+        client.start("moves", "m", ()).await.unwrap();
+        let stored = async || {
+            let current = client.status("m").await.unwrap().execution;
+            let mut stored = Vec::new();
+            for execution in 1..=current {
+                if !client.history_of("m", execution).await.unwrap().turns.is_empty() {
+                    stored.push(execution);
+                }
+            }
+            stored
+        };
+        // Time passes until so many are left.
+        let left = async |expected: &[u64]| {
+            soon(async {
+                while stored().await != expected {
+                    hands.pass(Duration::from_secs(1));
+                }
+            })
+            .await;
+        };
+        for execution in 2..=12 {
+            client.raise_event("m", "to", "latest").await.unwrap();
+            until(&client, "m", |status| status.execution == execution).await;
+        }
+        left(&[8, 9, 10, 11, 12]).await;
+        // It waits where it is, and what it left behind is too old one day.
+        hands.pass(10 * minute);
+        left(&[12]).await;
+        client.raise_event("m", "to", "end").await.unwrap();
+        assert_eq!(client.result("m").await.unwrap().to_text(), "1.0.0");
+        runtime.shutdown().await.unwrap();
+    }
 }

@@ -40,10 +40,11 @@ impl Bench {
     /// So many seconds pass, and the node does what it does at its leisure.
     fn pass_by(&self, seconds: usize) {
         let (renewals, reads) = (self.store.count("renew_session"), self.store.count("read_due"));
-        for step in 1..=seconds / 10 {
-            self.hands.pass(Duration::from_secs(10));
+        // Shorter than a lease, or the node would have to ask each time what it still owns.
+        for step in 1..=seconds / 5 {
+            self.hands.pass(Duration::from_secs(5));
             self.store.wait_for("renew_session", renewals + step);
-            self.store.wait_for("read_due", reads + step / 3);
+            self.store.wait_for("read_due", reads + step / 6);
         }
     }
 

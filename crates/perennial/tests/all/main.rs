@@ -1,6 +1,7 @@
 //! The integration tests of the crate, in one program: they link once.
 
 mod crash_load;
+mod damage;
 mod hand_made;
 mod support;
 mod workers;
@@ -22,10 +23,12 @@ mod invariants_children;
 mod invariants_executions;
 mod invariants_rows;
 mod invariants_tasks;
+mod late_events;
 mod leases;
 mod management;
 mod many_instances;
 mod memory;
+mod mismatches;
 mod neighbours;
 mod operations;
 mod paused;

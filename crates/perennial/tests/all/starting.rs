@@ -13,7 +13,7 @@ use perennial_testkit::invariants::ClientLog;
 use serde_json::json;
 
 use crate::support::stage::{Stage, on_both_stages};
-use crate::support::{PATIENCE, event, until};
+use crate::support::{PATIENCE, event, soon, until};
 
 type Outcome = Result<Payload, Payload>;
 
@@ -527,6 +527,53 @@ async fn o5_the_callers_trace_context_is_recorded_with_its_start_and_its_events(
             assert!(refused.to_string().contains("129 bytes, 128 are allowed"), "{refused}");
         }
         runtime.shutdown().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g17_an_abandoned_child_that_still_runs_is_no_reason_not_to_replace_its_ended_parent() {
+    on_both_stages(async |stage| {
+        let mut log = ClientLog::default();
+        let code = |builder: RuntimeBuilder| {
+            builder
+                .orchestration("parent", "1.0.0", |ctx: OrchestrationContext, child: String| async move {
+                    let grandchild = format!("{child}'s");
+                    let child = ctx.schedule_sub_orchestration_with_id("child", child, grandchild);
+                    ctx.spawn(child.close_policy(perennial::ClosePolicy::Abandon)).detach();
+                    ctx.schedule_timer(std::time::Duration::ZERO).await;
+                    Ok::<_, String>(())
+                })
+                .orchestration("child", "1.0.0", |ctx: OrchestrationContext, next: String| async move {
+                    if next.len() < 4 {
+                        let next = ctx.schedule_sub_orchestration_with_id("child", next, "enough");
+                        ctx.spawn(next).detach();
+                    }
+                    ctx.schedule_wait("end").await;
+                    Ok::<_, String>(())
+                })
+        };
+        let runtime = code(stage.runtime()).start().await.unwrap();
+        let client = runtime.client();
+        client.start("parent", "p", "c").await.unwrap();
+        client.wait("p").await.unwrap();
+        soon(async {
+            while client.status("c's").await.map(|status| status.status) != Ok(Status::Running) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let replace = StartOptions::default().on_existing(OnExisting::ReplaceEnded);
+        client.start_with("parent", "p", "d", replace).await.unwrap();
+        client.wait("p").await.unwrap();
+        log.started("p");
+        for id in ["c", "c's"] {
+            assert_eq!(client.status(id).await.unwrap().status, Status::Running, "{id} is left alone");
+        }
+        client.raise_event("c's", "end", "").await.unwrap();
+        client.raise_event("c", "end", "").await.unwrap();
+        client.wait("c").await.unwrap();
+        stage.finish(runtime, &log, code).await;
     })
     .await;
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use perennial::{InstanceKey, Payload};
 use perennial_core::ShardId;
 use perennial_core::store::{
-    Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage, InboxQuery,
-    InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey, PageLimit,
-    Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, SendOutcome, SendRequest, Served, SessionId,
-    SessionRole, ShardSet, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskRow, TurnRow,
-    Watcher,
+    CheckedRows, Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage,
+    InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
+    PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
+    SendRequest, Served, SessionId, SessionRole, ShardSet, Store, StoreError, StoreStats, Swept, TaskId,
+    TaskRenewal, TaskRow, TurnRow, Watcher,
 };
 
 use super::PATIENCE;
@@ -235,9 +235,10 @@ impl Store for Tapped {
         list(filter: Filter, after: Option<PageKey>, limit: usize) -> Page;
         count(filter: Filter, at_most: u64) -> Count;
         stats() -> StoreStats;
+        check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
         delete(instances: Vec<(ShardId, InstanceKey)>) -> Vec<DeleteOutcome>;
         prune_executions(session: SessionId, shard: ShardId, key: InstanceKey, execution: u64, rows: usize) -> Swept;
-        sweep(rows: usize) -> Swept;
+        sweep(rows: usize, keep_executions_ms: Option<u64>) -> Swept;
         read_setting(name: &str) -> Option<Arc<[u8]>>;
         write_setting(name: &str, value: Option<Arc<[u8]>>) -> ();
     }
