@@ -4,7 +4,8 @@ use std::io::{IsTerminal, Read, Write};
 use std::time::Duration;
 
 use perennial::{
-    Action, Client, ClientError, Filter, InstanceStatus, Payload, Progress, Prune, StartOptions, Status,
+    Action, Client, ClientError, Filter, InstanceKey, InstanceStatus, Payload, Progress, Prune, StartOptions,
+    Status,
 };
 use serde_json::json;
 
@@ -162,7 +163,7 @@ async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result
             }
         }
         Action::Delete { force } => {
-            let gone = client.delete(id, *force).await?;
+            let gone = delete(client, id, *force).await?;
             if as_json {
                 return object(&json!({"id": id, "outcome": verb.done, "instances": gone}));
             }
@@ -227,5 +228,16 @@ fn confirm(verb: &str, count: u64, more: bool, is_confirmed: bool) -> Result<(),
     match said.trim().to_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(Failure::new(ExitKind::Refused, "nothing was done")),
+    }
+}
+
+/// Deletes an instance by its id, or by its key: one that is damaged may have no id that can be asked for.
+async fn delete(client: &Client, id: &str, force: bool) -> Result<u64, ClientError> {
+    match (client.delete(id, force).await, id.parse::<InstanceKey>()) {
+        (Err(ClientError::NotFound { id }), Ok(key)) => match client.delete_damaged(key).await? {
+            true => Ok(1),
+            false => Err(ClientError::NotFound { id }),
+        },
+        (deleted, _) => deleted,
     }
 }

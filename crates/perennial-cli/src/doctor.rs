@@ -242,7 +242,14 @@ fn size(bytes: u64) -> String {
 /// What to do about a blocked instance, by the code of what blocks it.
 fn remedy(blocked: &Blocked) -> &'static str {
     match blocked.code.as_str() {
-        "PER-0101" => "its history cannot be read; keep a copy of the store, then terminate the instance",
+        "PER-0101" => {
+            "its history cannot be read; keep a copy of the store, then `perennial terminate` it, or `perennial delete \
+             --force` it"
+        }
+        "PER-0508" => {
+            "rows of it are damaged, and `perennial verify` names them; keep a copy of the store, then `perennial delete \
+             --force` it, by its key if its id is damaged"
+        }
         "PER-0102" => "check that this store is served by the newest program that wrote to it",
         "PER-0103" => {
             "let the type read what was sent or recorded, and start the program again; or terminate the instance"

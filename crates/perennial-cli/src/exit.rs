@@ -85,6 +85,7 @@ fn of_client(error: &ClientError) -> ExitKind {
         ClientError::NotFound { .. } | ClientError::NotRegistered { .. } => ExitKind::NotFound,
         ClientError::AlreadyExists { .. }
         | ClientError::Ended { .. }
+        | ClientError::Unanswered { .. }
         | ClientError::NotEnded { .. }
         | ClientError::NotBlocked { .. }
         | ClientError::Full { .. }
@@ -92,6 +93,7 @@ fn of_client(error: &ClientError) -> ExitKind {
         | ClientError::Blocked { .. } => ExitKind::Refused,
         ClientError::InvalidName { .. }
         | ClientError::BadVersion { .. }
+        | ClientError::BadInput { .. }
         | ClientError::TooLarge { .. }
         | ClientError::Unwritable { .. }
         | ClientError::NotHere { .. } => ExitKind::Usage,

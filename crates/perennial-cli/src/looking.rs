@@ -4,14 +4,16 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use perennial::history::TraceContext;
 use perennial::history::{Decision, Event, EventKind};
 use perennial::{
     Attributes, Blocked, Client, ClientError, Ending, ExportedInstance, Filter, History, InstanceKey,
-    InstanceRow, InstanceStatus, PageKey, Payload, Status, Tree,
+    InstanceRow, InstanceStatus, PageKey, Payload, Status, StoreError, Tree,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::attempts::{Tried, tried};
 use crate::exit::{ExitKind, Failure};
 use crate::output::{columns, line, many, moment, now_ms, object, pairs, progress, short, span, table};
 use crate::timeline;
@@ -109,12 +111,28 @@ struct ShownObject<'a> {
     error: Option<&'a Payload>,
     reason: Option<&'a str>,
     waits_for: Vec<String>,
+    /// Activities that were tried more than once, failed or are retried.
+    activities: Vec<Tried<'a>>,
+    trace: Option<&'a TraceContext>,
+    /// Why there is no history to show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<String>,
 }
 
 pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(), Failure> {
     let status = client.status(id).await?;
-    let history = client.history(id).await?;
+    // Of an instance that is damaged there is at least the row to show.
+    let (history, tasks, damage) = match (client.history(id).await, client.tasks(id).await) {
+        (Ok(history), Ok(tasks)) => (history, tasks, None),
+        (Err(ClientError::Store { source: damage @ StoreError::CorruptRow(_), .. }), _)
+        | (_, Err(ClientError::Store { source: damage @ StoreError::CorruptRow(_), .. })) => {
+            (History::default(), Vec::new(), Some(damage.to_string()))
+        }
+        (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+    };
+    let tried = tried(&history, &tasks);
     let started = history.started();
+    let trace = started.and_then(|started| started.trace.as_deref());
     let parent = started.and_then(|started| started.parent.as_ref());
     let ended_ms = history.turns.last().filter(|_| status.status.is_final()).map(|turn| turn.at_ms);
     let (output, error, reason) = match history.ending() {
@@ -144,7 +162,20 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         let input = started.map(|started| &started.input);
         let (turns, reason) = (history.turns.len(), reason.map(String::as_str));
         let waits_for = waiting_for(&history);
-        return object(&ShownObject { row, turns, events, input, output, error, reason, waits_for });
+        let activities = tried;
+        return object(&ShownObject {
+            row,
+            turns,
+            events,
+            input,
+            output,
+            error,
+            reason,
+            waits_for,
+            activities,
+            trace,
+            damage,
+        });
     }
     let mut rows = vec![
         ("id", status.id.clone()),
@@ -170,6 +201,16 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     rows.extend(error.map(|error| ("error", short(error.as_json(), 400))));
     rows.extend(reason.map(|reason| ("reason", reason.clone())));
     rows.extend(waiting_for(&history).into_iter().map(|what| ("waits for", what)));
+    rows.extend(trace.map(|trace| ("trace", trace.parent.clone())));
+    rows.extend(trace.and_then(|trace| trace.state.clone()).map(|state| ("trace state", state)));
+    rows.extend(tried.iter().flat_map(Tried::lines).map(|line| ("attempts", line)));
+    rows.extend(damage.map(|damage| ("damage", damage)));
+    if let Some(blocked) = &status.blocked {
+        rows.push((
+            "blocked",
+            format!("{} {}, since {}", blocked.code, blocked.cause, moment(blocked.since_ms)),
+        ));
+    }
     table(&pairs(rows))?;
     if let Some(blocked) = &status.blocked {
         let since = moment(blocked.since_ms);

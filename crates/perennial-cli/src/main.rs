@@ -5,6 +5,7 @@
 
 mod acting;
 mod arguments;
+mod attempts;
 mod bench;
 mod demo;
 mod doctor;

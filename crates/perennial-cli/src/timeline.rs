@@ -175,6 +175,10 @@ fn bars(history: &History) -> Vec<Bar> {
                             None => *kept.entry(name.clone()).or_default() += 1,
                         }
                     }
+                    Job::ExternalEventSkipped { event_id } => {
+                        open(format!("event {event_id} skipped"));
+                        answer(&mut bars, id, String::new());
+                    }
                     Job::UpdateRequested { name, .. } => open(format!("update {name}")),
                     Job::OrchestrationCancelRequested { .. } => {
                         open("cancel requested".to_owned());

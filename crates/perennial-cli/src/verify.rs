@@ -27,23 +27,28 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
             "turns": report.turns,
             "messages": report.messages,
             "tasks": report.tasks,
+            "requests": report.requests,
+            "replies": report.replies,
             "damaged": report.damaged,
             "damage": report.damage.iter().map(damage).collect::<Vec<_>>(),
         }))?;
     } else {
         for damage in &report.damage {
-            line(format!("{}  {}: {}", damage.id, damage.what, damage.problem))?;
+            let id = if damage.id.is_empty() { "(no instance)" } else { &damage.id };
+            line(format!("{id}  {}: {}", damage.what, damage.problem))?;
         }
         let more = report.damaged - report.damage.len() as u64;
         if more > 0 {
             line(format!("… and {more} more"))?;
         }
         line(format!(
-            "{}, {}, {}, {}: {}",
+            "{}, {}, {}, {}, {}, {}: {}",
             many(report.instances, "instance"),
             many(report.turns, "turn"),
             many(report.messages, "message"),
             many(report.tasks, "task"),
+            many(report.requests, "request"),
+            if report.replies == 1 { "1 reply".to_owned() } else { format!("{} replies", report.replies) },
             if report.damaged == 0 { "sound".to_owned() } else { format!("{} damaged", report.damaged) },
         ))?;
     }

@@ -21,7 +21,7 @@ fn masked() -> insta::Settings {
 async fn p8_doctor_finds_a_store_that_runs_healthy() {
     let shop = Shop::open().await;
     let delayed = StartOptions::default().delay(Duration::from_secs(3_600));
-    shop.client().start_with("counter", "later", "1", delayed).await.unwrap();
+    shop.client().start_with("counter", "later", Payload::encode(&1).unwrap(), delayed).await.unwrap();
     let said = shop.run(&["doctor"]).await;
     masked().bind(|| insta::assert_snapshot!(told(&shop, &said)));
     let said = shop.run(&["doctor", "--json"]).await;
@@ -87,7 +87,7 @@ async fn p8_doctor_tells_a_crash_from_a_shutdown_and_names_what_is_overdue() {
 #[tokio::test]
 async fn p8_doctor_names_messages_that_cannot_be_read_and_files_that_others_can() {
     let mut shop = Shop::open().await;
-    shop.client().start("counter", "c", "1").await.unwrap();
+    shop.client().start("counter", "c", Payload::encode(&1).unwrap()).await.unwrap();
     shop.runtime.take().unwrap().shutdown().await.unwrap();
     let connection = Connection::open(shop.path()).unwrap();
     connection

@@ -166,8 +166,8 @@ async fn p3_what_is_said_when_types_do_not_fit() {
     let mut page = Page::default();
     let runtime = shop("memory:").start().await.unwrap();
     let client = runtime.client();
-    let run = client.start("order", "order-1", "twelve").await.unwrap();
-    page.add("the wrong input for an orchestration", run.result().await.unwrap_err());
+    let refused = client.start("order", "order-1", "twelve").await.err().unwrap();
+    page.add("the wrong input for an orchestration", refused);
     let run = client.start(mistaken, "order-2", ()).await.unwrap();
     page.add("the wrong input for an activity", run.result().await.unwrap_err());
     let described = perennial::typed::Orchestration::<u64, String, String>::named("order");

@@ -77,6 +77,9 @@ async fn p8_show_tells_all_about_one_instance() {
         published  charging
         input  1200
         output  "a rose, wrapped"
+        attempts  activity "charge" (event 4): attempt 2 completed
+        attempts  [moment], took [span]: "the bank did not answer"
+        attempts  [moment], took [span]: ok
         "#);
     shown!(shop, ["show", "order-2"], @r#"
         id  order-2
@@ -90,6 +93,9 @@ async fn p8_show_tells_all_about_one_instance() {
         published  charging
         input  500
         error  "not approved"
+        attempts  activity "charge" (event 4): attempt 2 completed
+        attempts  [moment], took [span]: "the bank did not answer"
+        attempts  [moment], took [span]: ok
         "#);
     let blocked = shop.masked(&["show", "broken-1"]).await;
     assert!(blocked.contains("PER-0201 panic in unit root: the code is broken"), "{blocked}");
@@ -97,6 +103,24 @@ async fn p8_show_tells_all_about_one_instance() {
     assert_eq!(object["output"], "a rose, wrapped");
     assert_eq!(object["input"], 1_200);
     assert_eq!(object["attributes"]["customer"], "ada");
+    let tried = &object["activities"][0];
+    assert_eq!((&tried["name"], &tried["attempt"]), (&"charge".into(), &2.into()), "{object}");
+    assert_eq!(tried["attempts"].as_array().unwrap().len(), 2, "{object}");
+    let cause = blocked.lines().find(|line| line.starts_with("blocked ")).unwrap();
+    assert!(cause.contains("PER-0201 ") && cause.contains(", since "), "{blocked}");
+}
+
+#[tokio::test]
+async fn h39_show_tells_the_trace_context_that_an_instance_was_started_with() {
+    let mut shop = Shop::open().await;
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let traced = shop.client().with_trace_context(parent, Some("vendor=1")).unwrap();
+    traced.start("counter", "traced", Payload::from_json("1").unwrap()).await.unwrap();
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+    let shown = shop.masked(&["show", "traced"]).await;
+    assert!(shown.contains(parent) && shown.contains("vendor=1"), "{shown}");
+    let object: Value = serde_json::from_str(&shop.masked(&["show", "traced", "--json"]).await).unwrap();
+    assert_eq!(object["trace"]["parent"], parent, "{object}");
 }
 
 #[tokio::test]

@@ -74,3 +74,51 @@ async fn e3_verify_names_a_message_in_which_one_byte_was_changed() {
     // Its start is what cannot be read, so that nothing says how it begins.
     assert!(damage.iter().all(|one| one["instance"] == damage[0]["instance"]), "{report}");
 }
+
+#[tokio::test]
+async fn e3_verify_reads_requests_and_replies_and_names_what_is_nobodys() {
+    let mut shop = Shop::open().await;
+    shop.masked(&["start", "counter", "a", "1"]).await;
+    shop.masked(&["query", "a", "count"]).await;
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+    let connection = Connection::open(shop.path()).unwrap();
+    let insert = "INSERT INTO requests (key, shard, deadline_ms, body) SELECT key, shard, 9e15, x'7b7d' FROM instances";
+    connection.execute(&insert.replace("9e15", "9000000000000000"), []).unwrap();
+    connection
+        .execute("INSERT INTO replies (number, deadline_ms, body) VALUES (99, 9000000000000000, x'00')", [])
+        .unwrap();
+    connection.execute("INSERT INTO inbox (key, shard, body) VALUES (x'0102', 1, x'7b7d')", []).unwrap();
+    drop(connection);
+    let (code, report) = verified(&shop).await;
+    let named: Vec<&str> =
+        report["damage"].as_array().unwrap().iter().map(|one| one["what"].as_str().unwrap()).collect();
+    assert_eq!((code, named.len()), (1, 3), "{report}");
+    assert!(
+        ["message ", "request ", "reply 99"].iter().all(|what| named.iter().any(|one| one.starts_with(what))),
+        "{report}"
+    );
+}
+
+#[tokio::test]
+async fn e3_verify_names_an_index_that_lacks_rows() {
+    let shop = Shop::stocked().await;
+    let connection = Connection::open(shop.path()).unwrap();
+    // The index of ids is exchanged for one that is empty: nobody finds an instance by its id any more.
+    connection
+        .execute_batch(
+            "CREATE TABLE spare (id TEXT);
+             CREATE UNIQUE INDEX spare_by_id ON spare (id);
+             PRAGMA writable_schema = ON;
+             UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'spare_by_id')
+                 WHERE name = 'instances_by_id';
+             DELETE FROM sqlite_schema WHERE name = 'spare_by_id';
+             PRAGMA writable_schema = OFF;",
+        )
+        .unwrap();
+    drop(connection);
+    let (code, report) = verified(&shop).await;
+    let damage = report["damage"].as_array().unwrap();
+    let is_named =
+        |one: &Value| one["what"] == "the file" && one["problem"].to_string().contains("instances_by_id");
+    assert!(code == 1 && damage.iter().any(is_named), "{report}");
+}

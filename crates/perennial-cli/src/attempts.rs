@@ -1,0 +1,74 @@
+//! The attempts of an instance's activities: those that ended, from the history, and those of activities that are still
+//! retried, from their tasks.
+
+use std::collections::BTreeMap;
+
+use perennial::History;
+use perennial::history::{Decision, EventId, EventKind, Job, PastAttempt, Trail};
+use perennial::store::{TaskRow, TaskState};
+use serde::Serialize;
+
+use crate::output::{moment, short, span};
+
+/// An activity with more to tell than that it succeeded at once.
+#[derive(Serialize)]
+pub(crate) struct Tried<'a> {
+    name: &'a str,
+    event: EventId,
+    /// How many attempts were made, or which is next.
+    attempt: u32,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due_ms: Option<u64>,
+    attempts: &'a Trail,
+}
+
+/// The activities that were tried more than once, failed, or wait for another attempt, in the order of their schedule.
+pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried<'a>> {
+    let mut names: BTreeMap<EventId, &str> = BTreeMap::new();
+    let mut found: BTreeMap<EventId, Tried<'_>> = BTreeMap::new();
+    for event in history.flatten() {
+        match &event.kind {
+            EventKind::Decision { decision: Decision::ActivityScheduled { name, .. }, .. } => {
+                names.insert(event.id, name);
+            }
+            EventKind::Job(
+                job @ (Job::ActivityCompleted { source_event_id, attempts, trail, .. }
+                | Job::ActivityFailed { source_event_id, attempts, trail, .. }),
+            ) => {
+                let has_failed = matches!(job, Job::ActivityFailed { .. });
+                if has_failed || *attempts > 1 {
+                    let (event, name) = (*source_event_id, names.get(source_event_id).copied());
+                    let state = if has_failed { "failed" } else { "completed" };
+                    let (name, attempt) = (name.unwrap_or_default(), *attempts);
+                    found.insert(event, Tried { name, event, attempt, state, due_ms: None, attempts: trail });
+                }
+            }
+            _ => {}
+        }
+    }
+    for task in tasks {
+        let (event, name, attempt) = (task.id.event, task.name.as_str(), task.attempt);
+        let (state, due_ms) = (task.state.name(), task.due_ms.filter(|_| task.state == TaskState::Waiting));
+        found.insert(event, Tried { name, event, attempt, state, due_ms, attempts: &task.past });
+    }
+    found.into_values().collect()
+}
+
+impl Tried<'_> {
+    /// One line for the activity, and one for each attempt.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let Tried { name, event, attempt, state, due_ms, attempts } = self;
+        let due = due_ms.map_or_else(String::new, |due_ms| format!(", due {}", moment(due_ms)));
+        let head = format!("activity {name:?} (event {event}): attempt {attempt} {state}{due}");
+        std::iter::once(head).chain(attempts.iter().map(attempt_line)).collect()
+    }
+}
+
+fn attempt_line(attempt: &PastAttempt) -> String {
+    let PastAttempt { began_ms, ended_ms, node, error, .. } = attempt;
+    let place = node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
+    let ended = error.as_ref().map_or_else(|| "ok".to_owned(), |error| short(error, 200));
+    let took = span(ended_ms.saturating_sub(*began_ms));
+    format!("  {}{place}, took {took}: {ended}", moment(*began_ms))
+}
