@@ -254,16 +254,16 @@ fn remedy(blocked: &Blocked) -> &'static str {
         "PER-0103" => {
             "let the type read what was sent or recorded, and start the program again; or terminate the instance"
         }
-        "PER-0201" => "mend the panic, start the program again, and `perennial retry` it",
+        "PER-0201" => "fix the panic, start the program again, and `perennial retry` it",
         "PER-0202" => "await only what the context gives; move other waiting into an activity",
         "PER-0203" => "`perennial show` tells where code and record differ; gate the change with patched()",
         "PER-0204" => "continue as new earlier, or keep payloads elsewhere and pass references",
         "PER-0205" => "move the long computation into an activity",
         "PER-0301" => "register that orchestration and version, and start the program again",
-        "PER-0302" => "mend what ends the process, then `perennial retry` it",
+        "PER-0302" => "fix what ends the process, then `perennial retry` it",
         "PER-0308" => {
             "check that the program is as new as those who send to it; if nobody can read it, terminate the instance"
         }
-        _ => "`perennial show` has the whole report; when mended, `perennial retry` it",
+        _ => "`perennial show` has the whole report; when it is fixed, `perennial retry` it",
     }
 }

@@ -7,7 +7,7 @@
 //! - [`history`]: what is recorded. Events, turns, their bytes, and what follows from them.
 //! - [`Execution`]: an orchestration alive in memory. It takes turns and replays turns.
 //! - [`OrchestrationContext`]: what orchestration code calls.
-//! - [`Replayer`]: a whole history against the code of today.
+//! - [`Replayer`]: a whole history against the current code.
 
 mod ascending_map;
 mod context;

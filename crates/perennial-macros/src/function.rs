@@ -183,8 +183,7 @@ fn check(kind: Kind, sig: &Signature) -> Result<()> {
         }
     }
     if let Some(surplus) = sig.inputs.iter().nth(MAX_ARGUMENTS + 1) {
-        let problem =
-            format!("{noun} takes up to {MAX_ARGUMENTS} arguments behind its context; use a struct");
+        let problem = format!("{noun} takes up to {MAX_ARGUMENTS} arguments after its context; use a struct");
         return Err(Error::new_spanned(surplus, problem));
     }
     Ok(())

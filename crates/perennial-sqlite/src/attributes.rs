@@ -37,7 +37,7 @@ pub(crate) fn replace(
     insert(connection, key, attributes)
 }
 
-/// Fills the index from the rows that are there. SQLite's own JSON functions would write values anew, spaces and all;
+/// Fills the index from the rows that are there. SQLite's own JSON functions would rewrite values, spaces and all;
 /// the text has to stay as it is.
 pub(crate) fn fill(connection: &Connection) -> rusqlite::Result<()> {
     let mut page = connection.prepare(

@@ -2,7 +2,7 @@
 //!
 //! For users' code, behind the feature `environment`: `TestEnvironment` runs orchestrations under a virtual clock,
 //! `crash_everywhere` repeats a test with a crash at every commit, and `TestEnvironment::assert_replays` is the gate
-//! that holds recorded histories against the code of today.
+//! that holds recorded histories against the current code.
 //!
 //! For the engine itself:
 //!

@@ -25,7 +25,7 @@ impl Draft {
         Draft { turns: turns.collect() }
     }
 
-    /// The history with its events counted anew. What refers to an event that is gone is gone with it, and so is a
+    /// The history with its events renumbered. What refers to an event that is gone is gone with it, and so is a
     /// turn that has nothing left.
     pub(crate) fn finish(mut self) -> History {
         self.drop_dangling();

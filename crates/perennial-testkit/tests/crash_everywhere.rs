@@ -119,7 +119,7 @@ fn g20_an_activity_that_dies_half_way_is_caught_there_and_only_there() {
 #[test]
 fn i15_memory_beside_the_history_is_caught() {
     let failure = crash_everywhere(|env| {
-        // Lives as long as the process; a crash starts it anew.
+        // Lives as long as the process; a crash starts it again.
         let seen = Arc::new(Mutex::new(Vec::new()));
         let writer = Arc::clone(&seen);
         let mut env = env.mock("noop", |(): ()| Ok::<(), String>(())).orchestration(

@@ -1,4 +1,4 @@
-//! What earlier releases recorded goes on with the code of today, for ever.
+//! What earlier releases recorded goes on with the current code, for ever.
 //!
 //! Each release has a directory under `recorded`: the programs, one file of histories for each, and a SQLite store.
 //! CONTRIBUTING.md says how those of the next release

@@ -1,4 +1,4 @@
-//! When a later step fails, what was done before is undone, in reverse; also if the process dies half-way.
+//! When a later step fails, what was done before is undone, in reverse; even if the process dies half-way.
 
 use perennial::prelude::*;
 

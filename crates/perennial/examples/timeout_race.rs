@@ -14,7 +14,7 @@ async fn ask(ctx: ActivityContext, supplier: String, takes_ms: u64) -> Result<St
 #[orchestration]
 async fn quote(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
     let slow = ctx.schedule_activity(ask, ("Slow & Sons".to_owned(), 60_000));
-    // The limit is a durable timer: it holds through a crash, and is not counted anew after it.
+    // The limit is a durable timer: it holds through a crash, and is not counted again after it.
     let within_limit = match ctx.timeout(Duration::from_millis(100), slow).await {
         Ok(answer) => answer?,
         Err(_) => "Slow & Sons took too long".to_owned(),

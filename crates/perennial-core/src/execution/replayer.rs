@@ -1,4 +1,4 @@
-//! Replaying whole histories against the code of today, for tests, CI gates and preflight.
+//! Replaying whole histories against the current code, for tests, CI gates and preflight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

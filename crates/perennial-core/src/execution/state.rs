@@ -255,12 +255,13 @@ impl ExecutionState {
         let events = self.ledger.events() + self.step.standing() + 1;
         let total = self.ledger.bytes() + self.step.bytes() + weight;
         const FEWER: &str = "schedule in portions, awaiting each, or use sub-orchestrations";
-        const ANEW: &str = "end long histories with continue_as_new; should_continue_as_new tells when";
+        const CONTINUE_AS_NEW: &str =
+            "end long histories with continue_as_new; should_continue_as_new tells when";
         let checks = [
             ("decisions of the turn", decisions, turn_decisions, FEWER),
             ("bytes of the turn", bytes, turn_bytes, FEWER),
-            ("events of the history", events, history_events, ANEW),
-            ("bytes of the history", total, history_bytes, ANEW),
+            ("events of the history", events, history_events, CONTINUE_AS_NEW),
+            ("bytes of the history", total, history_bytes, CONTINUE_AS_NEW),
         ];
         match checks.into_iter().find(|(_, found, limit, _)| found > limit) {
             Some((what, found, limit, remedy)) => Err(self.over_limit(what, found, limit, remedy)),

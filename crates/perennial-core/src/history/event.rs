@@ -117,7 +117,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A payload that is there, also if it is `null`.
+/// A payload that is there, even if it is `null`.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Payload>, D::Error> {
     Payload::deserialize(deserializer).map(Some)
 }

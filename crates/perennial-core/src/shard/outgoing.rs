@@ -22,7 +22,7 @@ pub(super) struct Sender<'a> {
     pub(super) started: &'a Started,
 }
 
-/// The key of the instance that a schedule event starts. It orders behind its parent's, and those of one turn in the
+/// The key of the instance that a schedule event starts. It sorts after its parent's, and those of one turn in the
 /// order in which they were scheduled.
 pub fn child_key(parent: InstanceKey, execution: u64, event: EventId, at_ms: u64) -> InstanceKey {
     let mut hash = Fnv1a::default();

@@ -141,7 +141,7 @@ pub enum TaskFailure {
     },
     /// The process ended, more than once, while this instance alone was being brought back.
     #[error(
-        "PER-0302 takes the process down: it ended each time this instance was brought back; mend its code and retry"
+        "PER-0302 takes the process down: it ended each time this instance was brought back; fix its code and retry"
     )]
     TakesProcessDown,
     /// The thread that took the turn was given up.

@@ -21,7 +21,7 @@ pub struct Blocked {
     /// Where record and code part, if that is what blocks it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub divergence: Option<Box<Divergence>>,
-    /// Since when this cause blocks it. Another cause begins anew, the same one found again does not.
+    /// Since when this cause blocks it. Another cause starts over, the same one found again does not.
     pub since_ms: u64,
     /// How often the next turn has been tried since the instance was last able to go on.
     pub attempts: u32,

@@ -81,7 +81,7 @@ fn e24_the_next_attempt_goes_on_from_the_last_recorded_turn() {
             async move {
                 let go = ctx.schedule_wait("go").await;
                 ctx.set_status(ctx.random().to_string());
-                // A bug that the next deployment mends.
+                // A bug that the next deployment fixes.
                 assert!(attempts.fetch_add(1, Ordering::Relaxed) > 0, "not yet");
                 Ok(go)
             }

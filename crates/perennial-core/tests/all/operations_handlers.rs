@@ -144,7 +144,7 @@ fn e21_a_replay_does_not_validate_again() {
     drive.evict();
     assert_eq!(validated.load(Ordering::Relaxed), 1);
 
-    // Nor does it matter that the validator of today would refuse.
+    // Nor does it matter that the current validator would refuse.
     let strict = |ctx: OrchestrationContext, _: Payload| async move {
         let refuse = |_: &Payload| Err("no more".into());
         let from = ctx.clone();

@@ -52,7 +52,7 @@ fn e5_decisions_are_numbered_in_call_order_and_cancels_at_the_end_of_their_step(
 
 #[test]
 fn e5_results_of_what_was_scheduled_in_one_step_find_their_operations() {
-    // What is dropped within its step takes no id, so the ids behind it move up.
+    // What is dropped within its step takes no id, so the ids after it move up.
     let mut drive = Drive::start(
         |ctx: OrchestrationContext, _: Payload| async move {
             let a = ctx.schedule_activity("A", "");

@@ -1,4 +1,4 @@
-//! Replaying whole histories against the code of today, as tests, CI gates and preflight do.
+//! Replaying whole histories against the current code, as tests, CI gates and preflight do.
 
 use perennial_core::history::{decode_history, encode_turn};
 use perennial_core::{

@@ -64,7 +64,7 @@ fn e25_cancel_wins_over_an_output_that_would_come_after_it() {
             r#"4 ActivityCompleted of 2 "a""#,
             r#"5 OrchestrationCancelled "stop""#,
         ],
-        "what came behind it stays recorded"
+        "what came after it stays recorded"
     );
 }
 

@@ -107,7 +107,7 @@ fn g28_a_retry_of_a_dormant_instance_that_is_not_blocked_says_so() {
 }
 
 #[test]
-fn g28_a_cure_starts_the_count_and_the_pause_anew() {
+fn g28_a_cure_starts_the_count_and_the_pause_again() {
     let mut node = blocked(ShardOptions::default());
     node.at(2_000).settle().at(4_000).settle();
     assert_eq!(attempts(&node), 3);
@@ -118,7 +118,7 @@ fn g28_a_cure_starts_the_count_and_the_pause_anew() {
     node.settle();
     assert_eq!(attempts(&node), 1);
     let wake_at_ms = node.row("a").wake_at_ms;
-    assert_eq!(wake_at_ms, Some(9_000), "a second after it was blocked anew");
+    assert_eq!(wake_at_ms, Some(9_000), "a second after it was blocked again");
 }
 
 #[test]

@@ -227,7 +227,7 @@ pub fn s3_a_message_for_another_key_finds_no_instance(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), []);
     let number = subject.sent(to(a.key));
     assert_eq!(subject.inbox(session, 0, 10)[0].number, number);
-    // Also if the one that has the id has ended.
+    // Even if the one that has the id has ended.
     let numbers = [number];
     subject.write(session, member(&a).changing(status(Status::Completed)).consuming(numbers));
     assert_eq!(subject.send(to(row(2, "a").key)), SendOutcome::NoInstance);

@@ -1,4 +1,4 @@
-//! Replay check: recorded histories against the code of today.
+//! Replay check: recorded histories against the current code.
 
 use std::fmt;
 use std::fs;
@@ -20,13 +20,13 @@ const UNWIND_GRACE: Duration = Duration::from_secs(1);
 #[derive(Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayCheck {
-    /// How many executions can go on with the code of today.
+    /// How many executions can go on with the current code.
     pub compatible: usize,
     /// Those that cannot.
     pub differences: Vec<ReplayDifference>,
 }
 
-/// An execution that cannot go on with the code of today.
+/// An execution that cannot go on with the current code.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayDifference {
@@ -47,7 +47,7 @@ pub struct ReplayDifference {
 }
 
 impl ReplayCheck {
-    /// Whether everything can go on with the code of today, and there was something.
+    /// Whether everything can go on with the current code, and there was something.
     pub fn is_ok(&self) -> bool {
         self.differences.is_empty() && self.compatible > 0
     }
@@ -164,7 +164,7 @@ impl TestEnvironment {
             Ok(instance) => instance,
             Err(error) => {
                 let report = format!(
-                    "the line is no instance: {error}\n  what to do: write the file anew with `perennial export`"
+                    "the line is no instance: {error}\n  what to do: write the file again with `perennial export`"
                 );
                 return check.differences.push(differ("", 0, report.into()));
             }

@@ -1,7 +1,7 @@
 //! Breaking a recorded history: its turns, its events, the numbers and words in its text, its bytes.
 //!
 //! Random bytes never come past the parser, and random events never past the count of ids. So events are moved about
-//! as they are, and mostly counted anew afterwards, so that the code gets to see them.
+//! as they are, and mostly renumbered afterwards, so that the code gets to see them.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) fn mutate(mut turns: Vec<Turn>, choices: &mut Choices<'_>) -> Vec<u8>
         change_structure(&mut turns, choices);
     }
     if !choices.once_in(4) {
-        count_anew(&mut turns);
+        renumber(&mut turns);
     }
     let mut text = turns.iter().map(encode_turn).collect::<Vec<_>>().join(&b'\n');
     if choices.once_in(2) {
@@ -83,7 +83,7 @@ fn change_events(turns: &mut [Turn], position: usize, choices: &mut Choices<'_>)
 }
 
 /// Gives turns and events the order and the numbers that they have to have, and lets references follow their events.
-fn count_anew(turns: &mut [Turn]) {
+fn renumber(turns: &mut [Turn]) {
     let mut moved = BTreeMap::new();
     let mut id = EventId(0);
     for (number, turn) in (1..).zip(turns.iter_mut()) {

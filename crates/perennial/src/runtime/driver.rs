@@ -70,7 +70,6 @@ impl Seen {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) has_shards: bool,
-    pub(super) has_node_session: bool,
     is_stopping: bool,
     pub(super) lane_ended: bool,
     pub(super) node_ended: bool,
@@ -298,7 +297,6 @@ impl Driver {
                 });
             }
             NodeOutput::Target { shards, .. } => {
-                self.standing.send_modify(|standing| standing.has_node_session = true);
                 self.with_lane(|lane, now| lane.handle_target(now, shards));
             }
             NodeOutput::RunTask(task) => Workers::run_task(self, *task),

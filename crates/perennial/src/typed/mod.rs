@@ -32,7 +32,7 @@ pub use targets::{
 
 /// Ways in which something is passed. They tell one implementation from another, and are inferred.
 pub mod by {
-    /// By a function without arguments behind its context.
+    /// By a function without arguments after its context.
     #[derive(Debug)]
     pub struct Function0;
     /// By a function with one argument.

@@ -12,7 +12,7 @@ use crate::hand_made::{encoded, event, instance, numbers, send, snapshot};
 
 type Outcome = Result<Payload, Payload>;
 
-/// Reads one event, and goes on anew until it was asked to do so no more.
+/// Reads one event, and continues as new until it was asked to do so no more.
 async fn relay(ctx: OrchestrationContext, rounds: Payload) -> Outcome {
     let rounds: u64 = rounds.decode().unwrap();
     let baton = ctx.schedule_wait(Event::<Payload>::named("go")).await;

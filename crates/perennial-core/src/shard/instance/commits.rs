@@ -312,7 +312,7 @@ fn is_early(output: &Output) -> bool {
     }
 }
 
-/// Whether this answers a question; such an answer is true also if nothing was written.
+/// Whether this answers a question; such an answer is true even if nothing was written.
 fn is_reply_to_question(output: &Output) -> bool {
     matches!(output, Output::Reply(_, Answer::Asked(_)))
 }

@@ -70,11 +70,11 @@ impl Delivery {
         self.jobs.is_empty() && self.messages.is_empty()
     }
 
-    /// Delivers jobs after all others.
-    pub(super) fn append(&mut self, messages: Vec<Queued>) {
+    /// Delivers messages after all others.
+    pub(super) fn append(&mut self, messages: impl IntoIterator<Item = Queued>) {
         for queued in messages {
             match &queued.message {
-                Message::Job(job) => self.jobs.push(job.clone()),
+                Message::Job(job) | Message::Outcome { job, .. } => self.jobs.push(job.clone()),
                 Message::Carried { jobs, .. } => self.jobs.extend(jobs.iter().cloned()),
                 _ => {}
             }

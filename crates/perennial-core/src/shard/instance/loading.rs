@@ -187,7 +187,7 @@ impl Instance {
                 continue;
             }
             bytes += weight;
-            delivery.append(vec![queued]);
+            delivery.append([queued]);
         }
         self.queue.put_back(rest);
     }

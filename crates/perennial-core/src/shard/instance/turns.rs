@@ -99,7 +99,7 @@ impl Instance {
             delivery.jobs.is_empty()
                 || (delivery.jobs.len() + jobs.len() <= limit && bytes + weight(jobs) <= max_bytes)
         }) {
-            delivery.append(vec![carried]);
+            delivery.append([carried]);
             bytes = weight(&delivery.jobs);
         }
         if self.queue.has_carried() {
@@ -147,8 +147,9 @@ impl Instance {
             {
                 shared.counters.stale += 1;
             }
-            Message::Job(job) | Message::Outcome { job, .. } => delivery.jobs.push(job.clone()),
-            Message::Carried { jobs, .. } => delivery.jobs.extend(jobs.iter().cloned()),
+            Message::Job(_) | Message::Outcome { .. } | Message::Carried { .. } => {
+                return delivery.append([queued]);
+            }
             Message::Attempt { event, attempt, result, details, ran, .. } => {
                 let ended = (result.clone(), ran.clone(), queued.arrived_ms);
                 let which = (*event, *attempt);

@@ -119,7 +119,7 @@ pub(crate) async fn record(path: &Path) {
     Client::open(&url).unwrap().start("sequence", "pending", Payload::encode(&3).unwrap()).await.unwrap();
 }
 
-/// Opens a copy of the store with the code of today, and lets everything end.
+/// Opens a copy of the store with the current code, and lets everything end.
 pub(crate) async fn finish(path: &Path) {
     let url = format!("sqlite:{}", path.display());
     let runtime = lasting(&url).register(now::troubled).register(now::work).start().await.unwrap();

@@ -95,7 +95,7 @@ fn mutated(path: &Path, seed: u64) -> Option<Mutation> {
 /// Lets a runtime work on a damaged store; gives everything that is not as it should be.
 async fn run(path: &Path, hands: &Arc<Hands>, mutation: &Mutation) -> Vec<String> {
     let mut wrong = Vec::new();
-    let runtime = match tokio::time::timeout(PATIENCE, shapes::mended(path, hands).start()).await {
+    let runtime = match tokio::time::timeout(PATIENCE, shapes::fixed(path, hands).start()).await {
         Ok(Ok(runtime)) => runtime,
         Ok(Err(error)) => return vec![format!("the runtime does not start: {error}")],
         Err(_) => return vec!["the runtime hangs at its start".to_owned()],

@@ -29,7 +29,7 @@ pub(super) const RESULTS: [(&str, &str); 12] = [
     ("child", r#""rung""#),
     ("events", "[1,2,3]"),
     ("update", "7"),
-    ("blocked", r#""mended""#),
+    ("blocked", r#""fixed""#),
     ("delayed", r#""late""#),
     ("loop", "4"),
     ("ended", r#""over""#),
@@ -97,7 +97,7 @@ async fn reads_events(ctx: OrchestrationContext, _: Payload) -> Outcome {
     Ok(Payload::encode(&seen).unwrap())
 }
 
-fn with_orchestrations(builder: RuntimeBuilder, is_mended: bool) -> RuntimeBuilder {
+fn with_orchestrations(builder: RuntimeBuilder, is_fixed: bool) -> RuntimeBuilder {
     builder
         .orchestration("timer", "1.0.0", |ctx: OrchestrationContext, _: Payload| async move {
             ctx.schedule_timer(HOUR).await;
@@ -126,16 +126,16 @@ fn with_orchestrations(builder: RuntimeBuilder, is_mended: bool) -> RuntimeBuild
         })
         .orchestration("blocked", "1.0.0", move |ctx: OrchestrationContext, _: Payload| async move {
             ctx.schedule_wait("go").typed::<u64>().await;
-            assert!(is_mended, "a defect that the next deployment mends");
-            Outcome::Ok(Payload::from("mended"))
+            assert!(is_fixed, "a defect that the next deployment fixes");
+            Outcome::Ok(Payload::from("fixed"))
         })
         .activity("work", move |_: ActivityContext, _: Payload| async move {
-            if is_mended { Outcome::Ok(Payload::from("worked")) } else { Err(Payload::from("no")) }
+            if is_fixed { Outcome::Ok(Payload::from("worked")) } else { Err(Payload::from("no")) }
         })
 }
 
 /// A runtime that can finish everything.
-pub(super) fn mended(path: &Path, hands: &Arc<Hands>) -> RuntimeBuilder {
+pub(super) fn fixed(path: &Path, hands: &Arc<Hands>) -> RuntimeBuilder {
     // Time passes in leaps: the lease has to outlast them.
     let lease_ms = 365 * 24 * 3_600_000;
     let options = RuntimeOptions { tags: vec!["gpu".to_owned()], lease_ms, ..options() };
