@@ -173,7 +173,7 @@ impl OrchestrationContext {
                 if is_met(state) {
                     return Ok((Poll::Ready(()), which.leave(state, seat)));
                 }
-                let waiter = waker.take().map(|waker| Waiter { unit: state.unit.clone(), waker });
+                let waiter = waker.take().map(|waker| Waiter::new(state.unit.clone(), waker));
                 Ok((Poll::Pending, which.park(state, seat, waiter)))
             },
         );

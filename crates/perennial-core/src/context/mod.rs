@@ -28,13 +28,13 @@ use serde::de::DeserializeOwned;
 use crate::execution::outside::Outside;
 use crate::execution::state::{Access, Closure, ContinueAsNew, ExecutionState, Stop};
 use crate::execution::{Limits, TurnFailure, panic_message, panic_place, turn_local, uuid4_text};
-use crate::history::{Attributes, Decision, EventId, NotOfType, ParentLink, Payload};
+use crate::history::{Attributes, Decision, EventId, NotOfType, ParentLink, Payload, PayloadSource};
 
 pub use completions::Completions;
 pub use conditions::{Cancelled, HandlersIdle, WaitUntil};
 pub use join::{Join, Join2, Join3, TryJoin};
 pub use operations::{ActivityFuture, ChildFuture, TimerFuture, WaitFuture};
-pub use select::{Either, Either3, Operand, Race, Select, Select2, Select3};
+pub use select::{Either, Either3, Operand, Operands, Race, Select, Select2, Select3};
 pub use state::State;
 pub use timeout::{Elapsed, Timeout};
 pub use units::{Branches, Shield, UnitHandle};
@@ -432,14 +432,17 @@ impl OrchestrationContext {
         recorded: Option<(EventId, Payload)>,
     ) -> SystemCallFuture<T> {
         let value = recorded.and_then(|(event, value)| {
-            value.decode_as().inspect_err(|mismatch| self.fail_decoding(event, mismatch)).ok()
+            value
+                .decode_as()
+                .inspect_err(|mismatch| self.fail_decoding(event, PayloadSource::Other, mismatch))
+                .ok()
         });
         SystemCallFuture { value }
     }
 
     /// A recorded payload is not of the type that the code expects: the turn fails.
-    fn fail_decoding(&self, event: EventId, mismatch: &NotOfType) {
-        self.call("decode", Access::Look, || (), |state| Err(state.note_mismatch(event, mismatch)));
+    fn fail_decoding(&self, event: EventId, source: PayloadSource, mismatch: &NotOfType) {
+        self.call("decode", Access::Look, || (), |state| Err(state.note_mismatch(event, source, mismatch)));
     }
 
     /// What the running unit was started with, an input, an event or an update, is not of the type that its code takes.
@@ -451,8 +454,9 @@ impl OrchestrationContext {
             Access::Look,
             || (),
             |state| {
-                let event = state.scheduler.source(&state.unit).unwrap_or(EventId(1));
-                Err(state.note_mismatch(event, mismatch))
+                let handled = state.scheduler.source(&state.unit);
+                let (event, source) = handled.unwrap_or((EventId(1), PayloadSource::Other));
+                Err(state.note_mismatch(event, source, mismatch))
             },
         );
         resume_unwind(Box::new(TurnHasFailed))

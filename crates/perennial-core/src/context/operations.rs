@@ -17,7 +17,7 @@ use crate::execution::state::Access;
 use crate::execution::turn_local;
 use crate::history::{
     ActivityFailure, ActivityOptions, ChildFailure, ClosePolicy, Decision, EventId, NotOfType, Payload,
-    RetryPolicy,
+    PayloadSource, RetryPolicy,
 };
 
 use super::OrchestrationContext;
@@ -159,6 +159,12 @@ impl OperationFuture {
             return Poll::Pending;
         };
         self.polled = true;
+        // Combinators that poll everything at every wake find most operations waiting already.
+        if self.is_parked(cx)
+            && self.ctx.call("poll", Access::Act, || true, |state| Ok(state.waits_with(token, cx.waker())))
+        {
+            return Poll::Pending;
+        }
         let mut waker = Some(cx.waker().clone());
         let inert = || (Poll::Pending, Leftover::default());
         let (poll, leftover) =
@@ -200,11 +206,11 @@ impl OperationFuture {
     }
 
     /// What was read from a payload, or a turn that fails.
-    fn read<T>(&self, event: EventId, read: Result<T, NotOfType>) -> Poll<T> {
+    fn read<T>(&self, event: EventId, source: PayloadSource, read: Result<T, NotOfType>) -> Poll<T> {
         match read {
             Ok(value) => Poll::Ready(value),
             Err(mismatch) => {
-                self.ctx.fail_decoding(event, &mismatch);
+                self.ctx.fail_decoding(event, source, &mismatch);
                 Poll::Pending
             }
         }
@@ -322,7 +328,9 @@ impl<R> Future for ActivityFuture<R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
         match ready!(self.operation.poll(cx)) {
-            (event, Completion::Activity(outcome)) => self.operation.read(event, (self.read)(outcome)),
+            (event, Completion::Activity(outcome)) => {
+                self.operation.read(event, PayloadSource::Other, (self.read)(outcome))
+            }
             _ => Poll::Pending,
         }
     }
@@ -375,7 +383,9 @@ impl<T> Future for WaitFuture<T> {
         // A wait whose event is skipped waits no longer for anybody who does not poll it again.
         self.operation.parked_with = None;
         match ready!(polled) {
-            (event, Completion::Wait(payload)) => self.operation.read(event, (self.decode)(payload)),
+            (event, Completion::Wait(payload)) => {
+                self.operation.read(event, PayloadSource::RecordedEvent, (self.decode)(payload))
+            }
             _ => Poll::Pending,
         }
     }
@@ -424,7 +434,9 @@ impl<R> Future for ChildFuture<R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
         match ready!(self.operation.poll(cx)) {
-            (event, Completion::Child(outcome)) => self.operation.read(event, (self.read)(outcome)),
+            (event, Completion::Child(outcome)) => {
+                self.operation.read(event, PayloadSource::Other, (self.read)(outcome))
+            }
             _ => Poll::Pending,
         }
     }
@@ -439,6 +451,10 @@ macro_rules! durable_futures {
 
             pub(super) fn is_parked(&self, cx: &Context<'_>) -> bool {
                 self.operation.is_parked(cx)
+            }
+
+            pub(super) fn token(&self) -> Option<usize> {
+                self.operation.token
             }
         }
 

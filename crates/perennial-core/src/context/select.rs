@@ -8,7 +8,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::execution::state::Access;
+use crate::execution::operations::Outlook;
+use crate::execution::state::{Access, ExecutionState};
 use crate::history::EventId;
 
 use super::{
@@ -31,9 +32,21 @@ pub trait Operand: Future + Unpin {
     fn is_parked(&self, _cx: &Context<'_>) -> bool {
         false
     }
+
+    /// Whether all that futures of this type do is to wait for the result of one operation.
+    #[doc(hidden)]
+    const IS_OPERATION: bool = false;
+
+    /// The operation that it waits for. A wide select finds it by this.
+    #[doc(hidden)]
+    fn token(&self) -> Option<usize> {
+        None
+    }
 }
 
-impl<O: Operand + ?Sized> Operand for &mut O {
+impl<O: Operand> Operand for &mut O {
+    const IS_OPERATION: bool = O::IS_OPERATION;
+
     fn stored_event(&self) -> Option<EventId> {
         (**self).stored_event()
     }
@@ -41,7 +54,46 @@ impl<O: Operand + ?Sized> Operand for &mut O {
     fn is_parked(&self, cx: &Context<'_>) -> bool {
         (**self).is_parked(cx)
     }
+
+    fn token(&self) -> Option<usize> {
+        (**self).token()
+    }
 }
+
+/// What a select chooses from: a `Vec` or an array of futures; or `&mut` of one, or of a slice, which keeps the losers.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no collection of operands",
+    label = "not a collection of operands",
+    note = "pass a `Vec`, an array, or `&mut` of either; collect iterators into a `Vec`"
+)]
+pub trait Operands {
+    /// The futures.
+    type Operand: Operand;
+
+    /// All of them.
+    fn operands(&self) -> &[Self::Operand];
+
+    /// All of them, to be polled.
+    fn operands_mut(&mut self) -> &mut [Self::Operand];
+}
+
+macro_rules! collections_of_operands {
+    ($($(const $size:ident for)? $collection:ty),*) => {$(
+        impl<O: Operand $(, const $size: usize)?> Operands for $collection {
+            type Operand = O;
+
+            fn operands(&self) -> &[O] {
+                &self[..]
+            }
+
+            fn operands_mut(&mut self) -> &mut [O] {
+                &mut self[..]
+            }
+        }
+    )*};
+}
+
+collections_of_operands!(Vec<O>, &mut Vec<O>, &mut [O], const N for [O; N], const N for &mut [O; N]);
 
 /// Any future, in a box, is an operand without a result of its own.
 impl<F: Future + ?Sized> Operand for Pin<Box<F>> {
@@ -53,12 +105,18 @@ impl<F: Future + ?Sized> Operand for Pin<Box<F>> {
 macro_rules! operands_with_results {
     ($($name:ident $(<$type:ident>)?),*) => {$(
         impl$(<$type>)? Operand for $name$(<$type>)? {
+            const IS_OPERATION: bool = true;
+
             fn stored_event(&self) -> Option<EventId> {
                 $name::stored_event(self)
             }
 
             fn is_parked(&self, cx: &Context<'_>) -> bool {
                 $name::is_parked(self, cx)
+            }
+
+            fn token(&self) -> Option<usize> {
+                $name::token(self)
             }
         }
     )*};
@@ -124,14 +182,15 @@ impl OrchestrationContext {
 
     /// Waits for the first of many futures, and says which it was.
     ///
-    /// To take the results of many futures one after another, use [`completions`](Self::completions): a select in a loop
-    /// looks at all that are left each time.
-    pub fn select<O: Operand>(&self, operands: impl IntoIterator<Item = O>) -> Select<O> {
-        Select { ctx: self.clone(), operands: operands.into_iter().collect() }
+    /// Pass `&mut futures` to keep the losers. For each result, a loop over what is left looks at few of its activities,
+    /// timers, events and sub-orchestrations, as long as no other unit waits for such operations and none is unpolled;
+    /// otherwise it looks at all of them. [`completions`](Self::completions) has no such condition.
+    pub fn select<L: Operands>(&self, operands: L) -> Select<L> {
+        Select { ctx: self.clone(), operands: Some(operands) }
     }
 
     /// Waits for the first of many futures.
-    pub fn race<O: Operand>(&self, operands: impl IntoIterator<Item = O>) -> Race<O> {
+    pub fn race<L: Operands>(&self, operands: L) -> Race<L> {
         Race { select: self.select(operands) }
     }
 }
@@ -200,32 +259,76 @@ impl<A: Operand, B: Operand, C: Operand> Future for Select3<A, B, C> {
 
 /// See [`OrchestrationContext::select`]. Of no operands, it never returns.
 #[must_use = "futures do nothing unless awaited"]
-pub struct Select<O> {
+pub struct Select<L> {
     ctx: OrchestrationContext,
-    operands: Vec<O>,
+    operands: Option<L>,
 }
 
-impl<O: Operand> Select<O> {
+impl<L: Operands> Select<L> {
+    fn operands(&self) -> &[L::Operand] {
+        self.operands.as_ref().map_or(&[], Operands::operands)
+    }
+
     /// The operand whose result was recorded first, of those that have one.
     fn first_stored(&self) -> Option<usize> {
         let is_any = self.ctx.call("poll", Access::Look, || false, |state| Ok(state.anything_stored()));
-        let stored = self.operands.iter().filter(|_| is_any).map(Operand::stored_event).enumerate();
+        let stored = self.operands().iter().filter(|_| is_any).map(Operand::stored_event).enumerate();
         stored.filter_map(|(index, event)| Some((event?, index))).min().map(|(_, index)| index)
+    }
+
+    /// What can be told without a look at each operand, so that a loop of selects over what is left does not look at all
+    /// of them for every result.
+    fn outlook(&self, cx: &Context<'_>) -> Outlook {
+        if !L::Operand::IS_OPERATION {
+            return Outlook::Unclear;
+        }
+        self.ctx.call("poll", Access::Look, || Outlook::Unclear, |state| Ok(state.outlook(cx.waker())))
+    }
+
+    /// The operand that waits for an operation. Where it was last, or its place among operands that are in the order of
+    /// their schedule, is tried before all are looked at; then their places are remembered.
+    fn position(&self, token: usize, place: Option<usize>) -> Option<usize> {
+        let is_it = |index: &usize| self.operands().get(*index).and_then(Operand::token) == Some(token);
+        let scheduled = |token: usize| {
+            self.ctx.call("poll", Access::Look, || None, |state| Ok(state.scheduled_by(token)))
+        };
+        let in_order = || {
+            let event = scheduled(token)?;
+            let before = |operand: &L::Operand| operand.token().and_then(scheduled) < Some(event);
+            Some(self.operands().partition_point(before))
+        };
+        place.filter(is_it).or_else(|| in_order().filter(is_it)).or_else(|| {
+            let tokens: Vec<Option<usize>> = self.operands().iter().map(Operand::token).collect();
+            let note = |state: &mut ExecutionState| {
+                state.note_places(&tokens);
+                Ok(())
+            };
+            self.ctx.call("poll", Access::Look, || (), note);
+            tokens.iter().position(|found| *found == Some(token))
+        })
     }
 }
 
-impl<O: Operand> Future for Select<O> {
-    type Output = (usize, O::Output);
+impl<L: Operands> Future for Select<L> {
+    type Output = (usize, <L::Operand as Future>::Output);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let first = self.first_stored();
-        for index in first.into_iter().chain(0..self.operands.len()) {
-            let operand = &mut self.operands[index];
+        let known = match self.outlook(cx) {
+            Outlook::AllWait => return Poll::Pending,
+            Outlook::Result { token, place } => self.position(token, place),
+            Outlook::Unclear => None,
+        };
+        let first = known.or_else(|| self.first_stored());
+        let Some(operands) = self.operands.as_mut().map(Operands::operands_mut) else {
+            return Poll::Pending;
+        };
+        for index in first.into_iter().chain(0..operands.len()) {
+            let operand = &mut operands[index];
             if first != Some(index) && operand.is_parked(cx) {
                 continue;
             }
             if let Poll::Ready(output) = Pin::new(operand).poll(cx) {
-                self.operands.clear();
+                self.operands = None;
                 return Poll::Ready((index, output));
             }
         }
@@ -235,22 +338,22 @@ impl<O: Operand> Future for Select<O> {
 
 /// See [`OrchestrationContext::race`]. Of no operands, it never returns.
 #[must_use = "futures do nothing unless awaited"]
-pub struct Race<O> {
-    select: Select<O>,
+pub struct Race<L> {
+    select: Select<L>,
 }
 
-impl<O: Operand> Future for Race<O> {
-    type Output = O::Output;
+impl<L: Operands> Future for Race<L> {
+    type Output = <L::Operand as Future>::Output;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.select).poll(cx).map(|(_, output)| output)
     }
 }
 
 impl<A, B> Unpin for Select2<A, B> {}
 impl<A, B, C> Unpin for Select3<A, B, C> {}
-impl<O> Unpin for Select<O> {}
-impl<O> Unpin for Race<O> {}
+impl<L> Unpin for Select<L> {}
+impl<L> Unpin for Race<L> {}
 
 macro_rules! plain_debug {
     ($($name:ident<$($type:ident),*>),*) => {$(
@@ -262,4 +365,4 @@ macro_rules! plain_debug {
     )*};
 }
 
-plain_debug!(Select2<A, B>, Select3<A, B, C>, Select<O>, Race<O>);
+plain_debug!(Select2<A, B>, Select3<A, B, C>, Select<L>, Race<L>);

@@ -112,7 +112,7 @@ impl<T> Units<T> {
                 if state.scheduler.group_is_done(group) {
                     return Ok((true, None));
                 }
-                let waiter = waker.take().map(|waker| Waiter { unit: state.unit.clone(), waker });
+                let waiter = waker.take().map(|waker| Waiter::new(state.unit.clone(), waker));
                 Ok((false, state.scheduler.await_group(group, waiter)))
             },
         );

@@ -7,11 +7,12 @@ use std::sync::{Arc, Once};
 
 use crate::context::OrchestrationContext;
 use crate::history::{
-    CorruptHistory, Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job, Ledger, StaleReason,
-    Started, Turn, UnitId,
+    CorruptHistory, Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job, Ledger, PayloadSource,
+    StaleReason, Started, Turn, UnitId,
 };
 
 use super::binding::Ids;
+use super::delivering::is_external;
 use super::failure::{TurnFailure, catching};
 use super::handler::OrchestrationHandler;
 use super::options::ExecutionOptions;
@@ -19,7 +20,7 @@ use super::outcome::{StaleJob, Successor, TurnTaken};
 use super::outside::{Interrupter, Outside};
 use super::recorder::RecordCursor;
 use super::scheduler::UnitFuture;
-use super::state::{ExecutionState, is_external};
+use super::state::ExecutionState;
 use super::turn_local;
 
 /// One incarnation of an instance, alive in memory.
@@ -201,7 +202,9 @@ impl Execution {
 
         let mut decisions = Vec::new();
         let mut ids = Ids::Live(&mut decisions);
-        let (ending, undelivered) = self.drive(at_ms, &events[first_job..first_job + job_count], &mut ids)?;
+        let jobs = &events[first_job..first_job + job_count];
+        let driven = self.drive(at_ms, jobs, &mut ids);
+        let (ending, undelivered) = driven.map_err(|failure| name_new_event(failure, jobs))?;
         events.append(&mut decisions);
 
         let undelivered = &events[first_job + job_count - undelivered..][..undelivered];
@@ -368,6 +371,8 @@ impl Execution {
         let carried_keys: BTreeSet<&str> = jobs.iter().filter_map(Job::key).collect();
         let mut recent_keys = state.ledger.keys_to_carry();
         recent_keys.retain(|key| !carried_keys.contains(key.as_str()));
+        let mut drawn_keys = state.ledger.drawn_keys_to_carry();
+        drawn_keys.retain(|(_, key)| !carried_keys.contains(key.as_str()));
         let started = Started {
             input: input.clone(),
             execution: self.started.execution.saturating_add(1),
@@ -375,6 +380,7 @@ impl Execution {
             attributes: state.ledger.attributes().clone(),
             status: state.ledger.status().cloned(),
             recent_keys,
+            drawn_keys,
             ..Started::clone(&self.started)
         };
         Some((Successor { jobs, version: version.clone(), started }, updates))
@@ -472,6 +478,17 @@ fn admit(state: &mut ExecutionState, jobs: Vec<Job>) -> (Vec<Event>, Vec<StaleJo
         }
     }
     (admitted, stale)
+}
+
+/// Says of a payload that the code cannot read that it came with this turn, if so.
+fn name_new_event(mut failure: TurnFailure, jobs: &[Event]) -> TurnFailure {
+    if let TurnFailure::History(HistoryError::PayloadMismatch { event, came_with, .. }) = &mut failure
+        && *came_with == PayloadSource::RecordedEvent
+        && let Some((_, job)) = jobs_of(jobs).find(|(id, _)| id == event)
+    {
+        *came_with = PayloadSource::NewEvent { key: job.key().map(str::to_owned) };
+    }
+    failure
 }
 
 fn foreign_wake() -> TurnFailure {

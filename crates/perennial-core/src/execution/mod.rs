@@ -8,6 +8,7 @@ mod binding;
 mod chance;
 pub(crate) mod condition;
 mod consult;
+mod delivering;
 mod divergence;
 mod driver;
 mod failure;

@@ -3,6 +3,7 @@
 //! An operation lives exactly as long as its future. Its token is known from the call on, its event id from the end
 //! of that step on.
 
+use std::collections::BTreeMap;
 use std::panic::Location;
 use std::task::{Poll, Waker};
 use std::thread;
@@ -23,8 +24,9 @@ pub(crate) type Token = usize;
 pub(crate) struct Operations {
     slots: Slab<Operation>,
     by_event: AscendingMap<Token>,
-    /// How many have a stored result that their future has not returned.
-    stored: usize,
+    /// Those with a result that their future has not returned, by the event that brought it. Waits are not among them:
+    /// their events are in the mailbox.
+    stored: BTreeMap<EventId, Token>,
 }
 
 struct Operation {
@@ -34,6 +36,24 @@ struct Operation {
     recorded: bool,
     stored: Option<(EventId, Completion)>,
     waiter: Option<Waiter>,
+    /// Where a select found its future last. The code may have moved it since.
+    place: Option<u32>,
+}
+
+/// What a select can tell of its operands without a look at each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlook {
+    /// Every operation waits, with the waker of the unit that runs: polling any of them changes nothing.
+    AllWait,
+    /// This one has the earliest result; every operation without a result waits as above.
+    Result {
+        /// The operation.
+        token: Token,
+        /// Where its future was found last.
+        place: Option<usize>,
+    },
+    /// Some operation may have to be polled.
+    Unclear,
 }
 
 pub(crate) enum OperationKind {
@@ -89,7 +109,7 @@ impl ExecutionState {
             _ => None,
         };
         let binding = Binding::Emitted(position);
-        let operation = Operation { kind, binding, recorded: false, stored: None, waiter: None };
+        let operation = Operation { kind, binding, recorded: false, stored: None, waiter: None, place: None };
         let token = self.operations.slots.insert(operation);
         self.step.emitted[position].token = Some(token);
         if let Some(name) = subscription {
@@ -135,7 +155,44 @@ impl ExecutionState {
 
     /// Whether any operation could return a result right now.
     pub(crate) fn anything_stored(&self) -> bool {
-        self.operations.stored > 0 || self.mailbox.unread_count() > 0
+        !self.operations.stored.is_empty() || self.mailbox.unread_count() > 0
+    }
+
+    /// What a select that is polled with this waker can tell of its operands, whichever these are.
+    pub(crate) fn outlook(&self, waker: &Waker) -> Outlook {
+        let Operations { slots, stored, .. } = &self.operations;
+        if self.scheduler.parked_operations(&self.unit, waker) != Some(slots.len() - stored.len()) {
+            return Outlook::Unclear;
+        }
+        match stored.first_key_value() {
+            Some((_, token)) => {
+                Outlook::Result { token: *token, place: slots[*token].place.map(|place| place as usize) }
+            }
+            None => Outlook::AllWait,
+        }
+    }
+
+    /// Remembers where a select found the futures of operations.
+    pub(crate) fn note_places(&mut self, tokens: &[Option<Token>]) {
+        for (place, token) in tokens.iter().enumerate() {
+            if let Some(operation) = token.and_then(|token| self.operations.slots.get_mut(token)) {
+                operation.place = u32::try_from(place).ok();
+            }
+        }
+    }
+
+    /// The event that scheduled an operation, once it is recorded.
+    pub(crate) fn scheduled_by(&self, token: Token) -> Option<EventId> {
+        match self.operations.slots.get(token)?.binding {
+            Binding::Event(id) => Some(id),
+            Binding::Emitted(_) => None,
+        }
+    }
+
+    /// Whether an operation has no result, and the running unit waits for it with this very waker.
+    pub(crate) fn waits_with(&self, token: Token, waker: &Waker) -> bool {
+        let waiter = self.operations.slots[token].waiter.as_ref();
+        waiter.is_some_and(|waiter| waiter.waker.will_wake(waker) && waiter.unit == self.unit)
     }
 
     /// Takes an operation's result, which ends the operation, or lets its unit wait for it.
@@ -147,7 +204,7 @@ impl ExecutionState {
         match self.take_result(token) {
             Some(result) => (Poll::Ready(result), Leftover { waiter: self.retire(token), wake: None }),
             None => {
-                let waiter = waker.take().map(|waker| Waiter { unit: self.unit.clone(), waker });
+                let waiter = waker.take().map(|waker| self.scheduler.operation_waiter(&self.unit, waker));
                 let slot = &mut self.operations.slots[token].waiter;
                 let old = self.scheduler.park(slot, waiter);
                 (Poll::Pending, Leftover { waiter: old, wake: None })
@@ -159,7 +216,9 @@ impl ExecutionState {
         let operation = &mut self.operations.slots[token];
         let OperationKind::Wait { name } = &operation.kind else {
             let stored = operation.stored.take();
-            self.operations.stored -= usize::from(stored.is_some());
+            if let Some((event, _)) = &stored {
+                self.operations.stored.remove(event);
+            }
             return stored;
         };
         let arrived = self.mailbox.take(name, token)?;
@@ -173,7 +232,9 @@ impl ExecutionState {
     /// Frees an operation's slot. Returns its waiter, to be dropped where user code may run.
     fn retire(&mut self, token: Token) -> Option<Waiter> {
         let operation = self.operations.slots.remove(token);
-        self.operations.stored -= usize::from(operation.stored.is_some());
+        if let Some((event, _)) = &operation.stored {
+            self.operations.stored.remove(event);
+        }
         match operation.binding {
             Binding::Event(id) => {
                 self.operations.by_event.remove(id);
@@ -250,7 +311,8 @@ impl ExecutionState {
     ) -> Option<Waker> {
         let token = *self.operations.by_event.get(source)?;
         let before = self.operations.slots[token].stored.replace((event, completion));
-        self.operations.stored += usize::from(before.is_none());
+        debug_assert!(before.is_none(), "an operation completes once");
+        self.operations.stored.insert(event, token);
         self.take_waker(token)
     }
 

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use crate::history::{EventId, Job, Segment, UnitId};
+use crate::history::{EventId, Job, PayloadSource, Segment, UnitId};
 
 use super::chance::Stream;
 use super::outside::Outside;
@@ -27,6 +27,14 @@ pub(crate) type GroupId = usize;
 pub(crate) struct Waiter {
     pub(crate) unit: UnitId,
     pub(crate) waker: Waker,
+    /// Whether it waits for an operation, with the waker of the unit itself and not one that a combinator made.
+    is_direct: bool,
+}
+
+impl Waiter {
+    pub(crate) fn new(unit: UnitId, waker: Waker) -> Waiter {
+        Waiter { unit, waker, is_direct: false }
+    }
 }
 
 #[derive(Default)]
@@ -48,8 +56,10 @@ struct Unit {
     group: Option<GroupId>,
     /// How many pending durable futures, handles and conditions it polled last.
     interest: usize,
+    /// How many of these are operations that it polled with its own waker.
+    parked_operations: usize,
     /// The event or update that a handler was dispatched for.
-    source: Option<EventId>,
+    source: Option<(EventId, PayloadSource)>,
     /// The same, until the handler begins.
     unread: Option<(EventId, Job)>,
 }
@@ -95,6 +105,7 @@ impl Scheduler {
             stream: None,
             group,
             interest: 0,
+            parked_operations: 0,
             source: None,
             unread: None,
         };
@@ -219,14 +230,16 @@ impl Scheduler {
     /// Remembers the event or update that a dispatched handler has not begun to handle.
     pub(crate) fn mark_unread(&mut self, id: &UnitId, event: EventId, job: Job) {
         if let Some(unit) = self.units.get_mut(id) {
-            unit.source = Some(event);
+            let is_event = matches!(job, Job::ExternalEvent { .. });
+            let source = if is_event { PayloadSource::RecordedEvent } else { PayloadSource::Other };
+            unit.source = Some((event, source));
             unit.unread = Some((event, job));
         }
     }
 
     /// The event or update that a unit handles.
-    pub(crate) fn source(&self, unit: &UnitId) -> Option<EventId> {
-        self.units.get(unit).and_then(|unit| unit.source)
+    pub(crate) fn source(&self, unit: &UnitId) -> Option<(EventId, PayloadSource)> {
+        self.units.get(unit).and_then(|unit| unit.source.clone())
     }
 
     /// The events and updates of handlers that never ran.
@@ -242,6 +255,7 @@ impl Scheduler {
             && let Some(unit) = self.units.get_mut(&waiter.unit)
         {
             unit.interest += 1;
+            unit.parked_operations += usize::from(waiter.is_direct);
         }
         self.parked += usize::from(waiter.is_some());
         let old = mem::replace(slot, waiter);
@@ -255,7 +269,20 @@ impl Scheduler {
         self.parked -= 1;
         if let Some(unit) = self.units.get_mut(&waiter.unit) {
             unit.interest -= 1;
+            unit.parked_operations -= usize::from(waiter.is_direct);
         }
+    }
+
+    /// Somebody who waits for an operation.
+    pub(crate) fn operation_waiter(&self, unit: &UnitId, waker: Waker) -> Waiter {
+        let is_direct = self.units.get(unit).is_some_and(|unit| unit.waker.will_wake(&waker));
+        Waiter { unit: unit.clone(), waker, is_direct }
+    }
+
+    /// How many operations a unit polled with its own waker and waits for; nothing if that is not `waker`.
+    pub(crate) fn parked_operations(&self, unit: &UnitId, waker: &Waker) -> Option<usize> {
+        let unit = self.units.get(unit)?;
+        unit.waker.will_wake(waker).then_some(unit.parked_operations)
     }
 
     /// Whether any unit waits for something that can come.

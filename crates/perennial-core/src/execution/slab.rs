@@ -27,6 +27,19 @@ impl<T> Slab<T> {
         }
     }
 
+    /// How many values there are.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        self.slots.get(index)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.slots.get_mut(index)?.as_mut()
+    }
+
     /// Takes a value out and frees its number.
     pub(crate) fn remove(&mut self, index: usize) -> T {
         let value = self.slots[index].take().expect("a number is removed once");

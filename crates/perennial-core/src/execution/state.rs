@@ -10,15 +10,14 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::history::{
-    DRAWN_KEY_PREFIX, Decision, Event, EventId, EventKind, HistoryError, Job, Ledger, NotOfType, Payload,
-    Started, Turn, UnitId,
+    Decision, EventId, HistoryError, Ledger, NotOfType, Payload, PayloadSource, Started, Turn, UnitId,
 };
 
 use super::condition::Condition;
 use super::failure::TurnFailure;
 use super::limits::Limits;
-use super::mailbox::{Arrival, Arrived, EventHandler, Mailbox};
-use super::operations::{Completion, Operations};
+use super::mailbox::Mailbox;
+use super::operations::Operations;
 use super::outside::Outside;
 use super::recorder::{Emitted, Fate, StepBuffer};
 use super::scheduler::{Scheduler, UnitFuture};
@@ -101,7 +100,7 @@ pub(crate) struct ExecutionState {
     pub(crate) scheduler: Scheduler,
     pub(crate) mailbox: Mailbox,
     /// Events of this turn that are skipped: they are recorded, and never arrive.
-    skipped: BTreeSet<EventId>,
+    pub(super) skipped: BTreeSet<EventId>,
     /// Of the turn that is being replayed: what its system calls gave, and its patch marks.
     pub(crate) recorded_calls: BTreeMap<String, VecDeque<(EventId, Payload)>>,
     pub(crate) recorded_patches: BTreeSet<String>,
@@ -203,9 +202,14 @@ impl ExecutionState {
     }
 
     /// Notes that a payload is not of the type that the code expects, which fails the turn.
-    pub(crate) fn note_mismatch(&mut self, event: EventId, mismatch: &NotOfType) -> Stop {
+    pub(crate) fn note_mismatch(
+        &mut self,
+        event: EventId,
+        came_with: PayloadSource,
+        mismatch: &NotOfType,
+    ) -> Stop {
         let (type_name, problem) = (mismatch.type_name, mismatch.reason());
-        let failure = HistoryError::PayloadMismatch { event, type_name, problem };
+        let failure = HistoryError::PayloadMismatch { event, type_name, problem, came_with };
         self.failure.get_or_insert(TurnFailure::History(failure));
         Stop::Unwind
     }
@@ -353,151 +357,6 @@ impl ExecutionState {
         Ok(answer)
     }
 
-    /// Starts a unit for a handler, runnable in the next round. An event or update that it is for is unread until the
-    /// unit's first step.
-    fn dispatch(&mut self, future: UnitFuture, job: Option<(EventId, Job)>) {
-        let id = self.scheduler.next_handler_id();
-        self.scheduler.add(id.clone(), future, None, &self.outside);
-        if let Some((event, job)) = job {
-            self.scheduler.mark_unread(&id, event, job);
-        }
-    }
-
-    /// Starts an event handler for one event.
-    pub(crate) fn dispatch_event(&mut self, handler: &EventHandler, name: &str, arrived: Arrived) {
-        let Arrived { id, payload, key, trace } = arrived;
-        let (handler, input) = (Arc::clone(handler), payload.clone());
-        let job = Job::ExternalEvent { name: name.to_owned(), payload, key, trace };
-        self.dispatch(Box::pin(async move { handler(input).await }), Some((id, job)));
-    }
-
-    /// How many jobs, from the first on, form the next wave.
-    pub(crate) fn wave_length(&self, jobs: &[Event]) -> usize {
-        let mut ahead = BTreeMap::new();
-        let Some(first) = jobs.first().and_then(|job| self.branch_of(job, &mut ahead)) else {
-            return 1;
-        };
-        if first.is_root() || jobs.len() == 1 {
-            return 1;
-        }
-        let mut targets = BTreeSet::from([first]);
-        for job in &jobs[1..] {
-            let Some(unit) = self.branch_of(job, &mut ahead) else { break };
-            let has_ancestor = unit.ancestors().any(|ancestor| targets.contains(&ancestor));
-            let has_descendant_or_self = targets
-                .range::<&UnitId, _>(unit..)
-                .next()
-                .is_some_and(|other| unit.is_ancestor_or_self_of(other));
-            if has_ancestor || has_descendant_or_self {
-                break;
-            }
-            targets.insert(unit);
-        }
-        targets.len()
-    }
-
-    /// The unit that a job goes to, if it goes to a polled future. `ahead` counts the events of each name that the
-    /// wave holds already: they take the waits before this one's.
-    fn branch_of<'a>(&self, event: &'a Event, ahead: &mut BTreeMap<&'a str, usize>) -> Option<&UnitId> {
-        let EventKind::Job(job) = &event.kind else { return None };
-        let token = match job {
-            Job::ExternalEvent { .. } if self.skipped.contains(&event.id) => None,
-            Job::ExternalEvent { name, .. } => {
-                let before = ahead.entry(name).or_default();
-                let token = self.mailbox.next_wait(name, *before);
-                *before += 1;
-                token
-            }
-            job => self.recipient(job),
-        };
-        token.and_then(|token| self.poller(token))
-    }
-
-    /// Delivers one job. Returns whom to wake.
-    pub(crate) fn deliver(&mut self, id: EventId, job: &Job) -> Vec<Waker> {
-        let completed = |source: &EventId, completion| (*source, completion);
-        let (source, completion) = match job {
-            Job::ActivityCompleted { source_event_id, result, .. } => {
-                completed(source_event_id, Completion::Activity(Ok(result.clone())))
-            }
-            Job::ActivityFailed { source_event_id, error, .. } => {
-                completed(source_event_id, Completion::Activity(Err(error.clone())))
-            }
-            Job::TimerFired { source_event_id } => completed(source_event_id, Completion::Timer),
-            Job::SubOrchestrationCompleted { source_event_id, result } => {
-                completed(source_event_id, Completion::Child(Ok(result.clone())))
-            }
-            Job::SubOrchestrationFailed { source_event_id, error } => {
-                completed(source_event_id, Completion::Child(Err(error.clone())))
-            }
-            Job::ExternalEventSkipped { .. } => return Vec::new(),
-            Job::ExternalEvent { .. } if self.skipped.contains(&id) => return Vec::new(),
-            Job::ExternalEvent { name, payload, key, trace } => {
-                let (payload, key, trace) = (payload.clone(), key.clone(), trace.clone());
-                let arrived = Arrived { id, payload, key, trace };
-                return self.deliver_event(name, arrived);
-            }
-            Job::OrchestrationCancelRequested { .. } => return self.deliver_cancel(),
-            Job::UpdateRequested { name, payload, .. } => {
-                self.deliver_update(id, name, payload.clone(), job);
-                return Vec::new();
-            }
-        };
-        self.complete(source, id, completion).into_iter().collect()
-    }
-
-    fn deliver_event(&mut self, name: &str, arrived: Arrived) -> Vec<Waker> {
-        let (id, key, trace) = (arrived.id, arrived.key.clone(), arrived.trace.clone());
-        let arrival = self.mailbox.arrive(name, arrived);
-        let waker = self.hold(&arrival);
-        if let Arrival::Handle(handler, payload) = arrival {
-            self.dispatch_event(&handler, name, Arrived { id, payload, key, trace });
-        }
-        waker.into_iter().collect()
-    }
-
-    fn deliver_update(&mut self, id: EventId, name: &str, payload: Payload, job: &Job) {
-        match self.updates.get(name) {
-            Some((_, handler)) => {
-                let handler = Arc::clone(handler);
-                let unit = Box::pin(async move { handler(id, payload).await });
-                self.dispatch(unit, Some((id, job.clone())));
-            }
-            None => {
-                let error = format!("no handler for update {name:?}");
-                let decision =
-                    Decision::UpdateCompleted { source_event_id: id, result: Err(Payload::from(error)) };
-                let emitted =
-                    Emitted { unit: UnitId::ROOT, decision, token: None, fate: Fate::Stands, location: None };
-                self.step.push(emitted);
-            }
-        }
-    }
-
-    /// Keeps a handler for a cancel request, or starts it if that has come.
-    pub(crate) fn add_cancel_handler(&mut self, handler: Option<CancelHandler>) {
-        let Some(handler) = handler else { return };
-        if self.cancel.requested {
-            self.dispatch(Box::pin(async move { handler().await }), None);
-        } else {
-            self.cancel.handlers.push((self.unit.clone(), handler));
-        }
-    }
-
-    /// Tells code that took cancellation over. Code that did not is ended by the driver.
-    fn deliver_cancel(&mut self) -> Vec<Waker> {
-        if !self.cancel.taken_over || self.cancel.requested {
-            return Vec::new();
-        }
-        self.cancel.requested = true;
-        let mut handlers = std::mem::take(&mut self.cancel.handlers);
-        handlers.sort_by(|(left, _), (right, _)| left.cmp(right));
-        for (_, handler) in handlers {
-            self.dispatch(Box::pin(async move { handler().await }), None);
-        }
-        self.cancel.condition.take_all(&mut self.scheduler)
-    }
-
     /// Makes room for those who wait for a state to change.
     pub(crate) fn add_state(&mut self) -> usize {
         self.states.push(Condition::default());
@@ -511,34 +370,6 @@ impl ExecutionState {
             wakers.extend(self.states[state].take_all(&mut self.scheduler));
         }
         wakers
-    }
-
-    /// What crosses a continue-as-new, in order: the events that nobody read, and the updates that no handler began.
-    pub(crate) fn carried_jobs(&self, undelivered: &[Event]) -> Vec<(EventId, Job)> {
-        let mut jobs: Vec<(EventId, Job)> = self.mailbox.unread().chain(self.scheduler.unread()).collect();
-        let undelivered = undelivered.iter().filter(|event| !self.skipped.contains(&event.id));
-        jobs.extend(undelivered.filter_map(|event| match &event.kind {
-            EventKind::Job(job @ (Job::ExternalEvent { .. } | Job::UpdateRequested { .. })) => {
-                Some((event.id, job.clone()))
-            }
-            _ => None,
-        }));
-        jobs.sort_by_key(|(id, _)| *id);
-        for (id, job) in &mut jobs {
-            // Whoever waits for the answer finds the update in the next execution by its key.
-            if let Job::UpdateRequested { key: key @ None, .. } = job {
-                *key = Some(format!("{DRAWN_KEY_PREFIX}carried.{}.{id}", self.started.execution));
-            }
-        }
-        jobs
-    }
-
-    /// The cancel request that was taken over and crosses a continue-as-new before everything else, with what is left
-    /// of its grace.
-    pub(crate) fn carried_cancel(&self) -> Option<Job> {
-        let cancel = self.ledger.cancel_request()?;
-        let grace_ms = cancel.until_ms().saturating_sub(self.ledger.last_at_ms());
-        Some(Job::OrchestrationCancelRequested { reason: cancel.reason.clone(), grace_ms })
     }
 
     /// Everything of the user's, piece by piece, so that each can be dropped by itself.
@@ -561,21 +392,6 @@ impl ExecutionState {
         pieces
     }
 
-    /// Takes out the events that this turn skips, before any code runs. Returns the first that is not there to be skipped.
-    pub(crate) fn skip_events(&mut self, jobs: &[Event]) -> Option<(EventId, EventId)> {
-        self.skipped.clear();
-        for event in jobs {
-            let EventKind::Job(Job::ExternalEventSkipped { event_id }) = event.kind else { continue };
-            let is_here = jobs.iter().any(|other| is_external(other, event_id));
-            let is_skipped =
-                if is_here { self.skipped.insert(event_id) } else { self.mailbox.skip(event_id) };
-            if !is_skipped {
-                return Some((event.id, event_id));
-            }
-        }
-        None
-    }
-
     /// Readies the state for a turn.
     pub(crate) fn begin_turn(&mut self, at_ms: u64, record: Option<&Turn>) {
         self.now_ms = at_ms;
@@ -596,9 +412,4 @@ impl ExecutionState {
             }
         }
     }
-}
-
-/// Whether this is the external event with an id.
-pub(crate) fn is_external(event: &Event, id: EventId) -> bool {
-    event.id == id && matches!(event.kind, EventKind::Job(Job::ExternalEvent { .. }))
 }

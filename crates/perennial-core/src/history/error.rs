@@ -33,6 +33,23 @@ pub enum HistoryError {
         type_name: &'static str,
         /// What the decoder said.
         problem: String,
+        /// What the payload came with.
+        came_with: PayloadSource,
+    },
+}
+
+/// What a payload came with that the code cannot read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PayloadSource {
+    /// An input, a result or an update.
+    #[default]
+    Other,
+    /// An external event that an earlier turn recorded.
+    RecordedEvent,
+    /// An external event that is not recorded yet: the turn that was to record it failed.
+    NewEvent {
+        /// The event's key against duplicates, by which its sender is found.
+        key: Option<String>,
     },
 }
 

@@ -108,6 +108,10 @@ pub struct Started {
     /// Keys of the events and updates that predecessors took last, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent_keys: Vec<String>,
+    /// Keys that clients drew for events and updates of predecessors, oldest first, and the turn time at which each was
+    /// taken: they are remembered for a minute of it, however often the instance continues as new.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drawn_keys: Vec<(u64, String)>,
     /// The trace context of whoever started the instance. Successors and children have it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<TraceContext>>,
@@ -146,6 +150,7 @@ impl Started {
             attributes: Attributes::new(),
             status: None,
             recent_keys: Vec::new(),
+            drawn_keys: Vec::new(),
             trace: None,
         }
     }

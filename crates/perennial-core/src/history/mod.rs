@@ -20,7 +20,7 @@ mod weight;
 
 pub use activity_options::{ActivityOptions, Backoff, RetryPolicy};
 pub use codec::{decode_history, decode_turn, encode_turn};
-pub use error::{CorruptHistory, HistoryError};
+pub use error::{CorruptHistory, HistoryError, PayloadSource};
 pub use event::{
     ActivityFailure, Attributes, ChildFailure, ClosePolicy, Decision, Ending, Event, EventId, EventKind, Job,
     ParentLink, Started, TimeoutKind,

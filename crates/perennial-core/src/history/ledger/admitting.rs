@@ -1,0 +1,91 @@
+//! Which jobs a turn may record.
+
+use crate::flaws::{self, Flaw};
+use crate::history::{Decision, EventId, Job};
+
+use super::Ledger;
+
+/// Why a job is dropped before it is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StaleReason {
+    /// Its source is unknown, completed already, or cancelled.
+    #[error("its source is not open: unknown, completed before, or cancelled")]
+    NotOpen,
+    /// Its source is open, but is of another kind.
+    #[error("its source is of another kind")]
+    WrongKind,
+    /// An event or update with this key was taken before.
+    #[error("an event or update with its key was taken before")]
+    KnownKey,
+    /// A cancel request is there already, and its grace ends no later.
+    #[error("a cancel request with no later grace is there already")]
+    AlreadyCancelling,
+    /// The execution has ended.
+    #[error("the execution has ended")]
+    Ended,
+}
+
+impl Ledger {
+    /// Whether a job may be recorded in the turn that is open.
+    pub fn admit(&self, job: &Job) -> Result<(), StaleReason> {
+        self.admit_at(self.last_at_ms, job)
+    }
+
+    /// Whether a job may be recorded in a turn of this time.
+    pub(crate) fn admit_at(&self, at_ms: u64, job: &Job) -> Result<(), StaleReason> {
+        if self.ended.is_some() {
+            return Err(StaleReason::Ended);
+        }
+        match job {
+            Job::ActivityCompleted { source_event_id, .. } | Job::ActivityFailed { source_event_id, .. } => {
+                self.admit_completion(*source_event_id, |open| {
+                    matches!(open, Decision::ActivityScheduled { .. })
+                })
+            }
+            Job::TimerFired { source_event_id } => {
+                self.admit_completion(*source_event_id, |open| matches!(open, Decision::TimerCreated { .. }))
+            }
+            Job::SubOrchestrationCompleted { source_event_id, .. }
+            | Job::SubOrchestrationFailed { source_event_id, .. } => self
+                .admit_completion(*source_event_id, |open| {
+                    matches!(open, Decision::SubOrchestrationScheduled { .. })
+                }),
+            Job::ExternalEvent { key, .. } | Job::UpdateRequested { key, .. } => match key {
+                Some(key) if self.keys.contains(key) && !flaws::is(Flaw::NoDedupe) => {
+                    Err(StaleReason::KnownKey)
+                }
+                _ => Ok(()),
+            },
+            // Whether that is an event, and unread, is known to the execution.
+            Job::ExternalEventSkipped { event_id } if event_id.0 > self.events => Err(StaleReason::NotOpen),
+            Job::ExternalEventSkipped { .. } => Ok(()),
+            Job::OrchestrationCancelRequested { grace_ms, .. } => match &self.cancel {
+                // Judged without the times in which nobody owned the instance, so that replay agrees.
+                Some(earlier) if at_ms.saturating_add(*grace_ms) >= earlier.until_ms() => {
+                    Err(StaleReason::AlreadyCancelling)
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+
+    fn admit_completion(&self, source: EventId, fits: impl Fn(&Decision) -> bool) -> Result<(), StaleReason> {
+        match self.open.get(source) {
+            None => Err(StaleReason::NotOpen),
+            Some(open) if !fits(open) => Err(StaleReason::WrongKind),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The earliest time that a turn with this admitted job can have.
+    pub(crate) fn not_before_ms(&self, job: &Job) -> u64 {
+        match job {
+            Job::TimerFired { source_event_id } => match self.open.get(*source_event_id) {
+                Some(Decision::TimerCreated { due_ms }) => *due_ms,
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+}
