@@ -6,10 +6,10 @@ use perennial_core::store::{
     CheckedRows, Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage,
     InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
     PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
-    SendRequest, Served, SessionId, ShardSet, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskRow,
-    TurnRow,
+    SendRequest, Served, SessionId, ShardSet, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport,
+    TaskRow, TurnRow,
 };
-use perennial_core::{InstanceKey, Payload, ShardId};
+use perennial_core::{InstanceKey, ShardId};
 
 use crate::read_queue::Caller;
 use crate::row::bound;
@@ -134,7 +134,7 @@ pub(crate) struct TaskTake {
 
 pub(crate) struct TaskRenewals {
     pub(crate) holder: SessionId,
-    pub(crate) tasks: Vec<(TaskId, Option<Payload>)>,
+    pub(crate) tasks: Vec<TaskReport>,
     pub(crate) lease_ms: u64,
 }
 

@@ -1,6 +1,7 @@
 //! Checks rows beside the instances that no load of an instance shows as they are: whether they can be read, are what was
 //! written, and belong to an instance. For whoever verifies a whole file.
 
+use perennial_core::shard::AskReply;
 use perennial_core::store::{CheckedRows, DamagedRow, RowPlace};
 use perennial_core::{Attributes, InstanceKey};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -90,6 +91,25 @@ pub(crate) fn check(
     Ok(checked)
 }
 
+/// Damaged messages, tasks, requests and replies that belong to no instance, among the first `rows` of each. For a look
+/// that has to be quick: histories and the file as a whole are not read.
+pub(crate) fn strays(connection: &Connection, rows: usize) -> Result<Vec<DamagedRow>, Fault> {
+    let mut strays = Vec::new();
+    for (table, number) in TABLES.iter().zip(0..) {
+        if !matches!(table, Table::Instances | Table::Turns) {
+            let checked = check(connection, Some(beginning(number)), rows)?;
+            strays.extend(checked.damage.into_iter().filter(|damage| damage.id.is_none()));
+            for (number, body) in checked.replies {
+                if let Err(problem) = AskReply::decode(&body) {
+                    let (what, problem) = (format!("reply {number}"), problem.to_string());
+                    strays.push(DamagedRow { key: None, id: None, what, problem });
+                }
+            }
+        }
+    }
+    Ok(strays)
+}
+
 /// What SQLite itself finds wrong with the file, its indexes included: an index that lacks rows makes them invisible.
 fn check_file(connection: &Connection) -> rusqlite::Result<Vec<DamagedRow>> {
     let mut statement = connection.prepare("PRAGMA integrity_check(20)")?;
@@ -143,6 +163,13 @@ fn check_row(
         let is_left = matches!(table, Table::Turns) && is_buried;
         return if is_left { Ok(()) } else { Err("it belongs to no instance".to_owned()) };
     };
+    if matches!(table, Table::Turns) {
+        // Turns are read from the first on, so that a load does not see it.
+        let number: i64 = row.get(2).map_err(told)?;
+        if number < 1 {
+            return Err(format!("no turn has number {number}"));
+        }
+    }
     if matches!(table, Table::Turns | Table::Tasks) {
         let execution: i64 = row.get(1).map_err(told)?;
         if !(1..=current).contains(&execution) {

@@ -8,6 +8,7 @@ use std::path::Path;
 use perennial_core::store::{Directory, SessionId, SessionRole, SessionRow};
 use rusqlite::{Connection, Row};
 
+use crate::clock::StoreClock;
 use crate::inspect::{Owner, owner};
 use crate::reader::{Fault, bytes, collect};
 use crate::row::read_number;
@@ -18,7 +19,9 @@ pub(crate) const SESSIONS: &str = "SELECT id, role, node, lease_ms, opened_ms, s
 
 /// All sessions. While somebody owns the file, each expires one lease from now; when nobody does, one lease after it was
 /// seen last.
-pub(crate) fn read(connection: &Connection, path: &Path, now_ms: u64) -> Result<Directory, Fault> {
+pub(crate) fn read(connection: &Connection, path: &Path, clock: &StoreClock) -> Result<Directory, Fault> {
+    clock.look(connection)?;
+    let now_ms = clock.now_ms();
     let is_owned = matches!(owner(path), Owner::Alive(_));
     let mut statement = connection.prepare_cached(SESSIONS)?;
     let sessions = collect(statement.query([])?, |row| session(row, is_owned.then_some(now_ms)))?;

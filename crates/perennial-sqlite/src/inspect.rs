@@ -4,11 +4,14 @@ use std::fs::{self, File, TryLockError};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use perennial_core::shard::Message;
+use perennial_core::shard::{BodyError, Message};
 use perennial_core::store::StoreError;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
+use crate::check;
+use crate::clock::Mark;
 use crate::open::{beside, cannot_open};
+use crate::reader::Fault;
 use crate::schema::{self, CURRENT, Standing};
 
 /// How many messages are tried to be read.
@@ -53,14 +56,30 @@ pub enum Owner {
 pub struct Content {
     /// The instance that has wanted attention longest, and since when.
     pub oldest_overdue: Option<(String, u64)>,
-    /// Messages that cannot be read, by number, with their instances; so many at most.
-    pub unreadable: Vec<(u64, String)>,
+    /// Messages that cannot be read; so many at most.
+    pub unreadable: Vec<UnreadableMessage>,
+    /// Damaged messages, tasks, requests and replies that belong to no instance: what, and what is wrong. Only the first
+    /// rows of each table are looked at.
+    pub strays: Vec<(String, String)>,
     /// How many instances have an activity to be run.
     pub owed: u64,
     /// Activities that wait for a process that can run them: name, tag, how many. So many at most.
     pub queued: Vec<(String, Option<String>, u64)>,
     /// How many messages a runtime would take at once: not those of blocked instances, and no starts that are delayed.
     pub waiting: u64,
+    /// The latest time that was written, by the store's clock, and how far that clock was ahead of the machine's then.
+    pub clock: Option<(u64, u64)>,
+}
+
+/// A message that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableMessage {
+    /// Its number in the inbox.
+    pub number: u64,
+    /// The id of its instance; empty if there is no such instance.
+    pub instance: String,
+    /// Whether a newer engine wrote it. Then nothing is wrong with it.
+    pub is_newer: bool,
 }
 
 /// Looks at a database from outside. It may be in use.
@@ -152,17 +171,32 @@ fn content(connection: &Connection, now_ms: u64) -> rusqlite::Result<Content> {
     let mut rows = messages.query([TRIED_MESSAGES])?;
     let mut unreadable = Vec::new();
     while let Some(row) = rows.next()?.filter(|_| unreadable.len() < NAMED) {
-        if Message::decode(row.get_ref(2)?.as_blob()?).is_err() {
-            unreadable.push((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?));
+        if let Err(error) = Message::decode(row.get_ref(2)?.as_blob()?) {
+            unreadable.push(UnreadableMessage {
+                number: row.get::<_, i64>(0)?.cast_unsigned(),
+                instance: row.get(1)?,
+                is_newer: matches!(error, BodyError::NewerEngine { .. }),
+            });
         }
     }
     Ok(Content {
         oldest_overdue,
         unreadable,
+        strays: strays(connection)?,
         queued,
         owed: owed.cast_unsigned(),
         waiting: waiting.cast_unsigned(),
+        clock: Mark::read(connection)?.map(|mark| (mark.at_ms, mark.ahead_ms)),
     })
+}
+
+fn strays(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
+    match check::strays(connection, TRIED_MESSAGES.cast_unsigned() as usize) {
+        Ok(found) => Ok(found.into_iter().map(|row| (row.what, row.problem)).take(NAMED).collect()),
+        Err(Fault::Sqlite(error)) => Err(error),
+        // Rows that cannot be read are among what is found.
+        Err(Fault::Row(_)) => Ok(Vec::new()),
+    }
 }
 
 /// A runtime that shuts down leaves its lock file empty, so that the lock itself is tried only where one may be alive.
@@ -226,7 +260,8 @@ mod tests {
         connection.execute("INSERT INTO inbox (key, shard, body) VALUES (x'00', 0, x'00')", []).unwrap();
         let found = inspect(&path, 0).unwrap();
         assert!(found.log_bytes > 0);
-        assert_eq!(found.content.unwrap().unreadable, [(1, String::new())]);
+        let damaged = UnreadableMessage { number: 1, instance: String::new(), is_newer: false };
+        assert_eq!(found.content.unwrap().unreadable, [damaged]);
         drop(store);
     }
 }

@@ -11,6 +11,7 @@ use perennial_core::store::StoreError;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::checkpoint::lay_out_log;
+use crate::clock::{Mark, StoreClock};
 use crate::connection::{begin_immediate, wait_out};
 use crate::options::SqliteOptions;
 use crate::owner_lock::OwnerLock;
@@ -37,6 +38,10 @@ pub(crate) struct Opened {
     pub(crate) readers: Vec<Connection>,
     /// The owner's lock.
     pub(crate) lock: Option<OwnerLock>,
+    /// What everybody who uses the store goes by.
+    pub(crate) clock: StoreClock,
+    /// The time that is written in the file.
+    pub(crate) mark: Option<Mark>,
 }
 
 /// Opens the file for its owner.
@@ -55,7 +60,9 @@ pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
     }
     let readers = vec![reader(&path)?, reader(&path)?];
     let data_version = data_version(&path, &writer)?;
-    Ok(Opened { path, writer, data_version, readers, lock: Some(lock) })
+    let mark = Mark::read(&writer).map_err(|error| cannot_open(&path, &error))?;
+    let clock = StoreClock::of_owner(options, &path, mark);
+    Ok(Opened { path, writer, data_version, readers, lock: Some(lock), clock, mark })
 }
 
 /// Whoever holds the lock knows that the sessions of earlier owners are dead.
@@ -86,7 +93,9 @@ pub(crate) fn guest(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
     let writer = writer(&path, options, schema::Role::Guest)?;
     let readers = vec![reader(&path)?, reader(&path)?];
     let data_version = data_version(&path, &writer)?;
-    Ok(Opened { path, writer, data_version, readers, lock: None })
+    let mark = Mark::read(&writer).map_err(|error| cannot_open(&path, &error))?;
+    let clock = StoreClock::of_guest(options, &path, mark);
+    Ok(Opened { path, writer, data_version, readers, lock: None, clock, mark })
 }
 
 /// Opens a database that dies with its only connection.
@@ -101,7 +110,8 @@ pub(crate) fn in_memory(options: &SqliteOptions) -> Result<Opened, StoreError> {
     };
     let writer = open().map_err(|error| cannot_open(&path, &error))?;
     let data_version = data_version(&path, &writer)?;
-    Ok(Opened { path, writer, data_version, readers: Vec::new(), lock: None })
+    let clock = StoreClock::of_owner(options, &path, None);
+    Ok(Opened { path, writer, data_version, readers: Vec::new(), lock: None, clock, mark: None })
 }
 
 fn data_version(path: &Path, writer: &Connection) -> Result<i64, StoreError> {

@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Gives milliseconds since 1970.
 pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Gives the time since some moment. It never goes back.
+pub(crate) type SteadyClock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// How a store is opened. The defaults are the safe ones.
 ///
@@ -21,6 +24,7 @@ pub struct SqliteOptions {
     pub(crate) relaxed: bool,
     pub(crate) create: bool,
     pub(crate) clock: Clock,
+    pub(crate) steady: SteadyClock,
     pub(crate) busy_patience: Duration,
     pub(crate) max_pages: Option<u32>,
 }
@@ -44,10 +48,21 @@ impl SqliteOptions {
         self
     }
 
-    /// The store's clock, in milliseconds since 1970. Default: the system's.
+    /// The clock that the store goes by, in milliseconds since 1970. Default: the system's, and the machine's steady clock
+    /// where that one was set back. Should a clock of your own go back, the store's stands still until it has caught
+    /// up.
     #[must_use]
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> SqliteOptions {
         self.clock = Arc::new(clock);
+        self.steady = Arc::new(|| Duration::ZERO);
+        self
+    }
+
+    /// The steady clock beside a [`clock`](SqliteOptions::clock), for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn steady_clock(mut self, clock: impl Fn() -> Duration + Send + Sync + 'static) -> SqliteOptions {
+        self.steady = Arc::new(clock);
         self
     }
 
@@ -74,6 +89,7 @@ impl Default for SqliteOptions {
             relaxed: false,
             create: true,
             clock: Arc::new(system_time_ms),
+            steady: steady_clock(),
             busy_patience: Duration::from_secs(30),
             max_pages: None,
         }
@@ -87,6 +103,11 @@ impl fmt::Debug for SqliteOptions {
             .field("create", &self.create)
             .finish_non_exhaustive()
     }
+}
+
+fn steady_clock() -> SteadyClock {
+    let since = Instant::now();
+    Arc::new(move || since.elapsed())
 }
 
 fn system_time_ms() -> u64 {

@@ -9,7 +9,7 @@ use perennial_core::store::{
 use perennial_core::{InstanceKey, ShardId};
 use rusqlite::{Connection, Row, params};
 
-use crate::reader::{Fault, bytes, collect, readable};
+use crate::reader::{Damaged, Fault, bytes, collect, readable};
 use crate::row::{bound, read_key, read_number, read_shard};
 use crate::seal;
 use crate::shards;
@@ -110,7 +110,12 @@ pub(crate) fn messages(
     connection: &Connection,
     key: InstanceKey,
     limit: PageLimit,
+    damaged: Damaged,
 ) -> Result<InboxPage, Fault> {
+    let read = |row: &Row<'_>| match damaged {
+        Damaged::Refused => message(row).map(Some),
+        Damaged::LeftOut => Ok(readable("inbox", row, 0, message(row))),
+    };
     // Sorted with their bodies, many large messages would take as much memory as they have bytes.
     let mut statement = connection.prepare_cached(NUMBERS)?;
     let mut numbers = collect(statement.query([key.as_bytes()])?, |row| Ok(read_number(row, 0)?))?;
@@ -119,7 +124,7 @@ pub(crate) fn messages(
     let mut page = InboxPage::default();
     let mut statement = connection.prepare_cached(MESSAGE)?;
     for number in numbers {
-        for message in collect(statement.query([bound(number)])?, message)? {
+        for message in collect(statement.query([bound(number)])?, read)?.into_iter().flatten() {
             if !fill.admits(message.body.len()) {
                 page.next = Some(number);
                 return Ok(page);

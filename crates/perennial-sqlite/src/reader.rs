@@ -85,7 +85,7 @@ pub(crate) fn answer(connection: &Connection, path: &Path, shared: &Shared, requ
         }
         ReadCall::HeldTasks { holder, reply } => reply.give(tasks::held(connection, holder).map_err(told)),
         ReadCall::Directory { reply } => {
-            reply.give(directory::read(connection, path, (shared.clock)()).map_err(told));
+            reply.give(directory::read(connection, path, &shared.clock).map_err(told));
         }
         ReadCall::List { filter, after, limit, reply } => {
             reply.give(list::list(connection, &filter, after, limit).map_err(told));
@@ -94,13 +94,13 @@ pub(crate) fn answer(connection: &Connection, path: &Path, shared: &Shared, requ
             reply.give(list::count(connection, &filter, at_most).map_err(told));
         }
         ReadCall::Stats { reply } => {
-            reply.give(stats::stats(connection, (shared.clock)()).map_err(told));
+            reply.give(stats::stats(connection, shared.clock.now_ms()).map_err(told));
         }
         ReadCall::Check { after, rows, reply } => {
             reply.give(check::check(connection, after, rows).map_err(told));
         }
         ReadCall::Requests { session, shards, from, limit, reply } => {
-            let now_ms = (shared.clock)();
+            let now_ms = shared.clock.now_ms();
             reply.give(requests::read(connection, session, &shards, from, limit, now_ms).map_err(told));
         }
         ReadCall::ReplyTo { number, reply } => {
@@ -110,6 +110,14 @@ pub(crate) fn answer(connection: &Connection, path: &Path, shared: &Shared, requ
             reply.give(requests::read_setting(connection, &name).map_err(told));
         }
     }
+}
+
+/// What comes of a damaged row among others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Damaged {
+    /// The whole read fails.
+    Refused,
+    LeftOut,
 }
 
 /// Why a question has no answer.
@@ -185,8 +193,17 @@ fn load(
         return Ok(None);
     };
     let turns = turns(connection, key, row.execution, after_turn, PageLimit::rows(usize::MAX))?;
-    let inbox = passes::messages(connection, key, inbox)?;
-    let tasks = tasks::load(connection, key, row.execution)?;
+    // No turn is taken with what is left of an instance that has ended. If damage to it failed the load, nobody would learn
+    // that the instance has ended, and it would be blocked.
+    let damaged = if row.status.is_final() { Damaged::LeftOut } else { Damaged::Refused };
+    let inbox = passes::messages(connection, key, inbox, damaged)?;
+    let tasks = match tasks::load(connection, key, row.execution).map_err(|fault| fault.of_instance(key)) {
+        Err(Fault::Row(error)) if damaged == Damaged::LeftOut => {
+            tracing::error!(%key, "tasks of an instance that has ended cannot be read: {error}");
+            Vec::new()
+        }
+        loaded => loaded?,
+    };
     transaction.finish()?;
     Ok(Some(LoadedInstance { row, turns, inbox, tasks }))
 }

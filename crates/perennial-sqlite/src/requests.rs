@@ -15,9 +15,11 @@ use crate::seal::{self, Seal};
 use crate::shards;
 
 /// The instance is found while inserting.
-pub(crate) const PUT: &str = "INSERT INTO requests (key, shard, deadline_ms, after_number, body) \
-     SELECT key, shard, ?2, ?3, ?4 FROM instances WHERE id = ?1 \
+pub(crate) const PUT: &str = "INSERT INTO requests (number, key, shard, deadline_ms, after_number, body) \
+     SELECT ?6, key, shard, ?2, ?3, ?4 FROM instances WHERE id = ?1 AND key = ifnull(?5, key) \
      RETURNING number, key, shard, deadline_ms, after_number, body";
+const LAST_NUMBER: &str = "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'requests'), 0)";
+const NUMBER_IS_TAKEN: &str = "SELECT EXISTS (SELECT 1 FROM requests WHERE number = ?1)";
 pub(crate) const SEAL: &str = "UPDATE requests SET checksum = ?2 WHERE number = ?1";
 pub(crate) const SEAL_REPLY: &str = "UPDATE replies SET checksum = ?2 WHERE number = ?1";
 pub(crate) const REPLY: &str = "INSERT INTO replies (number, deadline_ms, body) \
@@ -51,7 +53,9 @@ pub(crate) fn put(
     now_ms: u64,
 ) -> rusqlite::Result<Option<(RequestNumber, ShardId)>> {
     let deadline_ms = bound(now_ms.saturating_add(request.patience_ms));
-    let values = params![request.instance, deadline_ms, request.after.map(bound), &request.body[..]];
+    let key = request.key.as_ref().map(|key| &key.as_bytes()[..]);
+    let (after, number) = (request.after.map(bound), next_number(connection)?);
+    let values = params![request.instance, deadline_ms, after, &request.body[..], key, number];
     let mut insert = connection.prepare_cached(PUT)?;
     let written = insert.query_row(values, |row| {
         Ok((row.get::<_, i64>(0)?, ShardId(row.get(2)?), Seal::of_row(row, SEALED)?))
@@ -59,6 +63,18 @@ pub(crate) fn put(
     let Some((number, shard, seal)) = written.optional()? else { return Ok(None) };
     connection.prepare_cached(SEAL)?.execute([number, seal])?;
     Ok(Some((number.cast_unsigned(), shard)))
+}
+
+/// A number that was never given. SQLite itself gives none any more once a row has the greatest, as one whose number was
+/// changed from outside may, and says that the disk is full.
+fn next_number(connection: &Connection) -> rusqlite::Result<i64> {
+    let last: i64 = connection.prepare_cached(LAST_NUMBER)?.query_row([], |row| row.get(0))?;
+    let mut is_taken = connection.prepare_cached(NUMBER_IS_TAKEN)?;
+    let mut next = last.saturating_add(1);
+    while next < i64::MAX && is_taken.query_row([next], |row| row.get(0))? {
+        next += 1;
+    }
+    Ok(next)
 }
 
 pub(crate) fn outcome(written: Option<(RequestNumber, ShardId)>) -> RequestOutcome {

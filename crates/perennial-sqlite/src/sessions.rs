@@ -67,6 +67,11 @@ impl Sessions {
         self.sessions.contains_key(&session)
     }
 
+    /// Whether a session is there and has not expired.
+    pub(crate) fn is_live(&self, session: SessionId, now_ms: u64) -> bool {
+        self.sessions.get(&session).is_some_and(|state| state.expires_ms >= now_ms)
+    }
+
     pub(crate) fn open(
         &mut self,
         connection: &Connection,

@@ -11,16 +11,17 @@ use perennial_core::store::{
     InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
     PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
     SendRequest, Served, SessionId, ShardSet, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal,
-    TaskRow, TurnRow, Watcher,
+    TaskReport, TaskRow, TurnRow, Watcher,
 };
-use perennial_core::{InstanceKey, Payload, ShardId};
+use perennial_core::{InstanceKey, ShardId};
 
 use crate::calls::{
     Answer, Batch, Call, Claim, Pruning, ReadCall, Setting, ShardNotes, Sweep, TaskEnd, TaskRenewals,
     TaskTake, Work, WriteCall,
 };
+use crate::clock::StoreClock;
 use crate::open::{self, IN_MEMORY, Opened};
-use crate::options::{Clock, SqliteOptions};
+use crate::options::SqliteOptions;
 use crate::queue::Queue;
 use crate::read_queue::{ReadQueue, Takes};
 use crate::reader::Reader;
@@ -43,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) reads: ReadQueue<ReadCall>,
     pub(crate) watchers: Watchers,
     pub(crate) health: Health,
-    pub(crate) clock: Clock,
+    pub(crate) clock: StoreClock,
     pub(crate) is_guest: bool,
     /// Not in memory: other processes may change it.
     pub(crate) is_file: bool,
@@ -89,13 +90,13 @@ impl SqliteStore {
     }
 
     fn start(opened: Opened, options: SqliteOptions, is_guest: bool) -> Result<SqliteStore, StoreError> {
-        let Opened { path, writer, data_version, readers, lock } = opened;
+        let Opened { path, writer, data_version, readers, lock, clock, mark } = opened;
         let shared = Arc::new(Shared {
             queue: Queue::new(),
             reads: ReadQueue::new(),
             watchers: Watchers::default(),
             health: Health::default(),
-            clock: Arc::clone(&options.clock),
+            clock,
             is_guest,
             is_file: !readers.is_empty(),
         });
@@ -118,6 +119,7 @@ impl SqliteStore {
             path,
             connection: writer,
             data_version,
+            mark,
             options,
             lock,
             readers: handles,
@@ -304,7 +306,7 @@ impl Store for SqliteStore {
     fn renew_tasks(
         &self,
         holder: SessionId,
-        tasks: Vec<(TaskId, Option<Payload>)>,
+        tasks: Vec<TaskReport>,
         lease_ms: u64,
         reply: Reply<Vec<TaskRenewal>>,
     ) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use perennial_core::store::{InboxNumber, InstanceRow, RowChange, TurnRow};
+use perennial_core::store::{InboxNumber, InstanceRow, RowChange, Status, TurnRow};
 use perennial_core::{InstanceKey, ShardId};
 use rusqlite::{Connection, OptionalExtension, PrepFlags, Statement, params};
 
@@ -11,6 +11,7 @@ use crate::attributes;
 use crate::failure::is_constraint;
 use crate::list::shown;
 use crate::reader::by_id;
+use crate::recent::Recent;
 use crate::row::{attributes_json, bound, exact, json, status_code};
 use crate::seal::Seal;
 
@@ -28,8 +29,11 @@ pub(crate) const SAME_TURN: &str =
 pub(crate) const APPEND_MESSAGE: &str = "INSERT INTO inbox (number, key, shard, dedupe, parked, urgent, arrived_ms, \
      body, checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (key, dedupe) DO NOTHING";
 /// The last number that was given.
-pub(crate) const LAST_NUMBER: &str =
-    "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'inbox'), 0)";
+/// The last number that was given, and whether a row has the next one all the same: its number was changed from outside.
+pub(crate) const LAST_NUMBER: &str = "SELECT last, EXISTS (SELECT 1 FROM inbox WHERE number = last + 1) \
+     FROM (SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'inbox'), 0) AS last)";
+/// Whether a message has a number.
+const NUMBER_IS_TAKEN: &str = "SELECT EXISTS (SELECT 1 FROM inbox WHERE number = ?1)";
 /// Whether the instance takes messages is asked while appending.
 pub(crate) const APPEND_TO_KEY: &str = "INSERT INTO inbox (number, key, shard, dedupe, parked, urgent, arrived_ms, \
      body, checksum) SELECT ?1, key, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM instances WHERE key = ?2 AND status < 2 \
@@ -75,8 +79,10 @@ pub(crate) struct Tables<'c> {
     last_number: Statement<'c>,
     delete_message: Statement<'c>,
     data_version: Statement<'c>,
-    /// By mask. A statement that names only what changes leaves the indexes of other columns alone.
-    updates: BTreeMap<usize, Statement<'c>>,
+    /// By mask, and whether the row id is given. A statement that names only what changes leaves the indexes of other
+    /// columns alone.
+    updates: BTreeMap<(usize, bool), Statement<'c>>,
+    recent: Recent,
 }
 
 /// Who a message is for.
@@ -148,6 +154,7 @@ impl<'c> Tables<'c> {
             delete_message: keep(connection, DELETE_MESSAGE)?,
             data_version: keep(connection, DATA_VERSION)?,
             updates: BTreeMap::new(),
+            recent: Recent::default(),
         })
     }
 
@@ -161,6 +168,11 @@ impl<'c> Tables<'c> {
 
     pub(crate) fn commit(&mut self) -> rusqlite::Result<()> {
         self.commit.execute([]).map(drop)
+    }
+
+    /// What is remembered of rows may be true no more.
+    pub(crate) fn forget(&mut self) {
+        self.recent.forget();
     }
 
     /// A number that differs from before if another connection has changed the database.
@@ -195,19 +207,39 @@ impl<'c> Tables<'c> {
             Err(error) if is_constraint(&error) => return Ok(false),
             Err(error) => return Err(error),
         }
+        if !row.status.is_final() {
+            self.recent.inserted(row.key, self.connection.last_insert_rowid());
+        }
         attributes::insert(self.connection, row.key, &row.attributes)?;
         Ok(true)
     }
 
     /// Changes a row; `false` if there is none.
     pub(crate) fn change_instance(&mut self, key: InstanceKey, change: &RowChange) -> rusqlite::Result<bool> {
+        let row = self.recent.row(key);
+        let changed = (row.is_some() && self.update(key, row, change)?) || self.update(key, None, change)?;
+        if change.status.is_some_and(Status::is_final) {
+            self.recent.ended(key);
+        }
+        if let Some(attributes) = change.attributes.as_ref().filter(|_| changed) {
+            attributes::replace(self.connection, key, attributes)?;
+        }
+        Ok(changed)
+    }
+
+    /// Changes the row of a key, which is the one with this row id if that is given.
+    fn update(&mut self, key: InstanceKey, row: Option<i64>, change: &RowChange) -> rusqlite::Result<bool> {
         let mask = mask_of(change);
-        let update = match self.updates.entry(mask) {
+        let update = match self.updates.entry((mask, row.is_some())) {
             Entry::Occupied(update) => update.into_mut(),
-            Entry::Vacant(none) => none.insert(keep(self.connection, &update_sql(mask))?),
+            Entry::Vacant(none) => none.insert(keep(self.connection, &update_sql(mask, row.is_some()))?),
         };
         update.raw_bind_parameter(1, key.as_bytes())?;
         let mut position = 1;
+        if let Some(row) = row {
+            position = 2;
+            update.raw_bind_parameter(position, row)?;
+        }
         let mut next = || {
             position += 1;
             position
@@ -242,11 +274,7 @@ impl<'c> Tables<'c> {
         if let Some(full) = change.full {
             update.raw_bind_parameter(next(), full)?;
         }
-        let changed = update.raw_execute()? == 1;
-        if let Some(attributes) = change.attributes.as_ref().filter(|_| changed) {
-            attributes::replace(self.connection, key, attributes)?;
-        }
-        Ok(changed)
+        Ok(update.raw_execute()? == 1)
     }
 
     pub(crate) fn instance_exists(&mut self, key: InstanceKey) -> rusqlite::Result<bool> {
@@ -281,7 +309,10 @@ impl<'c> Tables<'c> {
             turn.checksum
         ]);
         match inserted {
-            Ok(_) => Ok(true),
+            Ok(_) => {
+                self.recent.took_turn(key, turn.execution, turn.number);
+                Ok(true)
+            }
             Err(error) if is_constraint(&error) => Ok(false),
             Err(error) => Err(error),
         }
@@ -293,6 +324,9 @@ impl<'c> Tables<'c> {
         execution: u64,
         number: u64,
     ) -> rusqlite::Result<bool> {
+        if self.recent.has_turn(key, execution, number) {
+            return Ok(true);
+        }
         self.turn_exists.exists(params![key.as_bytes(), exact(execution)?, exact(number)?])
     }
 
@@ -328,8 +362,15 @@ impl<'c> Tables<'c> {
     }
 
     fn next_number(&mut self) -> rusqlite::Result<i64> {
-        let last: i64 = self.last_number.query_row([], |row| row.get(0))?;
-        Ok(last.saturating_add(1))
+        let (last, mut is_taken): (i64, bool) =
+            self.last_number.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut next = last.saturating_add(1);
+        while is_taken && next < i64::MAX {
+            next += 1;
+            is_taken =
+                self.connection.prepare_cached(NUMBER_IS_TAKEN)?.query_row([next], |row| row.get(0))?;
+        }
+        Ok(next)
     }
 
     /// Makes the message that waits in the place of an urgent one urgent; whether it was not before.
@@ -439,9 +480,10 @@ fn mask_of(change: &RowChange) -> usize {
     changed.iter().rev().fold(0, |mask, changed| mask << 1 | usize::from(*changed))
 }
 
-pub(crate) fn update_sql(mask: usize) -> String {
+pub(crate) fn update_sql(mask: usize, by_row: bool) -> String {
     let changed = CHANGEABLE.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);
+    let (first, row) = if by_row { (3, " AND rowid = ?2") } else { (2, "") };
     let set: Vec<String> =
-        changed.zip(2..).map(|((_, column), position)| format!("{column} = ?{position}")).collect();
-    format!("UPDATE instances SET {} WHERE key = ?1", set.join(", "))
+        changed.zip(first..).map(|((_, column), position)| format!("{column} = ?{position}")).collect();
+    format!("UPDATE instances SET {} WHERE key = ?1{row}", set.join(", "))
 }

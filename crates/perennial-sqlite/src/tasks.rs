@@ -2,7 +2,7 @@
 
 use perennial_core::history::{EventId, Payload};
 use perennial_core::store::{
-    Changes, Served, SessionId, TaskChange, TaskId, TaskRenewal, TaskRow, TaskState,
+    Changes, Evidence, Served, SessionId, TaskChange, TaskId, TaskRenewal, TaskReport, TaskRow, TaskState,
 };
 use perennial_core::{InstanceKey, ShardId};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
@@ -14,12 +14,12 @@ use crate::row::{
 use crate::seal::{self, Seal};
 
 pub(crate) const PUT: &str = "INSERT INTO tasks (key, execution, event, shard, state, holder, cancelled, attempt, \
-     due_ms, details, interruptions, name, tag, work, past, checksum) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
+     due_ms, details, interruptions, name, tag, work, past, begun, checksum) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) \
      ON CONFLICT (key, execution, event) DO UPDATE SET shard = excluded.shard, state = excluded.state, \
      holder = excluded.holder, cancelled = excluded.cancelled, attempt = excluded.attempt, due_ms = excluded.due_ms, \
      details = excluded.details, interruptions = excluded.interruptions, name = excluded.name, tag = excluded.tag, \
-     work = excluded.work, past = excluded.past, checksum = excluded.checksum";
+     work = excluded.work, past = excluded.past, begun = excluded.begun, checksum = excluded.checksum";
 /// A row that was changed is sealed again.
 pub(crate) const SEAL: &str =
     "UPDATE tasks SET checksum = ?4 WHERE key = ?1 AND execution = ?2 AND event = ?3";
@@ -34,8 +34,6 @@ pub(crate) const DROP_LEASES_OVER: &str =
     "DELETE FROM tasks INDEXED BY tasks_by_lease WHERE state = 1 AND due_ms <= ?1 AND cancelled = 1";
 pub(crate) const LEASES_OVER: &str =
     "SELECT key, execution, event FROM tasks INDEXED BY tasks_by_lease WHERE state = 1 AND due_ms <= ?1";
-pub(crate) const QUEUE_INTERRUPTED: &str = "UPDATE tasks SET state = 0, holder = NULL, due_ms = NULL, \
-     interruptions = interruptions + 1 WHERE key = ?1 AND execution = ?2 AND event = ?3 RETURNING shard";
 /// A state that no task has.
 pub(crate) const PUT_ASIDE: &str =
     "UPDATE tasks SET state = 3 WHERE key = ?1 AND execution = ?2 AND event = ?3";
@@ -45,7 +43,9 @@ pub(crate) const ANY_QUEUED_OF_NAME: &str =
 /// `IS`, so that no tag is a tag to look for.
 pub(crate) const QUEUED: &str = "SELECT key, execution, event FROM tasks INDEXED BY tasks_by_state \
      WHERE state = 0 AND name = ?1 AND tag IS ?2 ORDER BY key, execution, event LIMIT ?3";
-pub(crate) const RENEW: &str = "UPDATE tasks SET due_ms = ?5, details = ifnull(?6, details) \
+pub(crate) const RENEW: &str = "UPDATE tasks SET due_ms = ?5, details = ifnull(?6, details), \
+     begun = CASE ?7 WHEN 0 THEN begun WHEN 1 THEN holder ELSE NULL END, \
+     interruptions = CASE ?7 WHEN 2 THEN 0 ELSE interruptions END \
      WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 RETURNING cancelled";
 pub(crate) const FINISH: &str = "DELETE FROM tasks \
      WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 AND attempt = ?5 RETURNING shard";
@@ -56,9 +56,9 @@ pub(crate) const QUEUE_AGAIN: &str = "UPDATE tasks SET state = 0, holder = NULL,
 
 /// The columns that [`read`] expects, in its order.
 pub(crate) const COLUMNS: &str = "key, execution, event, shard, state, holder, cancelled, attempt, due_ms, details, \
-                       interruptions, name, tag, work, past, checksum";
+                       interruptions, name, tag, work, past, begun, checksum";
 /// How many of them are sealed by the last one.
-const SEALED: usize = 15;
+const SEALED: usize = 16;
 
 const QUEUED_STATE: i64 = 0;
 const LEASED_STATE: i64 = 1;
@@ -114,20 +114,27 @@ fn change_sealed<T>(
     place: &Place,
     change: impl FnOnce() -> rusqlite::Result<Option<T>>,
 ) -> rusqlite::Result<Option<T>> {
-    let at = params![place.key.as_bytes(), place.execution, place.event];
-    let mut row = connection.prepare_cached(&of_event())?;
-    match row.query_row(at, |row| Ok(read(row).map(drop))).optional()? {
-        None => return Ok(None),
-        Some(Ok(())) => {}
-        Some(Err(_)) => {
-            tracing::error!(key = %place.key, event = place.event, "a task is damaged and put aside");
-            connection.prepare_cached(PUT_ASIDE)?.execute(at)?;
-            return Ok(None);
-        }
+    if sound(connection, place)?.is_none() {
+        return Ok(None);
     }
     let changed = change()?;
     reseal(connection, place)?;
     Ok(changed)
+}
+
+/// The row of a task, if there is one. One that is damaged is put aside.
+fn sound(connection: &Connection, place: &Place) -> rusqlite::Result<Option<TaskRow>> {
+    let at = params![place.key.as_bytes(), place.execution, place.event];
+    let mut row = connection.prepare_cached(&of_event())?;
+    match row.query_row(at, |row| Ok(read(row))).optional()? {
+        None => Ok(None),
+        Some(Ok(row)) => Ok(Some(row)),
+        Some(Err(_)) => {
+            tracing::error!(key = %place.key, event = place.event, "a task is damaged and put aside");
+            connection.prepare_cached(PUT_ASIDE)?.execute(at)?;
+            Ok(None)
+        }
+    }
 }
 
 fn reseal(connection: &Connection, place: &Place) -> rusqlite::Result<()> {
@@ -148,7 +155,7 @@ fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
     };
     let past = if row.past.is_empty() { None } else { Some(json(&row.past)?) };
     let (due_ms, details) = (row.due_ms.map(bound), row.details.as_ref().map(Payload::as_json));
-    let work = row.work.as_deref();
+    let (work, begun) = (row.work.as_deref(), row.begun.map(|node| node.0.to_be_bytes()));
     let mut values: Vec<&dyn ToSql> = vec![
         place.key.as_bytes(),
         &place.execution,
@@ -165,6 +172,7 @@ fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
         &row.tag,
         &work,
         &past,
+        &begun,
     ];
     let checksum = Seal::of(&values)?;
     values.push(&checksum);
@@ -178,17 +186,21 @@ pub(crate) fn any_to_take(connection: &Connection, now_ms: u64) -> rusqlite::Res
 }
 
 /// Queues tasks again whose lease ran out; those that nobody waits for go.
-fn end_leases(connection: &Connection, now_ms: u64, changes: &mut Changes) -> Result<(), Fault> {
+pub(crate) fn end_leases(
+    connection: &Connection,
+    now_ms: u64,
+    is_live: impl Fn(SessionId) -> bool,
+    changes: &mut Changes,
+) -> Result<(), Fault> {
     if connection.prepare_cached(ANY_LEASE_OVER)?.exists([bound(now_ms)])? {
         connection.prepare_cached(DROP_LEASES_OVER)?.execute([bound(now_ms)])?;
         let mut over = connection.prepare_cached(LEASES_OVER)?;
         for place in collect(over.query([bound(now_ms)])?, Place::read)? {
-            let queued = change_sealed(connection, &place, || {
-                let mut queue = connection.prepare_cached(QUEUE_INTERRUPTED)?;
-                let at = params![place.key.as_bytes(), place.execution, place.event];
-                queue.query_row(at, |row| row.get(0).map(ShardId)).optional()
-            })?;
-            queued.into_iter().for_each(|shard| changes.tasks.insert(shard));
+            if let Some(mut row) = sound(connection, &place)? {
+                row.queue_after_lease(&is_live);
+                put(connection, &row)?;
+                changes.tasks.insert(row.shard);
+            }
         }
     }
     Ok(())
@@ -200,11 +212,8 @@ pub(crate) fn take(
     holder: SessionId,
     served: &Served,
     limit: usize,
-    now_ms: u64,
     until_ms: u64,
-    changes: &mut Changes,
 ) -> Result<Vec<TaskRow>, Fault> {
-    end_leases(connection, now_ms, changes)?;
     let mut found = Vec::new();
     if limit > 0 && connection.prepare_cached(ANY_QUEUED)?.exists([])? {
         for name in &served.names {
@@ -252,22 +261,27 @@ fn queued(
     Ok(())
 }
 
-/// Renews a holder's lease, and writes what the attempt reported.
+/// Renews a holder's lease, and writes what it has to say about the attempt.
 pub(crate) fn renew(
     connection: &Connection,
     holder: SessionId,
-    id: TaskId,
-    details: Option<&Payload>,
+    report: &TaskReport,
     until_ms: u64,
 ) -> rusqlite::Result<TaskRenewal> {
-    let Ok(place) = Place::of(id) else { return Ok(TaskRenewal::Gone) };
+    let Ok(place) = Place::of(report.task) else { return Ok(TaskRenewal::Gone) };
+    let evidence = match report.evidence {
+        None => 0,
+        Some(Evidence::Begins) => 1,
+        Some(Evidence::Healthy) => 2,
+    };
     let values = params![
         place.key.as_bytes(),
         place.execution,
         place.event,
         holder.0.to_be_bytes(),
         bound(until_ms),
-        details.map(Payload::as_json)
+        report.details.as_ref().map(Payload::as_json),
+        evidence
     ];
     let cancelled: Option<bool> = change_sealed(connection, &place, || {
         connection.prepare_cached(RENEW)?.query_row(values, |row| row.get(0)).optional()
@@ -366,5 +380,6 @@ pub(crate) fn read(row: &Row<'_>) -> Result<TaskRow, Fault> {
         tag: row.get(12)?,
         work: if row.get_ref(13)? == rusqlite::types::ValueRef::Null { None } else { Some(bytes(row, 13)?) },
         past: read_json(row, 14)?.unwrap_or_default(),
+        begun: row.get::<_, Option<[u8; 16]>>(15)?.map(|node| SessionId(u128::from_be_bytes(node))),
     })
 }

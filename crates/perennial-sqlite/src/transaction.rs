@@ -4,7 +4,6 @@
 //! members check before they write. The rare transaction in which one finds out too late is rolled back as a whole and
 //! done again, then with savepoints.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use perennial_core::store::{
@@ -14,11 +13,12 @@ use perennial_core::store::{
 use rusqlite::Connection;
 
 use crate::calls::{Pruning, Setting, ShardNotes, TaskEnd, TaskRenewals, TaskTake, WriteCall};
+use crate::clock::{Mark, StoreClock};
 use crate::commit::{self, WriteScope};
 use crate::connection::wait_out;
 use crate::delete;
 use crate::failure::Trouble;
-use crate::options::{Clock, SqliteOptions};
+use crate::options::SqliteOptions;
 use crate::orphans::{self, Orphans};
 use crate::requests;
 use crate::row::bound;
@@ -35,7 +35,11 @@ pub(crate) struct WriteConnection<'c> {
     tables: Tables<'c>,
     sessions: Sessions,
     unread: Unread,
-    clock: Clock,
+    clock: &'c StoreClock,
+    /// The time that the file has, if this is the owner of one: it is written now and then.
+    marked: Option<Option<Mark>>,
+    /// The time that the transaction writes.
+    marking: Option<Mark>,
     busy_patience: Duration,
     data_version: i64,
     changed_by_others: bool,
@@ -82,13 +86,17 @@ impl<'c> WriteConnection<'c> {
         connection: &'c Connection,
         data_version: i64,
         options: &SqliteOptions,
+        clock: &'c StoreClock,
+        marked: Option<Option<Mark>>,
     ) -> rusqlite::Result<WriteConnection<'c>> {
         Ok(WriteConnection {
             connection,
             tables: Tables::prepare(connection)?,
             sessions: Sessions::new(),
             unread: Unread::default(),
-            clock: Arc::clone(&options.clock),
+            clock,
+            marked,
+            marking: None,
             busy_patience: options.busy_patience,
             data_version,
             changed_by_others: false,
@@ -105,10 +113,9 @@ impl<'c> WriteConnection<'c> {
 
     /// Writes all of it durably, or nothing. The answers are left in the requests.
     pub(crate) fn write(&mut self, requests: &mut [WriteCall]) -> Result<(), Halt> {
-        if requests
-            .iter()
-            .all(|request| matches!(request, WriteCall::RenewSession(_) | WriteCall::Directory(_)))
-        {
+        let is_of_memory =
+            |request: &WriteCall| matches!(request, WriteCall::RenewSession(_) | WriteCall::Directory(_));
+        if requests.iter().all(is_of_memory) && !self.has_news_of_time() {
             // Leases are not on disk.
             self.notice_changes()?;
             return requests.iter_mut().try_for_each(|request| self.apply(request, Pace::Quick));
@@ -144,6 +151,8 @@ impl<'c> WriteConnection<'c> {
         let data_version = self.tables.data_version()?;
         if data_version != self.data_version {
             self.unread.forget();
+            self.tables.forget();
+            self.clock.look(self.connection)?;
             self.sessions.reload(self.connection)?;
             self.has_graves = None;
             self.changed_by_others = true;
@@ -156,11 +165,12 @@ impl<'c> WriteConnection<'c> {
     fn find_nothing_to_do(&mut self, requests: &mut [WriteCall]) -> rusqlite::Result<bool> {
         for request in &*requests {
             let is_idle = match request {
-                WriteCall::TakeTasks(_) => !tasks::any_to_take(self.connection, (self.clock)())?,
+                WriteCall::TakeTasks(_) => !tasks::any_to_take(self.connection, self.clock.now_ms())?,
                 WriteCall::Sweep(call) => {
                     self.orphaned = self.orphans.look(self.connection)?;
                     let is_orphaned = !self.orphaned.0.is_empty() || !self.orphaned.1.is_empty();
-                    !is_orphaned && !delete::any_to_sweep(self.connection, &call.question, (self.clock)())?
+                    !is_orphaned
+                        && !delete::any_to_sweep(self.connection, &call.question, self.clock.now_ms())?
                 }
                 _ => false,
             };
@@ -189,7 +199,12 @@ impl<'c> WriteConnection<'c> {
             }
         }
         match wait_out(self.busy_patience, || self.tables.commit()) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                if let Some(mark) = self.marking.take() {
+                    self.marked = Some(Some(mark));
+                }
+                Ok(())
+            }
             Err(error) => {
                 self.roll_back();
                 Err(Halt::Commit(error))
@@ -199,12 +214,30 @@ impl<'c> WriteConnection<'c> {
 
     fn write_within(&mut self, requests: &mut [WriteCall], pace: Pace) -> Result<(), Halt> {
         self.notice_changes()?;
-        requests.iter_mut().try_for_each(|request| self.apply(request, pace))
+        requests.iter_mut().try_for_each(|request| self.apply(request, pace))?;
+        let session_ends = requests.iter().any(|request| matches!(request, WriteCall::EndSession(_)));
+        Ok(self.mark_time(session_ends)?)
+    }
+
+    /// Whether guests have to learn that the store's clock is ahead of the machine's, or no more.
+    fn has_news_of_time(&self) -> bool {
+        self.marked.is_some_and(|marked| self.clock.mark().is_news(marked.unwrap_or_default()))
+    }
+
+    /// Writes the time, if it is time to.
+    fn mark_time(&mut self, session_ends: bool) -> rusqlite::Result<()> {
+        let Some(marked) = self.marked else { return Ok(()) };
+        let mark = self.clock.mark();
+        if mark.is_due(marked, session_ends) {
+            mark.write(self.connection)?;
+            self.marking = Some(mark);
+        }
+        Ok(())
     }
 
     fn apply(&mut self, request: &mut WriteCall, pace: Pace) -> Result<(), Halt> {
         // The clock is read here, where the wait for the file is over: no lease is born expired.
-        let (connection, now_ms) = (self.connection, (self.clock)());
+        let (connection, now_ms) = (self.connection, self.clock.now_ms());
         match request {
             WriteCall::OpenSession(call) => {
                 call.answer = Some(self.sessions.open(connection, &call.question, now_ms)?);
@@ -274,6 +307,7 @@ impl<'c> WriteConnection<'c> {
                 let swept = delete::sweep(connection, &call.question, now_ms)?;
                 call.answer = Some(Ok(Swept { rows: swept.rows + orphaned, ..swept }));
                 self.has_graves = None;
+                self.tables.forget();
             }
             WriteCall::PruneExecutions(call) => call.answer = Some(self.prune(&call.question)?),
             WriteCall::WriteSetting(call) => {
@@ -286,6 +320,7 @@ impl<'c> WriteConnection<'c> {
                 let outcomes = keys.map(|key| delete::delete(connection, *key));
                 call.answer = Some(Ok(outcomes.collect::<Result<_, _>>()?));
                 self.has_graves = None;
+                self.tables.forget();
             }
         }
         Ok(())
@@ -293,27 +328,27 @@ impl<'c> WriteConnection<'c> {
 
     fn send(&mut self, requests: &[SendRequest], pace: Pace) -> Called<Vec<SendOutcome>> {
         self.call(pace, |this| {
-            let now_ms = (this.clock)();
+            let now_ms = this.clock.now_ms();
             let (tables, unread, changes) = (&mut this.tables, &mut this.unread, &mut this.changes);
             requests.iter().map(|request| send::write(tables, unread, changes, now_ms, request)).collect()
         })
     }
 
     fn take_tasks(&mut self, take: &TaskTake, pace: Pace) -> Called<Vec<TaskRow>> {
-        let now_ms = (self.clock)();
+        let now_ms = self.clock.now_ms();
         let until_ms = now_ms.saturating_add(take.lease_ms);
         self.call(pace, |this| {
             let (holder, served, changes) = (take.holder, &take.served, &mut this.changes);
-            Ok(tasks::take(this.connection, holder, served, take.limit, now_ms, until_ms, changes)?)
+            let is_live = |holder| this.sessions.is_live(holder, now_ms);
+            tasks::end_leases(this.connection, now_ms, is_live, changes)?;
+            Ok(tasks::take(this.connection, holder, served, take.limit, until_ms)?)
         })
     }
 
     fn renew_tasks(&mut self, renewals: &TaskRenewals, pace: Pace) -> Called<Vec<TaskRenewal>> {
-        let until_ms = (self.clock)().saturating_add(renewals.lease_ms);
+        let until_ms = self.clock.now_ms().saturating_add(renewals.lease_ms);
         self.call(pace, |this| {
-            let renew = |(id, details): &(_, Option<_>)| {
-                tasks::renew(this.connection, renewals.holder, *id, details.as_ref(), until_ms)
-            };
+            let renew = |report| tasks::renew(this.connection, renewals.holder, report, until_ms);
             Ok(renewals.tasks.iter().map(renew).collect::<Result<_, _>>()?)
         })
     }
@@ -324,7 +359,7 @@ impl<'c> WriteConnection<'c> {
             let Some(shard) = finished else { return Ok(false) };
             let key = end.task.key;
             let message = Message::plain(key, shard, &end.body);
-            let appended = this.tables.append_to_key(&message, (this.clock)())?;
+            let appended = this.tables.append_to_key(&message, this.clock.now_ms())?;
             if appended.number().is_some() {
                 this.unread.appended(key);
                 this.changes.inbox.insert(shard);
@@ -395,6 +430,7 @@ impl<'c> WriteConnection<'c> {
         match pace {
             Pace::Quick => Err(Halt::Redo),
             Pace::Careful => {
+                self.tables.forget();
                 self.connection.execute_batch("ROLLBACK TO member; RELEASE member")?;
                 Ok(outcome)
             }
@@ -419,6 +455,7 @@ impl<'c> WriteConnection<'c> {
         match pace {
             Pace::Quick => Err(Halt::Redo),
             Pace::Careful => {
+                self.tables.forget();
                 self.connection.execute_batch("ROLLBACK TO call; RELEASE call")?;
                 Ok(Err(error))
             }
@@ -433,7 +470,9 @@ impl<'c> WriteConnection<'c> {
 
     fn roll_back(&mut self) {
         self.changes = Changes::default();
+        self.marking = None;
         self.has_graves = None;
+        self.tables.forget();
         // Some errors have rolled it back already.
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")

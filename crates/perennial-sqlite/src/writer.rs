@@ -15,6 +15,7 @@ use rusqlite::Connection;
 
 use crate::calls::{Answer, Work, WriteCall};
 use crate::checkpoint::Checkpoints;
+use crate::clock::Mark;
 use crate::failure::{Trouble, failed, unavailable};
 use crate::log_watch::LogWatch;
 use crate::open::beside;
@@ -36,6 +37,7 @@ pub(crate) struct Writer {
     pub(crate) path: PathBuf,
     pub(crate) connection: Connection,
     pub(crate) data_version: i64,
+    pub(crate) mark: Option<Mark>,
     pub(crate) options: SqliteOptions,
     pub(crate) lock: Option<OwnerLock>,
     pub(crate) readers: Vec<JoinHandle<()>>,
@@ -44,10 +46,11 @@ pub(crate) struct Writer {
 impl Writer {
     /// Works until the store is closed.
     pub(crate) fn run(self) {
-        let Writer { shared, path, connection, data_version, options, lock, readers } = self;
-        let closing = match WriteConnection::new(&connection, data_version, &options) {
+        let Writer { shared, path, connection, data_version, mark, options, lock, readers } = self;
+        let is_file = lock.is_some();
+        let marks = is_file.then_some(mark);
+        let closing = match WriteConnection::new(&connection, data_version, &options, &shared.clock, marks) {
             Ok(write_connection) => {
-                let is_file = lock.is_some();
                 let mut writer_loop = WriterLoop {
                     shared: &shared,
                     write_connection,

@@ -9,7 +9,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::history::Payload;
 use crate::instance::{InstanceKey, ShardId};
 
 use super::*;
@@ -96,7 +95,7 @@ calls! {
     take_tasks(holder: SessionId, served: Served, limit: usize, lease_ms: u64) -> Vec<TaskRow>;
     held_tasks(holder: SessionId) -> Vec<TaskRow>;
     renew_tasks(
-        holder: SessionId, tasks: Vec<(TaskId, Option<Payload>)>, lease_ms: u64
+        holder: SessionId, tasks: Vec<TaskReport>, lease_ms: u64
     ) -> Vec<TaskRenewal>;
     finish_task(holder: SessionId, task: TaskId, attempt: u32, body: Arc<[u8]>) -> bool;
     give_back_tasks(holder: SessionId, tasks: Vec<TaskId>) -> ();

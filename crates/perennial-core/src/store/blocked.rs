@@ -21,6 +21,9 @@ pub struct Blocked {
     /// Where record and code part, if that is what blocks it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub divergence: Option<Box<Divergence>>,
+    /// The external event that the code cannot read, if that is what blocks it. Skipping it lets the instance go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<EventId>,
     /// Since when this cause blocks it. Another cause starts over, the same one found again does not.
     pub since_ms: u64,
     /// How often the next turn has been tried since the instance was last able to go on.

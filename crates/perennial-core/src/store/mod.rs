@@ -17,7 +17,8 @@
 //!
 //! # What every store guarantees
 //!
-//! - **Time** is the store's own clock, read at the moment of writing. Callers pass durations, never times of theirs.
+//! - **Time** is the store's own clock, read at the moment of writing. Callers pass durations, or times reckoned from a
+//!   reading of that clock, never from one of theirs. It should not go back, not even between two processes.
 //! - **A batch is one transaction**, synced before it is answered. Each member stands for itself. See [`Commit`].
 //! - **Reads under a session that is gone answer [`StoreError::SessionGone`]**, never an empty page; so do reads that name
 //!   a shard which the session does not own.
@@ -61,12 +62,11 @@ pub use session::{
 };
 pub use shard_set::ShardSet;
 pub use stats::{Count, StoreStats};
-pub use task::{Served, TaskChange, TaskId, TaskRenewal, TaskRow, TaskState};
+pub use task::{Evidence, Served, TaskChange, TaskId, TaskRenewal, TaskReport, TaskRow, TaskState};
 pub use turn::{ReadTurns, TurnRow, read_turns};
 
 use std::sync::Arc;
 
-use crate::history::Payload;
 use crate::instance::{InstanceKey, ShardId};
 
 /// Where an answer goes.
@@ -230,8 +230,8 @@ pub trait Store: Send + Sync + 'static {
     // ---- tasks ----------------------------------------------------------------------------------------------------
 
     /// Leases up to `limit` queued tasks that a node can run to a holder, for `lease_ms` by the store's clock, having
-    /// first queued again those whose lease ran out, each with one interruption more; cancelled ones among them are
-    /// deleted.
+    /// first queued again those whose lease ran out; cancelled ones among them are deleted. If the holder's session is
+    /// gone or has expired, that counts as [`TaskRow::queue_after_lease`] says.
     fn take_tasks(
         &self,
         holder: SessionId,
@@ -244,11 +244,12 @@ pub trait Store: Send + Sync + 'static {
     /// The tasks that are leased to a holder: what it took, if an answer was lost.
     fn held_tasks(&self, holder: SessionId, reply: Reply<Vec<TaskRow>>);
 
-    /// Renews a holder's leases and writes what their attempts reported, if anything. Answers in the same order.
+    /// Renews a holder's leases and writes what it has to say about them ([`TaskReport::apply`]). Answers in the same
+    /// order.
     fn renew_tasks(
         &self,
         holder: SessionId,
-        tasks: Vec<(TaskId, Option<Payload>)>,
+        tasks: Vec<TaskReport>,
         lease_ms: u64,
         reply: Reply<Vec<TaskRenewal>>,
     );

@@ -14,6 +14,8 @@ pub type RequestNumber = u64;
 pub struct NewRequest {
     /// The instance's id.
     pub instance: String,
+    /// The key that the instance must have, if the sender knows it. Another one answers `NoInstance`.
+    pub key: Option<InstanceKey>,
     /// How long request and reply are kept, by the store's clock.
     pub patience_ms: u64,
     /// The sender's last acknowledged message to this instance: the request takes effect after it.

@@ -15,6 +15,11 @@ use crate::instance::ShardId;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u128);
 
+impl SessionId {
+    /// No session has this id.
+    pub const NOBODY: SessionId = SessionId(0);
+}
+
 impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SessionId({:032x})", self.0)

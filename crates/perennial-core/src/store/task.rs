@@ -37,8 +37,12 @@ pub struct TaskRow {
     pub due_ms: Option<u64>,
     /// What its attempts reported last.
     pub details: Option<Payload>,
-    /// How many attempts ended with their process.
+    /// How many attempts ended with their process, one after the other.
     pub interruptions: u32,
+    /// The node that began the attempt with care, written before the attempt runs: a process ended under the activity
+    /// before, and nothing has cleared it since. [`SessionId::NOBODY`] if the next holder is the first to write it, and
+    /// nothing for an activity that nobody suspects.
+    pub begun: Option<SessionId>,
     /// The attempts that failed.
     pub past: Trail,
     /// The activity's registered name.
@@ -63,6 +67,32 @@ pub enum TaskState {
     },
     /// The owner runs it when it is due.
     Waiting,
+}
+
+impl TaskRow {
+    /// Whether a process ended under the activity, and nothing has cleared it since.
+    pub fn is_suspect(&self) -> bool {
+        self.begun.is_some() || self.interruptions > 0
+    }
+
+    /// The activity is cleared of all suspicion.
+    pub fn clear(&mut self) {
+        self.begun = None;
+        self.interruptions = 0;
+    }
+
+    /// Queues a task again whose lease has run out. That its holder is gone counts only if the holder had noted before
+    /// that it begins the attempt; the first time it only makes the next holder do so.
+    pub fn queue_after_lease(&mut self, is_live: impl FnOnce(SessionId) -> bool) {
+        if let TaskState::Leased { holder, .. } = self.state
+            && !is_live(holder)
+        {
+            self.interruptions = self.interruptions.saturating_add(u32::from(self.begun == Some(holder)));
+            self.begun = Some(SessionId::NOBODY);
+        }
+        self.state = TaskState::Queued;
+        self.due_ms = None;
+    }
 }
 
 impl TaskState {
@@ -112,6 +142,45 @@ impl Served {
     pub fn serves(&self, name: &str, tag: Option<&str>) -> bool {
         self.names.contains(name) && tag.is_none_or(|tag| self.tags.contains(tag))
     }
+}
+
+/// What a holder has to say about a task when it renews the lease.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskReport {
+    /// The task.
+    pub task: TaskId,
+    /// What its attempt reported; nothing leaves what was reported before.
+    pub details: Option<Payload>,
+    /// What is known of it that counts for or against it.
+    pub evidence: Option<Evidence>,
+}
+
+impl TaskReport {
+    /// Only the lease is renewed.
+    pub fn of(task: TaskId) -> TaskReport {
+        TaskReport { task, details: None, evidence: None }
+    }
+
+    /// Makes the changes of a renewal in a row, its lease aside.
+    pub fn apply(&self, row: &mut TaskRow, holder: SessionId) {
+        if let Some(details) = &self.details {
+            row.details = Some(details.clone());
+        }
+        match self.evidence {
+            Some(Evidence::Begins) => row.begun = Some(holder),
+            Some(Evidence::Healthy) => row.clear(),
+            None => {}
+        }
+    }
+}
+
+/// What counts for or against an activity under which a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// Its attempt begins once this is written.
+    Begins,
+    /// Its attempt has sent a heartbeat, or has run for long enough to be cleared.
+    Healthy,
 }
 
 /// What the renewal of a task's lease says.

@@ -45,6 +45,8 @@ CREATE INDEX shards_by_session ON shards (session) WHERE session IS NOT NULL;
 
 -- The attempts that failed, as JSON.
 ALTER TABLE tasks ADD COLUMN past TEXT;
+-- The node that began an attempt with care, because a process had ended under the activity.
+ALTER TABLE tasks ADD COLUMN begun BLOB;
 -- Covers all other columns. Rows of version 2 have none.
 ALTER TABLE tasks ADD COLUMN checksum INTEGER;
 

@@ -4,7 +4,7 @@ use crate::support::{Place, answered, hints, wait_for};
 use perennial_core::Payload;
 use perennial_core::store::{
     Commit, CommitOutcome, Conflict, DeleteOutcome, InstanceRow, RequestOutcome, RequestReply, RowChange,
-    Served, SessionId, Status, Swept, TaskChange, TaskRenewal, TaskRow,
+    Served, SessionId, Status, Swept, TaskChange, TaskRenewal, TaskReport, TaskRow,
 };
 use perennial_testkit::conformance::Subject;
 use perennial_testkit::conformance::instances::{self, Build, bytes, member, message, row, start, status};
@@ -42,7 +42,8 @@ fn s5_a_guest_takes_renews_and_finishes_tasks_and_the_owner_gets_a_hint() {
     let events: Vec<u64> = taken.iter().map(|task| task.id.event.0).collect();
     assert_eq!(events, [2, 3]);
     let details = Payload::from_json("\"half\"").unwrap();
-    let renewing = vec![(taken[0].id, Some(details.clone())), (task(&a, 4).id, None)];
+    let half = TaskReport { details: Some(details.clone()), ..TaskReport::of(taken[0].id) };
+    let renewing = vec![half, TaskReport::of(task(&a, 4).id)];
     let renewed = answered(|reply| guest.store().renew_tasks(HOLDER, renewing, 1_000, reply));
     assert_eq!(renewed, Ok(vec![TaskRenewal::Kept, TaskRenewal::Gone]));
     assert_eq!(owner.load(&a, 0).unwrap().tasks[0].details, Some(details));

@@ -10,7 +10,6 @@ mod upkeep;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::history::Payload;
 use crate::instance::{InstanceKey, ShardId};
 
 use super::change::{Changes, Watcher};
@@ -26,7 +25,7 @@ use super::row::InstanceRow;
 use super::session::{Directory, Lease, NewSession, OwnedShard, Replaced, SessionId};
 use super::shard_set::ShardSet;
 use super::stats::{Count, StoreStats};
-use super::task::{Served, TaskId, TaskRenewal, TaskRow};
+use super::task::{Served, TaskId, TaskRenewal, TaskReport, TaskRow};
 use super::turn::TurnRow;
 use super::{DueInstance, LoadedInstance, Reply, Store, Swept};
 
@@ -267,14 +266,13 @@ impl Store for MemoryStore {
     fn renew_tasks(
         &self,
         holder: SessionId,
-        tasks: Vec<(TaskId, Option<Payload>)>,
+        tasks: Vec<TaskReport>,
         lease_ms: u64,
         reply: Reply<Vec<TaskRenewal>>,
     ) {
         self.answer(reply, |tables, now_ms| {
             let until_ms = now_ms.saturating_add(lease_ms);
-            let renew = |(id, details)| tables.renew_task(holder, id, details, until_ms);
-            Ok(tasks.into_iter().map(renew).collect())
+            Ok(tasks.iter().map(|report| tables.renew_task(holder, report, until_ms)).collect())
         });
     }
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::flaws::{self, Flaw};
-use crate::history::Payload;
 use crate::store::session::SessionId;
-use crate::store::task::{Served, TaskChange, TaskId, TaskRenewal, TaskRow, TaskState};
+use crate::store::task::{Served, TaskChange, TaskId, TaskRenewal, TaskReport, TaskRow, TaskState};
 
 use super::tables::{Message, Tables};
 
@@ -53,15 +52,19 @@ impl Tables {
 
     /// Queues tasks again whose lease ran out. Cancelled ones are deleted.
     fn end_leases(&mut self, now_ms: u64) {
+        let sessions = &self.ownership.sessions;
+        let is_live = |holder: SessionId| sessions.get(&holder).is_some_and(|it| it.expires_ms >= now_ms);
         let is_over = |row: &TaskRow| row.due_ms.is_some_and(|until_ms| until_ms <= now_ms);
         self.tasks.retain(|_, row| {
             !(matches!(row.state, TaskState::Leased { cancelled: true, .. }) && is_over(row))
         });
         for row in self.tasks.values_mut() {
             if matches!(row.state, TaskState::Leased { .. }) && is_over(row) {
-                row.state = TaskState::Queued;
-                row.due_ms = None;
-                row.interruptions += u32::from(!flaws::is(Flaw::UncountedInterruptions));
+                let before = row.interruptions;
+                row.queue_after_lease(is_live);
+                if flaws::is(Flaw::UncountedInterruptions) {
+                    row.interruptions = before;
+                }
                 self.changes.tasks.insert(row.shard);
             }
         }
@@ -79,13 +82,12 @@ impl Tables {
     pub(super) fn renew_task(
         &mut self,
         holder: SessionId,
-        id: TaskId,
-        details: Option<Payload>,
+        report: &TaskReport,
         until_ms: u64,
     ) -> TaskRenewal {
-        let Some(row) = self.held(holder, id) else { return TaskRenewal::Gone };
+        let Some(row) = self.held(holder, report.task) else { return TaskRenewal::Gone };
         row.due_ms = Some(until_ms);
-        row.details = details.or_else(|| row.details.take());
+        report.apply(row, holder);
         match row.state {
             TaskState::Leased { cancelled: true, .. } => TaskRenewal::Cancelled,
             _ => TaskRenewal::Kept,

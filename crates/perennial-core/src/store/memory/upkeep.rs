@@ -14,7 +14,8 @@ const TURNS_DELETED_AT_ONCE: usize = 1_000;
 
 impl Tables {
     pub(super) fn put_request(&mut self, request: NewRequest, now_ms: u64) -> RequestOutcome {
-        let Some(row) = self.ids.get(&request.instance).map(|key| &self.instances[key]) else {
+        let row = self.ids.get(&request.instance).map(|key| &self.instances[key]);
+        let Some(row) = row.filter(|row| request.key.is_none_or(|key| key == row.key)) else {
             return RequestOutcome::NoInstance;
         };
         self.next_request += 1;
