@@ -33,6 +33,8 @@ pub enum Flaw {
     FreshChildKeys,
     /// Interruptions are not counted.
     UncountedInterruptions,
+    /// Every end of a process counts against what ran in it, however it ended and for how long it had run (G22).
+    EveryEndCounts,
     /// A shard is released before it is drained (N8).
     ReleasedUndrained,
     /// A lane acts and answers past its deadline (N9).
@@ -45,12 +47,14 @@ pub enum Flaw {
     TasksDieWithLanes,
     /// Tasks that were taken when the answer was lost are forgotten (N17).
     ForgottenTakes,
+    /// A node that stops ends its session together with its lanes, not after them (N3).
+    EndsWithLanes,
 }
 
 impl Flaw {
     /// All of them.
     #[cfg(feature = "flaws")]
-    pub const ALL: [Flaw; 19] = [
+    pub const ALL: [Flaw; 21] = [
         Flaw::NoFencing,
         Flaw::EpochUnchecked,
         Flaw::TenureUnchecked,
@@ -64,12 +68,14 @@ impl Flaw {
         Flaw::AnswerBeforeTurn,
         Flaw::FreshChildKeys,
         Flaw::UncountedInterruptions,
+        Flaw::EveryEndCounts,
         Flaw::ReleasedUndrained,
         Flaw::ActsPastDeadline,
         Flaw::ForgetsAtDeadline,
         Flaw::UnorderedSenders,
         Flaw::TasksDieWithLanes,
         Flaw::ForgottenTakes,
+        Flaw::EndsWithLanes,
     ];
 }
 

@@ -5,12 +5,11 @@
 
 use std::sync::Arc;
 
-use crate::history::Payload;
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::{
     Commit, CommitOutcome, Directory, DueInstance, InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance,
     NewSession, OwnedShard, PageLimit, Replaced, Reply, RequestNumber, RequestPage, Served, SessionId,
-    ShardSet, Store, StoreError, Swept, TaskId, TaskRenewal, TaskRow, TurnRow,
+    ShardSet, Store, StoreError, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow,
 };
 
 /// Tells one call from another, within the lane or node that made it.
@@ -96,7 +95,7 @@ pub enum StoreCall {
     },
     RenewTasks {
         holder: SessionId,
-        tasks: Vec<(TaskId, Option<Payload>)>,
+        tasks: Vec<TaskReport>,
         lease_ms: u64,
     },
     FinishTask {

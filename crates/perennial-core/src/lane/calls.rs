@@ -1,88 +1,16 @@
 //! Calls that are under way, and those that are made again after a pause.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::instance::{InstanceKey, ShardId};
-use crate::shard::{RequestId, Tenure};
-use crate::store::{Commit, InboxNumber, RequestNumber, SessionId, ShardSet};
+use crate::store::SessionId;
 
 use super::call::CallId;
 use super::clock::Moment;
-use super::suspects::Notes;
+use super::purpose::Purpose;
 
 /// The first and the longest pause between two tries to reach the store.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
-
-/// Why a call is made. It holds all that is needed to make it again.
-#[derive(Clone, Debug)]
-pub(super) enum Purpose {
-    Open,
-    Renew,
-    Claim,
-    /// Which shards the session owns is asked, and none claimed.
-    Confirm,
-    Release(ShardSet),
-    Replace,
-    End,
-    Commit,
-    /// A commit that was in doubt is refused now, or must not be written twice: what is stored decides.
-    ReadBack {
-        tenure: Tenure,
-        commit: Box<Commit>,
-        refused: Option<String>,
-    },
-    Find {
-        tenure: Tenure,
-        shard: ShardId,
-        request: RequestId,
-        id: Arc<str>,
-    },
-    Load {
-        tenure: Tenure,
-        shard: ShardId,
-        key: InstanceKey,
-    },
-    /// Tasks and messages of an instance are read again.
-    Refresh {
-        tenure: Tenure,
-        shard: ShardId,
-        key: InstanceKey,
-    },
-    Owed {
-        shards: ShardSet,
-        after: Option<InstanceKey>,
-    },
-    Blocked {
-        shards: ShardSet,
-        after: Option<InstanceKey>,
-    },
-    Inbox {
-        shards: ShardSet,
-        from: InboxNumber,
-        known: Arc<[InboxNumber]>,
-    },
-    Requests {
-        shards: ShardSet,
-        from: RequestNumber,
-    },
-    Due {
-        before_ms: u64,
-        after: Option<(u64, InstanceKey)>,
-    },
-    Notes {
-        notes: Notes,
-        is_steady: bool,
-    },
-    Prune {
-        tenure: Tenure,
-        shard: ShardId,
-        key: InstanceKey,
-        execution: u64,
-    },
-    Sweep,
-}
 
 /// A call that was made and not answered.
 #[derive(Debug)]

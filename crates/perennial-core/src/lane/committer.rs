@@ -49,6 +49,27 @@ pub(super) struct Answered<'a> {
     pub(super) was_in_doubt: bool,
 }
 
+impl Answered<'_> {
+    /// The shards whose inbox has something new once it is durable.
+    pub(super) fn addressed(&self) -> impl Iterator<Item = ShardId> {
+        let shards = self.commit.send.iter().map(address);
+        // Of a start that is not made the sender may be told by a message.
+        let may_come_back =
+            |message: &Outgoing| matches!(message, Outgoing::Start { otherwise: Some(_), .. });
+        let own = self.commit.send.iter().any(may_come_back).then_some(self.commit.shard);
+        shards.chain(own)
+    }
+}
+
+/// The shard that a message goes to.
+fn address(message: &Outgoing) -> ShardId {
+    match message {
+        Outgoing::ToKey { shard, .. } => *shard,
+        Outgoing::ToId { id, .. } => ShardId::of(id),
+        Outgoing::Start { row, .. } => row.shard,
+    }
+}
+
 /// A batch that was answered.
 pub(super) struct AnsweredBatch {
     batch: Arc<[Commit]>,

@@ -7,9 +7,12 @@
 use std::sync::Arc;
 
 use crate::shard::Message;
-use crate::store::{Commit, LoadedInstance, PageLimit, TaskChange, TaskRow, TaskState};
+use crate::store::{
+    Commit, CommitOutcome, Conflict, InstanceRow, LoadedInstance, PageLimit, TaskChange, TaskRow, TaskState,
+    TurnRow,
+};
 
-use super::call::StoreCall;
+use super::call::{Answered, StoreCall};
 
 /// What tells whether a commit was written, if anything does.
 pub(super) fn read_back(commit: &Commit, inbox: PageLimit) -> Option<StoreCall> {
@@ -48,7 +51,7 @@ fn is_shared(row: &TaskRow) -> bool {
 }
 
 /// Whether such a commit was written, as the instance is stored now: its task is there, or the task's result is.
-pub(super) fn was_written(commit: &Commit, stored: &LoadedInstance) -> bool {
+fn was_written(commit: &Commit, stored: &LoadedInstance) -> bool {
     let Some(task) = shared_task(commit) else { return false };
     let is_task = |row: &TaskRow| {
         row.id == task.id
@@ -64,6 +67,58 @@ pub(super) fn was_written(commit: &Commit, stored: &LoadedInstance) -> bool {
         )
     };
     stored.tasks.iter().any(is_task) || stored.inbox.rows.iter().any(|row| is_result(&row.body))
+}
+
+/// What was read to find out about a commit.
+#[derive(Debug)]
+pub(super) enum Evidence {
+    /// The turn of the commit's number.
+    Turn(Option<TurnRow>),
+    /// The instance that has the id.
+    Row(Option<Box<InstanceRow>>),
+    /// The commit's instance, without its turns.
+    Instance(Option<Box<LoadedInstance>>),
+}
+
+impl Evidence {
+    /// What the store answered to the call of [`read_back`].
+    pub(super) fn of(answered: Answered) -> Option<Evidence> {
+        match answered {
+            Answered::Turns(turns) => Some(Evidence::Turn(turns.into_iter().next())),
+            Answered::Found(row) => Some(Evidence::Row(row)),
+            Answered::Loaded(loaded) => Some(Evidence::Instance(loaded)),
+            _ => None,
+        }
+    }
+}
+
+/// What came of a commit that was in doubt and is refused now, if nothing that is stored can tell.
+pub(super) fn unread_outcome(commit: &Commit, reason: &str) -> Option<CommitOutcome> {
+    if commit.turn.is_some() || commit.insert.is_some() || is_written_once(commit) {
+        return None;
+    }
+    // Without messages of its own it can be made again from what is stored; with them, callers are told that their outcome
+    // is unknown.
+    Some(match commit.send.is_empty() {
+        true => CommitOutcome::Conflict(Conflict::OtherTurn),
+        false => CommitOutcome::Rejected(reason.to_owned()),
+    })
+}
+
+/// What came of a commit by what is stored, and by the reason for which it was refused since. `None` if it has to be sent
+/// again.
+pub(super) fn outcome(commit: &Commit, refused: Option<String>, evidence: Evidence) -> Option<CommitOutcome> {
+    let durable = || CommitOutcome::Durable { sent: vec![None; commit.send.len()] };
+    let rejected = |refused: Option<String>| CommitOutcome::Rejected(refused.unwrap_or_default());
+    Some(match evidence {
+        Evidence::Turn(Some(stored)) if commit.turn.as_ref() == Some(&stored) => durable(),
+        Evidence::Turn(Some(_)) => CommitOutcome::Conflict(Conflict::OtherTurn),
+        Evidence::Row(Some(row)) => CommitOutcome::Conflict(Conflict::IdTaken(row)),
+        Evidence::Turn(None) | Evidence::Row(None) => rejected(refused),
+        Evidence::Instance(None) => CommitOutcome::Conflict(Conflict::NoInstance),
+        Evidence::Instance(Some(stored)) if was_written(commit, &stored) => durable(),
+        Evidence::Instance(Some(_)) => return refused.map(CommitOutcome::Rejected),
+    })
 }
 
 #[cfg(test)]
@@ -85,6 +140,7 @@ mod tests {
             due_ms: None,
             details,
             interruptions: 1,
+            begun: None,
             name,
             tag,
             work,
@@ -125,5 +181,28 @@ mod tests {
         let (execution, event, attempt, result) = (1, EventId(3), 1, Ok(Payload::null()));
         let finished = Message::Attempt { execution, event, attempt, result, details: None, ran: None };
         assert!(was_written(&commit, &stored(Vec::new(), vec![finished.encode()])));
+    }
+
+    #[test]
+    fn g7_a_stored_turn_tells_whether_its_commit_was_written() {
+        let turn = |checksum| TurnRow { execution: 1, number: 2, bytes: [].into(), checksum };
+        let commit = Commit { turn: Some(turn(7)), ..Commit::empty(InstanceKey::new(1, 1), ShardId(0)) };
+        let of = |stored| outcome(&commit, Some("no".to_owned()), Evidence::Turn(stored));
+        assert_eq!(of(Some(turn(7))), Some(CommitOutcome::Durable { sent: Vec::new() }));
+        assert_eq!(of(Some(turn(8))), Some(CommitOutcome::Conflict(Conflict::OtherTurn)));
+        assert_eq!(of(None), Some(CommitOutcome::Rejected("no".to_owned())));
+        assert_eq!(unread_outcome(&commit, "no"), None, "what is stored tells");
+    }
+
+    #[test]
+    fn n10_what_must_not_be_written_twice_is_sent_again_only_if_it_is_not_there() {
+        let commit = commit();
+        let of = |refused, stored| outcome(&commit, refused, Evidence::Instance(stored));
+        let there = || Some(Box::new(stored(vec![task(TaskState::Queued)], Vec::new())));
+        let missing = || Some(Box::new(stored(Vec::new(), Vec::new())));
+        assert_eq!(of(None, there()), Some(CommitOutcome::Durable { sent: Vec::new() }));
+        assert_eq!(of(None, missing()), None);
+        assert_eq!(of(Some("no".to_owned()), missing()), Some(CommitOutcome::Rejected("no".to_owned())));
+        assert_eq!(of(None, None), Some(CommitOutcome::Conflict(Conflict::NoInstance)));
     }
 }

@@ -85,6 +85,12 @@ impl LeaseKeeper {
         now < self.deadline()
     }
 
+    /// Since when there is a gap: the lease has run out, and as far as is known nobody has acted on that.
+    pub(crate) fn gap_from(&self, now: Moment) -> Option<Moment> {
+        let had_lease = matches!(self.standing, Standing::Live | Standing::Replacing(_));
+        (now > self.deadline && had_lease).then_some(self.deadline)
+    }
+
     /// Whether shards may be claimed now. After a gap of its own a node leaves one lease's time to those that may have
     /// taken its shards over.
     pub(crate) fn may_claim(&self, now: Moment) -> bool {
@@ -120,8 +126,7 @@ impl LeaseKeeper {
     /// The session has a lease, which was asked for at `sent`. Returns since when there was a gap, if there was
     /// one: the lease before it had run out, and others may have acted on that.
     pub(crate) fn handle_leased(&mut self, sent: Moment, now: Moment) -> Option<Moment> {
-        let had_lease = matches!(self.standing, Standing::Live | Standing::Replacing(_));
-        let gap_from = (had_lease && now > self.deadline).then_some(self.deadline);
+        let gap_from = self.gap_from(now);
         if gap_from.is_some() {
             self.claims_from = now + self.length;
         }
@@ -236,6 +241,18 @@ mod tests {
         assert!(!lease.holds(at(60_003)), "it was asked for before the gap was noticed");
         lease.handle_confirmed(at(60_001));
         assert!(lease.holds(at(60_004)));
+    }
+
+    #[test]
+    fn e23_a_gap_lasts_from_the_deadline_until_there_is_a_lease_again_or_nothing_is_held() {
+        let mut lease = lease();
+        assert_eq!((lease.gap_from(at(10_000)), lease.gap_from(at(10_001))), (None, Some(at(10_000))));
+        lease.handle_replacing(SessionId(2));
+        assert_eq!(lease.gap_from(at(20_000)), Some(at(10_000)));
+        lease.handle_replaced(at(20_000), at(20_001));
+        assert_eq!(lease.gap_from(at(20_002)), None);
+        lease.handle_gone(SessionId(3), at(20_003));
+        assert_eq!(lease.gap_from(at(90_000)), None);
     }
 
     #[test]

@@ -1,9 +1,57 @@
 //! Loads: a bounded number of instances is read at the same time, however many are due or owed together.
+//!
+//! Most instances are read in one call. One that has not begun and has more messages than fit into that is read again
+//! with all of them, because its start may be the last. One that cannot be read is read again without its turns, so that
+//! its row, tasks and messages are known.
 
 use std::collections::VecDeque;
 
 use crate::instance::{InstanceKey, ShardId};
 use crate::shard::Tenure;
+use crate::store::{LoadedInstance, PageLimit};
+
+use super::call::StoreCall;
+
+/// How many messages of an instance a load brings at most. The next pass brings the rest.
+pub(super) const LOADED_INBOX: PageLimit = PageLimit { rows: 20_000, bytes: 64 << 20 };
+
+/// How much of an instance a load reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Its turns and tasks, and as many messages as a load brings.
+    Usual,
+    /// Its turns and tasks, and all messages.
+    AllMessages,
+    /// No turns: the load before this one failed, for this reason.
+    WithoutTurns(String),
+}
+
+impl Extent {
+    pub(super) fn call(&self, shard: ShardId, key: InstanceKey) -> StoreCall {
+        let (after_turn, inbox) = match self {
+            Extent::Usual => (0, LOADED_INBOX),
+            Extent::AllMessages => (0, PageLimit::rows(usize::MAX)),
+            Extent::WithoutTurns(_) => (u64::MAX, LOADED_INBOX),
+        };
+        StoreCall::Load { shard, key, after_turn, inbox }
+    }
+
+    /// How the instance has to be read again, if what was read is not enough.
+    pub(super) fn after_loaded(&self, loaded: &LoadedInstance) -> Option<Extent> {
+        let may_lack_start = loaded.turns.is_empty() && loaded.inbox.next.is_some();
+        let is_read_again = *self == Extent::Usual && may_lack_start && !loaded.row.status.is_final();
+        is_read_again.then_some(Extent::AllMessages)
+    }
+
+    /// How the instance has to be read again, now that it cannot be read like this. `Err` if nothing else is left, with
+    /// the reason of the first failure.
+    pub(super) fn after_failure(self, reason: String) -> Result<Extent, String> {
+        match self {
+            Extent::Usual | Extent::AllMessages => Ok(Extent::WithoutTurns(reason)),
+            Extent::WithoutTurns(first) => Err(first),
+        }
+    }
+}
 
 /// An instance to load.
 pub(super) type Wanted = (Tenure, ShardId, InstanceKey);
@@ -42,5 +90,51 @@ impl Loads {
     pub(super) fn clear(&mut self) {
         self.queue.clear();
         self.open = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Payload, Started};
+    use crate::store::{InboxPage, InstanceRow, Status, TurnRow};
+
+    fn loaded(is_cut: bool, turns: usize, status: Status) -> LoadedInstance {
+        let started = Started::new("n", "1.0.0", Payload::null(), 7);
+        let row = InstanceRow::pending(InstanceKey::new(1, 1), "i", &started, 1);
+        let turn = |number| TurnRow { execution: 1, number, bytes: [].into(), checksum: 0 };
+        let inbox = InboxPage { rows: Vec::new(), next: is_cut.then_some(9) };
+        let turns = (1..=turns as u64).map(turn).collect();
+        LoadedInstance { row: InstanceRow { status, ..row }, turns, inbox, tasks: Vec::new() }
+    }
+
+    #[test]
+    fn g26_all_messages_of_an_execution_that_has_not_begun_are_read() {
+        let again =
+            |extent: Extent, is_cut, turns, status| extent.after_loaded(&loaded(is_cut, turns, status));
+        assert_eq!(again(Extent::Usual, true, 0, Status::Running), Some(Extent::AllMessages));
+        assert_eq!(again(Extent::Usual, false, 0, Status::Pending), None, "all are there");
+        assert_eq!(again(Extent::Usual, true, 1, Status::Running), None, "it has begun");
+        assert_eq!(again(Extent::Usual, true, 0, Status::Completed), None, "it never begins again");
+        assert_eq!(again(Extent::AllMessages, true, 0, Status::Running), None, "once");
+    }
+
+    #[test]
+    fn g28_what_cannot_be_read_is_read_without_its_turns_and_keeps_the_first_reason() {
+        let second = Extent::Usual.after_failure("first".to_owned()).unwrap();
+        assert!(matches!(
+            second.call(ShardId(0), InstanceKey::new(1, 1)),
+            StoreCall::Load { after_turn: u64::MAX, .. }
+        ));
+        assert_eq!(second.after_failure("second".to_owned()), Err("first".to_owned()));
+    }
+
+    #[test]
+    fn g11_a_bounded_number_of_loads_is_under_way() {
+        let mut loads = Loads::new(2);
+        (0..3).for_each(|number| loads.add((Tenure(1), ShardId(0), InstanceKey::new(1, number))));
+        assert!(loads.take().is_some() && loads.take().is_some() && loads.take().is_none());
+        loads.handle_done();
+        assert!(loads.take().is_some());
     }
 }

@@ -14,23 +14,38 @@
 //! 3. Each [`LaneOutput::Call`] is made with [`StoreCall::make`] and answered with [`Lane::handle_answer`], at any later
 //!    time, in any order, or never.
 //! 4. Call [`Lane::handle_time`] at [`Lane::next_wake`], or any time later.
-//! 5. To stop: [`Lane::handle_stopping`], [`Lane::handle_closing`], and when [`Lane::is_at_rest`],
-//!    [`Lane::handle_end`]; the last output is [`LaneOutput::Ended`]. Dropping a lane instead is safe at any moment.
+//! 5. To stop: [`Lane::handle_stopping`], then [`Lane::handle_closing`], when the [node](crate::node) says so; the last
+//!    output is [`LaneOutput::Ended`]. Dropping a lane instead is safe at any moment.
 //!
 //! Every input takes the moment at which it is brought. Moments never go back.
+//!
+//! # What it is made of
+//!
+//! Decisions are made by parts that own their fields: `lease` (until when the lane may act), `tenures` (which shards it
+//! holds, should hold and gives up), `gaps` (when it could not act), `committer` and `doubts` (batches, and what came of
+//! them), `purpose` and `calls` (calls to make, and those under way), `loads`, `passes` (what is read from the store, and
+//! when), `suspects`, `stage` (how it ends), `clock`, and `outbox` (what may leave now). [`Lane`] brings each input and
+//! answer to the parts that it concerns, in `machine`, `answering`, `commits` and `ownership`.
 
 mod answering;
 mod call;
 mod calls;
 mod clock;
+mod commits;
 mod committer;
 mod doubts;
+mod gaps;
 mod lease;
 mod loads;
 mod machine;
 mod options;
+mod outbox;
 mod output;
+mod ownership;
 mod passes;
+mod probation;
+mod purpose;
+mod stage;
 mod suspects;
 mod tenures;
 

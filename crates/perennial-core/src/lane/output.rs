@@ -4,7 +4,7 @@ use crate::execution::Execution;
 use crate::history::EventId;
 use crate::instance::{InstanceKey, ShardId};
 use crate::shard::{ActivityTask, Answer, RequestId, Tenure, TurnTask};
-use crate::store::{ShardSet, StoreError};
+use crate::store::{ShardSet, StoreError, TaskId};
 
 use super::call::{CallId, StoreCall};
 
@@ -34,17 +34,17 @@ pub enum LaneOutput {
         event: EventId,
     },
     /// An activity that was interrupted often wants to run: call
-    /// [`Lane::handle_lone_granted`](super::Lane::handle_lone_granted) when no other such runs on this node. It may
-    /// turn out not to run after all.
+    /// [`Lane::handle_lone_granted`](super::Lane::handle_lone_granted) when few enough others of its kind run on
+    /// this node. It may turn out not to run after all.
     WantLone {
         /// The shard.
         shard: ShardId,
         /// The tenure that wants it.
         tenure: Tenure,
-        /// The instance.
-        key: InstanceKey,
-        /// The activity's schedule event.
-        event: EventId,
+        /// How many times it ended with its process.
+        interruptions: u32,
+        /// Which one.
+        task: TaskId,
     },
     /// Answer a caller.
     Reply {
@@ -54,6 +54,8 @@ pub enum LaneOutput {
         request: RequestId,
         /// With what.
         answer: Answer,
+        /// The instance that was asked, if it was found.
+        key: Option<InstanceKey>,
     },
     /// The lane takes requests for these shards from now on.
     Gained(ShardSet),
@@ -81,7 +83,7 @@ impl LaneOutput {
             | LaneOutput::HandOver(_)
             | LaneOutput::CancelActivity { .. }
             | LaneOutput::WantLone { .. } => false,
-            LaneOutput::Reply { answer, .. } => matches!(answer, Answer::Moved),
+            LaneOutput::Reply { answer, .. } => matches!(answer, Answer::Moved { .. }),
             LaneOutput::Call(..)
             | LaneOutput::Drop(_)
             | LaneOutput::Gained(_)

@@ -3,11 +3,13 @@
 //! Hints start passes at once. Polling is the truth: a hint may be lost, so every pass is also made after a while. While
 //! polls find nothing that a hint had not told of, they become rare.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::store::ShardSet;
 
 use super::clock::Moment;
+use super::purpose::Purpose;
 
 /// One kind of pass.
 #[derive(Debug, Default)]
@@ -24,7 +26,7 @@ impl Pass {
 
     /// The shards to read now, of those that can be: a pass over them runs from here on.
     pub(super) fn take(&mut self, readable: &ShardSet) -> Option<ShardSet> {
-        if self.is_running || self.wanted.is_empty() {
+        if !self.is_due() {
             return None;
         }
         let shards = std::mem::take(&mut self.wanted).and(readable);
@@ -35,6 +37,16 @@ impl Pass {
     /// The pass that ran is over.
     pub(super) fn end(&mut self) {
         self.is_running = false;
+    }
+
+    /// The pass that ran is over, and what it read counts for nothing: the shards are read again.
+    pub(super) fn start_over(&mut self, shards: &ShardSet) {
+        self.end();
+        self.want(shards);
+    }
+
+    fn is_due(&self) -> bool {
+        !self.is_running && !self.wanted.is_empty()
     }
 }
 
@@ -66,6 +78,10 @@ impl DuePass {
     pub(super) fn end(&mut self) {
         self.is_running = false;
     }
+
+    fn is_due(&self) -> bool {
+        !self.is_running && self.wanted_ms.is_some()
+    }
 }
 
 /// When a lane polls, and when it reads ahead what will be due.
@@ -79,7 +95,8 @@ pub(super) struct Passes {
     poll_at: Moment,
     /// Whether the passes that run were started by a poll.
     is_poll: bool,
-    read_ahead_every: Duration,
+    /// What will be due so soon is known; it is read twice in that time.
+    lookahead_ms: u64,
     read_ahead_at: Moment,
     /// After news the store is read ahead at once, but no more often than this.
     news_pause: Duration,
@@ -88,12 +105,8 @@ pub(super) struct Passes {
 }
 
 impl Passes {
-    /// Polls with pauses between these two, reads ahead every so often, and after news with at least this pause.
-    pub(super) fn new(
-        pauses: (Duration, Duration),
-        read_ahead_every: Duration,
-        news_pause: Duration,
-    ) -> Passes {
+    /// Polls with pauses between these two, reads ahead what will be due so soon, and after news with at least this pause.
+    pub(super) fn new(pauses: (Duration, Duration), lookahead_ms: u64, news_pause: Duration) -> Passes {
         Passes {
             inbox: Pass::default(),
             requests: Pass::default(),
@@ -102,7 +115,7 @@ impl Passes {
             pause: pauses.0,
             poll_at: Moment::ZERO,
             is_poll: false,
-            read_ahead_every,
+            lookahead_ms,
             read_ahead_at: Moment::ZERO,
             news_pause,
             may_look_at: Moment::ZERO,
@@ -110,10 +123,55 @@ impl Passes {
         }
     }
 
-    /// Everything about these shards is read: they were gained, or pages were lost.
+    /// All messages and requests of these shards are read: they were gained, or pages were lost.
     pub(super) fn want_all(&mut self, shards: &ShardSet) {
         self.inbox.want(shards);
         self.requests.want(shards);
+    }
+
+    /// What will be due soon is read.
+    pub(super) fn want_ahead(&mut self, now_ms: u64) {
+        self.due.want(now_ms.saturating_add(self.lookahead_ms));
+    }
+
+    /// Plans the passes that it is time for, over the shards that can be read. Returns whether it is time for upkeep, too.
+    pub(super) fn handle_time(&mut self, now: Moment, now_ms: u64, readable: &ShardSet) -> bool {
+        if let Some(pause) = self.take_poll(now) {
+            self.want_all(readable);
+            let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+            self.due.want(now_ms.saturating_add(pause_ms.saturating_mul(2)).saturating_add(1));
+        }
+        let reads_ahead = self.take_read_ahead(now);
+        if reads_ahead || self.take_look_ahead(now) {
+            self.want_ahead(now_ms);
+        }
+        reads_ahead
+    }
+
+    /// Whether a pass is to begin.
+    pub(super) fn has_next(&self) -> bool {
+        self.inbox.is_due() || self.requests.is_due() || self.due.is_due()
+    }
+
+    /// The passes that begin now, over the shards that can be read.
+    pub(super) fn take_next(&mut self, readable: &ShardSet) -> impl Iterator<Item = Purpose> + use<> {
+        let inbox = self.inbox.take(readable);
+        let requests = self.requests.take(readable);
+        let due = self.due.take(readable);
+        let inbox = inbox.map(|shards| Purpose::Inbox { shards, from: 0, known: Arc::from([]) });
+        let requests = requests.map(|shards| Purpose::Requests { shards, from: 0 });
+        let due = due.map(|before_ms| Purpose::Due { before_ms, after: None });
+        inbox.into_iter().chain(requests).chain(due)
+    }
+
+    /// A page of a pass will not come: the pass is over.
+    pub(super) fn handle_none(&mut self, purpose: &Purpose) {
+        match purpose {
+            Purpose::Inbox { .. } => self.inbox.end(),
+            Purpose::Requests { .. } => self.requests.end(),
+            Purpose::Due { .. } => self.due.end(),
+            _ => {}
+        }
     }
 
     /// Somebody may have added what is due before the next read-ahead.
@@ -122,7 +180,7 @@ impl Passes {
     }
 
     /// Whether it is time to poll; the next one is planned.
-    pub(super) fn take_poll(&mut self, now: Moment) -> Option<Duration> {
+    fn take_poll(&mut self, now: Moment) -> Option<Duration> {
         if now < self.poll_at {
             return None;
         }
@@ -146,16 +204,16 @@ impl Passes {
     }
 
     /// Whether it is time to read ahead.
-    pub(super) fn take_read_ahead(&mut self, now: Moment) -> bool {
+    fn take_read_ahead(&mut self, now: Moment) -> bool {
         let is_due = now >= self.read_ahead_at;
         if is_due {
-            self.read_ahead_at = now + self.read_ahead_every;
+            self.read_ahead_at = now + Duration::from_millis((self.lookahead_ms / 2).max(1));
         }
         is_due
     }
 
     /// Whether news make a look ahead due.
-    pub(super) fn take_look_ahead(&mut self, now: Moment) -> bool {
+    fn take_look_ahead(&mut self, now: Moment) -> bool {
         let is_due = self.news_at.is_some_and(|at| now >= at);
         if is_due {
             self.news_at = None;
@@ -211,7 +269,7 @@ mod tests {
     #[test]
     fn n12_polls_become_rare_while_hints_tell_of_everything() {
         let pauses = (Duration::from_millis(20), Duration::from_secs(1));
-        let mut passes = Passes::new(pauses, Duration::from_secs(30), Duration::from_secs(1));
+        let mut passes = Passes::new(pauses, 60_000, Duration::from_secs(1));
         let mut now = Moment::ZERO;
         for _ in 0..10 {
             assert!(passes.take_poll(now).is_some() && passes.take_poll(now).is_none());
@@ -224,5 +282,29 @@ mod tests {
         passes.take_poll(now);
         passes.handle_found();
         assert_eq!(passes.pause, pauses.0, "a hint was lost");
+    }
+
+    #[test]
+    fn g13_a_poll_reads_up_to_the_one_after_the_next_and_a_read_ahead_the_whole_window() {
+        let pauses = (Duration::from_millis(20), Duration::from_millis(20));
+        let mut passes = Passes::new(pauses, 10_000, Duration::from_secs(1));
+        let at = Duration::from_millis;
+        let due = |passes: &mut Passes| {
+            let next: Vec<Purpose> = passes.take_next(&ShardSet::ALL).collect();
+            next.iter().for_each(|purpose| passes.handle_none(purpose));
+            next.iter().find_map(|purpose| match purpose {
+                Purpose::Due { before_ms, .. } => Some(*before_ms),
+                _ => None,
+            })
+        };
+        assert!(passes.handle_time(at(0), 1_000, &ShardSet::ALL), "upkeep comes with a read-ahead");
+        assert!(passes.has_next());
+        assert_eq!(due(&mut passes), Some(11_000));
+        assert!(!passes.has_next() && !passes.handle_time(at(10), 1_010, &ShardSet::ALL));
+        assert_eq!(due(&mut passes), None);
+        assert!(!passes.handle_time(at(20), 1_020, &ShardSet::ALL));
+        assert_eq!(due(&mut passes), Some(1_061));
+        assert!(passes.handle_time(at(5_000), 6_000, &ShardSet::ALL));
+        assert_eq!(due(&mut passes), Some(16_000));
     }
 }

@@ -64,7 +64,8 @@ impl Trial {
             TurnSource::Resident(execution, _) => {
                 (execution.started().execution, execution.ledger().turns(), false)
             }
-            TurnSource::History(rows) => {
+            TurnSource::Read(record) => (record.started().execution, record.turns(), true),
+            TurnSource::History(rows) | TurnSource::Record(rows) => {
                 let first = rows.first().and_then(|row| decode_turn(1, &row.bytes).ok());
                 let execution = first.as_ref().and_then(Turn::started).map_or(0, |started| started.execution);
                 (execution, rows.len() as u64, true)
@@ -196,6 +197,8 @@ impl Suspects {
     pub(super) fn admit(&mut self, task: Box<TurnTask>) -> Option<Box<TurnTask>> {
         match &mut self.gate {
             None => Some(task),
+            // No code runs.
+            Some(_) if matches!(task.source, TurnSource::Record(_)) => Some(task),
             Some(gate) => {
                 gate.queue.push_back(task);
                 None

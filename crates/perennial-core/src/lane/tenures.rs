@@ -1,11 +1,11 @@
-//! Tenures: the shards that a lane holds, and when each wants the time.
+//! Tenures: the shards that a lane holds, how many it should hold, and when each wants the time.
 
 use std::collections::BTreeSet;
 
 use crate::flaws::{self, Flaw};
 use crate::instance::{SHARDS, ShardId};
 use crate::shard::{Shard, Tenure};
-use crate::store::ShardSet;
+use crate::store::{OwnedShard, ShardSet};
 
 use super::committer::Epochs;
 
@@ -27,9 +27,30 @@ impl Held {
         self.epoch
     }
 
+    fn index(&self) -> usize {
+        usize::from(self.shard.id().0)
+    }
+
     fn is_of(&self, tenure: Tenure) -> bool {
         self.tenure == tenure || flaws::is(Flaw::TenureUnchecked)
     }
+}
+
+/// What has changed, by what the store says that the session owns.
+pub(super) struct Difference {
+    /// Held, and owned no more, or at another epoch.
+    pub(super) lost: ShardSet,
+    /// Owned, and not held by a tenure that goes on.
+    pub(super) gained: Vec<OwnedShard>,
+}
+
+/// The epoch at which each shard is owned.
+fn epochs_of(owned: &[OwnedShard]) -> Vec<Option<u64>> {
+    let mut epochs = vec![None; SHARDS];
+    for owned in owned {
+        epochs[usize::from(owned.shard.0)] = Some(owned.epoch);
+    }
+    epochs
 }
 
 pub(super) struct Tenures {
@@ -37,6 +58,8 @@ pub(super) struct Tenures {
     set: ShardSet,
     wakes: BTreeSet<(u64, ShardId)>,
     leaving: ShardSet,
+    /// How many shards the lane should hold.
+    target: usize,
     next: u64,
     /// Counts gains and losses.
     changes: u64,
@@ -49,6 +72,7 @@ impl Default for Tenures {
             set: ShardSet::EMPTY,
             wakes: BTreeSet::new(),
             leaving: ShardSet::EMPTY,
+            target: 0,
             next: 0,
             changes: 0,
         }
@@ -66,6 +90,47 @@ impl Tenures {
         self.leaving
     }
 
+    /// The shards that are held and stay.
+    pub(super) fn readable(&self) -> ShardSet {
+        self.set.without(&self.leaving)
+    }
+
+    pub(super) fn target(&self) -> usize {
+        self.target
+    }
+
+    pub(super) fn set_target(&mut self, target: usize) {
+        self.target = target;
+    }
+
+    /// Whether fewer shards are held than should be.
+    pub(super) fn is_short(&self) -> bool {
+        self.set.len() < self.target
+    }
+
+    /// Whether more shards are held than should be, leaving ones included.
+    pub(super) fn is_over(&self) -> bool {
+        self.set.len() > self.target
+    }
+
+    /// The leaving shards that have come to rest, unless something of their tenure is still under way.
+    pub(super) fn drained(&self, is_under_way: impl Fn(Tenure) -> bool) -> ShardSet {
+        let is_drained = |held: &Held| held.shard.is_drained() && !is_under_way(held.tenure);
+        let is_done = |shard: &ShardId| {
+            self.get(*shard).is_some_and(|held| is_drained(held) || flaws::is(Flaw::ReleasedUndrained))
+        };
+        self.leaving.iter().filter(is_done).collect()
+    }
+
+    /// The shards to give up next, at most so many: the highest ones. Others claim from the lowest on, so that few move
+    /// twice.
+    pub(super) fn surplus(&self, max: usize) -> ShardSet {
+        let stay: Vec<ShardId> = self.readable().iter().collect();
+        let count = stay.len().saturating_sub(self.target).min(max);
+        stay.into_iter().rev().take(count).collect()
+    }
+
+    /// Counts gains and losses.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -117,16 +182,34 @@ impl Tenures {
         }
     }
 
-    /// The epoch at which a shard is held.
-    pub(super) fn epoch_of(&self, shard: ShardId) -> Option<u64> {
-        self.get(shard).map(|held| held.epoch)
+    /// The store told which shards the session owns: what is to be lost and gained.
+    pub(super) fn compare(&self, owned: Vec<OwnedShard>) -> Difference {
+        let epochs = epochs_of(&owned);
+        let is_kept = |held: &Held, epoch: u64| held.epoch == epoch || flaws::is(Flaw::EpochUnchecked);
+        let is_lost = |held: &&Held| !epochs[held.index()].is_some_and(|epoch| is_kept(held, epoch));
+        let lost: ShardSet = self.iter().filter(is_lost).map(|held| held.shard.id()).collect();
+        self.difference(lost, owned)
     }
 
-    /// The session was replaced: the tenure goes on at the next epoch.
-    pub(super) fn go_on_at(&mut self, shard: ShardId, epoch: u64) {
-        if let Some(held) = self.get_mut(shard) {
-            held.epoch = epoch;
+    /// The session was replaced, and the new one owns these shards. Tenures go on exactly at the next epoch: nobody had
+    /// the shard in between, and memory is as true as it was.
+    pub(super) fn handle_replaced(&mut self, owned: Vec<OwnedShard>) -> Difference {
+        let epochs = epochs_of(&owned);
+        let mut lost = ShardSet::EMPTY;
+        for held in self.held.iter_mut().flatten() {
+            let next = held.epoch + 1;
+            match epochs[held.index()].filter(|epoch| *epoch == next || flaws::is(Flaw::EpochUnchecked)) {
+                Some(epoch) => held.epoch = epoch,
+                None => lost.insert(held.shard.id()),
+            }
         }
+        self.difference(lost, owned)
+    }
+
+    fn difference(&self, lost: ShardSet, owned: Vec<OwnedShard>) -> Difference {
+        let kept = self.set.without(&lost);
+        let gained = owned.into_iter().filter(|owned| !kept.contains(owned.shard)).collect();
+        Difference { lost, gained }
     }
 
     /// Notes when a shard wants the time. To be called after every input of the shard.
@@ -162,5 +245,64 @@ impl Tenures {
 impl Epochs for Tenures {
     fn epoch(&self, shard: ShardId, tenure: Tenure) -> Option<u64> {
         self.get(shard).filter(|held| held.is_of(tenure)).map(|held| held.epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::ShardOptions;
+
+    fn held(epochs: &[(u8, u64)]) -> Tenures {
+        let mut tenures = Tenures::default();
+        for (shard, epoch) in epochs {
+            let shard = ShardId(*shard);
+            tenures.gain(shard, *epoch, |tenure| Shard::new(shard, tenure, ShardOptions::default(), 7));
+        }
+        tenures
+    }
+
+    fn owned(epochs: &[(u8, u64)]) -> Vec<OwnedShard> {
+        let owned = |(shard, epoch): &(u8, u64)| OwnedShard {
+            shard: ShardId(*shard),
+            epoch: *epoch,
+            unclean_ends: 0,
+            note: None,
+            gaps: Vec::new(),
+        };
+        epochs.iter().map(owned).collect()
+    }
+
+    fn numbers(shards: impl IntoIterator<Item = ShardId>) -> Vec<u8> {
+        shards.into_iter().map(|shard| shard.0).collect()
+    }
+
+    #[test]
+    fn n10_a_shard_that_is_owned_at_another_epoch_is_lost_and_gained() {
+        let tenures = held(&[(1, 5), (2, 5), (3, 5)]);
+        let Difference { lost, gained } = tenures.compare(owned(&[(1, 5), (2, 7), (4, 1)]));
+        assert_eq!(numbers(lost.iter()), [2, 3]);
+        assert_eq!(numbers(gained.iter().map(|owned| owned.shard)), [2, 4]);
+    }
+
+    #[test]
+    fn n10_under_a_new_session_a_tenure_goes_on_at_exactly_the_next_epoch() {
+        let mut tenures = held(&[(1, 5), (2, 5), (3, 5)]);
+        let Difference { lost, gained } = tenures.handle_replaced(owned(&[(1, 6), (2, 7), (4, 1)]));
+        assert_eq!(numbers(lost.iter()), [2, 3]);
+        assert_eq!(numbers(gained.iter().map(|owned| owned.shard)), [2, 4]);
+        assert_eq!(tenures.get(ShardId(1)).map(Held::epoch), Some(6));
+    }
+
+    #[test]
+    fn n7_the_highest_shards_leave_first_and_a_bounded_number_at_a_time() {
+        let mut tenures = held(&[(1, 1), (2, 1), (3, 1), (4, 1)]);
+        tenures.set_target(1);
+        assert!(tenures.is_over() && !tenures.is_short());
+        assert_eq!(numbers(tenures.surplus(2).iter()), [3, 4]);
+        tenures.leave(ShardId(4));
+        assert_eq!(numbers(tenures.surplus(9).iter()), [2, 3]);
+        tenures.set_target(9);
+        assert!(tenures.is_short() && tenures.surplus(9).is_empty());
     }
 }

@@ -1,115 +1,233 @@
-//! The LoneGate: activities that ended often with their process run one at a time.
+//! The LoneGate: activities under which a process ended begin when there is a slot for them; those that ended repeatedly
+//! with their process run with few others of their kind, and in the end alone.
 //!
+//! What waits for a slot is not noted as begun, so that the end of the process does not count against it.
 //! The one that takes the process down is then alone among its like when it does, and only its own interruptions grow.
+//! One that has run for long enough to be healthy makes room for the next.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::history::EventId;
-use crate::instance::{InstanceKey, ShardId};
+use crate::instance::ShardId;
 use crate::lane::Moment;
-use crate::shard::{ActivityTask, Tenure};
+use crate::shard::{ActivityTask, Tenure, max_together};
+use crate::store::TaskId;
+
+use super::taken::task_id;
 
 /// How long an activity that may run has to begin. It may have been cancelled meanwhile.
 const BEGINNING: Duration = Duration::from_secs(2);
+/// The pause before the next look for a free slot.
+const SLOT_PAUSE: Duration = Duration::from_millis(50);
 
-/// An activity that waits to run alone, and who runs it then.
+/// An activity that waits for its turn, and who runs it then.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    Lane { lane: usize, shard: ShardId, tenure: Tenure, key: InstanceKey, event: EventId },
+    Lane { lane: usize, shard: ShardId, tenure: Tenure, interruptions: u32, task: TaskId },
     Task(Box<ActivityTask>),
 }
 
 impl Waiting {
-    fn place(&self) -> Place {
+    fn id(&self) -> TaskId {
         match self {
-            Waiting::Lane { key, event, .. } => (*key, *event),
-            Waiting::Task(task) => (task.key, task.event),
+            Waiting::Lane { task, .. } => *task,
+            Waiting::Task(task) => task_id(task),
+        }
+    }
+
+    fn interruptions(&self) -> u32 {
+        match self {
+            Waiting::Lane { interruptions, .. } => *interruptions,
+            Waiting::Task(task) => task.interruptions,
         }
     }
 }
 
-type Place = (InstanceKey, EventId);
-
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LoneGate {
-    waiting: VecDeque<Waiting>,
-    /// Who may run, and until when it has to begin, if it has not.
-    current: Option<(Place, Option<Moment>)>,
+    lone_from: u32,
+    healthy: Duration,
+    /// In the order in which they came.
+    waiting: BTreeMap<u64, Waiting>,
+    places: BTreeMap<TaskId, u64>,
+    next: u64,
+    /// Who may run; and who does, if it minds how many others do.
+    current: BTreeMap<TaskId, Current>,
+    /// When to look for a free slot again.
+    look_at: Option<Moment>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    /// With how many it runs at most, itself included.
+    max_together: usize,
+    has_begun: bool,
+    /// When it makes room for others: it did not begin, or is healthy.
+    until: Moment,
 }
 
 impl LoneGate {
-    /// An activity waits to run alone. If it waits already, whoever asks now runs it: an earlier tenure is over.
-    pub(super) fn add(&mut self, waiting: Waiting) {
-        let place = waiting.place();
-        match self.waiting.iter_mut().find(|other| other.place() == place) {
-            Some(other) => *other = waiting,
-            None => self.waiting.push_back(waiting),
-        }
+    pub(super) fn new(lone_from: u32, healthy: Duration) -> LoneGate {
+        let (waiting, places, current) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        LoneGate { lone_from, healthy, waiting, places, next: 0, current, look_at: None }
     }
 
-    /// The next one, if none runs.
-    pub(super) fn take(&mut self, now: Moment) -> Option<Waiting> {
-        if self.current.is_some_and(|(_, begins_by)| begins_by.is_some_and(|by| now >= by)) {
-            self.current = None;
-        }
-        if self.current.is_some() {
+    /// An activity waits for its turn. If it waits already, whoever asks now runs it: an earlier tenure is over. Returns
+    /// what it takes the place of.
+    #[must_use]
+    pub(super) fn add(&mut self, waiting: Waiting) -> Option<Waiting> {
+        self.next += 1;
+        let number = *self.places.entry(waiting.id()).or_insert(self.next);
+        self.waiting.insert(number, waiting)
+    }
+
+    /// The next one, if few enough run, and one of the free slots is not promised to another.
+    pub(super) fn take(&mut self, now: Moment, free: usize) -> Option<Waiting> {
+        self.current.retain(|_, current| now < current.until);
+        self.look_at = None;
+        let max_together = self.max_together(self.waiting.first_key_value()?.1);
+        let most = self.current.values().map(|current| current.max_together).min();
+        if self.current.len() >= most.map_or(max_together, |most| most.min(max_together)) {
             return None;
         }
-        let next = self.waiting.pop_front()?;
-        self.current = Some((next.place(), Some(now + BEGINNING)));
+        if free <= self.current.values().filter(|current| !current.has_begun).count() {
+            self.look_at = Some(now + SLOT_PAUSE);
+            return None;
+        }
+        let (_, next) = self.waiting.pop_first()?;
+        self.places.remove(&next.id());
+        let current = Current { max_together, has_begun: false, until: now + BEGINNING };
+        self.current.insert(next.id(), current);
         Some(next)
     }
 
-    pub(super) fn handle_begun(&mut self, key: InstanceKey, event: EventId) {
-        if let Some((place, begins_by)) = &mut self.current
-            && *place == (key, event)
-        {
-            *begins_by = None;
+    fn max_together(&self, waiting: &Waiting) -> usize {
+        max_together(self.lone_from, waiting.interruptions()).unwrap_or(usize::MAX)
+    }
+
+    /// The tasks that wait: the node begins none of them any more.
+    pub(super) fn take_tasks(&mut self) -> Vec<ActivityTask> {
+        let mut tasks = Vec::new();
+        for (number, waiting) in std::mem::take(&mut self.waiting) {
+            match waiting {
+                Waiting::Task(task) => {
+                    self.places.remove(&task_id(&task));
+                    tasks.push(*task);
+                }
+                lane @ Waiting::Lane { .. } => drop(self.waiting.insert(number, lane)),
+            }
+        }
+        tasks
+    }
+
+    pub(super) fn handle_begun(&mut self, now: Moment, task: TaskId) {
+        let Some(current) = self.current.get_mut(&task) else { return };
+        if current.max_together == usize::MAX {
+            self.current.remove(&task);
+        } else {
+            current.has_begun = true;
+            current.until = now + self.healthy;
         }
     }
 
-    pub(super) fn handle_ended(&mut self, key: InstanceKey, event: EventId) {
-        self.current = self.current.filter(|(place, _)| *place != (key, event));
+    pub(super) fn handle_ended(&mut self, task: TaskId) {
+        self.current.remove(&task);
     }
 
     pub(super) fn next_wake(&self) -> Option<Moment> {
-        self.current.and_then(|(_, begins_by)| begins_by).filter(|_| !self.waiting.is_empty())
+        let untils = self.current.values().map(|current| current.until).filter(|_| !self.waiting.is_empty());
+        untils.chain(self.look_at).min()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::EventId;
+    use crate::instance::InstanceKey;
 
-    fn waiting(event: u64) -> Waiting {
-        let key = InstanceKey::new(1, 1);
-        Waiting::Lane { lane: 0, shard: ShardId(0), tenure: Tenure(1), key, event: EventId(event) }
+    const HEALTHY: Duration = Duration::from_secs(60);
+
+    fn id(event: u64) -> TaskId {
+        TaskId { key: InstanceKey::new(1, 1), execution: 1, event: EventId(event) }
+    }
+
+    fn waiting(event: u64, interruptions: u32) -> Waiting {
+        let (shard, tenure) = (ShardId(0), Tenure(1));
+        Waiting::Lane { lane: 0, shard, tenure, interruptions, task: id(event) }
+    }
+
+    fn add(gate: &mut LoneGate, event: u64, interruptions: u32) {
+        assert!(gate.add(waiting(event, interruptions)).is_none());
+    }
+
+    fn take(gate: &mut LoneGate, now: Moment) -> Option<u64> {
+        gate.take(now, 100).map(|it| it.id().event.0)
     }
 
     #[test]
     fn n10_an_activity_that_waits_to_run_alone_is_granted_to_the_latest_tenure() {
-        let (mut gate, now) = (LoneGate::default(), Moment::ZERO);
-        gate.add(waiting(1));
-        let Waiting::Lane { lane, shard, key, event, .. } = waiting(1) else { unreachable!("a lane's") };
-        gate.add(Waiting::Lane { lane, shard, tenure: Tenure(2), key, event });
-        assert!(matches!(gate.take(now), Some(Waiting::Lane { tenure: Tenure(2), .. })));
+        let (mut gate, now) = (LoneGate::new(4, HEALTHY), Moment::ZERO);
+        add(&mut gate, 1, 4);
+        let (shard, tenure) = (ShardId(0), Tenure(2));
+        let later = Waiting::Lane { lane: 0, shard, tenure, interruptions: 4, task: id(1) };
+        assert!(matches!(gate.add(later), Some(Waiting::Lane { tenure: Tenure(1), .. })));
+        assert!(matches!(gate.take(now, 1), Some(Waiting::Lane { tenure: Tenure(2), .. })));
         assert!(gate.waiting.is_empty());
     }
 
     #[test]
     fn g22_one_runs_at_a_time_and_one_that_does_not_begin_gives_way() {
-        let (mut gate, key, mut now) = (LoneGate::default(), InstanceKey::new(1, 1), Moment::ZERO);
-        (1..=3).for_each(|event| gate.add(waiting(event)));
-        gate.add(waiting(2));
-        assert_eq!(gate.take(now).map(|it| it.place().1), Some(EventId(1)));
-        gate.handle_begun(key, EventId(1));
+        let (mut gate, mut now) = (LoneGate::new(4, HEALTHY), Moment::ZERO);
+        (1..=3).for_each(|event| add(&mut gate, event, 4));
+        assert!(gate.add(waiting(2, 5)).is_some());
+        assert_eq!(take(&mut gate, now), Some(1));
+        gate.handle_begun(now, id(1));
         now += BEGINNING * 2;
-        assert!(gate.take(now).is_none(), "the first one runs");
-        gate.handle_ended(key, EventId(1));
-        assert_eq!(gate.take(now).map(|it| it.place().1), Some(EventId(2)));
+        assert_eq!(take(&mut gate, now), None, "the first one runs");
+        gate.handle_ended(id(1));
+        assert_eq!(take(&mut gate, now), Some(2));
         now += BEGINNING;
-        assert_eq!(gate.take(now).map(|it| it.place().1), Some(EventId(3)), "the second never began");
-        assert!(gate.take(now).is_none());
+        assert_eq!(take(&mut gate, now), Some(3), "the second never began");
+        assert_eq!(take(&mut gate, now), None);
+    }
+
+    #[test]
+    fn g22_one_that_is_healthy_makes_room_for_the_next() {
+        let (mut gate, mut now) = (LoneGate::new(4, HEALTHY), Moment::ZERO);
+        (1..=2).for_each(|event| add(&mut gate, event, 4));
+        assert_eq!(take(&mut gate, now), Some(1));
+        gate.handle_begun(now, id(1));
+        assert_eq!(gate.next_wake(), Some(now + HEALTHY));
+        now += HEALTHY;
+        assert_eq!(take(&mut gate, now), Some(2), "the first one runs on");
+    }
+
+    #[test]
+    fn g22_the_more_often_they_were_interrupted_the_fewer_run_together() {
+        let most = |interruptions: u32| {
+            let mut gate = LoneGate::new(4, HEALTHY);
+            (0..100).for_each(|event| add(&mut gate, event, interruptions));
+            std::iter::from_fn(|| take(&mut gate, Moment::ZERO)).count()
+        };
+        assert_eq!([0, 1, 2, 3, 4, 9].map(most), [100, 100, 64, 8, 1, 1]);
+        // Beside one that is to run alone nobody runs.
+        let mut gate = LoneGate::new(4, HEALTHY);
+        [(1, 2), (2, 4), (3, 2)].into_iter().for_each(|(event, often)| add(&mut gate, event, often));
+        assert_eq!(take(&mut gate, Moment::ZERO), Some(1));
+        assert_eq!(take(&mut gate, Moment::ZERO), None);
+        gate.handle_ended(id(1));
+        assert_eq!((take(&mut gate, Moment::ZERO), take(&mut gate, Moment::ZERO)), (Some(2), None));
+    }
+
+    #[test]
+    fn g22_nobody_is_granted_what_would_wait_for_a_slot() {
+        let (mut gate, now) = (LoneGate::new(4, HEALTHY), Moment::ZERO);
+        (1..=3).for_each(|event| add(&mut gate, event, 2));
+        assert!(gate.take(now, 0).is_none());
+        assert_eq!(gate.next_wake(), Some(now + SLOT_PAUSE));
+        assert!(gate.take(now, 1).is_some() && gate.take(now, 1).is_none(), "the slot is promised");
+        gate.handle_begun(now, id(1));
+        assert!(gate.take(now, 0).is_none() && gate.take(now, 1).is_some());
     }
 }

@@ -7,19 +7,23 @@ use std::time::Duration;
 
 use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
-use crate::history::{ActivityFailure, EventId, Payload};
-use crate::instance::{InstanceKey, SHARDS, ShardId};
+use crate::history::{ActivityFailure, Payload};
+use crate::instance::{SHARDS, ShardId};
 use crate::lane::{Answered, CallId, LeaseKeeper, Moment, Standing, StoreAnswer, StoreCall};
-use crate::shard::{ActivityTask, BodyError, Message, RanElsewhere, Tenure, is_handed_over};
+use crate::shard::{
+    ActivityTask, BodyError, Message, RanElsewhere, Tenure, hold_ms, is_handed_over, max_together,
+};
 use crate::store::{
-    Changes, Directory, NewSession, SessionId, SessionRole, ShardSet, StoreError, TaskId, TaskRow,
+    Changes, Directory, Evidence, NewSession, SessionId, SessionRole, ShardSet, StoreError, TaskId,
+    TaskRenewal, TaskRow,
 };
 
 use super::lone_gate::{LoneGate, Waiting};
 use super::options::NodeOptions;
 use super::output::NodeOutput;
 use super::share;
-use super::taken::{Renewal, Taken, task_id, with_details};
+use super::stopping::{Step, StopPatience, Stopping, Unfinished};
+use super::taken::{Renewal, Taken, task_id};
 
 /// The pause before a call that failed for a passing reason is made again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -40,7 +44,10 @@ pub struct Node {
     next_call: u64,
     calls: BTreeMap<CallId, (Purpose, Moment)>,
     later: BTreeMap<(Moment, u64), Purpose>,
+    /// When a session of another node runs out that the directory showed: shards may be had then.
+    look_at: Option<Moment>,
     is_stopping: bool,
+    stopping: Option<Stopping>,
     is_failed: bool,
     outputs: Vec<NodeOutput>,
 }
@@ -57,10 +64,11 @@ enum Purpose {
     },
     /// An answer to a take was lost: what is held and not known was taken then.
     Held,
-    RenewTasks {
-        renewals: Vec<Renewal>,
-        details: Option<Payload>,
-    },
+    RenewTasks(Vec<Renewal>),
+    /// Note that a task begins that may take the process down.
+    Begin(Box<ActivityTask>),
+    /// A task has been held back for long enough.
+    Admit(Box<ActivityTask>),
     Finish {
         task: TaskId,
         tenure: Tenure,
@@ -80,16 +88,18 @@ impl Node {
             lease: LeaseKeeper::new(session, options.lease_ms),
             routes: vec![None; SHARDS],
             targets: vec![None; options.lanes],
-            taken: Taken::new(options.task_lease_ms),
+            taken: Taken::new(options.task_lease_ms, options.healthy),
             tenures: u64::MAX,
-            lone: LoneGate::default(),
+            lone: LoneGate::new(options.lone_from, options.healthy),
             wants_tasks: true,
             poll_pause: options.poll_pauses.0,
             poll_at: Moment::ZERO,
             next_call: 0,
             calls: BTreeMap::new(),
             later: BTreeMap::new(),
+            look_at: None,
             is_stopping: false,
+            stopping: None,
             is_failed: false,
             outputs: Vec::new(),
             options,
@@ -112,7 +122,16 @@ impl Node {
         }
         let later = self.later.first_key_value().map(|((at, _), _)| *at);
         let poll = self.takes_tasks().then_some(self.poll_at);
-        let all = [self.lease.next_wake(), later, self.taken.next_wake(), self.lone.next_wake(), poll];
+        let stopping = self.stopping.as_ref().and_then(Stopping::next_wake);
+        let all = [
+            self.lease.next_wake(),
+            later,
+            self.taken.next_wake(),
+            self.lone.next_wake(),
+            poll,
+            self.look_at,
+            stopping,
+        ];
         all.into_iter().flatten().min()
     }
 
@@ -133,12 +152,17 @@ impl Node {
     }
 
     /// Whether no task is held, and nothing of one is still to be written: the session may end.
-    pub fn is_at_rest(&self) -> bool {
+    fn is_at_rest(&self) -> bool {
         let is_write = |purpose: &Purpose| {
-            matches!(purpose, Purpose::Finish { .. } | Purpose::GiveBack(_) | Purpose::Held)
+            matches!(
+                purpose,
+                Purpose::Take { .. } | Purpose::Finish { .. } | Purpose::GiveBack(_) | Purpose::Held
+            )
         };
-        let under_way = self.calls.values().map(|(purpose, _)| purpose).chain(self.later.values());
-        self.is_failed || (self.taken.is_empty() && !under_way.into_iter().any(is_write))
+        let mut under_way = self.calls.values().map(|(purpose, _)| purpose).chain(self.later.values());
+        let holds_none =
+            self.taken.is_empty() || self.stopping.as_ref().is_some_and(Stopping::has_left_attempts);
+        holds_none && !under_way.any(is_write)
     }
 
     // ---- inputs ---------------------------------------------------------------------------------------------------
@@ -175,44 +199,51 @@ impl Node {
         if self.lease.take_renewal(now) {
             self.issue(now, Purpose::Renew);
         }
+        if self.look_at.is_some_and(|at| now >= at) {
+            self.look_at = None;
+            self.issue(now, Purpose::Directory);
+        }
         let rest = self.later.split_off(&(now + Duration::from_nanos(1), 0));
         for purpose in mem::replace(&mut self.later, rest).into_values() {
             self.issue(now, purpose);
         }
         if let Some(renewals) = self.taken.take_renewals(now) {
-            self.issue(now, Purpose::RenewTasks { renewals, details: None });
+            self.issue(now, Purpose::RenewTasks(renewals));
         }
         if self.takes_tasks() && now >= self.poll_at {
             self.wants_tasks = true;
             self.poll_pause = (self.poll_pause * 2).min(self.options.poll_pauses.1);
             self.poll_at = now + self.poll_pause;
         }
-        self.grant(now);
+        self.grant(now, free);
         self.take_tasks(now, free);
+        self.go_on_stopping(now);
     }
 
-    /// A lane wants an activity to run alone.
+    /// A lane wants an activity to run with few others of its kind, or alone. `free` is how many more activities could
+    /// run here now.
     pub fn handle_want_lone(
         &mut self,
         now: Moment,
         lane: usize,
-        shard: ShardId,
-        tenure: Tenure,
-        (key, event): (InstanceKey, EventId),
+        (shard, tenure): (ShardId, Tenure),
+        interruptions: u32,
+        task: TaskId,
+        free: usize,
     ) {
-        self.lone.add(Waiting::Lane { lane, shard, tenure, key, event });
-        self.grant(now);
+        self.wait_for_turn(now, Waiting::Lane { lane, shard, tenure, interruptions, task });
+        self.grant(now, free);
     }
 
-    /// An activity that runs alone has begun.
-    pub fn handle_lone_begun(&mut self, task: &ActivityTask) {
-        self.lone.handle_begun(task.key, task.event);
+    /// An activity that was granted its turn has begun.
+    pub fn handle_lone_begun(&mut self, now: Moment, task: &ActivityTask) {
+        self.lone.handle_begun(now, task_id(task));
     }
 
-    /// An activity that ran alone has ended.
-    pub fn handle_lone_ended(&mut self, now: Moment, task: &ActivityTask) {
-        self.lone.handle_ended(task.key, task.event);
-        self.grant(now);
+    /// An activity that was granted its turn has ended.
+    pub fn handle_lone_ended(&mut self, now: Moment, task: &ActivityTask, free: usize) {
+        self.lone.handle_ended(task_id(task));
+        self.grant(now, free);
     }
 
     /// A lane handed over an attempt that runs here: it is a task of this node's now.
@@ -257,21 +288,58 @@ impl Node {
 
     /// A task that was taken reports how far it is.
     pub fn handle_task_heartbeat(&mut self, now: Moment, task: &ActivityTask, details: Payload) {
-        if let Some(renewal) = self.taken.renewal(task) {
-            self.issue(now, Purpose::RenewTasks { renewals: vec![renewal], details: Some(details) });
+        // Whoever reports is healthy.
+        if let Some(renewal) = self.taken.renewal(task, Some(details), Evidence::Healthy) {
+            self.issue(now, Purpose::RenewTasks(vec![renewal]));
         }
     }
 
-    /// The node stops: no more tasks are taken.
-    pub fn handle_stopping(&mut self) {
+    /// The process is to stop in good order. What follows are outputs; a second time changes nothing.
+    pub fn handle_stop(&mut self, now: Moment, patience: StopPatience) {
+        if self.is_stopping {
+            return;
+        }
         self.is_stopping = true;
+        self.stopping = Some(Stopping::new(now, patience, self.targets.len()));
+        self.outputs.push(NodeOutput::StopTaking);
+        for task in self.lone.take_tasks() {
+            self.handle_task_released(now, &task);
+        }
+        for (at, purpose) in mem::take(&mut self.later) {
+            match purpose {
+                Purpose::GiveBack(_) => self.issue(now, purpose),
+                Purpose::Admit(task) | Purpose::Begin(task) => self.handle_task_released(now, &task),
+                purpose => drop(self.later.insert(at, purpose)),
+            }
+        }
     }
 
-    /// The session is to end.
-    pub fn handle_end(&mut self, now: Moment) {
+    /// The process is stopping, and no attempt runs any more.
+    pub fn handle_idle(&mut self, now: Moment) {
+        if let Some(stopping) = &mut self.stopping {
+            stopping.handle_idle();
+        }
+        self.go_on_stopping(now);
+    }
+
+    /// A lane has written everything and ended its session.
+    pub fn handle_lane_ended(&mut self, now: Moment, lane: usize) {
+        if let Some(stopping) = &mut self.stopping {
+            stopping.handle_lane_ended(lane);
+        }
+        self.go_on_stopping(now);
+    }
+
+    /// The process goes away without stopping in good order. Its sessions are ended, so that others need not wait until
+    /// they run out, and nothing counts against what ran.
+    pub fn handle_abandoned(&mut self, now: Moment) {
         self.is_stopping = true;
-        self.lease.handle_ending();
-        self.issue(now, Purpose::End);
+        self.stopping = None;
+        for task in self.taken.ids().collect::<Vec<_>>() {
+            self.issue(now, Purpose::GiveBack(task));
+        }
+        self.outputs.push(NodeOutput::EndLanes);
+        self.end(now);
     }
 
     /// The store answered a call. `free` is how many more activities could run here now.
@@ -285,6 +353,7 @@ impl Node {
             Err(error) => self.refused(now, purpose, error),
         }
         self.take_tasks(now, free);
+        self.go_on_stopping(now);
     }
 
     // ---- what follows ---------------------------------------------------------------------------------------------
@@ -296,11 +365,8 @@ impl Node {
                 self.lease.handle_leased(sent, now);
                 self.issue(now, Purpose::Directory);
             }
-            (Purpose::End, Answered::Done) => {
-                self.lease.handle_ended();
-                self.outputs.push(NodeOutput::Ended);
-            }
-            (Purpose::Directory, Answered::Directory(directory)) => self.divide(&directory),
+            (Purpose::End, Answered::Done) => self.ended(),
+            (Purpose::Directory, Answered::Directory(directory)) => self.divide(now, &directory),
             (Purpose::Take { limit }, Answered::Tasks(rows)) => {
                 // A full page means that there may be more.
                 self.wants_tasks |= rows.len() >= limit && free > rows.len();
@@ -311,11 +377,21 @@ impl Node {
             }
             (Purpose::Held, Answered::Tasks(rows)) => {
                 // What a lane hands over runs here already, or has just ended; the lane tells when it is the node's.
-                let is_new = |row: &&TaskRow| !self.taken.has(row.id, row.attempt) && !is_handed_over(row);
+                let is_new = |row: &&TaskRow| {
+                    !self.taken.has(row.id, row.attempt) && !is_handed_over(row) && !self.gives_back(row.id)
+                };
                 let new: Vec<TaskRow> = rows.iter().filter(is_new).cloned().collect();
                 new.iter().for_each(|row| self.run(now, row));
             }
-            (Purpose::RenewTasks { renewals: asked, .. }, Answered::Renewals(renewals)) => {
+            (Purpose::Begin(task), Answered::Renewals(renewals)) => match renewals.first() {
+                Some(TaskRenewal::Kept) => self.begin(now, task),
+                // Nobody waits for it, or it is another's.
+                _ => {
+                    self.lone.handle_ended(task_id(&task));
+                    self.handle_task_released(now, &task);
+                }
+            },
+            (Purpose::RenewTasks(asked), Answered::Renewals(renewals)) => {
                 let over = self.taken.handle_renewed(&asked, &renewals);
                 self.outputs.extend(over.into_iter().map(NodeOutput::CancelTask));
             }
@@ -334,10 +410,11 @@ impl Node {
 
     fn refused(&mut self, now: Moment, purpose: Purpose, error: StoreError) {
         match (purpose, error) {
-            (Purpose::End, _) => {
-                self.lease.handle_ended();
-                self.outputs.push(NodeOutput::Ended);
+            (Purpose::End, StoreError::Unavailable(_) | StoreError::Unknown(_)) => {
+                self.again(now, Purpose::End)
             }
+            // The lease runs out by itself.
+            (Purpose::End, _) => self.ended(),
             (_, error @ (StoreError::Failed(_) | StoreError::Closed)) => {
                 self.is_failed = true;
                 self.outputs.push(NodeOutput::Failed(error));
@@ -355,35 +432,99 @@ impl Node {
             (Purpose::Take { .. }, StoreError::Unknown(_)) if !flaws::is(Flaw::ForgottenTakes) => {
                 self.again(now, Purpose::Held);
             }
-            // The next look, renewal or division comes by itself.
-            (Purpose::Take { .. } | Purpose::Directory | Purpose::RenewTasks { .. }, error) => {
+            (Purpose::Directory, error) => {
+                tracing::debug!(%error, "the directory could not be read; trying again");
+                self.look_at = Some(now + RETRY_PAUSE);
+            }
+            // The next look or renewal comes by itself.
+            (Purpose::Take { .. } | Purpose::RenewTasks(_), error) => {
                 tracing::debug!(%error, "a call to the store failed");
             }
-            // If it is lost, the lease runs out.
-            (Purpose::GiveBack(_), _) => {}
+            // Once it may have arrived, the task may have been taken again here: then its lease has to run out.
+            (Purpose::GiveBack(_), StoreError::Unknown(_)) if !self.is_stopping => {}
             // Sent again after an unknown outcome it is refused if it had arrived.
             (purpose, StoreError::Unavailable(_) | StoreError::Unknown(_)) => self.again(now, purpose),
+            // The lease runs out.
+            (Purpose::GiveBack(_), _) => {}
             (Purpose::Finish { task, tenure, .. }, error) => {
                 tracing::error!(%error, event = %task.event, "the result of a task cannot be written");
                 self.taken.remove(task, tenure);
+            }
+            (Purpose::Begin(task), error) => {
+                tracing::error!(%error, event = %task.event, "a task cannot be begun; it is given back");
+                self.lone.handle_ended(task_id(&task));
+                self.handle_task_released(now, &task);
             }
             (_, error) => tracing::error!(%error, "a call to the store failed"),
         }
     }
 
     /// Divides the shards among the nodes that are there, and this node's part among its lanes.
-    fn divide(&mut self, directory: &Directory) {
+    fn divide(&mut self, now: Moment, directory: &Directory) {
         let share = match self.options.info.owns_shards {
             true => share::of_node(self.id(), directory),
             false => 0,
         };
+        // Shards of a session that ran out can be claimed, also by a lane whose target is what it was.
+        let can_be_had = share::has_expired_owner(self.id(), directory);
         let lanes = self.targets.len();
         for (lane, target) in self.targets.iter_mut().enumerate() {
             let shards = share::part(share, lanes, lane);
-            if target.replace(shards) != Some(shards) {
+            if target.replace(shards) != Some(shards) || can_be_had {
                 self.outputs.push(NodeOutput::Target { lane, shards });
             }
         }
+        // A session that is renewed is seen again, with its next expiry, after this node's own renewal.
+        let expires_in = share::next_expiry(self.id(), directory);
+        self.look_at = expires_in.filter(|_| !self.is_stopping && lanes > 0).map(|left| now + left);
+    }
+
+    // ---- stopping -------------------------------------------------------------------------------------------------
+
+    fn go_on_stopping(&mut self, now: Moment) {
+        loop {
+            let rests = self.is_at_rest();
+            let Some(step) = self.stopping.as_mut().and_then(|stopping| stopping.next(now, rests)) else {
+                return;
+            };
+            match step {
+                Step::StopAttempts => self.outputs.push(NodeOutput::StopAttempts),
+                Step::CloseLanes => {
+                    self.outputs.push(NodeOutput::CloseLanes);
+                    if flaws::is(Flaw::EndsWithLanes) {
+                        self.end(now);
+                    }
+                }
+                Step::EndNode => self.end(now),
+                Step::GiveUp => {
+                    let lanes = self.stopping.as_ref().map_or(0, Stopping::open_lanes);
+                    let tasks = self.taken.ids().count();
+                    self.outputs.push(NodeOutput::StoppedShort(Unfinished { lanes, tasks }));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, now: Moment) {
+        self.lease.handle_ending();
+        self.look_at = None;
+        self.issue(now, Purpose::End);
+    }
+
+    fn ended(&mut self) {
+        self.lease.handle_ended();
+        if let Some(stopping) = &mut self.stopping {
+            stopping.handle_ended();
+        }
+        self.outputs.push(NodeOutput::Ended);
+    }
+
+    // ---- tasks ----------------------------------------------------------------------------------------------------
+
+    /// Whether a task is on its way back to the store.
+    fn gives_back(&self, id: TaskId) -> bool {
+        let mut purposes = self.calls.values().map(|(purpose, _)| purpose).chain(self.later.values());
+        purposes.any(|purpose| matches!(purpose, Purpose::GiveBack(other) if *other == id))
     }
 
     fn takes_tasks(&self) -> bool {
@@ -424,11 +565,25 @@ impl Node {
             let details = task.details.clone();
             return self.handle_task_done(now, &task, Err(ActivityFailure::Poisoned), details);
         }
-        if task.interruptions >= self.options.lone_from {
-            self.lone.add(Waiting::Task(Box::new(task)));
-            return self.grant(now);
+        let (lone_from, interruptions) = (self.options.lone_from, task.interruptions);
+        if !row.is_suspect() && max_together(lone_from, interruptions).is_none() {
+            return self.outputs.push(NodeOutput::RunTask(Box::new(task)));
         }
-        self.outputs.push(NodeOutput::RunTask(Box::new(task)));
+        // The process has to live without one that runs alone for a while, each time for longer.
+        let healthy_ms = u64::try_from(self.options.healthy.as_millis()).unwrap_or(u64::MAX);
+        let admitted = now + Duration::from_millis(hold_ms(lone_from, interruptions, healthy_ms));
+        let task = ActivityTask { begun: Some(self.id()), ..task };
+        self.next_call += 1;
+        self.later.insert((admitted, self.next_call), Purpose::Admit(Box::new(task)));
+    }
+
+    /// Runs a task whose beginning is noted.
+    fn begin(&mut self, now: Moment, task: Box<ActivityTask>) {
+        if self.is_stopping {
+            return self.handle_task_released(now, &task);
+        }
+        self.taken.begin(now, &task);
+        self.outputs.push(NodeOutput::RunTask(task));
     }
 
     /// A task that was taken cannot be read. Neither way counts as an interruption, or the activity would be blamed.
@@ -437,6 +592,9 @@ impl Node {
         if matches!(error, BodyError::NewerEngine { .. }) {
             // A newer node may take it. The pause keeps this one from taking it again at once.
             tracing::warn!(activity, %event, %error, "a task cannot be read here; it is given back");
+            if self.is_stopping {
+                return self.issue(now, Purpose::GiveBack(row.id));
+            }
             self.next_call += 1;
             let pause = Duration::from_millis(self.options.task_lease_ms / 2);
             self.later.insert((now + pause, self.next_call), Purpose::GiveBack(row.id));
@@ -450,19 +608,26 @@ impl Node {
         self.issue(now, Purpose::Finish { task: row.id, tenure, shard: row.shard, attempt, body });
     }
 
-    fn grant(&mut self, now: Moment) {
-        while let Some(waiting) = self.lone.take(now) {
-            self.outputs.push(match waiting {
+    /// Has an activity wait for its turn. A task whose place it takes is not this node's any more, or soon will not be.
+    fn wait_for_turn(&mut self, now: Moment, waiting: Waiting) {
+        if let Some(Waiting::Task(earlier)) = self.lone.add(waiting) {
+            self.handle_task_released(now, &earlier);
+        }
+    }
+
+    fn grant(&mut self, now: Moment, free: usize) {
+        while let Some(waiting) = self.lone.take(now, free) {
+            match waiting {
                 Waiting::Task(task) if !self.taken.is_kept(&task) => {
-                    self.lone.handle_ended(task.key, task.event);
+                    self.lone.handle_ended(task_id(&task));
                     self.taken.remove(task_id(&task), task.tenure);
                     continue;
                 }
-                Waiting::Task(task) => NodeOutput::RunTask(task),
-                Waiting::Lane { lane, shard, tenure, key, event } => {
-                    NodeOutput::GrantLone { lane, shard, tenure, key, event }
+                Waiting::Task(task) => self.issue(now, Purpose::Begin(task)),
+                Waiting::Lane { lane, shard, tenure, task: TaskId { key, event, .. }, .. } => {
+                    self.outputs.push(NodeOutput::GrantLone { lane, shard, tenure, key, event });
                 }
-            });
+            }
         }
     }
 
@@ -488,9 +653,19 @@ impl Node {
                 StoreCall::TakeTasks { holder, served: self.options.served.clone(), limit: *limit, lease_ms }
             }
             Purpose::Held => StoreCall::HeldTasks { holder },
-            Purpose::RenewTasks { renewals, details } => {
-                StoreCall::RenewTasks { holder, tasks: with_details(renewals, details.as_ref()), lease_ms }
+            Purpose::RenewTasks(renewals) => {
+                let tasks = renewals.iter().map(|renewal| renewal.report.clone()).collect();
+                StoreCall::RenewTasks { holder, tasks, lease_ms }
             }
+            Purpose::Begin(task) => {
+                // One that is no longer this node's makes room for the next.
+                let Some(renewal) = self.taken.renewal(task, None, Evidence::Begins) else {
+                    self.lone.handle_ended(task_id(task));
+                    return self.taken.remove(task_id(task), task.tenure);
+                };
+                StoreCall::RenewTasks { holder, tasks: vec![renewal.report], lease_ms }
+            }
+            Purpose::Admit(task) => return self.wait_for_turn(now, Waiting::Task(task.clone())),
             Purpose::Finish { task, attempt, body, .. } => {
                 StoreCall::FinishTask { holder, task: *task, attempt: *attempt, body: Arc::clone(body) }
             }

@@ -7,14 +7,21 @@
 //!
 //! It is driven as a lane is: inputs with the moment at which they are brought, then [`Node::take_outputs`]; calls are
 //! answered with [`Node::handle_answer`]; [`Node::handle_time`] is called at [`Node::next_wake`].
+//!
+//! It also decides how a process stops: [`Node::handle_stop`] begins it, and what follows are outputs for the driver to
+//! do, [`Node::handle_idle`] when no attempt runs any more, and [`Node::handle_lane_ended`] for each lane. The last
+//! output is [`NodeOutput::Ended`], or [`NodeOutput::StoppedShort`] if the store did not answer in time. A process that
+//! goes away without that brings [`Node::handle_abandoned`].
 
 mod lone_gate;
 mod machine;
 mod options;
 mod output;
 mod share;
+mod stopping;
 mod taken;
 
 pub use machine::Node;
 pub use options::NodeOptions;
 pub use output::NodeOutput;
+pub use stopping::{StopPatience, Unfinished};

@@ -6,6 +6,8 @@ use crate::lane::{CallId, StoreCall};
 use crate::shard::{ActivityTask, Tenure};
 use crate::store::{Changes, StoreError, TaskId};
 
+use super::stopping::Unfinished;
+
 /// One thing to be done by the driver, outside of any lock.
 #[derive(Debug)]
 pub enum NodeOutput {
@@ -38,8 +40,20 @@ pub enum NodeOutput {
     },
     /// Tell the lanes that this may have changed.
     Changed(Changes),
-    /// The node's session has ended; nothing follows.
+    /// The process stops. Tell each lane with [`Lane::handle_stopping`](crate::lane::Lane::handle_stopping); attempts that
+    /// are to begin from now on are given back instead.
+    StopTaking,
+    /// Tell the attempts that run to stop for the node's sake: what they return does not count, and they are given back.
+    StopAttempts,
+    /// Tell each lane with [`Lane::handle_closing`](crate::lane::Lane::handle_closing), and bring its
+    /// [`Ended`](crate::lane::LaneOutput::Ended) with [`Node::handle_lane_ended`](super::Node::handle_lane_ended).
+    CloseLanes,
+    /// The process goes away at once: tell each lane with [`Lane::handle_end`](crate::lane::Lane::handle_end).
+    EndLanes,
+    /// The node's session has ended, after its lanes'; nothing follows.
     Ended,
+    /// The store did not answer in time; nothing follows. The next owner goes on from what the store holds.
+    StoppedShort(Unfinished),
     /// The store cannot be trusted any more; nothing follows.
     Failed(StoreError),
 }

@@ -1,6 +1,7 @@
 //! Fair share: how the 256 shards are divided among live nodes, and a node's part among its lanes.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::instance::SHARDS;
 use crate::store::{Directory, NodeInfo, SessionId, SessionRole};
@@ -23,6 +24,20 @@ pub(super) fn of_node(node: SessionId, directory: &Directory) -> usize {
     let owners: BTreeSet<SessionId> = owners.map(|session| session.node).chain([node]).collect();
     let place = owners.iter().position(|owner| *owner == node).unwrap_or(0);
     part(SHARDS, owners.len(), place)
+}
+
+/// Whether a session of another node owns shards past its expiry: whoever claims next can have them.
+pub(super) fn has_expired_owner(node: SessionId, directory: &Directory) -> bool {
+    let mut others = directory.sessions.iter().filter(|session| session.node != node);
+    others.any(|session| session.shards > 0 && session.expires_ms < directory.now_ms)
+}
+
+/// In how long the first session of another node is past its expiry, unless it is renewed.
+pub(super) fn next_expiry(node: SessionId, directory: &Directory) -> Option<Duration> {
+    let others = directory.sessions.iter().filter(|session| session.node != node);
+    let expiries = others.map(|session| session.expires_ms).filter(|at_ms| *at_ms >= directory.now_ms);
+    // One that expires at a moment can be ended only after it.
+    expiries.min().map(|at_ms| Duration::from_millis(at_ms - directory.now_ms + 1))
 }
 
 #[cfg(test)]

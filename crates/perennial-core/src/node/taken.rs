@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::history::Payload;
 use crate::lane::Moment;
 use crate::shard::{ActivityTask, Tenure};
-use crate::store::{TaskId, TaskRenewal};
+use crate::store::{Evidence, TaskId, TaskRenewal, TaskReport};
 
 /// The leases of tasks that run here.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(super) struct Taken {
     /// Counts takes: what a renewal says of an earlier one is late.
     takes: u64,
     every: Duration,
+    /// For how long a task has to run to be cleared.
+    healthy: Duration,
     renew_at: Moment,
 }
 
@@ -29,17 +31,23 @@ struct Held {
     take: u64,
     /// When it came here.
     since: Moment,
+    /// Since when it runs, if it was begun with care.
+    suspect_since: Option<Moment>,
     /// Whether the store has said that it is another's. It is here until its attempt ends.
     is_gone: bool,
 }
 
 /// A lease to be renewed, and which take it belongs to.
-pub(super) type Renewal = (TaskId, u64);
+#[derive(Clone, Debug)]
+pub(super) struct Renewal {
+    pub(super) report: TaskReport,
+    take: u64,
+}
 
 impl Taken {
-    pub(super) fn new(lease_ms: u64) -> Taken {
+    pub(super) fn new(lease_ms: u64, healthy: Duration) -> Taken {
         let every = Duration::from_millis((lease_ms / 3).max(1));
-        Taken { tasks: BTreeMap::new(), takes: 0, every, renew_at: Moment::MAX }
+        Taken { tasks: BTreeMap::new(), takes: 0, every, healthy, renew_at: Moment::MAX }
     }
 
     /// A task is leased to this node now. Returns whether it is to be begun: if not, this attempt of it runs already.
@@ -53,7 +61,8 @@ impl Taken {
             held.take = take;
             return false;
         }
-        self.tasks.insert(id, Held { attempt, tenure, take, since: now, is_gone: false });
+        self.tasks
+            .insert(id, Held { attempt, tenure, take, since: now, suspect_since: None, is_gone: false });
         true
     }
 
@@ -61,6 +70,16 @@ impl Taken {
     pub(super) fn hand_over(&mut self, now: Moment, task: &ActivityTask) {
         self.tasks.remove(&task_id(task));
         self.add(now, task_id(task), task.attempt, task.tenure);
+        if task.begun.is_some() {
+            self.begin(now, task);
+        }
+    }
+
+    /// A task begins to run with care.
+    pub(super) fn begin(&mut self, now: Moment, task: &ActivityTask) {
+        if let Some(held) = self.tasks.get_mut(&task_id(task)) {
+            held.suspect_since = Some(now);
+        }
     }
 
     /// How long a task has been here.
@@ -109,13 +128,26 @@ impl Taken {
         }
         self.renew_at = now + self.every;
         let kept = self.tasks.iter().filter(|(_, held)| !held.is_gone);
-        let renewals: Vec<Renewal> = kept.map(|(id, held)| (*id, held.take)).collect();
+        let is_healthy = |held: &Held| held.suspect_since.is_some_and(|since| now >= since + self.healthy);
+        let renewals: Vec<Renewal> = kept
+            .map(|(id, held)| {
+                let evidence = is_healthy(held).then_some(Evidence::Healthy);
+                Renewal { report: TaskReport { evidence, ..TaskReport::of(*id) }, take: held.take }
+            })
+            .collect();
         (!renewals.is_empty()).then_some(renewals)
     }
 
-    /// The renewal of one attempt's lease.
-    pub(super) fn renewal(&self, task: &ActivityTask) -> Option<Renewal> {
-        self.tasks.get(&task_id(task)).filter(|_| self.is_kept(task)).map(|held| (task_id(task), held.take))
+    /// The renewal of one attempt's lease, with something to say about it.
+    pub(super) fn renewal(
+        &self,
+        task: &ActivityTask,
+        details: Option<Payload>,
+        evidence: Evidence,
+    ) -> Option<Renewal> {
+        let held = self.tasks.get(&task_id(task)).filter(|_| self.is_kept(task))?;
+        let report = TaskReport { task: task_id(task), details, evidence: Some(evidence) };
+        Some(Renewal { report, take: held.take })
     }
 
     pub(super) fn next_wake(&self) -> Option<Moment> {
@@ -125,7 +157,7 @@ impl Taken {
     /// What renewals say: the tasks that nobody waits for, or that are no longer this node's.
     pub(super) fn handle_renewed(&mut self, asked: &[Renewal], renewals: &[TaskRenewal]) -> Vec<TaskId> {
         let mut over = Vec::new();
-        for ((id, take), renewal) in asked.iter().zip(renewals) {
+        for (Renewal { report: TaskReport { task: id, .. }, take }, renewal) in asked.iter().zip(renewals) {
             let Some(held) = self.tasks.get_mut(id).filter(|held| held.take == *take && !held.is_gone) else {
                 continue;
             };
@@ -141,25 +173,18 @@ pub(super) fn task_id(task: &ActivityTask) -> TaskId {
     TaskId { key: task.key, execution: task.execution, event: task.event }
 }
 
-/// What a renewal writes.
-pub(super) fn with_details(
-    renewals: &[Renewal],
-    details: Option<&Payload>,
-) -> Vec<(TaskId, Option<Payload>)> {
-    renewals.iter().map(|(id, _)| (*id, details.cloned())).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::history::EventId;
     use crate::instance::InstanceKey;
 
+    const HEALTHY: Duration = Duration::from_secs(60);
     const ID: fn() -> TaskId = || TaskId { key: InstanceKey::new(1, 1), execution: 1, event: EventId(2) };
 
     #[test]
     fn n17_a_task_that_runs_already_is_not_begun_again() {
-        let (mut taken, now) = (Taken::new(9_000), Moment::ZERO);
+        let (mut taken, now) = (Taken::new(9_000, HEALTHY), Moment::ZERO);
         assert!(taken.add(now, ID(), 1, Tenure(1)));
         assert!(!taken.add(now, ID(), 1, Tenure(2)), "its lease ran out, and this node took it again");
         assert!(taken.add(now, ID(), 2, Tenure(3)), "the next attempt");
@@ -167,7 +192,7 @@ mod tests {
 
     #[test]
     fn n17_what_a_renewal_says_of_an_earlier_take_is_late() {
-        let (mut taken, mut now) = (Taken::new(9_000), Moment::ZERO);
+        let (mut taken, mut now) = (Taken::new(9_000, HEALTHY), Moment::ZERO);
         taken.add(now, ID(), 1, Tenure(1));
         now += Duration::from_secs(3);
         let asked = taken.take_renewals(now).unwrap();
@@ -178,7 +203,7 @@ mod tests {
 
     #[test]
     fn n17_a_task_that_is_gone_can_be_taken_again_beside_its_old_attempt() {
-        let (mut taken, mut now) = (Taken::new(9_000), Moment::ZERO);
+        let (mut taken, mut now) = (Taken::new(9_000, HEALTHY), Moment::ZERO);
         taken.add(now, ID(), 1, Tenure(1));
         now += Duration::from_secs(3);
         let asked = taken.take_renewals(now).unwrap();

@@ -1,0 +1,203 @@
+//! What a lane wants done, as long as it has not been taken: outputs wait here while the lane may not act, and those of a
+//! tenure that is over do not happen.
+//!
+//! The order within one activity is kept: what was given out and came back goes before everything that is withheld.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use crate::instance::ShardId;
+use crate::shard::{Answer, TurnTask};
+
+use super::output::LaneOutput;
+use super::tenures::Tenures;
+
+#[derive(Default)]
+pub(super) struct Outbox {
+    outputs: Vec<LaneOutput>,
+    /// Activities that want to run alone: a turn that ends the process would count against whoever runs meanwhile.
+    lone_wanted: Vec<LaneOutput>,
+    /// What may not leave while the lane is suspended.
+    withheld: VecDeque<LaneOutput>,
+    /// What leaves in any case, after everything else: it is about shards that are lost.
+    parting: Vec<LaneOutput>,
+}
+
+impl Outbox {
+    pub(super) fn push(&mut self, output: LaneOutput) {
+        self.outputs.push(output);
+    }
+
+    pub(super) fn extend(&mut self, outputs: impl IntoIterator<Item = LaneOutput>) {
+        self.outputs.extend(outputs);
+    }
+
+    /// Whether there is nothing left to do or to tell.
+    pub(super) fn is_empty(&self) -> bool {
+        self.outputs.is_empty() && self.withheld.is_empty() && self.parting.is_empty()
+    }
+
+    /// Something about a shard that is lost, which leaves whether the lane may act or not.
+    pub(super) fn push_parting(&mut self, output: LaneOutput) {
+        self.parting.push(output);
+    }
+
+    /// An activity wants to run alone: this waits until no turn is tried that may end the process.
+    pub(super) fn push_lone(&mut self, output: LaneOutput) {
+        self.lone_wanted.push(output);
+    }
+
+    /// No turn is being tried: activities may ask to run alone.
+    pub(super) fn let_lone_go(&mut self) {
+        self.outputs.append(&mut self.lone_wanted);
+    }
+
+    /// Drops the execution of a turn that is not run, where user code may run.
+    #[allow(clippy::boxed_local, reason = "turn tasks are boxed wherever they go")]
+    pub(super) fn drop_turn(&mut self, task: Box<TurnTask>) {
+        self.outputs.extend(task.source.into_resident().map(LaneOutput::Drop));
+    }
+
+    /// Takes what is to be done now. What starts or tells something stays here unless the lane may act.
+    pub(super) fn take(&mut self, may_act: bool) -> Vec<LaneOutput> {
+        if may_act {
+            if !self.withheld.is_empty() {
+                let newer = mem::replace(&mut self.outputs, mem::take(&mut self.withheld).into());
+                self.outputs.extend(newer);
+            }
+            self.outputs.append(&mut self.parting);
+            return mem::take(&mut self.outputs);
+        }
+        let (mut harmless, rest): (Vec<_>, Vec<_>) =
+            mem::take(&mut self.outputs).into_iter().partition(LaneOutput::is_harmless);
+        self.withheld.extend(rest);
+        harmless.append(&mut self.parting);
+        harmless
+    }
+
+    /// Takes back what was given out, and not done because the lane may not act any more.
+    pub(super) fn take_back(&mut self, output: LaneOutput, tenures: &Tenures) {
+        // It was given out before whatever is withheld now: an activity begins before it is told to stop.
+        // What is withheld already was looked at when the last tenure ended.
+        let newer = mem::replace(&mut self.withheld, VecDeque::from([output]));
+        self.drop_stale(tenures);
+        let kept = mem::replace(&mut self.withheld, newer);
+        kept.into_iter().for_each(|output| self.withheld.push_front(output));
+    }
+
+    /// Outputs that were withheld for a tenure that is over do not happen.
+    pub(super) fn drop_stale(&mut self, tenures: &Tenures) {
+        let mut unbegun = Vec::new();
+        for output in mem::take(&mut self.withheld) {
+            let kept = match output {
+                LaneOutput::TakeTurn(task) if !tenures.has(task.shard, task.tenure) => {
+                    self.drop_turn(task);
+                    continue;
+                }
+                LaneOutput::RunActivity(task) if !tenures.has(ShardId::of(&task.instance), task.tenure) => {
+                    unbegun.push((task.key, task.event));
+                    continue;
+                }
+                // Its row is leased to this node, which is not concerned by the loss. If the attempt never began, the
+                // lease runs out.
+                LaneOutput::HandOver(task) if !tenures.has(ShardId::of(&task.instance), task.tenure) => {
+                    if !unbegun.contains(&(task.key, task.event)) {
+                        self.parting.push(LaneOutput::HandOver(task));
+                    }
+                    continue;
+                }
+                LaneOutput::WantLone { shard, tenure, .. } if !tenures.has(shard, tenure) => continue,
+                LaneOutput::Reply { shard, request, key, .. } if tenures.get(shard).is_none() => {
+                    let answer = Answer::Moved { key };
+                    self.parting.push(LaneOutput::Reply { shard, request, answer, key });
+                    continue;
+                }
+                output => output,
+            };
+            self.withheld.push_back(kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::EventId;
+    use crate::instance::InstanceKey;
+    use crate::shard::{RequestId, Shard, ShardOptions, Tenure};
+    use crate::store::{ShardSet, TaskId};
+
+    const SHARD: ShardId = ShardId(3);
+
+    fn reply(request: u64) -> LaneOutput {
+        let (request, key) = (RequestId(request), Some(InstanceKey::new(1, 1)));
+        LaneOutput::Reply { shard: SHARD, request, answer: Answer::Accepted, key }
+    }
+
+    fn want_lone(tenure: u64) -> LaneOutput {
+        let task = TaskId { key: InstanceKey::new(1, 1), execution: 1, event: EventId(2) };
+        LaneOutput::WantLone { shard: SHARD, tenure: Tenure(tenure), interruptions: 3, task }
+    }
+
+    /// Each output in a word: the request that is answered, or what else it is.
+    fn words(outputs: Vec<LaneOutput>) -> Vec<String> {
+        let word = |output: LaneOutput| match output {
+            LaneOutput::Reply { request, answer, .. } => format!("{} {answer:?}", request.0),
+            LaneOutput::Gained(_) => "gained".to_owned(),
+            LaneOutput::Lost(_) => "lost".to_owned(),
+            LaneOutput::WantLone { .. } => "alone".to_owned(),
+            other => format!("{other:?}"),
+        };
+        outputs.into_iter().map(word).collect()
+    }
+
+    fn holding(shard: ShardId) -> Tenures {
+        let mut tenures = Tenures::default();
+        tenures.gain(shard, 1, |tenure| Shard::new(shard, tenure, ShardOptions::default(), 7));
+        tenures
+    }
+
+    #[test]
+    fn n9_a_suspended_lane_answers_nobody_until_it_may_act_again() {
+        let mut outbox = Outbox::default();
+        outbox.push(reply(1));
+        outbox.push(LaneOutput::Gained(ShardSet::ALL));
+        assert_eq!(words(outbox.take(false)), ["gained"]);
+        outbox.push(reply(2));
+        outbox.push_parting(LaneOutput::Lost(ShardSet::ALL));
+        assert_eq!(words(outbox.take(false)), ["lost"]);
+        outbox.push(reply(3));
+        assert_eq!(words(outbox.take(true)), ["1 Accepted", "2 Accepted", "3 Accepted"]);
+        assert!(outbox.take(true).is_empty());
+    }
+
+    #[test]
+    fn n9_what_comes_back_goes_before_what_is_withheld() {
+        let (mut outbox, tenures) = (Outbox::default(), holding(SHARD));
+        outbox.push(reply(2));
+        outbox.take(false);
+        outbox.take_back(reply(1), &tenures);
+        assert_eq!(words(outbox.take(true)), ["1 Accepted", "2 Accepted"]);
+    }
+
+    #[test]
+    fn n9_callers_of_a_shard_that_is_lost_meanwhile_hear_that_it_moved() {
+        let mut outbox = Outbox::default();
+        outbox.push(reply(1));
+        outbox.push(want_lone(1));
+        outbox.take(false);
+        outbox.drop_stale(&holding(ShardId(4)));
+        let moved = Answer::Moved { key: Some(InstanceKey::new(1, 1)) };
+        assert_eq!(words(outbox.take(false)), [format!("1 {moved:?}")], "also while it may not act");
+        assert!(outbox.take(true).is_empty());
+    }
+
+    #[test]
+    fn g29_activities_wait_with_their_wish_to_run_alone_until_no_turn_is_tried() {
+        let mut outbox = Outbox::default();
+        outbox.push_lone(want_lone(1));
+        assert!(outbox.take(true).is_empty());
+        outbox.let_lone_go();
+        assert_eq!(words(outbox.take(true)), ["alone"]);
+    }
+}

@@ -1,0 +1,318 @@
+//! What a lane does about what it owns: shards that are given an input, its session's lease, shards that come and go, and
+//! sessions that take each other's place. What is kept, lost, gained and given up is decided by [`LeaseKeeper`](super::lease::LeaseKeeper) and
+//! [`Tenures`](super::tenures::Tenures); here is what follows for everything else.
+
+use std::mem;
+
+use crate::execution::Stream;
+use crate::instance::{InstanceKey, ShardId};
+use crate::shard::{ActivityTask, Output, Shard, Tenure};
+use crate::store::{Gap, Lease, OwnedShard, Replaced, SessionId, ShardSet};
+
+use super::clock::Moment;
+use super::machine::{Lane, SWEEP_PAUSE};
+use super::output::LaneOutput;
+use super::purpose::Purpose;
+use super::tenures::Difference;
+
+/// For more outputs than this, memory is not kept.
+const KEPT_OUTPUTS: usize = 256;
+
+impl Lane {
+    /// Gives a shard an input, and does what it wants done about it.
+    pub(super) fn feed(&mut self, now: Moment, id: ShardId, input: impl FnOnce(&mut Shard, u64)) {
+        let now_ms = self.clock.now_ms(now);
+        let Some(held) = self.tenures.get_mut(id) else { return };
+        let tenure = held.tenure();
+        if let Some(from) = self.lease.gap_from(now) {
+            // No grace runs out while the lane cannot act.
+            held.shard.handle_gap(Gap { from_ms: self.clock.now_ms(from), until_ms: now_ms });
+        }
+        input(&mut held.shard, now_ms);
+        let mut outputs = mem::take(&mut self.shard_outputs);
+        held.shard.swap_outputs(&mut outputs);
+        self.tenures.note_wake(id);
+        for output in outputs.drain(..) {
+            self.carry(now, id, tenure, output);
+        }
+        if outputs.capacity() <= KEPT_OUTPUTS {
+            self.shard_outputs = outputs;
+        }
+    }
+
+    /// Gives a shard an input that belongs to a tenure, unless that one is over.
+    pub(super) fn feed_tenure(
+        &mut self,
+        now: Moment,
+        id: ShardId,
+        tenure: Tenure,
+        input: impl FnOnce(&mut Shard, u64),
+    ) {
+        if self.tenures.has(id, tenure) && !self.stage.is_failed() {
+            self.feed(now, id, input);
+        } else {
+            self.counted.stale += 1;
+        }
+    }
+
+    pub(super) fn feed_activity(
+        &mut self,
+        now: Moment,
+        task: &ActivityTask,
+        input: impl FnOnce(&mut Shard, u64),
+    ) {
+        self.feed_tenure(now, ShardId::of(&task.instance), task.tenure, input);
+        self.go_on(now);
+    }
+
+    fn carry(&mut self, now: Moment, shard: ShardId, tenure: Tenure, output: Output) {
+        let output = match output {
+            Output::Find { request, id } => {
+                return self.issue(now, Purpose::Find { tenure, shard, request, id });
+            }
+            Output::Load { key } => return self.loads.add((tenure, shard, key)),
+            Output::Refresh { key } => return self.issue(now, Purpose::Refresh { tenure, shard, key }),
+            Output::Commit(commit) => return self.committer.add(tenure, *commit),
+            Output::TakeTurn(task) if task.is_on_probation => return self.probation.admit(task),
+            Output::TakeTurn(task) => match self.suspects.admit(task) {
+                Some(task) => LaneOutput::TakeTurn(task),
+                None => return,
+            },
+            Output::Continued { key, execution } => return self.prune(now, shard, tenure, key, execution),
+            Output::RunActivity(task) => LaneOutput::RunActivity(task),
+            Output::HandOver(task) => LaneOutput::HandOver(task),
+            Output::WantLone { interruptions, task } => {
+                let wanted = LaneOutput::WantLone { shard, tenure, interruptions, task };
+                return self.outbox.push_lone(wanted);
+            }
+            Output::CancelActivity { key, execution, event } => {
+                LaneOutput::CancelActivity { key, execution, event }
+            }
+            Output::Reply { request, answer, key } => LaneOutput::Reply { shard, request, answer, key },
+            Output::Drop(execution) => LaneOutput::Drop(execution),
+        };
+        self.outbox.push(output);
+    }
+
+    /// Old executions of an instance that runs on are deleted, a bounded number of rows at a time.
+    fn prune(&mut self, now: Moment, shard: ShardId, tenure: Tenure, key: InstanceKey, execution: u64) {
+        let kept = self.options.keep_executions.map(|keep| keep.max(1));
+        if let Some(keep) = kept.filter(|keep| execution > *keep && self.reads_by_itself()) {
+            let execution = execution - keep + 1;
+            self.calls.at(now + SWEEP_PAUSE, Purpose::Prune { tenure, shard, key, execution });
+        }
+    }
+
+    /// The session lives for another lease: what waited for that goes on.
+    pub(super) fn leased(&mut self, now: Moment, sent: Moment, lease: Lease) {
+        self.read_clock(now, lease.now_ms);
+        let gap_from = self.lease.handle_leased(sent, now);
+        if let Some(gap_from) = gap_from.filter(|_| !self.tenures.set().is_empty()) {
+            self.note_gap(now, gap_from);
+            // Somebody may have ended the session and given its shards away, and a call to open it that was on its way
+            // since may have brought it back without them.
+            self.lease.handle_unsure(now);
+            self.issue(now, Purpose::Confirm);
+        }
+        self.resume(now);
+    }
+
+    /// The lane could not act since then: no grace has run meanwhile.
+    fn note_gap(&mut self, now: Moment, from: Moment) {
+        let gap = Gap { from_ms: self.clock.now_ms(from), until_ms: self.clock.now_ms(now) };
+        let held = self.tenures.set();
+        self.gaps.add(gap, held);
+        for shard in held.iter() {
+            self.feed(now, shard, |shard, _| shard.handle_gap(gap));
+        }
+    }
+
+    /// The lane may act again: what waited for that goes on.
+    pub(super) fn resume(&mut self, now: Moment) {
+        for commit in self.calls.take_commits() {
+            self.issue(now, commit);
+        }
+        self.balance(now);
+    }
+
+    fn read_clock(&mut self, now: Moment, store_ms: u64) {
+        let set_back_ms = self.clock.handle_reading(now, store_ms);
+        self.outbox.push(LaneOutput::StoreTime { store_ms, set_back_ms });
+    }
+
+    /// The store told which shards the session owns.
+    pub(super) fn claimed(&mut self, now: Moment, shards: Vec<OwnedShard>) {
+        let Difference { lost, gained } = self.tenures.compare(shards);
+        self.lose_some(now, lost);
+        self.gain(now, &gained);
+        // A claim is not made again at once if it found nothing.
+        if self.tenures.is_over() {
+            self.balance(now);
+        }
+    }
+
+    pub(super) fn lose_some(&mut self, now: Moment, lost: ShardSet) {
+        if lost.is_empty() {
+            return;
+        }
+        tracing::warn!(shards = lost.len(), "shards were lost to another owner");
+        lost.iter().for_each(|shard| self.lose(now, shard));
+        self.outbox.push(LaneOutput::Lost(lost));
+    }
+
+    fn gain(&mut self, now: Moment, gained: &[OwnedShard]) {
+        if gained.is_empty() {
+            return;
+        }
+        if self.reads_by_itself()
+            && let Some(unclean_ends) = self.suspects.handle_gained(now, gained)
+        {
+            tracing::warn!(
+                unclean_ends,
+                "owners of these shards did not stop in good order; turns are taken in batches, to find what ends them"
+            );
+        }
+        for owned in gained {
+            let nonce = u128::from(self.stream.draw()) << 64 | u128::from(self.stream.draw());
+            let (options, is_stopping) = (self.options.shard.clone(), self.stage.is_stopping());
+            let node = self.options.node;
+            let gaps = owned.gaps.iter().copied().chain(self.gaps.of(owned.shard)).collect();
+            self.tenures.gain(owned.shard, owned.epoch, |tenure| {
+                let shard = Shard::new(owned.shard, tenure, options, nonce).with_gaps(gaps);
+                let mut shard = shard.on_node(node, owned.unclean_ends > 0);
+                if is_stopping {
+                    shard.handle_stopping();
+                }
+                shard
+            });
+        }
+        let shards: ShardSet = gained.iter().map(|owned| owned.shard).collect();
+        self.outbox.push(LaneOutput::Gained(shards));
+        if self.reads_by_itself() {
+            self.issue(now, Purpose::Owed { shards, after: None });
+            self.issue(now, Purpose::Blocked { shards, after: None });
+            self.passes.want_all(&shards);
+            self.passes.want_ahead(self.clock.now_ms(now));
+        }
+    }
+
+    /// Whether something was written is not known: another session is put in the place of the one it was sent under,
+    /// which waits for it or beats it. Then the batch in flight is sent again, the same bytes. What is there already stays
+    /// as it is.
+    pub(super) fn settle(&mut self, now: Moment, reason: &str) {
+        tracing::warn!(%reason, "the outcome of a call is not known; settling it under a new session");
+        self.committer.handle_unknown();
+        let new = draw_session(&mut self.stream);
+        self.lease.handle_replacing(new);
+        self.issue(now, Purpose::Replace);
+    }
+
+    pub(super) fn replaced(&mut self, now: Moment, sent: Moment, replaced: Replaced) {
+        let Replaced { lease, shards } = replaced;
+        self.read_clock(now, lease.now_ms);
+        if let Some(gap_from) = self.lease.handle_replaced(sent, now) {
+            self.note_gap(now, gap_from);
+        }
+        let Difference { lost, gained } = self.tenures.handle_replaced(shards);
+        self.lose_some(now, lost);
+        // The answer to an earlier claim may have come too late.
+        if !self.stage.is_stopping() {
+            self.gain(now, &gained);
+        }
+        for (tenure, commit) in self.committer.take_doubtful() {
+            self.issue(now, Purpose::ReadBack { tenure, commit: Box::new(commit), refused: None });
+        }
+        self.issue(now, Purpose::Commit);
+        let held = self.tenures.readable();
+        self.passes.want_all(&held);
+        self.balance(now);
+    }
+
+    /// A shard belongs to somebody else now, or may: its memory is forgotten, and callers are told to ask elsewhere.
+    pub(super) fn lose(&mut self, now: Moment, id: ShardId) {
+        for task in self.suspects.handle_lost(id).into_iter().chain(self.probation.handle_lost(id)) {
+            self.outbox.drop_turn(task);
+        }
+        let Some(mut held) = self.tenures.lose(id) else { return };
+        held.shard.handle_lost();
+        self.counted = self.counted.plus(&held.shard.counters());
+        for output in held.shard.take_outputs() {
+            match output {
+                // Another owner may run it: it stops, whether this lane may act or not.
+                Output::CancelActivity { key, execution, event } => {
+                    self.outbox.push_parting(LaneOutput::CancelActivity { key, execution, event });
+                }
+                output => self.carry(now, id, held.tenure(), output),
+            }
+        }
+        self.outbox.drop_stale(&self.tenures);
+    }
+
+    /// The session is gone, and all its shards: forget them, and open the next one.
+    pub(super) fn lose_session(&mut self, now: Moment) {
+        tracing::warn!("PER-0504 session gone: another node may own this node's shards");
+        let lost = self.tenures.set();
+        self.calls.clear();
+        self.committer.clear();
+        self.loads.clear();
+        self.passes.handle_lost();
+        for task in self.suspects.handle_session_lost() {
+            self.outbox.drop_turn(task);
+        }
+        lost.iter().for_each(|shard| self.lose(now, shard));
+        if !lost.is_empty() {
+            self.outbox.push(LaneOutput::Lost(lost));
+        }
+        let next = draw_session(&mut self.stream);
+        self.lease.handle_gone(next, now);
+        self.issue(now, Purpose::Open);
+    }
+
+    /// Claims what is missing, and begins to give up what is too much. With every renewal.
+    pub(super) fn balance(&mut self, now: Moment) {
+        if self.stage.is_stopping() || self.is_moving() || self.claim_missing(now) {
+            return;
+        }
+        let gone = self.tenures.surplus(self.options.releases_per_renewal);
+        if gone.is_empty() || !self.lease.holds(now) {
+            return;
+        }
+        self.outbox.push(LaneOutput::Lost(gone));
+        let (holder, lease_ms) = (self.options.node, 3 * self.lease.lease_ms());
+        for shard in gone.iter() {
+            self.tenures.leave(shard);
+            self.feed(now, shard, |shard, now_ms| shard.handle_releasing(now_ms, holder, lease_ms));
+        }
+    }
+
+    /// Whether shards are being claimed, confirmed or released.
+    pub(super) fn is_moving(&self) -> bool {
+        self.calls.has(Purpose::is_moving)
+    }
+
+    /// Claims what is missing. Returns whether something is.
+    pub(super) fn claim_missing(&mut self, now: Moment) -> bool {
+        // A lane that may claim has a live session.
+        let is_missing = self.tenures.is_short() && !self.stage.is_stopping() && self.lease.may_claim(now);
+        if is_missing && !self.is_moving() {
+            self.issue(now, Purpose::Claim);
+        }
+        is_missing
+    }
+
+    /// Gives up the shards that have come to rest.
+    pub(super) fn release_drained(&mut self, now: Moment) {
+        // What is withheld for a shard leaves before it is given up.
+        if self.is_moving() || !self.lease.holds(now) {
+            return;
+        }
+        let drained = self.tenures.drained(|tenure| self.committer.concerns(tenure));
+        if !drained.is_empty() {
+            self.issue(now, Purpose::Release(drained));
+        }
+    }
+}
+
+pub(super) fn draw_session(stream: &mut Stream) -> SessionId {
+    SessionId(u128::from(stream.draw()) << 64 | u128::from(stream.draw()))
+}
