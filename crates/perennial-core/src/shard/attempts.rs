@@ -80,8 +80,9 @@ impl Attempts {
         self.lone.remove(&(key, event));
     }
 
-    pub(super) fn runs(&self, key: InstanceKey, event: EventId) -> bool {
-        self.running.contains_key(&(key, event))
+    /// When the attempt of an activity that runs here began.
+    pub(super) fn began_ms(&self, key: InstanceKey, event: EventId) -> Option<u64> {
+        self.running.get(&(key, event)).map(|attempt| attempt.began_ms)
     }
 
     /// The attempts of one instance, by event.
@@ -160,6 +161,7 @@ mod tests {
             event: EventId(event),
             attempt,
             interruptions: 0,
+            begun: None,
             details: None,
             queued_ms: 0,
             past: Default::default(),
@@ -192,7 +194,10 @@ mod tests {
         let (first, second) = (InstanceKey::new(1, 1), InstanceKey::new(1, 2));
         assert_eq!(attempts.take(first), [(EventId(2), 1), (EventId(4), 1)]);
         assert!(!attempts.has_lone(first) && attempts.has_lone(second));
-        assert!(!attempts.runs(first, EventId(2)) && attempts.runs(second, EventId(2)));
+        assert_eq!(
+            (attempts.began_ms(first, EventId(2)), attempts.began_ms(second, EventId(2))),
+            (None, Some(0))
+        );
         assert_eq!(attempts.keys().into_iter().collect::<Vec<_>>(), [second]);
     }
 

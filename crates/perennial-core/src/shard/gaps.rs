@@ -1,7 +1,7 @@
 //! The times in which nobody owned the shard: the grace of a cancel does not run meanwhile.
 
 use crate::history::CancelRequest;
-use crate::store::Gap;
+use crate::store::{Gap, OwnedShard};
 
 /// How long code may clean up, and from when on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl Grace {
     }
 }
 
-/// The gaps that are known, oldest first.
+/// The gaps that are known, oldest first; of too many, the latest.
 #[derive(Default)]
 pub(super) struct Gaps {
     all: Vec<Gap>,
@@ -25,12 +25,22 @@ pub(super) struct Gaps {
 
 impl Gaps {
     pub(super) fn new(all: Vec<Gap>) -> Gaps {
-        Gaps { all }
+        let mut gaps = Gaps::default();
+        all.into_iter().for_each(|gap| gaps.add(gap));
+        gaps
     }
 
-    /// The owner could not act for a while.
+    /// The owner could not act for a while. What overlaps a gap that is known counts once.
     pub(super) fn add(&mut self, gap: Gap) {
-        self.all.push(gap);
+        let place = self.all.partition_point(|known| known.until_ms < gap.from_ms);
+        let count = self.all[place..].iter().take_while(|known| known.from_ms <= gap.until_ms).count();
+        let merged = self.all[place..place + count].iter().fold(gap, |sum, known| Gap {
+            from_ms: sum.from_ms.min(known.from_ms),
+            until_ms: sum.until_ms.max(known.until_ms),
+        });
+        self.all.splice(place..place + count, [merged]);
+        let surplus = self.all.len().saturating_sub(OwnedShard::MAX_GAPS);
+        self.all.drain(..surplus);
     }
 
     /// When a grace ends: the gaps in it are added to it.
@@ -60,5 +70,21 @@ mod tests {
         assert_eq!(end_of(120, 10), 160, "a grace that begins in a gap");
         assert_eq!(end_of(500, 10), 510);
         assert_eq!(end_of(500, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn e23_gaps_that_touch_are_one_and_the_latest_are_kept() {
+        let gap = |from_ms, until_ms| Gap { from_ms, until_ms };
+        let mut gaps = Gaps::new(vec![gap(10, 20), gap(40, 50)]);
+        gaps.add(gap(15, 30));
+        gaps.add(gap(60, 70));
+        assert_eq!(gaps.all, [gap(10, 30), gap(40, 50), gap(60, 70)]);
+        gaps.add(gap(25, 65));
+        assert_eq!(gaps.all, [gap(10, 70)]);
+        for number in 1..=100 {
+            gaps.add(gap(100 * number, 100 * number + 1));
+        }
+        assert_eq!(gaps.all.len(), OwnedShard::MAX_GAPS);
+        assert_eq!(gaps.all.last(), Some(&gap(10_000, 10_001)));
     }
 }

@@ -3,6 +3,7 @@
 //! An instance is found by its id from when the id is known: at once for a start, after loading for what came by its key.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use crate::instance::InstanceKey;
@@ -13,6 +14,8 @@ use super::instance::Instance;
 pub(super) struct Instances {
     by_key: BTreeMap<InstanceKey, Instance>,
     by_id: BTreeMap<Arc<str>, InstanceKey>,
+    /// How many of them have something under way.
+    busy: usize,
 }
 
 impl Instances {
@@ -21,7 +24,31 @@ impl Instances {
         if !instance.id().is_empty() {
             self.by_id.entry(Arc::clone(instance.id())).or_insert(instance.key());
         }
-        self.by_key.entry(instance.key()).or_insert(instance);
+        if let Entry::Vacant(vacant) = self.by_key.entry(instance.key()) {
+            self.busy += usize::from(instance.is_busy());
+            vacant.insert(instance);
+        }
+    }
+
+    /// Brings something to an instance, and removes it if it is not needed in memory any more.
+    pub(super) fn update<T>(
+        &mut self,
+        key: InstanceKey,
+        input: impl FnOnce(&mut Instance) -> T,
+    ) -> Option<T> {
+        let instance = self.by_key.get_mut(&key)?;
+        let was_busy = instance.is_busy();
+        let output = input(instance);
+        self.busy = self.busy + usize::from(instance.is_busy()) - usize::from(was_busy);
+        if instance.is_gone() {
+            self.remove(key);
+        }
+        Some(output)
+    }
+
+    /// Whether nothing is under way for any of them.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.busy == 0
     }
 
     /// An instance was loaded: its stored id is its own, whoever else wants it.
@@ -34,12 +61,12 @@ impl Instances {
         }
     }
 
-    pub(super) fn remove(&mut self, key: InstanceKey) -> Option<Instance> {
-        let instance = self.by_key.remove(&key)?;
+    fn remove(&mut self, key: InstanceKey) {
+        let Some(instance) = self.by_key.remove(&key) else { return };
+        self.busy -= usize::from(instance.is_busy());
         if self.by_id.get(instance.id()) == Some(&key) {
             self.by_id.remove(instance.id());
         }
-        Some(instance)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -54,10 +81,6 @@ impl Instances {
         self.by_key.get(&key)
     }
 
-    pub(super) fn get_mut(&mut self, key: InstanceKey) -> Option<&mut Instance> {
-        self.by_key.get_mut(&key)
-    }
-
     pub(super) fn key_of(&self, id: &str) -> Option<InstanceKey> {
         self.by_id.get(id).copied()
     }
@@ -70,6 +93,7 @@ impl Instances {
     /// Removes all of them, in the order of their keys.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Instance> + use<> {
         self.by_id.clear();
+        self.busy = 0;
         std::mem::take(&mut self.by_key).into_values()
     }
 }
@@ -92,6 +116,24 @@ mod tests {
         assert_eq!((instances.key_of("a"), instances.key_of("b")), (Some(key(1)), None));
         instances.remove(key(1));
         assert_eq!((instances.key_of("a"), instances.len()), (None, 0));
+    }
+
+    #[test]
+    fn n8_instances_that_have_something_under_way_are_counted() {
+        let mut instances = Instances::default();
+        assert!(instances.is_quiet());
+        instances.add(Instance::loading(key(1), Arc::from("a")));
+        instances.add(Instance::loading(key(1), Arc::from("a")));
+        instances.add(Instance::loading(key(2), Arc::from("b")));
+        assert_eq!(instances.busy, 2);
+        instances.update(key(2), |_| ());
+        instances.update(key(3), |_| ());
+        assert_eq!(instances.busy, 2);
+        instances.remove(key(1));
+        instances.remove(key(1));
+        assert_eq!(instances.busy, 1);
+        assert_eq!(instances.take_all().count(), 1);
+        assert!(instances.is_quiet());
     }
 
     #[test]

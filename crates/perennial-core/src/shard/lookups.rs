@@ -11,7 +11,13 @@ use super::request::{Request, RequestId};
 #[derive(Default)]
 pub(super) struct Lookups {
     open: BTreeMap<RequestId, Lookup>,
-    ended: BTreeSet<InstanceKey>,
+    /// When the open ones began, by the count.
+    begun: BTreeSet<u64>,
+    /// The instances that ended since the oldest open one began, and when, by the count.
+    ended: BTreeMap<InstanceKey, u64>,
+    ended_order: BTreeSet<(u64, InstanceKey)>,
+    /// Counts beginnings of look-ups and ends of instances.
+    count: u64,
 }
 
 /// A request that waits for its instance to be found.
@@ -19,6 +25,7 @@ pub(super) struct Lookup {
     pub(super) request: Request,
     /// The message after which it takes effect.
     pub(super) after: Option<InboxNumber>,
+    begun: u64,
 }
 
 impl Lookups {
@@ -27,39 +34,54 @@ impl Lookups {
     }
 
     pub(super) fn begin(&mut self, id: RequestId, request: Request, after: Option<InboxNumber>) {
-        self.open.insert(id, Lookup { request, after });
+        self.count += 1;
+        let begun = self.count;
+        self.begun.insert(begun);
+        if let Some(earlier) = self.open.insert(id, Lookup { request, after, begun }) {
+            self.forget(&earlier);
+        }
     }
 
     /// A look-up ended. Returns its request, and whether the instance that was found has ended since it began.
     pub(super) fn end(&mut self, id: RequestId, found: Option<InstanceKey>) -> Option<(Lookup, bool)> {
         let lookup = self.open.remove(&id)?;
-        let has_ended = found.is_some_and(|key| self.ended.contains(&key));
-        self.forget_ended();
+        let ended = found.and_then(|key| self.ended.get(&key));
+        let has_ended = ended.is_some_and(|ended| *ended > lookup.begun);
+        self.forget(&lookup);
         Some((lookup, has_ended))
     }
 
     /// A caller is gone: nobody is to be told of an end. What it asked otherwise is done all the same.
     pub(super) fn handle_caller_gone(&mut self, id: RequestId) {
-        if self.open.get(&id).is_some_and(|lookup| matches!(lookup.request, Request::AwaitEnd)) {
-            self.open.remove(&id);
-            self.forget_ended();
+        if self.open.get(&id).is_some_and(|lookup| matches!(lookup.request, Request::AwaitEnd))
+            && let Some(lookup) = self.open.remove(&id)
+        {
+            self.forget(&lookup);
         }
     }
 
     pub(super) fn handle_ended(&mut self, key: InstanceKey) {
-        if !self.open.is_empty() {
-            self.ended.insert(key);
+        if self.open.is_empty() {
+            return;
+        }
+        self.count += 1;
+        self.ended_order.insert((self.count, key));
+        if let Some(earlier) = self.ended.insert(key, self.count) {
+            self.ended_order.remove(&(earlier, key));
         }
     }
 
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = RequestId> + use<> {
-        self.ended.clear();
-        std::mem::take(&mut self.open).into_keys()
+        std::mem::take(self).open.into_keys()
     }
 
-    fn forget_ended(&mut self) {
-        if self.open.is_empty() {
-            self.ended.clear();
+    /// Forgets the ends that no open look-up can have missed, now that this one is not open any more.
+    fn forget(&mut self, lookup: &Lookup) {
+        self.begun.remove(&lookup.begun);
+        let oldest = self.begun.first().copied().unwrap_or(u64::MAX);
+        while let Some((_, key)) = self.ended_order.first().copied().filter(|(at, _)| *at < oldest) {
+            self.ended_order.pop_first();
+            self.ended.remove(&key);
         }
     }
 }
@@ -84,6 +106,21 @@ mod tests {
         assert!(lookups.end(RequestId(1), None).is_none());
         assert!(lookups.end(RequestId(2), Some(key(2))).unwrap().1);
         assert!(lookups.is_empty() && lookups.ended.is_empty());
+    }
+
+    #[test]
+    fn n5_ends_are_forgotten_though_some_lookup_is_always_open() {
+        let mut lookups = Lookups::default();
+        lookups.begin(RequestId(0), Request::Retry, None);
+        for number in 1..100 {
+            lookups.begin(RequestId(number), Request::Retry, None);
+            lookups.handle_ended(key(u128::from(number)));
+            let (_, has_ended) = lookups.end(RequestId(number - 1), Some(key(u128::from(number)))).unwrap();
+            assert!(has_ended);
+        }
+        assert_eq!((lookups.ended.len(), lookups.ended_order.len(), lookups.begun.len()), (1, 1, 1));
+        assert!(lookups.end(RequestId(99), Some(key(99))).unwrap().1, "it ended after this one began");
+        assert!(lookups.ended.is_empty() && lookups.ended_order.is_empty() && lookups.begun.is_empty());
     }
 
     #[test]

@@ -42,6 +42,7 @@ mod message;
 mod options;
 mod outgoing;
 mod output;
+mod record;
 mod request;
 mod residents;
 mod shared;
@@ -58,11 +59,15 @@ pub use counters::Counters;
 pub use envelope::{BODY_FORMAT, BodyError};
 pub use message::{Message, RanElsewhere, Start};
 pub use options::{FailurePolicy, OnFailure, ShardOptions};
+pub(crate) use options::{hold_ms, max_together};
 pub use outgoing::{child_id, child_key};
 pub use output::{ActivityTask, Output};
+pub use record::Record;
 pub use request::{Answer, AskReply, Asker, PendingAsk, Question, Request, RequestId, StartRequest};
 pub use state_machine::Shard;
 pub use task_work::TaskWork;
 pub(crate) use task_work::is_handed_over;
 pub use tenure::Tenure;
-pub use turn_task::{Consultation, HandlerSource, TaskFailure, TurnRun, TurnSource, TurnTask, TurnTaskDone};
+pub use turn_task::{
+    Consultation, HandlerSource, TaskFailure, TaskRun, TurnRun, TurnSource, TurnTask, TurnTaskDone,
+};

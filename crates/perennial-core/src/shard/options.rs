@@ -33,11 +33,15 @@ pub struct ShardOptions {
     pub on_failure: FailurePolicy,
     /// More unread events than this refuse the next. Default 10,000.
     pub max_unread: usize,
-    /// An activity that ended more often than this with its process is poison. Default 5.
+    /// An activity that ended more often than this with its process, each time before it was healthy, is poison.
+    /// Default 5.
     pub max_interruptions: u32,
-    /// An activity that ended this often with its process runs only while no other such does, so that the one that
-    /// takes the process down is told from its neighbours. Default 3.
+    /// An activity that ended this often with its process runs only while no other suspect does, and only after the
+    /// process has lived for a while without it; those that ended less often run few at a time. Default 4.
     pub lone_from: u32,
+    /// An attempt that has run for so long is healthy: that its process ends later says nothing against it. Default 1
+    /// minute.
+    pub healthy_ms: u64,
     /// Which activities this node can run; all if not given.
     pub served: Option<Arc<Served>>,
 }
@@ -68,7 +72,9 @@ impl FailurePolicy {
     /// What this failure leads to.
     pub fn of(&self, failure: &TaskFailure) -> OnFailure {
         match failure {
-            TaskFailure::ThreadLost | TaskFailure::Turn(TurnFailure::DeadlinePassed) => self.deadline,
+            TaskFailure::ThreadLost
+            | TaskFailure::NotTried
+            | TaskFailure::Turn(TurnFailure::DeadlinePassed) => self.deadline,
             TaskFailure::Turn(TurnFailure::OverLimit { .. }) => self.limit,
             TaskFailure::Turn(
                 TurnFailure::Panicked { .. }
@@ -109,14 +115,38 @@ impl ShardOptions {
         self.served.as_ref().is_none_or(|served| served.serves(name, tag))
     }
 
-    /// Whether an activity was interrupted so often that it runs alone.
-    pub fn is_lone(&self, task: &ActivityTask) -> bool {
-        task.interruptions >= self.lone_from
+    /// Whether a process ended under an activity before: it waits until it can begin at once, and until few enough others
+    /// like it run.
+    pub fn is_gated(&self, task: &ActivityTask) -> bool {
+        task.begun.is_some() || max_together(self.lone_from, task.interruptions).is_some()
+    }
+
+    /// For how long a process has to live without an activity before it runs it.
+    pub(super) fn hold_ms(&self, interruptions: u32) -> u64 {
+        hold_ms(self.lone_from, interruptions, self.healthy_ms)
     }
 
     /// The pause before attempt `attempts` + 1 of a blocked instance.
     pub(super) fn retry_pause_ms(&self, attempts: u32) -> u64 {
         self.retry_first_ms.saturating_mul(1 << attempts.saturating_sub(1).min(32)).min(self.retry_max_ms)
+    }
+}
+
+/// With how many suspects an activity runs at most: the more often it was interrupted, the fewer, and alone in the end.
+pub(crate) fn max_together(lone_from: u32, interruptions: u32) -> Option<usize> {
+    if interruptions >= lone_from {
+        return Some(1);
+    }
+    // The first interruption says next to nothing: everything that ran was interrupted.
+    (interruptions > 1).then(|| 8_usize.saturating_pow(lone_from - interruptions))
+}
+
+/// For how long a process has to live without an activity before it runs it, if it runs alone. Each time it is twice as
+/// long, so that processes which end at regular intervals for another reason leave no evidence against it.
+pub(crate) fn hold_ms(lone_from: u32, interruptions: u32, healthy_ms: u64) -> u64 {
+    match interruptions.checked_sub(lone_from) {
+        Some(doublings) if interruptions > 0 => healthy_ms.saturating_mul(1 << doublings.min(10)),
+        _ => 0,
     }
 }
 
@@ -134,7 +164,8 @@ impl Default for ShardOptions {
             on_failure: FailurePolicy::default(),
             max_unread: 10_000,
             max_interruptions: 5,
-            lone_from: 3,
+            lone_from: 4,
+            healthy_ms: 60_000,
             served: None,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::execution::Execution;
 use crate::history::{ActivityOptions, EventId, Payload, Trail};
 use crate::instance::InstanceKey;
-use crate::store::Commit;
+use crate::store::{Commit, SessionId, TaskId};
 
 use super::request::{Answer, RequestId};
 use super::tenure::Tenure;
@@ -42,13 +42,13 @@ pub enum Output {
     /// [`Shard::handle_activity_done`](super::Shard::handle_activity_done).
     RunActivity(Box<ActivityTask>),
     /// An activity that was interrupted often wants to run: call
-    /// [`Shard::handle_lone_granted`](super::Shard::handle_lone_granted) when no other such runs on this node. It may
-    /// turn out not to run after all.
+    /// [`Shard::handle_lone_granted`](super::Shard::handle_lone_granted) when few enough others of its kind run on this
+    /// node. It may turn out not to run after all.
     WantLone {
-        /// The instance.
-        key: InstanceKey,
-        /// The activity's schedule event.
-        event: EventId,
+        /// How many times it ended with its process.
+        interruptions: u32,
+        /// Which one.
+        task: TaskId,
     },
     /// Tell a running activity that nobody waits for it.
     CancelActivity {
@@ -69,9 +69,22 @@ pub enum Output {
         execution: u64,
     },
     /// Answer a caller.
-    Reply(RequestId, Answer),
+    Reply {
+        /// Whom.
+        request: RequestId,
+        /// With what.
+        answer: Answer,
+        /// The instance that was asked, if it was found. [`Shard::take_outputs`](super::Shard::take_outputs) sets it.
+        key: Option<InstanceKey>,
+    },
     /// Drop these, where user code may run.
     Drop(Box<Execution>),
+}
+
+impl Output {
+    pub(super) fn reply(request: RequestId, answer: Answer) -> Output {
+        Output::Reply { request, answer, key: None }
+    }
 }
 
 /// One attempt of an activity.
@@ -89,8 +102,10 @@ pub struct ActivityTask {
     pub event: EventId,
     /// 1 for the first attempt.
     pub attempt: u32,
-    /// How many times it ended with its process.
+    /// How many times it ended with its process, one after the other.
     pub interruptions: u32,
+    /// The node that begins it with care, because a process ended under it before.
+    pub begun: Option<SessionId>,
     /// What earlier attempts reported last.
     pub details: Option<Payload>,
     /// When it could have begun.

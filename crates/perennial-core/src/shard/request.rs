@@ -66,6 +66,15 @@ impl Request {
         !matches!(self, Request::Bound { key, .. } if *key != instance)
     }
 
+    /// Whether it asks for no more than that the instance ends.
+    pub fn is_for_the_end(&self) -> bool {
+        match self {
+            Request::Cancel { .. } | Request::Terminate { .. } => true,
+            Request::Bound { request, .. } => request.is_for_the_end(),
+            _ => false,
+        }
+    }
+
     /// What is asked, once it is known of whom.
     pub(super) fn unbound(self) -> Request {
         match self {
@@ -106,6 +115,18 @@ pub enum Question {
         /// A key against duplicates.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
+        /// The caller's trace context.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trace: Option<Box<TraceContext>>,
+    },
+    /// Take an event, and tell whether the instance ended without reading it.
+    Raise {
+        /// The event's name.
+        name: String,
+        /// What goes with it.
+        payload: Payload,
+        /// A key against duplicates.
+        key: String,
         /// The caller's trace context.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trace: Option<Box<TraceContext>>,
@@ -228,11 +249,28 @@ pub enum Answer {
     },
     /// The instance is not blocked.
     NotBlocked,
+    /// The instance is blocked by another event than the one that was to be skipped, or by something else.
+    NotBlockedBy {
+        /// The event that could be skipped.
+        blocking: Option<EventId>,
+    },
+    /// The code that waits for the event cannot read what came with it. It was not recorded.
+    Unreadable {
+        /// The event's name.
+        event: String,
+        /// What the code takes.
+        type_name: &'static str,
+        /// Why that cannot be read.
+        problem: String,
+    },
     /// A query or update was answered.
     Asked(AskReply),
-    /// The shard is, or may be, another owner's: ask there, or through the store. What was asked may have been done;
-    /// its key tells.
-    Moved,
+    /// The shard is, or may be, another owner's: ask there, or through the store. What was asked may have been done.
+    Moved {
+        /// The instance that had the id when it was asked, if that was found out: it is settled with that one. Nothing
+        /// was done if it was not.
+        key: Option<InstanceKey>,
+    },
     /// Whether it was done is not known.
     Unknown {
         /// What happened.

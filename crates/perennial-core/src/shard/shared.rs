@@ -1,9 +1,10 @@
 //! What the instances of a shard share. Each part owns its fields; an instance gets all of them with every input.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::execution::Stream;
+use crate::history::EventId;
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::{Commit, InboxNumber, SessionId};
 
@@ -34,6 +35,8 @@ pub(super) struct Shared {
     pub(super) attempts: Attempts,
     pub(super) waiters: Waiters,
     pub(super) lookups: Lookups,
+    /// The instance that each open request was found to be for.
+    pub(super) bindings: BTreeMap<RequestId, InstanceKey>,
     pub(super) updates: Updates,
     /// Messages of the inbox that were consumed.
     pub(super) consumed: Consumed,
@@ -46,6 +49,10 @@ pub(super) struct Shared {
     pub(super) outputs: Vec<Output>,
     /// Whose leases the rows of the owner's own attempts are.
     pub(super) holder: SessionId,
+    /// The node that the owner belongs to, for as long as the process lives.
+    pub(super) node: SessionId,
+    /// Whether the owner before ended without releasing the shard.
+    pub(super) is_after_unclean_end: bool,
     /// Where seeds and jitter come from.
     stream: Stream,
     turn_tasks: u64,
@@ -64,6 +71,7 @@ impl Shared {
             attempts: Attempts::default(),
             waiters: Waiters::default(),
             lookups: Lookups::default(),
+            bindings: BTreeMap::new(),
             updates: Updates::default(),
             consumed: Consumed::default(),
             answered: Consumed::default(),
@@ -72,6 +80,8 @@ impl Shared {
             counters: Counters::default(),
             outputs: Vec::new(),
             holder: SessionId(nonce),
+            node: SessionId(nonce),
+            is_after_unclean_end: false,
             stream: Stream::of_shard(nonce, id),
             turn_tasks: 0,
         }
@@ -93,7 +103,7 @@ impl Shared {
     }
 
     pub(super) fn reply(&mut self, request: RequestId, answer: Answer) {
-        self.outputs.push(Output::Reply(request, answer));
+        self.outputs.push(Output::reply(request, answer));
     }
 
     /// Has the instance of a request looked up by its id.
@@ -113,6 +123,13 @@ impl Shared {
         for (event, execution) in self.attempts.take(key) {
             self.outputs.push(Output::CancelActivity { key, execution, event });
         }
+        self.close_if_released();
+    }
+
+    /// Tells one attempt that nobody waits for it.
+    pub(super) fn stop_attempt(&mut self, key: InstanceKey, execution: u64, event: EventId) {
+        self.attempts.cancel(key, event);
+        self.outputs.push(Output::CancelActivity { key, execution, event });
         self.close_if_released();
     }
 

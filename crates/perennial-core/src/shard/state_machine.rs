@@ -21,7 +21,7 @@ use super::request::{Answer, Asker, Question, Request, RequestId, StartRequest};
 use super::shared::Shared;
 use super::standing::Lease;
 use super::tenure::Tenure;
-use super::turn_task::TurnTaskDone;
+use super::turn_task::{TaskRun, TurnTaskDone};
 
 /// The instances of one shard, as far as they are not dormant.
 pub struct Shard {
@@ -35,10 +35,24 @@ impl Shard {
         Shard { instances: Instances::default(), shared: Shared::new(id, tenure, options, nonce) }
     }
 
+    /// Which shard it is.
+    pub fn id(&self) -> ShardId {
+        self.shared.id
+    }
+
     /// The same, with the times in which nobody owned the shard.
     #[must_use]
     pub fn with_gaps(mut self, gaps: Vec<Gap>) -> Shard {
         self.shared.gaps = Gaps::new(gaps);
+        self
+    }
+
+    /// The same, on a node that has this id for as long as its process lives, and after an owner that may not have
+    /// released the shard.
+    #[must_use]
+    pub fn on_node(mut self, node: SessionId, is_after_unclean_end: bool) -> Shard {
+        self.shared.node = node;
+        self.shared.is_after_unclean_end = is_after_unclean_end;
         self
     }
 
@@ -49,7 +63,22 @@ impl Shard {
 
     /// What is to be done now. To be taken after every input.
     pub fn take_outputs(&mut self) -> Vec<Output> {
-        mem::take(&mut self.shared.outputs)
+        let mut outputs = Vec::new();
+        self.swap_outputs(&mut outputs);
+        outputs
+    }
+
+    /// As [`Shard::take_outputs`], into memory of the caller's: the shard goes on with that, which has to be empty.
+    pub(crate) fn swap_outputs(&mut self, empty: &mut Vec<Output>) {
+        debug_assert!(empty.is_empty(), "what is swapped in is empty");
+        mem::swap(&mut self.shared.outputs, empty);
+        for output in empty {
+            let Output::Reply { request, answer, key } = output else { continue };
+            *key = self.shared.bindings.remove(request);
+            if let Answer::Moved { key: asked } = answer {
+                *asked = *key;
+            }
+        }
     }
 
     /// When [`Shard::handle_time`] is wanted next.
@@ -72,9 +101,9 @@ impl Shard {
         self.instances.iter().flat_map(Instance::inbox_numbers)
     }
 
-    /// Whether nothing is under way: no turn, no load, no commit.
+    /// Whether nothing is under way: no turn, no load, no commit, and no request that waits for a message to be read.
     pub fn is_quiet(&self) -> bool {
-        self.instances.iter().all(Instance::is_quiet)
+        self.instances.is_quiet()
     }
 
     /// Whether the shard can be given up: nothing is under way, nothing is in memory alone, no attempt is its own, and
@@ -83,7 +112,7 @@ impl Shard {
         self.shared.standing.is_closing()
             && self.shared.attempts.is_empty()
             && self.shared.lookups.is_empty()
-            && self.instances.iter().all(|instance| instance.is_quiet() && !instance.has_behind())
+            && self.instances.is_quiet()
     }
 
     /// The node stops: what is under way ends, and nothing is begun for its own sake.
@@ -105,7 +134,7 @@ impl Shard {
             if self.load_if_dormant(key) {
                 continue;
             }
-            self.bring(now_ms, key, |instance, shared| instance.handle_releasing(shared, now_ms));
+            self.bring(now_ms, key, |instance, shared| instance.go_on(shared, now_ms));
         }
         self.shared.close_if_released();
     }
@@ -122,7 +151,7 @@ impl Shard {
         callers.extend(self.shared.lookups.take_all());
         callers.extend(self.shared.updates.take_callers());
         for request in callers {
-            self.shared.reply(request, Answer::Moved);
+            self.shared.reply(request, Answer::Moved { key: None });
         }
         self.shared.wakes.clear();
     }
@@ -142,8 +171,16 @@ impl Shard {
             request => request,
         };
         match self.instances.key_of(id) {
-            Some(key) if !request.is_meant_for(key) => self.shared.reply(request_id, Answer::NotFound),
+            Some(key) if !request.is_meant_for(key) => {
+                // A start that is not stored says nothing about who has the id.
+                let is_stored = self.instances.get(key).is_some_and(|instance| instance.status().is_some());
+                match is_stored {
+                    true => self.shared.reply(request_id, Answer::NotFound),
+                    false => self.shared.look_up(request_id, Arc::from(id), request, after),
+                }
+            }
             Some(key) => self.bring(now_ms, key, |instance, shared| {
+                shared.bindings.insert(request_id, key);
                 instance.handle_request(shared, now_ms, request_id, request.unbound(), after);
             }),
             None => self.shared.look_up(request_id, Arc::from(id), request, after),
@@ -151,12 +188,12 @@ impl Shard {
     }
 
     fn handle_start(&mut self, now_ms: u64, request_id: RequestId, id: &str, start: StartRequest) {
-        if let Some(instance) = self.instances.key_of(id).and_then(|key| self.instances.get_mut(key)) {
+        if let Some(key) = self.instances.key_of(id) {
             // Whether the id exists is known once the instance's own start is durable.
-            match instance.status() {
+            self.instances.update(key, |instance| match instance.status() {
                 Some(status) => self.shared.reply(request_id, Answer::AlreadyExists(status)),
                 None => instance.add_rival_start(request_id),
-            }
+            });
             return;
         }
         let StartRequest { key, started, jobs } = start;
@@ -173,6 +210,7 @@ impl Shard {
             return self.shared.reply(request_id, Answer::NotFound);
         };
         let (request, after) = (lookup.request.unbound(), lookup.after);
+        self.shared.bindings.insert(request_id, row.key);
         if !self.instances.contains(row.key) {
             let is_query = matches!(request, Request::Ask(Question::Query { .. }));
             if !is_query && (row.status.is_final() || has_ended) {
@@ -200,6 +238,8 @@ impl Shard {
     pub fn handle_caller_gone(&mut self, request: RequestId) {
         self.shared.waiters.remove(request);
         self.shared.lookups.handle_caller_gone(request);
+        self.shared.updates.handle_caller_gone(request);
+        self.shared.bindings.remove(&request);
     }
 
     /// A request was read from the store. Returns whether it was not known.
@@ -254,9 +294,9 @@ impl Shard {
 
     /// A dormant instance wants attention at a time.
     pub fn handle_due(&mut self, key: InstanceKey, wake_at_ms: u64) {
-        match self.instances.get_mut(key) {
-            Some(instance) => instance.handle_due(&mut self.shared, wake_at_ms),
-            None => self.shared.wakes.set(key, Some(wake_at_ms)),
+        let known = self.instances.update(key, |instance| instance.handle_due(&mut self.shared, wake_at_ms));
+        if known.is_none() {
+            self.shared.wakes.set(key, Some(wake_at_ms));
         }
     }
 
@@ -278,17 +318,30 @@ impl Shard {
 
     /// An instance was loaded, or does not exist.
     pub fn handle_loaded(&mut self, now_ms: u64, key: InstanceKey, loaded: Option<LoadedInstance>) {
-        if let Some(loaded) = &loaded
-            && self.instances.get(key).is_some_and(Instance::is_loading)
-        {
-            self.instances.set_id(key, &loaded.row.id);
+        if let Some(loaded) = &loaded {
+            self.note_id(key, &loaded.row);
         }
         self.bring(now_ms, key, |instance, shared| instance.handle_loaded(shared, now_ms, loaded));
     }
 
-    /// An instance cannot be loaded for a reason of its own.
-    pub fn handle_load_failed(&mut self, now_ms: u64, key: InstanceKey, reason: String) {
-        self.bring(now_ms, key, |instance, shared| instance.handle_load_failed(shared, now_ms, reason));
+    fn note_id(&mut self, key: InstanceKey, row: &InstanceRow) {
+        if self.instances.get(key).is_some_and(Instance::is_loading) {
+            self.instances.set_id(key, &row.id);
+        }
+    }
+
+    /// An instance cannot be loaded for a reason of its own. `rest` is what can be read of it: everything but its turns.
+    pub fn handle_load_failed(
+        &mut self,
+        now_ms: u64,
+        key: InstanceKey,
+        reason: String,
+        rest: Option<LoadedInstance>,
+    ) {
+        if let Some(rest) = &rest {
+            self.note_id(key, &rest.row);
+        }
+        self.bring(now_ms, key, |instance, shared| instance.handle_load_failed(shared, now_ms, reason, rest));
     }
 
     /// The tasks and messages of an instance were read again. The inbox is to be read after this.
@@ -302,7 +355,10 @@ impl Shard {
         self.shared.outputs.extend(done.wreck.take().map(Output::Drop));
         if !self.instances.contains(key) {
             // No user code is dropped here.
-            return self.shared.outputs.extend(done.outcome.ok().map(|run| Output::Drop(run.execution)));
+            return self
+                .shared
+                .outputs
+                .extend(done.outcome.ok().and_then(TaskRun::into_execution).map(Output::Drop));
         }
         self.bring(now_ms, key, |instance, shared| instance.handle_turn_done(shared, now_ms, done));
     }
@@ -357,7 +413,7 @@ impl Shard {
         }
     }
 
-    /// An activity that was interrupted often may run: no other such runs on this node.
+    /// An activity that was interrupted often may run: few enough others of its kind run on this node.
     pub fn handle_lone_granted(&mut self, now_ms: u64, key: InstanceKey, event: EventId) {
         if self.shared.standing.is_closing() || !self.shared.attempts.grant_lone(key, event) {
             return;
@@ -369,10 +425,8 @@ impl Shard {
 
     /// Brings an input to an instance in memory, and does what it leaves to the shard.
     fn bring(&mut self, now_ms: u64, key: InstanceKey, input: impl FnOnce(&mut Instance, &mut Shared)) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        input(instance, &mut self.shared);
-        if instance.is_gone() {
-            self.instances.remove(key);
+        if self.instances.update(key, |instance| input(instance, &mut self.shared)).is_none() {
+            return;
         }
         let ShardOptions { max_resident, max_resident_bytes, .. } = self.shared.options;
         while let Some(key) = self.shared.residents.surplus(max_resident, max_resident_bytes) {
@@ -382,11 +436,7 @@ impl Shard {
 
     fn evict(&mut self, now_ms: u64, key: InstanceKey) {
         self.shared.residents.leave(key);
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        instance.evict(&mut self.shared, now_ms);
-        if instance.is_gone() {
-            self.instances.remove(key);
-        }
+        self.instances.update(key, |instance| instance.evict(&mut self.shared, now_ms));
     }
 
     /// Has a dormant instance loaded, and returns whether it was. Its id is known once it is loaded.

@@ -30,9 +30,9 @@ pub struct TaskWork {
     #[serde(default)]
     pub queued_ms: u64,
     /// The row was written by its holder's own lane, for an attempt that ran there; and how many interruptions there were
-    /// then.
+    /// then, and whether it was begun with care. A lease that ran out changes one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub handed_over: Option<u32>,
+    pub handed_over: Option<(u32, bool)>,
 }
 
 impl TaskWork {
@@ -50,7 +50,7 @@ impl TaskWork {
 /// Whether a task is leased to its holder because a lane there handed it over: it was not taken.
 pub(crate) fn is_handed_over(row: &TaskRow) -> bool {
     let work = row.work.as_deref().and_then(|work| TaskWork::decode(work).ok());
-    work.and_then(|work| work.handed_over) == Some(row.interruptions)
+    work.and_then(|work| work.handed_over) == Some((row.interruptions, row.begun.is_some()))
 }
 
 impl ActivityTask {
@@ -65,6 +65,7 @@ impl ActivityTask {
             event: row.id.event,
             attempt: row.attempt,
             interruptions: row.interruptions,
+            begun: row.begun,
             details: row.details.clone(),
             queued_ms: work.queued_ms,
             past: row.past.clone(),
@@ -93,6 +94,7 @@ impl ActivityTask {
             due_ms,
             details: self.details.clone(),
             interruptions: self.interruptions,
+            begun: self.begun,
             past: self.past.clone(),
             name: self.name.clone(),
             tag: self.tag().map(str::to_owned),
@@ -101,7 +103,16 @@ impl ActivityTask {
     }
 
     /// Its row for other nodes to take, queued from now on.
-    pub(super) fn queued_row(&self, shard: ShardId, now_ms: u64, handed_over: Option<u32>) -> TaskRow {
+    pub(super) fn queued_row(&self, shard: ShardId, now_ms: u64) -> TaskRow {
+        self.offered_row(shard, now_ms, None)
+    }
+
+    /// Its row under a lease of the node that runs it, written by the node's own lane.
+    pub(super) fn handed_over_row(&self, shard: ShardId, now_ms: u64) -> TaskRow {
+        self.offered_row(shard, now_ms, Some((self.interruptions, self.begun.is_some())))
+    }
+
+    fn offered_row(&self, shard: ShardId, now_ms: u64, handed_over: Option<(u32, bool)>) -> TaskRow {
         let options = self.options.as_deref();
         let queue_until_ms =
             options.and_then(|options| options.queue_timeout_ms).map(|ms| now_ms.saturating_add(ms));

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFailure, TurnTaken};
-use crate::history::{CorruptHistory, EventId, HistoryError, Job, Started, Turn};
+use crate::history::{EventId, HistoryError, Job, PayloadSource, Started};
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::{Blocked, Divergence, ReadTurns, TurnRow, read_turns};
 
 use super::instance::consult;
+use super::record::{Record, started_of};
 use super::request::{AskReply, PendingAsk};
 use super::tenure::Tenure;
 
@@ -31,7 +32,10 @@ impl HandlerSource for crate::execution::Handlers {
     }
 }
 
-/// A turn to be taken. Hydrating alone is one too: it has no jobs.
+/// An instance whose turns did not end this often, one after the other, is tried only if somebody asks.
+const MAX_LOST_TURNS: u32 = 3;
+
+/// A turn to be taken. Hydrating alone is one too: it has no jobs. So is reading a history, which runs no code.
 #[derive(Debug)]
 pub struct TurnTask {
     /// The shard.
@@ -54,6 +58,10 @@ pub struct TurnTask {
     pub now_ms: u64,
     /// How the execution behaves.
     pub options: ExecutionOptions,
+    /// Whether turns of the instance did not end in an earlier process, and nobody asked for it to be tried.
+    pub is_on_probation: bool,
+    /// Whether the code has so many events to read that it is given no more.
+    pub is_full: bool,
 }
 
 /// Where an execution comes from.
@@ -64,6 +72,22 @@ pub enum TurnSource {
     Start(Box<Started>),
     /// It is hydrated from its stored turns.
     History(Vec<TurnRow>),
+    /// The same, from turns that were read before.
+    Read(Box<Record>),
+    /// There is none: its stored turns are read, and no code runs.
+    Record(Vec<TurnRow>),
+}
+
+impl TurnSource {
+    /// The execution, if it is alive.
+    pub(crate) fn into_resident(self) -> Option<Box<Execution>> {
+        match self {
+            TurnSource::Resident(execution, _) => Some(execution),
+            TurnSource::Start(_) | TurnSource::History(_) | TurnSource::Read(_) | TurnSource::Record(_) => {
+                None
+            }
+        }
+    }
 }
 
 impl fmt::Debug for TurnSource {
@@ -72,6 +96,8 @@ impl fmt::Debug for TurnSource {
             TurnSource::Resident(..) => f.write_str("Resident"),
             TurnSource::Start(started) => write!(f, "Start({})", started.name),
             TurnSource::History(turns) => write!(f, "History({} turns)", turns.len()),
+            TurnSource::Read(record) => write!(f, "Read({} turns)", record.history.turns.len()),
+            TurnSource::Record(turns) => write!(f, "Record({} turns)", turns.len()),
         }
     }
 }
@@ -88,11 +114,30 @@ pub struct TurnTaskDone {
     /// The task's number.
     pub number: u64,
     /// What came of it.
-    pub outcome: Result<TurnRun, TaskFailure>,
+    pub outcome: Result<TaskRun, TaskFailure>,
     /// What came of each question.
     pub asks: Vec<(PendingAsk, Consultation)>,
     /// An execution that failed, to be dropped where user code may run.
     pub wreck: Option<Box<Execution>>,
+}
+
+/// What a turn task gives that went well.
+#[derive(Debug)]
+pub enum TaskRun {
+    /// A turn.
+    Turn(Box<TurnRun>),
+    /// A history.
+    Record(Box<Record>),
+}
+
+impl TaskRun {
+    /// The execution that took the turn, if there was one.
+    pub(crate) fn into_execution(self) -> Option<Box<Execution>> {
+        match self {
+            TaskRun::Turn(run) => Some(run.execution),
+            TaskRun::Record(_) => None,
+        }
+    }
 }
 
 /// A turn that was taken, encoded where the code ran so that nobody waits for it under a lock.
@@ -149,6 +194,12 @@ pub enum TaskFailure {
         "PER-0205 deadline: the turn did not end and its thread was given up; it runs again in the next process"
     )]
     ThreadLost,
+    /// Turns of the instance did not end in earlier processes, nor did those of others like it in this one.
+    #[error(
+        "PER-0205 deadline: its turn did not end in an earlier process, and is not tried in this one; fix its code and \
+         retry"
+    )]
+    NotTried,
     /// The store cannot take the turn.
     #[error("PER-0303 the store refused the turn: {0}")]
     StoreRefused(String),
@@ -167,7 +218,7 @@ impl TaskFailure {
             TaskFailure::Turn(failure) => failure.code(),
             TaskFailure::MissingCode { .. } => "PER-0301",
             TaskFailure::TakesProcessDown => "PER-0302",
-            TaskFailure::ThreadLost => "PER-0205",
+            TaskFailure::ThreadLost | TaskFailure::NotTried => "PER-0205",
             TaskFailure::StoreRefused(_) => "PER-0303",
             TaskFailure::UnreadableMessage(_) => "PER-0308",
             TaskFailure::Unreadable(_) => "PER-0508",
@@ -179,15 +230,22 @@ impl TaskFailure {
         !matches!(
             self,
             TaskFailure::ThreadLost
+                | TaskFailure::NotTried
                 | TaskFailure::TakesProcessDown
                 | TaskFailure::Turn(TurnFailure::DeadlinePassed)
         )
     }
 
-    /// Whether what is blocked like this is tried again when it is loaded. What takes the process down is not, until
-    /// somebody asks for it.
+    /// Whether what is blocked like this is tried again when it is loaded. What takes the process down is not, and what
+    /// did not end in several processes, until somebody asks for it.
     pub(super) fn is_tried_unasked(blocked: &Blocked) -> bool {
         blocked.code != TaskFailure::TakesProcessDown.code()
+            && TaskFailure::lost_turns(blocked) < MAX_LOST_TURNS
+    }
+
+    /// How many turns of a blocked instance did not end in time, one after the other.
+    pub(super) fn lost_turns(blocked: &Blocked) -> u32 {
+        if blocked.code == TaskFailure::ThreadLost.code() { blocked.attempts } else { 0 }
     }
 
     /// Whether the stored history can be read, as far as this failure tells. One with a payload that only the code cannot
@@ -209,10 +267,22 @@ impl TaskFailure {
                 format!("missing code: {name} {version}").trim_end().to_owned()
             }
             TaskFailure::TakesProcessDown => "takes the process down".to_owned(),
-            TaskFailure::ThreadLost => TurnFailure::DeadlinePassed.cause(),
+            TaskFailure::ThreadLost | TaskFailure::NotTried => TurnFailure::DeadlinePassed.cause(),
             TaskFailure::StoreRefused(_) => "the store refused the turn".to_owned(),
             TaskFailure::UnreadableMessage(_) => "unreadable message".to_owned(),
             TaskFailure::Unreadable(_) => "corrupt row".to_owned(),
+        }
+    }
+
+    /// The external event that the code cannot read, if that is what failed.
+    pub fn unreadable_event(&self) -> Option<EventId> {
+        match self {
+            TaskFailure::Turn(TurnFailure::History(HistoryError::PayloadMismatch {
+                event,
+                came_with: PayloadSource::RecordedEvent | PayloadSource::NewEvent { .. },
+                ..
+            })) => Some(*event),
+            _ => None,
         }
     }
 
@@ -234,14 +304,46 @@ impl TaskFailure {
 }
 
 impl TurnTask {
+    /// The task as one that came to nothing without having been run.
+    pub(crate) fn into_failed(self, failure: TaskFailure) -> TurnTaskDone {
+        let TurnTask { shard, tenure, key, number, source, asks, .. } = self;
+        let asks = asks.into_iter().map(|ask| (ask, Consultation::Later)).collect();
+        TurnTaskDone {
+            shard,
+            tenure,
+            key,
+            number,
+            outcome: Err(failure),
+            asks,
+            wreck: source.into_resident(),
+        }
+    }
+
     /// Runs the code. To be called on a thread that may run user code, without a tokio context.
     ///
     /// `watch` is told which execution is about to run, so that a watchdog can interrupt it.
     pub fn run(self, handlers: &dyn HandlerSource, watch: impl FnOnce(&Execution)) -> TurnTaskDone {
-        let TurnTask { shard, tenure, key, number, instance, source, asks, mut jobs, now_ms, options } = self;
+        let TurnTask {
+            shard,
+            tenure,
+            key,
+            number,
+            instance,
+            source,
+            asks,
+            mut jobs,
+            now_ms,
+            options,
+            is_full,
+            ..
+        } = self;
         let done = |outcome, asks, wreck| TurnTaskDone { shard, tenure, key, number, outcome, asks, wreck };
         let unasked =
             |asks: Vec<PendingAsk>| asks.into_iter().map(|ask| (ask, Consultation::Later)).collect();
+        if let TurnSource::Record(rows) = &source {
+            let record = Record::read(key, rows).map(|record| TaskRun::Record(Box::new(record)));
+            return done(record, unasked(asks), None);
+        }
         let (mut execution, history) = match prepare(key, &instance, source, handlers, options) {
             Ok(prepared) => prepared,
             Err(failure) => return done(Err(failure), unasked(asks), None),
@@ -250,7 +352,7 @@ impl TurnTask {
         if let Err(failure) = history.turns.iter().try_for_each(|turn| execution.replay_turn(turn)) {
             return done(Err(failure.into()), unasked(asks), Some(execution));
         }
-        let asks = consult(&mut execution, asks, &mut jobs);
+        let asks = consult(&mut execution, asks, is_full, &mut jobs);
         let is_quiet = jobs.is_empty() && execution.ledger().turns() > 0;
         let taken = if execution.has_ended() || is_quiet {
             Ok(TurnTaken::default())
@@ -262,7 +364,8 @@ impl TurnTask {
                 let of = execution.started().execution;
                 let row = taken.turn.as_ref().map(|turn| TurnRow::seal(key, of, history.checksum, turn));
                 let checksum = row.as_ref().map_or(history.checksum, |row| row.checksum);
-                done(Ok(TurnRun { execution, taken, row, checksum }), asks, None)
+                let run = TurnRun { execution, taken, row, checksum };
+                done(Ok(TaskRun::Turn(Box::new(run))), asks, None)
             }
             Err(failure) => done(Err(failure.into()), asks, Some(execution)),
         }
@@ -284,16 +387,11 @@ fn prepare(
             let checksum = started.chain;
             (*started, ReadTurns { turns: Vec::new(), checksum })
         }
-        TurnSource::History(rows) => {
+        TurnSource::History(rows) | TurnSource::Record(rows) => {
             let history = read_turns(key, &rows).map_err(TurnFailure::from)?;
-            let started = history.turns.first().and_then(Turn::started).cloned().ok_or_else(|| {
-                TurnFailure::from(HistoryError::from(CorruptHistory::turn(
-                    1,
-                    "a history begins with how it started",
-                )))
-            })?;
-            (started, history)
+            (started_of(&history)?.clone(), history)
         }
+        TurnSource::Read(record) => (record.started().clone(), record.history),
     };
     let mut started = started;
     if started.version.is_empty()

@@ -1,6 +1,7 @@
 //! Who waits for the answers of accepted updates.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::history::EventId;
 use crate::instance::InstanceKey;
@@ -8,20 +9,49 @@ use crate::store::RequestNumber;
 
 use super::request::{Asker, RequestId};
 
+/// More request rows than this are not remembered. A row that is forgotten and still wanted is read again, and finds its
+/// update by its key.
+const MAX_ROWS: usize = 1_000;
+
 #[derive(Default)]
 pub(super) struct Updates {
     askers: BTreeMap<(InstanceKey, EventId), Vec<Asker>>,
-    /// The request rows among the askers.
-    rows: BTreeSet<RequestNumber>,
+    /// The callers of this process among the askers, and what each waits for.
+    callers: BTreeMap<RequestId, (InstanceKey, EventId)>,
+    /// The request rows among the askers, and what each waits for.
+    rows: BTreeMap<RequestNumber, (InstanceKey, EventId)>,
 }
 
 impl Updates {
     /// Somebody waits for the update that an event records.
     pub(super) fn add(&mut self, key: InstanceKey, event: EventId, asker: Asker) {
-        if let Asker::Row(number) = asker {
-            self.rows.insert(number);
+        match asker {
+            Asker::Request(request) => drop(self.callers.insert(request, (key, event))),
+            Asker::Row(number) => drop(self.rows.insert(number, (key, event))),
         }
         self.askers.entry((key, event)).or_default().push(asker);
+        // The oldest has waited for longest: its writer is the likeliest to have given up.
+        if self.rows.len() > MAX_ROWS
+            && let Some((number, place)) = self.rows.pop_first()
+        {
+            self.forget(place, Asker::Row(number));
+        }
+    }
+
+    /// A caller no longer waits.
+    pub(super) fn handle_caller_gone(&mut self, request: RequestId) {
+        if let Some(place) = self.callers.remove(&request) {
+            self.forget(place, Asker::Request(request));
+        }
+    }
+
+    fn forget(&mut self, place: (InstanceKey, EventId), asker: Asker) {
+        if let Entry::Occupied(mut askers) = self.askers.entry(place) {
+            askers.get_mut().retain(|other| *other != asker);
+            if askers.get().is_empty() {
+                askers.remove();
+            }
+        }
     }
 
     pub(super) fn askers(&self, key: InstanceKey, event: EventId) -> &[Asker] {
@@ -37,23 +67,24 @@ impl Updates {
     /// An update was answered, or is somebody else's to answer. Returns who waited for it.
     pub(super) fn take(&mut self, key: InstanceKey, event: EventId) -> Vec<Asker> {
         let askers = self.askers.remove(&(key, event)).unwrap_or_default();
-        for number in askers.iter().filter_map(|asker| asker.row()) {
-            self.rows.remove(&number);
+        for asker in &askers {
+            match asker {
+                Asker::Request(request) => drop(self.callers.remove(request)),
+                Asker::Row(number) => drop(self.rows.remove(number)),
+            }
         }
         askers
     }
 
     /// Whether the writer of a request row waits for an update.
     pub(super) fn awaits_row(&self, number: RequestNumber) -> bool {
-        self.rows.contains(&number)
+        self.rows.contains_key(&number)
     }
 
     /// Removes everybody, and returns the callers of this process among them. The writers of request rows are answered
     /// by the next owner.
     pub(super) fn take_callers(&mut self) -> Vec<RequestId> {
-        self.rows.clear();
-        let askers = std::mem::take(&mut self.askers).into_values().flatten();
-        askers.filter_map(|asker| asker.caller()).collect()
+        std::mem::take(self).callers.into_keys().collect()
     }
 }
 
@@ -75,5 +106,29 @@ mod tests {
         updates.add(key, EventId(4), Asker::Request(RequestId(2)));
         assert_eq!(updates.take_callers(), [RequestId(2)]);
         assert!(!updates.awaits_row(9));
+    }
+    #[test]
+    fn g17_a_caller_that_is_gone_waits_for_no_update() {
+        let (mut updates, key) = (Updates::default(), InstanceKey::new(1, 1));
+        for number in 1..=100 {
+            updates.add(key, EventId(3), Asker::Request(RequestId(number)));
+            updates.handle_caller_gone(RequestId(number));
+        }
+        assert!(updates.askers.is_empty() && updates.callers.is_empty());
+        updates.add(key, EventId(3), Asker::Request(RequestId(1)));
+        updates.add(key, EventId(3), Asker::Request(RequestId(2)));
+        updates.handle_caller_gone(RequestId(1));
+        assert_eq!(updates.take(key, EventId(3)), [Asker::Request(RequestId(2))]);
+        assert!(updates.callers.is_empty());
+    }
+
+    #[test]
+    fn i19_only_so_many_request_rows_are_remembered_and_the_oldest_go_first() {
+        let (mut updates, key) = (Updates::default(), InstanceKey::new(1, 1));
+        for number in 0..2 * MAX_ROWS as u64 {
+            updates.add(key, EventId(3), Asker::Row(number));
+        }
+        assert_eq!((updates.rows.len(), updates.askers(key, EventId(3)).len()), (MAX_ROWS, MAX_ROWS));
+        assert!(!updates.awaits_row(MAX_ROWS as u64 - 1) && updates.awaits_row(MAX_ROWS as u64));
     }
 }

@@ -19,7 +19,7 @@ async fn number(ctx: OrchestrationContext, _: Payload) -> Result<Payload, Payloa
 fn mismatch(failure: TurnFailure) -> (u64, &'static str, String) {
     assert_eq!(failure.code(), "PER-0103", "{failure}");
     match failure {
-        TurnFailure::History(HistoryError::PayloadMismatch { event, type_name, problem }) => {
+        TurnFailure::History(HistoryError::PayloadMismatch { event, type_name, problem, .. }) => {
             (event.0, type_name, problem)
         }
         other => panic!("no mismatch: {other}"),

@@ -303,3 +303,21 @@ fn n16_an_event_after_one_that_a_blocked_instance_keeps_comes_after_it() {
     node.settle();
     assert!(node.last_lines("a", 1)[0].ends_with(r#"["0","1","2"]"#), "{:?}", node.last_lines("a", 1));
 }
+
+#[test]
+fn n16_what_comes_for_an_ended_instance_that_is_asked_something_is_answered() {
+    let mut node = listing();
+    let after = Some(sent(node.send_event("a", "n", "1")));
+    node.pass_inbox().settle();
+    node.terminate("a", "enough");
+    node.settle();
+    // Nobody remembers that the message was consumed.
+    node.crash();
+    let seen = node.query("a", "list", ());
+    while node.look_up() || node.load() {}
+    let event = Request::Raise { name: "n".to_owned(), payload: "2".into(), key: None, trace: None };
+    let raised = node.hold_back().request_after("a", event, after);
+    node.take_turns();
+    node.settle();
+    assert_eq!(node.told_all([seen, raised]), [r#"answered: "1""#, "ended before"]);
+}

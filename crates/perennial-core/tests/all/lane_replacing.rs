@@ -274,3 +274,27 @@ fn g7_reading_a_doubtful_commit_back_is_tried_until_the_store_answers() {
     node.at(2_000).settle();
     assert_eq!((node.status("a"), collected(&node, "a")), ("running".to_owned(), 1));
 }
+
+#[test]
+fn n10_owed_work_is_found_although_a_doubt_is_settled_while_it_is_looked_for() {
+    for answer in ["gone", "late", "never"] {
+        let mut node = in_flight();
+        node.settle();
+        node.crash();
+        // The page was read under the session that is replaced then; or it is read under that one, and refused.
+        let early = if answer == "late" { node.read_owed() } else { Vec::new() };
+        node.start("collect", "b", ());
+        node.take_turns();
+        node.commit_unknown(true);
+        assert!(node.replace_session());
+        let refused = if answer == "gone" { node.read_owed() } else { Vec::new() };
+        early.into_iter().chain(refused).for_each(|page| node.bring(page));
+        node.take_over().settle();
+        for seconds in 2..10 {
+            node.at(seconds * 1_000).settle();
+        }
+        assert_eq!((node.running("steps"), node.status("b")), (vec!["A1".to_owned()], "running".into()));
+        node.finish("steps", "A1", "done").settle();
+        assert_eq!(node.status("steps"), "completed", "{answer}");
+    }
+}

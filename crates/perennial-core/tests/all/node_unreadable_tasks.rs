@@ -21,6 +21,7 @@ fn task(event: u64, work: &[u8]) -> TaskRow {
         due_ms: Some(90_000),
         details: None,
         interruptions: 0,
+        begun: None,
         past: Default::default(),
         name: "remote".to_owned(),
         tag: None,

@@ -2,6 +2,7 @@
 //! (G28, G29).
 
 use crate::shard_cases::{Outcome, handlers, handlers_and};
+use perennial_core::lane::LaneOptions;
 use perennial_core::shard::{Message, ShardOptions};
 use perennial_core::{OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
@@ -235,6 +236,31 @@ fn g29_an_instance_whose_turn_was_lost_can_be_retried_on_demand_and_terminated()
 }
 
 #[test]
+fn g29_however_many_instances_wait_for_their_trial_all_are_refused_together() {
+    let mut node = ManualNode::new(handlers());
+    let ids: Vec<String> = (0..3_000).map(|number| format!("i-{number}")).collect();
+    for id in &ids {
+        node.start("echo", id, ());
+        node.lose_turn(id);
+    }
+    node.settle();
+    node.crash().take_over();
+    node.look_up();
+    while !node.loads_to_make().is_empty() {
+        node.load();
+    }
+    for _ in 0..2 {
+        let tried = node.turns_to_take();
+        assert_eq!(tried.len(), 1, "one at a time");
+        node.lose_turn(&tried[0]);
+    }
+    assert!(node.turns_to_take().is_empty(), "no more are tried in this process");
+    node.settle();
+    let is_blocked = |id: &&String| node.status(id) == "pending, blocked: PER-0205";
+    assert_eq!(ids.iter().filter(is_blocked).count(), ids.len());
+}
+
+#[test]
 fn g29_a_lost_turn_that_comes_back_after_all_changes_nothing() {
     let mut node = ManualNode::new(handlers());
     node.start("collect", "a", ());
@@ -263,4 +289,45 @@ fn g28_a_retry_that_comes_while_something_is_kept_is_obeyed() {
     assert_eq!(node.told(retried), "nothing", "it is blocked, whatever is under way");
     node.settle();
     assert_eq!((node.told(retried), attempts(&node)), ("accepted".into(), before + 1));
+}
+
+/// Three events, all of which are the result.
+async fn reads(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    let mut events: Vec<Payload> = Vec::new();
+    for _ in 0..3 {
+        events.push(ctx.schedule_wait("n").await);
+    }
+    Ok(Payload::encode(&events).expect("payloads encode"))
+}
+
+async fn reads_badly(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    let _: Payload = ctx.schedule_wait("n").await;
+    panic!("boom")
+}
+
+#[test]
+fn i8_messages_that_a_pass_went_past_come_before_later_ones_after_the_cure() {
+    let options = LaneOptions { page_rows: 1, ..ManualNode::lane_options() };
+    let mut node = ManualNode::with_lane_options(handlers_and("reads", reads_badly), options);
+    node.start("reads", "a", ());
+    node.start("reads", "b", ());
+    node.settle();
+    node.raise("a", "n", "1");
+    node.settle();
+    assert_eq!(node.status("a"), "running, blocked: PER-0201");
+    node.replace_code(handlers_and("reads", reads)).at(2_000);
+    while node.load() || node.take_turns() {}
+    assert_eq!(node.batch().len(), 1, "the turn that cures it is being written");
+    node.send_event("b", "n", "x");
+    node.send_event("a", "n", "2");
+    node.send_event("b", "n", "y");
+    let first_page = node.read_inbox();
+    node.send_event("a", "n", "3");
+    node.commit_with(|node| {
+        // The rest of the pass sees the instance cured, before the lane knows that it is.
+        node.bring(first_page);
+        while node.follow_hint() {}
+    });
+    node.settle();
+    assert_eq!(node.last_lines("a", 1), [r#"8 OrchestrationCompleted ["1","2","3"]"#]);
 }

@@ -227,6 +227,7 @@ fn g3_results_for_what_is_not_in_memory_do_nothing() {
         event: EventId(2),
         attempt: 1,
         interruptions: 0,
+        begun: None,
         details: None,
         queued_ms: 0,
         past: Default::default(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::shard_cases::{Outcome, handlers_and, secs};
 use perennial_core::shard::ShardOptions;
-use perennial_core::store::TaskRenewal;
+use perennial_core::store::{SessionId, TaskRenewal};
 use perennial_core::{ActivityFailure, Job, OrchestrationContext, Payload, RetryPolicy};
 use perennial_testkit::ManualNode;
 
@@ -52,6 +52,22 @@ fn g22_what_this_node_cannot_run_is_queued_with_the_turn_that_schedules_it() {
     assert!(node.runs().is_empty());
     node.restart();
     assert_eq!((node.runs().len(), node.tasks("a")), (0, vec!["remote 1 queued".to_owned()]));
+}
+
+#[test]
+fn h39_a_result_of_another_node_says_which_node_made_it() {
+    let mut node = queued("remote");
+    let first = node.take_tasks(&["remote"], 10_000);
+    node.finish_task(&first[0], Err(ActivityFailure::Application("no".into())));
+    node.pass_inbox().settle();
+    node.at(2_000).settle();
+    let second = node.take_tasks(&["remote"], 10_000);
+    node.finish_task(&second[0], Ok("yes".into()));
+    node.pass_inbox().settle();
+    let jobs = node.jobs("a");
+    let [Job::ActivityCompleted { trail, .. }] = &jobs[..] else { panic!("{jobs:?}") };
+    let places: Vec<Option<&str>> = trail.iter().map(|attempt| attempt.node.as_deref()).collect();
+    assert_eq!(places, [Some("worker"), Some("worker")]);
 }
 
 #[test]
@@ -262,7 +278,7 @@ fn g21_a_task_that_another_node_took_in_time_does_not_time_out_in_the_queue() {
 }
 
 #[test]
-fn g22_a_lease_that_ran_out_is_an_interruption_and_the_task_is_taken_again() {
+fn g22_a_task_whose_lease_ran_out_is_taken_again_with_care() {
     for is_dormant in [false, true] {
         let mut node = queued("remote");
         let lost = node.take_tasks(&["remote"], 30_000).pop().expect("it is queued");
@@ -274,7 +290,7 @@ fn g22_a_lease_that_ran_out_is_an_interruption_and_the_task_is_taken_again() {
         node.at(31_000).settle();
         assert!(node.runs().is_empty(), "this node cannot run it");
         let again = node.take_tasks(&["remote"], 30_000).pop().expect("its lease has run out");
-        assert_eq!((again.attempt, again.interruptions), (1, 1));
+        assert_eq!((again.attempt, again.interruptions, again.begun), (1, 0, Some(SessionId::NOBODY)));
         node.finish_task(&again, Ok("done".into()));
         assert!(!node.finish_task(&lost, Ok("late".into())), "the late result is refused");
         node.pass_inbox().settle();
@@ -288,8 +304,8 @@ fn g22_what_a_former_owner_ran_and_this_one_cannot_is_queued() {
     node.start("remote", "a", ());
     node.settle();
     assert_eq!(node.running("a"), ["remote"]);
-    node.set_options(without_gpu()).restart();
-    assert_eq!((node.runs().len(), node.tasks("a")), (1, vec!["remote 1 queued, interrupted 1".to_owned()]));
+    node.set_options(without_gpu()).restart_after_kill();
+    assert_eq!((node.runs().len(), node.tasks("a")), (1, vec!["remote 1 queued, begun".to_owned()]));
     assert_eq!(node.take_tasks(&["remote"], 30_000).len(), 1);
 }
 

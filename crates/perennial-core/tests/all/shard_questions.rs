@@ -523,7 +523,7 @@ fn g22_an_interrupted_activity_runs_again_also_if_an_update_is_what_its_instance
         let mut node = ManualNode::new(handlers().with("works", ManualNode::VERSION, works));
         node.start("works", "a", ());
         node.settle();
-        node.crash();
+        node.kill();
         if from_afar {
             send(&mut node, &update("touch", "", None));
             node.pass_requests().settle();
@@ -531,8 +531,60 @@ fn g22_an_interrupted_activity_runs_again_also_if_an_update_is_what_its_instance
             node.update("a", "touch", None, "");
             node.settle();
         }
-        assert_eq!(node.tasks("a"), ["work 1 leased, interrupted 1"]);
+        assert_eq!(node.tasks("a"), ["work 1 leased, begun"]);
         node.finish("a", "work", "done").settle();
         assert_eq!(node.status("a"), "completed");
+    }
+}
+
+/// An account of 100. `withdraw` is refused by its validator if there is not enough left.
+async fn account(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    let balance = ctx.state(100_u64);
+    let (left, taken) = (balance.clone(), balance);
+    ctx.on_update(
+        "withdraw",
+        move |amount: &Payload| {
+            let amount: u64 = amount.decode().expect("a number");
+            if left.read(|left| *left < amount) { Err(Payload::from("not enough")) } else { Ok(()) }
+        },
+        move |amount: Payload| {
+            let taken = taken.clone();
+            async move {
+                let amount: u64 = amount.decode().expect("a number");
+                let left = taken.update(|balance| {
+                    *balance -= amount;
+                    *balance
+                });
+                Ok(crate::shard_cases::number(left))
+            }
+        },
+    );
+    Ok(ctx.schedule_wait("n").await)
+}
+
+#[test]
+fn e21_each_update_is_validated_against_what_the_ones_before_it_left() {
+    for is_far in [false, true] {
+        let mut node = ManualNode::new(handlers().with("account", ManualNode::VERSION, account));
+        node.start("account", "a", ());
+        node.settle();
+        let amounts = [1, 70, 70].map(crate::shard_cases::number);
+        let replies = if is_far {
+            let rows = amounts.map(|amount| {
+                let update =
+                    Question::Update { name: "withdraw".to_owned(), payload: amount, key: None, trace: None };
+                send(&mut node, &update)
+            });
+            node.pass_requests().settle();
+            rows.map(|row| format!("{:?}", node.reply(row).expect("it is answered")))
+        } else {
+            let asked = amounts.map(|amount| node.update("a", "withdraw", None, amount));
+            node.settle();
+            node.told_all(asked)
+        };
+        assert!(replies[0].contains("99") && replies[1].contains("29"), "{replies:?}");
+        assert!(replies[2].to_lowercase().starts_with("refused"), "{replies:?}");
+        let taken = node.jobs("a").len();
+        assert_eq!(taken, 2, "what is refused leaves no trace");
     }
 }

@@ -53,12 +53,18 @@ fn g22_a_retry_is_a_row_before_it_runs() {
 }
 
 #[test]
-fn g22_a_crash_before_the_row_of_a_retry_is_durable_interrupts_the_first_attempt() {
-    let mut node = with_flaky();
-    node.fail("a", "flaky", "boom");
-    node.restart();
-    let task = node.attempt("a", "flaky");
-    assert_eq!((task.attempt, task.interruptions), (1, 1));
+fn g22_a_crash_before_the_row_of_a_retry_is_durable_repeats_the_first_attempt() {
+    for is_killed in [false, true] {
+        let mut node = with_flaky();
+        node.fail("a", "flaky", "boom");
+        if is_killed {
+            node.restart_after_kill()
+        } else {
+            node.restart()
+        };
+        let task = node.attempt("a", "flaky");
+        assert_eq!((task.attempt, task.interruptions, task.begun.is_some()), (1, 0, is_killed));
+    }
 }
 
 #[test]
@@ -73,15 +79,20 @@ fn g22_a_crash_between_a_due_retry_and_its_lease_interrupts_nothing() {
 }
 
 #[test]
-fn g22_a_crash_between_a_lease_and_its_attempt_counts_as_one_interruption() {
+fn g22_a_crash_between_a_noted_start_and_its_attempt_counts_as_one_interruption() {
     let mut node = with_flaky();
     node.fail("a", "flaky", "boom").settle();
     node.at(2_000);
     node.commit_unknown(true);
-    node.restart();
+    node.kill().take_over();
+    node.load();
+    node.take_turns();
+    assert_eq!((node.commit(), node.tasks("a")), (1, vec!["flaky 2 waiting, due 2000, begun".to_owned()]));
+    node.commit_unknown(true);
+    node.restart_after_kill();
     let task = node.attempt("a", "flaky");
     assert_eq!((task.attempt, task.interruptions), (2, 1));
-    assert_eq!(node.tasks("a"), ["flaky 2 leased, interrupted 1"]);
+    assert_eq!(node.tasks("a"), ["flaky 2 leased, begun, interrupted 1"]);
 }
 
 #[test]
@@ -106,17 +117,18 @@ fn g7_the_lease_of_a_retry_whose_commit_is_unknown_is_settled_and_the_attempt_ru
 }
 
 #[test]
-fn g22_each_crash_is_one_interruption_and_is_written_before_the_attempt_runs() {
+fn g22_after_the_first_kill_each_start_is_written_before_it_and_each_kill_counts() {
     let mut node = ManualNode::new(handlers());
     node.start("steps", "a", number(1));
     node.settle();
-    for count in 1..=3 {
-        node.crash().take_over();
+    let counted = ["begun", "begun, interrupted 1", "begun, interrupted 2", "begun, interrupted 3"];
+    for (count, words) in (0..).zip(counted) {
+        node.kill().take_over();
         node.load();
         node.take_turns();
-        assert!(node.running("a").is_empty(), "the interruption is not durable");
+        assert!(node.running("a").is_empty(), "the start is not durable");
         node.settle();
-        assert_eq!(node.tasks("a"), [format!("A1 1 leased, interrupted {count}")]);
+        assert_eq!(node.tasks("a"), [format!("A1 1 leased, {words}")]);
         assert_eq!(node.attempt("a", "A1").interruptions, count);
         assert!(node.row("a").owed);
     }
@@ -130,13 +142,13 @@ fn g22_a_crash_of_the_takeover_itself_is_counted_once() {
     node.start("steps", "a", number(1));
     node.settle();
     // Never written, so never counted.
-    for _ in 0..10 {
-        node.crash().take_over();
+    for _ in 0..2 {
+        node.kill().take_over();
         node.load();
         node.take_turns();
     }
-    node.restart();
-    assert_eq!(node.tasks("a"), ["A1 1 leased, interrupted 1"]);
+    node.restart_after_kill();
+    assert_eq!(node.tasks("a"), ["A1 1 leased, begun"]);
 }
 
 #[test]
@@ -145,10 +157,10 @@ fn g22_past_the_limit_of_interruptions_an_activity_is_poison() {
     let mut node = ManualNode::with_options(handlers_and("flaky", flaky), options);
     node.start("flaky", "a", ());
     node.settle();
-    node.restart();
-    node.restart();
+    // The first one counts nothing.
+    node.restart_after_kill().restart_after_kill().restart_after_kill();
     assert_eq!((node.running("a").len(), node.status("a").as_str()), (1, "running"));
-    node.restart();
+    node.restart_after_kill();
     assert_eq!((node.running("a").len(), node.status("a").as_str()), (0, "failed"));
     assert_eq!(
         node.last_lines("a", 2),
@@ -181,9 +193,9 @@ fn g22_what_an_attempt_reports_is_written_and_the_next_one_is_given_it() {
     node.heartbeat("a", "flaky", "page 2").settle();
     node.restart();
     let task = node.attempt("a", "flaky");
-    assert_eq!((task.details.clone(), task.interruptions), (Some("page 2".into()), 1));
+    assert_eq!((task.details.clone(), task.interruptions), (Some("page 2".into()), 0));
     node.fail("a", "flaky", "boom").settle();
-    assert_eq!(node.tasks("a"), [r#"flaky 2 waiting, due 2000, interrupted 1, details "page 2""#]);
+    assert_eq!(node.tasks("a"), [r#"flaky 2 waiting, due 2000, details "page 2""#]);
     node.at(2_000).settle();
     assert_eq!(node.attempt("a", "flaky").details, Some("page 2".into()));
 }
@@ -336,8 +348,8 @@ fn g22_a_question_does_not_run_an_activity_again_whose_result_is_stored_and_not_
     let mut node = ManualNode::new(handlers());
     node.start("steps", "a", number(1));
     node.settle();
-    node.restart().restart().restart();
-    assert_eq!(node.attempt("a", "A1").interruptions, 3, "its result is written before a turn takes it");
+    node.restart_after_kill().restart_after_kill().restart_after_kill();
+    assert_eq!(node.attempt("a", "A1").interruptions, 2, "its result is written before a turn takes it");
     let runs = node.runs().len();
     node.finish("a", "A1", "done");
     node.commit();

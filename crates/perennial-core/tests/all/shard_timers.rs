@@ -171,10 +171,10 @@ fn g13_a_timer_and_a_limit_of_time_are_kept_while_an_activity_waits_to_run_alone
         let mut node = ManualNode::new(handlers_and("limited", limited));
         node.start("limited", "a", input);
         node.settle();
-        node.restart().restart().hold_back().restart();
+        node.restart_after_kill().restart_after_kill().hold_back().restart_after_kill();
         assert_eq!(
             (node.tasks("a"), node.running("a").len()),
-            (vec!["A1 1 waiting, due 1000, interrupted 3".into()], 0)
+            (vec!["A1 1 waiting, due 1000, begun, interrupted 2".into()], 0)
         );
         node.at(100_999).settle();
         assert_eq!(node.status("a"), "running");

@@ -4,13 +4,19 @@
 //! - `PERENNIAL_CASES=20000` runs as many seeds as that.
 //! - `PERENNIAL_SEED=17` runs that one; with `PERENNIAL_CASES`, as many from there on.
 
-use perennial_testkit::simulator::{Flaw, Simulation, Tally};
+use std::collections::BTreeMap;
+
+use perennial_testkit::simulator::{CLASSES, Flaw, Simulation, Tally};
+
+/// In how many runs of an ordinary one each thing that belongs to a class has to have happened.
+const RUNS_PER_CLASS: u64 = 3;
 
 /// Everything that has to have happened in an ordinary run, trouble and features, or it shows nothing.
 const TROUBLE: &[&str] = &[
     "activity timed out",
     "adds a version",
     "attempt after an interruption",
+    "attempt begun with care",
     "attempt given back",
     "attempt handed over",
     "attempt that knows what was reported",
@@ -39,6 +45,7 @@ const TROUBLE: &[&str] = &[
     "completed by a retry",
     "continued as new",
     "crash",
+    "crash under an activity that lasts",
     "crash between acceptance and answer of an update",
     "crash while stopping",
     "crash with a batch in flight",
@@ -63,6 +70,7 @@ const TROUBLE: &[&str] = &[
     "output held back past the deadline",
     "pause",
     "poisoned",
+    "process abandoned",
     "process killed by an activity",
     "published status",
     "query answered",
@@ -117,19 +125,29 @@ fn i17_nothing_is_lost_or_doubled_and_everything_finishes() {
     let count = number("PERENNIAL_CASES").unwrap_or(if first.is_some() { 1 } else { 300 });
     let first = first.unwrap_or(0);
     let lines = if count == 1 { 100_000 } else { 150 };
-    let mut tally = Tally::default();
+    let (mut tally, mut runs) = (Tally::default(), BTreeMap::<&str, u64>::new());
     for seed in first..first + count {
-        match Simulation::new(seed).keeping_lines(lines).run() {
-            Ok(finished) => tally.add(&finished.tally),
-            Err(mishap) => panic!("{mishap}"),
+        let finished =
+            Simulation::new(seed).keeping_lines(lines).run().unwrap_or_else(|mishap| panic!("{mishap}"));
+        tally.add(&finished.tally);
+        for name in CLASSES.iter().flat_map(|(_, names)| *names) {
+            *runs.entry(name).or_default() += u64::from(finished.tally.of(name) > 0);
+        }
+        if count == 1 {
+            println!("met: {}", finished.classes().collect::<Vec<_>>().join(", "));
         }
     }
     for (what, count) in tally.iter() {
-        println!("{count:>8} {what}");
+        println!(
+            "{count:>8} {what}{}",
+            runs.get(what).map_or(String::new(), |runs| format!(" ({runs} runs)"))
+        );
     }
     if count >= 300 {
         let missing: Vec<_> = TROUBLE.iter().filter(|what| tally.of(what) == 0).collect();
         assert!(missing.is_empty(), "these never happened: {missing:?}");
+        let rare: Vec<_> = runs.iter().filter(|(_, runs)| **runs < RUNS_PER_CLASS).collect();
+        assert!(rare.is_empty(), "these happened in too few runs: {rare:?}");
     }
 }
 
@@ -212,6 +230,16 @@ fn g22_interruptions_that_are_not_counted_are_noticed() {
 }
 
 #[test]
+fn g22_interruptions_that_are_counted_without_evidence_are_noticed() {
+    let storm = |seed| Simulation::new(seed).with_storm_of_kills();
+    for seed in 0..3 {
+        storm(seed).run().unwrap_or_else(|mishap| panic!("{mishap}"));
+    }
+    let found = (0..20).find_map(|seed| storm(seed).with_flaw(Flaw::EveryEndCounts).run().err());
+    assert!(found.expect("it is noticed").what.starts_with("G22"));
+}
+
+#[test]
 fn n8_a_shard_that_is_given_up_before_it_is_drained_is_noticed() {
     assert_eq!(noticed(Flaw::ReleasedUndrained), "N8");
 }
@@ -238,7 +266,7 @@ fn n9_a_lane_that_forgets_at_its_deadline_is_noticed() {
 
 #[test]
 fn g16_keys_that_are_not_recognized_are_noticed() {
-    assert!(["G16", "I8"].contains(&noticed(Flaw::NoDedupe).as_str()));
+    assert!(["G5", "G16", "I8"].contains(&noticed(Flaw::NoDedupe).as_str()));
 }
 
 #[test]
@@ -254,4 +282,9 @@ fn n16_a_request_that_overtakes_its_senders_message_is_noticed() {
 #[test]
 fn n17_tasks_that_are_forgotten_after_a_lost_answer_are_noticed() {
     assert_eq!(noticed(Flaw::ForgottenTakes), "N17");
+}
+
+#[test]
+fn n3_a_node_that_ends_together_with_its_lanes_is_noticed() {
+    assert!(["G31", "N3"].contains(&noticed(Flaw::EndsWithLanes).as_str()));
 }

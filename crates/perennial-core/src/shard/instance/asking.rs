@@ -3,8 +3,10 @@
 //! A question is put to the code between turns, when no commit is under way, so that an answer shows only what is
 //! durable. An accepted update becomes a job; its answer is part of the turn that gives it.
 
+use std::collections::BTreeSet;
+
 use crate::execution::{Execution, QueryFailure, UpdateRefusal};
-use crate::history::{Decision, EventId, Job, Turn};
+use crate::history::{Decision, EventId, Job, Payload, Turn};
 use crate::store::{Commit, RequestReply};
 
 use super::super::output::Output;
@@ -35,7 +37,7 @@ impl AskReply {
 /// Answers a question once what it says is durable: here with the next outputs, in a row with a commit.
 pub(super) fn reply_to(asker: Asker, reply: AskReply, rows: &mut Vec<RequestReply>) -> Option<Output> {
     match asker {
-        Asker::Request(request) => Some(Output::Reply(request, Answer::Asked(reply))),
+        Asker::Request(request) => Some(Output::reply(request, Answer::Asked(reply))),
         Asker::Row(number) => {
             rows.push(RequestReply { number, body: reply.encode() });
             None
@@ -81,7 +83,7 @@ impl Instance {
             match consultation {
                 Consultation::Answered(reply) => shared.outputs.extend(reply_to(ask.asker, reply, rows)),
                 Consultation::Accepted => accepted.push(ask),
-                Consultation::Known(event) => shared.updates.add(self.key, event, ask.asker),
+                Consultation::Known(event) => self.await_update(shared, event, ask.asker),
                 Consultation::Later => later.push(ask),
             }
         }
@@ -111,6 +113,35 @@ impl Instance {
         }
     }
 
+    /// Remembers who waits for an update, unless it is a caller that has gone away.
+    fn await_update(&self, shared: &mut Shared, event: EventId, asker: Asker) {
+        if asker.caller().is_none_or(|request| shared.bindings.contains_key(&request)) {
+            shared.updates.add(self.key, event, asker);
+        }
+    }
+
+    /// Answers those whose events a turn took: whether it ended the instance without reading them. Returns the other
+    /// questions that it accepted.
+    pub(super) fn answer_raises(
+        accepted: Vec<PendingAsk>,
+        late_events: &BTreeSet<String>,
+        commit: &mut Commit,
+        in_flight: &mut InFlight,
+    ) -> Vec<PendingAsk> {
+        let mut updates = Vec::new();
+        for ask in accepted {
+            let Question::Raise { key, .. } = &ask.question else {
+                updates.push(ask);
+                continue;
+            };
+            let is_late = late_events.contains(key);
+            let reply = if is_late { AskReply::Ended } else { AskReply::Answered(Payload::null()) };
+            in_flight.outputs.extend(reply_to(ask.asker, reply, &mut commit.replies));
+            in_flight.refused.push(ask);
+        }
+        updates
+    }
+
     /// Remembers who waits for the updates of a durable turn.
     pub(super) fn await_updates(
         &mut self,
@@ -119,26 +150,11 @@ impl Instance {
         answered: &[EventId],
     ) {
         for (event, ask) in accepted {
-            shared.updates.add(self.key, event, ask.asker);
+            self.await_update(shared, event, ask.asker);
         }
         for event in answered {
             shared.updates.take(self.key, *event);
         }
-    }
-
-    /// Has those who wait for updates that crossed to the next execution ask for them there, by their keys. They asked
-    /// before everybody who waits now.
-    pub(super) fn follow_updates(&mut self, shared: &mut Shared, carried: Vec<(EventId, Question)>) {
-        let mut asks = Vec::new();
-        for (event, question) in carried {
-            let askers = shared.updates.take(self.key, event);
-            asks.extend(askers.into_iter().map(|asker| PendingAsk {
-                asker,
-                question: question.clone(),
-                place: 0,
-            }));
-        }
-        self.questions.put_back(asks);
     }
 
     /// The updates that nobody answers any more, because the instance ended without its code; and what those who wait for
@@ -157,21 +173,11 @@ impl Instance {
     }
 }
 
-/// Updates as those who wait for them ask for them again.
-pub(super) fn questions(updates: Vec<(EventId, Job)>) -> Vec<(EventId, Question)> {
-    let question = |(event, job)| match job {
-        Job::UpdateRequested { name, payload, key, trace } => {
-            Some((event, Question::Update { name, payload, key, trace }))
-        }
-        _ => None,
-    };
-    updates.into_iter().filter_map(question).collect()
-}
-
 /// Puts questions to an execution between its turns.
 pub(in crate::shard) fn consult(
     execution: &mut Execution,
     asks: Vec<PendingAsk>,
+    is_full: bool,
     jobs: &mut Vec<Job>,
 ) -> Vec<(PendingAsk, Consultation)> {
     let mut accepted = Vec::new();
@@ -192,6 +198,11 @@ pub(in crate::shard) fn consult(
                     let job = Job::UpdateRequested { name, payload, key, trace: trace.clone() };
                     offer(execution, job, &mut accepted)
                 }
+                Question::Raise { name, payload, key, trace } => {
+                    let (name, payload, key) = (name.clone(), payload.clone(), Some(key.clone()));
+                    let job = Job::ExternalEvent { name, payload, key, trace: trace.clone() };
+                    take_event(execution, job, is_full, &mut accepted)
+                }
             };
             (ask, consultation)
         })
@@ -199,6 +210,23 @@ pub(in crate::shard) fn consult(
     // The validators saw the state before the other jobs; so do the handlers.
     jobs.splice(0..0, accepted);
     done
+}
+
+/// Makes an event part of the turn, unless the instance has ended, one with its key was taken before, or it has too many
+/// to read.
+fn take_event(execution: &Execution, job: Job, is_full: bool, accepted: &mut Vec<Job>) -> Consultation {
+    if execution.has_ended() {
+        return Consultation::Answered(AskReply::Ended);
+    }
+    if execution.ledger().admit(&job).is_err() {
+        return Consultation::Answered(AskReply::KeyTaken);
+    }
+    if is_full {
+        let reason = "the instance has too many unread events".to_owned();
+        return Consultation::Answered(AskReply::Refused { reason, error: None });
+    }
+    accepted.push(job);
+    Consultation::Accepted
 }
 
 fn offer(execution: &mut Execution, job: Job, accepted: &mut Vec<Job>) -> Consultation {

@@ -25,8 +25,28 @@ impl Late {
 pub(super) struct Waiting {
     pub(super) after: InboxNumber,
     pub(super) what: Late,
-    /// Whether a read of the messages began after it came. It waits no longer than that read.
+    /// Whether a read of the messages began after it came. Once that read has come to its message's number, the message
+    /// is in memory or gone.
     pub(super) is_read_for: bool,
+}
+
+/// How long something has to wait for its message, now that messages were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// The read began before it came.
+    ForAnotherRead,
+    /// The read ended before the number of its message: what was read has to be consumed before more fits into one.
+    ForTheRest,
+}
+
+impl Waiting {
+    /// Whether it still has to wait for a message that is not in memory, after a read that was cut before this number.
+    pub(super) fn wait_after_read(&self, cut: Option<InboxNumber>) -> Option<Wait> {
+        if cut.is_some_and(|next| self.after >= next) {
+            return Some(Wait::ForTheRest);
+        }
+        (!self.is_read_for).then_some(Wait::ForAnotherRead)
+    }
 }
 
 #[derive(Default)]
@@ -77,6 +97,16 @@ mod tests {
     fn ask(number: RequestNumber) -> Waiting {
         let question = Question::Query { name: "q".to_owned(), payload: Payload::null() };
         Waiting { after: 1, what: Late::Ask(Asker::Row(number), question), is_read_for: false }
+    }
+
+    #[test]
+    fn n16_a_read_that_was_cut_says_nothing_about_the_messages_after_the_cut() {
+        let waiting = |after, is_read_for| Waiting { after, is_read_for, ..ask(1) };
+        assert_eq!(waiting(7, true).wait_after_read(None), None);
+        assert_eq!(waiting(7, false).wait_after_read(None), Some(Wait::ForAnotherRead));
+        assert_eq!(waiting(7, true).wait_after_read(Some(8)), None, "it is gone");
+        assert_eq!(waiting(7, true).wait_after_read(Some(7)), Some(Wait::ForTheRest));
+        assert_eq!(waiting(7, false).wait_after_read(Some(7)), Some(Wait::ForTheRest));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::Instance;
 use super::asking::{refuse_asks, reply_to};
 use super::facts::Facts;
 use super::in_flight::{InFlight, Next, Phase};
-use super::queued::{Batch, Origin, Queued};
+use super::queued::{Batch, Queued};
 use super::tasks::TaskPlan;
 
 impl Instance {
@@ -42,6 +42,8 @@ impl Instance {
         let wake_at_ms = self.blocked_wake(shared, now_ms, &messages, failure, blocked.attempts);
         tracing::warn!(
             instance = &*self.id,
+            // The id of an instance that cannot be loaded is not known.
+            key = %self.key,
             code = blocked.code,
             attempts = blocked.attempts,
             "blocked: {failure}"
@@ -61,7 +63,7 @@ impl Instance {
         let facts = self.mark_blocked(now_ms, &messages, blocked, wake_at_ms, &mut commit);
         let start = messages.start_request();
         let mut outputs: Vec<Output> = messages.replies(&Answer::Accepted).collect();
-        outputs.extend(start.map(|request| Output::Reply(request, Answer::Started(self.key))));
+        outputs.extend(start.map(|request| Output::reply(request, Answer::Started(self.key))));
         outputs.extend(refusals);
         // A termination needs no code: it is done as soon as it is kept, unless it is what failed. What is given up is
         // woken only for its end, and when that is may stand in its history alone.
@@ -88,8 +90,20 @@ impl Instance {
             reason: failure.to_string(),
             report: failure.report(),
             divergence: failure.divergence(),
+            event: failure.unreadable_event(),
             since_ms,
-            attempts: self.facts.as_ref().map_or(0, |facts| facts.blocked_attempts) + 1,
+            attempts: self.attempts(failure),
+        }
+    }
+
+    /// How often it was tried. That it was hydrated in between says nothing about a turn that does not end, and what is
+    /// not tried does not count.
+    fn attempts(&self, failure: &TaskFailure) -> u32 {
+        let known = self.facts.as_ref().map_or(0, |facts| facts.blocked_attempts);
+        match failure {
+            TaskFailure::ThreadLost => known.max(self.lost_turns) + 1,
+            TaskFailure::NotTried => known.max(self.lost_turns).max(1),
+            _ => known + 1,
         }
     }
 
@@ -135,6 +149,7 @@ impl Instance {
             wake_at_ms,
             blocked_attempts: blocked.attempts,
             blocked_cause: Some((blocked.cause.as_str().into(), blocked.since_ms)),
+            blocked_event: blocked.event,
             ..stored.clone()
         };
         let (wake_at_ms, blocked) = (Some(wake_at_ms), Some(Some(blocked)));
@@ -151,9 +166,12 @@ impl Instance {
         answers: Vec<RequestReply>,
     ) {
         self.queue.put_back(messages);
-        let asks = self.questions.take_all();
+        let mut asks = self.questions.take_updates();
         let mut commit = Commit { replies: answers, ..shared.empty_commit(self.key) };
-        let outputs = refuse_asks(&asks, &blocked_reply(failure), &mut commit.replies);
+        let mut outputs = refuse_asks(&asks, &AskReply::Ended, &mut commit.replies);
+        let queries = self.questions.take_all();
+        outputs.extend(refuse_asks(&queries, &blocked_reply(failure), &mut commit.replies));
+        asks.extend(queries);
         if commit.is_empty() {
             shared.outputs.extend(outputs);
             return self.clear_leftovers(shared);
@@ -166,7 +184,7 @@ impl Instance {
     pub(super) fn stay_blocked(&mut self, shared: &mut Shared, now_ms: u64) {
         self.kept_events = self.queue.stored_events();
         let stored = self.stored();
-        // Whoever sent something urgent has made it due, so that it is looked at.
+        // What is due was looked at by this load.
         let graces = self.queue.cancel_graces().map(|grace| shared.gaps.end_of(grace));
         let ends = graces.chain(self.limits.ends()).chain(stored.wake_at_ms);
         let wake_at_ms = ends.filter(|at_ms| *at_ms > now_ms).min();
@@ -192,7 +210,8 @@ impl Instance {
         let seen = stored.iter().filter_map(Queued::urgent_number).collect();
         let send = self.kept(shared, &messages);
         let mut commit = Commit { send, seen, ..shared.empty_commit(self.key) };
-        self.kept_events += messages.events();
+        // Those of a delayed instance stay in the queue, as rows.
+        self.kept_events += if is_delayed { 0 } else { messages.events() };
         let mut outputs: Vec<Output> = messages.replies(&Answer::Accepted).collect();
         let asks = self.questions.take_all();
         for ask in &asks {
@@ -213,6 +232,17 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
+    /// What came for a delayed instance is in its inbox now, under these numbers. It is remembered, so that it is not read
+    /// again and again. A message without a number was there before, or is found by the next read.
+    pub(super) fn remember_kept(&mut self, messages: Batch, sent: &[Option<InboxNumber>]) {
+        let kept = messages.into_messages().into_iter().filter(Queued::is_only_here);
+        for (queued, number) in kept.zip(sent) {
+            if let Some(number) = number.filter(|number| !self.knows_inbox(*number)) {
+                self.queue.insert_written(number, queued);
+            }
+        }
+    }
+
     /// What those are told who ask something while it cannot answer.
     fn refusal(&self) -> AskReply {
         self.blocked_reply.clone().unwrap_or_else(|| AskReply::Blocked {
@@ -224,13 +254,8 @@ impl Instance {
     /// The messages that are not in the inbox yet and would be lost, as rows for it. Each has a key, so that a commit
     /// that is sent again appends nothing twice.
     fn kept(&self, shared: &mut Shared, messages: &Batch) -> Vec<Outgoing> {
-        let is_lost = |queued: &&Queued| {
-            !matches!(queued.origin, Origin::Inbox(_))
-                && !queued.is_one_try()
-                && !matches!(queued.message, Message::Unreadable { .. })
-        };
         let mut rows = Vec::new();
-        for queued in messages.iter().filter(is_lost) {
+        for queued in messages.iter().filter(|queued| queued.is_only_here()) {
             let dedupe = queued.message.dedupe().map_or_else(|| shared.kept_keys.next(), str::to_owned);
             rows.push(Outgoing::ToKey {
                 to: self.key,
@@ -249,6 +274,7 @@ fn not_begun(question: &Question) -> AskReply {
     let reason = match question {
         Question::Query { .. } => "PER-0207 query: the instance has not begun, and has nothing to show yet",
         Question::Update { .. } => "PER-0208 update: the instance has not begun",
+        Question::Raise { .. } => "the instance has not begun; the event can wait in its inbox",
     };
     AskReply::Refused { reason: reason.to_owned(), error: None }
 }

@@ -63,8 +63,7 @@ impl Instance {
         in_flight: InFlight,
         sent: &[Option<InboxNumber>],
     ) {
-        let InFlight { outputs, facts, next, checksum, consumed, accepted, answered, carried, .. } =
-            in_flight;
+        let InFlight { outputs, facts, next, checksum, consumed, accepted, answered, .. } = in_flight;
         shared.consumed.extend(consumed);
         if matches!(next, Next::Idle(_) | Next::Continued(..) | Next::Ended(..)) {
             // A commit that had been written before does not tell, and is counted as if nothing had arrived.
@@ -72,7 +71,6 @@ impl Instance {
         }
         shared.answered.extend(in_flight.answered_rows);
         self.await_updates(shared, accepted, &answered);
-        self.follow_updates(shared, carried);
         self.release(shared, now_ms, outputs);
         let wake_at_ms = facts.wake_at_ms;
         self.checksum = checksum.unwrap_or(self.checksum);
@@ -81,7 +79,10 @@ impl Instance {
         match next {
             Next::Idle(execution) => self.settle_idle(shared, now_ms, execution),
             Next::Blocked | Next::Kept => self.settle(shared, now_ms, Phase::Blocked, wake_at_ms),
-            Next::Delayed => self.settle(shared, now_ms, Phase::Delayed, wake_at_ms),
+            Next::Delayed => {
+                self.remember_kept(in_flight.messages, sent);
+                self.settle(shared, now_ms, Phase::Delayed, wake_at_ms);
+            }
             Next::Reloaded => self.reload(shared),
             Next::Continued(execution, start) => {
                 // More than the start is read with it.
@@ -107,10 +108,9 @@ impl Instance {
             self.refresh(shared);
         }
         self.refuse_rivals(shared, status);
-        if before.is_none() && !self.behind.is_empty() && !self.tasks.is_refreshing() {
+        if before.is_none() {
             // It may have been there for a while without anybody here knowing, and have got messages.
-            self.behind.handle_read_begun();
-            self.refresh(shared);
+            self.read_for_behind(shared);
         }
     }
 
@@ -126,6 +126,10 @@ impl Instance {
         self.phase = phase;
         shared.wakes.set(self.key, wake);
         self.rest(shared, now_ms);
+        if !self.tasks.is_refreshing() {
+            // Its messages are not delivered for now, and so need not be read.
+            self.bring_all_behind(shared, now_ms);
+        }
         self.go_on(shared, now_ms);
     }
 
@@ -219,7 +223,7 @@ impl Instance {
         match in_flight.next {
             Next::Gone | Next::Consulted(_) => self.leftovers_refused(shared, in_flight, reason),
             Next::Blocked | Next::Kept | Next::Delayed | Next::Reloaded => {
-                self.block_refused(shared, in_flight, reason);
+                self.block_refused(shared, now_ms, in_flight, reason);
             }
             Next::Idle(_) | Next::Continued(..) | Next::Ended(..) => {
                 self.questions.extend(in_flight.take_asks());
@@ -243,7 +247,7 @@ impl Instance {
     }
 
     /// It cannot be marked as blocked, or keep what came for it.
-    fn block_refused(&mut self, shared: &mut Shared, in_flight: InFlight, reason: String) {
+    fn block_refused(&mut self, shared: &mut Shared, now_ms: u64, in_flight: InFlight, reason: String) {
         tracing::error!(%reason, "a blocked instance cannot be marked as blocked");
         shared.outputs.extend(in_flight.outputs.into_iter().filter(is_reply_to_question));
         let mut messages = in_flight.messages.into_messages();
@@ -257,6 +261,7 @@ impl Instance {
             for request in self.questions.take_callers() {
                 shared.reply(request, unknown.clone());
             }
+            self.rest(shared, now_ms);
             return;
         }
         self.forget(shared);
@@ -307,12 +312,12 @@ fn as_request(queued: Queued) -> Option<(RequestId, Request)> {
 fn is_early(output: &Output) -> bool {
     match output {
         Output::RunActivity(_) => flaws::is(Flaw::EffectsBeforeCommit),
-        Output::Reply(_, Answer::Asked(_)) => flaws::is(Flaw::AnswerBeforeTurn),
+        Output::Reply { answer: Answer::Asked(_), .. } => flaws::is(Flaw::AnswerBeforeTurn),
         _ => false,
     }
 }
 
 /// Whether this answers a question; such an answer is true even if nothing was written.
 fn is_reply_to_question(output: &Output) -> bool {
-    matches!(output, Output::Reply(_, Answer::Asked(_)))
+    matches!(output, Output::Reply { answer: Answer::Asked(_), .. })
 }

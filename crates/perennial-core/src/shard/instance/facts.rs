@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::execution::Execution;
-use crate::history::{Ending, Ledger, Started};
+use crate::history::{Ending, EventId, Ledger, Started};
 use crate::store::{InstanceRow, RowChange, Status};
 
 use super::limits::Limits;
@@ -20,6 +20,8 @@ pub(super) struct Facts {
     pub(super) blocked_attempts: u32,
     /// What blocks it, and since when.
     pub(super) blocked_cause: Option<(Arc<str>, u64)>,
+    /// The event that can be skipped to let it go on.
+    pub(super) blocked_event: Option<EventId>,
     pub(super) execution: u64,
     pub(super) version: Arc<str>,
 }
@@ -34,6 +36,7 @@ impl Facts {
             wake_at_ms: None,
             blocked_attempts: 0,
             blocked_cause: None,
+            blocked_event: None,
             execution,
             version: Arc::from(""),
         }
@@ -64,6 +67,7 @@ impl Facts {
                 .blocked
                 .as_ref()
                 .map(|blocked| (blocked.cause.as_str().into(), blocked.since_ms)),
+            blocked_event: row.blocked.as_ref().and_then(|blocked| blocked.event),
             execution: row.execution,
             version: Arc::from(row.version.as_str()),
         }
@@ -98,6 +102,7 @@ impl Facts {
             wake_at_ms,
             blocked_attempts: 0,
             blocked_cause: None,
+            blocked_event: None,
             execution: started.execution,
             version: pinned(started, stored),
         }
@@ -110,7 +115,7 @@ impl Facts {
             status: (self.status != stored.status).then_some(self.status),
             owed: (self.owed != stored.owed).then_some(self.owed),
             full: (self.full != stored.full).then_some(self.full),
-            // Whoever sends something urgent to a blocked instance makes its row due.
+            // The time that is stored was that of its next try.
             wake_at_ms: (is_unblocked || self.wake_at_ms != stored.wake_at_ms).then_some(self.wake_at_ms),
             blocked: is_unblocked.then_some(None),
             execution: (self.execution != stored.execution).then_some(self.execution),

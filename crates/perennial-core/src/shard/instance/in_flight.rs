@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use crate::execution::Execution;
 use crate::history::{Ending, EventId, Job};
-use crate::store::{InboxNumber, RequestNumber};
+use crate::store::{InboxNumber, InstanceRow, RequestNumber};
 
 use super::super::message::{Message, Start};
 use super::super::output::Output;
-use super::super::request::{PendingAsk, Question, RequestId};
+use super::super::request::{PendingAsk, RequestId};
 use super::facts::Facts;
 use super::queued::{Batch, Queued};
 use super::tasks::TaskWrite;
@@ -40,6 +40,8 @@ pub(super) struct Turning {
     pub(super) asked_rows: BTreeSet<RequestNumber>,
     /// The latest due time of a timer that it fires.
     pub(super) fired_ms: Option<u64>,
+    /// The loaded row, if the history is read to decide what comes of the instance. There is nothing else in it then.
+    pub(super) decides: Option<Box<InstanceRow>>,
 }
 
 impl Turning {
@@ -50,7 +52,7 @@ impl Turning {
         fired_ms: Option<u64>,
     ) -> Turning {
         let asked_rows = asks.iter().filter_map(|ask| ask.asker.row()).collect();
-        Turning { number, messages: Batch::new(messages), asks, asked_rows, fired_ms }
+        Turning { number, messages: Batch::new(messages), asks, asked_rows, fired_ms, decides: None }
     }
 }
 
@@ -109,8 +111,6 @@ pub(super) struct InFlight {
     pub(super) answered: Vec<EventId>,
     /// How many messages it sends to the next execution: its start, and what did not fit into that.
     pub(super) carried_rows: usize,
-    /// Updates that it leaves to the next execution, by event.
-    pub(super) carried: Vec<(EventId, Question)>,
     /// Messages of the inbox that it consumes.
     pub(super) consumed: Vec<InboxNumber>,
     /// Request rows that it answers.
@@ -133,7 +133,6 @@ impl InFlight {
             accepted: Vec::new(),
             answered: Vec::new(),
             carried_rows: 0,
-            carried: Vec::new(),
             consumed: Vec::new(),
             answered_rows: BTreeSet::new(),
             refused: Vec::new(),

@@ -1,8 +1,6 @@
 //! When the engine ends an execution, whatever its code does.
 
 use crate::history::{Ledger, Started};
-use crate::instance::InstanceKey;
-use crate::store::{TurnRow, read_turns};
 
 use super::super::gaps::{Gaps, Grace};
 use super::super::message::Start;
@@ -27,22 +25,6 @@ impl Limits {
     pub(super) fn of_execution(ledger: &Ledger, started: &Started, gaps: &Gaps) -> Limits {
         let grace_until_ms = ledger.cancel_request().map(|cancel| gaps.end_of(Grace::of(cancel)));
         Limits { grace_until_ms, deadline_ms: started.deadline_ms }
-    }
-
-    /// Reads a blocked instance's history. Returns why the instance has to end now, if so.
-    pub(super) fn read(
-        &mut self,
-        key: InstanceKey,
-        turns: &[TurnRow],
-        gaps: &Gaps,
-        now_ms: u64,
-    ) -> Option<String> {
-        let history = read_turns(key, turns).ok()?;
-        let mut ledger = Ledger::default();
-        history.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).ok()?;
-        let started = history.turns.first()?.started()?;
-        *self = Limits::of_execution(&ledger, started, gaps);
-        self.overdue(ledger.cancel_reason(), now_ms)
     }
 
     /// Why the engine ends the execution now, if it has to.
@@ -93,9 +75,5 @@ mod tests {
         assert_eq!(limits.ends().collect::<Vec<_>>(), [50, 90]);
         limits.end_grace();
         assert_eq!((limits.ends().collect::<Vec<_>>(), limits.deadline_ms()), (vec![90], Some(90)));
-        assert!(
-            limits.read(InstanceKey::new(1, 1), &[], &Gaps::default(), 100).is_none(),
-            "nothing can be read"
-        );
     }
 }

@@ -1,10 +1,11 @@
 //! From dormant to alive.
 
 use crate::history::Job;
-use crate::store::{Blocked, Commit, InboxRow, InstanceRow, LoadedInstance, TurnRow};
+use crate::store::{Blocked, Commit, InboxRow, InstanceRow, LoadedInstance, TaskRow};
 
 use super::super::gaps::Gaps;
 use super::super::message::{Message, Start};
+use super::super::record::Past;
 use super::super::request::{Answer, AskReply};
 use super::super::shared::Shared;
 use super::super::turn_task::{TaskFailure, TurnSource};
@@ -41,11 +42,12 @@ impl Instance {
         let Some(LoadedInstance { row, turns, inbox, tasks }) = loaded else {
             return self.forget_missing(shared);
         };
-        self.read_row(&row);
-        self.refuse_rivals(shared, row.status);
-        self.kept_events = 0;
-        self.tasks.load(tasks);
-        self.read_inbox(shared, &inbox.rows);
+        let cut = inbox.next;
+        self.read_rows(shared, &row, &inbox.rows, tasks);
+        if turns.is_empty() {
+            // What an execution before it left is in the inbox.
+            self.recorded_unread = 0;
+        }
         if row.status.is_final() {
             self.bring_all_behind(shared, now_ms);
             if self.questions.has_query() {
@@ -54,8 +56,21 @@ impl Instance {
             }
             return self.clear_leftovers(shared);
         }
-        self.bring_behind(shared, now_ms, self.tasks.is_refreshing());
-        self.revive(shared, now_ms, &row, turns);
+        self.bring_behind(shared, now_ms, cut, self.tasks.is_refreshing());
+        // Whether it has to end, and what is open then, stands in its history.
+        if !turns.is_empty() && (row.blocked.is_some() || self.queue.has_termination()) {
+            return self.read_record(shared, now_ms, Box::new(row), turns);
+        }
+        self.revive(shared, now_ms, &row, Past::Stored(turns));
+    }
+
+    /// Takes over what a load found besides turns.
+    fn read_rows(&mut self, shared: &mut Shared, row: &InstanceRow, inbox: &[InboxRow], tasks: Vec<TaskRow>) {
+        self.read_row(row);
+        self.refuse_rivals(shared, row.status);
+        (self.kept_events, self.is_uncounted) = (0, false);
+        self.tasks.load(tasks);
+        self.read_inbox(shared, inbox);
     }
 
     /// Adds the messages that a load found. What came through the inbox came before what callers brought since.
@@ -70,10 +85,14 @@ impl Instance {
     }
 
     /// Decides what comes of a loaded instance that has not ended.
-    fn revive(&mut self, shared: &mut Shared, now_ms: u64, row: &InstanceRow, turns: Vec<TurnRow>) {
-        if let Some(reason) = self.has_to_end(shared, now_ms, row, &turns) {
+    pub(super) fn revive(&mut self, shared: &mut Shared, now_ms: u64, row: &InstanceRow, past: Past) {
+        if let Some(reason) = self.has_to_end(shared, now_ms, row, &past) {
             let parent = row.parent.as_ref().filter(|_| row.is_sound());
-            return self.terminate_loaded(shared, now_ms, &turns, &reason, parent);
+            return self.terminate_loaded(shared, now_ms, past, &reason, parent);
+        }
+        if row.blocked.is_some() && self.has_to_hand_over(shared) {
+            self.hand_over_blocked(shared, now_ms, row.execution, past.record());
+            return self.stay_blocked(shared, now_ms);
         }
         if let Some(reason) = self.queue.unreadable() {
             let failure = TaskFailure::UnreadableMessage(reason.to_owned());
@@ -92,22 +111,23 @@ impl Instance {
             return self.stay_blocked(shared, now_ms);
         }
         shared.given_up.remove(&self.key);
-        self.hydrate(shared, now_ms, turns);
+        if let Some(blocked) = &row.blocked {
+            self.lost_turns = TaskFailure::lost_turns(blocked);
+            self.is_asked_for = is_wanted;
+        }
+        self.hydrate(shared, now_ms, past);
     }
 
     /// Why it has to end without its code now, if so.
-    fn has_to_end(
-        &mut self,
-        shared: &Shared,
-        now_ms: u64,
-        row: &InstanceRow,
-        turns: &[TurnRow],
-    ) -> Option<String> {
+    fn has_to_end(&mut self, shared: &Shared, now_ms: u64, row: &InstanceRow, past: &Past) -> Option<String> {
         let (gaps, is_blocked) = (&shared.gaps, row.blocked.is_some());
-        let overdue = match turns.is_empty() {
-            true => self.overdue_start(gaps, now_ms),
-            false if is_blocked => self.limits.read(self.key, turns, gaps, now_ms),
-            false => None,
+        let overdue = match past {
+            Past::Stored(turns) if turns.is_empty() => self.overdue_start(gaps, now_ms),
+            Past::Read(record) if is_blocked => {
+                self.limits = Limits::of_execution(&record.ledger, record.started(), gaps);
+                self.limits.overdue(record.ledger.cancel_reason(), now_ms)
+            }
+            Past::Stored(_) | Past::Read(_) | Past::Unreadable(_) => None,
         };
         if let Some(reason) = self.queue.termination() {
             return Some(reason.to_owned());
@@ -125,21 +145,57 @@ impl Instance {
         self.limits.overdue(start.cancel().map(|(reason, _)| reason), now_ms)
     }
 
-    /// It cannot be loaded for a reason of its own.
-    pub(in crate::shard) fn handle_load_failed(&mut self, shared: &mut Shared, now_ms: u64, reason: String) {
+    /// It cannot be loaded for a reason of its own. The rest of it may be readable, without its turns: that tells whether
+    /// it has ended, who waits for it, and what is left of it in the store.
+    pub(in crate::shard) fn handle_load_failed(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        reason: String,
+        rest: Option<LoadedInstance>,
+    ) {
         if !self.is_loading() {
             return;
         }
-        match self.queue.termination().map(str::to_owned) {
-            Some(wanted) => self.terminate_unread(shared, now_ms, &wanted, None),
-            None => self.block(shared, now_ms, Vec::new(), &TaskFailure::Unreadable(reason), Vec::new()),
+        let failure = TaskFailure::Unreadable(reason);
+        if self.has_to_hand_over(shared) {
+            // Nothing tells what they are; the next owner finds them without an attempt.
+            shared.stop_attempts(self.key);
+        }
+        let Some(LoadedInstance { row, inbox, tasks, .. }) = rest else {
+            return match self.queue.termination().map(str::to_owned) {
+                Some(wanted) => self.terminate_unread(shared, now_ms, &wanted, None),
+                None => self.block(shared, now_ms, Vec::new(), &failure, Vec::new()),
+            };
+        };
+        let cut = inbox.next;
+        self.read_rows(shared, &row, &inbox.rows, tasks);
+        if row.status.is_final() {
+            self.bring_all_behind(shared, now_ms);
+            return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
+        }
+        self.bring_behind(shared, now_ms, cut, self.tasks.is_refreshing());
+        match self.has_to_end(shared, now_ms, &row, &Past::Stored(Vec::new())) {
+            Some(wanted) => {
+                let parent = row.parent.as_ref().filter(|_| row.is_sound());
+                self.terminate_unread(shared, now_ms, &wanted, parent);
+            }
+            None => self.block(shared, now_ms, Vec::new(), &failure, Vec::new()),
         }
     }
 
-    fn hydrate(&mut self, shared: &mut Shared, now_ms: u64, turns: Vec<TurnRow>) {
-        if !turns.is_empty() {
+    fn hydrate(&mut self, shared: &mut Shared, now_ms: u64, past: Past) {
+        let source = match past {
+            Past::Stored(turns) if turns.is_empty() => None,
+            Past::Stored(turns) => Some(TurnSource::History(turns)),
+            Past::Read(record) => Some(TurnSource::Read(record)),
+            Past::Unreadable(failure) => {
+                return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
+            }
+        };
+        if let Some(source) = source {
             shared.counters.hydrations += 1;
-            return self.take_turn(shared, now_ms, TurnSource::History(turns), Delivery::default());
+            return self.take_turn(shared, now_ms, source, Delivery::default());
         }
         let not_before_ms = self.queue.start().and_then(|start| start.not_before_ms);
         if not_before_ms.is_some_and(|at_ms| at_ms > now_ms) && !self.queue.has_cancel() {
@@ -170,7 +226,8 @@ impl Instance {
         if self.queue.has_cancel() {
             self.take_first_jobs(shared, &mut delivery);
         }
-        delivery.append(self.queue.take_skips());
+        let skips = self.queue.take_skips();
+        self.deliver_skips(shared, skips, &mut delivery);
         self.take_turn(shared, now_ms, source, delivery);
     }
 
@@ -207,7 +264,11 @@ impl Instance {
                 self.queue.insert_read(row);
             }
         }
-        self.bring_behind(shared, now_ms, self.is_loading());
+        if std::mem::take(&mut self.is_uncounted) {
+            self.kept_events = self.queue.stored_events();
+            self.go_on(shared, now_ms);
+        }
+        self.bring_behind(shared, now_ms, loaded.inbox.next, self.is_loading());
         if self.facts.as_ref().map(|facts| facts.execution) != Some(loaded.row.execution) {
             return self.go_on(shared, now_ms);
         }

@@ -29,6 +29,7 @@ mod tasks;
 mod tending;
 mod terminating;
 mod turns;
+mod unreadable_events;
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -50,6 +51,7 @@ use in_flight::{InFlight, Next, Phase, Turning};
 use limits::Limits;
 use questions::Questions;
 use queue::Queue;
+use queued::Batch;
 use tasks::Tasks;
 
 pub(super) struct Instance {
@@ -70,12 +72,19 @@ pub(super) struct Instance {
     rival_starts: Vec<RequestId>,
     /// How many events of a blocked instance are kept in its inbox, as far as it is known.
     kept_events: usize,
-    /// How many events its execution had recorded and not read when it was idle last.
+    /// Whether it is blocked and nobody has looked yet how many these are.
+    is_uncounted: bool,
+    /// How many events its execution had recorded and not read when it was idle last, or leaves to the next one. Nothing
+    /// before it was hydrated: see [`Instance::refuse_surplus`].
     recorded_unread: usize,
     /// What blocks it, for those who ask it something meanwhile.
     blocked_reply: Option<AskReply>,
     /// Whether somebody asked for it to be tried again, and it is being loaded for that.
     is_retried: bool,
+    /// How many turns did not end in time since one was recorded last, as far as its row told; and whether somebody asked
+    /// for it to be tried all the same.
+    lost_turns: u32,
+    is_asked_for: bool,
     /// Rows that asked for a try, and have had it.
     tried: BTreeSet<InboxNumber>,
 }
@@ -96,9 +105,12 @@ impl Instance {
             checksum: 0,
             rival_starts: Vec::new(),
             kept_events: 0,
+            is_uncounted: false,
             recorded_unread: 0,
             blocked_reply: None,
             is_retried: false,
+            lost_turns: 0,
+            is_asked_for: false,
             tried: BTreeSet::new(),
         }
     }
@@ -109,6 +121,7 @@ impl Instance {
         instance.read_row(row);
         if row.blocked.is_some() && !row.status.is_final() {
             instance.phase = Phase::Blocked;
+            instance.is_uncounted = true;
             instance.rest(shared, now_ms);
         } else {
             shared.outputs.push(Output::Load { key: row.key });
@@ -141,14 +154,13 @@ impl Instance {
         matches!(self.phase, Phase::Committing(_))
     }
 
-    /// Whether nothing is under way: no turn, no load, no commit.
-    pub(super) fn is_quiet(&self) -> bool {
-        matches!(self.phase, Phase::Idle(_) | Phase::Blocked | Phase::Delayed)
-    }
-
-    /// Whether a request waits for a message to be read.
-    pub(super) fn has_behind(&self) -> bool {
-        !self.behind.is_empty()
+    /// Whether something is under way: a turn, a load, a commit, or a request that waits for a message to be read.
+    pub(super) fn is_busy(&self) -> bool {
+        match self.phase {
+            Phase::Loading | Phase::Turning(_) | Phase::Committing(_) => true,
+            Phase::Idle(_) | Phase::Blocked | Phase::Delayed => !self.behind.is_empty(),
+            Phase::Gone => false,
+        }
     }
 
     /// Its status, once its row is stored.
@@ -164,12 +176,20 @@ impl Instance {
     /// A message was read from the inbox. Returns whether it was not known.
     pub(super) fn handle_inbox(&mut self, shared: &mut Shared, now_ms: u64, row: &InboxRow) -> bool {
         // While earlier messages are being read, this one is brought again after them.
-        if self.knows_inbox(row.number) || self.tasks.is_refreshing() {
+        if self.knows_inbox(row.number) || self.tasks.is_refreshing() || self.is_ahead_of_cure(row) {
             return false;
         }
         self.queue.insert_read(row);
         self.go_on(shared, now_ms);
         true
+    }
+
+    /// Whether a message was read although the instance is blocked as far as is known here: the commit that cures it is
+    /// written, and not answered yet. The pass that read it may have gone past earlier ones before; once the answer is
+    /// here, all are read in order.
+    fn is_ahead_of_cure(&self, row: &InboxRow) -> bool {
+        let Phase::Committing(in_flight) = &self.phase else { return false };
+        !row.urgent && !in_flight.facts.is_blocked() && self.facts.as_ref().is_some_and(Facts::is_blocked)
     }
 
     /// A new owner has to look at it: it is owed work, or blocked.
@@ -202,15 +222,6 @@ impl Instance {
         }
     }
 
-    /// The shard is given up: its attempts are handed over.
-    pub(super) fn handle_releasing(&mut self, shared: &mut Shared, now_ms: u64) {
-        match self.phase {
-            // Its history is not at hand. The next owner finds them without an attempt.
-            Phase::Blocked => shared.stop_attempts(self.key),
-            _ => self.go_on(shared, now_ms),
-        }
-    }
-
     /// Removes it from memory, if it is at rest. What is due soon keeps its wake.
     pub(super) fn evict(&mut self, shared: &mut Shared, now_ms: u64) {
         shared.residents.leave(self.key);
@@ -232,7 +243,10 @@ impl Instance {
             shared.counters.evictions += 1;
         }
         let soon_ms = now_ms + shared.options.lookahead_ms;
-        shared.wakes.set(self.key, wake.filter(|at_ms| *at_ms < soon_ms));
+        let stored_ms = self.facts.as_ref().and_then(|facts| facts.wake_at_ms);
+        // Later ones are read from the store when their time is near, unless the store has not got them.
+        let is_kept = |at_ms: &u64| *at_ms < soon_ms || stored_ms.is_none_or(|stored_ms| stored_ms > *at_ms);
+        shared.wakes.set(self.key, wake.filter(is_kept));
     }
 
     /// The shard is no longer this node's: everybody who waits here is told so.
@@ -253,9 +267,10 @@ impl Instance {
             Phase::Loading | Phase::Blocked | Phase::Delayed | Phase::Gone => {}
         }
         askers.extend(self.behind.take_callers());
-        self.answer_all(shared, &messages, &Answer::Moved);
+        let moved = Answer::Moved { key: None };
+        self.answer_all(shared, &messages, &moved);
         for request in askers {
-            shared.reply(request, Answer::Moved);
+            shared.reply(request, moved.clone());
         }
     }
 
@@ -366,12 +381,32 @@ impl Instance {
             Phase::Turning(turning) => self.recorded_unread + turning.messages.events(),
             Phase::Committing(in_flight) => match &in_flight.next {
                 Next::Idle(execution) => execution.unread_events(),
-                _ => 0,
+                Next::Delayed => in_flight.messages.events(),
+                Next::Continued(..) | Next::Blocked | Next::Kept | Next::Reloaded => self.recorded_unread,
+                Next::Ended(..) | Next::Consulted(_) | Next::Gone => 0,
             },
-            Phase::Idle(_) => self.recorded_unread,
-            _ => 0,
+            Phase::Loading | Phase::Idle(_) | Phase::Blocked | Phase::Delayed => self.recorded_unread,
+            Phase::Gone => 0,
         };
         recorded + self.kept_events + self.queue.events()
+    }
+
+    /// Whether it takes no more events until its code has read some.
+    fn is_full(&self, shared: &Shared) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.full)
+            || self.unread_events() >= shared.options.max_unread
+    }
+
+    /// Refuses the events that callers brought beyond the limit while it was not known how many its execution has not
+    /// read. Nobody was told that these were accepted.
+    fn refuse_surplus(&mut self, shared: &mut Shared) {
+        let surplus = self.unread_events().saturating_sub(shared.options.max_unread);
+        if surplus == 0 {
+            return;
+        }
+        let refused = Batch::new(self.queue.take_last_events(surplus));
+        let full = Answer::Full { unread: self.unread_events() };
+        shared.outputs.extend(refused.replies(&full));
     }
 
     /// Whether it is blocked, also while something is kept for it or it is being tried again.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::execution::Execution;
-use crate::history::{Decision, EventId, Trail, Turn};
+use crate::history::{Decision, EventId, Ledger, Trail, Turn};
 
 use super::super::output::{ActivityTask, Output};
 use super::super::shared::Shared;
@@ -58,7 +58,7 @@ impl Instance {
         if !is_served {
             say_unserved(shared, &task);
         }
-        plan.put(&mut self.tasks, task.queued_row(shared.id, now_ms, None), task.deadline_ms);
+        plan.put(&mut self.tasks, task.queued_row(shared.id, now_ms), task.deadline_ms);
     }
 
     /// The first attempt of an open activity, as it may begin now.
@@ -69,22 +69,33 @@ impl Instance {
         execution: &Execution,
         event: EventId,
     ) -> Option<ActivityTask> {
-        let Decision::ActivityScheduled { name, input, options } = execution.ledger().open_decision(event)?
-        else {
+        self.open_activity(shared, now_ms, (execution.started().execution, execution.ledger()), event)
+    }
+
+    /// The same, of an execution of which only the history is at hand.
+    pub(super) fn open_activity(
+        &self,
+        shared: &Shared,
+        now_ms: u64,
+        (execution, ledger): (u64, &Ledger),
+        event: EventId,
+    ) -> Option<ActivityTask> {
+        let Decision::ActivityScheduled { name, input, options } = ledger.open_decision(event)? else {
             return None;
         };
         Some(ActivityTask {
             tenure: shared.tenure,
             key: self.key,
             instance: Arc::clone(&self.id),
-            execution: execution.started().execution,
+            execution,
             event,
             attempt: 1,
             interruptions: 0,
+            begun: None,
             details: None,
             queued_ms: now_ms,
             past: Trail::default(),
-            deadline_ms: execution.ledger().activity_deadline_ms(event),
+            deadline_ms: ledger.activity_deadline_ms(event),
             name: name.clone(),
             input: input.clone(),
             options: options.clone(),

@@ -90,12 +90,22 @@ impl Queue {
         self.insert(row, place, place);
     }
 
+    /// Adds a message that was written into the inbox under a number just now.
+    pub(super) fn insert_written(&mut self, number: InboxNumber, queued: Queued) {
+        let place = self.next_place();
+        self.insert_at(number, Queued { origin: Origin::Inbox(number), place, ..queued }, place);
+    }
+
     fn insert(&mut self, row: &InboxRow, place: u64, at_end: u64) {
-        let later = self.stored.range(row.number + 1..).next();
+        self.insert_at(row.number, Queued { place, ..Queued::of_row(row) }, at_end);
+    }
+
+    fn insert_at(&mut self, number: InboxNumber, queued: Queued, at_end: u64) {
+        let later = self.stored.range(number + 1..).next();
         let position = later.map_or(at_end, |(_, later)| later.position);
-        let queued = Queued { place, position, ..Queued::of_row(row) };
+        let queued = Queued { position, ..queued };
         self.count(&queued);
-        self.stored.insert(row.number, queued);
+        self.stored.insert(number, queued);
     }
 
     /// Puts messages back that were taken, before all others.
@@ -154,6 +164,23 @@ impl Queue {
         let stored = std::mem::take(&mut self.stored);
         stored.values().for_each(|queued| self.uncount(queued));
         stored.into_values().collect()
+    }
+
+    /// Takes the last events that callers brought, at most this many.
+    pub(super) fn take_last_events(&mut self, count: usize) -> Vec<Queued> {
+        let (mut taken, mut left) = (Vec::new(), Vec::new());
+        while taken.len() < count
+            && let Some(queued) = self.brought.pop_back()
+        {
+            if queued.is_event() && queued.caller().is_some() {
+                self.uncount(&queued);
+                taken.push(queued);
+            } else {
+                left.push(queued);
+            }
+        }
+        self.brought.extend(left.into_iter().rev());
+        taken
     }
 
     /// Takes one message of the inbox.

@@ -108,12 +108,24 @@ impl Queued {
 
     /// How many events it brings.
     pub(super) fn events(&self) -> usize {
-        let is_event = |job: &&Job| matches!(job, Job::ExternalEvent { .. });
         match &self.message {
-            Message::Job(job) => usize::from(is_event(&job)),
-            Message::Carried { jobs, .. } => jobs.iter().filter(is_event).count(),
+            Message::Job(_) => usize::from(self.is_event()),
+            Message::Carried { jobs, .. } => count_events(jobs),
+            Message::Start(start) => count_events(&start.jobs),
             _ => 0,
         }
+    }
+
+    /// Whether it is one event.
+    pub(super) fn is_event(&self) -> bool {
+        matches!(self.message, Message::Job(Job::ExternalEvent { .. }))
+    }
+
+    /// Whether it has to be written into the inbox, or would be lost if the instance does not take it now.
+    pub(super) fn is_only_here(&self) -> bool {
+        !matches!(self.origin, Origin::Inbox(_))
+            && !self.is_one_try()
+            && !matches!(self.message, Message::Unreadable { .. })
     }
 
     pub(super) fn is_termination(&self) -> bool {
@@ -149,6 +161,11 @@ impl Queued {
             _ => None,
         }
     }
+}
+
+/// How many of these are events.
+pub(super) fn count_events(jobs: &[Job]) -> usize {
+    jobs.iter().filter(|job| matches!(job, Job::ExternalEvent { .. })).count()
 }
 
 /// Messages that a turn or commit has taken.
@@ -190,7 +207,7 @@ impl Batch {
     /// Answers to everyone who brought one of the messages, starts aside.
     pub(super) fn replies(&self, answer: &Answer) -> impl Iterator<Item = Output> {
         let callers = self.messages.iter().filter_map(Queued::caller);
-        callers.map(|request| Output::Reply(request, answer.clone()))
+        callers.map(|request| Output::reply(request, answer.clone()))
     }
 
     /// Answers to everyone who brought one of the messages, starts aside, if a turn takes them. Events with these keys
@@ -201,7 +218,7 @@ impl Batch {
         };
         self.messages.iter().filter_map(move |queued| {
             let answer = if is_late(queued) { Answer::TooLate } else { Answer::Accepted };
-            Some(Output::Reply(queued.caller()?, answer))
+            Some(Output::reply(queued.caller()?, answer))
         })
     }
 

@@ -2,13 +2,13 @@
 
 use crate::flaws::{self, Flaw};
 use crate::history::Job;
-use crate::store::InboxNumber;
+use crate::store::{InboxNumber, Status};
 
 use super::super::message::Message;
 use super::super::request::{Answer, Asker, Question, Request, RequestId};
 use super::super::shared::Shared;
 use super::Instance;
-use super::behind::{Late, Waiting};
+use super::behind::{Late, Wait, Waiting};
 use super::in_flight::Phase;
 use super::queued::{Origin, Queued};
 
@@ -24,6 +24,12 @@ impl Instance {
     ) {
         match after.filter(|after| self.has_to_wait(shared, *after)) {
             Some(after) => self.wait_behind(shared, after, Late::Request(request_id, request)),
+            None if self.is_uncounted && matches!(request, Request::Raise { .. }) => {
+                // Whether there is room is known once its messages have been read, whichever these are.
+                let what = Late::Request(request_id, request);
+                self.behind.push(Waiting { after: 0, what, is_read_for: true });
+                self.refresh(shared);
+            }
             None => self.ask(shared, now_ms, request_id, request),
         }
     }
@@ -49,9 +55,10 @@ impl Instance {
     }
 
     /// Whether a message may still have to be read from the inbox. What comes for a blocked or delayed instance is kept in
-    /// its inbox, after that message.
+    /// its inbox, after that message; one that has ended takes neither.
     fn has_to_wait(&self, shared: &Shared, after: InboxNumber) -> bool {
         !matches!(self.phase, Phase::Blocked | Phase::Delayed)
+            && !self.status().is_some_and(Status::is_final)
             && !flaws::is(Flaw::UnorderedSenders)
             && !shared.consumed.contains(after)
             && !self.knows_inbox(after)
@@ -69,22 +76,41 @@ impl Instance {
         }
     }
 
-    /// The messages were read: what waited for one of them is next. What came while they were being read, and waits for
-    /// one that is not among them, has them read once more, if that is not under way.
-    pub(super) fn bring_behind(&mut self, shared: &mut Shared, now_ms: u64, is_reading: bool) {
-        let mut early = Vec::new();
+    /// The messages before the number `cut` were read, or all of them: what waited for one of them is next. What came
+    /// while they were being read, and waits for one that is not among them, has them read once more, if that is not
+    /// under way.
+    pub(super) fn bring_behind(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        cut: Option<InboxNumber>,
+        is_reading: bool,
+    ) {
+        let (mut early, mut wants_read) = (Vec::new(), false);
         for waiting in self.behind.take_all() {
-            if !waiting.is_read_for && self.has_to_wait(shared, waiting.after) {
-                early.push(Waiting { is_read_for: !is_reading, ..waiting });
-            } else {
-                self.bring(shared, now_ms, waiting.what);
+            let wait = waiting.wait_after_read(cut).filter(|_| self.has_to_wait(shared, waiting.after));
+            match wait {
+                Some(wait) => {
+                    wants_read |= wait == Wait::ForAnotherRead;
+                    early.push(waiting);
+                }
+                None => self.bring(shared, now_ms, waiting.what),
             }
         }
         if early.is_empty() {
             return;
         }
         self.behind.put_back(early);
-        if !is_reading {
+        if wants_read && !is_reading {
+            self.read_for_behind(shared);
+        }
+    }
+
+    /// Has the messages read for what waits for one of them, unless they are being read. What fits into a read that is
+    /// cut has been consumed when nothing is left to deliver, so that the next one brings more.
+    pub(super) fn read_for_behind(&mut self, shared: &mut Shared) {
+        if !self.behind.is_empty() && !self.tasks.is_refreshing() {
+            self.behind.handle_read_begun();
             self.refresh(shared);
         }
     }
@@ -121,15 +147,14 @@ impl Instance {
             }
             Request::Start(_) | Request::Bound { .. } => return,
         };
-        if matches!(message, Message::Job(Job::ExternalEvent { .. })) {
-            let unread = self.unread_events();
-            let is_full = self.facts.as_ref().is_some_and(|facts| facts.full);
-            if is_full || unread >= shared.options.max_unread {
-                return shared.reply(request_id, Answer::Full { unread });
-            }
+        if matches!(message, Message::Job(Job::ExternalEvent { .. })) && self.is_full(shared) {
+            return shared.reply(request_id, Answer::Full { unread: self.unread_events() });
         }
         if (matches!(message, Message::Retry) || message.is_skip()) && !self.is_blocked() {
             return shared.reply(request_id, Answer::NotBlocked);
+        }
+        if message.is_skip() && !self.is_wanted_skip(&message) {
+            return shared.reply(request_id, Answer::NotBlockedBy { blocking: self.blocked_event() });
         }
         self.queue.push(Queued::new(message, Origin::Caller(request_id), now_ms));
         self.go_on(shared, now_ms);

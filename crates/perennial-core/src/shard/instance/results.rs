@@ -25,9 +25,8 @@ impl Instance {
         result: Result<Payload, ActivityFailure>,
     ) {
         let ran = PastAttempt::new(task.queued_ms, attempt.began_ms, now_ms);
-        let task = ActivityTask { details: attempt.details, ..task.clone() };
-        if let Some(message) = self.attempt_ended(shared, now_ms, &task, Some(ran), result) {
-            if shared.options.is_lone(&task)
+        if let Some(message) = self.attempt_ended(shared, now_ms, task, attempt.details, Some(ran), result) {
+            if shared.options.is_gated(task)
                 && let Some(execution) = self.take_idle()
             {
                 return self.keep_result(shared, now_ms, task.event, &message, execution);
@@ -46,7 +45,10 @@ impl Instance {
         task: &ActivityTask,
         attempt: Attempt,
     ) {
-        let task = ActivityTask { details: attempt.details, ..task.clone() };
+        // It may have been cleared since it began.
+        let known = self.tasks.get(task.event).map(|row| (row.interruptions, row.begun));
+        let (interruptions, begun) = known.unwrap_or((task.interruptions, task.begun));
+        let task = ActivityTask { details: attempt.details, interruptions, begun, ..task.clone() };
         self.tasks.write(task.row(shared.id, TaskState::Waiting, Some(now_ms)), task.deadline_ms);
         self.go_on(shared, now_ms);
     }
@@ -60,7 +62,8 @@ impl Instance {
         details: Payload,
     ) {
         let state = TaskState::Leased { holder: shared.holder, cancelled: false };
-        let task = ActivityTask { details: Some(details), ..task.clone() };
+        // Whoever reports is healthy.
+        let task = ActivityTask { details: Some(details), interruptions: 0, begun: None, ..task.clone() };
         self.tasks.write(task.row(shared.id, state, None), task.deadline_ms);
         self.go_on(shared, now_ms);
     }
@@ -71,6 +74,7 @@ impl Instance {
         shared: &mut Shared,
         now_ms: u64,
         task: &ActivityTask,
+        details: Option<Payload>,
         ran: Option<PastAttempt>,
         result: Result<Payload, ActivityFailure>,
     ) -> Option<Message> {
@@ -81,7 +85,10 @@ impl Instance {
             Err(error) => {
                 if let Some(due_ms) = retry_at_ms(shared, now_ms, task, &error) {
                     let past = past(ran.map(|ran| ran.failed(&error)));
-                    let next = ActivityTask { attempt: task.attempt.saturating_add(1), past, ..task.clone() };
+                    let attempt = task.attempt.saturating_add(1);
+                    // An attempt that ended did not take its process down.
+                    let (interruptions, begun) = (0, None);
+                    let next = ActivityTask { attempt, details, past, interruptions, begun, ..task.clone() };
                     // What this node cannot run is queued when its pause is over.
                     self.tasks.write(next.row(shared.id, TaskState::Waiting, Some(due_ms)), next.deadline_ms);
                     return None;
@@ -134,17 +141,21 @@ impl Instance {
             return None;
         };
         // Its row went with the result.
-        let interruptions = self.tasks.take(event).map_or(0, |row| row.interruptions);
+        self.tasks.take(event);
         let (past, ran) = ran.map_or((Trail::default(), None), |ran| {
             let RanElsewhere { node, queued_ms, took_ms, past } = *ran;
             let ran = PastAttempt::new(queued_ms, ended_ms.saturating_sub(took_ms), ended_ms);
             (past, Some(ran.on(&node)))
         });
-        let task = ActivityTask { attempt, details, interruptions, past, ..task };
-        self.attempt_ended(shared, now_ms, &task, ran, result)
+        let task = ActivityTask { attempt, past, ..task };
+        self.attempt_ended(shared, now_ms, &task, details, ran, result)
     }
 
     /// Queues a task again whose row another node could not read. The history has all that the row had.
+    ///
+    /// The message outlives a turn that fails, while the row is written. A load that finds both is later than that: what
+    /// was deleted with the message is there again, and may be somebody's by now. A row in memory tells nothing about a
+    /// message that came since.
     pub(super) fn requeue(
         &mut self,
         shared: &mut Shared,
@@ -152,15 +163,22 @@ impl Instance {
         execution: &Execution,
         (event, attempt): (EventId, u32),
         past: Trail,
+        is_found_by_load: bool,
     ) {
-        let Some(task) = self.activity_task(shared, now_ms, execution, event) else {
+        let is_done = self
+            .tasks
+            .get(event)
+            .is_some_and(|row| row.attempt > attempt || (row.attempt == attempt && is_found_by_load));
+        let task = self.activity_task(shared, now_ms, execution, event);
+        let Some(task) = task.filter(|_| !is_done) else {
             shared.counters.stale += 1;
             return;
         };
         let known = self.tasks.take(event);
-        let (interruptions, details) = known.map_or((0, None), |row| (row.interruptions, row.details));
-        let task = ActivityTask { attempt, interruptions, details, past, ..task };
-        self.tasks.write(task.queued_row(shared.id, now_ms, None), task.deadline_ms);
+        let (interruptions, begun, details) =
+            known.map_or((0, None, None), |row| (row.interruptions, row.begun, row.details));
+        let task = ActivityTask { attempt, interruptions, begun, details, past, ..task };
+        self.tasks.write(task.queued_row(shared.id, now_ms), task.deadline_ms);
     }
 }
 

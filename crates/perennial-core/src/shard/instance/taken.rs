@@ -12,11 +12,10 @@ use super::super::request::{Answer, PendingAsk};
 use super::super::shared::Shared;
 use super::super::turn_task::{Consultation, TaskFailure, TurnRun};
 use super::Instance;
-use super::asking::questions;
 use super::facts::Facts;
 use super::in_flight::{InFlight, Next, Phase, Turning};
 use super::limits::Limits;
-use super::queued::{Arrived, Batch, Origin};
+use super::queued::{Arrived, Batch, Origin, count_events};
 use super::rows::{describe_changes, new_row};
 use super::tasks::TaskPlan;
 use super::tending::View;
@@ -32,12 +31,15 @@ impl Instance {
     ) {
         let TurnRun { execution, taken, row, checksum } = run;
         let TurnTaken { turn, stale, successor, ended_updates, carried_updates, late_events } = taken;
+        // An update is put to the code as the first job of its turn, so its handler begins before the code can end.
+        debug_assert!(carried_updates.is_empty(), "an update crosses to the next execution");
         shared.counters.stale += stale.len() as u64;
         let Turning { messages, fired_ms, .. } = turning;
         let Some((turn, row)) = turn.zip(row) else {
             self.checksum = checksum;
             return self.no_turn(shared, now_ms, messages, execution, asks);
         };
+        self.lost_turns = 0;
         let consumed = messages.numbers().to_vec();
         let mut commit = Commit { turn: Some(row), fired_ms, consumed, ..shared.empty_commit(self.key) };
         let accepted = self.settle_asks(shared, asks, &mut commit.replies);
@@ -55,6 +57,7 @@ impl Instance {
         let start = match turn.ending() {
             Some(Ending::OrchestrationContinuedAsNew { version, .. }) => {
                 let mut successor = successor.expect("an execution that continues has a successor");
+                self.recorded_unread = count_events(&successor.jobs);
                 let seed = Stream::derived_seed(started, EventId(ledger.events()));
                 if let Some(until_ms) = self.limits.grace_until_ms() {
                     successor.set_grace(until_ms.saturating_sub(turn.at_ms));
@@ -83,10 +86,10 @@ impl Instance {
             start,
             checksum: Some(checksum),
             carried_rows,
-            carried: questions(carried_updates),
             ..InFlight::new(facts, next, messages)
         };
         plan.apply(&mut commit, &mut in_flight);
+        let accepted = Instance::answer_raises(accepted, &late_events, &mut commit, &mut in_flight);
         self.answer_updates(shared, &turn, &ended_updates, accepted, &mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }
@@ -104,7 +107,7 @@ impl Instance {
         let Some(stored) = &self.facts else {
             commit.insert = Some(Box::new(new_row(self.key, &self.id, execution, facts, turn.at_ms)));
             let started = messages.start_request();
-            return started.map(|request| Output::Reply(request, Answer::Started(self.key)));
+            return started.map(|request| Output::reply(request, Answer::Started(self.key)));
         };
         commit.change = facts.change_from(stored);
         describe_changes(&mut commit.change, execution.ledger(), turn);
@@ -165,9 +168,10 @@ impl Instance {
         if !self.queue.is_empty() || (is_due && messages.is_empty()) {
             // What has changed is written with what waits; a blocked instance is cured when that has gone through.
             let (blocked_attempts, blocked_cause) = (stored.blocked_attempts, stored.blocked_cause.clone());
+            let blocked_event = stored.blocked_event;
             facts = match plan.is_empty() {
                 true => stored.clone(),
-                false => Facts { blocked_attempts, blocked_cause, ..facts },
+                false => Facts { blocked_attempts, blocked_cause, blocked_event, ..facts },
             };
         }
         commit.change = facts.change_from(&stored);
@@ -221,6 +225,8 @@ impl Instance {
         shared.outputs.push(Output::Continued { key: self.key, execution: start.started.execution });
         match number {
             Some(number) => {
+                // They are part of the start.
+                self.recorded_unread = 0;
                 let origin = Origin::Inbox(number);
                 self.begin(shared, now_ms, Arrived { what: start, origin, arrived_ms: now_ms });
             }

@@ -17,6 +17,8 @@ pub(super) struct Tasks {
     rows: BTreeMap<EventId, Row>,
     /// When rows want attention: a row may be in here with its due time and with its deadline.
     due: BTreeSet<(u64, EventId)>,
+    /// When attempts that were begun with care are healthy.
+    healthy_at: BTreeMap<EventId, u64>,
     /// How many rows are not run by the owner now.
     elsewhere: usize,
     /// Whether the rows' deadlines are known: they follow from the history.
@@ -116,6 +118,7 @@ impl Tasks {
     fn clear_rows(&mut self) {
         self.rows.clear();
         self.due.clear();
+        self.healthy_at.clear();
         self.elsewhere = 0;
     }
 
@@ -143,6 +146,7 @@ impl Tasks {
 
     /// Removes a row that went with its result.
     pub(super) fn take(&mut self, event: EventId) -> Option<TaskRow> {
+        self.healthy_at.remove(&event);
         self.remove(event).map(|row| row.row)
     }
 
@@ -153,7 +157,14 @@ impl Tasks {
 
     /// When a row wants attention, of all times that are not before this one.
     pub(super) fn next_due_ms(&self, from_ms: u64) -> Option<u64> {
-        self.due.range((from_ms, EventId(0))..).next().map(|(at_ms, _)| *at_ms)
+        let due = self.due.range((from_ms, EventId(0))..).next().map(|(at_ms, _)| *at_ms);
+        let healthy = self.healthy_at.values().copied().filter(|at_ms| *at_ms >= from_ms);
+        due.into_iter().chain(healthy).min()
+    }
+
+    /// An attempt that is begun with care wants attention when it is healthy.
+    pub(super) fn watch_health(&mut self, event: EventId, at_ms: u64) {
+        self.healthy_at.insert(event, at_ms);
     }
 
     /// Which rows somebody has to look at: those that want attention, and after hydrating, once, those of which the owner
@@ -161,6 +172,7 @@ impl Tasks {
     pub(super) fn take_unattended(&mut self, now_ms: u64) -> Unattended {
         let due = self.due.iter().take_while(|(at_ms, _)| *at_ms <= now_ms);
         let mut events: BTreeSet<EventId> = due.map(|(_, event)| *event).collect();
+        events.extend(self.healthy_at.extract_if(.., |_, at_ms| *at_ms <= now_ms).map(|(event, _)| event));
         let is_hydrated = std::mem::take(&mut self.is_hydrated);
         if is_hydrated {
             events.extend(self.rows.iter().filter(|(_, row)| is_owners(&row.row)).map(|(event, _)| *event));

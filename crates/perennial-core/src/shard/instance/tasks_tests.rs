@@ -16,6 +16,7 @@ fn row(event: u64, state: TaskState, due_ms: Option<u64>) -> TaskRow {
         due_ms,
         details: None,
         interruptions: 0,
+        begun: None,
         past: Default::default(),
         name: "a".to_owned(),
         tag: None,
@@ -172,4 +173,30 @@ fn first_turn(started: Started, decision: Decision) -> Turn {
     let kinds = [EventKind::Started(Box::new(started)), decision];
     let events = (1..).map(EventId).zip(kinds).map(|(id, kind)| Event { id, kind }).collect();
     Turn { format: FORMAT, number: 1, at_ms: 10, draws: 0, events }
+}
+
+/// How often the owner looks at a row while so many activities, each of which failed once, are tried again one by one.
+fn looks(activities: u64) -> usize {
+    let mut tasks = Tasks::default();
+    tasks.load((1..=activities).map(|event| waiting(event, 1_000 + event)).collect());
+    let mut looks = 0;
+    for now_ms in 1_001..=1_000 + activities {
+        let due = tasks.take_unattended(now_ms).events;
+        looks += due.len();
+        for event in due {
+            tasks.write_then(leased(event.0, None), None, None);
+        }
+        plan(&mut tasks);
+        // The turn that takes the result of the one before looks, too.
+        looks += tasks.take_unattended(now_ms).events.len();
+        tasks.take(EventId(now_ms - 1_000));
+    }
+    assert!(tasks.rows.is_empty() && tasks.due.is_empty());
+    looks
+}
+
+#[test]
+fn g22_a_retry_costs_the_same_beside_thirty_thousand_others() {
+    assert_eq!(looks(4_000), 4_000, "once each");
+    assert_eq!(looks(30_000), 30_000);
 }

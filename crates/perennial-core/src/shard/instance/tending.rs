@@ -2,20 +2,32 @@
 //!
 //! A first attempt that runs here has no row. Everything else is a row of the instance, written by a commit of the
 //! instance before its attempt runs. The shard's own attempts are leased without an end: when they are found by a new
-//! owner, the process that ran them is gone, and that counts as an interruption.
+//! owner, the process that ran them is gone.
+//!
+//! That a process ended says nothing against what ran in it, unless it ended so again and again. So the first unclean end
+//! only makes the next owner note each start of what was open (`begun`). From then on an attempt that was noted and did
+//! not live to be healthy counts as an interruption, if the owner after it finds an unclean end. What was interrupted
+//! repeatedly runs beside few others, and in the end alone, after a time in which the process has shown that it lives
+//! without it. What waited for that when a process ended was not what ended it.
 
 use crate::execution::Execution;
 use crate::flaws::{self, Flaw};
-use crate::history::{ActivityFailure, Decision, EventId, Job, TimeoutKind};
-use crate::store::{TaskRow, TaskState};
+use crate::history::{ActivityFailure, Decision, EventId, Job, Ledger, Payload, TimeoutKind};
+use crate::store::{TaskId, TaskRow, TaskState};
 
 use super::super::attempts::Attempt;
 use super::super::message::Message;
 use super::super::output::{ActivityTask, Output};
+use super::super::record::Record;
 use super::super::shared::Shared;
 use super::super::standing::Lease;
 use super::Instance;
 use super::queued::Queued;
+
+/// How many attempts of an instance, and about how many bytes, one commit hands over. The rest follows when it is
+/// durable.
+const MAX_HANDED_OVER: usize = 256;
+const MAX_HANDED_OVER_BYTES: usize = 1 << 20;
 
 /// How recent the rows are that an instance looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +43,10 @@ enum TaskStep {
     None,
     /// Look at the stored rows first.
     Refresh,
-    Run {
-        is_interrupted: bool,
+    Run,
+    /// Write what is known of its interruptions before it waits for its turn.
+    Hold {
+        until_ms: u64,
     },
     GiveUp(ActivityFailure),
 }
@@ -55,9 +69,11 @@ impl Instance {
         }
         let current = execution.started().execution;
         for event in events {
-            let is_looked_after = shared.attempts.runs(self.key, event)
-                || self.queue.has_result(current, event)
-                || self.tasks.is_written(event);
+            if let Some(began_ms) = shared.attempts.began_ms(self.key, event) {
+                self.tend_health(now_ms, event, began_ms.saturating_add(shared.options.healthy_ms));
+                continue;
+            }
+            let is_looked_after = self.queue.has_result(current, event) || self.tasks.is_written(event);
             if is_looked_after {
                 continue;
             }
@@ -66,31 +82,48 @@ impl Instance {
         }
     }
 
+    /// Clears an attempt that was begun with care and has lived for long enough; until then it is looked at again.
+    fn tend_health(&mut self, now_ms: u64, event: EventId, healthy_at_ms: u64) {
+        let suspect = self.tasks.get(event).filter(|row| row.is_suspect() && !self.tasks.is_written(event));
+        let Some(mut row) = suspect.cloned() else { return };
+        if healthy_at_ms > now_ms {
+            return self.tasks.watch_health(event, healthy_at_ms);
+        }
+        if !flaws::is(Flaw::EveryEndCounts) {
+            row.clear();
+            self.tasks.write(row, None);
+        }
+    }
+
     /// Does what is next for one activity.
     fn tend(&mut self, shared: &mut Shared, now_ms: u64, mut task: ActivityTask, view: View) {
         let (key, event) = (self.key, task.event);
-        let max_interruptions = shared.options.max_interruptions;
         let row = self.tasks.get(event);
-        let is_waiting = row.is_some_and(|row| row.state == TaskState::Waiting);
-        match next_step(now_ms, &mut task, row, view, max_interruptions) {
+        let (is_first, is_waiting) = (row.is_none(), row.is_some_and(|row| row.state == TaskState::Waiting));
+        match next_step(now_ms, &mut task, row, view, shared) {
             TaskStep::None => {}
             TaskStep::Refresh => self.refresh(shared),
-            TaskStep::Run { .. } if !shared.options.serves(&task.name, task.tag()) => {
-                self.tasks.write(task.queued_row(shared.id, now_ms, None), task.deadline_ms);
+            TaskStep::Run | TaskStep::Hold { .. } if !shared.options.serves(&task.name, task.tag()) => {
+                self.tasks.write(task.queued_row(shared.id, now_ms), task.deadline_ms);
             }
-            TaskStep::Run { is_interrupted: true } if shared.options.is_lone(&task) => {
-                // That it was interrupted is written before it waits for its turn to run alone.
-                let row = task.row(shared.id, TaskState::Waiting, Some(now_ms));
+            TaskStep::Hold { until_ms } => {
+                let row = task.row(shared.id, TaskState::Waiting, Some(until_ms));
                 self.tasks.write(row, task.deadline_ms);
             }
-            TaskStep::Run { .. }
-                if shared.options.is_lone(&task) && !shared.attempts.is_lone_granted(key, event) =>
+            TaskStep::Run
+                if shared.options.is_gated(&task) && !shared.attempts.is_lone_granted(key, event) =>
             {
                 if shared.attempts.want_lone(key, event) {
-                    shared.outputs.push(Output::WantLone { key, event });
+                    let (interruptions, execution) = (task.interruptions, task.execution);
+                    let task = TaskId { key, execution, event };
+                    shared.outputs.push(Output::WantLone { interruptions, task });
                 }
             }
-            TaskStep::Run { .. } => self.run_from_row(shared, now_ms, task),
+            // Nothing is to be noted about it: it is as if it had not begun.
+            TaskStep::Run if is_first => {
+                self.release(shared, now_ms, vec![Output::RunActivity(Box::new(task))]);
+            }
+            TaskStep::Run => self.run_from_row(shared, now_ms, task),
             TaskStep::GiveUp(error) => {
                 // The attempt that a task waits for was not made.
                 let attempts = if is_waiting { (task.attempt - 1).max(1) } else { task.attempt };
@@ -106,6 +139,9 @@ impl Instance {
         shared.attempts.leave_lone(self.key, task.event);
         let state = TaskState::Leased { holder: shared.holder, cancelled: false };
         let (row, deadline_ms) = (task.row(shared.id, state, None), task.deadline_ms);
+        if row.is_suspect() {
+            self.tasks.watch_health(task.event, now_ms.saturating_add(shared.options.healthy_ms));
+        }
         let run = Output::RunActivity(Box::new(task));
         if flaws::is(Flaw::RetryBeforeRow) {
             self.tasks.write_then(row, deadline_ms, None);
@@ -117,16 +153,51 @@ impl Instance {
 
     /// Has rows written for the attempts that run here, if the shard is being given up.
     pub(super) fn hand_over(&mut self, shared: &mut Shared, now_ms: u64, execution: &Execution) {
+        self.hand_over_open(shared, now_ms, (execution.started().execution, execution.ledger()));
+    }
+
+    fn hand_over_open(&mut self, shared: &Shared, now_ms: u64, (execution, ledger): (u64, &Ledger)) {
         let Some(lease) = shared.standing.lease() else { return };
+        let is_left = |(event, _): &(EventId, &Attempt)| !self.tasks.is_written_for_attempt(*event);
+        let running = shared.attempts.of(self.key).filter(is_left).take(MAX_HANDED_OVER);
         let running: Vec<(EventId, Attempt)> =
-            shared.attempts.of(self.key).map(|(event, attempt)| (event, attempt.clone())).collect();
+            running.map(|(event, attempt)| (event, attempt.clone())).collect();
+        let mut bytes = 0;
         for (event, attempt) in running {
-            if self.tasks.is_written_for_attempt(event) {
-                continue;
+            let Some(task) = self.open_activity(shared, now_ms, (execution, ledger), event) else { continue };
+            bytes += task.input.size() + attempt.details.as_ref().map_or(0, Payload::size);
+            self.hand_over_attempt(shared, now_ms, lease, task, attempt);
+            if bytes >= MAX_HANDED_OVER_BYTES {
+                return;
             }
-            if let Some(task) = self.activity_task(shared, now_ms, execution, event) {
-                self.hand_over_attempt(shared, now_ms, lease, task, attempt);
-            }
+        }
+    }
+
+    /// Whether an attempt runs here that has to become a row, because the shard is being given up.
+    pub(super) fn has_to_hand_over(&self, shared: &Shared) -> bool {
+        shared.standing.lease().is_some()
+            && shared.attempts.of(self.key).any(|(event, _)| !self.tasks.is_written_for_attempt(event))
+    }
+
+    /// Has rows written for the attempts of an instance that cannot run its code, from its history. Attempts that the
+    /// history does not tell of are stopped: nothing tells what they are.
+    pub(super) fn hand_over_blocked(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        execution: u64,
+        record: Option<&Record>,
+    ) {
+        let ledger = record.map(|record| &record.ledger);
+        if let Some(ledger) = ledger {
+            self.tasks.learn_deadlines(ledger);
+            self.hand_over_open(shared, now_ms, (execution, ledger));
+        }
+        let is_open = |event: &EventId| ledger.is_some_and(|ledger| ledger.open_decision(*event).is_some());
+        let attempts = shared.attempts.of(self.key).map(|(event, _)| event);
+        let unknown: Vec<EventId> = attempts.filter(|event| !is_open(event)).collect();
+        for event in unknown {
+            shared.stop_attempt(self.key, execution, event);
         }
     }
 
@@ -139,13 +210,13 @@ impl Instance {
         running: Attempt,
     ) {
         let known = self.tasks.get(task.event);
-        let (interruptions, past) =
-            known.map(|row| (row.interruptions, row.past.clone())).unwrap_or_default();
+        let (interruptions, begun, past) =
+            known.map(|row| (row.interruptions, row.begun, row.past.clone())).unwrap_or_default();
         let Attempt { attempt, details, began_ms, .. } = running;
-        let task = ActivityTask { attempt, details, interruptions, past, queued_ms: began_ms, ..task };
+        let task = ActivityTask { attempt, details, interruptions, begun, past, queued_ms: began_ms, ..task };
         let state = TaskState::Leased { holder: lease.holder, cancelled: false };
         let due_ms = Some(now_ms.saturating_add(lease.lease_ms));
-        let row = TaskRow { state, due_ms, ..task.queued_row(shared.id, now_ms, Some(task.interruptions)) };
+        let row = TaskRow { state, due_ms, ..task.handed_over_row(shared.id, now_ms) };
         self.tasks.drop_writes(task.event);
         self.tasks.write_then(row, task.deadline_ms, Some(Output::HandOver(Box::new(task))));
     }
@@ -157,13 +228,14 @@ fn next_step(
     task: &mut ActivityTask,
     row: Option<&TaskRow>,
     view: View,
-    max_interruptions: u32,
+    shared: &Shared,
 ) -> TaskStep {
-    let mut is_interrupted = true;
+    let mut was_running = true;
     let is_over = task.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
     if let Some(row) = row {
         task.attempt = row.attempt;
         task.interruptions = row.interruptions;
+        task.begun = row.begun;
         task.details = row.details.clone();
         task.past = row.past.clone();
         if row.state == TaskState::Waiting {
@@ -171,7 +243,7 @@ fn next_step(
         }
         let is_due = row.due_ms.is_some_and(|due_ms| due_ms <= now_ms);
         match row.state {
-            TaskState::Waiting if is_due => is_interrupted = false,
+            TaskState::Waiting if is_due => was_running = false,
             // One with an end is another node's; when it has run out, whoever takes tasks sees to it.
             TaskState::Leased { .. } if row.due_ms.is_none() => {}
             // Another node may have taken it, or have finished it.
@@ -188,13 +260,36 @@ fn next_step(
             TaskState::Waiting | TaskState::Queued | TaskState::Leased { .. } => return TaskStep::None,
         }
     }
-    task.interruptions += u32::from(is_interrupted && !flaws::is(Flaw::UncountedInterruptions));
-    if task.interruptions > max_interruptions {
+    let is_noted_here = task.begun == Some(shared.node);
+    judge(task, was_running, shared);
+    if task.interruptions > shared.options.max_interruptions {
         TaskStep::GiveUp(ActivityFailure::Poisoned)
     } else if is_over {
         // No time is left for another attempt.
         TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Total))
+    } else if shared.options.is_gated(task) && !is_noted_here {
+        task.begun = Some(shared.node);
+        TaskStep::Hold { until_ms: now_ms.saturating_add(shared.options.hold_ms(task.interruptions)) }
     } else {
-        TaskStep::Run { is_interrupted }
+        TaskStep::Run
+    }
+}
+
+/// Judges an activity by how the owner ended that had it last.
+fn judge(task: &mut ActivityTask, was_running: bool, shared: &Shared) {
+    // An owner on this node did not end: it lost the shard. One that released it in good order says nothing.
+    let is_of_this_node = task.begun == Some(shared.node);
+    let is_judged = shared.is_after_unclean_end || flaws::is(Flaw::EveryEndCounts);
+    if !is_judged || is_of_this_node {
+        return;
+    }
+    if was_running {
+        let counts = task.begun.is_some() || flaws::is(Flaw::EveryEndCounts);
+        task.interruptions += u32::from(counts && !flaws::is(Flaw::UncountedInterruptions));
+        task.begun = Some(shared.node);
+    } else if task.interruptions < shared.options.lone_from && !flaws::is(Flaw::EveryEndCounts) {
+        // It did not run when the process ended. Those that ran alone stay suspect, or two that take the process down
+        // would clear each other.
+        (task.interruptions, task.begun) = (0, None);
     }
 }

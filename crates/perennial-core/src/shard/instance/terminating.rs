@@ -2,10 +2,11 @@
 
 use crate::execution::Execution;
 use crate::history::{Ending, Ledger, ParentLink, Started, Turn};
-use crate::store::{Commit, ReadTurns, RowChange, Status, TurnRow, read_turns};
+use crate::store::{Commit, RowChange, Status, TurnRow};
 
 use super::super::outgoing::{Sender, outcome_for, parting};
 use super::super::output::Output;
+use super::super::record::{Past, Record};
 use super::super::request::{Answer, AskReply};
 use super::super::shared::Shared;
 use super::super::turn_task::TaskFailure;
@@ -39,13 +40,14 @@ impl Instance {
         &mut self,
         shared: &mut Shared,
         now_ms: u64,
-        turns: &[TurnRow],
+        past: Past,
         reason: &str,
         parent: Option<&ParentLink>,
     ) {
-        let last = match turns.is_empty() {
-            true => self.terminate_unstarted(now_ms, reason),
-            false => self.terminate_history(now_ms, turns, reason),
+        let last = match past {
+            Past::Stored(_) => self.terminate_unstarted(now_ms, reason),
+            Past::Read(record) => terminate_record(now_ms, *record, reason),
+            Past::Unreadable(failure) => Err(failure),
         };
         match last {
             Ok(last) => self.commit_termination(shared, &last, None),
@@ -76,6 +78,7 @@ impl Instance {
             wake_at_ms: None,
             blocked_attempts: 0,
             blocked_cause: None,
+            blocked_event: None,
             ..stored
         };
         let mut plan = TaskPlan::of(&mut self.tasks, |_| false);
@@ -115,25 +118,6 @@ impl Instance {
         Ok(LastTurn { turn, previous: started.chain, ledger: Ledger::default(), started })
     }
 
-    fn terminate_history(
-        &self,
-        now_ms: u64,
-        turns: &[TurnRow],
-        reason: &str,
-    ) -> Result<LastTurn, TaskFailure> {
-        let mut ledger = Ledger::default();
-        let history = read_turns(self.key, turns).and_then(|history| {
-            history.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).map(|()| history)
-        });
-        let ReadTurns { turns, checksum } = history.map_err(|error| TaskFailure::Turn(error.into()))?;
-        match (ledger.ended(), turns.first().and_then(Turn::started).cloned()) {
-            (None, Some(started)) => {
-                Ok(LastTurn { turn: ledger.terminate(now_ms, reason), previous: checksum, ledger, started })
-            }
-            _ => Err(unreadable("it is not final, but its history has ended")),
-        }
-    }
-
     fn commit_termination(&mut self, shared: &mut Shared, last: &LastTurn, alive: Option<Box<Execution>>) {
         let LastTurn { turn, previous, ledger, started } = last;
         let messages = self.queue.take_all();
@@ -164,11 +148,20 @@ impl Instance {
     }
 }
 
+fn terminate_record(now_ms: u64, record: Record, reason: &str) -> Result<LastTurn, TaskFailure> {
+    if record.ledger.ended().is_some() {
+        return Err(unreadable("it is not final, but its history has ended"));
+    }
+    let (started, previous) = (record.started().clone(), record.history.checksum);
+    let mut ledger = record.ledger;
+    Ok(LastTurn { turn: ledger.terminate(now_ms, reason), previous, ledger, started })
+}
+
 /// What those are told whose messages a termination meets: who wanted it, that it is done; all others, that they are late.
 fn end_replies(messages: &Batch) -> Vec<Output> {
     let reply = |queued: &Queued| {
         let answer = if queued.is_termination() { Answer::Accepted } else { Answer::EndedBefore };
-        Some(Output::Reply(queued.caller()?, answer))
+        Some(Output::reply(queued.caller()?, answer))
     };
     messages.iter().filter_map(reply).collect()
 }

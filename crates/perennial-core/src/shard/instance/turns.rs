@@ -2,12 +2,14 @@
 
 use crate::execution::Execution;
 use crate::history::{EventId, Job};
+use crate::store::{InstanceRow, TurnRow};
 
 use super::super::message::Message;
 use super::super::output::Output;
+use super::super::record::Past;
 use super::super::request::{Answer, PendingAsk};
 use super::super::shared::Shared;
-use super::super::turn_task::{TaskFailure, TurnSource, TurnTask, TurnTaskDone};
+use super::super::turn_task::{TaskFailure, TaskRun, TurnSource, TurnTask, TurnTaskDone};
 use super::Instance;
 use super::facts::wakes_from;
 use super::in_flight::{Delivery, Next, Phase, Turning};
@@ -21,6 +23,10 @@ impl Instance {
         let is_empty = self.queue.is_empty() && self.questions.is_empty() && !self.tasks.has_writes();
         match &self.phase {
             Phase::Idle(_) => self.form_turn(shared, now_ms),
+            // What its attempts are is in its history, which is not at hand.
+            Phase::Blocked if !self.tasks.has_writes() && self.has_to_hand_over(shared) => {
+                self.reload(shared);
+            }
             Phase::Blocked | Phase::Delayed if is_empty => {}
             Phase::Blocked if self.queue.has_termination() || self.queue.asks_for_try(&self.tried) => {
                 self.answer_retries(shared);
@@ -58,8 +64,8 @@ impl Instance {
         self.tend_tasks(shared, now_ms, &execution, View::Memory);
         self.hand_over(shared, now_ms, &execution);
         let skips = self.queue.take_skips();
-        let mut delivery = self.take_jobs(shared, now_ms, &execution);
-        delivery.append(skips);
+        let mut delivery = self.take_jobs(shared, now_ms, &execution, jobs_before(&skips, &execution));
+        self.deliver_skips(shared, skips, &mut delivery);
         if delivery.is_empty() && self.questions.is_empty() && !self.tasks.has_writes() {
             return self.stay_idle(shared, now_ms, execution);
         }
@@ -75,6 +81,7 @@ impl Instance {
 
     /// There is nothing to do until a time comes.
     fn stay_idle(&mut self, shared: &mut Shared, now_ms: u64, execution: Box<Execution>) {
+        self.read_for_behind(shared);
         // What is due and not done waits for rows to be read, to run alone, or for the next node.
         let waits =
             shared.standing.is_stopping() || self.tasks.is_refreshing() || shared.attempts.has_lone(self.key);
@@ -87,8 +94,15 @@ impl Instance {
     /// What an execution's next turn delivers, up to half a turn's limits: messages in their order, and the timers that
     /// are due in theirs. A timer goes before the first message that arrived after it was due, so that what happened
     /// while nobody looked is delivered as it would have been otherwise.
-    fn take_jobs(&mut self, shared: &mut Shared, now_ms: u64, execution: &Execution) -> Delivery {
+    fn take_jobs(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        execution: &Execution,
+        at_most: usize,
+    ) -> Delivery {
         let (limit, max_bytes) = shared.options.jobs_per_turn();
+        let limit = limit.min(at_most);
         let is_closing = shared.standing.is_closing();
         let is_due = |(due_ms, _): &(u64, EventId)| *due_ms <= now_ms && !is_closing;
         let mut due = execution.ledger().timers().take_while(is_due).take(limit).peekable();
@@ -96,7 +110,7 @@ impl Instance {
         let (mut bytes, mut latest_arrival_ms) = (0, 0);
         let weight = |jobs: &[Job]| jobs.iter().map(Job::weight).sum::<u64>();
         while let Some(carried) = self.queue.take_carried(|jobs| {
-            delivery.jobs.is_empty()
+            (delivery.jobs.is_empty() && limit > 0)
                 || (delivery.jobs.len() + jobs.len() <= limit && bytes + weight(jobs) <= max_bytes)
         }) {
             delivery.append([carried]);
@@ -160,7 +174,8 @@ impl Instance {
                 }
             }
             Message::Requeue { event, attempt, past, .. } => {
-                self.requeue(shared, now_ms, execution, (*event, *attempt), past.clone());
+                let is_found_by_load = queued.place == 0;
+                self.requeue(shared, now_ms, execution, (*event, *attempt), past.clone(), is_found_by_load);
             }
             Message::Start(_) | Message::Terminate { .. } | Message::Retry | Message::Unreadable { .. } => {}
         }
@@ -179,13 +194,18 @@ impl Instance {
         // A new execution is asked after its first turn.
         let asks = match source {
             TurnSource::Start(_) => Vec::new(),
-            TurnSource::Resident(..) | TurnSource::History(_) => self.take_asks(&messages),
+            TurnSource::Resident(..) | TurnSource::History(_) | TurnSource::Read(_) => {
+                self.take_asks(&messages)
+            }
+            TurnSource::Record(_) => Vec::new(),
         };
-        if matches!(source, TurnSource::History(_)) {
+        if matches!(source, TurnSource::History(_) | TurnSource::Read(_)) {
             self.tasks.handle_hydrated();
         }
+        let runs_code = !matches!(source, TurnSource::Record(_));
         let number = shared.next_turn_task();
         self.phase = Phase::Turning(Turning::new(number, messages, asks.clone(), fired_ms));
+        let is_full = self.is_full(shared);
         shared.outputs.push(Output::TakeTurn(Box::new(TurnTask {
             shard: shared.id,
             tenure: shared.tenure,
@@ -197,7 +217,23 @@ impl Instance {
             jobs,
             now_ms,
             options: shared.options.execution.clone(),
+            is_on_probation: runs_code && self.lost_turns > 0 && !self.is_asked_for,
+            is_full,
         })));
+    }
+
+    /// Has the history of a loaded instance read, to decide what comes of it.
+    pub(super) fn read_record(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        row: Box<InstanceRow>,
+        turns: Vec<TurnRow>,
+    ) {
+        self.take_turn(shared, now_ms, TurnSource::Record(turns), Delivery::default());
+        if let Phase::Turning(turning) = &mut self.phase {
+            turning.decides = Some(row);
+        }
     }
 
     /// The questions that may be put before a turn delivers these messages: those that no message is to be delivered
@@ -223,17 +259,29 @@ impl Instance {
         done: TurnTaskDone,
     ) {
         let TurnTaskDone { number, outcome, asks, .. } = done;
-        let Some(turning) = self.end_turn(number) else {
-            return shared.outputs.extend(outcome.ok().map(|run| Output::Drop(run.execution)));
+        let Some(mut turning) = self.end_turn(number) else {
+            let execution = outcome.ok().and_then(TaskRun::into_execution);
+            return shared.outputs.extend(execution.map(Output::Drop));
         };
-        match outcome {
-            Ok(run) => self.turn_taken(shared, now_ms, turning, run, asks),
-            Err(failure) => {
+        match (outcome, turning.decides.take()) {
+            (Ok(TaskRun::Turn(run)), _) => self.turn_taken(shared, now_ms, turning, *run, asks),
+            (Ok(TaskRun::Record(record)), Some(row)) => {
+                self.revive(shared, now_ms, &row, Past::Read(record));
+            }
+            (Ok(TaskRun::Record(_)), None) => self.reload(shared),
+            (Err(failure), Some(row)) => self.revive(shared, now_ms, &row, Past::Unreadable(failure)),
+            (Err(failure), None) => {
                 let mut answers = Vec::new();
-                let accepted = self.settle_asks(shared, asks, &mut answers);
+                let mut accepted = self.settle_asks(shared, asks, &mut answers);
+                let mut messages = turning.messages.into_messages();
+                let is_refused =
+                    self.refuse_event(shared, &failure, &mut messages, &mut accepted, &mut answers);
                 // Nothing of the turn is recorded, so the updates are as if never offered.
                 self.questions.put_back(accepted);
-                self.block(shared, now_ms, turning.messages.into_messages(), &failure, answers);
+                match is_refused {
+                    true => self.try_without(shared, messages, answers),
+                    false => self.block(shared, now_ms, messages, &failure, answers),
+                }
             }
         }
     }
@@ -241,6 +289,10 @@ impl Instance {
     /// A turn's thread was given up, and its execution with it.
     pub(in crate::shard) fn handle_turn_lost(&mut self, shared: &mut Shared, now_ms: u64, number: u64) {
         if let Some(turning) = self.end_turn(number) {
+            if turning.decides.is_some() {
+                // No code ran, so nothing speaks against another try.
+                return self.reload(shared);
+            }
             self.questions.extend(turning.asks);
             let messages = turning.messages.into_messages();
             self.block(shared, now_ms, messages, &TaskFailure::ThreadLost, Vec::new());
@@ -251,6 +303,7 @@ impl Instance {
     pub(super) fn settle_idle(&mut self, shared: &mut Shared, now_ms: u64, execution: Box<Execution>) {
         self.recorded_unread = execution.unread_events();
         self.phase = Phase::Idle(execution);
+        self.refuse_surplus(shared);
         self.rest(shared, now_ms);
         self.go_on(shared, now_ms);
     }
@@ -261,4 +314,16 @@ impl Instance {
         shared.outputs.extend(self.take_idle().map(Output::Drop));
         self.block(shared, now_ms, Vec::new(), failure, Vec::new());
     }
+}
+
+/// How many jobs a turn takes that skips events: those up to the last one that is skipped. Another event that the code
+/// cannot read may wait after it. The turn would fail for that one, and a skip counts for one try, so that neither of them
+/// could ever be skipped.
+fn jobs_before(skips: &[Queued], execution: &Execution) -> usize {
+    let skipped = skips.iter().filter_map(|queued| match &queued.message {
+        Message::Job(Job::ExternalEventSkipped { event_id }) => Some(event_id.0),
+        _ => None,
+    });
+    let Some(last) = skipped.max() else { return usize::MAX };
+    usize::try_from(last.saturating_sub(execution.ledger().events())).unwrap_or(usize::MAX)
 }

@@ -1,0 +1,66 @@
+//! What stored turns say about an execution without running its code.
+//!
+//! An instance that is blocked, or has to end, is decided about from its history. Decoding that takes as long as it is, so
+//! it is done on a turn thread ([`TurnSource::Record`](super::TurnSource::Record)), never under the lock of the lane.
+
+use crate::execution::TurnFailure;
+use crate::history::{CorruptHistory, HistoryError, Ledger, Started, Turn};
+use crate::instance::InstanceKey;
+use crate::store::{ReadTurns, TurnRow, read_turns};
+
+use super::turn_task::TaskFailure;
+
+/// A history that was read.
+#[derive(Debug)]
+pub struct Record {
+    pub(super) history: ReadTurns,
+    pub(super) ledger: Ledger,
+}
+
+impl Record {
+    pub(super) fn read(key: InstanceKey, rows: &[TurnRow]) -> Result<Record, TaskFailure> {
+        let failed = |error: HistoryError| TaskFailure::from(TurnFailure::from(error));
+        let history = read_turns(key, rows).map_err(failed)?;
+        started_of(&history)?;
+        let mut ledger = Ledger::default();
+        history.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).map_err(failed)?;
+        Ok(Record { history, ledger })
+    }
+
+    /// How many turns it has.
+    pub(crate) fn turns(&self) -> u64 {
+        self.history.turns.len() as u64
+    }
+
+    /// How the execution started.
+    pub(crate) fn started(&self) -> &Started {
+        started_of(&self.history).expect("it was looked at when it was read")
+    }
+}
+
+/// How an execution started, by its first turn.
+pub(super) fn started_of(history: &ReadTurns) -> Result<&Started, TaskFailure> {
+    history.turns.first().and_then(Turn::started).ok_or_else(|| {
+        let error = CorruptHistory::turn(1, "a history begins with how it started");
+        TaskFailure::from(TurnFailure::from(HistoryError::from(error)))
+    })
+}
+
+/// What is known of the turns of an instance that was loaded.
+pub(super) enum Past {
+    /// They are as they are stored; none if it has not begun.
+    Stored(Vec<TurnRow>),
+    /// They were read.
+    Read(Box<Record>),
+    /// They cannot be read.
+    Unreadable(TaskFailure),
+}
+
+impl Past {
+    pub(super) fn record(&self) -> Option<&Record> {
+        match self {
+            Past::Read(record) => Some(record),
+            Past::Stored(_) | Past::Unreadable(_) => None,
+        }
+    }
+}
