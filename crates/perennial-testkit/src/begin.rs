@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use perennial_core::{
-    ActivityFuture, ChildFuture, ClosePolicy, Either, Either3, EventId, Operand, Payload, RetryPolicy,
-    Shield, TimerFuture, UnitHandle, WaitFuture,
+    ActivityFuture, ChildFuture, ClosePolicy, Either, Either3, EventId, NotOfType, Operand, Payload,
+    RetryPolicy, Shield, TimerFuture, UnitHandle, WaitFuture,
 };
 
 use crate::Accumulator;
@@ -79,6 +79,11 @@ impl Future for Pending {
     }
 }
 
+/// A payload that is text, as it is.
+fn text_alone(payload: Payload) -> Result<Payload, NotOfType> {
+    payload.decode_as::<String>().map(|_| payload)
+}
+
 fn recorded<E: std::fmt::Debug>(result: Result<Payload, E>) -> Outcome {
     match result {
         Ok(payload) => Ok(payload.as_json().to_owned()),
@@ -114,7 +119,10 @@ impl Interpreter {
             Awaitable::Timer { delay_ms } => {
                 Pending::Timer(ctx.schedule_timer(Duration::from_millis(*delay_ms)))
             }
-            Awaitable::Event { name } => Pending::Event(ctx.schedule_wait(name.as_str())),
+            Awaitable::Event { name } => {
+                let wait = ctx.schedule_wait(name.as_str());
+                Pending::Event(if self.wants_text() { wait.read_by(text_alone) } else { wait })
+            }
             Awaitable::Child { program, named, versioned, abandoned } => {
                 let child = self.child(program, accumulator, *named, *versioned);
                 Pending::Child(if *abandoned { child.close_policy(ClosePolicy::Abandon) } else { child })

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use perennial_core::{Either, OrchestrationContext, OrchestrationHandler, Payload, State};
 use serde::Serialize;
@@ -39,17 +39,51 @@ impl SideEffects {
     }
 }
 
+/// What a program's code can read. Changed by what stands for a deployment: handlers share it.
+#[derive(Clone, Debug, Default)]
+pub struct Expectations(Arc<Expected>);
+
+#[derive(Debug, Default)]
+struct Expected {
+    refuses_inputs: AtomicBool,
+    wants_text: AtomicBool,
+}
+
+impl Expectations {
+    /// Whether inputs of [some lengths](Expectations::is_refused) cannot be read.
+    pub fn refuse_inputs(&self, refuses: bool) {
+        self.0.refuses_inputs.store(refuses, Ordering::Relaxed);
+    }
+
+    /// Whether events that a program waits for have to be text.
+    pub fn want_text(&self, wants: bool) {
+        self.0.wants_text.store(wants, Ordering::Relaxed);
+    }
+
+    /// Whether an input is one of those that some code cannot read: every second, by its length.
+    pub fn is_refused(input: &Payload) -> bool {
+        input.size().is_multiple_of(2)
+    }
+}
+
 /// The orchestration that runs the program in its input.
 #[derive(Clone, Debug, Default)]
 pub struct ProgramHandler {
     side_effects: SideEffects,
     gates_deleted: bool,
+    expectations: Expectations,
 }
 
 impl ProgramHandler {
     /// Takes the values of side effects from here.
     pub fn new(side_effects: SideEffects) -> ProgramHandler {
-        ProgramHandler { side_effects, gates_deleted: false }
+        ProgramHandler { side_effects, ..ProgramHandler::default() }
+    }
+
+    /// The same code, which reads only what is expected.
+    #[must_use]
+    pub fn expecting(self, expectations: Expectations) -> ProgramHandler {
+        ProgramHandler { expectations, ..self }
     }
 
     /// The same code after its patch gates were deleted: what was behind them is done without asking.
@@ -67,6 +101,12 @@ impl OrchestrationHandler for ProgramHandler {
     ) -> Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>> {
         let handler = self.clone();
         Box::pin(async move {
+            if handler.expectations.0.refuses_inputs.load(Ordering::Relaxed)
+                && Expectations::is_refused(&input)
+                && let Err(mismatch) = input.decode_as::<u64>()
+            {
+                ctx.refuse_payload(&mismatch);
+            }
             match input.decode::<ProgramInput>() {
                 Ok(input) => Interpreter::new(ctx, handler, input).run().await,
                 Err(error) => Err(Payload::from(format!("not a program: {error}"))),
@@ -100,6 +140,11 @@ pub(crate) struct Interpreter {
 pub(crate) type Running = Pin<Box<dyn Future<Output = Accumulator> + Send>>;
 
 impl Interpreter {
+    /// Whether events have to be text.
+    pub(crate) fn wants_text(&self) -> bool {
+        self.handler.expectations.0.wants_text.load(Ordering::Relaxed)
+    }
+
     fn new(ctx: OrchestrationContext, handler: ProgramHandler, input: ProgramInput) -> Interpreter {
         let shared = ctx.state(Shared::default());
         let (input, looked_at) = (Arc::new(input), shared.clone());

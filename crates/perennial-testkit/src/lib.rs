@@ -51,7 +51,7 @@ pub use environment::{
 };
 pub use features::Features;
 pub use generate::generate;
-pub use interpret::{ProgramHandler, SideEffects};
+pub use interpret::{Expectations, ProgramHandler, SideEffects};
 pub use manual_node::{HeldAnswer, ManualNode};
 pub use mutate::{Mutant, Mutation, mutants};
 pub use program::{Program, ProgramInput};

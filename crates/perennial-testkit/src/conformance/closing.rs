@@ -54,7 +54,7 @@ pub fn s0_after_closing_every_call_says_so(make: Make<'_>) {
     closed(|reply| store.finish_task(session, task(&row(1, "a"), 2).id, 1, bytes("done"), reply));
     closed(|reply| store.give_back_tasks(session, vec![], reply));
     let (instance, body) = ("a".to_owned(), bytes("how far?"));
-    let request = NewRequest { instance, patience_ms: 1_000, after: None, body };
+    let request = NewRequest { instance, key: None, patience_ms: 1_000, after: None, body };
     closed(|reply| store.put_request(request, reply));
     closed(|reply| store.read_requests(session, shards, 0, page, reply));
     closed(|reply| store.read_reply(1, reply));

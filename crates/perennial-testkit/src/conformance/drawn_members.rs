@@ -232,6 +232,7 @@ impl Operations {
             due_ms,
             details,
             interruptions: u32::try_from(chance.between(0, 2)).expect("it is small"),
+            begun: chance.percent(30).then_some(perennial_core::store::SessionId(9)),
             name: word(chance, &ACTIVITIES).to_owned(),
             tag: chance.percent(40).then(|| word(chance, &TAGS).to_owned()),
             past: Default::default(),

@@ -54,6 +54,7 @@ pub fn blocked() -> Blocked {
             }],
             ..Divergence::default()
         })),
+        event: Some(EventId(3)),
         since_ms: 1_700_000_000_123,
         attempts: 3,
     }
@@ -135,6 +136,7 @@ pub fn task(row: &InstanceRow, event: u64) -> TaskRow {
         due_ms: None,
         details: None,
         interruptions: 0,
+        begun: None,
         past: Trail::default(),
         name: "charge".to_owned(),
         tag: None,

@@ -5,7 +5,8 @@ use std::thread;
 
 use perennial_core::Payload;
 use perennial_core::store::{
-    InstanceRow, RowChange, SendOutcome, SessionId, Status, TaskId, TaskRenewal, TaskRow, TaskState,
+    Evidence, InstanceRow, RowChange, SendOutcome, SessionId, Status, TaskId, TaskRenewal, TaskReport,
+    TaskRow, TaskState,
 };
 
 use super::instances::{Build, blocked, bytes, member, message, row, start, status, task};
@@ -277,7 +278,7 @@ pub fn s5_a_task_that_is_given_back_can_be_taken_again(make: Make<'_>) {
     assert!(subject.finish(other, first.id, 2, "charged"));
 }
 
-pub fn s5_a_lease_that_ran_out_is_queued_again_with_an_interruption(make: Make<'_>) {
+pub fn s5_a_lease_that_ran_out_is_queued_again(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     subject.write(
         session,
@@ -289,14 +290,59 @@ pub fn s5_a_lease_that_ran_out_is_queued_again_with_an_interruption(make: Make<'
     assert_eq!(subject.take(other, &served(&["charge"], &[]), 10, 5_000), [], "its lease has not run out");
     subject.clock.advance(1);
     assert_eq!(subject.take(other, &served(&["else"], &[]), 10, 5_000), [], "it is not served");
-    let again = TaskRow { interruptions: 1, ..task(&a, 2) };
     let taken = subject.take(other, &served(&["charge"], &[]), 10, 5_000);
-    assert_eq!(taken, [held(again, other, subject.clock.now_ms() + 5_000)], "the owner's own never runs out");
+    assert_eq!(
+        taken,
+        [held(task(&a, 2), other, subject.clock.now_ms() + 5_000)],
+        "the owner's own never runs out"
+    );
     assert!(!subject.finish(lost, task(&a, 2).id, 1, "late"), "it is the other's now");
     subject.write(session, member(&a).cancelling([task(&a, 2).id]));
     subject.clock.advance(5_000);
     assert_eq!(subject.take(lost, &served(&["charge"], &[]), 10, 5_000), [], "nobody waits for it");
     assert_eq!(subject.load(&a, 0).unwrap().tasks.len(), 1);
+}
+
+pub fn g22_a_lease_that_ran_out_counts_if_its_holder_had_noted_the_start_and_is_gone(make: Make<'_>) {
+    let (subject, session, a) = with_one(make);
+    subject.write(session, member(&a).putting([task(&a, 2)]));
+    let id = task(&a, 2).id;
+    let take = |holder: SessionId| subject.take(holder, &served(&["charge"], &[]), 10, 5_000).remove(0);
+    let note = |holder: SessionId, evidence: Evidence| {
+        let report = TaskReport { evidence: Some(evidence), ..TaskReport::of(id) };
+        assert_eq!(subject.report_tasks(holder, vec![report], 5_000), [TaskRenewal::Kept]);
+    };
+    let stored = || tasks(&subject, &a).remove(0);
+    let known = |row: &TaskRow| (row.interruptions, row.begun);
+    // Its holder is alive: it stood still, or could not renew.
+    take(subject.open_session(60_000));
+    subject.clock.advance(5_001);
+    let mut holder = subject.open_session(1_000);
+    assert_eq!(known(&take(holder)), (0, None));
+    // The first time that a holder is gone only makes the next one note the start.
+    for interruptions in [0, 1, 2] {
+        subject.clock.advance(5_001);
+        holder = subject.open_session(1_000);
+        let row = take(holder);
+        assert_eq!(known(&row), (interruptions, Some(SessionId::NOBODY)));
+        note(holder, Evidence::Begins);
+        assert_eq!(known(&stored()), (interruptions, Some(holder)));
+    }
+    // One that was not begun does not count, nor one that was given back.
+    subject.clock.advance(5_001);
+    holder = subject.open_session(1_000);
+    assert_eq!(known(&take(holder)), (3, Some(SessionId::NOBODY)));
+    subject.clock.advance(5_001);
+    holder = subject.open_session(1_000);
+    assert_eq!(known(&take(holder)), (3, Some(SessionId::NOBODY)));
+    note(holder, Evidence::Begins);
+    subject.give_back(holder, vec![id]);
+    assert_eq!(known(&stored()), (3, Some(holder)));
+    holder = subject.open_session(1_000);
+    take(holder);
+    note(holder, Evidence::Begins);
+    note(holder, Evidence::Healthy);
+    assert_eq!(known(&stored()), (0, None));
 }
 
 pub fn s5_a_lease_outlives_its_holders_session(make: Make<'_>) {

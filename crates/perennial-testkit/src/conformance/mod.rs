@@ -198,6 +198,7 @@ macro_rules! __store_rules {
             s3_keys_belong_to_their_instance
             s3_an_ended_instance_takes_no_messages
             s3_a_message_to_nobody_is_refused
+            s3_a_sender_leaves_the_row_of_the_instance_as_it_is
             s3_a_blocked_instance_takes_messages
             s3_an_urgent_message_is_read_although_its_instance_is_blocked
             s3_ten_thousand_unread_messages_refuse_the_next
@@ -236,7 +237,8 @@ macro_rules! __store_rules {
             s5_a_result_for_an_instance_that_has_ended_is_dropped_with_the_row
             s5_a_result_reaches_a_blocked_instance
             s5_a_task_that_is_given_back_can_be_taken_again
-            s5_a_lease_that_ran_out_is_queued_again_with_an_interruption
+            s5_a_lease_that_ran_out_is_queued_again
+            g22_a_lease_that_ran_out_counts_if_its_holder_had_noted_the_start_and_is_gone
             s5_a_lease_outlives_its_holders_session
             s5_a_result_is_never_refused_for_unread_messages
             s5_a_task_of_an_earlier_execution_is_finished_like_others

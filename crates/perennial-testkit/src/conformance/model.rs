@@ -11,7 +11,7 @@ use super::subject::{Candidate, Make};
 
 /// How far a short comparison goes.
 const SEEDS: Range<u64> = 0..10;
-const STEPS: usize = 250;
+const STEPS: usize = 300;
 
 /// Who claimed so many shards at once is likely to own those of the next operation.
 const MANY_SHARDS: usize = 60;

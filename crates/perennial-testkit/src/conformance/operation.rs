@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use perennial_core::store::{
-    Commit, Filter, InstanceRow, SendRequest, Served, SessionId, SessionRole, ShardSet, Status, TaskId,
-    TaskRow, TaskState,
+    Commit, Evidence, Filter, InstanceRow, SendRequest, Served, SessionId, SessionRole, ShardSet, Status,
+    TaskId, TaskReport, TaskRow, TaskState,
 };
 use perennial_core::{EventId, InstanceKey, Payload, SHARDS, ShardId};
 
@@ -73,7 +73,7 @@ pub(super) enum Operation {
     ReadTurns(InstanceRow, u64, u64, usize),
     TakeTasks(SessionPlace, Served, u64),
     HeldTasks(SessionPlace),
-    RenewTasks(SessionPlace, Vec<(TaskId, Option<Payload>)>, u64),
+    RenewTasks(SessionPlace, Vec<TaskReport>, u64),
     FinishTask(SessionPlace, TaskId, u32, &'static str),
     GiveBackTasks(SessionPlace, Vec<TaskId>),
     /// To an id, with so much patience.
@@ -371,8 +371,11 @@ impl Operations {
         let others = self.chance.below(3);
         let others: Vec<TaskId> = (0..others).map(|_| self.held_task().1).collect();
         let tasks = [vec![first], others].concat();
-        let with_details = tasks.into_iter().map(|task| (task, self.details())).collect();
-        Operation::RenewTasks(holder, with_details, self.chance.between(1_000, 9_000))
+        let evidence = [None, None, Some(Evidence::Begins), Some(Evidence::Healthy)];
+        let report =
+            |task| TaskReport { task, details: self.details(), evidence: *self.chance.pick(&evidence) };
+        let reports = tasks.into_iter().map(report).collect();
+        Operation::RenewTasks(holder, reports, self.chance.between(1_000, 9_000))
     }
 
     pub(super) fn details(&mut self) -> Option<Payload> {

@@ -19,7 +19,8 @@ const LONG_MS: u64 = 1_000_000;
 pub fn s6_a_request_reaches_the_instance_of_the_id(make: Make<'_>) {
     let (subject, session, a) = with_one(make);
     let (instance, body) = ("a".to_owned(), bytes("\0how far?"));
-    let request = NewRequest { instance, patience_ms: 7_000, after: Some(77), body: body.clone() };
+    let request =
+        NewRequest { instance, key: Some(a.key), patience_ms: 7_000, after: Some(77), body: body.clone() };
     let RequestOutcome::Written(number) = subject.put(request) else { panic!("it is written") };
     let deadline_ms = subject.clock.now_ms() + 7_000;
     let expected = RequestRow { number, key: a.key, shard: a.shard, deadline_ms, after: Some(77), body };
@@ -37,6 +38,9 @@ pub fn s6_a_request_to_nobody_is_refused(make: Make<'_>) {
     for id in ["b", "A", "a ", ""] {
         assert_eq!(subject.request(id, LONG_MS, "?"), RequestOutcome::NoInstance, "{id:?}");
     }
+    let (instance, key, body) = ("a".to_owned(), Some(row(2, "a").key), bytes("?"));
+    let of_another = NewRequest { instance, key, patience_ms: LONG_MS, after: None, body };
+    assert_eq!(subject.put(of_another), RequestOutcome::NoInstance, "the id is another instance's");
     assert_eq!((subject.requests(session, 0, 10), subject.stats().requests.rows), (vec![], 0));
 }
 

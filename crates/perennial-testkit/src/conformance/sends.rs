@@ -107,6 +107,23 @@ pub fn s3_a_message_to_nobody_is_refused(make: Make<'_>) {
     assert_eq!(subject.inbox(session, 0, 10), []);
 }
 
+pub fn s3_a_sender_leaves_the_row_of_the_instance_as_it_is(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let sleeps = InstanceRow { status: Status::Running, wake_at_ms: Some(9_000_000), ..row(1, "a") };
+    let is_blocked = InstanceRow { blocked: Some(blocked()), ..row(2, "b") };
+    for row in [sleeps, is_blocked] {
+        subject.write(session, member(&row).inserting(row.clone()));
+        let before = subject.load(&row, 0).expect("it is stored").row;
+        subject.sent(message(&row.id, None, "event"));
+        subject.sent(message(&row.id, Some("k"), "once"));
+        subject.send(message(&row.id, Some("k"), "again"));
+        subject.sent(urgent(&row.id, Some("u"), "urgent"));
+        let after = subject.load(&row, 0).expect("it is stored").row;
+        assert_eq!(after, before, "only its owner writes the row of {:?}", row.id);
+    }
+}
+
 pub fn s3_a_blocked_instance_takes_messages(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();

@@ -135,7 +135,7 @@ impl Side {
                 format!("holds {held:?}")
             }
             Operation::RenewTasks(holder, tasks, lease_ms) => {
-                format!("renewals {:?}", subject.renew_tasks(session_id(holder), tasks, lease_ms))
+                format!("renewals {:?}", subject.report_tasks(session_id(holder), tasks, lease_ms))
             }
             Operation::FinishTask(holder, task, attempt, body) => {
                 let finished = subject.finish(session_id(holder), task, attempt, body);
@@ -154,7 +154,7 @@ impl Side {
             Operation::PutRequest(id, patience_ms, body) => {
                 let (instance, body) = (id.to_owned(), Arc::from(body.as_bytes()));
                 let after = patience_ms.is_multiple_of(3).then_some(patience_ms);
-                match subject.put(NewRequest { instance, patience_ms, after, body }) {
+                match subject.put(NewRequest { instance, key: None, patience_ms, after, body }) {
                     RequestOutcome::Written(number) => {
                         assert!(self.requests.last().is_none_or(|last| *last < number), "numbers count up");
                         self.requests.push(number);

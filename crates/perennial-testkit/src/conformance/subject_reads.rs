@@ -5,7 +5,7 @@ use std::sync::Arc;
 use perennial_core::store::{
     Count, DueInstance, Filter, InboxNumber, InboxPage, InboxQuery, InboxRow, InstanceRow, LoadedInstance,
     NewRequest, Page, PageKey, PageLimit, RequestNumber, RequestOutcome, RequestPage, RequestRow, Served,
-    SessionId, ShardSet, StoreError, StoreStats, TaskId, TaskRenewal, TaskRow, TurnRow,
+    SessionId, ShardSet, StoreError, StoreStats, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow,
 };
 use perennial_core::{InstanceKey, Payload, ShardId};
 
@@ -176,7 +176,18 @@ impl Subject {
         tasks: Vec<(TaskId, Option<Payload>)>,
         lease_ms: u64,
     ) -> Vec<TaskRenewal> {
-        ask(|reply| self.store().renew_tasks(holder, tasks, lease_ms, reply)).expect("the renewals")
+        let report = |(task, details)| TaskReport { details, ..TaskReport::of(task) };
+        self.report_tasks(holder, tasks.into_iter().map(report).collect(), lease_ms)
+    }
+
+    /// Renews the leases of tasks, with all that there is to say about them.
+    pub fn report_tasks(
+        &self,
+        holder: SessionId,
+        reports: Vec<TaskReport>,
+        lease_ms: u64,
+    ) -> Vec<TaskRenewal> {
+        ask(|reply| self.store().renew_tasks(holder, reports, lease_ms, reply)).expect("the renewals")
     }
 
     /// Finishes a task.
@@ -198,7 +209,7 @@ impl Subject {
     /// Writes a request to an id.
     pub fn request(&self, id: &str, patience_ms: u64, body: &str) -> RequestOutcome {
         let (instance, body) = (id.to_owned(), Arc::from(body.as_bytes()));
-        self.put(NewRequest { instance, patience_ms, after: None, body })
+        self.put(NewRequest { instance, key: None, patience_ms, after: None, body })
     }
 
     /// Writes a request to an instance that exists, and gives the request's number.

@@ -64,6 +64,7 @@ pub fn s5_every_column_of_a_task_is_kept(make: Make<'_>) {
             due_ms: Some(1_700_000_123_456),
             details: Some(Payload::from_json("{\"step\": 3, \"of\": \"née\"}").unwrap()),
             interruptions: 7,
+            begun: Some(SessionId(u128::MAX)),
             past: past(),
             name: "Zahlung – prüfen".to_owned(),
             tag: Some("gpu \"0\"".to_owned()),
@@ -88,6 +89,7 @@ pub fn s5_a_task_is_put_over_an_older_one(make: Make<'_>) {
         state: TaskState::Waiting,
         due_ms: Some(1_700_000_005_000),
         interruptions: 1,
+        begun: Some(SessionId(5)),
         past: past(),
         ..task(&a, 2)
     };

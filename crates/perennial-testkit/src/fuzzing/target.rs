@@ -46,7 +46,7 @@ pub(super) async fn orchestration(ctx: OrchestrationContext, input: Payload) -> 
         }
         "race" => {
             let racers = (0..count % 4 + 1).map(|number| ctx.schedule_activity("run", number.to_string()));
-            let won = ctx.select(racers).await;
+            let won = ctx.select(racers.collect::<Vec<_>>()).await;
             ctx.raise_event("other-1", "won", won.0.to_string());
         }
         _ => {}

@@ -137,7 +137,7 @@ impl ManualNode {
         after: Option<InboxNumber>,
     ) -> RequestOutcome {
         let body = question.encode();
-        let request = NewRequest { instance: id.to_owned(), patience_ms, after, body };
+        let request = NewRequest { instance: id.to_owned(), key: None, patience_ms, after, body };
         ask_store(|reply| self.store.put_request(request, reply)).expect("the store is open")
     }
 

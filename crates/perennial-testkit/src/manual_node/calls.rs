@@ -208,6 +208,11 @@ impl ManualNode {
         self
     }
 
+    /// Looking at rows again fails.
+    pub fn refresh_failing(&mut self, error: &StoreError) {
+        self.refuse(Kind::Refresh, error);
+    }
+
     /// Reads the rows that are to be seen again, and keeps them back.
     pub fn read_refreshes(&mut self) -> Vec<HeldAnswer> {
         self.read(Kind::Refresh)

@@ -10,20 +10,37 @@ use perennial_core::{Handlers, SHARDS, ShardId};
 use super::{FOR_EVER_MS, ManualNode, ask_store};
 
 impl ManualNode {
-    /// The process dies and another begins: memory is gone, and a new session owns the shards. Nothing has been looked
-    /// at. The shards are released first, so that deaths do not pile up as unclean ends.
+    /// The process ends and another begins: memory is gone, and a new session owns the shards. Nothing has been looked
+    /// at. The shards are released first, as by a runtime that is dropped: it is a clean end.
     pub fn crash(&mut self) -> &mut ManualNode {
         self.end_session(self.lane.session());
         self.die()
     }
 
+    /// The process is killed and another begins, which owns the shards at once: the session of the dead one has expired
+    /// meanwhile. Nothing has been looked at. It is an unclean end.
+    pub fn kill(&mut self) -> &mut ManualNode {
+        let session = self.lane.session();
+        if let Some(entry) = self.tables().ownership.sessions.get_mut(&session) {
+            entry.expires_ms = 0;
+        }
+        self.die()
+    }
+
+    /// The process is killed, and the next one goes on.
+    pub fn restart_after_kill(&mut self) -> &mut ManualNode {
+        self.kill().take_over().settle()
+    }
+
     /// The process dies and another begins, which owns nothing before the session of the dead one has expired.
     pub fn die(&mut self) -> &mut ManualNode {
         self.process += 1;
+        self.options.node = SessionId(ManualNode::NODE.0 + (u128::from(self.process) << 64));
         self.waiting.clear();
         self.waiting.is_new_owner = true;
         self.lone.clear();
         self.turns.clear();
+        self.held_histories = None;
         self.running.clear();
         self.handed_over.clear();
         self.cancelled.clear();
@@ -47,7 +64,7 @@ impl ManualNode {
         self.pass_inbox().pass_requests().tick()
     }
 
-    /// The process dies, and the next one goes on.
+    /// The process ends in good order, and the next one goes on.
     pub fn restart(&mut self) -> &mut ManualNode {
         self.crash().take_over().settle()
     }

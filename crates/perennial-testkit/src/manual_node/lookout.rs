@@ -27,7 +27,7 @@ impl ManualNode {
             Some(Answer::NotFound) => "not found".to_owned(),
             Some(Answer::Full { unread }) => format!("full: {unread}"),
             Some(Answer::NotBlocked) => "not blocked".to_owned(),
-            Some(Answer::Moved) => "moved".to_owned(),
+            Some(Answer::Moved { .. }) => "moved".to_owned(),
             Some(Answer::Unknown { reason }) => format!("unknown: {reason}"),
             Some(Answer::Asked(reply)) => reply_line(reply),
             Some(other) => format!("{other:?}"),
@@ -202,7 +202,7 @@ impl ManualNode {
     /// Whether an instance is to be hydrated with its next turn.
     pub fn is_replayed(&self, id: &str) -> bool {
         let task = self.turns.iter().find(|task| &*task.instance == id);
-        task.is_some_and(|task| matches!(task.source, TurnSource::History(_)))
+        task.is_some_and(|task| matches!(task.source, TurnSource::History(_) | TurnSource::Read(_)))
     }
 
     /// The instances that are to be loaded, in order.
@@ -275,6 +275,7 @@ fn reply_line(reply: &AskReply) -> String {
 fn task_line(task: &TaskRow) -> String {
     let mut words = vec![format!("{} {} {}", task.name, task.attempt, task.state.name())];
     words.extend(task.due_ms.map(|due_ms| format!("due {due_ms}")));
+    words.extend(task.begun.map(|_| "begun".to_owned()));
     words.extend((task.interruptions > 0).then(|| format!("interrupted {}", task.interruptions)));
     words.extend(task.details.as_ref().map(|details| format!("details {}", details.as_json())));
     let is_cancelled = matches!(task.state, TaskState::Leased { cancelled: true, .. });

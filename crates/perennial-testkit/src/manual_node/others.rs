@@ -1,7 +1,9 @@
 //! What other nodes do to the store: running tasks that this one cannot, and deleting what has ended.
 
 use perennial_core::shard::{ActivityTask, Message, RanElsewhere};
-use perennial_core::store::{DeleteOutcome, Served, SessionId, Store, TaskId, TaskRenewal, TaskRow};
+use perennial_core::store::{
+    DeleteOutcome, Served, SessionId, Store, TaskId, TaskRenewal, TaskReport, TaskRow,
+};
 use perennial_core::{ActivityFailure, Payload};
 
 use super::{ManualNode, ask_store};
@@ -54,7 +56,8 @@ impl ManualNode {
 
     /// Another node renews its lease of a task, and reports how far it is.
     pub fn renew_task(&mut self, id: TaskId, details: Option<Payload>, lease_ms: u64) -> TaskRenewal {
-        let renew = |reply| self.store.renew_tasks(ManualNode::WORKER, vec![(id, details)], lease_ms, reply);
+        let report = TaskReport { details, ..TaskReport::of(id) };
+        let renew = |reply| self.store.renew_tasks(ManualNode::WORKER, vec![report], lease_ms, reply);
         ask_store(renew).expect("the store is open").pop().expect("one answer per task")
     }
 

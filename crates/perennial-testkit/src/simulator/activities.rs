@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use perennial_core::lane::LaneOutput;
 use perennial_core::shard::ActivityTask;
-use perennial_core::store::TaskId;
+use perennial_core::store::{SessionId, ShardSet, TaskId, TaskState};
 use perennial_core::{ActivityFailure, EventId, InstanceKey, Payload, ShardId, TimeoutKind};
 
 use super::Simulation;
@@ -59,13 +59,17 @@ impl Simulation {
         let number = self.runs;
         let details = task.details.clone();
         let run = Run { task, lane, has_begun: false, is_told_off: false, details };
-        if matches!(self.processes[process].stage, Some(stage) if !matches!(stage, super::stopping::Stage::Grace { .. }))
-        {
+        if self.processes[process].stage.is_some() {
             self.count("attempt given back unbegun");
             return self.give_back(process, run);
         }
         self.witness_run(process, &run.task);
+        // What is noted as begun was let through because there was a slot, and does not wait.
+        let is_noted = self.is_lone(&run.task);
         self.processes[process].runs.all.insert(number, run);
+        if is_noted {
+            return self.begin(process, number);
+        }
         self.processes[process].runs.waiting.push_back(number);
         self.begin_next(process);
     }
@@ -102,16 +106,26 @@ impl Simulation {
         self.witness_activity(process, lane.filter(|_| !is_held), number, &task);
         self.count_attempt(&task);
         if self.is_lone(&task) {
-            self.node_input(process, |node, _, _| node.handle_lone_begun(&task));
+            self.node_input(process, |node, now, _| node.handle_lone_begun(now, &task));
         }
         if self.is_deadly(&task) {
             let label = format!("p{process} dies of activity {} of {}", task.event, task.instance);
             return self.later_on(process, 1, label, move |this| this.die(process));
         }
+        if self.plan.has_aim && self.is_lasting(&task) {
+            // Late enough for it to be healthy.
+            let delay_ms = self.chance.between(2_000, 4_000);
+            self.later_on(process, delay_ms, format!("p{process} is hit"), move |this| this.crash(process));
+        }
         let long = if self.plan.is_stubborn && !self.is_healed { 10 } else { 1 };
         let spans = [(6, (0, 50)), (3, (50, 1_500)), (long, (1_500, 15_000))];
         let (low, high) = self.chance.weighted(&spans);
         let (duration_ms, reports) = (self.chance.between(low, high), self.chance.percent(30));
+        // It lasts until the trouble is over, whenever it begins, and says nothing of itself.
+        let (duration_ms, reports) = match self.is_lasting(&task) {
+            true => (self.plan.trouble_ms, false),
+            false => (duration_ms, reports),
+        };
         let (ends_ms, result) = self.outcome(&task, number, duration_ms, reports);
         if reports && duration_ms > 20 {
             let label = format!("p{process} activity {} of {} reports", task.event, task.instance);
@@ -145,6 +159,8 @@ impl Simulation {
                 self.count("handed-over attempt finished");
             }
             let details = details.clone();
+            let id = TaskId { key: task.key, execution: task.execution, event: task.event };
+            self.processes[process].task_results.insert((id, task.attempt));
             return self
                 .node_input(process, |node, now, _| node.handle_task_done(now, task, result, details));
         }
@@ -200,6 +216,9 @@ impl Simulation {
         if task.interruptions > 0 {
             self.count("attempt after an interruption");
         }
+        if task.begun.is_some() {
+            self.count("attempt begun with care");
+        }
         if task.details.is_some() {
             self.count("attempt that knows what was reported");
         }
@@ -228,7 +247,7 @@ impl Simulation {
         let run = runs.all.remove(&number)?;
         runs.waiting.retain(|waiting| *waiting != number);
         if run.has_begun && self.is_lone(&run.task) {
-            self.node_input(process, |node, now, _| node.handle_lone_ended(now, &run.task));
+            self.node_input(process, |node, now, free| node.handle_lone_ended(now, &run.task, free));
         }
         self.later_on(process, 0, format!("p{process} has a free slot"), move |this| {
             this.begin_next(process)
@@ -237,7 +256,7 @@ impl Simulation {
     }
 
     fn is_lone(&self, task: &ActivityTask) -> bool {
-        task.interruptions >= self.plan.shard.lone_from
+        self.plan.shard.is_gated(task)
     }
 
     /// A lane waits for an attempt no more. It stops, or does not care.
@@ -298,6 +317,12 @@ impl Simulation {
         }
     }
 
+    /// Whether this is an activity that takes longer than all trouble.
+    pub(super) fn is_lasting(&self, task: &ActivityTask) -> bool {
+        let subject = self.plan.lasting.and_then(|subject| self.callers.subjects.get(subject));
+        !self.is_healed && subject.is_some_and(|subject| *subject.id == *task.instance)
+    }
+
     /// Whether this is the activity that takes its process down.
     fn is_deadly(&mut self, task: &ActivityTask) -> bool {
         let place = place_of(task);
@@ -310,10 +335,31 @@ impl Simulation {
         self.deadly == Some(place)
     }
 
+    /// A session gives shards up in good order. If it had one of them after an unclean end, and has not looked at the
+    /// activity that ended the process, the next owner does not learn of that end.
+    pub(super) fn forget_death(&mut self, session: SessionId, shards: &ShardSet) {
+        let Some((key, execution, event)) = self.deadly.filter(|_| self.deaths > 0) else { return };
+        let tables = self.store.tables();
+        let row = tables.tasks.get(&TaskId { key, execution, event });
+        let is_unseen = row.is_none_or(|row| {
+            row.due_ms.is_none() && matches!(row.state, TaskState::Leased { holder, .. } if holder != session)
+        });
+        let shard = tables.instances.get(&key).map(|row| ShardId::of(&row.id));
+        let entry = shard.filter(|shard| shards.contains(*shard));
+        let entry = entry.and_then(|shard| tables.ownership.shards.get(&shard));
+        let is_lost = entry.is_some_and(|entry| entry.owner == Some(session) && entry.unclean_ends > 0);
+        drop(tables);
+        if is_unseen && is_lost {
+            self.count("unclean end forgotten with a release");
+            self.forgotten_deaths += 1;
+        }
+    }
+
     fn die(&mut self, process: usize) {
         self.count("process killed by an activity");
-        self.deaths += 1;
-        if self.deaths > u64::from(self.plan.shard.max_interruptions) + 1 {
+        // Other trouble clears it now and then; without any, only the first death counts nothing.
+        self.deaths += u64::from(self.is_healed);
+        if self.deaths > u64::from(self.plan.shard.max_interruptions) + 2 + self.forgotten_deaths {
             let what =
                 format!("G22: an activity took its process down {} times and is not given up", self.deaths);
             return self.fail(what);

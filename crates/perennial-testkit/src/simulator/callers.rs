@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perennial_core::shard::{Answer, Message, Request, RequestId, Start, StartRequest};
-use perennial_core::store::{InboxNumber, InstanceRow, SendOutcome, SendRequest, Store, StoreError};
+use perennial_core::shard::{Answer, Message, Request, RequestId};
+use perennial_core::store::{InboxNumber, SendOutcome, SendRequest, Store, StoreError};
 use perennial_core::{InstanceKey, Job, ShardId, Started};
 
 use super::Simulation;
@@ -15,10 +15,11 @@ use super::events::Raised;
 use super::healing::ABSENT;
 use super::plan::Plan;
 use super::questions::Update;
+use super::starting::shaped;
 use super::stopping::Stage;
 use super::store_calls::ask;
 use crate::invariants::ClientLog;
-use crate::program::{HandlerKind, PROGRAM, PROGRAM_VERSION};
+use crate::program::{HandlerKind, PROGRAM};
 use crate::{Chance, Features, Program, ProgramInput, generate};
 
 /// Shards that the instances share, far apart, so that several processes have some of them.
@@ -51,14 +52,14 @@ pub(super) struct Subject {
     pub(super) program: Program,
     pub(super) name: &'static str,
     /// Whether it is started at an exact version.
-    is_exact: bool,
-    is_tried: bool,
+    pub(super) is_exact: bool,
+    pub(super) is_tried: bool,
 }
 
 /// What a caller asked for.
 #[derive(Clone, Debug)]
 pub(super) enum Asked {
-    Start { subject: usize, key: InstanceKey, started: Box<Started> },
+    Start { subject: usize, key: InstanceKey, started: Box<Started>, event: Option<usize> },
     Raise { event: usize, existed: bool },
     End { id: String, cancels: bool },
     Retry,
@@ -74,7 +75,11 @@ impl Callers {
         let ids = ids.filter(|id| SHARDS_IN_USE.contains(&ShardId::of(id).0)).take(plan.instances);
         let subject = |id| Subject {
             id,
-            program: generate(chance.draw(), &features, chance.weighted(&[(2, 4), (3, 10), (1, 25)])),
+            program: shaped(
+                generate(chance.draw(), &features, chance.weighted(&[(2, 4), (3, 10), (1, 25)])),
+                chance,
+                &plan.classes,
+            ),
             name: if chance.percent(10) { ABSENT } else { PROGRAM },
             is_exact: chance.percent(40),
             is_tried: false,
@@ -140,6 +145,10 @@ impl Simulation {
                     self.raise_as(SENDERS + sender, &id, &name);
                 }
             }
+            12 if self.plan.classes.mistypes.is_some() => self.help_somebody_blocked(),
+            13 if self.chance.percent(30) => {
+                self.start_or_raise(subject);
+            }
             _ => {
                 let name = self.some_name(&id, HandlerKind::Event);
                 self.raise(&id, &name);
@@ -159,13 +168,17 @@ impl Simulation {
     }
 
     /// What an instance may wait for, or what nobody waits for.
-    fn some_name(&mut self, id: &str, kind: HandlerKind) -> String {
+    pub(super) fn some_name(&mut self, id: &str, kind: HandlerKind) -> String {
         let mut names = vec!["nobody waits for this".to_owned()];
         if let Some(program) = self.program(id) {
             names.extend(program.handled(kind).map(str::to_owned));
             if kind == HandlerKind::Event {
                 names.extend(program.awaited_events().into_iter().map(str::to_owned));
             }
+        }
+        // A full instance has room again only if it reads what it has.
+        if self.plan.classes.has_small_queues() && names.len() > 1 && self.chance.percent(70) {
+            names.remove(0);
         }
         self.chance.pick(&names).clone()
     }
@@ -183,7 +196,7 @@ impl Simulation {
     /// The process and lane that take requests for an instance, if the caller happens to be there.
     pub(super) fn near(&mut self, id: &str) -> Option<(usize, usize)> {
         let process = self.chance.below(self.processes.len());
-        let takes_requests = matches!(self.processes[process].stage, None | Some(Stage::Grace { .. }));
+        let takes_requests = matches!(self.processes[process].stage, None | Some(Stage::Grace));
         let lane = self.node(process)?.route(ShardId::of(id))?;
         (takes_requests && self.is_awake(process)).then_some((process, lane))
     }
@@ -210,11 +223,11 @@ impl Simulation {
         request: SendRequest,
         reply: impl FnOnce(&mut Simulation, SendOutcome) + 'static,
     ) {
-        let delay_ms = self.call_delay_ms();
+        let delay_ms = self.call_delay_ms().max(self.writer_stall_ms());
         self.later(delay_ms, "something is sent", move |this| {
             let (unavailable, unknown) =
                 (this.faults(|faults| faults.unavailable), this.faults(|faults| faults.unknown));
-            if this.chance.percent(unavailable) {
+            if this.is_out_of_reach() || this.chance.percent(unavailable) {
                 return this.count("send refused");
             }
             let outcomes: Result<Vec<SendOutcome>, StoreError> =
@@ -233,62 +246,8 @@ impl Simulation {
         });
     }
 
-    pub(super) fn start(&mut self, subject: usize) {
-        let Subject { id, program, name, is_exact, .. } = &self.callers.subjects[subject];
-        let (id, name, version) = (id.clone(), *name, if *is_exact { PROGRAM_VERSION } else { "" });
-        let input = ProgramInput::from(program.clone()).payload();
-        self.callers.subjects[subject].is_tried = true;
-        let mut started = Started::new(name, version, input, self.chance.draw());
-        if self.chance.percent(5) {
-            started.deadline_ms = Some(self.store_ms() + self.chance.between(1_000, 20_000));
-        }
-        let random = u128::from(self.chance.draw()) << 64 | u128::from(self.chance.draw());
-        let key = InstanceKey::new(self.store_ms(), random);
-        if let Some(place) = self.near(&id) {
-            let request =
-                Request::Start(Box::new(StartRequest { key, started: started.clone(), jobs: Vec::new() }));
-            let asked = Asked::Start { subject, key, started: Box::new(started) };
-            return self.ask_near(place, &id, asked, request, None);
-        }
-        let mut not_before_ms = None;
-        if self.chance.percent(15) {
-            self.count("delayed start");
-            not_before_ms = Some(self.store_ms() + self.chance.between(0, 5_000));
-        }
-        self.start_far(subject, key, started, not_before_ms);
-    }
-
-    fn start_far(&mut self, subject: usize, key: InstanceKey, started: Started, not_before_ms: Option<u64>) {
-        let id = self.callers.subjects[subject].id.clone();
-        let row = InstanceRow::pending(key, &id, &started, self.store_ms());
-        let row = InstanceRow { wake_at_ms: not_before_ms, ..row };
-        let body = Message::Start(Box::new(Start { not_before_ms, ..Start::new(started) })).encode();
-        self.send(SendRequest::Start { row: Box::new(row), body }, move |this, outcome| match outcome {
-            SendOutcome::Sent(_) => this.acknowledge_start(subject, key),
-            SendOutcome::IdTaken(row) if row.key == key => this.acknowledge_start(subject, key),
-            _ => {}
-        });
-    }
-
-    fn acknowledge_start(&mut self, subject: usize, key: InstanceKey) {
-        self.count("start acknowledged");
-        if self.witness.deleted.contains(&key) {
-            return;
-        }
-        let id = self.callers.subjects[subject].id.clone();
-        if self.deletions(&id) > 0 {
-            self.count("id used again");
-        }
-        let exists = self.store.tables().ids.get(&id) == Some(&key);
-        self.callers.log.started(id.as_str());
-        self.callers.acknowledged.entry(id.clone()).or_default().insert(key);
-        if !exists {
-            self.fail(format!("I2: {id} was acknowledged as started and is not stored"));
-        }
-    }
-
     /// Somebody cancels or terminates an instance.
-    fn end_instance(&mut self, id: &str, cancels: bool) {
+    pub(super) fn end_instance(&mut self, id: &str, cancels: bool) {
         self.count(if cancels { "cancel" } else { "terminate" });
         let reason = "enough".to_owned();
         if let Some(place) = self.near(id) {
@@ -334,13 +293,17 @@ impl Simulation {
         let Some((asked, _)) = self.callers.asked.remove(&request) else { return };
         self.note(|| format!("{asked:?} is told {}", answer_name(&answer)));
         match (asked, answer) {
-            (asked, Answer::Moved) => self.settle(asked),
-            (Asked::Start { subject, .. }, Answer::Started(key)) => self.acknowledge_start(subject, key),
-            (Asked::Start { subject, .. }, Answer::AlreadyExists(_)) => {
+            (asked, Answer::Moved { .. }) => self.settle(asked),
+            (Asked::Start { subject, event, .. }, Answer::Started(key)) => {
+                self.acknowledge_start(subject, key);
+                self.started_with(event, key);
+            }
+            (Asked::Start { subject, event, .. }, Answer::AlreadyExists(status)) => {
                 let id = self.callers.subjects[subject].id.clone();
                 if !self.store.tables().ids.contains_key(&id) && self.deletions(&id) == 0 {
-                    self.fail(format!("I7: {id} was refused as existing and does not exist"));
+                    return self.fail(format!("I7: {id} was refused as existing and does not exist"));
                 }
+                self.found_existing(event, status);
             }
             (Asked::Raise { event, .. }, Answer::Accepted) => self.acknowledge_event(event, None),
             (Asked::Raise { event, existed }, answer) => {
@@ -349,12 +312,16 @@ impl Simulation {
                 if existed && matches!(answer, Answer::NotFound) && !is_reused {
                     self.fail("I2: an event was refused although its instance exists".to_owned());
                 }
-                let is_refused = matches!(
-                    answer,
-                    Answer::NotFound | Answer::EndedBefore | Answer::TooLate | Answer::Full { .. }
-                );
-                if is_refused {
-                    self.refuse_event(event);
+                match answer {
+                    Answer::NotFound | Answer::EndedBefore | Answer::TooLate => {
+                        self.count("event too late");
+                        self.refuse_late_event(event);
+                    }
+                    Answer::Full { .. } => {
+                        self.count("event refused as full");
+                        self.refuse_event(event);
+                    }
+                    _ => {}
                 }
             }
             (Asked::AwaitEnd { deletions, .. }, Answer::Ended(ending)) => {
@@ -364,7 +331,8 @@ impl Simulation {
                 let history = key.and_then(|key| self.history(key));
                 let is_stored = history.and_then(|history| history.ending()) == Some(&*ending);
                 // It may be deleted before the one who ended it is told.
-                if !is_stored && deletions + self.deletions(&id) == 0 {
+                // Of what cannot be read, its row alone says that it has ended.
+                if !is_stored && deletions + self.deletions(&id) == 0 && !self.is_damaged(&id) {
                     self.fail(format!("G5: the end of {id} was told and is not stored"));
                 }
             }
@@ -390,7 +358,9 @@ impl Simulation {
     fn settle(&mut self, asked: Asked) {
         self.count("moved answer settled by key");
         match asked {
-            Asked::Start { subject, key, started } => self.start_far(subject, key, *started, None),
+            Asked::Start { subject, key, started, event } => {
+                self.start_far(subject, key, *started, None, event);
+            }
             Asked::Raise { event, .. } => self.raise_far(event),
             Asked::End { id, cancels } => self.end_far(&id, cancels),
             Asked::Retry => {}
@@ -432,7 +402,7 @@ fn answer_name(answer: &Answer) -> &'static str {
         Answer::Full { .. } => "full",
         Answer::NotBlocked => "not blocked",
         Answer::Asked(_) => "what it asked",
-        Answer::Moved => "moved",
+        Answer::Moved { .. } => "moved",
         Answer::Unknown { .. } => "unknown",
         _ => "something else",
     }

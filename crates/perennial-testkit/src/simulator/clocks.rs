@@ -23,6 +23,8 @@ pub(super) struct StoreClock {
     ahead_ms: i64,
     stands_until_ms: u64,
     last_ms: u64,
+    /// How far it was set back by somebody who will set it right again.
+    wrong_by_ms: i64,
 }
 
 impl StoreClock {
@@ -32,6 +34,7 @@ impl StoreClock {
             ahead_ms: 0,
             stands_until_ms: 0,
             last_ms: now_ms,
+            wrong_by_ms: 0,
         }
     }
 
@@ -101,8 +104,24 @@ impl Simulation {
         self.processes[process].clock.at(self.now_ms)
     }
 
+    /// Somebody notices that the store's clock is hours behind.
+    pub(super) fn set_clock_right(&mut self) {
+        let by_ms = std::mem::take(&mut self.clock.wrong_by_ms);
+        self.clock.set(by_ms);
+    }
+
     /// Draws what happens to the store's clock.
     pub(super) fn plan_clock(&mut self) {
+        if let Some((at_ms, by_ms)) = self.plan.classes.hours_back {
+            let by_ms = by_ms.cast_signed();
+            self.later(at_ms, format!("the store's clock is set back by {by_ms}"), move |this| {
+                if !this.is_healed {
+                    this.count("store clock set back by hours");
+                    this.clock.wrong_by_ms = by_ms;
+                    this.clock.set(-by_ms);
+                }
+            });
+        }
         for _ in 0..self.plan.faults.clock_leaps {
             let at_ms = self.chance.between(0, self.plan.trouble_ms);
             let by_ms = i64::try_from(self.chance.between(100, 8_000)).unwrap_or(0);

@@ -17,43 +17,43 @@ pub(super) type Code = BTreeSet<&'static str>;
 
 /// What a process runs turns with.
 pub(super) struct Deployed {
-    handlers: Handlers,
-    code: Code,
-    /// The latest version that all live processes have.
-    latest: Option<&'static str>,
+    /// The versions of programs that it has. Which one is the latest is for them to say, as in a runtime.
+    programs: Handlers,
+    others: Handlers,
+}
+
+impl Deployed {
+    fn of(&self, name: &str) -> &Handlers {
+        if name == PROGRAM { &self.programs } else { &self.others }
+    }
 }
 
 impl HandlerSource for Deployed {
     fn handler(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
-        if name == PROGRAM && !self.code.contains(version) {
-            return None;
-        }
-        self.handlers.get(name, version)
+        self.of(name).get(name, version)
     }
 
     fn latest(&self, name: &str) -> Option<String> {
-        match name {
-            PROGRAM => self.latest.map(str::to_owned),
-            _ => self.handlers.latest_version(name),
-        }
+        self.of(name).latest_version(name)
     }
 }
 
 impl Simulation {
     pub(super) fn deployed(&self, process: usize) -> Deployed {
-        let live = (0..self.processes.len()).filter(|other| self.is_up(*other));
-        let common = live.map(|other| self.code[other].clone()).reduce(|all, code| &all & &code);
-        Deployed {
-            handlers: self.handlers.clone(),
-            code: self.code[process].clone(),
-            latest: common.unwrap_or_default().last().copied(),
-        }
+        let versions = self.code[process].iter();
+        let programs = versions.filter_map(|version| Some((*version, self.handlers.get(PROGRAM, version)?)));
+        let programs = programs.fold(Handlers::default(), |handlers, (version, handler)| {
+            handlers.with_shared(PROGRAM, version, handler)
+        });
+        Deployed { programs, others: self.handlers.clone() }
     }
 
     /// Draws the deployments: one that adds a version, and one that removes the old one and brings it back.
     pub(super) fn plan_deployments(&mut self) {
         if self.plan.adds_version {
-            let at_ms = self.chance.between(0, self.plan.trouble_ms / 2);
+            // Inputs that the next version cannot read are met only where it runs.
+            let span = if self.plan.classes.refuses_inputs_ms.is_some() { 8 } else { 2 };
+            let at_ms = self.chance.between(0, self.plan.trouble_ms / span);
             self.roll_out(at_ms, "adds a version", |code| {
                 code.insert(NEXT_VERSION);
             });

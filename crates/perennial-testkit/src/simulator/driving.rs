@@ -98,17 +98,17 @@ impl Simulation {
             LaneOutput::CancelActivity { key, execution, event } => {
                 self.cancel_activity(process, lane, (key, execution, event));
             }
-            LaneOutput::WantLone { shard, tenure, key, event } => {
+            LaneOutput::WantLone { shard, tenure, interruptions, task } => {
                 self.count("attempt wants to run alone");
-                self.node_input(process, |node, now, _| {
-                    node.handle_want_lone(now, lane, shard, tenure, (key, event));
+                self.node_input(process, |node, now, free| {
+                    node.handle_want_lone(now, lane, (shard, tenure), interruptions, task, free);
                 });
             }
-            LaneOutput::Reply { shard, request, answer } => {
+            LaneOutput::Reply { shard, request, answer, key } => {
                 self.witness_reply(process, lane, shard, request, &answer);
                 let late_output = self.faults(|faults| faults.late_output);
                 if self.chance.percent(late_output) {
-                    return self.reply_late(process, lane, LaneOutput::Reply { shard, request, answer });
+                    return self.reply_late(process, lane, LaneOutput::Reply { shard, request, answer, key });
                 }
                 self.answered(request, answer);
             }
@@ -152,7 +152,12 @@ impl Simulation {
                 });
             }
             NodeOutput::Changed(changes) => self.lanes_changed(process, &changes),
+            NodeOutput::StopTaking => self.stop_taking(process),
+            NodeOutput::StopAttempts => self.stop_attempts(process),
+            NodeOutput::CloseLanes => self.close_lanes(process),
+            NodeOutput::EndLanes => self.lane_inputs(process, Lane::handle_end),
             NodeOutput::Ended => self.node_ended(process),
+            NodeOutput::StoppedShort(unfinished) => self.stopped_short(process, unfinished),
             NodeOutput::Failed(error) => {
                 self.fail(format!("G32: a node gave up on a store that is well: {error}"))
             }

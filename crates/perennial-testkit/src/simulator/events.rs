@@ -14,10 +14,12 @@ const PATIENCE_MS: u64 = 2_500;
 pub(super) struct Raised {
     pub(super) id: String,
     /// How often its instance's id had been deleted by then.
-    deletions: u64,
+    pub(super) deletions: u64,
     sender: usize,
-    name: String,
-    payload: Payload,
+    pub(super) name: String,
+    pub(super) payload: Payload,
+    /// The subject that is started with it unless its id exists.
+    pub(super) starts: Option<usize>,
     key: String,
     since_ms: u64,
     is_given_up: bool,
@@ -44,20 +46,28 @@ impl Simulation {
             }
             self.callers.events[event].is_given_up = true;
         }
+        let number = self.new_event(sender, id, name);
+        self.raise_again(number);
+    }
+
+    /// An event that a sender is about to raise.
+    pub(super) fn new_event(&mut self, sender: usize, id: &str, name: &str) -> usize {
         let number = self.callers.events.len();
+        let payload = self.event_payload(number, id, name);
         self.callers.events.push(Raised {
             id: id.to_owned(),
-            deletions,
+            deletions: self.deletions(id),
             sender,
             name: name.to_owned(),
-            payload: Payload::from(format!("<{number}>")),
+            payload,
+            starts: None,
             key: format!("key-{number}"),
             since_ms: self.now_ms,
             is_given_up: false,
             is_acknowledged: false,
         });
-        self.callers.outstanding.insert(place, number);
-        self.raise_again(number);
+        self.callers.outstanding.insert((id.to_owned(), sender), number);
+        number
     }
 
     /// The number of the last message of a sender to an instance that was acknowledged with one.
@@ -65,7 +75,7 @@ impl Simulation {
         self.callers.last_rows.get(&(id.to_owned(), sender)).copied()
     }
 
-    fn raise_again(&mut self, event: usize) {
+    pub(super) fn raise_again(&mut self, event: usize) {
         let Raised { id, name, payload, key, sender, .. } = &self.callers.events[event];
         let (id, after) = (id.clone(), self.last_row(id, *sender));
         let request = Request::Raise {
@@ -91,8 +101,20 @@ impl Simulation {
             SendOutcome::Sent(number) | SendOutcome::Duplicate(number) => {
                 this.acknowledge_event(event, Some(number));
             }
-            _ => this.refuse_event(event),
+            SendOutcome::Full(_) => {
+                this.count("event refused as full elsewhere");
+                this.refuse_event(event);
+            }
+            _ => this.refuse_late_event(event),
         });
+    }
+
+    /// The instance ended or is gone before an event came: somebody who would have started it looks again.
+    pub(super) fn refuse_late_event(&mut self, event: usize) {
+        if self.callers.events[event].starts.is_some() && !self.is_healed {
+            return self.try_start_or_raise(event);
+        }
+        self.refuse_event(event);
     }
 
     /// Whether the instance that an event was meant for is gone.
@@ -109,7 +131,7 @@ impl Simulation {
         let Raised { id, sender, name, payload, is_given_up, is_acknowledged, .. } =
             &self.callers.events[event];
         let (id, sender, late) = (id.clone(), *sender, *is_given_up || *is_acknowledged);
-        if !self.is_on_disk(&id, payload) {
+        if !self.is_on_disk(&id, payload) && !self.is_damaged(&id) {
             let what = format!("I8: {payload:?} of {id} was acknowledged and is not stored");
             return self.fail(what);
         }

@@ -5,7 +5,6 @@ use perennial_core::{Decision, Ledger};
 
 use super::Simulation;
 use super::deployments::{Code, NEXT_VERSION};
-use crate::ProgramHandler;
 use crate::program::{HandlerKind, PROGRAM_VERSION};
 
 /// The orchestration whose code comes only with the healing.
@@ -27,7 +26,7 @@ impl Simulation {
             return;
         }
         self.note(|| "HEALED".to_owned());
-        let code = ProgramHandler::new(self.side_effects.clone());
+        let code = self.code_of(PROGRAM_VERSION);
         self.handlers = std::mem::take(&mut self.handlers).with(ABSENT, PROGRAM_VERSION, code);
         self.restart();
     }
@@ -35,6 +34,8 @@ impl Simulation {
     /// What is down comes up; what is up goes on, or starts again.
     fn restart(&mut self) {
         self.is_healed = true;
+        self.set_clock_right();
+        self.deploy_cure();
         for process in 0..self.processes.len() {
             self.code[process] = Code::from([PROGRAM_VERSION, NEXT_VERSION]);
             if self.plan.heals_by_restart {
@@ -55,6 +56,7 @@ impl Simulation {
             is_done = self.has_finished() && !self.has_rests();
             rounds += 1;
         }
+        self.delete_damaged();
     }
 
     /// No more faults, but some code stays missing: who does not need it has to finish all the same.
@@ -111,7 +113,7 @@ impl Simulation {
         !self.is_unfinished(|_| true) && self.unread(|_| true) == 0
     }
 
-    fn row(&self, id: &str) -> Option<InstanceRow> {
+    pub(super) fn row(&self, id: &str) -> Option<InstanceRow> {
         let tables = self.store.tables();
         tables.ids.get(id).map(|key| tables.instances[key].clone())
     }
@@ -190,11 +192,21 @@ impl Simulation {
         self.do_pending();
     }
 
+    /// An instance that takes no more events, and may wait for one of another name, is ended by somebody.
+    fn help_full(&mut self, id: &str) {
+        if self.row(id).is_some_and(|row| row.full) && self.chance.percent(3) {
+            self.count("full instance ended by a person");
+            self.end_instance(id, false);
+        }
+    }
+
     fn help_one(&mut self, id: &str) {
         // Some failures are not tried again in the same process, unless somebody asks for it.
         if self.row(id).is_some_and(|row| row.blocked.is_some()) && self.chance.percent(10) {
             self.retry(id);
         }
+        self.help_blocked(id);
+        self.help_full(id);
         let Some(ledger) = self.ledger(id) else { return };
         let waits: Vec<String> = ledger
             .open()

@@ -9,23 +9,47 @@
 //! After a while everything is healed: no more faults, all processes up. Then everything has to finish, and the rows and
 //! the callers' log have to be in order. What must hold at every step is watched at every step. The same seed gives the
 //! same trace; [`Flaw`]s are mistakes that can be planted into the engine, to see that they are noticed.
+//!
+//! What a run met is counted. [`CLASSES`] names what belongs to each class of trouble, and a test demands that an ordinary
+//! number of runs meets all of it:
+//!
+//! | class | what a seed draws | where |
+//! |---|---|---|
+//! | processes | crashes, pauses past the lease, stops, deployments, activities that take the process down | `process`, `stopping`, `deployments`, `activities` |
+//! | calls | refused, slow, unknown (written, not written, still under way), answered twice, hints lost | `store_calls`, `hints` |
+//! | ownership | takeovers, shards taken away, earlier tenures | `ownership`, `tenures` |
+//! | clocks that stall and step | the store's clock set ahead and back, by hours too, and stalled; clocks of processes that drift, of callers that are off; a writer that stalls past a timer | `clocks`, `outages` |
+//! | outages longer than every grace | a store out of reach or all processes down, past leases, cancel graces, deadlines and timers | `outages` |
+//! | requests at endings and renewals | events, updates and start-or-raise while an execution's last commit is on its way | `endings` |
+//! | damaged rows | a bit of a turn, message, task or request, while it is served and between lives | `damage` |
+//! | payloads of another type | inputs that the next version cannot read, events that are no text; cured by a deployment or by skipping | `mistypes` |
+//! | full queues | a handful of unread events refuses the next, across eviction and continue-as-new | `callers`, `witness` |
+//!
+//! Not drawn: damage of instance rows and of what SQLite itself keeps (the damage test of the runtime has them), failing
+//! disks, and code that diverges.
 
 mod activities;
 mod agenda;
 mod audit;
 mod callers;
+mod classes;
 mod clocks;
+mod damage;
 mod deployments;
 mod driving;
+mod endings;
 mod events;
 mod healing;
 mod hints;
 mod histories;
+mod mistypes;
+mod outages;
 mod ownership;
 mod plan;
 mod process;
 mod pruning;
 mod questions;
+mod starting;
 mod stopping;
 mod store_calls;
 mod tally;
@@ -33,6 +57,7 @@ mod tenures;
 mod trace;
 mod witness;
 
+pub use classes::CLASSES;
 pub use perennial_core::flaws::Flaw;
 pub use tally::Tally;
 
@@ -46,20 +71,23 @@ use perennial_core::store::{Changes, MemoryStore, Store};
 use perennial_core::{EventId, Handlers, InstanceKey};
 
 use crate::program::{PROGRAM, PROGRAM_VERSION};
-use crate::{Chance, ProgramHandler, SideEffects};
+use crate::{Chance, SideEffects};
 
 use agenda::Agenda;
 use callers::Callers;
 use clocks::StoreClock;
+use damage::Damaged;
 use deployments::{Code, NEXT_VERSION};
 use driving::Pending;
+use mistypes::Mistypes;
+use outages::Outages;
 use plan::Plan;
 use process::Process;
 use trace::Trace;
 use witness::Witness;
 
 /// When the virtual clock starts.
-const START_MS: u64 = 1_000_000;
+const START_MS: u64 = 100_000_000;
 /// More steps than this are too many.
 const MAX_STEPS: u64 = 600_000;
 
@@ -88,11 +116,16 @@ pub struct Simulation {
     code: Vec<Code>,
     /// Counts attempts of activities.
     runs: u64,
-    /// The activity that takes its process down, and how often it has.
+    /// The activity that takes its process down, and how often it has since the trouble ended.
     deadly: Option<(InstanceKey, u64, EventId)>,
     deaths: u64,
+    /// Those of them that the next owner did not learn of.
+    forgotten_deaths: u64,
     /// Whose end callers wait for.
     ends: BTreeMap<RequestId, String>,
+    outages: Outages,
+    damaged: Damaged,
+    mistypes: Mistypes,
     witness: Witness,
     tally: Tally,
     trace: Trace,
@@ -108,6 +141,14 @@ pub struct Finished {
     pub trace_hash: u64,
     /// What happened how often.
     pub tally: Tally,
+}
+
+impl Finished {
+    /// The classes of trouble that the run met.
+    pub fn classes(&self) -> impl Iterator<Item = &'static str> + '_ {
+        let is_met = |names: &[&str]| names.iter().any(|name| self.tally.of(name) > 0);
+        CLASSES.iter().filter(move |(_, names)| is_met(names)).map(|(class, _)| *class)
+    }
 }
 
 /// What a run found wrong.
@@ -140,7 +181,6 @@ impl Simulation {
         store.watch(Arc::new(move |changes: &Changes| {
             watched.lock().expect("nobody panics while it is locked").push(*changes);
         }));
-        let side_effects = SideEffects::default();
         let callers = Callers::new(&mut chance, &plan);
         Simulation {
             seed,
@@ -152,6 +192,7 @@ impl Simulation {
             runs: 0,
             deadly: None,
             deaths: 0,
+            forgotten_deaths: 0,
             ends: BTreeMap::new(),
             plan,
             chance,
@@ -159,12 +200,13 @@ impl Simulation {
             clock,
             store,
             told,
-            handlers: Handlers::default()
-                .with(PROGRAM, PROGRAM_VERSION, ProgramHandler::new(side_effects.clone()))
-                .with(PROGRAM, NEXT_VERSION, ProgramHandler::new(side_effects.clone())),
-            side_effects,
+            handlers: Handlers::default(),
+            side_effects: SideEffects::default(),
             agenda: Agenda::default(),
             callers,
+            outages: Outages::default(),
+            damaged: Damaged::default(),
+            mistypes: Mistypes::default(),
             witness: Witness::new(START_MS),
             tally: Tally(BTreeMap::new()),
             trace: Trace::default(),
@@ -188,6 +230,13 @@ impl Simulation {
         self
     }
 
+    /// The same run with a storm of kills, under activities that last as long as the storm.
+    #[must_use]
+    pub fn with_storm_of_kills(mut self) -> Simulation {
+        self.plan.be_storm();
+        self
+    }
+
     /// The same run, with more of its trace kept for a look.
     #[must_use]
     pub fn keeping_lines(mut self, lines: usize) -> Simulation {
@@ -199,6 +248,9 @@ impl Simulation {
     #[allow(clippy::result_large_err, reason = "a mishap ends a test run")]
     pub fn run(mut self) -> Result<Finished, Mishap> {
         let _planted = flaws::plant(self.flaw);
+        for version in [PROGRAM_VERSION, NEXT_VERSION] {
+            self.handlers = std::mem::take(&mut self.handlers).with(PROGRAM, version, self.code_of(version));
+        }
         for process in 0..self.processes.len() {
             let joins_ms = self.plan.joins_ms[process];
             self.later(joins_ms, format!("p{process} joins"), move |this| this.boot(process));

@@ -9,6 +9,7 @@ use perennial_core::shard::{Answer, RequestId};
 use perennial_core::store::{SessionId, ShardSet, StoreError, TaskId, TaskState};
 
 use super::Simulation;
+use super::plan::Faults;
 use super::process::SentBatch;
 use super::store_calls::From;
 
@@ -102,6 +103,7 @@ impl Simulation {
         }
         match (from, call) {
             (From::Lane(lane), StoreCall::Commit { session, batch }) => {
+                self.meet_edges(batch);
                 let places = batch.iter().map(|commit| (commit.shard, commit.epoch)).collect();
                 self.processes[process].batches.insert((lane, id), (*session, places));
             }
@@ -210,7 +212,8 @@ impl Simulation {
     /// Whether lanes may take themselves for owners in good faith: the store's clock leaps ahead of their leases, or their
     /// shards are taken away.
     fn owners_may_err(&self) -> bool {
-        self.plan.faults.clock_leaps + self.plan.faults.seizures > 0
+        let Faults { clock_leaps, seizures, .. } = self.plan.faults;
+        clock_leaps + seizures > 0 || self.plan.classes.hours_back.is_some()
     }
 
     /// N9: a lane acts only while its session lives.
@@ -245,7 +248,7 @@ impl Simulation {
         request: RequestId,
         answer: &Answer,
     ) {
-        if self.witness.standing.replies.insert(request) && !matches!(answer, Answer::Moved) {
+        if self.witness.standing.replies.insert(request) && !matches!(answer, Answer::Moved { .. }) {
             self.witness_owner(process, lane, shard, "answers");
         }
     }

@@ -6,6 +6,7 @@ use perennial_core::ExecutionOptions;
 use perennial_core::shard::ShardOptions;
 use perennial_core::store::Served;
 
+use super::classes::ClassPlan;
 use super::clocks::{MAX_DRIFT_PPM, MAX_SET_BACK_MS, MAX_STALL_MS};
 use crate::Chance;
 use crate::program::TAG;
@@ -40,6 +41,10 @@ pub(super) struct Plan {
     pub(super) served: Vec<Served>,
     /// The instance with an activity that takes its process down.
     pub(super) deadly: Option<usize>,
+    /// The instance whose activities take longer than all trouble, while processes are killed again and again.
+    pub(super) lasting: Option<usize>,
+    /// Whether the process that runs such an activity is killed a while after its start.
+    pub(super) has_aim: bool,
     /// The longest pause of the pruner, if it comes.
     pub(super) prune_ms: u64,
     /// Which deployments there are.
@@ -47,6 +52,8 @@ pub(super) struct Plan {
     pub(super) removes_version: bool,
     /// Whether all processes start again when the trouble ends. Otherwise they go on as they are.
     pub(super) heals_by_restart: bool,
+    /// What is drawn beside the faults, by class.
+    pub(super) classes: ClassPlan,
 }
 
 /// How likely things go wrong, in percent of the occasions.
@@ -75,6 +82,7 @@ pub(super) struct Faults {
 impl Plan {
     pub(super) fn new(chance: &mut Chance) -> Plan {
         let has_clock_trouble = chance.percent(20);
+        let is_storm = chance.percent(15);
         let seizures = if chance.percent(20) { chance.between(1, 6) } else { 0 };
         let of_clock = |chance: &mut Chance| if has_clock_trouble { chance.between(0, 2) } else { 0 };
         let faults = Faults {
@@ -89,7 +97,7 @@ impl Plan {
             hint_lost: *chance.pick(&[0, 20, 60, 100]),
             answer_twice: *chance.pick(&[0, 5, 30]),
             late_output: *chance.pick(&[0, 0, 10]),
-            crashes: chance.between(0, 4),
+            crashes: if is_storm { chance.between(8, 16) } else { chance.between(0, 4) },
             pauses: chance.between(0, 4),
             stops: chance.between(0, 3),
             seizures,
@@ -97,6 +105,9 @@ impl Plan {
             clock_set_backs: of_clock(chance),
             clock_stalls: of_clock(chance),
         };
+        let (trouble_ms, lease_ms) = (*chance.pick(&[5_000, 15_000, 30_000]), *chance.pick(&[1_000, 3_000]));
+        let classes = ClassPlan::new(&mut chance.fork(), trouble_ms, lease_ms);
+        let trouble_ms = trouble_ms + classes.outages_ms();
         let shard = ShardOptions {
             execution: ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() },
             max_resident: *chance.pick(&[0, 1, 2, 1_000]),
@@ -105,11 +116,11 @@ impl Plan {
             cancel_grace_ms: *chance.pick(&[100, 30_000]),
             retry_first_ms: 200,
             retry_max_ms: 5_000,
+            healthy_ms: *chance.pick(&[400, 3_000, 60_000]),
+            max_unread: classes.max_unread,
             ..ShardOptions::default()
         };
         let is_stubborn = chance.percent(if faults.seizures > 0 { 60 } else { 15 });
-        let trouble_ms = *chance.pick(&[5_000, 15_000, 30_000]);
-        let lease_ms = *chance.pick(&[1_000, 3_000]);
         let roles = roles(chance);
         let processes = roles.len();
         let joins = |chance: &mut Chance| if chance.percent(60) { 0 } else { chance.between(0, trouble_ms) };
@@ -124,8 +135,10 @@ impl Plan {
             drift_ppm: (0..processes).map(|_| drift(chance)).collect(),
             served: served(chance, processes),
             deadly: chance.percent(25).then_some(0),
+            lasting: is_storm.then_some(1),
+            has_aim: false,
             prune_ms: *chance.pick(&[0, 600, 3_000]),
-            adds_version: chance.percent(40),
+            adds_version: chance.percent(40) || classes.refuses_inputs_ms.is_some(),
             removes_version: chance.percent(25),
             roles,
             instances: *chance.pick(&[2, 4, 7]),
@@ -133,7 +146,8 @@ impl Plan {
             faults,
             max_batch: *chance.pick(&[1, 3, 1_000]),
             lease_ms,
-            task_lease_ms: *chance.pick(&[lease_ms, 3 * lease_ms]),
+            // A node's session has run out by the time that its tasks' leases do.
+            task_lease_ms: *chance.pick(&[2 * lease_ms, 3 * lease_ms]),
             releases_per_renewal: *chance.pick(&[8, 32, 256]),
             page_rows: *chance.pick(&[1, 3, 1_000]),
             max_loads: *chance.pick(&[1, 256]),
@@ -147,11 +161,23 @@ impl Plan {
             call_ms: *chance.pick(&[2, 20, 150]),
             is_stubborn,
             heals_by_restart: chance.percent(30),
+            classes,
         }
     }
 }
 
 impl Plan {
+    /// Turns the plan into a storm of kills that is long enough for an activity to be blamed for it.
+    pub(super) fn be_storm(&mut self) {
+        self.lasting = Some(1);
+        self.has_aim = true;
+        self.deadly = None;
+        self.lease_ms = 1_000;
+        self.task_lease_ms = 3_000;
+        self.shard.healthy_ms = 400;
+        self.trouble_ms = self.trouble_ms.max(60_000);
+    }
+
     /// By how much the store's clock may be behind when the trouble ends: sessions of the dead last so much longer.
     pub(super) fn max_clock_lag_ms(&self) -> u64 {
         let Faults { clock_set_backs, clock_stalls, .. } = self.faults;

@@ -1,13 +1,14 @@
 //! A simulated process: what it has in memory, and how it lives and dies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use perennial_core::ShardId;
 use perennial_core::lane::{CallId, Lane, LaneOptions};
 use perennial_core::node::{Node, NodeOptions};
 use perennial_core::shard::{Counters, ShardOptions, Tenure};
-use perennial_core::store::{NodeInfo, SessionId, SessionRole};
+use perennial_core::store::{NodeInfo, SessionId, SessionRole, TaskId};
 
 use super::Simulation;
 use super::activities::Runs;
@@ -36,6 +37,8 @@ pub(super) struct Process {
     pub(super) asked: Asked,
     /// When it is to bring the time next.
     pub(super) wakes_ms: Option<u64>,
+    /// The attempts of tasks whose results its node was brought.
+    pub(super) task_results: BTreeSet<(TaskId, u32)>,
     /// How far it has come in stopping.
     pub(super) stage: Option<Stage>,
 }
@@ -50,7 +53,9 @@ impl Simulation {
     /// Draws the moments of trouble.
     pub(super) fn plan_trouble(&mut self) {
         for _ in 0..self.plan.faults.crashes {
-            let (process, at_ms) = self.somewhere_sometime();
+            let (anywhere, at_ms) = self.somewhere_sometime();
+            // A storm of kills hits one process most of the time.
+            let process = if self.plan.lasting.is_some() && self.chance.percent(70) { 0 } else { anywhere };
             self.later(at_ms, format!("p{process} crashes"), move |this| this.crash(process));
         }
         for _ in 0..self.plan.faults.pauses {
@@ -63,6 +68,10 @@ impl Simulation {
         }
         for _ in 0..self.plan.faults.stops {
             let (process, at_ms) = self.somewhere_sometime();
+            if self.chance.percent(25) {
+                self.later(at_ms, format!("p{process} is dropped"), move |this| this.abandon(process));
+                continue;
+            }
             self.later(at_ms, format!("p{process} is told to stop"), move |this| {
                 if !this.is_healed {
                     this.stop(process, |_| ());
@@ -74,6 +83,9 @@ impl Simulation {
             self.later(at_ms, "shards are taken away", Simulation::seize);
         }
         self.plan_clock();
+        self.plan_outages();
+        self.plan_damage();
+        self.plan_mistypes();
         self.plan_deployments();
         self.prune_later();
     }
@@ -85,6 +97,10 @@ impl Simulation {
     pub(super) fn boot(&mut self, process: usize) {
         if self.processes[process].engine.is_some() {
             return;
+        }
+        let down_ms = self.down_ms();
+        if down_ms > 0 {
+            return self.later(down_ms, format!("p{process} is up again"), move |this| this.boot(process));
         }
         self.count("boot");
         let clock = SteadyClock::draw(&mut self.chance, self.plan.drift_ppm[process], self.now_ms);
@@ -100,6 +116,7 @@ impl Simulation {
             lease_ms: self.plan.lease_ms,
             lone_from: self.plan.shard.lone_from,
             max_interruptions: self.plan.shard.max_interruptions,
+            healthy: Duration::from_millis(self.plan.shard.healthy_ms),
             max_take: 2,
             poll_pauses: self.plan.poll_pauses,
         };
@@ -133,11 +150,18 @@ impl Simulation {
             return;
         }
         self.count("crash");
+        if self.runs_lasting(process) {
+            self.count("crash under an activity that lasts");
+        }
         if !self.processes[process].batches.is_empty() {
             self.count("crash with a batch in flight");
         }
         self.count_accepted_updates();
         self.fall(process);
+    }
+
+    fn runs_lasting(&self, process: usize) -> bool {
+        self.processes[process].runs.all.values().any(|run| run.has_begun && self.is_lasting(&run.task))
     }
 
     /// The process is gone, and starts again after a while.

@@ -29,6 +29,11 @@ impl Simulation {
             return;
         }
         let key = *self.chance.pick(&ended);
+        self.delete_ended(key);
+    }
+
+    /// Somebody deletes an instance that has ended.
+    pub(super) fn delete_ended(&mut self, key: InstanceKey) {
         let id = self.store.tables().instances[&key].id.clone();
         let inbox: Vec<u64> = {
             let tables = self.store.tables();

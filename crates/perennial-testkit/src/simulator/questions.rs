@@ -96,7 +96,7 @@ impl Simulation {
         let delay_ms = self.call_delay_ms();
         self.later(delay_ms, format!("something is asked of {id}"), move |this| {
             let unavailable = this.faults(|faults| faults.unavailable);
-            if this.chance.percent(unavailable) {
+            if this.is_out_of_reach() || this.chance.percent(unavailable) {
                 return this.count("ask refused");
             }
             let patience_ms = if this.is_healed {
@@ -106,7 +106,7 @@ impl Simulation {
             };
             let body = question.encode();
             let after = this.last_row(&id, sender);
-            let row = NewRequest { instance: id, patience_ms, after, body };
+            let row = NewRequest { instance: id, key: None, patience_ms, after, body };
             let outcome = ask(|reply| this.store.put_request(row, reply)).expect("the store is open");
             this.tell_changes();
             if let RequestOutcome::Written(number) = outcome {

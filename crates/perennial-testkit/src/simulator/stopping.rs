@@ -1,30 +1,35 @@
-//! Stopping in good order: no more work is taken, attempts end or are given back, the lanes come to rest and end their
-//! sessions, and the node ends its own.
+//! Stopping in good order: the node decides what follows what, and the process does it.
+
+use std::time::Duration;
 
 use perennial_core::lane::Lane;
-use perennial_core::node::Node;
+use perennial_core::node::{Node, StopPatience, Unfinished};
+use perennial_core::store::{TaskRow, TaskState};
 
 use super::Simulation;
 
-/// How long a process tries to stop in good order.
-const STOP_MS: u64 = 8_000;
+/// How long a stopping process waits for the store once its attempts have ended.
+const STORE_PATIENCE: Duration = Duration::from_secs(8);
+/// What is told to stop, stops at once.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How far a process has come in stopping.
+/// What a process that stops was told last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Attempts that run may end until then.
-    Grace { until_ms: u64 },
-    /// The lanes come to rest.
-    Closing,
-    /// The sessions of this many lanes are being ended.
-    Ending { lanes: usize },
-    /// The node comes to rest.
-    Resting,
-    /// The node's session is being ended.
-    EndingNode,
-    /// Nothing is left to be done.
-    Ended,
+    /// To begin no more attempts.
+    Grace,
+    /// To stop those that run.
+    LastWords,
+    /// To close its lanes, of which this many have ended.
+    Closing { ended: usize },
+    /// That its node stopped waiting for the store. What is under way may end until the process does.
+    GivenUp,
+    /// That nothing follows.
+    Over,
 }
+
+/// What a process that has stopped does before it starts again.
+pub(super) type Change = Box<dyn FnOnce(&mut Simulation)>;
 
 impl Simulation {
     /// A process stops in good order, is changed, and starts again.
@@ -35,14 +40,15 @@ impl Simulation {
         }
         self.count("stop");
         let grace_ms = self.chance.weighted(&[(1, 0), (1, 500), (1, 3_000)]);
-        self.processes[process].stage = Some(Stage::Grace { until_ms: self.now_ms + grace_ms });
-        self.node_input(process, |node, _, _| node.handle_stopping());
-        self.lane_inputs(process, Lane::handle_stopping);
-        let until_ms = self.now_ms + STOP_MS;
-        self.stop_later(process, until_ms, Box::new(change));
+        let grace = Duration::from_millis(grace_ms);
+        let patience = StopPatience { grace, last_words: LAST_WORDS, store: STORE_PATIENCE };
+        self.processes[process].stage = Some(Stage::Grace);
+        self.node_input(process, |node, now, _| node.handle_stop(now, patience));
+        self.watch_stopping(process, Box::new(change));
     }
 
-    fn stop_later(&mut self, process: usize, until_ms: u64, change: Box<dyn FnOnce(&mut Simulation)>) {
+    /// Tells the node when no attempt runs any more, and sees the process off when it has stopped.
+    fn watch_stopping(&mut self, process: usize, change: Change) {
         let incarnation = self.processes[process].incarnation;
         self.later(50, format!("p{process} is stopping"), move |this| {
             if this.processes[process].incarnation != incarnation {
@@ -50,67 +56,91 @@ impl Simulation {
                 return change(this);
             }
             if !this.is_awake(process) {
-                return this.stop_later(process, until_ms, change);
+                return this.watch_stopping(process, change);
             }
-            this.go_on_stopping(process);
-            this.do_pending();
-            let has_stopped = this.processes[process].stage == Some(Stage::Ended);
-            if !has_stopped && this.now_ms < until_ms {
-                return this.stop_later(process, until_ms, change);
+            if this.processes[process].runs.is_empty() {
+                this.node_input(process, |node, now, _| node.handle_idle(now));
+                this.do_pending();
             }
-            this.count(if has_stopped { "stopped in good order" } else { "stop given up" });
+            if !matches!(this.processes[process].stage, Some(Stage::GivenUp | Stage::Over)) {
+                return this.watch_stopping(process, change);
+            }
             change(this);
             this.fall(process);
         });
     }
 
-    /// Goes on to the next stage, if this one is over.
-    fn go_on_stopping(&mut self, process: usize) {
-        match self.processes[process].stage {
-            Some(Stage::Grace { until_ms }) => {
-                if self.processes[process].runs.is_empty() || self.now_ms >= until_ms {
-                    self.give_attempts_back(process);
-                    self.do_pending();
-                    self.lane_inputs(process, Lane::handle_closing);
-                    self.processes[process].stage = Some(Stage::Closing);
-                }
-            }
-            Some(Stage::Closing) => {
-                let lanes = self.lanes(process);
-                let rests = |lane| self.lane(process, lane).is_some_and(Lane::is_at_rest);
-                if (0..lanes).all(rests) {
-                    self.processes[process].stage = Some(Stage::Ending { lanes });
-                    self.lane_inputs(process, Lane::handle_end);
-                }
-            }
-            Some(Stage::Ending { lanes: 0 }) => self.processes[process].stage = Some(Stage::Resting),
-            Some(Stage::Resting) => {
-                if self.node(process).is_some_and(Node::is_at_rest) {
-                    self.processes[process].stage = Some(Stage::EndingNode);
-                    self.node_input(process, |node, now, _| node.handle_end(now));
-                }
-            }
-            Some(Stage::Ending { .. } | Stage::EndingNode | Stage::Ended) | None => {}
+    /// A process goes away at once, and ends its sessions.
+    pub(super) fn abandon(&mut self, process: usize) {
+        if !self.is_awake(process) || self.is_healed {
+            return;
         }
+        self.count("process abandoned");
+        self.node_input(process, |node, now, _| node.handle_abandoned(now));
+        self.do_pending();
+        self.fall(process);
+    }
+
+    pub(super) fn stop_taking(&mut self, process: usize) {
+        self.lane_inputs(process, Lane::handle_stopping);
+    }
+
+    pub(super) fn stop_attempts(&mut self, process: usize) {
+        self.processes[process].stage = Some(Stage::LastWords);
+        self.give_attempts_back(process);
+    }
+
+    pub(super) fn close_lanes(&mut self, process: usize) {
+        self.processes[process].stage = Some(Stage::Closing { ended: 0 });
+        self.lane_inputs(process, Lane::handle_closing);
     }
 
     pub(super) fn lane_ended(&mut self, process: usize, lane: usize) {
         match &mut self.processes[process].stage {
-            Some(Stage::Ending { lanes }) if *lanes > 0 => *lanes -= 1,
+            Some(Stage::Closing { ended }) => *ended += 1,
+            Some(Stage::GivenUp) => {}
             stage => {
                 let what = format!("G31: lane {lane} of p{process} ended in stage {stage:?}");
-                self.fail(what);
+                return self.fail(what);
             }
+        }
+        self.node_input(process, |node, now, _| node.handle_lane_ended(now, lane));
+    }
+
+    /// A node that stops ends its session when the results of its tasks are written, and not before.
+    pub(super) fn witness_end_of_node(&mut self, process: usize) {
+        if self.processes[process].stage.is_none() {
+            return;
+        }
+        let node = self.node(process).map(Node::id);
+        let results = &self.processes[process].task_results;
+        let is_lost = |task: &&TaskRow| {
+            let is_mine = matches!(task.state, TaskState::Leased { holder, .. } if Some(holder) == node);
+            is_mine && results.contains(&(task.id, task.attempt))
+        };
+        let lost = self.store.tables().tasks.values().filter(is_lost).count();
+        if lost > 0 {
+            let what =
+                format!("N3: p{process} ends its session before the results of {lost} tasks are written");
+            self.fail(what);
         }
     }
 
     pub(super) fn node_ended(&mut self, process: usize) {
-        match &mut self.processes[process].stage {
-            Some(stage @ Stage::EndingNode) => *stage = Stage::Ended,
-            stage => {
-                let what = format!("G31: the node of p{process} ended in stage {stage:?}");
-                self.fail(what);
-            }
+        let (stage, lanes) = (self.processes[process].stage, self.lanes(process));
+        if stage == Some(Stage::GivenUp) {
+            return;
         }
+        if stage != Some(Stage::Closing { ended: lanes }) {
+            return self.fail(format!("G31: the node of p{process} ended in stage {stage:?}"));
+        }
+        self.count("stopped in good order");
+        self.processes[process].stage = Some(Stage::Over);
+    }
+
+    pub(super) fn stopped_short(&mut self, process: usize, unfinished: Unfinished) {
+        self.note(|| format!("p{process} gives up stopping: {unfinished:?}"));
+        self.count("stop given up");
+        self.processes[process].stage = Some(Stage::GivenUp);
     }
 }

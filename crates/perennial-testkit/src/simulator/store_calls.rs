@@ -6,6 +6,7 @@ use perennial_core::lane::{Answered, CallId, StoreAnswer, StoreCall};
 use perennial_core::store::{Reply, StoreError};
 
 use super::Simulation;
+use super::outages::is_write;
 use super::plan::Faults;
 use super::witness::outcome_name;
 
@@ -41,26 +42,41 @@ impl Simulation {
     /// Makes a call for a process, and brings what is answered. The call reaches the store even if the process dies.
     pub(super) fn call(&mut self, process: usize, from: From, id: CallId, call: StoreCall) {
         self.witness_call(process, from, id, &call);
+        if from == From::Node && matches!(call, StoreCall::EndSession(_)) {
+            self.witness_end_of_node(process);
+        }
         let (delay_ms, name) = (self.call_delay_ms(), call.name());
         let incarnation = self.processes[process].incarnation;
         self.later(delay_ms, format!("p{process} {name} reaches the store"), move |this| {
-            let (answer, late_ms) = this.reach(call);
-            if this.processes[process].incarnation != incarnation {
-                return;
-            }
-            let delay_ms = late_ms + this.call_delay_ms();
-            let label = format!("p{process} {name} is answered{}", describe(&answer));
-            let answer_twice = this.faults(|faults| faults.answer_twice);
-            if this.chance.percent(answer_twice) {
-                let (again, again_ms) = (answer.clone(), delay_ms + this.chance.between(0, 2_000));
-                let label = format!("p{process} {name} is answered once more");
-                this.later_on(process, again_ms, label, move |this| {
-                    this.count("answer brought twice");
-                    this.bring_answer(process, from, id, again);
-                });
-            }
-            this.later_on(process, delay_ms, label, move |this| this.bring_answer(process, from, id, answer));
+            this.arrive((process, incarnation), from, id, call);
         });
+    }
+
+    /// A call is at the store. What is to be written may have to wait for the writer.
+    fn arrive(&mut self, (process, incarnation): (usize, u64), from: From, id: CallId, call: StoreCall) {
+        let (stall_ms, name) = (self.writer_stall_ms(), call.name());
+        if stall_ms > 0 && is_write(&call) {
+            self.count("call that waits for the writer");
+            return self.later(stall_ms, format!("p{process} {name} is written"), move |this| {
+                this.arrive((process, incarnation), from, id, call);
+            });
+        }
+        let (answer, late_ms) = self.reach(call);
+        if self.processes[process].incarnation != incarnation {
+            return;
+        }
+        let delay_ms = late_ms + self.call_delay_ms();
+        let label = format!("p{process} {name} is answered{}", describe(&answer));
+        let answer_twice = self.faults(|faults| faults.answer_twice);
+        if self.chance.percent(answer_twice) {
+            let (again, again_ms) = (answer.clone(), delay_ms + self.chance.between(0, 2_000));
+            let label = format!("p{process} {name} is answered once more");
+            self.later_on(process, again_ms, label, move |this| {
+                this.count("answer brought twice");
+                this.bring_answer(process, from, id, again);
+            });
+        }
+        self.later_on(process, delay_ms, label, move |this| this.bring_answer(process, from, id, answer));
     }
 
     fn bring_answer(&mut self, process: usize, from: From, id: CallId, answer: StoreAnswer) {
@@ -82,6 +98,11 @@ impl Simulation {
             self.faults(|faults| faults.unknown),
         );
         let is_commit = matches!(call, StoreCall::Commit { .. });
+        if self.is_out_of_reach() {
+            self.count("call during an outage");
+            let error = if self.chance.percent(30) { StoreError::Unknown } else { StoreError::Unavailable };
+            return (Err(error(reason())), 0);
+        }
         if self.chance.percent(unavailable) {
             self.count(if is_commit { "commit refused" } else { "call refused" });
             return (Err(StoreError::Unavailable(reason())), 0);

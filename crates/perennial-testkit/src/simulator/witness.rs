@@ -7,7 +7,8 @@ use perennial_core::history::decode_turn;
 use perennial_core::lane::{Answered, Lane, StoreAnswer, StoreCall};
 use perennial_core::shard::{ActivityTask, Message};
 use perennial_core::store::{
-    Commit, CommitOutcome, InboxNumber, Outgoing, SessionId, TaskChange, TaskId, TaskState, TurnRow,
+    Commit, CommitOutcome, InboxNumber, Outgoing, SessionId, ShardSet, Status, TaskChange, TaskId, TaskState,
+    TurnRow,
 };
 use perennial_core::{
     ActivityFailure, ChildFailure, ClosePolicy, Decision, Ending, EventId, EventKind, History, InstanceKey,
@@ -15,7 +16,7 @@ use perennial_core::{
 };
 
 use super::Simulation;
-use super::activities::{Place, place_of, task_id};
+use super::activities::{Place, Run, place_of, task_id};
 use super::clocks::MAX_DRIFT_PPM;
 use super::deployments::NEXT_VERSION;
 use super::histories::Histories;
@@ -66,6 +67,8 @@ pub(super) struct Member {
     is_owned: bool,
     /// The messages that it consumes.
     messages: Vec<(InboxNumber, Option<Arc<[u8]>>)>,
+    /// Whether its instance took no more events.
+    was_full: bool,
 }
 
 impl Witness {
@@ -85,6 +88,11 @@ impl Witness {
 impl Simulation {
     /// What has to be known before the store does what is asked.
     pub(super) fn before_call(&mut self, call: &StoreCall) -> Before {
+        match call {
+            StoreCall::ReleaseShards { session, shards } => self.forget_death(*session, shards),
+            StoreCall::EndSession(session) => self.forget_death(*session, &ShardSet::ALL),
+            _ => {}
+        }
         match call {
             StoreCall::Commit { session, batch } => {
                 self.witness_children(batch);
@@ -112,6 +120,9 @@ impl Simulation {
             (StoreCall::FinishTask { holder, task, body, .. }, Ok(Answered::Finished(true)), _) => {
                 self.witness_finish(*holder, *task, body);
             }
+            (StoreCall::Load { .. }, Ok(Answered::Loaded(Some(loaded))), _) if loaded.row.full => {
+                self.count("full instance loaded");
+            }
             _ => {}
         }
         self.witness_messages();
@@ -135,6 +146,7 @@ impl Simulation {
                 is_owned: is_live
                     && shard.is_some_and(|it| it.owner == Some(session) && it.epoch == commit.epoch),
                 messages: commit.consumed.iter().map(|number| (*number, body(number))).collect(),
+                was_full: tables.instances.get(&commit.key).is_some_and(|row| row.full),
             }
         };
         batch.iter().map(before).collect()
@@ -156,14 +168,20 @@ impl Simulation {
         for change in &commit.tasks {
             self.note(|| match change {
                 TaskChange::Put(row) => {
-                    format!("task {} of {}: {:?} {:?}", row.id.event, row.id.key, row.state, row.due_ms)
+                    let (id, state, due_ms) = (row.id, row.state, row.due_ms);
+                    let (interruptions, begun) = (row.interruptions, row.begun);
+                    format!(
+                        "task {} of {}: {state:?} {due_ms:?}, {interruptions} {begun:?}",
+                        id.event, id.key
+                    )
                 }
                 TaskChange::Cancel(id) => format!("task {} of {}: cancelled", id.event, id.key),
             });
-            if let TaskChange::Put(row) = change
-                && matches!(row.state, TaskState::Leased { .. })
-            {
-                self.witness.rows.insert((row.id, row.attempt, row.interruptions));
+            if let TaskChange::Put(row) = change {
+                if matches!(row.state, TaskState::Leased { .. }) {
+                    self.witness.rows.insert((row.id, row.attempt, row.interruptions));
+                }
+                self.damage_new_task(row);
             }
         }
         if !before.is_owned {
@@ -173,6 +191,9 @@ impl Simulation {
             );
             return self.fail(what);
         }
+        self.witness_damage(commit);
+        self.witness_mistype(commit);
+        self.count_full(commit, before.was_full);
         if let Some(turn) = &commit.turn {
             let place = (commit.key, turn.execution, turn.number);
             let known = self.witness.turns.get(&place).cloned();
@@ -195,6 +216,7 @@ impl Simulation {
             }
             self.witness.turns.insert(place, turn.clone());
             self.count_events(&decoded);
+            self.witness_poison(commit.key, turn.execution, &decoded);
             self.witness_outcomes(commit);
             self.witness_results(commit.key, turn.execution, &decoded);
             self.witness.histories.add(commit.key, turn.execution, decoded);
@@ -300,6 +322,20 @@ impl Simulation {
         }
     }
 
+    /// G22: only what takes its process down is given up for it.
+    fn witness_poison(&mut self, key: InstanceKey, execution: u64, turn: &Turn) {
+        for (_, job) in turn.jobs() {
+            let Job::ActivityFailed { source_event_id: event, error: ActivityFailure::Poisoned, .. } = job
+            else {
+                continue;
+            };
+            if self.deadly != Some((key, execution, *event)) {
+                return self
+                    .fail(format!("G22: activity {event} of {key} is poison, and never hurt anybody"));
+            }
+        }
+    }
+
     /// I13: a parent is told once what became of a child.
     fn witness_outcomes(&mut self, commit: &Commit) {
         for message in commit.send.iter().filter(|message| is_outcome(message)) {
@@ -334,6 +370,19 @@ impl Simulation {
         }
     }
 
+    fn count_full(&mut self, commit: &Commit, was_full: bool) {
+        let status = self.store.tables().instances.get(&commit.key).map(|row| row.status);
+        let has_ended = status.is_none_or(Status::is_final);
+        match commit.change.full {
+            Some(true) => self.count("instance full"),
+            Some(false) if !has_ended => self.count("instance has room again"),
+            _ => {}
+        }
+        if was_full && commit.change.execution.is_some() {
+            self.count("full instance renewed");
+        }
+    }
+
     fn count_events(&mut self, turn: &Turn) {
         for (_, _, decision) in turn.decisions() {
             match decision {
@@ -359,6 +408,7 @@ impl Simulation {
                 Job::SubOrchestrationFailed { .. } => self.count("child failed"),
                 Job::ActivityFailed { error: ActivityFailure::Poisoned, .. } => self.count("poisoned"),
                 Job::ActivityCompleted { attempts: 2.., .. } => self.count("completed by a retry"),
+                Job::ExternalEventSkipped { .. } => self.count("mistyped event skipped"),
                 _ => {}
             }
         }
@@ -385,8 +435,18 @@ impl Simulation {
             (place_of(other), other.attempt, other.interruptions)
                 == (place_of(task), task.attempt, task.interruptions)
         };
-        let runs = &self.processes[process].runs.all;
-        if runs.values().any(|run| !run.is_told_off && is_same(&run.task)) {
+        // A lane that has lost the shard and does not know it lets its attempts run on, and its node may take the task that
+        // the new owner offers.
+        let owner = self.store.tables().ownership.owner(ShardId::of(&task.instance));
+        let is_owned = |run: &Run| match run
+            .lane
+            .filter(|_| !self.node(process).is_some_and(|node| node.holds(&run.task)))
+        {
+            Some(lane) => self.lane(process, lane).is_some_and(|lane| Some(lane.session()) == owner),
+            None => true,
+        };
+        let mut runs = self.processes[process].runs.all.values();
+        if runs.any(|run| !run.is_told_off && is_same(&run.task) && is_owned(run)) {
             let (event, attempt) = (task.event, task.attempt);
             self.fail(format!(
                 "G22: p{process} is to run attempt {attempt} of {event}, which it runs already"
@@ -429,7 +489,7 @@ impl Simulation {
         if !is_durable && !self.witness.deleted.contains(&task.key) {
             return self.fail(format!("G5: activity {} starts before its schedule is durable", task.event));
         }
-        let is_first = task.attempt == 1 && task.interruptions == 0;
+        let is_first = task.attempt == 1 && task.interruptions == 0 && task.begun.is_none();
         let row = (task_id(task), task.attempt, task.interruptions);
         if lane.is_some() && !is_first && !self.witness.rows.contains(&row) {
             self.fail(format!(

@@ -173,6 +173,11 @@ impl Tables {
         Ok(lease)
     }
 
+    /// Whether a session is there and has not expired.
+    pub(super) fn is_live(&self, id: SessionId, now_ms: u64) -> bool {
+        self.sessions.get(&id).is_some_and(|session| session.expires_ms >= now_ms)
+    }
+
     /// Whether a session only visits: it leaves unclean ends, notes and gaps as they are.
     fn is_visitor(&self, id: SessionId) -> bool {
         self.sessions.get(&id).is_some_and(|session| session.role == SessionRole::Maintenance)

@@ -1,18 +1,17 @@
 //! A store that uses nothing but the public contract keeps it, and keeps it when it is opened again.
 
-mod json_lines_store;
-
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-use json_lines_store::JsonLinesStore;
 use perennial_core::SHARDS;
 use perennial_core::store::{CommitOutcome, Status};
 use perennial_testkit::conformance::instances::{
     Build, attributes, bytes, member, message, row, start, status, task,
 };
 use perennial_testkit::conformance::{Candidate, Subject, TestClock};
+
+use crate::json_lines_store::JsonLinesStore;
 
 fn open(path: &Path, clock: &TestClock) -> JsonLinesStore {
     let clock = clock.clone();

@@ -79,6 +79,8 @@ pub(super) struct TaskFormat {
     #[serde(with = "maybe_text")]
     details: Option<Payload>,
     interruptions: u32,
+    #[serde(with = "maybe_session")]
+    begun: Option<SessionId>,
     past: Trail,
     name: String,
     tag: Option<String>,

@@ -9,7 +9,7 @@ use perennial::store::{
     InboxPage, InboxQuery, InstanceKey, InstanceRow, Lease, LoadedInstance, MemoryStore, NewRequest,
     NewSession, OwnedShard, Page, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome,
     RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardId, ShardSet, SpawnedStore,
-    Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskRow, TurnRow, Watcher,
+    Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
 };
 use perennial_testkit::conformance::{Candidate, TestClock};
 use tokio::sync::oneshot;
@@ -68,7 +68,7 @@ impl AsyncStore for Remote {
         read_turns(shard: ShardId, key: InstanceKey, execution: u64, after_turn: u64, limit: PageLimit) -> Vec<TurnRow>;
         take_tasks(holder: SessionId, served: Served, limit: usize, lease_ms: u64) -> Vec<TaskRow>;
         held_tasks(holder: SessionId) -> Vec<TaskRow>;
-        renew_tasks(holder: SessionId, tasks: Vec<(TaskId, Option<Payload>)>, lease_ms: u64) -> Vec<TaskRenewal>;
+        renew_tasks(holder: SessionId, tasks: Vec<TaskReport>, lease_ms: u64) -> Vec<TaskRenewal>;
         finish_task(holder: SessionId, task: TaskId, attempt: u32, body: Arc<[u8]>) -> bool;
         give_back_tasks(holder: SessionId, tasks: Vec<TaskId>) -> ();
         put_request(request: NewRequest) -> RequestOutcome;

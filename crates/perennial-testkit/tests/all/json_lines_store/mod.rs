@@ -20,9 +20,9 @@ use perennial_core::store::{
     InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page,
     PageFill, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RequestRow,
     RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardSet, Status, Store, StoreError, StoreStats,
-    Swept, TaskId, TaskRenewal, TaskRow, TurnRow, Watcher,
+    Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
 };
-use perennial_core::{InstanceKey, Payload, ShardId};
+use perennial_core::{InstanceKey, ShardId};
 
 use tables::{Change, Message, Tables};
 
@@ -283,13 +283,12 @@ impl Store for JsonLinesStore {
     fn renew_tasks(
         &self,
         holder: SessionId,
-        tasks: Vec<(TaskId, Option<Payload>)>,
+        tasks: Vec<TaskReport>,
         lease_ms: u64,
         reply: Reply<Vec<TaskRenewal>>,
     ) {
         self.call(reply, |tables, now_ms| {
-            let renew = |task| tables.renew_task(holder, task, now_ms + lease_ms);
-            Ok(tasks.into_iter().map(renew).collect())
+            Ok(tasks.iter().map(|report| tables.renew_task(holder, report, now_ms + lease_ms)).collect())
         });
     }
 
@@ -313,8 +312,9 @@ impl Store for JsonLinesStore {
 
     fn put_request(&self, request: NewRequest, reply: Reply<RequestOutcome>) {
         self.call(reply, |tables, now_ms| {
-            let NewRequest { instance, patience_ms, after, body } = request;
-            let Some((key, shard)) = tables.find(&instance).map(|row| (row.key, row.shard)) else {
+            let NewRequest { instance, key, patience_ms, after, body } = request;
+            let row = tables.find(&instance).filter(|row| key.is_none_or(|key| key == row.key));
+            let Some((key, shard)) = row.map(|row| (row.key, row.shard)) else {
                 return Ok(RequestOutcome::NoInstance);
             };
             let (number, deadline_ms) = (tables.last_request + 1, now_ms.saturating_add(patience_ms));

@@ -1,12 +1,11 @@
 //! What earlier releases recorded goes on with the current code, for ever.
 //!
-//! Each release has a directory under `recorded`: the programs, one file of histories for each, and a SQLite store.
-//! CONTRIBUTING.md says how those of the next release
-//! are recorded.
+//! Each release has a directory under `tests/recorded`: the programs, one file of histories for each, and a SQLite store.
+//! CONTRIBUTING.md says how those of the next release are recorded.
 
-#[path = "recorded/0.1.0/programs.rs"]
+#[path = "../recorded/0.1.0/programs.rs"]
 mod programs_of_0_1_0;
-#[path = "recorded/0.1.0/store.rs"]
+#[path = "../recorded/0.1.0/store.rs"]
 mod store_of_0_1_0;
 
 use std::collections::BTreeSet;

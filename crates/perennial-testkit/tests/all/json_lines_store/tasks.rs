@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use perennial_core::Payload;
-use perennial_core::store::{Served, SessionId, TaskId, TaskRenewal, TaskRow, TaskState};
+use perennial_core::store::{Served, SessionId, TaskId, TaskRenewal, TaskReport, TaskRow, TaskState};
 
 use super::tables::{Change, Tables};
 
@@ -34,14 +33,19 @@ impl Tables {
         let is_over = |row: &&TaskRow| {
             matches!(row.state, TaskState::Leased { .. }) && row.due_ms.is_some_and(|due| due <= now_ms)
         };
-        for row in self.tasks.values().filter(is_over).cloned().collect::<Vec<_>>() {
-            let interruptions = row.interruptions + 1;
-            self.queue_again(TaskRow { interruptions, ..row });
+        for mut row in self.tasks.values().filter(is_over).cloned().collect::<Vec<_>>() {
+            if is_cancelled(&row) {
+                self.write(Change::TaskGone(row.id));
+                continue;
+            }
+            row.queue_after_lease(|holder| self.is_live(holder, now_ms));
+            self.told.tasks.insert(row.shard);
+            self.write(Change::Task(row));
         }
     }
 
     fn queue_again(&mut self, row: TaskRow) {
-        if matches!(row.state, TaskState::Leased { cancelled: true, .. }) {
+        if is_cancelled(&row) {
             return self.write(Change::TaskGone(row.id));
         }
         self.told.tasks.insert(row.shard);
@@ -59,13 +63,13 @@ impl Tables {
     pub(super) fn renew_task(
         &mut self,
         holder: SessionId,
-        (id, details): (TaskId, Option<Payload>),
+        report: &TaskReport,
         until_ms: u64,
     ) -> TaskRenewal {
-        let Some(row) = self.held(holder, id) else { return TaskRenewal::Gone };
-        let is_cancelled = matches!(row.state, TaskState::Leased { cancelled: true, .. });
-        let details = details.or(row.details);
-        self.write(Change::Task(TaskRow { due_ms: Some(until_ms), details, ..row }));
+        let Some(mut row) = self.held(holder, report.task) else { return TaskRenewal::Gone };
+        let is_cancelled = is_cancelled(&row);
+        report.apply(&mut row, holder);
+        self.write(Change::Task(TaskRow { due_ms: Some(until_ms), ..row }));
         if is_cancelled { TaskRenewal::Cancelled } else { TaskRenewal::Kept }
     }
 
@@ -90,6 +94,10 @@ impl Tables {
             self.queue_again(row);
         }
     }
+}
+
+fn is_cancelled(row: &TaskRow) -> bool {
+    matches!(row.state, TaskState::Leased { cancelled: true, .. })
 }
 
 fn is_held(row: &TaskRow, holder: SessionId) -> bool {

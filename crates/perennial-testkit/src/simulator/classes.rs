@@ -1,0 +1,167 @@
+//! The classes of trouble that a run can meet, and what a seed draws of each.
+//!
+//! A class is met by what is counted under its names. Each run tells which it met, and a test demands a number of runs for
+//! every name, so that none is lost when programs, faults or the engine change.
+
+use super::outages::{Aim, Outage};
+use crate::Chance;
+
+/// Every class with what is counted for it.
+pub const CLASSES: &[(&str, &[&str])] = &[
+    (
+        "clocks that stall and step",
+        &[
+            "store clock set ahead",
+            "store clock set back",
+            "store clock set back by hours",
+            "store clock stalled",
+            "pause",
+            "caller's clock off at a start",
+            "writer stalled past a timer",
+        ],
+    ),
+    (
+        "outages longer than every grace",
+        &[
+            "outage past a lease",
+            "outage past a cancel grace",
+            "outage past a deadline",
+            "outage past a timer",
+            "store out of reach",
+            "all processes down",
+        ],
+    ),
+    (
+        "requests at endings and renewals",
+        &[
+            "event at an ending",
+            "update at an ending",
+            "start-or-raise at an ending",
+            "event at a renewal",
+            "update at a renewal",
+            "start-or-raise at a renewal",
+            "start-or-raise started",
+            "start-or-raise raised",
+            "start-or-raise found an ended instance",
+            "event too late",
+            "update too late",
+        ],
+    ),
+    (
+        "damaged rows",
+        &[
+            "turn damaged",
+            "message damaged",
+            "task damaged",
+            "request damaged",
+            "damaged while it is served",
+            "damaged between lives",
+            "damaged instance blocked",
+            "damaged instance ended by a person",
+        ],
+    ),
+    (
+        "payloads of another type",
+        &[
+            "input refused at a renewal",
+            "input refused at a delayed start",
+            "mistyped event raised",
+            "blocked by an event of another type",
+            "mistyped event skipped",
+            "mistyped event read after a deployment",
+        ],
+    ),
+    (
+        "full queues",
+        &[
+            "event refused as full",
+            "event refused as full elsewhere",
+            "full instance loaded",
+            "full instance renewed",
+            "instance has room again",
+        ],
+    ),
+];
+
+/// More unread events than a run raises.
+const MANY_UNREAD: usize = 10_000;
+
+/// How events that the code cannot read are dealt with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cure {
+    /// Somebody has them skipped.
+    Skip,
+    /// The next code can read them.
+    Deployment,
+}
+
+/// What a seed draws of each class.
+pub(super) struct ClassPlan {
+    /// From when on each looks for its moment, what it is to outlast, and how long it takes.
+    pub(super) outages: Vec<(u64, Outage, Aim, u64)>,
+    /// When the store's clock is set back by hours, and by how much. It is right again when the trouble ends.
+    pub(super) hours_back: Option<(u64, u64)>,
+    /// By how much the clocks of callers outside of the nodes are off.
+    pub(super) caller_off_ms: i64,
+    /// When rows are damaged.
+    pub(super) damage_ms: Vec<u64>,
+    /// How likely somebody calls just as an execution ends, in percent.
+    pub(super) edge: u64,
+    /// Whether some payloads cannot be read, and what is done about them.
+    pub(super) mistypes: Option<Cure>,
+    /// From when on the next version cannot read some inputs.
+    pub(super) refuses_inputs_ms: Option<u64>,
+    /// How many unread events refuse the next.
+    pub(super) max_unread: usize,
+}
+
+impl ClassPlan {
+    pub(super) fn new(chance: &mut Chance, trouble_ms: u64, lease_ms: u64) -> ClassPlan {
+        let sometime = |chance: &mut Chance| chance.between(0, trouble_ms);
+        let mut outages = Vec::new();
+        if chance.percent(35) {
+            let outage = *chance.pick(&[Outage::Store, Outage::Processes]);
+            let aim = *chance.pick(&[Aim::Timer, Aim::Grace, Aim::Deadline]);
+            let for_ms =
+                if aim == Aim::Grace { 45_000 } else { *chance.pick(&[2 * lease_ms, 10_000, 45_000]) };
+            outages.push((sometime(chance), outage, aim, for_ms));
+        }
+        if chance.percent(40) {
+            outages.push((sometime(chance), Outage::Writer, Aim::Timer, chance.between(500, 12_000)));
+        }
+        let mut damage_ms = Vec::new();
+        if chance.percent(30) {
+            damage_ms = (0..chance.between(1, 4)).map(|_| sometime(chance)).collect();
+            // Between the lives of all processes.
+            let down = outages.iter().filter(|(_, outage, ..)| *outage == Outage::Processes);
+            damage_ms.extend(down.map(|(at_ms, _, _, for_ms)| at_ms + for_ms / 2).collect::<Vec<_>>());
+        }
+        let hour_ms = 3_600_000;
+        let set_back = |chance: &mut Chance| (sometime(chance), chance.between(hour_ms, 9 * hour_ms));
+        let cure = *chance.pick(&[Cure::Skip, Cure::Deployment]);
+        ClassPlan {
+            outages,
+            hours_back: chance.percent(12).then(|| set_back(chance)),
+            caller_off_ms: if chance.percent(30) {
+                chance.between(0, 120_000).cast_signed() - 60_000
+            } else {
+                0
+            },
+            damage_ms,
+            edge: *chance.pick(&[0, 20, 60]),
+            mistypes: chance.percent(35).then_some(cure),
+            refuses_inputs_ms: chance.percent(35).then(|| chance.between(0, trouble_ms / 2)),
+            max_unread: *chance.pick(&[2, 4, MANY_UNREAD, MANY_UNREAD, MANY_UNREAD]),
+        }
+    }
+
+    /// Whether a few events that nobody reads fill a queue.
+    pub(super) fn has_small_queues(&self) -> bool {
+        self.max_unread < MANY_UNREAD
+    }
+
+    /// How long all outages take.
+    pub(super) fn outages_ms(&self) -> u64 {
+        self.outages.iter().map(|(.., for_ms)| for_ms).sum()
+    }
+}

@@ -1,0 +1,177 @@
+//! Rows that change while nobody looks: a turn, a message, a task, a request.
+//!
+//! A damaged turn or message is its instance's trouble: it is blocked and says so, or ends without having read the row.
+//! Somebody ends and deletes it. A damaged task is written again from the history, a damaged request comes to nothing. All
+//! others go on (I16).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use perennial_core::InstanceKey;
+use perennial_core::lane::Lane;
+use perennial_core::store::{Commit, InboxNumber, RequestNumber, TaskId, TaskRow, TaskState};
+
+use super::Simulation;
+
+/// What blocks an instance that cannot be read: corrupt history, unreadable message, corrupt row.
+const CODES: [&str; 3] = ["PER-0101", "PER-0308", "PER-0508"];
+
+/// The instances with a damaged turn or message.
+#[derive(Default)]
+pub(super) struct Damaged(BTreeSet<InstanceKey>);
+
+impl Simulation {
+    pub(super) fn plan_damage(&mut self) {
+        for at_ms in self.plan.classes.damage_ms.clone() {
+            self.later(at_ms, "a row is damaged", |this| {
+                if !this.is_healed {
+                    this.damage_something();
+                }
+            });
+        }
+    }
+
+    /// Damages a row of a table in which there is one.
+    fn damage_something(&mut self) {
+        let mut kinds = [
+            Simulation::damage_turn,
+            Simulation::damage_message,
+            Simulation::damage_task,
+            Simulation::damage_request,
+        ];
+        self.chance.shuffle(&mut kinds);
+        let _ = kinds.iter().find_map(|damage| damage(self));
+    }
+
+    fn damage_turn(&mut self) -> Option<()> {
+        let places: Vec<(InstanceKey, u64, u64)> = {
+            let tables = self.store.tables();
+            let is_current = |(key, execution, _): &&(InstanceKey, u64, u64)| {
+                let row = tables.instances.get(key);
+                row.is_some_and(|row| !row.status.is_final() && row.execution == *execution)
+            };
+            tables.turns.keys().filter(is_current).copied().collect()
+        };
+        let place = *some(&mut self.chance, &places)?;
+        let bytes = Arc::clone(&self.store.tables().turns.get(&place)?.bytes);
+        let bytes = self.flipped(&bytes)?;
+        self.store.tables().turns.get_mut(&place)?.bytes = bytes;
+        self.note(|| format!("turn {} of execution {} of {} is damaged", place.2, place.1, place.0));
+        self.count("turn damaged");
+        self.count_served(place.0);
+        self.damaged.0.insert(place.0);
+        Some(())
+    }
+
+    fn damage_message(&mut self) -> Option<()> {
+        let numbers: Vec<InboxNumber> = self.store.tables().inbox.keys().copied().collect();
+        let number = *some(&mut self.chance, &numbers)?;
+        let message = self.store.tables().inbox.get(&number)?.clone();
+        let body = self.flipped(&message.body)?;
+        self.store.tables().inbox.get_mut(&number)?.body = body;
+        self.note(|| format!("message {number} to {} is damaged", message.to));
+        self.count("message damaged");
+        self.count_served(message.to);
+        self.damaged.0.insert(message.to);
+        Some(())
+    }
+
+    /// Queued tasks do not last, so that some are damaged as soon as they are written.
+    pub(super) fn damage_new_task(&mut self, row: &TaskRow) {
+        let is_queued = row.state == TaskState::Queued && row.work.is_some();
+        if is_queued && !self.is_healed && !self.plan.classes.damage_ms.is_empty() && self.chance.percent(30)
+        {
+            let _ = self.damage_task();
+        }
+    }
+
+    /// Damages what tells another node what to run. The activity that takes its process down is left alone: it is counted.
+    fn damage_task(&mut self) -> Option<()> {
+        let ids: Vec<TaskId> = {
+            let tables = self.store.tables();
+            let deadly = self.plan.deadly.and_then(|subject| self.callers.subjects.get(subject));
+            let deadly = deadly.and_then(|subject| tables.ids.get(&subject.id)).copied();
+            let queued =
+                tables.tasks.values().filter(|row| row.state == TaskState::Queued && row.work.is_some());
+            queued.map(|row| row.id).filter(|id| Some(id.key) != deadly).collect()
+        };
+        let id = *some(&mut self.chance, &ids)?;
+        let work = self.store.tables().tasks.get(&id)?.work.clone()?;
+        let work = self.flipped(&work)?;
+        self.store.tables().tasks.get_mut(&id)?.work = Some(work);
+        self.note(|| format!("task {} of {} is damaged", id.event, id.key));
+        self.count("task damaged");
+        self.count_served(id.key);
+        Some(())
+    }
+
+    fn damage_request(&mut self) -> Option<()> {
+        let numbers: Vec<RequestNumber> = self.store.tables().requests.keys().copied().collect();
+        let number = *some(&mut self.chance, &numbers)?;
+        let body = Arc::clone(&self.store.tables().requests.get(&number)?.body);
+        let body = self.flipped(&body)?;
+        self.store.tables().requests.get_mut(&number)?.body = body;
+        self.note(|| format!("request row {number} is damaged"));
+        self.count("request damaged");
+        Some(())
+    }
+
+    /// The bytes with one bit changed.
+    fn flipped(&mut self, bytes: &[u8]) -> Option<Arc<[u8]>> {
+        let mut bytes = bytes.to_vec();
+        let place = self.chance.below(bytes.len().max(1));
+        *bytes.get_mut(place)? ^= 1 << self.chance.below(8);
+        Some(bytes.into())
+    }
+
+    fn count_served(&mut self, key: InstanceKey) {
+        let Some(shard) = self.store.tables().instances.get(&key).map(|row| row.shard) else { return };
+        let serves = |lane: &Lane| lane.takes(shard);
+        let mut lanes = self.processes.iter().filter_map(|process| process.engine.as_ref());
+        let is_served = lanes.any(|engine| engine.lanes.iter().any(serves));
+        self.count(if is_served { "damaged while it is served" } else { "damaged between lives" });
+    }
+
+    /// Whether the instance that has an id has a damaged row.
+    pub(super) fn is_damaged(&self, id: &str) -> bool {
+        self.store.tables().ids.get(id).is_some_and(|key| self.damaged.0.contains(key))
+    }
+
+    /// I16: only what is damaged is blocked as such.
+    pub(super) fn witness_damage(&mut self, commit: &Commit) {
+        let Some(Some(blocked)) = &commit.change.blocked else { return };
+        if !CODES.contains(&blocked.code.as_str()) {
+            return;
+        }
+        if !self.damaged.0.contains(&commit.key) {
+            let what = format!("I16: {} is blocked as damaged, and is not: {}", commit.key, blocked.reason);
+            return self.fail(what);
+        }
+        self.count("damaged instance blocked");
+    }
+
+    /// Somebody ends a damaged instance that is blocked.
+    pub(super) fn end_damaged(&mut self, id: &str) {
+        if self.chance.percent(30) {
+            self.count("damaged instance ended by a person");
+            self.end_instance(id, false);
+        }
+    }
+
+    /// Somebody deletes what is damaged: what is left of it is in no order.
+    pub(super) fn delete_damaged(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
+        for key in self.damaged.0.clone() {
+            let has_ended = self.store.tables().instances.get(&key).map(|row| row.status.is_final());
+            if has_ended == Some(true) {
+                self.delete_ended(key);
+            }
+        }
+    }
+}
+
+fn some<'a, T>(chance: &mut crate::Chance, items: &'a [T]) -> Option<&'a T> {
+    (!items.is_empty()).then(|| chance.pick(items))
+}

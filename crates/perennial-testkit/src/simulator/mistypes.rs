@@ -1,0 +1,154 @@
+//! Payloads that the code cannot read: inputs that the next version does not take, events of another type.
+//!
+//! What is blocked by one is cured by code that can read it, or goes on without the event if somebody has it skipped.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perennial_core::shard::{Message, Request};
+use perennial_core::store::{Blocked, Commit, InstanceRow, Status};
+use perennial_core::{EventId, InstanceKey, Job, Payload};
+
+use super::Simulation;
+use super::callers::{Asked, to_instance};
+use super::classes::Cure;
+use super::deployments::NEXT_VERSION;
+use crate::{Expectations, ProgramHandler};
+
+/// The code of what blocks an instance that cannot read a payload.
+const CODE: &str = "PER-0103";
+/// The event that carries an execution's input.
+const INPUT: EventId = EventId(1);
+
+#[derive(Default)]
+pub(super) struct Mistypes {
+    current: Expectations,
+    next: Expectations,
+    /// Who is blocked by an event.
+    blocked: BTreeSet<InstanceKey>,
+}
+
+impl Simulation {
+    /// The code of a version.
+    pub(super) fn code_of(&self, version: &str) -> ProgramHandler {
+        let Mistypes { current, next, .. } = &self.mistypes;
+        let expectations = if version == NEXT_VERSION { next } else { current };
+        ProgramHandler::new(self.side_effects.clone()).expecting(expectations.clone())
+    }
+
+    pub(super) fn plan_mistypes(&mut self) {
+        let wants_text = self.plan.classes.mistypes.is_some();
+        self.mistypes.current.want_text(wants_text);
+        self.mistypes.next.want_text(wants_text);
+        if let Some(at_ms) = self.plan.classes.refuses_inputs_ms {
+            self.later(at_ms, "the next version does not take some inputs", |this| {
+                this.mistypes.next.refuse_inputs(!this.is_healed);
+            });
+        }
+    }
+
+    /// The last deployment can read all inputs, and all events unless somebody has them skipped.
+    pub(super) fn deploy_cure(&mut self) {
+        self.mistypes.next.refuse_inputs(false);
+        let wants_text = self.plan.classes.mistypes == Some(Cure::Skip);
+        self.mistypes.current.want_text(wants_text);
+        self.mistypes.next.want_text(wants_text);
+    }
+
+    /// What goes with an event: text, or now and then something else.
+    pub(super) fn event_payload(&mut self, number: usize, id: &str, name: &str) -> Payload {
+        let can_be_other = self.plan.classes.mistypes.is_some() && !self.is_healed;
+        let is_awaited =
+            can_be_other && self.program(id).is_some_and(|program| program.awaited_events().contains(name));
+        if can_be_other && self.chance.percent(if is_awaited { 40 } else { 5 }) {
+            self.count("mistyped event raised");
+            return Payload::encode(&BTreeMap::from([("mistyped", number)])).expect("it encodes");
+        }
+        Payload::from(format!("<{number}>"))
+    }
+
+    /// Counts what blocks instances that cannot read a payload, and who is not blocked by one any more.
+    pub(super) fn witness_mistype(&mut self, commit: &Commit) {
+        match &commit.change.blocked {
+            Some(Some(blocked)) if blocked.code == CODE => self.count_mistype(commit.key, blocked),
+            _ if commit.turn.is_some() && self.mistypes.blocked.remove(&commit.key) => {
+                let is_ended = matches!(commit.change.status, Some(Status::Terminated | Status::Cancelled));
+                if self.is_healed && !is_ended && self.plan.classes.mistypes == Some(Cure::Deployment) {
+                    self.count("mistyped event read after a deployment");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn count_mistype(&mut self, key: InstanceKey, blocked: &Blocked) {
+        if refused_event(blocked) != Some(INPUT) {
+            self.count("blocked by an event of another type");
+            self.mistypes.blocked.insert(key);
+            return;
+        }
+        let (execution, is_delayed) = {
+            let tables = self.store.tables();
+            let mut mine = tables.inbox.values().filter(|message| message.to == key);
+            let is_delayed = mine.any(|message| {
+                matches!(Message::decode(&message.body), Ok(Message::Start(start)) if start.not_before_ms.is_some())
+            });
+            (tables.instances.get(&key).map_or(0, |row| row.execution), is_delayed)
+        };
+        if execution > 1 {
+            self.count("input refused at a renewal");
+        } else if is_delayed {
+            self.count("input refused at a delayed start");
+        }
+    }
+
+    /// Somebody looks at an instance that is blocked, and does what its reason asks for.
+    pub(super) fn help_blocked(&mut self, id: &str) {
+        let Some(InstanceRow { blocked: Some(blocked), .. }) = self.row(id) else { return };
+        if self.is_damaged(id) {
+            return self.end_damaged(id);
+        }
+        if self.plan.classes.mistypes == Some(Cure::Skip)
+            && let Some(event) = refused_event(&blocked).filter(|event| *event != INPUT)
+            && self.chance.percent(30)
+        {
+            // Events that came with a continue-as-new are delivered together, so that two of them cannot be skipped.
+            if self.is_healed && self.chance.percent(5) {
+                self.count("mistyped instance ended by a person");
+                return self.end_instance(id, false);
+            }
+            self.skip(id, event);
+        }
+    }
+
+    /// Somebody looks for an instance that is blocked.
+    pub(super) fn help_somebody_blocked(&mut self) {
+        let blocked: Vec<String> = {
+            let tables = self.store.tables();
+            let rows = tables.instances.values().filter(|row| row.blocked.is_some());
+            rows.map(|row| row.id.clone()).collect()
+        };
+        if !blocked.is_empty() {
+            let id = self.chance.pick(&blocked).clone();
+            self.help_blocked(&id);
+        }
+    }
+
+    fn skip(&mut self, id: &str, event: EventId) {
+        match self.near(id) {
+            Some(place) => self.ask_near(place, id, Asked::Retry, Request::Skip { event }, None),
+            None => {
+                let message = Message::Job(Job::ExternalEventSkipped { event_id: event });
+                self.send(to_instance(id, None, &message), |_, _| ());
+            }
+        }
+    }
+}
+
+/// The event that the code cannot read, as the reason of a block names it.
+fn refused_event(blocked: &Blocked) -> Option<EventId> {
+    if blocked.code != CODE {
+        return None;
+    }
+    let (_, rest) = blocked.reason.split_once("event ")?;
+    rest.split(' ').next()?.trim_start_matches('#').parse().ok().map(EventId)
+}
