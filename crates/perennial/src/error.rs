@@ -3,7 +3,7 @@
 use std::fmt;
 
 use perennial_core::store::{Status, StoreError};
-use perennial_core::{NameError, NotOfType, Payload};
+use perennial_core::{EventId, NameError, NotOfType, Payload};
 
 /// What gives a value or an [`Error`].
 ///
@@ -212,6 +212,42 @@ pub enum ClientError {
         /// The id.
         id: String,
     },
+    /// The instance is blocked, but not by the event that was to be skipped.
+    #[error("PER-0632 not blocked by that: {}", skippable(.id, *.blocking))]
+    NotBlockedBy {
+        /// The id.
+        id: String,
+        /// The event that can be skipped, if one blocks the instance.
+        blocking: Option<EventId>,
+    },
+    /// The code that waits for the event cannot read what came with it.
+    #[error(
+        "PER-0631 bad event: instance {id:?} takes a {type_name} with event {event:?}, and what was sent cannot be read as \
+         one: {problem}; nothing was recorded"
+    )]
+    BadEvent {
+        /// The id.
+        id: String,
+        /// The event's name.
+        event: String,
+        /// What the code takes.
+        type_name: &'static str,
+        /// Why that cannot be read.
+        problem: String,
+    },
+    /// The instance has no such execution, or its history was deleted.
+    #[error(
+        "PER-0633 no such execution: instance {id:?} has nothing recorded of execution {execution}; the current one is \
+         {current}, and older ones may have been deleted"
+    )]
+    NoExecution {
+        /// The id.
+        id: String,
+        /// What was asked for.
+        execution: u64,
+        /// The current execution.
+        current: u64,
+    },
     /// The store could not be asked.
     #[error("instance {id:?}: {source}")]
     Store {
@@ -262,6 +298,15 @@ pub enum ClientError {
         /// Where it stands.
         status: Status,
     },
+    /// An event or update with this key was taken before, and what came of it is not recorded any more.
+    #[error(
+        "PER-0634 outcome deleted: instance {id:?} took an event or update with this key before; the execution that took \
+         it has been deleted, with its outcome. It was not done again"
+    )]
+    OutcomeDeleted {
+        /// The id.
+        id: String,
+    },
     /// A query or update was refused, and left no trace.
     #[error("PER-0621 refused: instance {id:?}: {reason}")]
     Refused {
@@ -292,9 +337,9 @@ pub enum ClientError {
         /// What blocks it.
         reason: String,
     },
-    /// Nobody answered a query in time.
+    /// Nobody took a query or update in time. It left no trace.
     #[error(
-        "PER-0624 not answered: no runtime took the query to instance {id:?} within {patience:?}; is one running on \
+        "PER-0624 not answered: no runtime took what was asked of instance {id:?} within {patience:?}; is one running on \
          this store?"
     )]
     NotAnswered {
@@ -309,6 +354,16 @@ pub enum ClientError {
         /// What, and what to do instead.
         what: &'static str,
     },
+}
+
+/// What can be skipped instead.
+fn skippable(id: &str, blocking: Option<EventId>) -> String {
+    match blocking {
+        Some(event) => format!("what blocks instance {id:?} is event {event}; skip that one"),
+        None => format!(
+            "no event blocks instance {id:?}; its status says what does, and `perennial doctor` how to cure it"
+        ),
+    }
 }
 
 impl ClientError {

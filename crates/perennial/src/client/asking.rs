@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use perennial_core::shard::{Answer, AskReply, Question, Request};
-use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome, StoreError};
-use perennial_core::{Decision, Job, Payload, Turn, check_derived_id, check_name};
+use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome, SessionRole, SessionRow, StoreError};
+use perennial_core::{Decision, InstanceKey, Job, Payload, Turn, check_derived_id, check_name};
 
+use super::sending::{Asked, check_key, outcome_of};
 use super::{Client, check};
 use crate::error::ClientError;
 use crate::typed::{QueryTarget, UpdateError, UpdateTarget};
 
 /// How long a client in another process waits for an answer.
 pub(super) const ASK_PATIENCE: Duration = Duration::from_secs(30);
-/// How many executions are searched for an update that was taken before. Keys are remembered for no longer.
-const MAX_EXECUTIONS_SEARCHED: u64 = 1_000;
 
 impl Client {
     /// Waits this long for answers that travel through the store, instead of 30 s. For tests.
@@ -118,8 +117,8 @@ impl Client {
     /// the instance has continued as new or ended.
     ///
     /// The outcome is read from the history of the execution that took the update. Once that has been deleted
-    /// ([`RuntimeOptions::keep_executions`](crate::RuntimeOptions::keep_executions)), an update with that key is refused as
-    /// taken before, as long as the key is among the last 1,000 of the instance.
+    /// ([`RuntimeOptions::keep_executions`](crate::RuntimeOptions::keep_executions)), an update with that key gets
+    /// [`ClientError::OutcomeDeleted`], as long as the key is among the last 1,000 of the instance.
     pub async fn update_once<T, I, K>(
         &self,
         id: &str,
@@ -130,7 +129,7 @@ impl Client {
     where
         T: UpdateTarget<I, K>,
     {
-        check("key", key, super::check_key)?;
+        check("key", key, check_key)?;
         self.typed_update(id, update, input, Some(key.to_owned())).await
     }
 
@@ -166,28 +165,27 @@ impl Client {
         let question =
             Question::Update { name: name.to_owned(), payload: payload.clone(), key: key.clone(), trace };
         let reply = self.put(id, name, payload, question).await?;
-        let known = match (&reply, key) {
+        let known = match (&reply, &key) {
             (AskReply::KeyTaken | AskReply::Ended | AskReply::Unanswered, Some(key)) => {
-                self.recorded_update(id, &key).await?
+                self.recorded_update(id, key).await?
             }
             _ => None,
         };
-        outcome(id, known.unwrap_or(reply))
+        match (known.unwrap_or(reply), key) {
+            (AskReply::KeyTaken, Some(key)) if !self.has_taken(id, None, &key).await? => {
+                Err(ClientError::OutcomeDeleted { id: id.to_owned() })
+            }
+            (reply, _) => outcome(id, reply),
+        }
     }
 
     /// What came of the update with a key, of what is recorded of an instance that has gone on or ended since.
     async fn recorded_update(&self, id: &str, key: &str) -> Result<Option<AskReply>, ClientError> {
         let row = self.row(id).await?;
-        let oldest = row.execution.saturating_sub(MAX_EXECUTIONS_SEARCHED);
-        for execution in (oldest + 1..=row.execution).rev() {
-            let history = self.turns(&row, execution).await?;
-            if history.turns.is_empty() && execution < row.execution {
-                // Older executions were pruned.
-                break;
-            }
+        let found = self.search_executions(&row, |execution, history| {
             let is_it = |job: &Job| matches!(job, Job::UpdateRequested { .. }) && job.key() == Some(key);
             let mut jobs = history.turns.iter().flat_map(Turn::jobs);
-            let Some((update, _)) = jobs.find(|(_, job)| is_it(job)) else { continue };
+            let (update, _) = jobs.find(|(_, job)| is_it(job))?;
             let mut decisions = history.turns.iter().flat_map(Turn::decisions);
             let answer = decisions.find_map(|(_, _, decision)| match decision {
                 Decision::UpdateCompleted { source_event_id, result } if *source_event_id == update => {
@@ -196,9 +194,9 @@ impl Client {
                 _ => None,
             });
             let is_over = execution < row.execution || row.status.is_final();
-            return Ok(answer.or(is_over.then_some(AskReply::Unanswered)));
-        }
-        Ok(None)
+            Some(answer.or(is_over.then_some(AskReply::Unanswered)))
+        });
+        Ok(found.await?.flatten())
     }
 
     async fn put(
@@ -212,22 +210,28 @@ impl Client {
         check("handler", name, check_name)?;
         self.check_payload(id, &payload)?;
         match self.ask(id, Request::Ask(question.clone())).await? {
-            None => self.put_from_afar(id, &question).await,
-            Some(Answer::Asked(reply)) => Ok(reply),
-            Some(Answer::EndedBefore) => Ok(AskReply::Ended),
-            Some(answer) => {
-                super::outcome_of(id, answer)?;
+            Asked::Elsewhere { reached } => self.put_from_afar(id, reached, &question).await,
+            Asked::Here(Answer::Asked(reply)) => Ok(reply),
+            Asked::Here(Answer::EndedBefore) => Ok(AskReply::Ended),
+            Asked::Here(answer) => {
+                outcome_of(id, answer)?;
                 Err(ClientError::Unknown { id: id.to_owned(), reason: "an unexpected answer".to_owned() })
             }
         }
     }
 
     /// Writes the question into the store and waits for the owner to answer it.
-    async fn put_from_afar(&self, id: &str, question: &Question) -> Result<AskReply, ClientError> {
+    async fn put_from_afar(
+        &self,
+        id: &str,
+        key: Option<InstanceKey>,
+        question: &Question,
+    ) -> Result<AskReply, ClientError> {
         let body = question.encode();
         let patience = self.ask_patience;
         let request = NewRequest {
             instance: id.to_owned(),
+            key,
             patience_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX),
             after: self.sender.after(id),
             body,
@@ -246,13 +250,39 @@ impl Client {
             return Ok(answer);
         }
         let id = id.to_owned();
-        if is_untaken && matches!(question, Question::Query { .. }) {
+        if is_untaken && self.left_no_trace(&id, question).await? {
             return Err(ClientError::NotAnswered { id, patience });
         }
         Err(ClientError::Unknown { id, reason: format!("no answer in time: {late}") })
     }
 
-    async fn read_answer(&self, id: &str, number: RequestNumber) -> Result<Option<AskReply>, ClientError> {
+    /// Whether a question that was taken back has certainly done nothing: a query never does, and of an update nobody who
+    /// could still carry it out is alive, nor is anything recorded.
+    async fn left_no_trace(&self, id: &str, question: &Question) -> Result<bool, ClientError> {
+        let Question::Update { key, .. } = question else { return Ok(true) };
+        if self.has_owner(id).await? {
+            return Ok(false);
+        }
+        match key {
+            Some(key) => Ok(!self.has_taken(id, None, key).await?),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether a runtime that could take what is sent to an instance is alive.
+    pub(super) async fn has_owner(&self, id: &str) -> Result<bool, ClientError> {
+        let directory = self.call(id, |store, reply| store.directory(reply)).await?;
+        let is_owner = |session: &SessionRow| {
+            session.role == SessionRole::Lane && session.shards > 0 && session.expires_ms > directory.now_ms
+        };
+        Ok(directory.sessions.iter().any(is_owner))
+    }
+
+    pub(super) async fn read_answer(
+        &self,
+        id: &str,
+        number: RequestNumber,
+    ) -> Result<Option<AskReply>, ClientError> {
         let body = self.call(id, |store, reply| store.read_reply(number, reply)).await?;
         body.map(|body| AskReply::decode(&body)).transpose().map_err(|error| {
             let source = StoreError::CorruptRow(format!("an answer cannot be read: {error}"));

@@ -1,7 +1,7 @@
 //! Looking at many instances, and doing something about them.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perennial_core::store::{
     Count, DeleteOutcome, Filter, InstanceRow, Page, PageKey, PageLimit, Status, StoreStats, TaskRow,
@@ -10,7 +10,6 @@ use perennial_core::{ClosePolicy, Decision, InstanceKey, Payload, ShardId, Turn}
 
 use super::{Client, InstanceStatus};
 use crate::error::ClientError;
-use crate::store_url::system_now_ms;
 
 /// How many instances are looked at together.
 const PAGE: usize = 200;
@@ -18,6 +17,8 @@ const PAGE: usize = 200;
 const DELETED_TOGETHER: usize = 50;
 /// How many rows that deleted instances left behind one transaction deletes.
 const SWEPT_TOGETHER: usize = 2_000;
+/// The shortest rest between two sweeps.
+const SWEEP_REST: Duration = Duration::from_millis(5);
 /// For so long an instance that is to be deleted may take to end, before it is told again.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -136,12 +137,12 @@ impl Prune {
     }
 
     /// The filter with what age and ending add to it. None if it asks only for what has not ended.
-    fn narrowed(&self) -> Option<Filter> {
+    fn narrowed(&self, now_ms: u64) -> Option<Filter> {
         let asked =
             |status: &Status| self.filter.statuses.is_empty() || self.filter.statuses.contains(status);
         let statuses: Vec<Status> =
             Status::ALL.into_iter().filter(|status| status.is_final()).filter(asked).collect();
-        let by_age = self.older_than.map(|age| system_now_ms().saturating_sub(age.as_millis() as u64));
+        let by_age = self.older_than.map(|age| now_ms.saturating_sub(age.as_millis() as u64));
         let ended_before_ms = self.filter.ended_before_ms.into_iter().chain(by_age).min();
         let filter = Filter { statuses, ended_before_ms, newest_first: true, ..self.filter.clone() };
         (!filter.statuses.is_empty()).then_some(filter)
@@ -167,6 +168,14 @@ impl Client {
     /// How much there is of what, and how late.
     pub async fn stats(&self) -> Result<StoreStats, ClientError> {
         self.call("", |store, reply| store.stats(reply)).await
+    }
+
+    /// What time it is by the store's clock, in milliseconds since 1970: everything in the store is dated by it.
+    pub async fn now_ms(&self) -> Result<u64, ClientError> {
+        match &self.driver {
+            Some(driver) => Ok(driver.now_ms()),
+            None => Ok(self.call("", |store, reply| store.directory(reply)).await?.now_ms),
+        }
     }
 
     /// The activities of an instance's current execution that have rows of their own: those that are retried, wait for a
@@ -253,12 +262,15 @@ impl Client {
     /// Deletes an instance whose row is damaged, by its key: its id may be one that nobody can name. `false` if there is no
     /// such instance. One that is not damaged is deleted only if it has ended. Its children are left alone.
     pub async fn delete_damaged(&self, key: InstanceKey) -> Result<bool, ClientError> {
-        match self.delete_keys(vec![(ShardId(0), key)]).await?.first() {
-            Some(DeleteOutcome::Deleted) => Ok(true),
-            Some(DeleteOutcome::NotEnded) => {
-                Err(ClientError::NotEnded { id: key.to_string(), status: Status::Running })
-            }
-            Some(DeleteOutcome::Gone) | None => Ok(false),
+        // Its shard follows from its id, which cannot be relied on.
+        let places = (0..=u8::MAX).map(|shard| (ShardId(shard), key)).collect();
+        let outcomes = self.delete_keys(places).await?;
+        if outcomes.contains(&DeleteOutcome::Deleted) {
+            return Ok(true);
+        }
+        match outcomes.contains(&DeleteOutcome::NotEnded) {
+            true => Err(ClientError::NotEnded { id: key.to_string(), status: Status::Running }),
+            false => Ok(false),
         }
     }
 
@@ -328,11 +340,15 @@ impl Client {
         keys: Vec<(ShardId, InstanceKey)>,
     ) -> Result<Vec<DeleteOutcome>, ClientError> {
         let outcomes = self.call("", |store, reply| store.delete(keys, reply)).await?;
-        // Rows of large instances are deleted a few at a time, so that other work goes on in between.
-        while self.call("", |store, reply| store.sweep(SWEPT_TOGETHER, None, reply)).await?.more {
-            tokio::task::yield_now().await;
+        // Rows of large instances are deleted a few at a time, with rests as long as the work: others have half of the
+        // store's time at least.
+        loop {
+            let began = Instant::now();
+            if !self.call("", |store, reply| store.sweep(SWEPT_TOGETHER, None, reply)).await?.more {
+                return Ok(outcomes);
+            }
+            tokio::time::sleep(began.elapsed().max(SWEEP_REST)).await;
         }
-        Ok(outcomes)
     }
 
     /// Deletes finished instances, a few at a time. Nothing that runs is touched. A child goes when its own turn
@@ -343,7 +359,7 @@ impl Client {
         mut progress: impl FnMut(&Progress),
     ) -> Result<Progress, ClientError> {
         let mut report = Progress::default();
-        let Some(filter) = prune.narrowed() else {
+        let Some(filter) = prune.narrowed(self.now_ms().await?) else {
             return Ok(report);
         };
         let (mut after, mut kept) = (None, 0);

@@ -8,9 +8,9 @@ use perennial_core::{Attributes, InstanceKey, Job, Payload, Started, check_name}
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::sending::{Asked, outcome_of};
 use super::{Client, check};
 use crate::error::ClientError;
-use crate::store_url::system_now_ms;
 use crate::typed::{EventContent, OrchestrationTarget, Run, RunTarget};
 
 /// How an instance is started. The default: at once, at the latest version, refused if the id exists.
@@ -174,12 +174,13 @@ impl Client {
         T: OrchestrationTarget<I, K>,
     {
         let input = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
-        let key = self.start_named(&orchestration.name(), id, input, options).await?;
-        Ok(Run::new(self.clone(), id, key, key.is_some(), T::read_output, T::read_error))
+        let (key, is_new) = self.start_named(&orchestration.name(), id, input, options).await?;
+        Ok(Run::new(self.clone(), id, Some(key), is_new, T::read_output, T::read_error))
     }
 
     /// An instance that was started before or elsewhere, with the types of its orchestration: a function, an
-    /// [`Orchestration`](crate::Orchestration), or a name (then payloads). Nothing is asked before its result is.
+    /// [`Orchestration`](crate::Orchestration), or a name (then payloads). Nothing is asked before its result is; the
+    /// instance that has the id then is the one that is meant from then on.
     ///
     /// ```
     /// use perennial::prelude::*;
@@ -202,14 +203,14 @@ impl Client {
         Run::new(self.clone(), id, None, false, T::read_output, T::read_error)
     }
 
-    /// Starts an instance. Returns its key if it is new.
+    /// Starts an instance. Returns the key of the one that has the id then, and whether it is new.
     async fn start_named(
         &self,
         name: &str,
         id: &str,
         input: Payload,
         options: StartOptions,
-    ) -> Result<Option<InstanceKey>, ClientError> {
+    ) -> Result<(InstanceKey, bool), ClientError> {
         check("instance id", id, check_name)?;
         check("orchestration", name, check_name)?;
         self.check_payload(id, &input)?;
@@ -254,7 +255,7 @@ impl Client {
         };
         loop {
             let status = match client.start_once(name, id, &input, &options).await {
-                Ok(key) => return Ok(Some(key)),
+                Ok(key) => return Ok((key, true)),
                 Err(ClientError::AlreadyExists { status, .. }) => status,
                 Err(error) => return Err(error),
             };
@@ -262,8 +263,9 @@ impl Client {
             if let Some((event, payload)) = &options.event
                 && !status.is_final()
             {
-                match client.raise(id, None, event, payload.clone(), None).await {
-                    Ok(()) => return Ok(None),
+                let Some(key) = client.key_of(id).await? else { continue };
+                match client.raise_and_hear(id, key, event, payload.clone()).await {
+                    Ok(()) => return Ok((key, false)),
                     // It ended meanwhile, or is gone: what that means is found out by another look.
                     Err(ClientError::Ended { .. } | ClientError::NotFound { .. }) => continue,
                     Err(error) => return Err(error),
@@ -271,11 +273,29 @@ impl Client {
             }
             match options.on_existing {
                 OnExisting::Reject => return Err(refused()),
-                OnExisting::Use => return Ok(None),
+                OnExisting::Use => match client.key_of(id).await? {
+                    Some(key) => return Ok((key, false)),
+                    // It was deleted meanwhile.
+                    None => continue,
+                },
                 OnExisting::ReplaceEnded if !status.is_final() => return Err(refused()),
-                OnExisting::ReplaceEnded => self.make_way(id, false).await?,
+                OnExisting::ReplaceEnded => match self.make_way(id, false).await {
+                    // Somebody else has replaced it meanwhile, and the event is for that instance.
+                    Err(ClientError::AlreadyExists { status, .. })
+                        if options.event.is_some() && !status.is_final() => {}
+                    made => made?,
+                },
                 OnExisting::TerminateAndReplace => self.make_way(id, true).await?,
             }
+        }
+    }
+
+    /// The key of the instance that has an id, if there is one.
+    async fn key_of(&self, id: &str) -> Result<Option<InstanceKey>, ClientError> {
+        match self.row(id).await {
+            Ok(row) => Ok(Some(row.key)),
+            Err(ClientError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -298,12 +318,13 @@ impl Client {
     ) -> Result<InstanceKey, ClientError> {
         let key = InstanceKey::from_bytes(*Uuid::now_v7().as_bytes());
         let (seed, _) = Uuid::new_v4().as_u64_pair();
-        let now_ms = self.driver.as_ref().map_or_else(system_now_ms, |driver| driver.now_ms());
+        // Not by this machine's clock, which may be off: the owner counts by the store's.
+        let now_ms = self.now_ms().await?;
         let start = options.to_start(name, input.clone(), seed, now_ms).traced(self.trace.as_deref());
         let Some(driver) = &self.driver else {
             return self.send_start(key, id, start, now_ms).await.map(|()| key);
         };
-        if options.version.is_none() && driver.registry.latest_version(name).is_none() {
+        if options.version.is_none() && !driver.registry.has_orchestration(name) {
             return Err(ClientError::NotRegistered { name: name.to_owned() });
         }
         if start.not_before_ms.is_some() {
@@ -320,9 +341,9 @@ impl Client {
         let Start { started, jobs, .. } = start.clone();
         let request = Request::Start(Box::new(StartRequest { key, started, jobs }));
         match self.ask(id, request).await? {
-            Some(answer) => super::outcome_of(id, answer).map(|_| key),
+            Asked::Here(answer) => outcome_of(id, answer).map(|_| key),
             // It may have been started before the owner changed; its key tells.
-            None => self.send_start(key, id, start, now_ms).await.map(|()| key),
+            Asked::Elsewhere { .. } => self.send_start(key, id, start, now_ms).await.map(|()| key),
         }
     }
 

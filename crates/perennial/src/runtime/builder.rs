@@ -1,10 +1,12 @@
 //! Opening, starting and stopping a runtime.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use perennial_core::Handlers;
+use perennial_core::node::{StopPatience, Unfinished};
 use perennial_core::shard::{Counters, ShardOptions};
 use perennial_core::store::{AsyncStore, SessionRole, SpawnedStore, Store, StoreError};
 
@@ -17,11 +19,14 @@ use crate::error::{Error, StartError};
 use crate::store_url::open_owner;
 use crate::typed::{ActivityCode, BlockingCode, OrchestrationCode, Register, Registration};
 
-/// How long a dropped runtime waits for its store to close. One batch may be under way.
+/// How long a runtime waits for its store to close. One batch may be under way.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
 
-/// For so long a stopping runtime waits for its store at least.
-const STORE_PATIENCE: Duration = Duration::from_secs(10);
+/// For so long past its grace a runtime that stops waits for its store to write what is left.
+const STORE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Attempts that are told to stop and do not are dropped after their own grace; that takes no longer than this.
+const DROPPING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// For so long a store that another process owns may take to be given up, and how often that is tried.
 const OWNER_PATIENCE: Duration = Duration::from_secs(3);
@@ -431,48 +436,58 @@ impl Runtime {
 
     /// Stops: takes no more work, lets running activities finish within the grace and cancels the rest, writes what
     /// is under way, and gives the store up. Killing the process instead is just as safe.
+    ///
+    /// It returns in time whatever the store does: five seconds after the grace at the latest, if activities had to be
+    /// cancelled then [`activity_cancel_grace`](RuntimeOptions::activity_cancel_grace) and one second later, and if the store
+    /// takes its time to close another five. The error says what was not done; the next owner does it. Dropping the future
+    /// before it is done drops the runtime.
     pub async fn shutdown_within(mut self, grace: Duration) -> Result<(), Error> {
-        self.stopped = true;
         let driver = Arc::clone(&self.driver);
-        driver.stop_taking();
-        if tokio::time::timeout(grace, driver.workers.finished()).await.is_err() {
-            driver.workers.abandon_all();
-            let last_words = driver.options.activity_cancel_grace + Duration::from_secs(1);
-            let _ = tokio::time::timeout(last_words, driver.workers.finished()).await;
-        }
-        driver.close();
-        let ended = tokio::time::timeout(grace.max(STORE_PATIENCE), end(&driver)).await;
+        let last_words = driver.options.activity_cancel_grace.saturating_add(DROPPING_PATIENCE);
+        driver.stop(StopPatience { grace, last_words, store: STORE_PATIENCE }).await;
+        // Whoever does not wait for that drops the runtime.
+        self.stopped = true;
+        let Standing { failure, unfinished, .. } = driver.standing().borrow().clone();
+        let commits = driver.queued_commits();
         driver.stop_threads();
-        let failure = driver.standing().borrow().failure.clone();
-        close(&driver.store).await?;
-        match (failure, ended) {
-            (Some(Failure::Store(error)), _) => Err(error.into()),
-            (Some(Failure::Other(reason)), _) => Err(StoreError::Failed(reason).into()),
-            (None, Ok(())) => Ok(()),
-            (None, Err(_)) => {
-                let reason = "the store did not answer in time; the next owner goes on from what it holds";
-                Err(StoreError::Unavailable(reason.to_owned()).into())
-            }
+        let closing = close(&driver.store);
+        if let Some(unfinished) = unfinished {
+            // It is closed when it answers again.
+            return Err(StoreError::Unavailable(not_done(unfinished, commits)).into());
         }
+        let closed = tokio::time::timeout(CLOSING_PATIENCE, closing).await;
+        match failure {
+            Some(Failure::Store(error)) => return Err(error.into()),
+            Some(Failure::Other(reason)) => return Err(StoreError::Failed(reason).into()),
+            None => {}
+        }
+        let late = "everything is written, but the store did not close in time".to_owned();
+        closed.unwrap_or(Err(StoreError::Unavailable(late))).map_err(Error::from)
     }
 }
 
-/// Comes to rest, then ends the sessions.
-async fn end(driver: &Arc<Driver>) {
-    while !driver.is_at_rest() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+/// What was not done because the store did not answer.
+fn not_done(Unfinished { lanes, tasks }: Unfinished, commits: usize) -> String {
+    let mut parts = Vec::new();
+    if commits > 0 {
+        parts.push(format!("turns not written: {commits}"));
     }
-    driver.with_lane(|lane, now| lane.handle_end(now));
-    driver.with_node(|node, now, _| node.handle_end(now));
-    let is_over =
-        |standing: &Standing| standing.failure.is_some() || (standing.lane_ended && standing.node_ended);
-    let _ = driver.standing().wait_for(is_over).await;
+    if tasks > 0 {
+        parts.push(format!("tasks not given back: {tasks}"));
+    }
+    parts.push(match lanes {
+        0 => "the node's session not ended".to_owned(),
+        _ => "the shards not given up".to_owned(),
+    });
+    let parts = parts.join(", ");
+    format!("the store did not answer in time ({parts}); the next owner goes on from what it holds")
 }
 
-async fn close(store: &Arc<dyn Store>) -> Result<(), StoreError> {
+/// Closes the store at once. The future is when that is done.
+fn close(store: &Arc<dyn Store>) -> impl Future<Output = Result<(), StoreError>> + use<> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     store.close(Box::new(move |closed| drop(sender.send(closed))));
-    receiver.await.unwrap_or(Err(StoreError::Closed))
+    async move { receiver.await.unwrap_or(Err(StoreError::Closed)) }
 }
 
 /// A runtime that is dropped stops at once, as safely as a process that is killed. The store is free afterwards.
@@ -480,10 +495,7 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         if !self.stopped {
             self.driver.fail(Failure::Other("the runtime was dropped".to_owned()));
-            // It ends in good order as far as the next owner is concerned.
-            for session in self.driver.sessions() {
-                self.driver.store.end_session(session, Box::new(|_| ()));
-            }
+            self.driver.abandon();
             let (sender, receiver) = std::sync::mpsc::channel();
             self.driver.store.close(Box::new(move |_| {
                 let _ = sender.send(());

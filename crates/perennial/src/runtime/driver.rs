@@ -2,14 +2,15 @@
 //!
 //! It decides nothing. An input is handled on the thread that brings it: lock, hand it over, take the outputs, unlock, do
 //! them. No lock is held while a store is called, code is run, a caller is answered or a user's value is dropped. Only
-//! the place of an attempt is noted under the lane's lock, so that a cancel never overtakes the run it belongs to.
+//! the place of an attempt is noted under the lane's lock, so that a cancel never overtakes the run it belongs to, and one
+//! that is handed over is given to the node; nobody takes the lane's lock while holding the node's.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
-use perennial_core::node::{Node, NodeOptions, NodeOutput};
+use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience, Unfinished};
 use perennial_core::shard::{ActivityTask, Answer, Counters, Request};
 use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, StoreError, Watcher};
 use perennial_core::{ActivityFailure, NotOfType, Payload};
@@ -17,7 +18,7 @@ use tokio::sync::{Notify, watch};
 
 use super::builder::RuntimeOptions;
 use super::callers::{Caller, Callers};
-use super::clock::{LocalClock, check_against};
+use super::clock::{ClockCheck, LocalClock};
 use super::registry::Registry;
 use super::timekeeper::{Timekeeper, Waker};
 use super::turn_threads::{TurnThreads, TurnWork};
@@ -28,6 +29,7 @@ pub(crate) struct Driver {
     pub(crate) registry: Registry,
     pub(crate) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn LocalClock>,
+    clock_check: ClockCheck,
     lane: Mutex<Lane>,
     node: Mutex<Node>,
     seen: Seen,
@@ -71,9 +73,17 @@ impl Seen {
 pub(super) struct Standing {
     pub(super) has_shards: bool,
     is_stopping: bool,
-    pub(super) lane_ended: bool,
-    pub(super) node_ended: bool,
+    has_ended: bool,
+    /// What was not done when the store did not answer in time.
+    pub(super) unfinished: Option<Unfinished>,
     pub(super) failure: Option<Failure>,
+}
+
+impl Standing {
+    /// Whether nothing more comes of stopping.
+    pub(super) fn is_over(&self) -> bool {
+        self.has_ended || self.unfinished.is_some() || self.failure.is_some()
+    }
 }
 
 /// Why the runtime stopped by itself.
@@ -110,6 +120,7 @@ impl Driver {
                 lease_ms: options.lease_ms,
                 lone_from: options.shard.lone_from,
                 max_interruptions: options.shard.max_interruptions,
+                healthy: Duration::from_millis(options.shard.healthy_ms),
                 info: info.clone(),
                 ..NodeOptions::default()
             },
@@ -139,6 +150,7 @@ impl Driver {
             registry,
             store,
             clock,
+            clock_check: ClockCheck::default(),
             lane: Mutex::new(lane),
             node: Mutex::new(node),
             seen: Seen::default(),
@@ -191,6 +203,7 @@ impl Driver {
             let result = input(&mut lane, now);
             let outputs = lane.take_outputs(now);
             let admitted = self.workers.admit(&outputs);
+            self.hand_over(now, &outputs);
             if self.seen.note(&lane) {
                 self.acting.notify_waiters();
             }
@@ -201,6 +214,16 @@ impl Driver {
             self.carry_out(outputs, admitted);
         }
         result
+    }
+
+    /// Gives the node the attempts that are its tasks from now on, under the lane's lock: whoever brings the result of one
+    /// has to find it there.
+    fn hand_over(&self, now: Moment, outputs: &[LaneOutput]) {
+        for output in outputs {
+            if let LaneOutput::HandOver(task) = output {
+                lock(&self.node).handle_hand_over(now, task);
+            }
+        }
     }
 
     fn carry_out(self: &Arc<Driver>, outputs: Vec<LaneOutput>, admitted: Vec<Admitted>) {
@@ -223,14 +246,15 @@ impl Driver {
                 LaneOutput::RunActivity(task) => {
                     attempts.extend(admitted.next().map(|admitted| (task, admitted)));
                 }
-                LaneOutput::HandOver(task) => {
-                    self.with_node(|node, now, _| node.handle_hand_over(now, &task));
-                }
+                // The node has it; when its lease is to be renewed is to be known.
+                LaneOutput::HandOver(_) => self.with_node(|_, _, _| ()),
                 LaneOutput::CancelActivity { key, execution, event } => {
                     self.workers.cancel(key, execution, event);
                 }
-                LaneOutput::WantLone { shard, tenure, key, event } => {
-                    self.with_node(|node, now, _| node.handle_want_lone(now, 0, shard, tenure, (key, event)));
+                LaneOutput::WantLone { shard, tenure, interruptions, task } => {
+                    self.with_node(|node, now, free| {
+                        node.handle_want_lone(now, 0, (shard, tenure), interruptions, task, free);
+                    });
                 }
                 LaneOutput::Reply { request, answer, .. } => self.callers.answer(request, answer),
                 LaneOutput::Gained(shards) => {
@@ -239,9 +263,9 @@ impl Driver {
                 }
                 LaneOutput::Lost(shards) => self.with_node(|node, _, _| node.handle_lost(0, &shards)),
                 LaneOutput::StoreTime { store_ms, set_back_ms } => {
-                    check_against(&*self.clock, store_ms, set_back_ms);
+                    self.clock_check.check(&*self.clock, store_ms, set_back_ms);
                 }
-                LaneOutput::Ended => self.standing.send_modify(|standing| standing.lane_ended = true),
+                LaneOutput::Ended => self.with_node(|node, now, _| node.handle_lane_ended(now, 0)),
                 LaneOutput::Failed(error) => self.fail(Failure::Store(error)),
             }
         }
@@ -305,7 +329,17 @@ impl Driver {
                 self.with_lane(|lane, now| lane.handle_lone_granted(now, shard, tenure, key, event));
             }
             NodeOutput::Changed(changes) => self.with_lane(|lane, now| lane.handle_changes(now, &changes)),
-            NodeOutput::Ended => self.standing.send_modify(|standing| standing.node_ended = true),
+            NodeOutput::StopTaking => {
+                self.with_lane(|lane, now| lane.handle_stopping(now));
+                self.workers.stop_taking();
+            }
+            NodeOutput::StopAttempts => self.workers.abandon_all(),
+            NodeOutput::CloseLanes => self.with_lane(|lane, now| lane.handle_closing(now)),
+            NodeOutput::EndLanes => self.with_lane(|lane, now| lane.handle_end(now)),
+            NodeOutput::Ended => self.standing.send_modify(|standing| standing.has_ended = true),
+            NodeOutput::StoppedShort(unfinished) => {
+                self.standing.send_modify(|standing| standing.unfinished = Some(unfinished));
+            }
             NodeOutput::Failed(error) => self.fail(Failure::Store(error)),
         }
     }
@@ -503,27 +537,26 @@ impl Driver {
         self.changed.notify_waiters();
     }
 
-    /// Takes no more requests and no more tasks, and begins no attempt from a row.
-    pub(super) fn stop_taking(self: &Arc<Driver>) {
+    /// Stops in good order, as the node decides. [`Standing::is_over`] when nothing more comes of it.
+    pub(super) async fn stop(self: &Arc<Driver>, patience: StopPatience) {
         self.standing.send_modify(|standing| standing.is_stopping = true);
-        self.with_node(|node, _, _| node.handle_stopping());
-        self.with_lane(|lane, now| lane.handle_stopping(now));
-        self.workers.stop_taking();
+        self.with_node(|node, now, _| node.handle_stop(now, patience));
+        let mut standing = self.standing();
+        let tell_when_idle = async {
+            self.workers.finished().await;
+            self.with_node(|node, now, _| node.handle_idle(now));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = tell_when_idle => {}
+            // The sender is in the driver, which lives.
+            _ = standing.wait_for(Standing::is_over) => {}
+        }
     }
 
-    /// Lets the lane come to rest.
-    pub(super) fn close(self: &Arc<Driver>) {
-        self.with_lane(|lane, now| lane.handle_closing(now));
-    }
-
-    /// Whether no turn, load or commit is under way.
-    pub(super) fn is_at_rest(&self) -> bool {
-        self.standing.borrow().failure.is_some() || lock(&self.lane).is_at_rest()
-    }
-
-    /// The sessions that the store knows of this runtime.
-    pub(super) fn sessions(&self) -> [perennial_core::store::SessionId; 2] {
-        [lock(&self.lane).session(), lock(&self.node).id()]
+    /// Ends the sessions at once. The runtime has stopped.
+    pub(super) fn abandon(self: &Arc<Driver>) {
+        self.with_node(|node, now, _| node.handle_abandoned(now));
     }
 
     /// Stops the threads. What callers still wait for gets no answer.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use perennial_core::history::PayloadSource;
 use perennial_core::shard::{HandlerSource, Message};
 use perennial_core::store::{
     Count, Filter, InstanceRow, LoadedInstance, PageLimit, Reply, Status, Store, StoreError, read_turns,
@@ -286,7 +287,12 @@ fn check_start(registry: &Registry, loaded: &LoadedInstance) -> Finding {
         Ok(()) => Finding::Compatible,
         Err(mismatch) => {
             let (type_name, problem) = (mismatch.type_name, mismatch.reason());
-            let failure = HistoryError::PayloadMismatch { event: EventId(1), type_name, problem };
+            let failure = HistoryError::PayloadMismatch {
+                event: EventId(1),
+                type_name,
+                problem,
+                came_with: PayloadSource::Other,
+            };
             failed(&loaded.row, TurnFailure::from(failure))
         }
     }

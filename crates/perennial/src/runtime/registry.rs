@@ -15,8 +15,15 @@ use crate::store_url::system_now_ms;
 
 #[derive(Default)]
 pub(crate) struct Registry {
-    orchestrations: BTreeMap<String, BTreeMap<Version, Arc<dyn OrchestrationHandler>>>,
+    orchestrations: BTreeMap<String, BTreeMap<Version, Code>>,
     activities: BTreeMap<String, Arc<dyn ActivityHandler>>,
+}
+
+/// The code of one version of an orchestration.
+struct Code {
+    /// As histories spell it.
+    version: String,
+    handler: Arc<dyn OrchestrationHandler>,
 }
 
 impl Registry {
@@ -33,7 +40,8 @@ impl Registry {
             problem: problem.to_string(),
         })?;
         let versions = self.orchestrations.entry(name.to_owned()).or_default();
-        match versions.insert(parsed, handler) {
+        let code = Code { version: parsed.to_string(), handler };
+        match versions.insert(parsed, code) {
             Some(_) => Err(StartError::RegisteredTwice { what: format!("orchestration {name:?} {version}") }),
             None => Ok(()),
         }
@@ -55,8 +63,8 @@ impl Registry {
     pub(crate) fn handlers(&self) -> Handlers {
         let mut handlers = Handlers::default();
         for (name, versions) in &self.orchestrations {
-            for (version, handler) in versions {
-                handlers = handlers.with_shared(name, version.to_string(), Arc::clone(handler));
+            for code in versions.values() {
+                handlers = handlers.with_shared(name, code.version.as_str(), Arc::clone(&code.handler));
             }
         }
         handlers
@@ -91,15 +99,16 @@ impl Registry {
         }
     }
 
-    /// The version that a start gets: the highest by semver, and no pre-release if there is a release.
-    pub(crate) fn latest_version(&self, name: &str) -> Option<String> {
-        self.latest_code(name).map(|(version, _)| version.to_string())
+    /// Whether there is code for an orchestration, of any version.
+    pub(crate) fn has_orchestration(&self, name: &str) -> bool {
+        self.orchestrations.contains_key(name)
     }
 
-    fn latest_code(&self, name: &str) -> Option<(&Version, &Arc<dyn OrchestrationHandler>)> {
+    /// The code that a start gets: the highest version by semver, and no pre-release if there is a release.
+    fn latest_code(&self, name: &str) -> Option<&Code> {
         let versions = self.orchestrations.get(name)?;
         let release = versions.iter().rev().find(|(version, _)| version.pre.is_empty());
-        release.or_else(|| versions.iter().next_back())
+        release.or_else(|| versions.iter().next_back()).map(|(_, code)| code)
     }
 
     /// Whether the code that a start would get can read its input. Code that is not here is somebody else's to ask.
@@ -115,7 +124,7 @@ impl Registry {
                 asked = self.handler(name, version);
                 asked.as_ref()
             }
-            None => self.latest_code(name).map(|(_, handler)| handler),
+            None => self.latest_code(name).map(|code| &code.handler),
         };
         handler.map_or(Ok(()), |handler| handler.check_input(input))
     }
@@ -123,11 +132,15 @@ impl Registry {
 
 impl HandlerSource for Registry {
     fn handler(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
-        self.orchestrations.get(name)?.get(&Version::parse(version).ok()?).cloned()
+        let versions = self.orchestrations.get(name)?;
+        // Versions are few, and are nearly always spelled as they were registered.
+        let code = versions.values().find(|code| code.version == version);
+        let code = code.or_else(|| versions.get(&Version::parse(version).ok()?))?;
+        Some(Arc::clone(&code.handler))
     }
 
     fn latest(&self, name: &str) -> Option<String> {
-        self.latest_version(name)
+        self.latest_code(name).map(|code| code.version.clone())
     }
 }
 

@@ -1,7 +1,9 @@
 //! TurnThreads: run orchestration code, away from tokio, under a deadline.
 //!
 //! A turn past its deadline is told to unwind at its next context call. One that makes none keeps its thread, which is
-//! written off and replaced; its instance is blocked and not tried again in this process.
+//! written off and replaced; its instance is blocked and not tried again in this process. Long before that, a turn that
+//! takes its time while others wait has another thread stand in for its own, so that its neighbours do not wait for the
+//! deadline.
 
 use std::collections::VecDeque;
 use std::panic;
@@ -15,8 +17,10 @@ use perennial_core::{Execution, InstanceKey, Interrupter, ShardId};
 
 use super::driver::{Driver, Failure};
 
-/// How often running turns are looked at.
-const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// How often running turns are looked at. While there is none, nobody looks.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+/// A turn that takes longer than this, while others wait, does not keep them waiting.
+const SLOW_AFTER: Duration = Duration::from_millis(150);
 /// How long after its deadline a turn may take to unwind.
 const UNWIND_GRACE: Duration = Duration::from_secs(1);
 
@@ -44,6 +48,8 @@ struct Queue {
     stopped: bool,
     running: Vec<Arc<Seat>>,
     lost: usize,
+    /// How many threads stand in for others that take slow turns.
+    stand_ins: usize,
 }
 
 /// Where a thread says what it is doing.
@@ -57,6 +63,8 @@ struct RunningTurn {
     since: Instant,
     interrupter: Option<Interrupter>,
     written_off: bool,
+    /// Whether another thread takes turns in place of this one, which ends after its turn.
+    is_replaced: bool,
 }
 
 /// Names a turn that is being taken.
@@ -123,8 +131,10 @@ impl TurnThreads {
                 let Some(work) = driver.turn_threads.next() else {
                     return;
                 };
-                if !run_one(&driver, &seat, work) {
-                    return;
+                match run_one(&driver, &seat, work) {
+                    Ran::Wanted => {}
+                    Ran::Replaced => return driver.turn_threads.leave(&seat),
+                    Ran::WrittenOff => return,
                 }
             }
         };
@@ -153,6 +163,7 @@ impl TurnThreads {
         let deadline = driver.options.turn_deadline;
         let seats = driver.turn_threads.lock().running.clone();
         for seat in seats {
+            TurnThreads::stand_in(&driver, &seat);
             let mut turn = seat.lock();
             let Some(running) = turn.as_mut().filter(|turn| turn.since.elapsed() > deadline) else {
                 continue;
@@ -162,12 +173,37 @@ impl TurnThreads {
             }
             if running.since.elapsed() > deadline + UNWIND_GRACE && !running.written_off {
                 running.written_off = true;
-                let lost = running.turn;
+                let (lost, is_replaced) = (running.turn, running.is_replaced);
                 drop(turn);
-                TurnThreads::write_off(&driver, &seat, lost);
+                TurnThreads::write_off(&driver, &seat, lost, is_replaced);
             }
         }
         !driver.turn_threads.lock().stopped
+    }
+
+    /// Starts a thread in place of one that takes a slow turn, if somebody waits for it. There are only so many: where
+    /// everything is slow, more threads help nobody.
+    fn stand_in(driver: &Arc<Driver>, seat: &Seat) {
+        let mut turn = seat.lock();
+        let Some(running) = turn.as_mut().filter(|turn| turn.since.elapsed() > SLOW_AFTER) else { return };
+        if running.is_replaced {
+            return;
+        }
+        let mut queue = driver.turn_threads.lock();
+        if queue.work.is_empty() || queue.idle > 0 || queue.stand_ins >= driver.options.max_lost_threads {
+            return;
+        }
+        queue.stand_ins += 1;
+        running.is_replaced = true;
+        drop((queue, turn));
+        TurnThreads::spawn(driver);
+    }
+
+    /// A thread that was replaced ends.
+    fn leave(&self, seat: &Arc<Seat>) {
+        let mut queue = self.lock();
+        queue.running.retain(|other| !Arc::ptr_eq(other, seat));
+        queue.stand_ins -= 1;
     }
 
     /// Waits until running turns are to be looked at: for as long as there is none, and a while.
@@ -180,11 +216,12 @@ impl TurnThreads {
         let _ = self.watch.wait_timeout_while(queue, WATCH_INTERVAL, awake);
     }
 
-    fn write_off(driver: &Arc<Driver>, seat: &Arc<Seat>, turn: TurnName) {
+    fn write_off(driver: &Arc<Driver>, seat: &Arc<Seat>, turn: TurnName, is_replaced: bool) {
         let lost = {
             let mut queue = driver.turn_threads.lock();
             queue.running.retain(|other| !Arc::ptr_eq(other, seat));
             queue.lost += 1;
+            queue.stand_ins -= usize::from(is_replaced);
             queue.lost
         };
         let TurnName { shard, tenure, key, number } = turn;
@@ -194,7 +231,9 @@ impl TurnThreads {
             let reason = "too many turns did not end and kept their threads; restart the process";
             return driver.fail(Failure::Other(reason.to_owned()));
         }
-        TurnThreads::spawn(driver);
+        if !is_replaced {
+            TurnThreads::spawn(driver);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -208,30 +247,39 @@ impl Seat {
     }
 }
 
-/// Runs one piece of work. Returns whether the thread is still wanted.
-fn run_one(driver: &Arc<Driver>, seat: &Seat, work: TurnWork) -> bool {
+/// What has become of a thread while it ran something.
+enum Ran {
+    Wanted,
+    Replaced,
+    WrittenOff,
+}
+
+/// Runs one piece of work.
+fn run_one(driver: &Arc<Driver>, seat: &Seat, work: TurnWork) -> Ran {
     let task = match work {
         TurnWork::Turn(task) => task,
         TurnWork::Drop(execution) => {
             drop(execution);
-            return true;
+            return Ran::Wanted;
         }
     };
     if !driver.may_act() {
         driver.with_lane(|lane, now| lane.hold_back(now, LaneOutput::TakeTurn(task)));
-        return true;
+        return Ran::Wanted;
     }
     let turn = TurnName { shard: task.shard, tenure: task.tenure, key: task.key, number: task.number };
-    *seat.lock() = Some(RunningTurn { turn, since: Instant::now(), interrupter: None, written_off: false });
+    let since = Instant::now();
+    *seat.lock() =
+        Some(RunningTurn { turn, since, interrupter: None, written_off: false, is_replaced: false });
     let done = task.run(&driver.registry, |execution| {
         if let Some(turn) = seat.lock().as_mut() {
             turn.interrupter = Some(execution.interrupter());
         }
     });
-    let written_off = seat.lock().take().is_some_and(|turn| turn.written_off);
-    if written_off {
-        return false;
+    let ran = seat.lock().take();
+    if ran.as_ref().is_some_and(|turn| turn.written_off) {
+        return Ran::WrittenOff;
     }
     driver.with_lane(|lane, now| lane.handle_turn_done(now, done));
-    true
+    if ran.is_some_and(|turn| turn.is_replaced) { Ran::Replaced } else { Ran::Wanted }
 }

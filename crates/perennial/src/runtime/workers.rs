@@ -170,11 +170,11 @@ impl Workers {
             workers.forget(admitted.place);
             return None;
         };
-        let is_lone = driver.options.shard.is_lone(&task);
-        if is_lone {
-            driver.with_node(|node, _, _| node.handle_lone_begun(&task));
+        let is_gated = driver.options.shard.is_gated(&task);
+        if is_gated {
+            driver.with_node(|node, now, _| node.handle_lone_begun(now, &task));
         }
-        Some(AttemptRun { task: Arc::new(task), handler, admitted, is_lone })
+        Some(AttemptRun { task: Arc::new(task), handler, admitted, is_gated })
     }
 
     /// How many more attempts could begin at once.
@@ -228,9 +228,13 @@ impl Workers {
         driver.may_act().then_some(slot)
     }
 
-    /// A slot for an attempt.
-    async fn slot(&self, driver: &Driver) -> SemaphorePermit<'_> {
-        let slot = self.slots.acquire().await.expect("slots are never closed");
+    /// A slot for an attempt. One that is noted as begun does not wait: it was let through because there was a slot, and
+    /// what it waited for would count as its own time.
+    async fn slot(&self, driver: &Driver, is_gated: bool) -> Option<SemaphorePermit<'_>> {
+        let slot = match is_gated {
+            true => self.slots.try_acquire().ok(),
+            false => Some(self.slots.acquire().await.expect("slots are never closed")),
+        };
         // An attempt begins only while the lane may act.
         driver.until_acting().await;
         slot
@@ -246,13 +250,14 @@ struct AttemptRun {
     task: Arc<ActivityTask>,
     handler: Arc<dyn ActivityHandler>,
     admitted: Admitted,
-    is_lone: bool,
+    /// Whether it was granted its turn among activities that were interrupted before.
+    is_gated: bool,
 }
 
 impl AttemptRun {
     /// Runs it from now to its end. The future is large: it is spawned in a box, since tokio moves what it is given.
     async fn run(self, driver: Arc<Driver>) {
-        let AttemptRun { task, handler, admitted: Admitted { place, cancellation }, is_lone } = self;
+        let AttemptRun { task, handler, admitted: Admitted { place, cancellation }, is_gated } = self;
         let pulse = Arc::new(Pulse::new());
         let write = |details| driver.heartbeat(place, &task, details);
         let ended = attempt(&driver, &*handler, &task, cancellation, &pulse, write).await;
@@ -270,8 +275,8 @@ impl AttemptRun {
             Ended::Released => driver.activity_released(place, &task),
         }
         driver.workers.forget(place);
-        if is_lone {
-            driver.with_node(|node, now, _| node.handle_lone_ended(now, &task));
+        if is_gated {
+            driver.with_node(|node, now, free| node.handle_lone_ended(now, &task, free));
         }
     }
 }
@@ -295,12 +300,12 @@ async fn attempt(
     let workers = &driver.workers;
     let is_wanted = !cancellation.is_cancelled() && !workers.closing.is_cancelled();
     let _slot = match workers.try_slot(driver).filter(|_| is_wanted) {
-        Some(slot) => slot,
+        Some(slot) => Some(slot),
         None => tokio::select! {
             biased;
             () = cancellation.cancelled() => return Ended::Result(Err(ActivityFailure::Cancelled)),
             () = workers.closing.cancelled() => return Ended::Released,
-            slot = workers.slot(driver) => slot,
+            slot = workers.slot(driver, driver.options.shard.is_gated(task)) => slot,
             () = sleep_until(total_until) => return timed_out(TimeoutKind::Total),
             () = sleep_until(queue_until) => return timed_out(TimeoutKind::Queue),
         },

@@ -1,6 +1,7 @@
 //! An instance that was started, and what it will return.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use perennial_core::{Ending, InstanceKey, NotOfType, Payload};
 
@@ -14,8 +15,9 @@ use crate::error::{ClientError, Error, OrchestrationError};
 pub struct Run<O = Payload, E = Payload> {
     client: Client,
     id: String,
-    /// The instance that is meant, if this started it: another one may have its id later.
-    key: Option<InstanceKey>,
+    /// The instance that is meant: another one may have its id later. It is found out with the first result that is asked
+    /// for, unless the start told it.
+    key: OnceLock<InstanceKey>,
     is_new: bool,
     read_output: fn(Payload) -> Result<O, NotOfType>,
     read_error: fn(Payload) -> Result<E, NotOfType>,
@@ -78,6 +80,7 @@ impl<O, E> Run<O, E> {
         read_output: fn(Payload) -> Result<O, NotOfType>,
         read_error: fn(Payload) -> Result<E, NotOfType>,
     ) -> Run<O, E> {
+        let key = key.map_or_else(OnceLock::new, OnceLock::from);
         Run { client, id: id.to_owned(), key, is_new, read_output, read_error }
     }
 
@@ -97,9 +100,21 @@ impl<O, E> Run<O, E> {
     /// An instance that is blocked, or wants an activity that is registered nowhere, has not ended. [`Client::status`]
     /// says whether it is blocked, and so does the log (`tracing`); [`Client::history`] says what it waits for.
     pub async fn result(&self) -> Result<O, RunError<E>> {
+        let key = match self.key.get() {
+            Some(key) => *key,
+            None => {
+                let found = self.client.row(&self.id).await?.key;
+                *self.key.get_or_init(|| found)
+            }
+        };
+        self.result_of(Some(key)).await
+    }
+
+    /// What the instance with a key returned, or without one whichever instance has the id now.
+    pub(crate) async fn result_of(&self, key: Option<InstanceKey>) -> Result<O, RunError<E>> {
         let id = self.id.clone();
         let unreadable = |error: NotOfType| RunError::Client(ClientError::unreadable(&self.id, &error));
-        match self.client.wait_for(&self.id, self.key).await? {
+        match self.client.wait_for(&self.id, key).await? {
             Ending::OrchestrationCompleted { output } => (self.read_output)(output).map_err(unreadable),
             Ending::OrchestrationFailed { error } => {
                 Err((self.read_error)(error).map_or_else(unreadable, |error| RunError::Failed { id, error }))
@@ -123,7 +138,7 @@ impl<O, E> Clone for Run<O, E> {
         Run {
             client: self.client.clone(),
             id: self.id.clone(),
-            key: self.key,
+            key: self.key.clone(),
             is_new: self.is_new,
             read_output: self.read_output,
             read_error: self.read_error,

@@ -178,6 +178,13 @@ async fn g17_what_names_nobody_is_an_error_to_its_sender() {
                     Err(missing.clone().into())
                 );
                 assert_eq!(client.delete("nobody", true).await, Err(missing.clone()));
+                assert_eq!(client.raise_event("nobody", "item", "x").await, Err(missing.clone()));
+                assert_eq!(client.cancel("nobody", "why not").await, Err(missing.clone()));
+                assert_eq!(client.terminate("nobody", "why not").await, Err(missing.clone()));
+                assert_eq!(client.retry("nobody").await, Err(missing.clone()));
+                assert_eq!(client.wait("nobody").await, Err(missing.clone()));
+                assert_eq!(client.status("nobody").await, Err(missing.clone()));
+                assert_eq!(client.history("nobody").await.unwrap_err(), missing);
                 assert_eq!(client.tree("nobody").await, Err(missing));
             }
         })

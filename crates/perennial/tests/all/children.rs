@@ -1,15 +1,12 @@
 //! Children: awaited, raced, refused, left behind; their ends, and the trees they make (G25).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures::future::join_all;
 use perennial::history::ChildFailure;
 use perennial::history::{EventKind, Job};
 use perennial::{
-    ActivityContext, Client, ClosePolicy, Ending, Filter, OrchestrationContext, Payload, Runtime,
-    RuntimeBuilder, StartOptions, Status, Tree,
+    Client, ClosePolicy, Ending, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
+    StartOptions, Status, Tree,
 };
 use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
@@ -70,17 +67,6 @@ async fn detaches(ctx: OrchestrationContext, id: Payload) -> Outcome {
     Ok(ctx.schedule_wait(event("go")).await)
 }
 
-/// Many children, each with an activity under way.
-async fn crowd(ctx: OrchestrationContext, width: Payload) -> Outcome {
-    let width: u64 = width.decode().map_err(failed)?;
-    let children = (0..width).map(|_| ctx.schedule_sub_orchestration("works", ()));
-    ctx.try_join(children.collect::<Vec<_>>()).await.map(|_| Payload::null()).map_err(failed)
-}
-
-async fn works(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    ctx.schedule_activity("until_cancelled", ()).await.map_err(failed)
-}
-
 async fn waits(ctx: OrchestrationContext, _: Payload) -> Outcome {
     Ok(ctx.schedule_wait(event("go")).await)
 }
@@ -123,8 +109,6 @@ fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
         .orchestration("races", "1.0.0", races)
         .orchestration("leaves", "1.0.0", leaves)
         .orchestration("detaches", "1.0.0", detaches)
-        .orchestration("crowd", "1.0.0", crowd)
-        .orchestration("works", "1.0.0", works)
         .orchestration("waits", "1.0.0", waits)
         .orchestration("echo", "1.0.0", echo)
         .orchestration("fails", "1.0.0", fails)
@@ -264,46 +248,6 @@ async fn g25_however_a_parent_ends_its_children_end_or_stay_by_their_close_polic
             client.raise_event(&leave, "go", end).await.unwrap();
             assert_eq!(client.result(&leave).await.unwrap(), Payload::from(end));
         }
-        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g25_a_cancelled_parent_takes_a_hundred_children_and_their_running_activities_with_it() {
-    const CHILDREN: usize = 100;
-    on_both_stages(async |stage| {
-        let (begun, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let counts = (Arc::clone(&begun), Arc::clone(&told));
-        let activity = move |ctx: ActivityContext, _: Payload| {
-            let (begun, told) = counts.clone();
-            async move {
-                begun.fetch_add(1, Ordering::Relaxed);
-                ctx.cancelled().await;
-                told.fetch_add(1, Ordering::Relaxed);
-                Ok::<_, Payload>(Payload::null())
-            }
-        };
-        let runtime =
-            orchestrations(stage.runtime()).activity("until_cancelled", activity).start().await.unwrap();
-        let client = runtime.client();
-        client.start("crowd", "p", number(CHILDREN as u64)).await.unwrap();
-        while begun.load(Ordering::Relaxed) < CHILDREN {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        client.cancel("p", "enough").await.unwrap();
-        let ending = Ending::OrchestrationCancelled { reason: "enough".to_owned() };
-        assert_eq!(client.wait("p").await, Ok(ending));
-        let tree = client.tree("p").await.unwrap();
-        assert_eq!(tree.size(), CHILDREN + 1);
-        let children: Vec<&str> = tree.children.iter().map(|child| child.instance.id.as_str()).collect();
-        for ending in join_all(children.iter().map(|id| until_ended(&client, id))).await {
-            assert_eq!(ending, cancelled_by("p"));
-        }
-        while told.load(Ordering::Relaxed) < CHILDREN {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert_eq!(begun.load(Ordering::Relaxed), CHILDREN, "no activity ran twice");
         stage.finish(runtime, &ClientLog::default(), orchestrations).await;
     })
     .await;

@@ -33,6 +33,7 @@ fn task(state: TaskState, due_ms: Option<u64>) -> TaskRow {
         due_ms,
         details: None,
         interruptions: 0,
+        begun: None,
         past: Default::default(),
         name: "work".to_owned(),
         tag: None,

@@ -322,50 +322,6 @@ async fn g33_delete_takes_what_has_ended_with_its_children_and_runs_over_nothing
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g2_an_id_deleted_and_used_again_never_meets_the_work_of_the_one_before() {
-    on_both_stages(async |stage| {
-        let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (notify, wait) = (Arc::clone(&begun), Arc::clone(&gate));
-        let runtime = orchestrations(stage.runtime())
-            // It does not listen to cancellation; each attempt says which it is.
-            .activity("slow", move |ctx: ActivityContext, _: Payload| {
-                let (begun, gate) = (Arc::clone(&notify), Arc::clone(&wait));
-                async move {
-                    begun.notify_one();
-                    gate.notified().await;
-                    Ok::<_, Payload>(Payload::from(ctx.idempotency_key()))
-                }
-            })
-            .start()
-            .await
-            .unwrap();
-        let client = runtime.client();
-        client.start("works", "w", "slow").await.unwrap();
-        begun.notified().await;
-        let old = client.status("w").await.unwrap().key;
-        assert_eq!(client.delete("w", true).await, Ok(1));
-        client.start("works", "w", "slow").await.unwrap();
-        begun.notified().await;
-        // Both end now: the old one's result finds nobody.
-        gate.notify_one();
-        gate.notify_one();
-        gate.notify_waiters();
-        let key: String = loop {
-            gate.notify_one();
-            if client.status("w").await.unwrap().status.is_final() {
-                break client.result("w").await.unwrap().decode().unwrap();
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        };
-        let new = client.status("w").await.unwrap().key;
-        assert_ne!(new, old);
-        assert!(key.starts_with(&new.to_string()), "{key} is not of {new}");
-        stage.finish(runtime, &ClientLog::default(), orchestrations).await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g33_actions_over_a_filter_reach_all_it_shows_and_report_their_progress() {
     const EACH: u64 = 30;
     on_both_stages(async |stage| {

@@ -54,7 +54,9 @@ async fn reason(client: &Client, id: &str) -> String {
     let status: InstanceStatus = until_blocked(client, id, "PER-0103").await;
     let blocked = status.blocked.unwrap();
     assert!(blocked.reason.contains("missing field `region`"), "{}", blocked.reason);
-    assert!(!format!("{blocked:?}").contains("4111"), "{blocked:?}");
+    for text in [&blocked.reason, &blocked.report, &blocked.cause] {
+        assert!(!text.contains("4111"), "{blocked:?}");
+    }
     assert!(!status.status.is_final());
     blocked.reason
 }
@@ -164,8 +166,12 @@ async fn reads(ctx: OrchestrationContext, what: String) -> Result<String, String
     match what.as_str() {
         "activity" => ctx.schedule_activity("take", "").read_by(placed).await,
         "child" => ctx.schedule_sub_orchestration("give", "").read_by(placed_by_child).await,
-        "event" => drop(ctx.schedule_wait(Event::<Placed>::named("go")).await),
+        "event" => {
+            ctx.schedule_wait("begin").await;
+            drop(ctx.schedule_wait(Event::<Placed>::named("go")).await);
+        }
         _ => {
+            ctx.schedule_wait("begin").await;
             ctx.on_event(Event::<Placed>::named("go"), |_| async {});
             ctx.schedule_wait("never").await;
         }
@@ -206,7 +212,9 @@ async fn e3_a_result_or_event_of_another_type_blocks_and_a_cancel_ends_the_insta
             client.start(reads, what, what.to_owned()).await.unwrap();
             log.started(what);
             if matches!(what, "event" | "handler") {
+                // Nothing waits for it yet, so that it is recorded.
                 client.raise_event(what, GO, order()).await.unwrap();
+                client.raise_event(what, "begin", "").await.unwrap();
             }
             let text = reason(&client, what).await;
             assert!(text.contains("Placed"), "{text}");
@@ -224,6 +232,7 @@ async fn e16_an_event_that_the_code_cannot_read_is_skipped_by_its_number_and_the
         let mut log = ClientLog::default();
         let code = |builder: RuntimeBuilder| {
             builder.orchestration("sum", "1.0.0", |ctx: OrchestrationContext, _: ()| async move {
+                ctx.schedule_wait("begin").await;
                 let mut sum = 0;
                 for _ in 0..2 {
                     sum += ctx.schedule_wait(Event::<u64>::named("n")).await;
@@ -242,16 +251,14 @@ async fn e16_an_event_that_the_code_cannot_read_is_skipped_by_its_number_and_the
             client.raise_event(id, "n", Payload::from_json("1").unwrap()).await.unwrap();
             client.raise_event(id, "n", "4111").await.unwrap();
             client.raise_event(id, "n", Payload::from_json("2").unwrap()).await.unwrap();
+            client.raise_event(id, "begin", "").await.unwrap();
             let blocked = until_blocked(&client, id, "PER-0103").await.blocked.unwrap();
-            let number = blocked.reason.split("event ").nth(1).unwrap().split(' ').next().unwrap();
-            let number: u64 = number.parse().unwrap();
-            // Another one does not help, and is not skipped later.
-            client.skip_event(id, perennial::EventId(number + 1)).await.unwrap();
-            let is_tried = |status: &InstanceStatus| {
-                status.blocked.as_ref().is_some_and(|again| again.attempts > blocked.attempts)
-            };
-            until(&client, id, is_tried).await;
-            skipper.skip_event(id, perennial::EventId(number)).await.unwrap();
+            let number = blocked.event.unwrap();
+            assert!(blocked.reason.contains(&format!("event {number} ")), "{}", blocked.reason);
+            // Only what blocks it can be skipped.
+            let refused = skipper.skip_event(id, perennial::EventId(number.0 + 1)).await.unwrap_err();
+            assert_eq!(refused, ClientError::NotBlockedBy { id: id.to_owned(), blocking: Some(number) });
+            skipper.skip_event(id, number).await.unwrap();
             assert_eq!(soon(client.result(id)).await.unwrap().as_json(), "3");
             let history = client.history(id).await.unwrap();
             let skips = history.flatten().filter(|event| event.summary().starts_with("ExternalEventSkipped"));
@@ -280,6 +287,53 @@ async fn e3_an_input_that_the_code_cannot_read_is_refused_by_the_start_and_nothi
         }
         assert!(matches!(client.status("s").await, Err(ClientError::NotFound { .. })));
         stage.finish(runtime, &ClientLog::default(), |builder| builder.register(strict)).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g28_an_event_that_the_waiting_code_cannot_read_is_refused_and_not_recorded() {
+    on_both_stages(async |stage| {
+        let mut log = ClientLog::default();
+        let code = |builder: RuntimeBuilder| {
+            builder
+                .orchestration("waits", "1.0.0", |ctx: OrchestrationContext, _: ()| async move {
+                    let first = ctx.schedule_wait(Event::<u64>::named("n")).await;
+                    Ok::<_, String>(first + ctx.schedule_wait(Event::<u64>::named("n")).await)
+                })
+                .orchestration("handles", "1.0.0", |ctx: OrchestrationContext, _: ()| async move {
+                    let (sum, added) = (ctx.state(0), ctx.state(0));
+                    let (sums, count) = (sum.clone(), added.clone());
+                    ctx.on_event(Event::<u64>::named("n"), move |n| {
+                        sums.update(|sum| *sum += n);
+                        count.update(|count| *count += 1);
+                        async {}
+                    });
+                    ctx.wait_until(&added, |count| *count == 2).await;
+                    Ok::<_, String>(sum.read(|sum| *sum))
+                })
+        };
+        let runtime = run(stage, code).await;
+        let client = runtime.client();
+        for id in ["waits", "handles"] {
+            client.start(id, id, ()).await.unwrap();
+            log.started(id);
+            // They come together, and each is answered for itself.
+            let raise = |n: &'static str| client.raise_event(id, "n", Payload::from_json(n).unwrap());
+            let (first, bad, second) = tokio::join!(raise("1"), raise("\"4111\""), raise("2"));
+            first.unwrap();
+            second.unwrap();
+            let Err(refused @ ClientError::BadEvent { .. }) = bad else { panic!("{bad:?}") };
+            let text = refused.to_string();
+            assert!(text.starts_with("PER-0631") && text.contains("u64") && text.contains(id), "{text}");
+            assert!(!text.contains("4111"), "{text}");
+            assert_eq!(soon(client.result(id)).await.unwrap().as_json(), "3");
+            let history = client.history(id).await.unwrap();
+            let events = history.flatten().filter(|event| event.summary().starts_with("ExternalEvent"));
+            let events = events.filter(|event| !event.summary().contains("Subscribed")).count();
+            assert_eq!(events, 2, "{history:?}");
+        }
+        stage.finish(runtime, &log, code).await;
     })
     .await;
 }

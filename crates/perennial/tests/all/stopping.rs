@@ -4,15 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use perennial::history::{EventKind, Job};
 use perennial::{
     ActivityContext, ClientError, Error, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
     RuntimeOptions, StartError, Status,
 };
 use perennial_core::Handlers;
+use perennial_core::store::MemoryStore;
+use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::{Notify, Semaphore};
 
+use crate::support::hands::Hands;
+use crate::support::tapped::Tapped;
 use crate::support::{Place, event, failed, relaxed, soon, until};
 
 type Outcome = Result<Payload, Payload>;
@@ -103,6 +108,17 @@ async fn all_goes_on(place: &Place, work: &Work, mut log: ClientLog) {
     assert_eq!(work.runs.load(Ordering::Relaxed), 2, "the interrupted attempt, and one more");
     soon(runtime.shutdown()).await.unwrap();
     place.check(&log, &handlers());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g31_whoever_does_not_wait_for_the_end_of_a_shutdown_leaves_the_store_free() {
+    let (place, work) = (Place::new(), Work::default());
+    let runtime = work.runtime(&place).start().await.unwrap();
+    let log = leave_some(&runtime, &work).await;
+    let patience = Duration::from_millis(20);
+    let stopped = tokio::time::timeout(patience, runtime.shutdown_within(Duration::from_secs(600))).await;
+    assert!(stopped.is_err(), "an activity runs and has ten minutes");
+    all_goes_on(&place, &work, log).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -283,17 +299,23 @@ async fn g31_shutdown_ends_also_if_there_is_always_something_to_do() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g13_timers_that_fell_due_during_an_outage_fire_when_the_store_is_opened() {
-    let (place, work) = (Place::new(), Work::default());
-    let runtime = work.runtime(&place).start().await.unwrap();
+    let (place, work, hands) = (Place::new(), Work::default(), Hands::new());
+    let node = || {
+        let clock = Arc::clone(&hands);
+        let options = SqliteOptions::default().relaxed(true).clock(move || clock.store_ms());
+        let store = Arc::new(SqliteStore::open(place.path(), options).unwrap());
+        work.runtime(&place).store(store).clock(Arc::clone(&hands) as _)
+    };
+    let runtime = node().start().await.unwrap();
     let mut log = ClientLog::default();
     for count in 0..20 {
         let id = format!("s-{count}");
-        runtime.client().start("sleeper", &id, Payload::from_json("100").unwrap()).await.unwrap();
+        runtime.client().start("sleeper", &id, Payload::from_json("3600000").unwrap()).await.unwrap();
         log.started(id);
     }
-    drop(runtime);
-    tokio::time::sleep(Duration::from_millis(150)).await;
-    let runtime = work.runtime(&place).start().await.unwrap();
+    runtime.shutdown().await.unwrap();
+    hands.pass(Duration::from_secs(2 * 3_600));
+    let runtime = node().start().await.unwrap();
     for count in 0..20 {
         soon(runtime.client().result(&format!("s-{count}"))).await.unwrap();
     }
@@ -398,4 +420,42 @@ async fn activity_slots_bound_what_runs_at_a_time() {
     assert_eq!(results.count(), 1);
     runtime.shutdown().await.unwrap();
     place.check(&ClientLog::default(), &handlers());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g31_shutdown_returns_in_time_from_a_store_that_answers_nothing() {
+    let hands = Hands::new();
+    let clock = Arc::clone(&hands);
+    let store = Tapped::new(Arc::new(MemoryStore::new(move || clock.store_ms())));
+    let runtime = orchestrations(Runtime::open(""))
+        .store(Arc::clone(&store) as _)
+        .clock(Arc::clone(&hands) as _)
+        .start()
+        .await
+        .unwrap();
+    let client = runtime.client();
+    client.start("waiter", "w", Payload::null()).await.unwrap();
+    until(&client, "w", |status| status.status == Status::Running).await;
+    store.go_away();
+    let commits = store.count("commit");
+    let raised = tokio::spawn({
+        let client = client.clone();
+        async move { client.raise_event("w", "go", "went").await }
+    });
+    soon(async {
+        while store.count("commit") == commits {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let mut stopping = Box::pin(runtime.shutdown_within(Duration::from_secs(2)));
+    assert!((&mut stopping).now_or_never().is_none());
+    hands.pass(Duration::from_millis(6_900));
+    assert!((&mut stopping).now_or_never().is_none(), "the store has five seconds more than the activities");
+    hands.pass(Duration::from_millis(200));
+    let error = soon(stopping).await.unwrap_err().to_string();
+    assert!(error.contains("the store did not answer in time"), "{error}");
+    assert!(error.contains("the shards not given up"), "{error}");
+    let raised = soon(raised).await.unwrap();
+    assert!(matches!(raised, Err(ClientError::Unknown { .. })), "nobody knows: {raised:?}");
 }

@@ -358,6 +358,38 @@ async fn i16_a_corrupt_row_that_claims_to_be_blocked_troubles_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g28_a_terminated_instance_with_a_damaged_message_is_not_blocked_again() {
+    let place = Place::new();
+    leave_a_patient_one(&place).await;
+    let outside = place.guest();
+    outside.raise_event("p", "other", "damaged").await.unwrap();
+    let connection = place.connection();
+    assert_eq!(connection.execute("UPDATE inbox SET body = x'00'", []), Ok(1));
+    outside.raise_event("p", "other", "sound").await.unwrap();
+    let runtime_2 = runtime(&place).orchestration("patient", "1.0.0", patient).start().await.unwrap();
+    let client = runtime_2.client();
+    until_blocked(&client, "p", "PER-0508").await;
+    client.terminate("p", "damaged").await.unwrap();
+    until(&client, "p", |status| status.status == Status::Terminated).await;
+    soon(runtime_2.shutdown()).await.unwrap();
+
+    let runtime_3 = runtime(&place).orchestration("patient", "1.0.0", patient).start().await.unwrap();
+    let messages = || connection.query_row("SELECT count(*) FROM inbox", [], |row| row.get::<_, i64>(0));
+    soon(async {
+        // The message that can be read is cleared away; the damaged one stays until the instance is deleted.
+        while messages() != Ok(1) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let status = runtime_3.client().status("p").await.unwrap();
+    assert_eq!((status.status, status.blocked), (Status::Terminated, None));
+    runtime_3.client().delete("p", false).await.unwrap();
+    assert_eq!(messages(), Ok(0));
+    runtime_3.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g22_an_activity_that_is_not_registered_runs_once_it_is() {
     let place = Place::new();
     let calls = |ctx: OrchestrationContext, _: Payload| async move {

@@ -226,8 +226,8 @@ impl Load {
     async fn runtime(&self, work: &WorkOptions) -> Runtime {
         let mut options = RuntimeOptions { lease_ms: work.lease_ms, ..RuntimeOptions::default() };
         options.shard.max_resident = work.max_resident;
-        // Whoever is killed this often interrupts everybody.
-        options.shard.max_interruptions = 1_000;
+        // Nobody is to blame: what is interrupted again and again is tried alone, and soon.
+        options.shard.healthy_ms = 200;
         let (added, tried, progressed) = (self.clone(), self.clone(), self.clone());
         let add_one = move |ctx: ActivityContext, value: Payload| {
             added.note_run(&ctx);

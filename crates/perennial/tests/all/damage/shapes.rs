@@ -193,7 +193,8 @@ async fn by_guests(path: &Path, hands: &Arc<Hands>) {
 
 fn request(store: &dyn Store, id: &str, question: &Question) {
     let patience_ms = 24 * 3_600_000;
-    let new = NewRequest { instance: id.to_owned(), patience_ms, after: None, body: question.encode() };
+    let new =
+        NewRequest { instance: id.to_owned(), key: None, patience_ms, after: None, body: question.encode() };
     let written = ask(|reply| store.put_request(new, reply)).unwrap();
     assert!(matches!(written, RequestOutcome::Written(_)));
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod hands;
 pub(crate) mod home;
+pub(crate) mod log;
 pub(crate) mod stage;
 pub(crate) mod tapped;
 

@@ -1,17 +1,19 @@
 //! A store whose calls are written down, and whose renewals and commits can be made to go wrong.
 
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use perennial::{InstanceKey, Payload};
+use perennial::InstanceKey;
 use perennial_core::ShardId;
 use perennial_core::store::{
     CheckedRows, Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage,
     InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
     PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
     SendRequest, Served, SessionId, SessionRole, ShardSet, Store, StoreError, StoreStats, Swept, TaskId,
-    TaskRenewal, TaskRow, TurnRow, Watcher,
+    TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
 };
 
 use super::PATIENCE;
@@ -26,6 +28,7 @@ pub(crate) enum Fate<T> {
     PassThen(Result<T, StoreError>),
 }
 
+type HeldCall = Box<dyn FnOnce() + Send>;
 type Decide<T> = Box<dyn FnMut() -> Fate<T> + Send>;
 
 pub(crate) struct Tapped {
@@ -40,6 +43,15 @@ pub(crate) struct Tapped {
     note_pause: Mutex<Duration>,
     /// Whether it can be opened again after it was closed, like a file.
     outlives_closing: bool,
+    /// Whether nobody is told of changes.
+    gives_no_hints: bool,
+    /// Reads of the inbox, while they are held back.
+    held_inbox: Mutex<Option<Vec<HeldCall>>>,
+    /// What was to be deleted, by call.
+    deleted: Mutex<Vec<Vec<(ShardId, InstanceKey)>>>,
+    /// Whether it answers nothing any more, and those who wait for an answer.
+    is_away: AtomicBool,
+    waiting: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 impl Tapped {
@@ -48,6 +60,24 @@ impl Tapped {
         let mut tapped = Tapped::new(inner);
         Arc::get_mut(&mut tapped).unwrap().outlives_closing = true;
         tapped
+    }
+
+    /// A store that tells nobody of changes.
+    pub(crate) fn without_hints(inner: Arc<dyn Store>) -> Arc<Tapped> {
+        let mut tapped = Tapped::new(inner);
+        Arc::get_mut(&mut tapped).unwrap().gives_no_hints = true;
+        tapped
+    }
+
+    /// Holds reads of the inbox back from now on; or makes them again, and those that were held back.
+    pub(crate) fn hold_inbox(&self, is_held: bool) {
+        let held = std::mem::replace(&mut *self.held_inbox.lock().unwrap(), is_held.then(Vec::new));
+        held.into_iter().flatten().for_each(|read| read());
+    }
+
+    /// What was to be deleted so far, by call.
+    pub(crate) fn deleted(&self) -> Vec<Vec<(ShardId, InstanceKey)>> {
+        self.deleted.lock().unwrap().clone()
     }
 
     pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Tapped> {
@@ -61,6 +91,11 @@ impl Tapped {
             session: Arc::default(),
             note_pause: Mutex::default(),
             outlives_closing: false,
+            gives_no_hints: false,
+            held_inbox: Mutex::default(),
+            deleted: Mutex::default(),
+            is_away: AtomicBool::new(false),
+            waiting: Mutex::default(),
         })
     }
 
@@ -77,6 +112,20 @@ impl Tapped {
     /// Decides what becomes of renewals of tasks from now on.
     pub(crate) fn on_task_renewal(&self, fate: impl FnMut() -> Fate<Vec<TaskRenewal>> + Send + 'static) {
         *self.task_renewals.lock().unwrap() = Box::new(fate);
+    }
+
+    /// It answers nothing from now on.
+    pub(crate) fn go_away(&self) {
+        self.is_away.store(true, Ordering::Relaxed);
+    }
+
+    /// Where an answer goes; nowhere while the store is away.
+    fn reachable<T: 'static>(&self, reply: Reply<T>) -> Option<Reply<T>> {
+        if !self.is_away.load(Ordering::Relaxed) {
+            return Some(reply);
+        }
+        self.waiting.lock().unwrap().push(Box::new(reply));
+        None
     }
 
     /// Writing a note takes so long from now on.
@@ -131,13 +180,16 @@ macro_rules! passed_on {
     ($($call:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
         $(fn $call(&self, $($argument: $kind,)* reply: Reply<$answer>) {
             self.note(stringify!($call));
-            self.inner.$call($($argument,)* reply);
+            if let Some(reply) = self.reachable(reply) {
+                self.inner.$call($($argument,)* reply);
+            }
         })*
     };
 }
 
 impl Store for Tapped {
     fn open_session(&self, session: NewSession, reply: Reply<Lease>) {
+        let Some(reply) = self.reachable(reply) else { return };
         if session.role == SessionRole::Lane {
             self.note("open_session");
             *self.session.lock().unwrap() = Some(session.id);
@@ -146,6 +198,7 @@ impl Store for Tapped {
     }
 
     fn renew_session(&self, session: SessionId, reply: Reply<Lease>) {
+        let Some(reply) = self.reachable(reply) else { return };
         if *self.session.lock().unwrap() != Some(session) {
             return self.inner.renew_session(session, reply);
         }
@@ -162,6 +215,7 @@ impl Store for Tapped {
     }
 
     fn replace_session(&self, old: SessionId, new: NewSession, reply: Reply<Replaced>) {
+        let Some(reply) = self.reachable(reply) else { return };
         self.note("replace_session");
         *self.session.lock().unwrap() = Some(new.id);
         self.inner.replace_session(old, new, reply);
@@ -169,6 +223,7 @@ impl Store for Tapped {
 
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
         self.note("commit");
+        let Some(reply) = self.reachable(reply) else { return };
         let fate = (self.commits.lock().unwrap())();
         match fate {
             Fate::Pass => self.inner.commit(session, batch, reply),
@@ -180,10 +235,11 @@ impl Store for Tapped {
     fn renew_tasks(
         &self,
         holder: SessionId,
-        tasks: Vec<(TaskId, Option<Payload>)>,
+        tasks: Vec<TaskReport>,
         lease_ms: u64,
         reply: Reply<Vec<TaskRenewal>>,
     ) {
+        let Some(reply) = self.reachable(reply) else { return };
         let fate = (self.task_renewals.lock().unwrap())();
         match fate {
             Fate::Pass => self.inner.renew_tasks(holder, tasks, lease_ms, reply),
@@ -202,6 +258,7 @@ impl Store for Tapped {
         is_steady: bool,
         reply: Reply<()>,
     ) {
+        let Some(reply) = self.reachable(reply) else { return };
         let inner = Arc::clone(&self.inner);
         let pause = *self.note_pause.lock().unwrap();
         self.note("write_shard_notes");
@@ -217,7 +274,6 @@ impl Store for Tapped {
         release_shards(session: SessionId, shards: ShardSet) -> ();
         directory() -> Directory;
         send(requests: Vec<SendRequest>) -> Vec<SendOutcome>;
-        read_inbox(session: SessionId, query: InboxQuery) -> InboxPage;
         read_due(session: SessionId, shards: ShardSet, before_ms: u64, after: Option<(u64, InstanceKey)>, limit: usize) -> Vec<DueInstance>;
         read_owed(session: SessionId, shards: ShardSet, after: Option<InstanceKey>, limit: usize) -> Vec<(InstanceKey, ShardId)>;
         read_blocked(session: SessionId, shards: ShardSet, after: Option<InstanceKey>, limit: usize) -> Vec<(InstanceKey, ShardId)>;
@@ -236,18 +292,36 @@ impl Store for Tapped {
         count(filter: Filter, at_most: u64) -> Count;
         stats() -> StoreStats;
         check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
-        delete(instances: Vec<(ShardId, InstanceKey)>) -> Vec<DeleteOutcome>;
         prune_executions(session: SessionId, shard: ShardId, key: InstanceKey, execution: u64, rows: usize) -> Swept;
         sweep(rows: usize, keep_executions_ms: Option<u64>) -> Swept;
         read_setting(name: &str) -> Option<Arc<[u8]>>;
         write_setting(name: &str, value: Option<Arc<[u8]>>) -> ();
     }
 
+    fn delete(&self, instances: Vec<(ShardId, InstanceKey)>, reply: Reply<Vec<DeleteOutcome>>) {
+        self.deleted.lock().unwrap().push(instances.clone());
+        self.inner.delete(instances, reply);
+        self.note("delete");
+    }
+
+    fn read_inbox(&self, session: SessionId, query: InboxQuery, reply: Reply<InboxPage>) {
+        let inner = Arc::clone(&self.inner);
+        let read = move || inner.read_inbox(session, query, reply);
+        if let Some(held) = &mut *self.held_inbox.lock().unwrap() {
+            return held.push(Box::new(read));
+        }
+        read();
+        self.note("read_inbox");
+    }
+
     fn watch(&self, watcher: Watcher) {
-        self.inner.watch(watcher);
+        if !self.gives_no_hints {
+            self.inner.watch(watcher);
+        }
     }
 
     fn close(&self, reply: Reply<()>) {
+        let Some(reply) = self.reachable(reply) else { return };
         if !self.outlives_closing {
             return self.inner.close(reply);
         }

@@ -1,0 +1,120 @@
+//! Events whose sender has to know whether the instance ended without reading them: start-or-raise then starts.
+//!
+//! In the runtime's process the lane answers after the turn that takes the event. Through the store, an event is a request
+//! that the owner answers with the commit of that turn.
+
+use perennial_core::shard::{AskReply, Question, Request};
+use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome};
+use perennial_core::{InstanceKey, Payload, check_derived_id, check_name};
+
+use super::sending::{Asked, bound, outcome_of};
+use super::{Client, check};
+use crate::error::ClientError;
+
+/// What a sender hears of its event.
+enum Heard {
+    /// The owner said this.
+    Reply(AskReply),
+    /// The instance was deleted before its owner had taken the event.
+    Gone,
+    /// Nobody answered in time. The request was taken back.
+    Nothing,
+}
+
+impl Client {
+    /// Raises an event at the instance with a key, and tells whether it had ended before its code could read it.
+    pub(super) async fn raise_and_hear(
+        &self,
+        id: &str,
+        instance: InstanceKey,
+        name: &str,
+        payload: Payload,
+    ) -> Result<(), ClientError> {
+        check("instance id", id, check_derived_id)?;
+        check("event", name, check_name)?;
+        self.check_payload(id, &payload)?;
+        let key = self.sender.draw_key();
+        let (name, trace) = (name.to_owned(), self.trace.clone());
+        let question = Question::Raise {
+            name: name.clone(),
+            payload: payload.clone(),
+            key: key.clone(),
+            trace: trace.clone(),
+        };
+        let request = Request::Raise { name, payload, key: Some(key.clone()), trace };
+        let request = bound(Some(instance), request);
+        if let Asked::Here(answer) = self.ask(id, request.clone()).await? {
+            return outcome_of(id, answer).map(drop);
+        }
+        let heard = match self.has_owner(id).await? {
+            true => self.ask_to_take(id, instance, &question).await?,
+            false => Heard::Nothing,
+        };
+        match heard {
+            Heard::Reply(AskReply::Answered(_) | AskReply::KeyTaken) => Ok(()),
+            Heard::Reply(AskReply::Refused { reason, error }) if reason.starts_with("PER-0103") => {
+                Err(ClientError::Refused { id: id.to_owned(), reason, error })
+            }
+            // The runtime of this process may have taken it before it lost the instance.
+            Heard::Reply(AskReply::Ended) | Heard::Gone
+                if self.driver.is_some()
+                    && self.has_taken(id, Some(instance), &key).await.unwrap_or(false) =>
+            {
+                Ok(())
+            }
+            Heard::Reply(AskReply::Ended) | Heard::Gone => Err(ClientError::Ended { id: id.to_owned() }),
+            // It is blocked, has not begun, or nobody owns it: the event waits in its inbox. If it was taken after all, its
+            // key tells.
+            Heard::Reply(_) | Heard::Nothing => match self.send_message(id, request).await {
+                Err(ClientError::Ended { .. }) if self.has_taken(id, Some(instance), &key).await? => Ok(()),
+                sent => sent,
+            },
+        }
+    }
+
+    /// Writes a request to take an event, and waits for the owner's answer.
+    async fn ask_to_take(
+        &self,
+        id: &str,
+        instance: InstanceKey,
+        question: &Question,
+    ) -> Result<Heard, ClientError> {
+        let patience = self.ask_patience;
+        let request = NewRequest {
+            instance: id.to_owned(),
+            key: Some(instance),
+            patience_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX),
+            after: self.sender.after(id),
+            body: question.encode(),
+        };
+        let number = match self.call(id, |store, reply| store.put_request(request, reply)).await? {
+            RequestOutcome::Written(number) => number,
+            RequestOutcome::NoInstance => return Err(ClientError::NotFound { id: id.to_owned() }),
+        };
+        let heard = self.look_until(|| self.hear(id, number, instance));
+        if let Ok(heard) = tokio::time::timeout(patience, heard).await {
+            return heard;
+        }
+        self.call(id, |store, reply| store.withdraw_request(number, reply)).await?;
+        Ok(self.read_answer(id, number).await?.map_or(Heard::Nothing, Heard::Reply))
+    }
+
+    /// What there is to hear of a request by now.
+    async fn hear(
+        &self,
+        id: &str,
+        number: RequestNumber,
+        instance: InstanceKey,
+    ) -> Result<Option<Heard>, ClientError> {
+        if let Some(reply) = self.read_answer(id, number).await? {
+            return Ok(Some(Heard::Reply(reply)));
+        }
+        match self.row_of(id, Some(instance)).await {
+            Ok(_) => return Ok(None),
+            Err(ClientError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        // Requests are deleted with their instance, replies are not: one that was given is still there.
+        Ok(Some(self.read_answer(id, number).await?.map_or(Heard::Gone, Heard::Reply)))
+    }
+}

@@ -1,0 +1,193 @@
+//! What is stored of one instance: its status, its histories, how it ended.
+
+use std::future::Future;
+use std::time::Duration;
+
+use perennial_core::shard::{Answer, Request};
+use perennial_core::store::{InstanceRow, PageLimit, Reply, Store, StoreError, TurnRow, read_turns};
+use perennial_core::{Ending, History, InstanceKey, Ledger, Payload, TurnFailure, check_derived_id};
+
+use super::sending::{Asked, bound, outcome_of};
+use super::{Client, InstanceStatus, check};
+use crate::error::{ClientError, Error};
+use crate::export::{ExportedExecution, ExportedInstance};
+use crate::typed::Run;
+
+/// How many turns are read at a time.
+const TURNS_PER_PAGE: PageLimit = PageLimit { rows: 1_000, bytes: 16 << 20 };
+/// How many executions are searched for an event or update that was taken before.
+const MAX_EXECUTIONS_SEARCHED: u64 = 1_000;
+/// The shortest and the longest pause between two looks of somebody who waits. Hints make it shorter.
+const LOOK_PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+impl Client {
+    /// Waits for an instance to end, and gives its result as a payload. [`Client::run`] gives it with its types.
+    pub async fn result(&self, id: &str) -> Result<Payload, Error> {
+        let run: Run = Run::new(self.clone(), id, None, false, Ok, Ok);
+        Ok(run.result_of(None).await?)
+    }
+
+    /// Waits for an instance to end, and tells how. One that is blocked has not ended; [`Client::status`] says so.
+    pub async fn wait(&self, id: &str) -> Result<Ending, ClientError> {
+        self.wait_for(id, None).await
+    }
+
+    /// Waits for the instance with a key to end, if it is given: another one that has its id by now is not meant.
+    pub(crate) async fn wait_for(&self, id: &str, key: Option<InstanceKey>) -> Result<Ending, ClientError> {
+        check("instance id", id, check_derived_id)?;
+        let reached = match self.ask(id, bound(key, Request::AwaitEnd)).await? {
+            Asked::Here(Answer::Ended(ending)) => return Ok(*ending),
+            Asked::Here(Answer::EndedBefore) => return self.stored_ending(id, key).await,
+            Asked::Here(answer) => {
+                outcome_of(id, answer)?;
+                None
+            }
+            Asked::Elsewhere { reached } => reached,
+        };
+        // Whoever has the id at the first look is meant to the end.
+        let key = match key.or(reached) {
+            Some(key) => Some(key),
+            None => Some(self.row(id).await?.key),
+        };
+        self.look_until(|| async move {
+            let is_over = self.row_of(id, key).await?.status.is_final();
+            if is_over { self.stored_ending(id, key).await.map(Some) } else { Ok(None) }
+        })
+        .await
+    }
+
+    /// Looks again and again, whenever the store hints at a change and now and then, until there is something.
+    pub(super) async fn look_until<T, F: Future<Output = Result<Option<T>, ClientError>>>(
+        &self,
+        look: impl Fn() -> F,
+    ) -> Result<T, ClientError> {
+        let mut pause = LOOK_PAUSES.0;
+        loop {
+            let hint = self.changed.notified();
+            if let Some(found) = look().await? {
+                return Ok(found);
+            }
+            // Losing a hint costs a moment, never the answer.
+            let _ = tokio::time::timeout(pause, hint).await;
+            pause = (pause * 2).min(LOOK_PAUSES.1);
+        }
+    }
+
+    pub(super) async fn stored_ending(
+        &self,
+        id: &str,
+        key: Option<InstanceKey>,
+    ) -> Result<Ending, ClientError> {
+        let row = self.row_of(id, key).await?;
+        let history = self.turns(&row, row.execution).await?;
+        let reason = "it ended, but its last turn does not say how".to_owned();
+        history.ending().cloned().ok_or_else(|| ClientError::Unknown { id: id.to_owned(), reason })
+    }
+
+    /// Where an instance stands.
+    pub async fn status(&self, id: &str) -> Result<InstanceStatus, ClientError> {
+        self.row(id).await.map(InstanceStatus::from)
+    }
+
+    /// The row of an id, if it is the instance with a key.
+    pub(super) async fn row_of(
+        &self,
+        id: &str,
+        key: Option<InstanceKey>,
+    ) -> Result<InstanceRow, ClientError> {
+        let row = self.row(id).await?;
+        if key.is_some_and(|key| key != row.key) {
+            return Err(ClientError::NotFound { id: id.to_owned() });
+        }
+        Ok(row)
+    }
+
+    pub(crate) async fn row(&self, id: &str) -> Result<InstanceRow, ClientError> {
+        check("instance id", id, check_derived_id)?;
+        let row = self.call(id, |store, reply| store.find(id, reply)).await?;
+        row.ok_or_else(|| ClientError::NotFound { id: id.to_owned() })
+    }
+
+    /// What is recorded of an instance's current execution.
+    pub async fn history(&self, id: &str) -> Result<History, ClientError> {
+        let row = self.row(id).await?;
+        self.turns(&row, row.execution).await
+    }
+
+    /// What is recorded of one execution of an instance: 1, 2, 3, … with each continue-as-new. One that does not exist,
+    /// or was deleted, is an error; of the current one there may be nothing recorded yet.
+    pub async fn history_of(&self, id: &str, execution: u64) -> Result<History, ClientError> {
+        let row = self.row(id).await?;
+        let history = self.turns(&row, execution).await?;
+        if history.turns.is_empty() && execution != row.execution {
+            let (id, current) = (id.to_owned(), row.execution);
+            return Err(ClientError::NoExecution { id, execution, current });
+        }
+        Ok(history)
+    }
+
+    /// An instance with all its executions, as files of histories hold it.
+    pub async fn export(&self, id: &str) -> Result<ExportedInstance, ClientError> {
+        let row = self.row(id).await?;
+        let mut executions = Vec::new();
+        for execution in 1..=row.execution {
+            let turns = self.turns(&row, execution).await?.turns;
+            executions.push(ExportedExecution { execution, turns });
+        }
+        let status = Some(row.status);
+        Ok(ExportedInstance { id: row.id, name: row.name, version: row.version, status, executions })
+    }
+
+    /// Looks through the executions of an instance, the latest first, until something is found. The last 1,000 are read:
+    /// keys of events and updates are remembered for no longer. Before one that was deleted there are none.
+    pub(super) async fn search_executions<T>(
+        &self,
+        row: &InstanceRow,
+        mut look: impl FnMut(u64, &History) -> Option<T>,
+    ) -> Result<Option<T>, ClientError> {
+        let oldest = row.execution.saturating_sub(MAX_EXECUTIONS_SEARCHED);
+        for execution in (oldest + 1..=row.execution).rev() {
+            let history = self.turns(row, execution).await?;
+            if history.turns.is_empty() && execution < row.execution {
+                return Ok(None);
+            }
+            if let Some(found) = look(execution, &history) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) async fn turn_rows(
+        &self,
+        row: &InstanceRow,
+        execution: u64,
+    ) -> Result<Vec<TurnRow>, ClientError> {
+        let (shard, key) = (row.shard, row.key);
+        let mut rows: Vec<TurnRow> = Vec::new();
+        loop {
+            let after = rows.last().map_or(0, |row| row.number);
+            let limit = TURNS_PER_PAGE;
+            let read = |store: &dyn Store, reply: Reply<Vec<TurnRow>>| {
+                store.read_turns(shard, key, execution, after, limit, reply);
+            };
+            let page = self.call(&row.id, read).await?;
+            if page.is_empty() {
+                return Ok(rows);
+            }
+            rows.extend(page);
+        }
+    }
+
+    pub(super) async fn turns(&self, row: &InstanceRow, execution: u64) -> Result<History, ClientError> {
+        let (key, rows) = (row.key, self.turn_rows(row, execution).await?);
+        let mut ledger = Ledger::default();
+        let read = read_turns(key, &rows)
+            .and_then(|read| read.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).map(|()| read));
+        let read = read.map_err(|error| {
+            let source = StoreError::CorruptRow(TurnFailure::from(error).to_string());
+            ClientError::Store { id: row.id.clone(), source }
+        })?;
+        Ok(History { turns: read.turns })
+    }
+}
