@@ -90,6 +90,16 @@ pub(crate) fn done(as_json: bool, id: &str, what: &str) -> Result<(), Failure> {
     if as_json { object(&json!({"id": id, "outcome": what})) } else { line(format!("{id}: {what}")) }
 }
 
+/// Says which event is skipped.
+pub(crate) fn skipped(as_json: bool, id: &str, event: u64) -> Result<(), Failure> {
+    let what = "skip requested";
+    if as_json {
+        object(&json!({"id": id, "event": event, "outcome": what}))
+    } else {
+        line(format!("{id}: {what}, event {event}"))
+    }
+}
+
 /// Prints what an instance answered.
 pub(crate) fn answer(as_json: bool, id: &str, answer: &Payload) -> Result<(), Failure> {
     if as_json { object(&json!({"id": id, "answer": answer})) } else { line(answer.to_text()) }

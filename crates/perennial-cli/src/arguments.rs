@@ -203,6 +203,13 @@ pub(crate) enum Change {
         #[command(flatten)]
         which: Which,
     },
+    /// Let a blocked instance go on without the event that its code cannot read
+    Skip {
+        /// The instance
+        id: String,
+        /// The event's number, which `show` and `doctor` name
+        event: u64,
+    },
     /// Delete instances that have ended, with their children
     Delete {
         #[command(flatten)]

@@ -2,13 +2,14 @@
 //! retried, from their tasks.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use perennial::History;
 use perennial::history::{Decision, EventId, EventKind, Job, PastAttempt, Trail};
 use perennial::store::{TaskRow, TaskState};
 use serde::Serialize;
 
-use crate::output::{moment, short, span};
+use crate::output::{many, moment, short, span};
 
 /// An activity with more to tell than that it succeeded at once.
 #[derive(Serialize)]
@@ -20,6 +21,9 @@ pub(crate) struct Tried<'a> {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     due_ms: Option<u64>,
+    /// How often in a row the process died while it ran, as far as that is evidence against it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interruptions: Option<NonZeroU32>,
     attempts: &'a Trail,
 }
 
@@ -41,7 +45,11 @@ pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried
                     let (event, name) = (*source_event_id, names.get(source_event_id).copied());
                     let state = if has_failed { "failed" } else { "completed" };
                     let (name, attempt) = (name.unwrap_or_default(), *attempts);
-                    found.insert(event, Tried { name, event, attempt, state, due_ms: None, attempts: trail });
+                    let (due_ms, interruptions) = (None, None);
+                    found.insert(
+                        event,
+                        Tried { name, event, attempt, state, due_ms, interruptions, attempts: trail },
+                    );
                 }
             }
             _ => {}
@@ -50,7 +58,11 @@ pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried
     for task in tasks {
         let (event, name, attempt) = (task.id.event, task.name.as_str(), task.attempt);
         let (state, due_ms) = (task.state.name(), task.due_ms.filter(|_| task.state == TaskState::Waiting));
-        found.insert(event, Tried { name, event, attempt, state, due_ms, attempts: &task.past });
+        let interruptions = NonZeroU32::new(task.interruptions);
+        found.insert(
+            event,
+            Tried { name, event, attempt, state, due_ms, interruptions, attempts: &task.past },
+        );
     }
     found.into_values().collect()
 }
@@ -58,9 +70,12 @@ pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried
 impl Tried<'_> {
     /// One line for the activity, and one for each attempt.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let Tried { name, event, attempt, state, due_ms, attempts } = self;
+        let Tried { name, event, attempt, state, due_ms, interruptions, attempts } = self;
         let due = due_ms.map_or_else(String::new, |due_ms| format!(", due {}", moment(due_ms)));
-        let head = format!("activity {name:?} (event {event}): attempt {attempt} {state}{due}");
+        let interrupted = interruptions.map_or_else(String::new, |times| {
+            format!("; its process died {} in a row while it ran", many(times.get().into(), "time"))
+        });
+        let head = format!("activity {name:?} (event {event}): attempt {attempt} {state}{due}{interrupted}");
         std::iter::once(head).chain(attempts.iter().map(attempt_line)).collect()
     }
 }
@@ -71,4 +86,25 @@ fn attempt_line(attempt: &PastAttempt) -> String {
     let ended = error.as_ref().map_or_else(|| "ok".to_owned(), |error| short(error, 200));
     let took = span(ended_ms.saturating_sub(*began_ms));
     format!("  {}{place}, took {took}: {ended}", moment(*began_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g22_an_activity_whose_process_died_shows_how_often() {
+        let attempts = Trail::default();
+        let (name, event, state, due_ms) = ("bomb", EventId(2), "waiting", Some(0));
+        let line = |interruptions| {
+            let interruptions = NonZeroU32::new(interruptions);
+            Tried { name, event, attempt: 1, state, due_ms, interruptions, attempts: &attempts }
+                .lines()
+                .remove(0)
+        };
+        let due = r#"activity "bomb" (event 2): attempt 1 waiting, due 1970-01-01T00:00:00.000Z"#;
+        assert_eq!(line(0), due);
+        assert_eq!(line(1), format!("{due}; its process died 1 time in a row while it ran"));
+        assert_eq!(line(4), format!("{due}; its process died 4 times in a row while it ran"));
+    }
 }

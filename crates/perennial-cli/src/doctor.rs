@@ -2,18 +2,21 @@
 //!
 //! It looks from outside first: what it cannot use it does not open, and what it opens it does not change.
 
-use perennial::{Blocked, Filter, InstanceRow, StoreStats};
-use perennial_sqlite::{Content, Inspection, Owner};
+use perennial::{Filter, InstanceRow, StoreStats};
+use perennial_sqlite::{Content, Inspection, Owner, UnreadableMessage};
 use serde_json::{Value, json};
 
 use crate::exit::{ExitKind, Failure};
 use crate::looking::{row_object, version};
-use crate::output::{line, many, moment, object, span};
+use crate::output::{line, many, moment, now_ms, object, span};
+use crate::remedy::remedy;
 use crate::store::{self, Seen};
 use crate::watching::{count, stats_object};
 
 /// Later than this, and nobody seems to take care of the store.
 const LATE_MS: u64 = 10_000;
+/// Further behind the store's clock than this, the machine's was set back.
+const BEHIND_MS: u64 = 5_000;
 /// How many blocked instances are shown.
 const SHOWN_BLOCKED: usize = 20;
 /// A log that is longer than this is not written back into the database as it should be.
@@ -46,18 +49,10 @@ pub(crate) async fn run(url: Option<&str>, as_json: bool) -> Result<(), Failure>
     if let Some(content) = &found.content {
         let client = store::open(Some(url))?;
         let counted = client.stats().await?;
+        signs.extend(clock_sign(content, matches!(found.owner, Owner::Alive(_))));
         signs.extend(stats_signs(&counted, content, matches!(found.owner, Owner::Alive(_))));
-        signs.push(match content.unreadable.as_slice() {
-            [] => Sign::Ok("every message can be read".to_owned()),
-            unreadable => {
-                let named: Vec<String> =
-                    unreadable.iter().map(|(number, id)| format!("{number} to {id:?}")).collect();
-                trouble(
-                    format!("messages that cannot be read: {}", named.join(", ")),
-                    "run the program that is as new as those who sent them; each blocks its instance (PER-0308)",
-                )
-            }
-        });
+        signs.extend(message_signs(content));
+        signs.extend(stray_sign(content));
         let filter = Filter { blocked: Some(true), ..Filter::default() };
         blocked = client.list(filter, None, SHOWN_BLOCKED).await?.rows;
         stats = Some(counted);
@@ -127,12 +122,27 @@ fn file_signs(found: &Inspection) -> Vec<Sign> {
     signs
 }
 
+/// A machine's clock that was set back is behind the time that the store goes by.
+fn clock_sign(content: &Content, is_owned: bool) -> Option<Sign> {
+    let behind_ms = content.clock.map_or(0, |(at_ms, ahead_ms)| {
+        let ahead_ms = if is_owned { ahead_ms } else { 0 };
+        at_ms.saturating_sub(now_ms()).max(ahead_ms)
+    });
+    let what = || {
+        format!("this machine's clock is {} behind the store's: it was set back (PER-0304)", span(behind_ms))
+    };
+    let remedy = "if it is wrong, set it (NTP); if it was ahead before and is right now, nothing needs to be done: until it \
+                  has caught up, the store goes on by the steady clock from the time it had";
+    (behind_ms > BEHIND_MS).then(|| trouble(what(), remedy))
+}
+
 fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sign> {
     let lag = span(stats.lag_ms);
     let mut signs = vec![match &content.oldest_overdue {
         Some((id, since_ms)) if stats.lag_ms > LATE_MS => trouble(
             format!("something has been due for {lag}, first {id:?} since {}", moment(*since_ms)),
-            "start a runtime on this store; if one runs, it has more to do than it can",
+            "start a runtime on this store; if one runs, it is paused, has more to do than it can, or holds back an \
+             activity whose process died while it ran (`perennial show` tells)",
         ),
         _ => Sign::Ok(format!("nothing is late (lag {lag})")),
     }];
@@ -159,6 +169,47 @@ fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sig
     signs
 }
 
+fn message_signs(content: &Content) -> Vec<Sign> {
+    let (newer, damaged): (Vec<&UnreadableMessage>, Vec<_>) =
+        content.unreadable.iter().partition(|message| message.is_newer);
+    if newer.is_empty() && damaged.is_empty() {
+        return vec![Sign::Ok("every message can be read".to_owned())];
+    }
+    let named = |messages: &[&UnreadableMessage]| {
+        let name = |message: &&UnreadableMessage| match message.instance.as_str() {
+            "" => format!("{} to no instance", message.number),
+            id => format!("{} to {id:?}", message.number),
+        };
+        messages.iter().map(name).collect::<Vec<_>>().join(", ")
+    };
+    let mut signs = Vec::new();
+    if !newer.is_empty() {
+        signs.push(trouble(
+            format!("messages of a newer Perennial: {}", named(&newer)),
+            "run the program that is as new as those who sent them; each blocks its instance until then (PER-0308)",
+        ));
+    }
+    if !damaged.is_empty() {
+        signs.push(trouble(
+            format!("damaged messages: {}", named(&damaged)),
+            "keep a copy of the store, then `perennial delete --force` the instance of each",
+        ));
+    }
+    signs
+}
+
+/// Rows that belong to no instance. Messages that cannot be read are named with the other messages.
+fn stray_sign(content: &Content) -> Option<Sign> {
+    let is_named =
+        |what: &str| content.unreadable.iter().any(|one| what == format!("message {}", one.number));
+    let strays = content.strays.iter().filter(|(what, _)| !is_named(what));
+    let named: Vec<String> = strays.map(|(what, problem)| format!("{what} ({problem})")).collect();
+    let what = format!("damaged rows that belong to no instance: {}", named.join(", "));
+    let remedy = "no instance runs otherwise because of them; keep a copy of the store, and run `perennial verify`, which \
+                  reads all of it";
+    (!named.is_empty()).then(|| trouble(what, remedy))
+}
+
 fn tell(sign: &Sign) -> Result<(), Failure> {
     let (mark, what, remedy) = match sign {
         Sign::Ok(what) => return line(format!("ok    {what}")),
@@ -180,7 +231,7 @@ fn tell_blocked(stats: &StoreStats, blocked: &[InstanceRow]) -> Result<(), Failu
         let since = moment(blocked.since_ms);
         let tried = many(blocked.attempts.into(), "time");
         line(format!("        {} (since {since}, tried {tried})", blocked.reason))?;
-        line(format!("        remedy: {}", remedy(blocked)))?;
+        line(format!("        remedy: {}", remedy(&row.id, blocked)))?;
     }
     Ok(())
 }
@@ -208,13 +259,17 @@ fn report(
     };
     let blocked: Vec<Value> = blocked
         .iter()
-        .map(|row| json!({"instance": row_object(row), "remedy": row.blocked.as_ref().map(remedy)}))
+        .map(|row| json!({"instance": row_object(row), "remedy": row.blocked.as_ref().map(|blocked| remedy(&row.id, blocked))}))
         .collect();
     let content = found.content.as_ref();
     let oldest = content.and_then(|content| content.oldest_overdue.as_ref());
     let unreadable = content.map(|content| {
         let named = content.unreadable.iter();
-        named.map(|(number, id)| json!({"number": number, "instance": id})).collect::<Vec<Value>>()
+        let object = |message: &UnreadableMessage| {
+            let UnreadableMessage { number, instance, is_newer } = message;
+            json!({"number": number, "instance": instance, "newer": is_newer})
+        };
+        named.map(object).collect::<Vec<Value>>()
     });
     json!({
         "store": url,
@@ -236,34 +291,5 @@ fn size(bytes: u64) -> String {
         0..1_024 => format!("{bytes} bytes"),
         1_024..1_048_576 => format!("{} KiB", bytes.div_ceil(1_024)),
         _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-    }
-}
-
-/// What to do about a blocked instance, by the code of what blocks it.
-fn remedy(blocked: &Blocked) -> &'static str {
-    match blocked.code.as_str() {
-        "PER-0101" => {
-            "its history cannot be read; keep a copy of the store, then `perennial terminate` it, or `perennial delete \
-             --force` it"
-        }
-        "PER-0508" => {
-            "rows of it are damaged, and `perennial verify` names them; keep a copy of the store, then `perennial delete \
-             --force` it, by its key if its id is damaged"
-        }
-        "PER-0102" => "check that this store is served by the newest program that wrote to it",
-        "PER-0103" => {
-            "let the type read what was sent or recorded, and start the program again; or terminate the instance"
-        }
-        "PER-0201" => "fix the panic, start the program again, and `perennial retry` it",
-        "PER-0202" => "await only what the context gives; move other waiting into an activity",
-        "PER-0203" => "`perennial show` tells where code and record differ; gate the change with patched()",
-        "PER-0204" => "continue as new earlier, or keep payloads elsewhere and pass references",
-        "PER-0205" => "move the long computation into an activity",
-        "PER-0301" => "register that orchestration and version, and start the program again",
-        "PER-0302" => "fix what ends the process, then `perennial retry` it",
-        "PER-0308" => {
-            "check that the program is as new as those who send to it; if nobody can read it, terminate the instance"
-        }
-        _ => "`perennial show` has the whole report; when it is fixed, `perennial retry` it",
     }
 }

@@ -82,12 +82,17 @@ fn of_store(error: &StoreError) -> ExitKind {
 
 fn of_client(error: &ClientError) -> ExitKind {
     match error {
-        ClientError::NotFound { .. } | ClientError::NotRegistered { .. } => ExitKind::NotFound,
+        ClientError::NotFound { .. }
+        | ClientError::NotRegistered { .. }
+        | ClientError::NoExecution { .. } => ExitKind::NotFound,
         ClientError::AlreadyExists { .. }
         | ClientError::Ended { .. }
         | ClientError::Unanswered { .. }
         | ClientError::NotEnded { .. }
         | ClientError::NotBlocked { .. }
+        | ClientError::NotBlockedBy { .. }
+        | ClientError::BadEvent { .. }
+        | ClientError::OutcomeDeleted { .. }
         | ClientError::Full { .. }
         | ClientError::Refused { .. }
         | ClientError::Blocked { .. } => ExitKind::Refused,

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::attempts::{Tried, tried};
 use crate::exit::{ExitKind, Failure};
 use crate::output::{columns, line, many, moment, now_ms, object, pairs, progress, short, span, table};
+use crate::remedy::remedy;
 use crate::timeline;
 use crate::waiting::waiting_for;
 
@@ -54,6 +55,11 @@ pub(crate) async fn list(
         ]);
     }
     table(&shown)?;
+    for row in &page.rows {
+        if let Some(blocked) = row.blocked.as_ref().filter(|blocked| blocked.event.is_some()) {
+            line(format!("\n{} is blocked by an event: {}", row.id, remedy(&row.id, blocked)))?;
+        }
+    }
     if let (Some(_), Some(last)) = (page.next, page.rows.last()) {
         line(format!("\nmore: --after {}", last.key))?;
     }
@@ -104,8 +110,9 @@ pub(crate) fn row_object(row: &InstanceRow) -> RowObject<'_> {
 struct ShownObject<'a> {
     #[serde(flatten)]
     row: RowObject<'a>,
-    turns: usize,
-    events: usize,
+    /// Absent if the history is damaged.
+    turns: Option<usize>,
+    events: Option<usize>,
     input: Option<&'a Payload>,
     output: Option<&'a Payload>,
     error: Option<&'a Payload>,
@@ -114,6 +121,9 @@ struct ShownObject<'a> {
     /// Activities that were tried more than once, failed or are retried.
     activities: Vec<Tried<'a>>,
     trace: Option<&'a TraceContext>,
+    /// What to do about what blocks it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
     /// Why there is no history to show.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<String>,
@@ -160,7 +170,8 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
             ended_ms,
         };
         let input = started.map(|started| &started.input);
-        let (turns, reason) = (history.turns.len(), reason.map(String::as_str));
+        let (turns, events) = damage.is_none().then_some((history.turns.len(), events)).unzip();
+        let reason = reason.map(String::as_str);
         let waits_for = waiting_for(&history);
         let activities = tried;
         return object(&ShownObject {
@@ -174,6 +185,7 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
             waits_for,
             activities,
             trace,
+            remedy: status.blocked.as_ref().map(|blocked| remedy(&status.id, blocked)),
             damage,
         });
     }
@@ -190,8 +202,11 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         rows.push(("ended", format!("{}, after {took}", moment(ended_ms))));
     }
     rows.extend(parent.map(|link| ("parent", link.instance.clone())));
-    let (turns, events) = (many(history.turns.len() as u64, "turn"), many(events as u64, "event"));
-    rows.push(("history", format!("{turns}, {events}")));
+    // Of a damaged history nobody can say how long it is.
+    if damage.is_none() {
+        let (turns, events) = (many(history.turns.len() as u64, "turn"), many(events as u64, "event"));
+        rows.push(("history", format!("{turns}, {events}")));
+    }
     for (name, value) in &status.attributes {
         rows.push(("attribute", format!("{name} = {}", value.as_json())));
     }
@@ -206,19 +221,13 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     rows.extend(tried.iter().flat_map(Tried::lines).map(|line| ("attempts", line)));
     rows.extend(damage.map(|damage| ("damage", damage)));
     if let Some(blocked) = &status.blocked {
-        rows.push((
-            "blocked",
-            format!("{} {}, since {}", blocked.code, blocked.cause, moment(blocked.since_ms)),
-        ));
+        let tried = many(blocked.attempts.into(), "time");
+        rows.push(("blocked", format!("since {}, tried {tried}", moment(blocked.since_ms))));
+        rows.push(("remedy", remedy(&status.id, blocked)));
     }
     table(&pairs(rows))?;
     if let Some(blocked) = &status.blocked {
-        let since = moment(blocked.since_ms);
-        line(format!(
-            "\nblocked since {since}, tried {}\n{}",
-            many(blocked.attempts.into(), "time"),
-            blocked.report.trim_end()
-        ))?;
+        line(format!("\n{}", blocked.report.trim_end()))?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The `perennial` command: look at durable executions, reach them, and see them survive.
 //!
 //! `arguments` is the command line; `looking`, `acting`, `watching`, `doctor`, `verify`, `bench` and `demo` are what the commands do;
-//! `output`, `timeline` and `waiting` how things are shown; `exit` what the exit codes mean.
+//! `output`, `timeline` and `waiting` how things are shown; `remedy` what is said about blocked instances; `exit` what the exit codes mean.
 
 mod acting;
 mod arguments;
@@ -12,6 +12,7 @@ mod doctor;
 mod exit;
 mod looking;
 mod output;
+mod remedy;
 mod store;
 mod timeline;
 mod verify;
@@ -21,7 +22,7 @@ mod watching;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use perennial::{Action, StartOptions};
+use perennial::{Action, EventId, StartOptions};
 
 use acting::{Verb, act};
 use arguments::{Arguments, Change, Command};
@@ -148,12 +149,17 @@ async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<
             let verb = Verb { action: Action::Retry, name: "retry", done: "retry requested" };
             act(&client, &verb, &which, as_json).await
         }
+        Change::Skip { id, event } => {
+            client.skip_event(&id, EventId(event)).await?;
+            acting::skipped(as_json, &id, event)
+        }
         Change::Delete { which, force } => {
             let verb = Verb { action: Action::Delete { force }, name: "delete", done: "deleted" };
             act(&client, &verb, &which, as_json).await
         }
         Change::Prune { filter, older_than, keep, yes } => {
-            let filter = store::ended(store::filter(&client, &filter).await?, older_than)?;
+            let filter = store::filter(&client, &filter).await?;
+            let filter = store::ended(&client, filter, older_than).await?;
             acting::prune(&client, filter, keep, yes, as_json).await
         }
     }

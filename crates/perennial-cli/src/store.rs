@@ -75,8 +75,12 @@ pub(crate) async fn filter(client: &Client, filters: &Filters) -> Result<Filter,
     })
 }
 
-/// Of what a filter shows, what has ended, at least so long ago.
-pub(crate) fn ended(filter: Filter, older_than: Option<Duration>) -> Result<Filter, Failure> {
+/// Of what a filter shows, what has ended, at least so long ago by the store's clock.
+pub(crate) async fn ended(
+    client: &Client,
+    filter: Filter,
+    older_than: Option<Duration>,
+) -> Result<Filter, Failure> {
     if let Some(status) = filter.statuses.iter().find(|status| !status.is_final()) {
         let message = format!(
             "what is {} has not ended, and is not pruned; see `perennial delete --force`",
@@ -86,6 +90,9 @@ pub(crate) fn ended(filter: Filter, older_than: Option<Duration>) -> Result<Filt
     }
     let ended = || Status::ALL.into_iter().filter(|status| status.is_final()).collect();
     let statuses = if filter.statuses.is_empty() { ended() } else { filter.statuses.clone() };
-    let ended_before_ms = older_than.map(|age| now_ms().saturating_sub(age.as_millis() as u64));
+    let ended_before_ms = match older_than {
+        Some(age) => Some(client.now_ms().await?.saturating_sub(age.as_millis() as u64)),
+        None => None,
+    };
     Ok(Filter { statuses, ended_before_ms, ..filter })
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::exit::{ExitKind, Failure};
 use crate::output::{line, many, object, progress};
+use crate::remedy::quoted;
 
 pub(crate) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
     let bar = progress(Some(0), "verifying");
@@ -19,7 +20,7 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
     if as_json {
         let damage = |damage: &Damage| {
             let Damage { id, key, what, problem, .. } = damage;
-            json!({"instance": id, "key": key, "what": what, "problem": problem})
+            json!({"instance": id, "key": key, "what": what, "problem": problem, "remedy": remedy_for(damage)})
         };
         object(&json!({
             "instances": report.instances,
@@ -36,6 +37,7 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
         for damage in &report.damage {
             let id = if damage.id.is_empty() { "(no instance)" } else { &damage.id };
             line(format!("{id}  {}: {}", damage.what, damage.problem))?;
+            line(format!("  remedy: {}", remedy_for(damage)))?;
         }
         let more = report.damaged - report.damage.len() as u64;
         if more > 0 {
@@ -53,4 +55,30 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Result<(), Failure> {
         ))?;
     }
     if report.damaged == 0 { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
+}
+
+/// What to do about something that is damaged.
+fn remedy_for(damage: &Damage) -> String {
+    let name = match (damage.id.as_str(), damage.key) {
+        ("", Some(key)) => key.to_string(),
+        (id, _) => quoted(id),
+    };
+    let kind = damage.what.split(' ').next().unwrap_or_default();
+    match kind {
+        _ if damage.what == "the file" => {
+            "keep a copy of the store, then restore a backup, or rebuild the file with SQLite's `.recover`"
+                .to_owned()
+        }
+        "request" | "reply" => {
+            "whoever asked gets no answer and may ask again; the row is swept after its deadline".to_owned()
+        }
+        _ if name.is_empty() => {
+            "no instance runs otherwise because of it; keep a copy of the store".to_owned()
+        }
+        "message" => format!(
+            "keep a copy of the store; if a newer program sent it, run that one; else `perennial delete --force {name}`"
+        ),
+        "task" => format!("keep a copy of the store; restore a backup, or `perennial terminate {name}`"),
+        _ => format!("keep a copy of the store; restore a backup, or `perennial delete --force {name}`"),
+    }
 }

@@ -1,7 +1,10 @@
 //! P8: the doctor says what is wrong with a store and what to do, and leaves it as it is.
 
+use std::time::SystemTime;
+
 use crate::support::{Said, Shop, settings};
 use perennial::prelude::*;
+use perennial_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -57,6 +60,24 @@ async fn p8_doctor_notices_that_nobody_runs_the_store() {
 }
 
 #[tokio::test]
+async fn g9_doctor_notices_that_the_clock_was_set_back() {
+    let mut shop = Shop::open().await;
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+    let two_hours_on =
+        || u64::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap() + 7_200_000;
+    let store = SqliteStore::open(shop.path(), SqliteOptions::default().clock(two_hours_on)).unwrap();
+    let runtime = Runtime::open("").store(std::sync::Arc::new(store)).start().await.unwrap();
+    runtime.shutdown().await.unwrap();
+    let said = shop.run(&["doctor"]).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    let line = said.stdout.lines().find(|line| line.contains("PER-0304")).unwrap_or_default();
+    assert!(
+        line.starts_with("look  this machine's clock is ") && line.contains("behind the store's"),
+        "{said:?}"
+    );
+}
+
+#[tokio::test]
 async fn p8_doctor_tells_a_crash_from_a_shutdown_and_names_what_is_overdue() {
     let mut shop = Shop::open().await;
     let client = shop.client();
@@ -98,6 +119,37 @@ async fn p8_doctor_names_messages_that_cannot_be_read_and_files_that_others_can(
     std::fs::set_permissions(shop.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     let said = shop.run(&["doctor"]).await;
     masked().bind(|| insta::assert_snapshot!(told(&shop, &said)));
+}
+
+#[tokio::test]
+async fn p8_doctor_tells_damaged_messages_from_newer_ones_and_names_rows_without_an_instance() {
+    let mut shop = Shop::open().await;
+    shop.client().start("counter", "c", Payload::encode(&1).unwrap()).await.unwrap();
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+    shop.masked(&["raise", "c", "other"]).await;
+    let connection = Connection::open(shop.path()).unwrap();
+    let newer = "UPDATE inbox SET body = cast(replace(cast(body AS TEXT), '{\"v\":1,', '{\"v\":9,') AS BLOB)";
+    assert_eq!(connection.execute(newer, []).unwrap(), 1);
+    connection
+        .execute("INSERT INTO inbox (key, shard, body) SELECT key, shard, x'7b7d' FROM instances", [])
+        .unwrap();
+    connection
+        .execute("INSERT INTO replies (number, deadline_ms, body) VALUES (99, 9000000000000000, x'00')", [])
+        .unwrap();
+    drop(connection);
+    let said = shop.run(&["doctor"]).await;
+    for expected in [
+        "look  messages of a newer Perennial: 1 to \"c\"\n",
+        "look  damaged messages: 2 to \"c\"\n",
+        "look  damaged rows that belong to no instance: reply 99 (",
+    ] {
+        assert!(said.stdout.contains(expected), "{expected:?}: {}", said.stdout);
+    }
+    let verified = shop.run(&["verify"]).await;
+    assert_eq!(verified.code, 1);
+    let lines: Vec<&str> = verified.stdout.lines().collect();
+    let remedies = lines.iter().filter(|line| line.starts_with("  remedy: ")).count();
+    assert!(remedies > 0 && remedies * 2 + 1 == lines.len(), "{}", verified.stdout);
 }
 
 #[tokio::test]

@@ -31,6 +31,7 @@ fn p8_help_lists_commands_and_exit_codes() {
           cancel       Ask instances to cancel; their code may clean up first
           terminate    End instances without running their code
           retry        Try blocked instances again
+          skip         Let a blocked instance go on without the event that its code cannot read
           delete       Delete instances that have ended, with their children
           prune        Delete all instances that ended long ago
           export       Write histories as JSON lines, one instance per line

@@ -107,7 +107,9 @@ async fn p8_show_tells_all_about_one_instance() {
     assert_eq!((&tried["name"], &tried["attempt"]), (&"charge".into(), &2.into()), "{object}");
     assert_eq!(tried["attempts"].as_array().unwrap().len(), 2, "{object}");
     let cause = blocked.lines().find(|line| line.starts_with("blocked ")).unwrap();
-    assert!(cause.contains("PER-0201 ") && cause.contains(", since "), "{blocked}");
+    assert!(cause.contains("since ") && cause.contains(", tried "), "{blocked}");
+    assert!(blocked.lines().any(|line| line.starts_with("remedy ")), "{blocked}");
+    assert_eq!(blocked.matches("the code is broken").count(), 1, "{blocked}");
 }
 
 #[tokio::test]

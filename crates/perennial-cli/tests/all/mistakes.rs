@@ -96,7 +96,12 @@ async fn p8_bad_inputs_and_requests_without_a_runtime_are_explained() {
         "#);
     insta::assert_snapshot!(told(&shop.run(&["query", "counter-1", "count", "--patience", "50ms"]).await), @r#"
         exit 5
-        error: PER-0624 not answered: no runtime took the query to instance "counter-1" within 50ms; is one running on this store?
+        error: PER-0624 not answered: no runtime took what was asked of instance "counter-1" within 50ms; is one running on this store?
+        "#);
+    // An update that nobody took was not done, either.
+    insta::assert_snapshot!(told(&shop.run(&["update", "counter-1", "add", "1", "--patience", "50ms"]).await), @r#"
+        exit 5
+        error: PER-0624 not answered: no runtime took what was asked of instance "counter-1" within 50ms; is one running on this store?
         "#);
 }
 

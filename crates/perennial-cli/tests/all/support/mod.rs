@@ -63,6 +63,14 @@ async fn broken(_: OrchestrationContext) -> Result<(), String> {
     panic!("the code is broken")
 }
 
+/// Adds two numbers, once it is told to begin.
+#[orchestration(version = "1.0.0")]
+async fn adder(ctx: OrchestrationContext) -> Result<u64, String> {
+    ctx.schedule_wait("begin").await;
+    let first = ctx.schedule_wait(Event::<u64>::named("n")).await;
+    Ok(first + ctx.schedule_wait(Event::<u64>::named("n")).await)
+}
+
 /// A store on a file, with its runtime or without.
 pub(crate) struct Shop {
     directory: TempDir,
@@ -72,16 +80,21 @@ pub(crate) struct Shop {
 impl Shop {
     /// An open shop in which nothing has happened.
     pub(crate) async fn open() -> Shop {
-        let directory = tempfile::tempdir().unwrap();
-        let mut shop = Shop { directory, runtime: None };
-        let runtime = Runtime::open(shop.url())
+        let mut shop = Shop { directory: tempfile::tempdir().unwrap(), runtime: None };
+        shop.reopen().await;
+        shop
+    }
+
+    /// Runs the shop's program again.
+    pub(crate) async fn reopen(&mut self) {
+        let runtime = Runtime::open(self.url())
             .register(checkout)
             .register(parcel)
             .register(counter)
             .register(broken)
+            .register(adder)
             .register(charge);
-        shop.runtime = Some(runtime.start().await.unwrap());
-        shop
+        self.runtime = Some(runtime.start().await.unwrap());
     }
 
     /// A closed shop: a checkout that completed, one that failed, a counter that waits, and a broken instance.

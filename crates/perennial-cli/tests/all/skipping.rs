@@ -1,0 +1,92 @@
+//! P8: an event that the code cannot read is skipped from the command line, with a runtime and without.
+
+use crate::support::Shop;
+use serde_json::{Value, json};
+
+/// Blocks the instance `a` by its event 4, which is no number.
+async fn block(shop: &Shop) {
+    shop.masked(&["start", "adder", "a"]).await;
+    for (event, payload) in [("n", "1"), ("n", "\"two\""), ("n", "3"), ("begin", "\"\"")] {
+        shop.masked(&["raise", "a", event, payload]).await;
+    }
+    while shop.client().status("a").await.unwrap().blocked.is_none() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The number of the event that blocks the instance.
+async fn blocking(shop: &Shop) -> String {
+    let report: Value = serde_json::from_str(&shop.run(&["show", "a", "--json"]).await.stdout).unwrap();
+    report["blocked"]["event"].to_string()
+}
+
+#[tokio::test]
+async fn p8_skip_lets_an_instance_go_on_without_the_event_that_blocks_it() {
+    let shop = Shop::open().await;
+    block(&shop).await;
+    let number = blocking(&shop).await;
+    let cure = format!("`perennial skip a {number}`");
+    for look in [&["show", "a"][..], &["list"], &["doctor"], &["doctor", "--json"], &["show", "a", "--json"]]
+    {
+        let said = shop.run(look).await;
+        assert!(said.stdout.contains(&cure), "{look:?}: {said:?}");
+    }
+    let shown = shop.run(&["show", "a"]).await.stdout;
+    assert_eq!(shown.matches("PER-0103").count(), 1, "{shown}");
+    let skipped = shop.masked(&["skip", "a", &number, "--json"]).await;
+    let expected = json!({"id": "a", "event": number.parse::<u64>().unwrap(), "outcome": "skip requested"});
+    assert_eq!(serde_json::from_str::<Value>(&skipped).unwrap(), expected);
+    assert_eq!(shop.client().result("a").await.unwrap().as_json(), "4");
+    let history = shop.masked(&["history", "a"]).await;
+    assert!(history.contains(&format!("ExternalEventSkipped {number}")), "{history}");
+}
+
+#[tokio::test]
+async fn p8_skip_waits_for_the_next_runtime_if_none_runs() {
+    let mut shop = Shop::open().await;
+    block(&shop).await;
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+    let number = blocking(&shop).await;
+    assert_eq!(
+        shop.masked(&["skip", "a", &number]).await.trim_end(),
+        format!("a: skip requested, event {number}")
+    );
+    shop.reopen().await;
+    assert_eq!(shop.client().result("a").await.unwrap().as_json(), "4");
+}
+
+#[tokio::test]
+async fn p8_skip_refuses_what_does_not_block_and_names_what_does() {
+    let mut shop = Shop::open().await;
+    shop.masked(&["start", "counter", "c", "1"]).await;
+    let fine = shop.run(&["skip", "c", "2"]).await;
+    assert_eq!((fine.code, fine.stderr.contains("PER-0611")), (4, true), "{fine:?}");
+    let nobody = shop.run(&["skip", "nobody", "2"]).await;
+    assert_eq!((nobody.code, nobody.stderr.contains("PER-0605")), (3, true), "{nobody:?}");
+    block(&shop).await;
+    let number = blocking(&shop).await;
+    shop.masked(&["start", "broken", "b"]).await;
+    while shop.client().status("b").await.unwrap().blocked.is_none() {
+        tokio::task::yield_now().await;
+    }
+    for is_running in [true, false] {
+        if !is_running {
+            shop.runtime.take().unwrap().shutdown().await.unwrap();
+        }
+        let other = shop.run(&["skip", "a", "1", "--json"]).await;
+        assert_eq!(other.code, 4, "{other:?}");
+        let words = format!("is event {number}; skip that one");
+        assert!(other.stderr.contains("PER-0632") && other.stderr.contains(&words), "{other:?}");
+        let panicked = shop.run(&["skip", "b", "1"]).await;
+        assert_eq!((panicked.code, panicked.stderr.contains("no event blocks")), (4, true), "{panicked:?}");
+    }
+}
+
+#[tokio::test]
+async fn p8_cancel_ends_an_instance_that_an_event_blocks() {
+    let shop = Shop::open().await;
+    block(&shop).await;
+    shop.masked(&["cancel", "a"]).await;
+    shop.masked(&["terminate", "a"]).await;
+    shop.client().wait("a").await.unwrap();
+}
