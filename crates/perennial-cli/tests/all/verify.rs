@@ -76,6 +76,22 @@ async fn e3_verify_names_a_message_in_which_one_byte_was_changed() {
 }
 
 #[tokio::test]
+async fn e3_verify_names_a_delayed_start_that_nothing_wakes_in_time() {
+    for damage in ["NULL", "wake_at_ms + 1"] {
+        let mut shop = Shop::open().await;
+        shop.runtime.take().unwrap().shutdown().await.unwrap();
+        shop.masked(&["start", "counter", "later", "1", "--delay", "1h"]).await;
+        let (code, report) = verified(&shop).await;
+        assert_eq!((code, &report["damaged"]), (0, &json!(0)), "{report}");
+        let connection = Connection::open(shop.path()).unwrap();
+        connection.execute(&format!("UPDATE instances SET wake_at_ms = {damage}"), []).unwrap();
+        drop(connection);
+        let (code, report) = verified(&shop).await;
+        assert_eq!((code, &report["damage"][0]["instance"]), (1, &json!("later")), "{damage}: {report}");
+    }
+}
+
+#[tokio::test]
 async fn e3_verify_reads_requests_and_replies_and_names_what_is_nobodys() {
     let mut shop = Shop::open().await;
     shop.masked(&["start", "counter", "a", "1"]).await;

@@ -223,7 +223,7 @@ impl Client {
         if turns.is_empty() && is_readable && !row.status.is_final() {
             match &start {
                 None => report.found(row, "row", "it has neither turns nor a start"),
-                Some(start) if row.blocked.is_none() && row.wake_at_ms > start.not_before_ms => {
+                Some(start) if row.blocked.is_none() && begins_late(row, start.not_before_ms) => {
                     report.found(row, "row", "it would begin later than it should");
                 }
                 Some(_) => {}
@@ -349,6 +349,11 @@ fn fault_of_row(
     }
     let is_late = wakes_ms.is_some_and(|wakes_ms| row.wake_at_ms.is_none_or(|at_ms| at_ms > wakes_ms));
     is_late.then_some("it would be woken later than it has to be")
+}
+
+/// Whether an instance that has not begun is woken after its time, or never.
+fn begins_late(row: &InstanceRow, not_before_ms: Option<u64>) -> bool {
+    row.wake_at_ms > not_before_ms || (row.wake_at_ms.is_none() && not_before_ms.is_some())
 }
 
 /// What is wrong with a task, if something is. What the owner runs itself has no work in its row.
