@@ -129,6 +129,12 @@ impl Attempts {
         self.lone.get(&(key, event)) == Some(&Lone::Granted)
     }
 
+    /// The activities of an instance that may run now.
+    pub(super) fn granted(&self, key: InstanceKey) -> impl Iterator<Item = EventId> {
+        let granted = self.lone.range(all(key)).filter(|(_, lone)| **lone == Lone::Granted);
+        granted.map(|((_, event), _)| *event)
+    }
+
     /// It is about to run, or need not run alone any more.
     pub(super) fn leave_lone(&mut self, key: InstanceKey, event: EventId) {
         self.lone.remove(&(key, event));
@@ -207,7 +213,9 @@ mod tests {
         assert!(!attempts.grant_lone(key, EventId(2)), "nobody asked");
         assert!(attempts.want_lone(key, EventId(2)));
         assert!(!attempts.is_lone_granted(key, EventId(2)));
+        assert_eq!(attempts.granted(key).count(), 0);
         assert!(attempts.grant_lone(key, EventId(2)) && attempts.is_lone_granted(key, EventId(2)));
+        assert_eq!(attempts.granted(key).collect::<Vec<_>>(), [EventId(2)]);
         assert!(!attempts.grant_lone(key, EventId(2)), "it was granted before");
         attempts.cancel(key, EventId(2));
         assert!(!attempts.has_lone(key));
