@@ -547,3 +547,32 @@ fn g18_what_crosses_a_continue_as_new_is_delivered_in_bounded_turns_and_in_order
         assert!(node.inbox("a").is_empty());
     }
 }
+
+/// Continues as new with `go`; `note` is an update in each execution.
+async fn goes_round(ctx: OrchestrationContext, input: Payload) -> Outcome {
+    ctx.on_update(
+        "note",
+        |_: &Payload| Ok(()),
+        move |_: Payload| {
+            let input = input.clone();
+            async move { Ok(input) }
+        },
+    );
+    let _: Payload = ctx.schedule_wait("go").await;
+    ctx.continue_as_new("second").await
+}
+
+#[test]
+fn e21_an_update_that_meets_a_continuation_is_answered() {
+    let mut node = ManualNode::new(handlers_and("goes_round", goes_round));
+    node.start("goes_round", "a", "first");
+    node.settle();
+    node.raise("a", "other", ());
+    node.take_turns();
+    // Both wait for the commit, and are part of one turn.
+    let update = node.update("a", "note", None, ());
+    node.raise("a", "go", ());
+    node.settle();
+    assert_eq!(node.row("a").execution, 2);
+    assert_eq!(node.told(update), r#"answered: "first""#);
+}

@@ -1,10 +1,10 @@
 //! Events that the code has not read: how they are counted wherever they are (G18), and the flag that tells senders in
 //! other processes (N18).
 
-use crate::shard_cases::{Outcome, handlers_and};
-use perennial_core::shard::{AskReply, Question, ShardOptions};
+use crate::shard_cases::{Outcome, handlers, handlers_and, settle_for_a_while};
+use perennial_core::shard::{AskReply, Message, Question, ShardOptions};
 use perennial_core::store::{RequestOutcome, SendOutcome};
-use perennial_core::{OrchestrationContext, Payload};
+use perennial_core::{Job, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
 
 fn node(max_unread: usize, code: &str) -> ManualNode {
@@ -200,4 +200,41 @@ fn g18_events_whose_senders_elsewhere_wait_for_an_answer_count_too() {
     assert_eq!(is_taken, [true, true, false, false]);
     assert_eq!((node.jobs("a").len(), node.row("a").full), (4, true));
     assert_eq!(raise(&mut node, ["7"]), ["full: 4"]);
+}
+
+#[test]
+fn g18_recorded_events_that_the_code_has_not_read_count_while_a_commit_is_under_way() {
+    let options = ShardOptions { max_unread: 4, ..ShardOptions::default() };
+    let mut node = ManualNode::with_options(handlers(), options);
+    node.start("collect", "a", ());
+    node.settle();
+    for _ in 0..3 {
+        node.raise("a", "never read", "x");
+        node.settle();
+    }
+    let fourth = node.raise("a", "never read", "x");
+    let fifth = node.raise("a", "never read", "x");
+    node.settle();
+    assert_eq!((node.told(fourth), node.told(fifth)), ("accepted".into(), "full: 4".into()));
+}
+
+#[test]
+fn g18_a_cancel_before_the_first_turn_does_not_make_that_turn_too_large() {
+    let mut options = ShardOptions::default();
+    options.execution.limits.turn_decisions = 20;
+    options.execution.limits.turn_bytes = 2_048;
+    let mut node = ManualNode::with_options(handlers(), options);
+    node.send_start("collect", "a", ());
+    for _ in 0..40 {
+        node.send_event("a", "n", "x".repeat(300));
+    }
+    let cancel = Job::OrchestrationCancelRequested { reason: "enough".to_owned(), grace_ms: 30_000 };
+    node.send_message("a", &Message::Job(cancel));
+    node.pass_inbox();
+    settle_for_a_while(&mut node);
+    assert_eq!(node.status("a"), "cancelled");
+    let row = node.row("a");
+    let turns = node.history(&row, 1).turns;
+    let most = turns.iter().map(|turn| turn.jobs().count()).max();
+    assert!(most <= Some(11), "a turn takes half of its limits, and the cancel: {most:?}");
 }

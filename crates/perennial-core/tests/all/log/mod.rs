@@ -23,7 +23,7 @@ impl Visit for Message {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("perennial_core")
+        metadata.target().starts_with("perennial")
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

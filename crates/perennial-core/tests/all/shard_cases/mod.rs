@@ -111,3 +111,24 @@ pub(crate) async fn cleans_up(ctx: OrchestrationContext, _: Payload) -> Outcome 
 pub(crate) fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
+
+/// Does what can be done without taking a turn, a bounded number of times.
+pub(crate) fn do_all_but_turns(node: &mut ManualNode) {
+    for _ in 0..20 {
+        let _ = node.look_up() || node.load() || node.commit() > 0 || node.follow_hint();
+    }
+}
+
+/// Does what can be done, a bounded number of times.
+pub(crate) fn settle_for_a_while(node: &mut ManualNode) {
+    for _ in 0..50 {
+        let _ = node.look_up() || node.load() || node.take_turns() || node.commit() > 0 || node.follow_hint();
+    }
+}
+
+/// Begins an activity, and fails at the next event.
+pub(crate) async fn fails_later(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    let _work = ctx.schedule_activity("work", ());
+    let _: Payload = ctx.schedule_wait("n").await;
+    panic!("boom")
+}

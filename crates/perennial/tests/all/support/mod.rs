@@ -3,6 +3,7 @@
 
 pub(crate) mod hands;
 pub(crate) mod home;
+#[path = "../../../../perennial-core/tests/all/log/mod.rs"]
 pub(crate) mod log;
 pub(crate) mod stage;
 pub(crate) mod tapped;
