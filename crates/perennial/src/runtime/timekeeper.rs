@@ -50,7 +50,9 @@ impl Timekeeper {
     /// One of them wants the time then, or no more. To be called under its lock, or of two threads the one with the
     /// older wish could come last.
     pub(super) fn want(&self, waker: Waker, at: Option<Moment>) {
-        let at_us = at.map_or(u64::MAX, |at| u64::try_from(at.as_micros()).unwrap_or(u64::MAX));
+        // Rounded up, or the time would be brought a fraction of a microsecond too early.
+        let at_us =
+            at.map_or(u64::MAX, |at| u64::try_from(at.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX));
         let before_us = self.place(waker).swap(at_us, Ordering::AcqRel);
         if at_us < before_us {
             self.look();
@@ -98,8 +100,7 @@ impl Timekeeper {
     fn sleep(&self, clock: &dyn LocalClock) -> bool {
         let mut state = lock(&self.state);
         let next_us = self.lane_us.load(Ordering::Acquire).min(self.node_us.load(Ordering::Acquire));
-        // A wake-up that is wanted for the microsecond that has begun is for the next one, or it would come too early.
-        let pause = Duration::from_micros(next_us.saturating_add(1)).saturating_sub(clock.running());
+        let pause = Duration::from_micros(next_us).saturating_sub(clock.running());
         if state.stopped || std::mem::take(&mut state.looks_again) || pause.is_zero() {
             return !state.stopped;
         }
