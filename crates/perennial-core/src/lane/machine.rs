@@ -212,6 +212,10 @@ impl Lane {
         after: Option<InboxNumber>,
     ) {
         let shard = ShardId::of(id);
+        if self.stage.is_failed() {
+            // Whoever drives the lane tells all who wait. Sent elsewhere, it would go to the store that failed.
+            return;
+        }
         if !self.takes(shard) {
             let (request, answer) = (request_id, Answer::Moved { key: None });
             return self.outbox.push(LaneOutput::Reply { shard, request, answer, key: None });

@@ -1,7 +1,8 @@
 //! Calls to the store: bounded, tried again, and in trouble only for those whom it concerns (G28, G32, I16, I19).
 
 use crate::shard_cases::{Outcome, handlers, handlers_and, number};
-use perennial_core::lane::LaneOptions;
+use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
+use perennial_core::shard::{Request, RequestId};
 use perennial_core::store::StoreError;
 use perennial_core::{OrchestrationContext, Payload, SHARDS, ShardId};
 use perennial_testkit::ManualNode;
@@ -104,6 +105,22 @@ fn g32_loads_second_looks_and_pages_are_made_again_with_nothing_lost() {
             "{method}"
         );
     }
+}
+
+#[test]
+fn g32_a_lane_whose_store_failed_sends_nobody_elsewhere() {
+    let now = Moment::from_secs(1);
+    let mut lane = Lane::new(LaneOptions::default(), 1, now);
+    lane.handle_target(now, SHARDS);
+    let calls = lane.take_outputs(now);
+    let [LaneOutput::Call(opening, _)] = &calls[..] else { panic!("it opens its session: {calls:?}") };
+    lane.handle_answer(now, *opening, Err(StoreError::Failed("the disk is full".to_owned())));
+    let outputs = lane.take_outputs(now);
+    assert!(matches!(outputs[..], [LaneOutput::Failed(_)]), "{outputs:?}");
+    let raise = Request::Raise { name: "n".to_owned(), payload: Payload::null(), key: None, trace: None };
+    lane.handle_request(now, RequestId(1), "a", raise, None);
+    let outputs = lane.take_outputs(now);
+    assert!(outputs.is_empty(), "whoever drives the lane tells all who ask: {outputs:?}");
 }
 
 #[test]
