@@ -222,14 +222,14 @@ impl Store for Tapped {
     }
 
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
-        self.note("commit");
-        let Some(reply) = self.reachable(reply) else { return };
+        let Some(reply) = self.reachable(reply) else { return self.note("commit") };
         let fate = (self.commits.lock().unwrap())();
         match fate {
             Fate::Pass => self.inner.commit(session, batch, reply),
             Fate::Answer(answer) => reply(answer),
             Fate::PassThen(answer) => self.inner.commit(session, batch, Box::new(move |_| reply(answer))),
         }
+        self.note("commit");
     }
 
     fn renew_tasks(
