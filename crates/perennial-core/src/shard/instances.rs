@@ -12,7 +12,8 @@ use super::instance::Instance;
 
 #[derive(Default)]
 pub(super) struct Instances {
-    by_key: BTreeMap<InstanceKey, Instance>,
+    /// Boxed, because the map moves its values.
+    by_key: BTreeMap<InstanceKey, Box<Instance>>,
     by_id: BTreeMap<Arc<str>, InstanceKey>,
     /// How many of them have something under way.
     busy: usize,
@@ -26,7 +27,7 @@ impl Instances {
         }
         if let Entry::Vacant(vacant) = self.by_key.entry(instance.key()) {
             self.busy += usize::from(instance.is_busy());
-            vacant.insert(instance);
+            vacant.insert(Box::new(instance));
         }
     }
 
@@ -78,7 +79,7 @@ impl Instances {
     }
 
     pub(super) fn get(&self, key: InstanceKey) -> Option<&Instance> {
-        self.by_key.get(&key)
+        self.by_key.get(&key).map(|instance| &**instance)
     }
 
     pub(super) fn key_of(&self, id: &str) -> Option<InstanceKey> {
@@ -87,11 +88,11 @@ impl Instances {
 
     /// All of them, in the order of their keys.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Instance> {
-        self.by_key.values()
+        self.by_key.values().map(|instance| &**instance)
     }
 
     /// Removes all of them, in the order of their keys.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Instance> + use<> {
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Box<Instance>> + use<> {
         self.by_id.clear();
         self.busy = 0;
         std::mem::take(&mut self.by_key).into_values()

@@ -9,33 +9,42 @@ use crate::instance::InstanceKey;
 
 #[derive(Default)]
 pub(super) struct Residents {
-    by_use: BTreeMap<(u64, InstanceKey), u64>,
-    last_used: BTreeMap<InstanceKey, u64>,
+    by_use: BTreeMap<u64, Resident>,
+    next: u64,
     bytes: u64,
 }
 
+struct Resident {
+    key: InstanceKey,
+    used_ms: u64,
+    bytes: u64,
+}
+
+/// An instance's place among those that have nothing to do, if it has one. Kept with the instance.
+#[derive(Default)]
+pub(super) struct Stay(Option<u64>);
+
 impl Residents {
     /// An instance has nothing to do, and was used just now.
-    pub(super) fn enter(&mut self, now_ms: u64, key: InstanceKey, bytes: u64) {
-        self.leave(key);
-        self.last_used.insert(key, now_ms);
-        self.by_use.insert((now_ms, key), bytes);
+    pub(super) fn enter(&mut self, stay: &mut Stay, now_ms: u64, key: InstanceKey, bytes: u64) {
+        self.leave(stay);
+        *stay = Stay(Some(self.next));
+        self.by_use.insert(self.next, Resident { key, used_ms: now_ms, bytes });
+        self.next += 1;
         self.bytes += bytes;
     }
 
     /// An instance has something to do, or is no longer in memory.
-    pub(super) fn leave(&mut self, key: InstanceKey) {
-        if let Some(used_ms) = self.last_used.remove(&key)
-            && let Some(bytes) = self.by_use.remove(&(used_ms, key))
-        {
-            self.bytes -= bytes;
+    pub(super) fn leave(&mut self, stay: &mut Stay) {
+        if let Some(resident) = stay.0.take().and_then(|place| self.by_use.remove(&place)) {
+            self.bytes -= resident.bytes;
         }
     }
 
     /// The least recently used of them, if it was not used since a time.
     pub(super) fn unused_since(&self, since_ms: u64) -> Option<InstanceKey> {
-        let (used_ms, key) = *self.by_use.first_key_value()?.0;
-        (used_ms < since_ms).then_some(key)
+        let (_, first) = self.by_use.first_key_value()?;
+        (first.used_ms < since_ms).then_some(first.key)
     }
 
     /// The least recently used of them, if there are more than the limits allow. A single one may have more bytes than
@@ -43,7 +52,7 @@ impl Residents {
     pub(super) fn surplus(&self, max_count: usize, max_bytes: u64) -> Option<InstanceKey> {
         let count = self.by_use.len();
         let is_over = count > max_count || (self.bytes > max_bytes && count > 1);
-        self.by_use.first_key_value().filter(|_| is_over).map(|((_, key), _)| *key)
+        self.by_use.first_key_value().filter(|_| is_over).map(|(_, first)| first.key)
     }
 }
 
@@ -57,29 +66,29 @@ mod tests {
 
     #[test]
     fn g11_the_least_recently_used_is_over_the_limit_first() {
-        let mut residents = Residents::default();
-        residents.enter(1, key(1), 10);
-        residents.enter(2, key(2), 10);
-        residents.enter(3, key(1), 10);
+        let (mut residents, mut one, mut two) = (Residents::default(), Stay::default(), Stay::default());
+        residents.enter(&mut one, 1, key(1), 10);
+        residents.enter(&mut two, 2, key(2), 10);
+        residents.enter(&mut one, 3, key(1), 10);
         assert_eq!(residents.surplus(1, 100), Some(key(2)));
         assert_eq!(residents.surplus(2, 15), Some(key(2)), "by bytes");
         assert_eq!(residents.surplus(2, 20), None);
-        residents.leave(key(2));
+        residents.leave(&mut two);
         assert_eq!(residents.surplus(1, 5), None, "one alone may be large");
         assert_eq!(residents.surplus(0, 100), Some(key(1)));
     }
 
     #[test]
     fn g11_entering_again_and_leaving_twice_keep_the_bytes_right() {
-        let mut residents = Residents::default();
+        let (mut residents, mut one, mut two) = (Residents::default(), Stay::default(), Stay::default());
         for now_ms in 1..10 {
-            residents.enter(now_ms, key(1), now_ms);
-            residents.enter(now_ms, key(2), 1);
+            residents.enter(&mut one, now_ms, key(1), now_ms);
+            residents.enter(&mut two, now_ms, key(2), 1);
         }
         assert_eq!(residents.bytes, 10);
-        residents.leave(key(1));
-        residents.leave(key(1));
-        assert_eq!((residents.bytes, residents.by_use.len(), residents.last_used.len()), (1, 1, 1));
+        residents.leave(&mut one);
+        residents.leave(&mut one);
+        assert_eq!((residents.bytes, residents.by_use.len()), (1, 1));
         assert_eq!(residents.unused_since(9), None, "used at that time");
         assert_eq!(residents.unused_since(10), Some(key(2)));
     }

@@ -435,7 +435,6 @@ impl Shard {
     }
 
     fn evict(&mut self, now_ms: u64, key: InstanceKey) {
-        self.shared.residents.leave(key);
         self.instances.update(key, |instance| instance.evict(&mut self.shared, now_ms));
     }
 

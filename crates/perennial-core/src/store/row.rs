@@ -157,23 +157,24 @@ pub fn row_checksum(
     created_ms: u64,
     parent: Option<&ParentLink>,
 ) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
+    // Gathered first: the hasher is fast with many bytes at a time.
+    let mut bytes = Vec::with_capacity(128);
     // With its length before it, no text can pass for the end of another and the beginning of the next.
-    let text = |hasher: &mut crc32fast::Hasher, text: &str| {
-        hasher.update(&(text.len() as u64).to_le_bytes());
-        hasher.update(text.as_bytes());
+    let text = |bytes: &mut Vec<u8>, text: &str| {
+        bytes.extend((text.len() as u64).to_le_bytes());
+        bytes.extend(text.as_bytes());
     };
-    hasher.update(key.as_bytes());
-    text(&mut hasher, id);
-    text(&mut hasher, name);
-    hasher.update(&created_ms.to_le_bytes());
+    bytes.extend(key.as_bytes());
+    text(&mut bytes, id);
+    text(&mut bytes, name);
+    bytes.extend(created_ms.to_le_bytes());
     if let Some(ParentLink { instance, key, execution, event_id }) = parent {
-        text(&mut hasher, instance);
-        text(&mut hasher, key);
-        hasher.update(&execution.to_le_bytes());
-        hasher.update(&event_id.0.to_le_bytes());
+        text(&mut bytes, instance);
+        text(&mut bytes, key);
+        bytes.extend(execution.to_le_bytes());
+        bytes.extend(event_id.0.to_le_bytes());
     }
-    hasher.finalize()
+    crc32fast::hash(&bytes)
 }
 
 /// A row that a start inserts.

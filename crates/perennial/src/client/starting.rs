@@ -316,8 +316,11 @@ impl Client {
         input: &Payload,
         options: &StartOptions,
     ) -> Result<InstanceKey, ClientError> {
-        let key = InstanceKey::from_bytes(*Uuid::now_v7().as_bytes());
-        let (seed, _) = Uuid::new_v4().as_u64_pair();
+        let unique = Uuid::now_v7();
+        let key = InstanceKey::from_bytes(*unique.as_bytes());
+        // Its random bits serve for both: a draw is a call to the system.
+        let (first, second) = unique.as_u64_pair();
+        let seed = first ^ second;
         // Not by this machine's clock, which may be off: the owner counts by the store's.
         let now_ms = self.now_ms().await?;
         let start = options.to_start(name, input.clone(), seed, now_ms).traced(self.trace.as_deref());

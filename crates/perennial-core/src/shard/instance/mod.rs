@@ -41,6 +41,7 @@ use crate::store::{InboxNumber, InboxRow, InstanceRow, RequestNumber, Status};
 
 use super::output::Output;
 use super::request::{Answer, AskReply, RequestId};
+use super::residents::Stay;
 use super::shared::Shared;
 
 pub(super) use asking::consult;
@@ -59,6 +60,7 @@ pub(super) struct Instance {
     /// Empty until it is known.
     id: Arc<str>,
     phase: Phase,
+    stay: Stay,
     queue: Queue,
     questions: Questions,
     behind: Behind,
@@ -96,6 +98,7 @@ impl Instance {
             key,
             id,
             phase: Phase::Loading,
+            stay: Stay::default(),
             queue: Queue::default(),
             questions: Questions::default(),
             behind: Behind::default(),
@@ -224,7 +227,7 @@ impl Instance {
 
     /// Removes it from memory, if it is at rest. What is due soon keeps its wake.
     pub(super) fn evict(&mut self, shared: &mut Shared, now_ms: u64) {
-        shared.residents.leave(self.key);
+        shared.residents.leave(&mut self.stay);
         let is_at_rest = match self.phase {
             // Somebody waits for its messages to be read.
             _ if !self.behind.is_empty() => false,
@@ -276,7 +279,7 @@ impl Instance {
 
     /// Leaves memory, and returns what was going on.
     fn forget(&mut self, shared: &mut Shared) -> Phase {
-        shared.residents.leave(self.key);
+        shared.residents.leave(&mut self.stay);
         shared.wakes.set(self.key, None);
         mem::replace(&mut self.phase, Phase::Gone)
     }
@@ -309,7 +312,7 @@ impl Instance {
             Phase::Idle(execution) => execution.ledger().bytes(),
             _ => 0,
         };
-        shared.residents.enter(now_ms, self.key, bytes);
+        shared.residents.enter(&mut self.stay, now_ms, self.key, bytes);
     }
 
     /// Takes the idle execution, if there is one: it has something to do.

@@ -109,7 +109,7 @@ impl Instance {
         message: &Message,
         execution: Box<Execution>,
     ) {
-        shared.residents.leave(self.key);
+        shared.residents.leave(&mut self.stay);
         let stored = self.stored();
         let mut plan = TaskPlan::of_open(&mut self.tasks, execution.ledger());
         plan.close(&mut self.tasks, event);

@@ -29,7 +29,7 @@ struct LastTurn {
 impl Instance {
     pub(super) fn terminate_resident(&mut self, shared: &mut Shared, now_ms: u64, reason: &str) {
         let Some(execution) = self.take_idle() else { return };
-        shared.residents.leave(self.key);
+        shared.residents.leave(&mut self.stay);
         let mut ledger = execution.ledger().clone();
         let turn = ledger.terminate(now_ms, reason);
         let last = LastTurn { turn, previous: self.checksum, ledger, started: execution.started().clone() };

@@ -69,7 +69,7 @@ impl Instance {
         if delivery.is_empty() && self.questions.is_empty() && !self.tasks.has_writes() {
             return self.stay_idle(shared, now_ms, execution);
         }
-        shared.residents.leave(self.key);
+        shared.residents.leave(&mut self.stay);
         shared.wakes.set(self.key, None);
         if !delivery.jobs.is_empty() || !self.questions.is_empty() {
             let source = TurnSource::Resident(execution, self.checksum);
@@ -310,7 +310,7 @@ impl Instance {
 
     /// Blocks an instance whose execution is idle.
     fn block_idle(&mut self, shared: &mut Shared, now_ms: u64, failure: &TaskFailure) {
-        shared.residents.leave(self.key);
+        shared.residents.leave(&mut self.stay);
         shared.outputs.extend(self.take_idle().map(Output::Drop));
         self.block(shared, now_ms, Vec::new(), failure, Vec::new());
     }
