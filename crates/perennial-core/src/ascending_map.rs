@@ -1,4 +1,4 @@
-//! A map whose keys are inserted in ascending order, as event ids are.
+//! A map whose keys are inserted in ascending order, as event ids and stamps are.
 //!
 //! Looking up is a step in one block of memory, or a binary search where ids have gaps; inserting is an append. A removed entry leaves a hole, which goes
 //! when it reaches the front or when holes outnumber entries, so that memory follows what is in the map.
@@ -8,30 +8,47 @@ use std::collections::VecDeque;
 use crate::history::EventId;
 
 #[derive(Clone, Debug)]
-pub(crate) struct AscendingMap<T> {
-    slots: VecDeque<(EventId, Option<T>)>,
+pub(crate) struct AscendingMap<T, K = EventId> {
+    slots: VecDeque<(K, Option<T>)>,
     live: usize,
 }
 
-impl<T> Default for AscendingMap<T> {
-    fn default() -> AscendingMap<T> {
+/// A key that counts.
+pub(crate) trait Counting: Copy + Ord {
+    fn number(self) -> u64;
+}
+
+impl Counting for EventId {
+    fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl Counting for u64 {
+    fn number(self) -> u64 {
+        self
+    }
+}
+
+impl<T, K> Default for AscendingMap<T, K> {
+    fn default() -> AscendingMap<T, K> {
         AscendingMap { slots: VecDeque::new(), live: 0 }
     }
 }
 
-impl<T> AscendingMap<T> {
+impl<T, K: Counting> AscendingMap<T, K> {
     /// Adds an entry behind all others.
-    pub(crate) fn insert(&mut self, id: EventId, value: T) {
+    pub(crate) fn insert(&mut self, id: K, value: T) {
         assert!(self.slots.back().is_none_or(|(last, _)| *last < id), "ids are inserted in ascending order");
         self.slots.push_back((id, Some(value)));
         self.live += 1;
     }
 
-    pub(crate) fn get(&self, id: EventId) -> Option<&T> {
+    pub(crate) fn get(&self, id: K) -> Option<&T> {
         self.slots[self.position(id)?].1.as_ref()
     }
 
-    pub(crate) fn remove(&mut self, id: EventId) -> Option<T> {
+    pub(crate) fn remove(&mut self, id: K) -> Option<T> {
         let position = self.position(id)?;
         let value = self.slots[position].1.take()?;
         self.live -= 1;
@@ -44,14 +61,18 @@ impl<T> AscendingMap<T> {
         Some(value)
     }
 
-    /// The entries in ascending order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (EventId, &T)> {
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// The entries in ascending order. There are no holes before the first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
         self.slots.iter().filter_map(|(id, value)| Some((*id, value.as_ref()?)))
     }
 
     /// Where an id stands. Without gaps that is its distance from the first; gaps only bring it nearer.
-    fn position(&self, id: EventId) -> Option<usize> {
-        let distance = usize::try_from(id.0.checked_sub(self.slots.front()?.0.0)?).ok()?;
+    fn position(&self, id: K) -> Option<usize> {
+        let distance = usize::try_from(id.number().checked_sub(self.slots.front()?.0.number())?).ok()?;
         match self.slots.get(distance) {
             Some((found, _)) if *found == id => Some(distance),
             _ => self.slots.binary_search_by_key(&id, |(id, _)| *id).ok(),

@@ -3,16 +3,15 @@
 //! The next step of such an instance need not look up its row, nor whether the turn before is stored. Nobody else writes
 //! while the file is as this thread left it; when it is not, or a transaction was rolled back, all of it is forgotten.
 
-use std::collections::HashMap;
-
 use perennial_core::InstanceKey;
+use rustc_hash::FxHashMap;
 
 /// More instances than this are not remembered.
 const MOST: usize = 16_384;
 
 #[derive(Default)]
 pub(crate) struct Recent {
-    instances: HashMap<InstanceKey, Instance>,
+    instances: FxHashMap<InstanceKey, Instance>,
 }
 
 #[derive(Clone, Copy, Default)]

@@ -39,7 +39,8 @@ impl Waiter {
 
 #[derive(Default)]
 pub(crate) struct Scheduler {
-    units: BTreeMap<UnitId, Unit>,
+    /// Boxed: most executions have one unit, and the map allocates for eleven.
+    units: BTreeMap<UnitId, Box<Unit>>,
     woken: Vec<UnitId>,
     groups: Slab<Group>,
     next_handler: u32,
@@ -110,7 +111,7 @@ impl Scheduler {
             unread: None,
         };
         self.woken.push(id.clone());
-        self.units.insert(id, unit);
+        self.units.insert(id, Box::new(unit));
     }
 
     /// The id for a handler dispatch.

@@ -93,7 +93,8 @@ pub(crate) struct ExecutionState {
     /// The closure of the code's that is running, in which nothing may be decided.
     pub(crate) closure: Closure,
 
-    pub(crate) ledger: Ledger,
+    /// In a box of its own: together they are more than what is allocated fast.
+    pub(crate) ledger: Box<Ledger>,
     pub(crate) step: StepBuffer,
     pub(crate) tally: Tally,
     pub(crate) operations: Operations,
@@ -156,7 +157,7 @@ impl ExecutionState {
             mode: Mode::Between,
             unit: UnitId::ROOT,
             closure: Closure::None,
-            ledger: Ledger::default(),
+            ledger: Box::default(),
             step: StepBuffer::default(),
             tally: Tally::default(),
             operations: Operations::default(),

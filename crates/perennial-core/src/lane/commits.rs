@@ -120,7 +120,7 @@ impl Lane {
     ) {
         match outcome(&commit, refused, evidence) {
             Some(outcome) => self.bring_outcome(now, tenure, &commit, outcome),
-            None => self.committer.add(tenure, commit),
+            None => self.committer.add(tenure, Box::new(commit)),
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Committer {
 #[derive(Clone, Debug)]
 struct Member {
     tenure: Tenure,
-    commit: Commit,
+    commit: Box<Commit>,
 }
 
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Committer {
     }
 
     /// Adds a commit to the next batch.
-    pub(super) fn add(&mut self, tenure: Tenure, commit: Commit) {
+    pub(super) fn add(&mut self, tenure: Tenure, commit: Box<Commit>) {
         self.gathered.push_back(Member { tenure, commit });
     }
 
@@ -156,7 +156,7 @@ impl Committer {
         if let Some(part) = self.parts.pop_front() {
             return Some(part);
         }
-        let (mut members, mut bytes) = (Vec::new(), 0);
+        let (mut members, mut bytes) = (Vec::with_capacity(self.gathered.len().min(self.max_rows)), 0);
         while members.len() < self.max_rows
             && let Some(next) = self.gathered.front()
         {
@@ -171,7 +171,7 @@ impl Committer {
 
     fn launch(&mut self, members: Vec<Member>) -> Arc<[Commit]> {
         let tenures = members.iter().map(|member| member.tenure).collect();
-        let batch: Arc<[Commit]> = members.into_iter().map(|member| member.commit).collect();
+        let batch: Arc<[Commit]> = members.into_iter().map(|member| *member.commit).collect();
         self.in_flight = Some(InFlight { batch: Arc::clone(&batch), tenures });
         batch
     }
@@ -184,7 +184,7 @@ impl Committer {
         for (commit, tenure) in batch.iter().zip(tenures) {
             match epochs.epoch(commit.shard, tenure) {
                 Some(epoch) => {
-                    let mut commit = Commit { epoch, ..commit.clone() };
+                    let mut commit = Box::new(Commit { epoch, ..commit.clone() });
                     if flaws::is(Flaw::FreshChildKeys) {
                         give_fresh_keys(&mut commit);
                     }
@@ -240,7 +240,7 @@ impl Committer {
         let members: Vec<Member> = batch
             .iter()
             .zip(tenures)
-            .map(|(commit, tenure)| Member { tenure, commit: commit.clone() })
+            .map(|(commit, tenure)| Member { tenure, commit: Box::new(commit.clone()) })
             .collect();
         let mut first = members;
         let second = first.split_off(first.len() / 2);
@@ -286,7 +286,7 @@ mod tests {
 
     fn committer(max_rows: usize, numbers: impl IntoIterator<Item = u128>) -> Committer {
         let mut committer = Committer::new(max_rows, u64::MAX);
-        numbers.into_iter().for_each(|number| committer.add(Tenure(1), commit(number)));
+        numbers.into_iter().for_each(|number| committer.add(Tenure(1), Box::new(commit(number))));
         committer
     }
 
@@ -302,7 +302,7 @@ mod tests {
     fn g6_a_lone_commit_goes_at_once_and_the_next_batch_gathers_meanwhile() {
         let mut committer = committer(100, [1]);
         assert_eq!(committer.take_batch(&AllHeld).map(|batch| batch.len()), Some(1));
-        (2..=4).for_each(|number| committer.add(Tenure(1), commit(number)));
+        (2..=4).for_each(|number| committer.add(Tenure(1), Box::new(commit(number))));
         assert!(committer.take_batch(&AllHeld).is_none(), "one batch is in flight");
         committer.handle_answered();
         assert_eq!(committer.take_batch(&AllHeld).map(|batch| batch.len()), Some(3));
@@ -321,7 +321,7 @@ mod tests {
             let consumed = vec![1; 50];
             Commit { consumed, ..commit(number) }
         };
-        (1..=2).for_each(|number| narrow.add(Tenure(1), heavy(number)));
+        (1..=2).for_each(|number| narrow.add(Tenure(1), Box::new(heavy(number))));
         assert_eq!(keys(&narrow.take_batch(&AllHeld).unwrap()), expected(&[1]), "at least one goes");
     }
 
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn n10_commits_carry_the_epoch_and_those_of_an_ended_tenure_are_left_out() {
         let mut committer = committer(100, [1]);
-        committer.add(Tenure(100), commit(2));
+        committer.add(Tenure(100), Box::new(commit(2)));
         let batch = committer.take_batch(&AllHeld).unwrap();
         assert_eq!((keys(&batch), batch[0].epoch), (expected(&[1]), 7));
         committer.handle_unknown();

@@ -72,7 +72,7 @@ impl Lane {
             }
             Output::Load { key } => return self.loads.add((tenure, shard, key)),
             Output::Refresh { key } => return self.issue(now, Purpose::Refresh { tenure, shard, key }),
-            Output::Commit(commit) => return self.committer.add(tenure, *commit),
+            Output::Commit(commit) => return self.committer.add(tenure, commit),
             Output::TakeTurn(task) if task.is_on_probation => return self.probation.admit(task),
             Output::TakeTurn(task) => match self.suspects.admit(task) {
                 Some(task) => LaneOutput::TakeTurn(task),

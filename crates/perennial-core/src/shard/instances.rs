@@ -2,9 +2,11 @@
 //!
 //! An instance is found by its id from when the id is known: at once for a start, after loading for what came by its key.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::instance::InstanceKey;
 
@@ -12,9 +14,10 @@ use super::instance::Instance;
 
 #[derive(Default)]
 pub(super) struct Instances {
-    /// Boxed, because the map moves its values.
-    by_key: BTreeMap<InstanceKey, Box<Instance>>,
-    by_id: BTreeMap<Arc<str>, InstanceKey>,
+    /// Hashed: instances come and go with every start, and a tree would come and go with them. Whoever wants all of them
+    /// gets them in order.
+    by_key: FxHashMap<InstanceKey, Box<Instance>>,
+    by_id: HashMap<Arc<str>, InstanceKey>,
     /// How many of them have something under way.
     busy: usize,
 }
@@ -88,14 +91,18 @@ impl Instances {
 
     /// All of them, in the order of their keys.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Instance> {
-        self.by_key.values().map(|instance| &**instance)
+        let mut all: Vec<&Instance> = self.by_key.values().map(|instance| &**instance).collect();
+        all.sort_unstable_by_key(|instance| instance.key());
+        all.into_iter()
     }
 
     /// Removes all of them, in the order of their keys.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Box<Instance>> + use<> {
         self.by_id.clear();
         self.busy = 0;
-        std::mem::take(&mut self.by_key).into_values()
+        let mut all: Vec<Box<Instance>> = self.by_key.drain().map(|(_, instance)| instance).collect();
+        all.sort_unstable_by_key(|instance| instance.key());
+        all.into_iter()
     }
 }
 

@@ -3,13 +3,12 @@
 //!
 //! A blocked instance that is being tried again may still be in here: whoever evicts looks whether it is at rest.
 
-use std::collections::BTreeMap;
-
+use crate::ascending_map::AscendingMap;
 use crate::instance::InstanceKey;
 
 #[derive(Default)]
 pub(super) struct Residents {
-    by_use: BTreeMap<u64, Resident>,
+    by_use: AscendingMap<Resident, u64>,
     next: u64,
     bytes: u64,
 }
@@ -36,14 +35,14 @@ impl Residents {
 
     /// An instance has something to do, or is no longer in memory.
     pub(super) fn leave(&mut self, stay: &mut Stay) {
-        if let Some(resident) = stay.0.take().and_then(|place| self.by_use.remove(&place)) {
+        if let Some(resident) = stay.0.take().and_then(|place| self.by_use.remove(place)) {
             self.bytes -= resident.bytes;
         }
     }
 
     /// The least recently used of them, if it was not used since a time.
     pub(super) fn unused_since(&self, since_ms: u64) -> Option<InstanceKey> {
-        let (_, first) = self.by_use.first_key_value()?;
+        let (_, first) = self.by_use.iter().next()?;
         (first.used_ms < since_ms).then_some(first.key)
     }
 
@@ -52,7 +51,7 @@ impl Residents {
     pub(super) fn surplus(&self, max_count: usize, max_bytes: u64) -> Option<InstanceKey> {
         let count = self.by_use.len();
         let is_over = count > max_count || (self.bytes > max_bytes && count > 1);
-        self.by_use.first_key_value().filter(|_| is_over).map(|(_, first)| first.key)
+        self.by_use.iter().next().filter(|_| is_over).map(|(_, first)| first.key)
     }
 }
 

@@ -1,7 +1,9 @@
 //! What the instances of a shard share. Each part owns its fields; an instance gets all of them with every input.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::execution::Stream;
 use crate::history::EventId;
@@ -36,7 +38,7 @@ pub(super) struct Shared {
     pub(super) waiters: Waiters,
     pub(super) lookups: Lookups,
     /// The instance that each open request was found to be for.
-    pub(super) bindings: BTreeMap<RequestId, InstanceKey>,
+    pub(super) bindings: FxHashMap<RequestId, InstanceKey>,
     pub(super) updates: Updates,
     /// Messages of the inbox that were consumed.
     pub(super) consumed: Consumed,
@@ -71,7 +73,7 @@ impl Shared {
             attempts: Attempts::default(),
             waiters: Waiters::default(),
             lookups: Lookups::default(),
-            bindings: BTreeMap::new(),
+            bindings: FxHashMap::default(),
             updates: Updates::default(),
             consumed: Consumed::default(),
             answered: Consumed::default(),

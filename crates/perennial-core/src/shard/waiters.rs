@@ -1,6 +1,8 @@
 //! Callers that wait for an instance to end. A caller waits for one instance at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
 
 use crate::instance::InstanceKey;
 
@@ -8,36 +10,44 @@ use super::request::RequestId;
 
 #[derive(Default)]
 pub(super) struct Waiters {
-    by_key: BTreeSet<(InstanceKey, RequestId)>,
-    of_request: BTreeMap<RequestId, InstanceKey>,
+    by_key: FxHashMap<InstanceKey, BTreeSet<RequestId>>,
+    of_request: FxHashMap<RequestId, InstanceKey>,
 }
 
 impl Waiters {
     pub(super) fn add(&mut self, key: InstanceKey, request: RequestId) {
         self.remove(request);
-        self.by_key.insert((key, request));
+        self.by_key.entry(key).or_default().insert(request);
         self.of_request.insert(request, key);
     }
 
     /// A caller no longer waits.
     pub(super) fn remove(&mut self, request: RequestId) {
-        if let Some(key) = self.of_request.remove(&request) {
-            self.by_key.remove(&(key, request));
+        if let Some(key) = self.of_request.remove(&request)
+            && let Some(waiting) = self.by_key.get_mut(&key)
+        {
+            waiting.remove(&request);
+            if waiting.is_empty() {
+                self.by_key.remove(&key);
+            }
         }
     }
 
     /// Removes and returns all who wait for an instance, in the order of their requests.
     pub(super) fn take(&mut self, key: InstanceKey) -> Vec<RequestId> {
-        let all = (key, RequestId(0))..=(key, RequestId(u64::MAX));
-        let waiting: Vec<RequestId> = self.by_key.range(all).map(|(_, request)| *request).collect();
-        waiting.iter().for_each(|request| self.remove(*request));
-        waiting
+        let waiting = self.by_key.remove(&key).unwrap_or_default();
+        for request in &waiting {
+            self.of_request.remove(request);
+        }
+        waiting.into_iter().collect()
     }
 
-    /// Removes and returns everybody.
+    /// Removes and returns everybody, in the order of their requests.
     pub(super) fn take_all(&mut self) -> Vec<RequestId> {
-        self.of_request.clear();
-        std::mem::take(&mut self.by_key).into_iter().map(|(_, request)| request).collect()
+        self.by_key.clear();
+        let mut all: Vec<RequestId> = self.of_request.drain().map(|(request, _)| request).collect();
+        all.sort_unstable();
+        all
     }
 }
 

@@ -1,10 +1,10 @@
 //! Callers in this process that wait for an answer.
 
-use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use perennial_core::shard::{Answer, RequestId};
+use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
 use super::driver::lock;
@@ -15,7 +15,7 @@ pub(super) type Caller = RequestId;
 #[derive(Default)]
 pub(super) struct Callers {
     next: AtomicU64,
-    waiting: Mutex<HashMap<Caller, oneshot::Sender<Answer>>>,
+    waiting: Mutex<FxHashMap<Caller, oneshot::Sender<Answer>>>,
 }
 
 /// A caller that was added, and where its answer comes.

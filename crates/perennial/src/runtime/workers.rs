@@ -301,14 +301,23 @@ async fn attempt(
     let is_wanted = !cancellation.is_cancelled() && !workers.closing.is_cancelled();
     let _slot = match workers.try_slot(driver).filter(|_| is_wanted) {
         Some(slot) => Some(slot),
-        None => tokio::select! {
-            biased;
-            () = cancellation.cancelled() => return Ended::Result(Err(ActivityFailure::Cancelled)),
-            () = workers.closing.cancelled() => return Ended::Released,
-            slot = workers.slot(driver, driver.options.shard.is_gated(task)) => slot,
-            () = sleep_until(total_until) => return timed_out(TimeoutKind::Total),
-            () = sleep_until(queue_until) => return timed_out(TimeoutKind::Queue),
-        },
+        None => {
+            // In a box of its own: most attempts do not wait, and need not have room for it.
+            let waiting = Box::pin(async {
+                tokio::select! {
+                    biased;
+                    () = cancellation.cancelled() => Err(Ended::Result(Err(ActivityFailure::Cancelled))),
+                    () = workers.closing.cancelled() => Err(Ended::Released),
+                    slot = workers.slot(driver, driver.options.shard.is_gated(task)) => Ok(slot),
+                    () = sleep_until(total_until) => Err(timed_out(TimeoutKind::Total)),
+                    () = sleep_until(queue_until) => Err(timed_out(TimeoutKind::Queue)),
+                }
+            });
+            match waiting.await {
+                Ok(slot) => slot,
+                Err(ended) => return ended,
+            }
+        }
     };
 
     let client = Client::of_driver(Arc::clone(driver));
@@ -342,23 +351,30 @@ pub(super) async fn run_attempt(
     };
     pulse.begin();
     let mut run = CatchPanic(Box::pin(async { handler.run(ctx, task.input.clone()).await }));
-    let told_off = async {
-        cancellation.cancelled().await;
-        tokio::time::sleep(grace).await;
-    };
-    let kind = tokio::select! {
-        // What is done is done, whatever else has happened meanwhile.
-        biased;
-        result = &mut run => return settle(result),
-        () = told_off => return Err(ActivityFailure::Cancelled),
-        () = sleep_until(total_until) => TimeoutKind::Total,
-        () = sleep_until(attempt_until) => TimeoutKind::Attempt,
-        () = pulse.watch(silence, write) => TimeoutKind::Heartbeat,
-    };
-    // It is told, and has a moment to stop before another attempt runs beside it.
-    cancellation.cancel();
-    let _ = tokio::time::timeout(grace, run).await;
-    Err(ActivityFailure::Timeout(kind))
+    if let Poll::Ready(result) = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut run).poll(cx))).await {
+        return settle(result);
+    }
+    // In a box of its own: an attempt that ends at once needs no timers.
+    Box::pin(async {
+        let told_off = async {
+            cancellation.cancelled().await;
+            tokio::time::sleep(grace).await;
+        };
+        let kind = tokio::select! {
+            // What is done is done, whatever else has happened meanwhile.
+            biased;
+            result = &mut run => return settle(result),
+            () = told_off => return Err(ActivityFailure::Cancelled),
+            () = sleep_until(total_until) => TimeoutKind::Total,
+            () = sleep_until(attempt_until) => TimeoutKind::Attempt,
+            () = pulse.watch(silence, write) => TimeoutKind::Heartbeat,
+        };
+        // It is told, and has a moment to stop before another attempt runs beside it.
+        cancellation.cancel();
+        let _ = tokio::time::timeout(grace, run).await;
+        Err(ActivityFailure::Timeout(kind))
+    })
+    .await
 }
 
 fn settle(result: Result<Result<Payload, Payload>, String>) -> Result<Payload, ActivityFailure> {

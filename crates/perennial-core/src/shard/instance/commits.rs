@@ -1,6 +1,5 @@
 //! What a commit's outcome leads to. Nothing leaves before it is durable.
 
-use std::collections::BTreeSet;
 use std::mem;
 use std::sync::Arc;
 
@@ -286,7 +285,10 @@ impl Instance {
         });
         let rivals = mem::take(&mut self.rival_starts);
         let waiters = shared.waiters.take(self.key);
-        for request in callers.chain(rivals).chain(waiters).collect::<BTreeSet<_>>() {
+        let mut all: Vec<RequestId> = callers.chain(rivals).chain(waiters).collect();
+        all.sort_unstable();
+        all.dedup();
+        for request in all {
             shared.reply(request, answer.clone());
         }
     }
