@@ -369,8 +369,7 @@ impl Execution {
             state.carried_cancel().into_iter().chain(carried.into_iter().map(|(_, job)| job)).collect();
         // A carried job brings its key itself; known beforehand, it would be taken for a duplicate.
         let carried_keys: BTreeSet<&str> = jobs.iter().filter_map(Job::key).collect();
-        let mut recent_keys = state.ledger.keys_to_carry();
-        recent_keys.retain(|key| !carried_keys.contains(key.as_str()));
+        let (recent_keys, crossing_keys) = state.ledger.keys_to_carry(&carried_keys);
         let mut drawn_keys = state.ledger.drawn_keys_to_carry();
         drawn_keys.retain(|(_, key)| !carried_keys.contains(key.as_str()));
         let started = Started {
@@ -380,6 +379,7 @@ impl Execution {
             attributes: state.ledger.attributes().clone(),
             status: state.ledger.status().cloned(),
             recent_keys,
+            crossing_keys,
             drawn_keys,
             ..Started::clone(&self.started)
         };

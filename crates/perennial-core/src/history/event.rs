@@ -108,6 +108,11 @@ pub struct Started {
     /// Keys of the events and updates that predecessors took last, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent_keys: Vec<String>,
+    /// The places among `recent_keys` of the keys whose events and updates cross to this execution: after how many of
+    /// them, and how many. Such a key returns to its place when its job is taken again, so that unread events push no
+    /// later key out however often they cross.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub crossing_keys: Vec<(u64, u64)>,
     /// Keys that clients drew for events and updates of predecessors, oldest first, and the turn time at which each was
     /// taken: they are remembered for a minute of it, however often the instance continues as new.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -150,6 +155,7 @@ impl Started {
             attributes: Attributes::new(),
             status: None,
             recent_keys: Vec::new(),
+            crossing_keys: Vec::new(),
             drawn_keys: Vec::new(),
             trace: None,
         }

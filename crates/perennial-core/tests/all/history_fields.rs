@@ -97,6 +97,7 @@ fn e2_only_optional_fields_may_be_missing() {
         "OrchestrationStarted.attributes",
         "OrchestrationStarted.status",
         "OrchestrationStarted.recent_keys",
+        "OrchestrationStarted.crossing_keys",
         "OrchestrationStarted.drawn_keys",
         "OrchestrationStarted.state",
         "OrchestrationStarted.trace",

@@ -245,6 +245,44 @@ fn e16_all_unread_events_cross_however_many() {
     assert_eq!((taken.turn, taken.stale.len()), (None, 2_500));
 }
 
+/// Continues as new when `go` comes, after it has read whatever `read` came with.
+async fn reads_and_continues(ctx: OrchestrationContext, _: Payload) -> Result<Payload, Payload> {
+    ctx.on_event("read", |_| async {});
+    continues_on_go(ctx, ().into()).await
+}
+
+fn many(name: &str, numbers: std::ops::Range<usize>) -> Vec<Job> {
+    numbers.map(|number| keyed(name, "x", &format!("{name}-{number}"))).collect()
+}
+
+#[test]
+fn g16_events_that_cross_unread_again_and_again_push_no_later_key_out() {
+    let mut drive = Drive::start(reads_and_continues, ());
+    drive.turn(many("kept", 0..1_500)).turn(many("read", 0..1)).turn(many("kept", 1_500..2_000));
+    for _ in 0..4 {
+        let successor = continued(&mut drive, [Drive::event("go", ())]);
+        assert_eq!(successor.jobs.len(), 2_000);
+        drive = next(reads_and_continues, &successor);
+        let taken = drive.try_turn(many("read", 0..1)).unwrap();
+        assert_eq!(taken.stale[0].reason, StaleReason::KnownKey, "500 keys were taken after it");
+    }
+}
+
+#[test]
+fn g16_the_last_thousand_keys_are_known_and_older_ones_are_not() {
+    let mut drive = Drive::start(reads_and_continues, ());
+    drive.turn(many("kept", 0..300)).turn(many("read", 0..2)).turn(many("kept", 300..600));
+    let successor = continued(&mut drive, [Drive::event("go", ())]);
+    let mut drive = next(reads_and_continues, &successor);
+    // With the 300 that were kept, 999 keys were taken after that of the second event, and 1,000 after the first's.
+    drive.turn(many("read", 2..701));
+    let successor = continued(&mut drive, [Drive::event("go", ())]);
+    let mut drive = next(reads_and_continues, &successor);
+    let taken = drive.try_turn(many("read", 0..701)).unwrap();
+    assert!(taken.stale.iter().all(|stale| stale.reason == StaleReason::KnownKey));
+    assert_eq!(taken.stale.len(), 700, "all but the first");
+}
+
 #[test]
 fn e16_the_next_execution_begins_no_earlier_than_the_last_one_ended() {
     let mut drive = Drive::start(continues_on_go, ());

@@ -113,7 +113,7 @@ impl Ledger {
         self.attributes = attributes.clone();
         self.status = status.clone();
         started.drawn_keys.iter().for_each(|(seen_ms, key)| self.keys.insert(key, *seen_ms));
-        started.recent_keys.iter().for_each(|key| self.keys.insert(key, self.last_at_ms));
+        self.keys.begin(self.last_at_ms, &started.recent_keys, &started.crossing_keys);
         self.count(input.size() as u64);
         Ok(())
     }

@@ -159,9 +159,10 @@ impl Ledger {
         self.ended
     }
 
-    /// The keys of callers that the next execution has to know, oldest first.
-    pub fn keys_to_carry(&self) -> Vec<String> {
-        self.keys.to_carry()
+    /// The keys of callers that the next execution has to know, oldest first, if the jobs with the `carried` keys cross
+    /// to it, and the places of these among them. See [`Started::crossing_keys`](super::Started::crossing_keys).
+    pub fn keys_to_carry(&self, carried: &BTreeSet<&str>) -> (Vec<String>, Vec<(u64, u64)>) {
+        self.keys.to_carry(carried)
     }
 
     /// The keys that clients drew and that the next execution has to know, oldest first, and when each was taken.

@@ -166,6 +166,7 @@ pub(crate) fn every_kind() -> Vec<EventKind> {
         attributes: attributes(),
         status: Some(json("\"carried\"")),
         recent_keys: vec!["k1".to_owned(), "k2".to_owned()],
+        crossing_keys: vec![(1, 2)],
         drawn_keys: vec![(800, "~1.1".to_owned())],
         trace: Some(Box::new(trace())),
         chain: 77,
