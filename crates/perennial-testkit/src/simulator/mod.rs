@@ -49,6 +49,7 @@ mod plan;
 mod process;
 mod pruning;
 mod questions;
+mod remembered_keys;
 mod starting;
 mod stopping;
 mod store_calls;

@@ -2,10 +2,11 @@
 
 use perennial_core::shard::{AskReply, Question, Request};
 use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome, Store};
-use perennial_core::{Decision, EventKind, InstanceKey, Job, Payload};
+use perennial_core::{Decision, EventKind, InstanceKey, Job, Payload, Turn};
 
 use super::Simulation;
 use super::callers::{Asked, SENDERS};
+use super::remembered_keys::{Takings, takings};
 use super::store_calls::ask;
 use crate::Program;
 use crate::program::STATE_QUERY;
@@ -170,12 +171,21 @@ impl Simulation {
             return self.fail(format!("G5: update {payload:?} of {id} was answered before that is durable"));
         }
         match answer {
-            Some(first) if first != reply => {
-                self.fail(format!("G16: update {payload:?} of {id} was answered in two ways"));
-            }
+            Some(first) if first != reply => match self.takings(number) {
+                Takings { count: 2.., while_known: false } => self.count("update forgotten and taken again"),
+                _ => self.fail(format!("G16: update {payload:?} of {id} was answered in two ways")),
+            },
             Some(_) => self.count("update answered again"),
             None => self.callers.updates[number].answer = Some(reply),
         }
+    }
+
+    /// How often an update was taken by the instance that has its id.
+    fn takings(&self, number: usize) -> Takings {
+        let Update { id, key, .. } = &self.callers.updates[number];
+        let Some(instance) = self.store.tables().ids.get(id).copied() else { return Takings::default() };
+        let executions = self.executions(instance).map(|history| history.turns.iter().flat_map(Turn::jobs));
+        takings(executions.map(|jobs| jobs.map(|(_, job)| job)), key)
     }
 
     /// Whether an answer to an update is in the history.
@@ -220,7 +230,7 @@ impl Simulation {
         }
     }
 
-    /// I8, for updates: each is taken once, and after the events that its sender had raised before.
+    /// I8, for updates: each is taken once, as long as its key is remembered (G16), and after the events that its sender had raised before.
     pub(super) fn audit_updates(&mut self) {
         for number in 0..self.callers.updates.len() {
             let Update { id, payload, answer, follows, deletions, .. } = &self.callers.updates[number];
@@ -232,7 +242,7 @@ impl Simulation {
             let events: Vec<&EventKind> =
                 executions.flat_map(|history| history.flatten().map(|event| &event.kind)).collect();
             let taken = events.iter().filter(|kind| is_update(kind, payload)).count();
-            if taken > 1 {
+            if taken > 1 && self.takings(number).while_known {
                 return self.fail(format!("I8: update {payload:?} of {id} was taken {taken} times"));
             }
             let place = events.iter().position(|kind| is_update(kind, payload));
