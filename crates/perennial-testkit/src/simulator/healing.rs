@@ -9,7 +9,8 @@ use crate::program::{HandlerKind, PROGRAM_VERSION};
 
 /// The orchestration whose code comes only with the healing.
 pub(super) const ABSENT: &str = "absent";
-/// How long everything may take once there is no more trouble.
+/// How long everything may take once there is no more trouble, and again whenever an instance continues as new: a program
+/// does so a few times at most, and an execution that has many waits may get what it needs late.
 const PATIENCE_MS: u64 = 15 * 60 * 1_000;
 const ROUND_MS: u64 = 400;
 /// How long rows that nobody needs may last after that.
@@ -76,8 +77,12 @@ impl Simulation {
 
     /// Runs until those who have to have finished, and nobody has mail for them.
     fn run_until_finished(&mut self, invariant: &str, has_to: impl Fn(&str) -> bool) {
-        let end_ms = self.now_ms + PATIENCE_MS;
+        let (mut end_ms, mut renewals) = (0, None);
         while self.failure.is_none() {
+            let until_now = Some(self.tally.of("continued as new"));
+            if std::mem::replace(&mut renewals, until_now) != until_now {
+                end_ms = self.now_ms + PATIENCE_MS;
+            }
             let inbox = self.unread(&has_to);
             if inbox == 0 && !self.is_unfinished(&has_to) {
                 return;
