@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::mem;
 
 use crate::instance::ShardId;
-use crate::shard::{Answer, TurnTask};
+use crate::shard::{ActivityTask, Answer, TurnTask};
 
 use super::output::LaneOutput;
 use super::tenures::Tenures;
@@ -68,11 +68,26 @@ impl Outbox {
             self.outputs.append(&mut self.parting);
             return mem::take(&mut self.outputs);
         }
-        let (mut harmless, rest): (Vec<_>, Vec<_>) =
-            mem::take(&mut self.outputs).into_iter().partition(LaneOutput::is_harmless);
-        self.withheld.extend(rest);
-        harmless.append(&mut self.parting);
-        harmless
+        let mut leaving = Vec::new();
+        for output in mem::take(&mut self.outputs) {
+            if output.is_harmless() && !self.withholds_beginning_of(&output) {
+                leaving.push(output);
+            } else {
+                self.withheld.push_back(output);
+            }
+        }
+        leaving.append(&mut self.parting);
+        leaving
+    }
+
+    /// Whether this hands over an attempt that has not begun: the node would hold, and renew, what nobody runs if the
+    /// beginning is dropped.
+    fn withholds_beginning_of(&self, output: &LaneOutput) -> bool {
+        let LaneOutput::HandOver(task) = output else { return false };
+        let place = |task: &ActivityTask| (task.key, task.execution, task.event);
+        let begins =
+            |other: &LaneOutput| matches!(other, LaneOutput::RunActivity(it) if place(it) == place(task));
+        self.withheld.iter().any(begins)
     }
 
     /// Takes back what was given out, and not done because the lane may not act any more.
@@ -87,23 +102,16 @@ impl Outbox {
 
     /// Outputs that were withheld for a tenure that is over do not happen.
     pub(super) fn drop_stale(&mut self, tenures: &Tenures) {
-        let mut unbegun = Vec::new();
         for output in mem::take(&mut self.withheld) {
             let kept = match output {
                 LaneOutput::TakeTurn(task) if !tenures.has(task.shard, task.tenure) => {
                     self.drop_turn(task);
                     continue;
                 }
-                LaneOutput::RunActivity(task) if !tenures.has(ShardId::of(&task.instance), task.tenure) => {
-                    unbegun.push((task.key, task.event));
-                    continue;
-                }
-                // Its row is leased to this node, which is not concerned by the loss. If the attempt never began, the
-                // lease runs out.
-                LaneOutput::HandOver(task) if !tenures.has(ShardId::of(&task.instance), task.tenure) => {
-                    if !unbegun.contains(&(task.key, task.event)) {
-                        self.parting.push(LaneOutput::HandOver(task));
-                    }
+                // One that is handed over waits here only if it has not begun: its lease runs out.
+                LaneOutput::RunActivity(task) | LaneOutput::HandOver(task)
+                    if !tenures.has(ShardId::of(&task.instance), task.tenure) =>
+                {
                     continue;
                 }
                 LaneOutput::WantLone { shard, tenure, .. } if !tenures.has(shard, tenure) => continue,

@@ -75,16 +75,17 @@ pub enum LaneOutput {
 }
 
 impl LaneOutput {
-    /// Whether it may leave while the lane is suspended: it starts nothing and tells nobody anything.
+    /// Whether it may leave while the lane is suspended: it starts nothing and tells nobody anything. What is handed over
+    /// has a row that is leased to the node: from the commit on the node is told its result, and not the lane.
     pub(super) fn is_harmless(&self) -> bool {
         match self {
             LaneOutput::TakeTurn(_)
             | LaneOutput::RunActivity(_)
-            | LaneOutput::HandOver(_)
             | LaneOutput::CancelActivity { .. }
             | LaneOutput::WantLone { .. } => false,
             LaneOutput::Reply { answer, .. } => matches!(answer, Answer::Moved { .. }),
             LaneOutput::Call(..)
+            | LaneOutput::HandOver(_)
             | LaneOutput::Drop(_)
             | LaneOutput::Gained(_)
             | LaneOutput::Lost(_)

@@ -72,24 +72,47 @@ fn n8_running_activities_are_handed_over_to_the_node_and_end_there() {
     assert_eq!((node.status("a"), node.runs()), ("completed".into(), &["a A1".to_owned()][..]));
 }
 
+/// A node that is suspended when the row is durable which hands A1 of "a" over.
+fn suspended_with_a_row(before: impl FnOnce(&mut ManualNode)) -> ManualNode {
+    let mut node = leased(SHARDS);
+    node.start("steps", "a", number(1));
+    node.settle();
+    node.set_target(0).at(5_000);
+    node.cut_off(true).at(14_000);
+    before(&mut node);
+    node.cut_off(false).commit();
+    assert_eq!(node.lane().shards(), [ShardId::of("a")].into_iter().collect(), "it gives no shard up");
+    node
+}
+
 #[test]
-fn n8_past_its_deadline_a_lane_gives_no_shard_up_and_hands_nothing_over() {
+fn n17_an_activity_with_a_row_is_the_nodes_while_its_lane_is_suspended() {
     for is_lost in [false, true] {
-        let mut node = leased(SHARDS);
-        node.start("steps", "a", number(1));
-        node.settle();
-        node.set_target(0).at(5_000);
-        node.cut_off(true).at(14_000);
-        node.cut_off(false).commit();
-        assert_eq!(node.lane().shards(), [ShardId::of("a")].into_iter().collect());
-        assert!(node.handed_over("a").is_empty(), "it is suspended");
+        let mut node = suspended_with_a_row(|_| ());
+        assert_eq!((node.handed_over("a"), node.stops().len()), (vec!["A1".to_owned()], 0));
+        assert!(node.finish_handed_over("a", "A1", "done"), "its result is written without the lane");
+        let rival = is_lost.then(|| node.fence());
+        node.at(16_000);
+        assert!(node.lane().shards().is_empty());
+        rival.into_iter().for_each(|rival| node.end_session(rival));
+        // After its gap it waits for a lease before it claims what another had.
+        node.set_target(SHARDS).at(20_000).at(24_000).at(28_000).pass_inbox().settle();
+        assert_eq!((node.status("a"), node.runs()), ("completed".into(), &["a A1".to_owned()][..]));
+    }
+}
+
+#[test]
+fn n17_an_activity_that_has_not_begun_is_the_nodes_only_when_it_begins() {
+    for is_lost in [false, true] {
+        let mut node = suspended_with_a_row(|node| node.give_back_activity("a", "A1"));
+        assert!(node.handed_over("a").is_empty() && node.running("a").is_empty());
         if is_lost {
             node.fence();
         }
         node.at(16_000);
         assert!(node.lane().shards().is_empty());
-        assert_eq!((node.handed_over("a"), node.stops().len()), (vec!["A1".to_owned()], 0));
-        assert!(node.finish_handed_over("a", "A1", "done"), "its row is the node's in any case");
+        let handed_over = if is_lost { 0 } else { 1 };
+        assert_eq!(node.handed_over("a").len(), handed_over, "the lease of one that never begins runs out");
     }
 }
 
