@@ -74,6 +74,20 @@ impl Simulation {
         self.begin_next(process);
     }
 
+    /// An attempt of a lane's is a task of the process's node now. It has to be there: the node holds it until it ends.
+    pub(super) fn hand_over(&mut self, process: usize, lane: usize, task: &ActivityTask) {
+        self.count("attempt handed over");
+        let is_it = |run: &Run| {
+            run.lane == Some(lane)
+                && (place_of(&run.task), run.task.attempt) == (place_of(task), task.attempt)
+        };
+        if !self.processes[process].runs.all.values().any(is_it) {
+            let what = format!("activity {} of {}, which does not run", task.event, task.instance);
+            return self.fail(format!("N17: p{process} hands over {what}"));
+        }
+        self.node_input(process, |node, now, _| node.handle_hand_over(now, task));
+    }
+
     /// Begins what waits, as far as there are slots.
     fn begin_next(&mut self, process: usize) {
         loop {

@@ -91,10 +91,7 @@ impl Simulation {
             LaneOutput::TakeTurn(task) => self.take_turn(process, lane, task),
             LaneOutput::Drop(execution) => drop(execution),
             LaneOutput::RunActivity(task) => self.run_activity(process, Some(lane), *task),
-            LaneOutput::HandOver(task) => {
-                self.count("attempt handed over");
-                self.node_input(process, |node, now, _| node.handle_hand_over(now, &task));
-            }
+            LaneOutput::HandOver(task) => self.hand_over(process, lane, &task),
             LaneOutput::CancelActivity { key, execution, event } => {
                 self.cancel_activity(process, lane, (key, execution, event));
             }

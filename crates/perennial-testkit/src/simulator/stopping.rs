@@ -76,6 +76,8 @@ impl Simulation {
             return;
         }
         self.count("process abandoned");
+        // If it was stopping, it no longer waits for what is to be written.
+        self.processes[process].stage = None;
         self.node_input(process, |node, now, _| node.handle_abandoned(now));
         self.do_pending();
         self.fall(process);
