@@ -1,6 +1,5 @@
 //! The node itself: what it does about each input.
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +17,13 @@ use crate::store::{
     TaskRenewal, TaskRow,
 };
 
+use super::calls::{Calls, Purpose, RETRY_PAUSE};
 use super::lone_gate::{LoneGate, Waiting};
 use super::options::NodeOptions;
 use super::output::NodeOutput;
 use super::share;
 use super::stopping::{Step, StopPatience, Stopping, Unfinished};
-use super::taken::{Renewal, Taken, task_id};
-
-/// The pause before a call that failed for a passing reason is made again.
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
+use super::taken::{Taken, task_id};
 
 /// What spans the lanes of one process. See the [module](super) for how to drive it.
 pub struct Node {
@@ -41,42 +38,13 @@ pub struct Node {
     wants_tasks: bool,
     poll_pause: Duration,
     poll_at: Moment,
-    next_call: u64,
-    calls: BTreeMap<CallId, (Purpose, Moment)>,
-    later: BTreeMap<(Moment, u64), Purpose>,
+    calls: Calls,
     /// When a session of another node runs out that the directory showed: shards may be had then.
     look_at: Option<Moment>,
     is_stopping: bool,
     stopping: Option<Stopping>,
     is_failed: bool,
     outputs: Vec<NodeOutput>,
-}
-
-/// Why a call is made. It holds all that is needed to make it again.
-#[derive(Clone, Debug)]
-enum Purpose {
-    Open,
-    Renew,
-    End,
-    Directory,
-    Take {
-        limit: usize,
-    },
-    /// An answer to a take was lost: what is held and not known was taken then.
-    Held,
-    RenewTasks(Vec<Renewal>),
-    /// Note that a task begins that may take the process down.
-    Begin(Box<ActivityTask>),
-    /// A task has been held back for long enough.
-    Admit(Box<ActivityTask>),
-    Finish {
-        task: TaskId,
-        tenure: Tenure,
-        shard: ShardId,
-        attempt: u32,
-        body: Arc<[u8]>,
-    },
-    GiveBack(TaskId),
 }
 
 impl Node {
@@ -94,9 +62,7 @@ impl Node {
             wants_tasks: true,
             poll_pause: options.poll_pauses.0,
             poll_at: Moment::ZERO,
-            next_call: 0,
-            calls: BTreeMap::new(),
-            later: BTreeMap::new(),
+            calls: Calls::default(),
             look_at: None,
             is_stopping: false,
             stopping: None,
@@ -120,12 +86,11 @@ impl Node {
         if self.is_failed {
             return None;
         }
-        let later = self.later.first_key_value().map(|((at, _), _)| *at);
         let poll = self.takes_tasks().then_some(self.poll_at);
         let stopping = self.stopping.as_ref().and_then(Stopping::next_wake);
         let all = [
             self.lease.next_wake(),
-            later,
+            self.calls.next_wake(),
             self.taken.next_wake(),
             self.lone.next_wake(),
             poll,
@@ -159,10 +124,9 @@ impl Node {
                 Purpose::Take { .. } | Purpose::Finish { .. } | Purpose::GiveBack(_) | Purpose::Held
             )
         };
-        let mut under_way = self.calls.values().map(|(purpose, _)| purpose).chain(self.later.values());
         let holds_none =
             self.taken.is_empty() || self.stopping.as_ref().is_some_and(Stopping::has_left_attempts);
-        holds_none && !under_way.any(is_write)
+        holds_none && !self.calls.has(is_write)
     }
 
     // ---- inputs ---------------------------------------------------------------------------------------------------
@@ -203,8 +167,7 @@ impl Node {
             self.look_at = None;
             self.issue(now, Purpose::Directory);
         }
-        let rest = self.later.split_off(&(now + Duration::from_nanos(1), 0));
-        for purpose in mem::replace(&mut self.later, rest).into_values() {
+        for purpose in self.calls.take_due(now) {
             self.issue(now, purpose);
         }
         if let Some(renewals) = self.taken.take_renewals(now) {
@@ -305,11 +268,13 @@ impl Node {
         for task in self.lone.take_tasks() {
             self.handle_task_released(now, &task);
         }
-        for (at, purpose) in mem::take(&mut self.later) {
+        let holds_task = |purpose: &Purpose| {
+            matches!(purpose, Purpose::GiveBack(_) | Purpose::Admit(_) | Purpose::Begin(_))
+        };
+        for purpose in self.calls.take_planned(holds_task) {
             match purpose {
-                Purpose::GiveBack(_) => self.issue(now, purpose),
                 Purpose::Admit(task) | Purpose::Begin(task) => self.handle_task_released(now, &task),
-                purpose => drop(self.later.insert(at, purpose)),
+                purpose => self.issue(now, purpose),
             }
         }
     }
@@ -347,7 +312,7 @@ impl Node {
         if self.is_failed {
             return;
         }
-        let Some((purpose, sent)) = self.calls.remove(&id) else { return };
+        let Some((purpose, sent)) = self.calls.end(id) else { return };
         match answer {
             Ok(answered) => self.answered(now, purpose, sent, answered, free),
             Err(error) => self.refused(now, purpose, error),
@@ -411,7 +376,7 @@ impl Node {
     fn refused(&mut self, now: Moment, purpose: Purpose, error: StoreError) {
         match (purpose, error) {
             (Purpose::End, StoreError::Unavailable(_) | StoreError::Unknown(_)) => {
-                self.again(now, Purpose::End)
+                self.calls.again_later(now, Purpose::End)
             }
             // The lease runs out by itself.
             (Purpose::End, _) => self.ended(),
@@ -430,7 +395,7 @@ impl Node {
                 self.lease.handle_not_renewed(now);
             }
             (Purpose::Take { .. }, StoreError::Unknown(_)) if !flaws::is(Flaw::ForgottenTakes) => {
-                self.again(now, Purpose::Held);
+                self.calls.again_later(now, Purpose::Held);
             }
             (Purpose::Directory, error) => {
                 tracing::debug!(%error, "the directory could not be read; trying again");
@@ -443,7 +408,9 @@ impl Node {
             // Once it may have arrived, the task may have been taken again here: then its lease has to run out.
             (Purpose::GiveBack(_), StoreError::Unknown(_)) if !self.is_stopping => {}
             // Sent again after an unknown outcome it is refused if it had arrived.
-            (purpose, StoreError::Unavailable(_) | StoreError::Unknown(_)) => self.again(now, purpose),
+            (purpose, StoreError::Unavailable(_) | StoreError::Unknown(_)) => {
+                self.calls.again_later(now, purpose)
+            }
             // The lease runs out.
             (Purpose::GiveBack(_), _) => {}
             (Purpose::Finish { task, tenure, .. }, error) => {
@@ -523,8 +490,7 @@ impl Node {
 
     /// Whether a task is on its way back to the store.
     fn gives_back(&self, id: TaskId) -> bool {
-        let mut purposes = self.calls.values().map(|(purpose, _)| purpose).chain(self.later.values());
-        purposes.any(|purpose| matches!(purpose, Purpose::GiveBack(other) if *other == id))
+        self.calls.has(|purpose| matches!(purpose, Purpose::GiveBack(other) if *other == id))
     }
 
     fn takes_tasks(&self) -> bool {
@@ -534,12 +500,11 @@ impl Node {
     fn take_tasks(&mut self, now: Moment, free: usize) {
         // Also while a list is only planned: what a lost answer told of is known first.
         let is_taking = |purpose: &Purpose| matches!(purpose, Purpose::Take { .. } | Purpose::Held);
-        let mut calls = self.calls.values().map(|(purpose, _)| purpose).chain(self.later.values());
         if !self.wants_tasks
             || !self.takes_tasks()
             || free == 0
             || !self.lease.holds(now)
-            || calls.any(is_taking)
+            || self.calls.has(is_taking)
         {
             return;
         }
@@ -573,8 +538,7 @@ impl Node {
         let healthy_ms = u64::try_from(self.options.healthy.as_millis()).unwrap_or(u64::MAX);
         let admitted = now + Duration::from_millis(hold_ms(lone_from, interruptions, healthy_ms));
         let task = ActivityTask { begun: Some(self.id()), ..task };
-        self.next_call += 1;
-        self.later.insert((admitted, self.next_call), Purpose::Admit(Box::new(task)));
+        self.calls.at(admitted, Purpose::Admit(Box::new(task)));
     }
 
     /// Runs a task whose beginning is noted.
@@ -595,10 +559,8 @@ impl Node {
             if self.is_stopping {
                 return self.issue(now, Purpose::GiveBack(row.id));
             }
-            self.next_call += 1;
             let pause = Duration::from_millis(self.options.task_lease_ms / 2);
-            self.later.insert((now + pause, self.next_call), Purpose::GiveBack(row.id));
-            return;
+            return self.calls.at(now + pause, Purpose::GiveBack(row.id));
         }
         tracing::error!(activity, %event, %error, "a task cannot be read; its owner writes it again");
         let (execution, attempt) = (row.id.execution, row.attempt);
@@ -629,11 +591,6 @@ impl Node {
                 }
             }
         }
-    }
-
-    fn again(&mut self, now: Moment, purpose: Purpose) {
-        self.next_call += 1;
-        self.later.insert((now + RETRY_PAUSE, self.next_call), purpose);
     }
 
     fn issue(&mut self, now: Moment, purpose: Purpose) {
@@ -671,9 +628,7 @@ impl Node {
             }
             Purpose::GiveBack(task) => StoreCall::GiveBackTasks { holder, tasks: vec![*task] },
         };
-        self.next_call += 1;
-        let id = CallId(self.next_call);
-        self.calls.insert(id, (purpose, now));
+        let id = self.calls.begin(purpose, now);
         self.outputs.push(NodeOutput::Call(id, call));
     }
 }

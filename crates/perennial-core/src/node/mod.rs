@@ -13,6 +13,7 @@
 //! output is [`NodeOutput::Ended`], or [`NodeOutput::StoppedShort`] if the store did not answer in time. A process that
 //! goes away without that brings [`Node::handle_abandoned`].
 
+mod calls;
 mod lone_gate;
 mod machine;
 mod options;

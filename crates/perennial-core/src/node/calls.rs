@@ -1,0 +1,132 @@
+//! Calls of a node that are under way, and those that are made later.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::instance::ShardId;
+use crate::lane::{CallId, Moment};
+use crate::shard::{ActivityTask, Tenure};
+use crate::store::TaskId;
+
+use super::taken::Renewal;
+
+/// The pause before a call that failed for a passing reason is made again.
+pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Why a call is made. It holds all that is needed to make it again.
+#[derive(Clone, Debug)]
+pub(super) enum Purpose {
+    Open,
+    Renew,
+    End,
+    Directory,
+    Take {
+        limit: usize,
+    },
+    /// An answer to a take was lost: what is held and not known was taken then.
+    Held,
+    RenewTasks(Vec<Renewal>),
+    /// Note that a task begins that may take the process down.
+    Begin(Box<ActivityTask>),
+    /// A task has been held back for long enough.
+    Admit(Box<ActivityTask>),
+    Finish {
+        task: TaskId,
+        tenure: Tenure,
+        shard: ShardId,
+        attempt: u32,
+        body: Arc<[u8]>,
+    },
+    GiveBack(TaskId),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    next: u64,
+    /// With the moment at which each was made.
+    open: BTreeMap<CallId, (Purpose, Moment)>,
+    planned: BTreeMap<(Moment, u64), Purpose>,
+}
+
+impl Calls {
+    pub(super) fn begin(&mut self, purpose: Purpose, now: Moment) -> CallId {
+        self.next += 1;
+        let id = CallId(self.next);
+        self.open.insert(id, (purpose, now));
+        id
+    }
+
+    /// A call was answered. `None` if nobody waits for it.
+    pub(super) fn end(&mut self, id: CallId) -> Option<(Purpose, Moment)> {
+        self.open.remove(&id)
+    }
+
+    /// Whether a call for something like this is under way or planned.
+    pub(super) fn has(&self, is_it: impl Fn(&Purpose) -> bool) -> bool {
+        self.open.values().map(|(purpose, _)| purpose).chain(self.planned.values()).any(is_it)
+    }
+
+    /// The store could not be reached: the call is made again after a pause.
+    pub(super) fn again_later(&mut self, now: Moment, purpose: Purpose) {
+        self.at(now + RETRY_PAUSE, purpose);
+    }
+
+    /// Makes a call at a time.
+    pub(super) fn at(&mut self, at: Moment, purpose: Purpose) {
+        self.next += 1;
+        self.planned.insert((at, self.next), purpose);
+    }
+
+    /// Removes the planned calls whose time has come, in order.
+    pub(super) fn take_due(&mut self, now: Moment) -> Vec<Purpose> {
+        let rest = self.planned.split_off(&(now + Duration::from_nanos(1), 0));
+        std::mem::replace(&mut self.planned, rest).into_values().collect()
+    }
+
+    /// Removes the planned calls for something like this, whatever their time, in order.
+    pub(super) fn take_planned(&mut self, is_it: impl Fn(&Purpose) -> bool) -> Vec<Purpose> {
+        self.planned.extract_if(.., |_, purpose| is_it(purpose)).map(|(_, purpose)| purpose).collect()
+    }
+
+    /// When the next planned call is to be made.
+    pub(super) fn next_wake(&self) -> Option<Moment> {
+        self.planned.first_key_value().map(|((at, _), _)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(ms: u64) -> Moment {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn n5_planned_calls_come_in_the_order_of_their_times_and_of_being_planned() {
+        let mut calls = Calls::default();
+        calls.at(at(30), Purpose::Renew);
+        calls.at(at(10), Purpose::Held);
+        calls.at(at(10), Purpose::Directory);
+        assert_eq!(calls.next_wake(), Some(at(10)));
+        assert!(calls.take_due(at(9)).is_empty());
+        assert!(matches!(calls.take_due(at(10))[..], [Purpose::Held, Purpose::Directory]));
+        assert_eq!(calls.next_wake(), Some(at(30)));
+    }
+
+    #[test]
+    fn n5_a_call_is_known_while_it_is_under_way_or_planned() {
+        let mut calls = Calls::default();
+        let is_end = |purpose: &Purpose| matches!(purpose, Purpose::End);
+        let id = calls.begin(Purpose::End, at(1));
+        assert!(calls.has(is_end));
+        let (purpose, sent) = calls.end(id).expect("it is under way");
+        assert!(sent == at(1) && calls.end(id).is_none() && !calls.has(is_end));
+        calls.again_later(at(2), purpose);
+        calls.at(at(2), Purpose::Renew);
+        assert!(calls.has(is_end));
+        assert_eq!(calls.take_planned(is_end).len(), 1);
+        assert!(!calls.has(is_end) && calls.next_wake() == Some(at(2)), "the other one stays");
+    }
+}
