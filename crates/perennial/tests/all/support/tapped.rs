@@ -224,12 +224,16 @@ impl Store for Tapped {
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
         let Some(reply) = self.reachable(reply) else { return self.note("commit") };
         let fate = (self.commits.lock().unwrap())();
-        match fate {
-            Fate::Pass => self.inner.commit(session, batch, reply),
-            Fate::Answer(answer) => reply(answer),
-            Fate::PassThen(answer) => self.inner.commit(session, batch, Box::new(move |_| reply(answer))),
+        if let Fate::Answer(answer) = fate {
+            // Noted once it is answered, for those who wait to see what follows from it.
+            reply(answer);
+            return self.note("commit");
         }
         self.note("commit");
+        match fate {
+            Fate::PassThen(answer) => self.inner.commit(session, batch, Box::new(move |_| reply(answer))),
+            _ => self.inner.commit(session, batch, reply),
+        }
     }
 
     fn renew_tasks(
