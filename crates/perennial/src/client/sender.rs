@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use perennial_core::history::DRAWN_KEY_PREFIX;
 use perennial_core::store::InboxNumber;
@@ -11,26 +11,21 @@ use perennial_core::store::InboxNumber;
 const MAX_INSTANCES: usize = 100_000;
 
 /// The last acknowledged message to each instance that went through the store, and keys for what callers gave none.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sender {
     last: Mutex<HashMap<String, InboxNumber>>,
-    /// Random, so that keys of two senders differ.
-    name: u64,
+    /// Random, so that keys of two senders differ. Drawn when it is needed: every attempt of an activity has a client, and
+    /// few send anything.
+    name: OnceLock<u64>,
     drawn: AtomicU64,
-}
-
-impl Default for Sender {
-    fn default() -> Sender {
-        let (name, _) = uuid::Uuid::new_v4().as_u64_pair();
-        Sender { last: Mutex::default(), name, drawn: AtomicU64::new(0) }
-    }
 }
 
 impl Sender {
     /// A key for an event or update whose caller gave none: sent again after a lost answer, it takes effect once.
     pub(super) fn draw_key(&self) -> String {
+        let name = self.name.get_or_init(|| uuid::Uuid::new_v4().as_u64_pair().0);
         let number = self.drawn.fetch_add(1, Ordering::Relaxed);
-        format!("{DRAWN_KEY_PREFIX}{:x}.{number:x}", self.name)
+        format!("{DRAWN_KEY_PREFIX}{name:x}.{number:x}")
     }
 
     /// A message to an instance is on disk under this number.
