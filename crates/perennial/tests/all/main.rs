@@ -39,6 +39,7 @@ mod preflight;
 mod retries;
 mod running_work;
 mod scenarios;
+mod searching;
 mod shop;
 mod sizes;
 mod start_or_raise;

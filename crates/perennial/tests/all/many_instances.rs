@@ -55,8 +55,8 @@ fn fill(place: &Place, rows: u64, [status, ended_ms, region]: [&str; 3]) {
              SELECT unhex(printf('%012x7%03x8%015x', 1500000000000 + n, 0, n)), printf('made-%07d', n), 0, 'order',
                     '1.0.0', {status}, 1, 0, printf('{{\"region\":\"%d\"}}', {region}), 1500000000000 + n, {ended_ms}
              FROM n;
-             INSERT INTO attributes (key, name, value)
-             SELECT key, 'region', printf('\"%s\"', json_extract(attributes, '$.region'))
+             INSERT INTO attributes (key, name, order_key)
+             SELECT key, 'region', CAST('@' || json_extract(attributes, '$.region') AS BLOB)
              FROM instances WHERE id LIKE 'made-%';
              COMMIT"
         ))
@@ -176,7 +176,7 @@ async fn g33_a_million_instances_are_searched_by_attribute_in_pages_through_the_
     for (behind, order) in [(">", "ASC"), ("<", "DESC")] {
         let sql = format!(
             "EXPLAIN QUERY PLAN SELECT instances.id FROM attributes JOIN instances ON instances.key = attributes.key \
-             WHERE attributes.name = 'region' AND attributes.value = '\"123\"' AND attributes.key {behind} x'00' \
+             WHERE attributes.name = 'region' AND attributes.order_key = CAST('@123' AS BLOB) AND attributes.key {behind} x'00' \
              ORDER BY attributes.key {order} LIMIT 150"
         );
         let mut statement = connection.prepare(&sql).unwrap();
@@ -184,7 +184,7 @@ async fn g33_a_million_instances_are_searched_by_attribute_in_pages_through_the_
         let plan = steps.map(Result::unwrap).collect::<Vec<_>>().join("; ");
         assert!(
             plan.contains(&format!(
-                "COVERING INDEX attributes_by_value (name=? AND value=? AND key{behind}?)"
+                "COVERING INDEX attributes_by_order (name=? AND order_key=? AND key{behind}?)"
             )) && plan.contains("instances_by_key (key=?)")
                 && !plan.contains("SCAN")
                 && !plan.contains("B-TREE"),
