@@ -8,7 +8,7 @@ use futures::future::join_all;
 use perennial::history::{EventKind, Started, Turn};
 use perennial::{
     ActivityContext, Count, Ending, EventId, Filter, OrchestrationContext, Payload, Prune, Runtime,
-    RuntimeBuilder, Status,
+    RuntimeBuilder, Status, attribute,
 };
 use perennial_core::Handlers;
 use perennial_core::history::{FORMAT, encode_turn};
@@ -151,7 +151,13 @@ async fn g33_a_million_instances_are_searched_by_attribute_in_pages_through_the_
     let filter = Filter { attributes, ..Filter::default() };
     let mut expected: Vec<String> =
         (0..INSTANCES / REGIONS).map(|n| format!("made-{:07}", n * REGIONS + 123)).collect();
-    for newest_first in [false, true] {
+    // Only one of these regions begins with 123, and only one is between these two.
+    let prefix = vec![attribute("region").starts_with("123")];
+    let between = vec![attribute("region").greater_than("122"), attribute("region").less_than("124")];
+    let conditioned = [prefix, between].map(|conditions| Filter { conditions, ..Filter::default() });
+    let searched = [&filter, &conditioned[0], &conditioned[1]];
+    for (newest_first, filter) in searched.into_iter().flat_map(|filter| [(false, filter), (true, filter)]) {
+        assert_eq!(client.count(filter.clone()).await.unwrap().rows, INSTANCES / REGIONS);
         let filter = Filter { newest_first, ..filter.clone() };
         let (mut ids, mut after, mut pages) = (Vec::new(), None, 0);
         loop {
@@ -165,7 +171,6 @@ async fn g33_a_million_instances_are_searched_by_attribute_in_pages_through_the_
         assert_eq!((ids, pages), (expected.clone(), 14));
         expected.reverse();
     }
-    assert_eq!(client.count(filter.clone()).await.unwrap().rows, INSTANCES / REGIONS);
     let none = Filter { statuses: vec![Status::Failed], ..filter };
     assert_eq!(client.count(none).await.unwrap().rows, 0);
     let all = client.count(Filter::default()).await.unwrap();
