@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use perennial::{OnExisting, Payload, Status};
+use perennial::{Condition, OnExisting, Payload, Status};
 
 use crate::exit::AFTER_HELP;
 
@@ -255,6 +255,9 @@ pub(crate) struct Filters {
     /// A value that they have; VALUE is JSON, or text
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
     pub(crate) attributes: Vec<(String, Payload)>,
+    /// What an attribute is like: NAME^=PREFIX, NAME=VALUE, or with <, <=, >, >=
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub(crate) conditions: Vec<Condition>,
     /// The children of this instance
     #[arg(long, value_name = "ID")]
     pub(crate) parent: Option<String>,
@@ -272,6 +275,7 @@ impl Filters {
             || self.prefix.is_some()
             || self.blocked
             || !self.attributes.is_empty()
+            || !self.conditions.is_empty()
             || self.parent.is_some()
     }
 }

@@ -70,6 +70,7 @@ pub(crate) async fn filter(client: &Client, filters: &Filters) -> Result<Filter,
         blocked: filters.blocked.then_some(true),
         parent,
         attributes: filters.attributes.iter().cloned().collect(),
+        conditions: filters.conditions.clone(),
         newest_first: filters.newest,
         ..Filter::default()
     })

@@ -1,11 +1,12 @@
 //! The search index of attributes, in step with the column that rows are read from.
 //!
-//! Values are compared as JSON text, so the text is kept as it came. What has no attributes costs nothing here.
+//! Values are kept as bytes that sort as they do ([`order_key`]). What has no attributes costs nothing here.
 
+use perennial_core::store::order_key;
 use perennial_core::{Attributes, InstanceKey};
 use rusqlite::{Connection, params};
 
-pub(crate) const INSERT: &str = "INSERT INTO attributes (key, name, value) VALUES (?1, ?2, ?3)";
+pub(crate) const INSERT: &str = "INSERT INTO attributes (key, name, order_key) VALUES (?1, ?2, ?3)";
 pub(crate) const DELETE: &str = "DELETE FROM attributes WHERE key = ?1";
 
 /// How many instances are read at a time when the index is filled.
@@ -22,7 +23,7 @@ pub(crate) fn insert(
     }
     let mut insert = connection.prepare_cached(INSERT)?;
     for (name, value) in attributes {
-        insert.execute(params![key.as_bytes(), name, value.as_json()])?;
+        insert.execute(params![key.as_bytes(), name, order_key(value)])?;
     }
     Ok(())
 }
@@ -37,8 +38,7 @@ pub(crate) fn replace(
     insert(connection, key, attributes)
 }
 
-/// Fills the index from the rows that are there. SQLite's own JSON functions would rewrite values, spaces and all;
-/// the text has to stay as it is.
+/// Fills the index from the rows that are there. SQLite cannot do it by itself: it does not know the order of values.
 pub(crate) fn fill(connection: &Connection) -> rusqlite::Result<()> {
     let mut page = connection.prepare(
         "SELECT rowid, key, attributes FROM instances WHERE rowid > ?1 AND attributes IS NOT NULL ORDER BY rowid LIMIT ?2",

@@ -2,7 +2,7 @@
 //! written, and belong to an instance. For whoever verifies a whole file.
 
 use perennial_core::shard::AskReply;
-use perennial_core::store::{CheckedRows, DamagedRow, RowPlace};
+use perennial_core::store::{CheckedRows, DamagedRow, RowPlace, order_key};
 use perennial_core::{Attributes, InstanceKey};
 use rusqlite::{Connection, OptionalExtension, Row};
 
@@ -192,14 +192,16 @@ fn check_attributes(connection: &Connection, row: &Row<'_>) -> Result<(), String
         false => serde_json::from_str(&text).map_err(|error| format!("column attributes: {error}"))?,
     };
     let mut indexed =
-        connection.prepare_cached("SELECT name, value FROM attributes WHERE key = ?1").map_err(told)?;
-    let indexed = indexed.query_map([key], |row| Ok((lossy(row, 0)?, lossy(row, 1)?))).map_err(told)?;
-    let mut indexed: Vec<(String, String)> = indexed.collect::<Result<_, _>>().map_err(told)?;
+        connection.prepare_cached("SELECT name, order_key FROM attributes WHERE key = ?1").map_err(told)?;
+    let indexed = indexed
+        .query_map([key], |row| Ok((lossy(row, 0)?, row.get_ref(1)?.as_bytes()?.to_vec())))
+        .map_err(told)?;
+    let mut indexed: Vec<(String, Vec<u8>)> = indexed.collect::<Result<_, _>>().map_err(told)?;
     indexed.sort();
     let is_same = indexed.len() == attributes.len()
         && indexed
             .iter()
             .zip(&attributes)
-            .all(|((name, value), (own, payload))| name == own && value == payload.as_json());
+            .all(|((name, indexed), (own, value))| name == own && *indexed == order_key(value));
     if is_same { Ok(()) } else { Err("its attributes are indexed with other values".to_owned()) }
 }

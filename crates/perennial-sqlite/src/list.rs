@@ -7,7 +7,9 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use perennial_core::store::{Blocked, Count, Filter, InstanceRow, Page, PageKey, Status, StoreError};
+use perennial_core::store::{
+    Blocked, Count, Filter, InstanceRow, KeyRange, Page, PageKey, Status, StoreError,
+};
 use perennial_core::{Attributes, InstanceKey};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, ToSql};
@@ -75,8 +77,10 @@ pub(crate) enum Source {
     Status(Status),
     Name(String),
     Parent(String),
-    /// An attribute's name and value.
-    Attribute(String, String),
+    /// An attribute's name and the order key of its value.
+    Attribute(String, Vec<u8>),
+    /// An attribute's name and the order keys that its value may have.
+    AttributeRange(String, KeyRange),
     /// Ids from the first on, up to before the second.
     Ids(String, Option<String>),
     /// What ended before a time.
@@ -98,8 +102,12 @@ impl Source {
                 ("instances INDEXED BY instances_by_parent", "parent_key = ?2 AND parent_key IS NOT NULL")
             }
             Source::Attribute(..) => (
-                "attributes INDEXED BY attributes_by_value CROSS JOIN instances INDEXED BY instances_by_key",
-                "attributes.name = ?2 AND attributes.value = ?3 AND instances.key = attributes.key",
+                "attributes INDEXED BY attributes_by_order CROSS JOIN instances INDEXED BY instances_by_key",
+                "attributes.name = ?2 AND attributes.order_key = ?3 AND instances.key = attributes.key",
+            ),
+            Source::AttributeRange(..) => (
+                "attributes INDEXED BY attributes_by_order",
+                "name = ?2 AND order_key >= ?3 AND order_key < ?4",
             ),
             Source::Ids(_, Some(_)) => ("instances INDEXED BY instances_by_id", "id >= ?2 AND id < ?3"),
             Source::Ids(_, None) => ("instances INDEXED BY instances_by_id", "id >= ?2"),
@@ -113,15 +121,25 @@ impl Source {
     /// The statement; its first parameter is the key behind which to go on.
     pub(crate) fn sql(&self, newest_first: bool) -> String {
         let (tables, condition) = self.place();
+        let of_instances = || {
+            let columns: Vec<String> =
+                COLUMNS.split(", ").map(|column| format!("instances.{column}")).collect();
+            columns.join(", ")
+        };
         let (columns, key) = match self {
-            Source::Attribute(..) => {
-                let columns: Vec<String> =
-                    COLUMNS.split(", ").map(|column| format!("instances.{column}")).collect();
-                (columns.join(", "), "attributes.key")
-            }
+            Source::Attribute(..) | Source::AttributeRange(..) => (of_instances(), "attributes.key"),
             _ => (COLUMNS.to_owned(), "key"),
         };
         let (behind, order) = if newest_first { ("<", " DESC") } else { (">", "") };
+        if let Source::AttributeRange(..) = self {
+            // Keys are sorted, and rows are read one by one in their order. Without a limit SQLite would read all rows
+            // first and sort those.
+            return format!(
+                "SELECT {columns} FROM (SELECT {key} AS found FROM {tables} WHERE {condition} AND {key} {behind} ?1 \
+                 ORDER BY {key}{order} LIMIT -1) CROSS JOIN instances INDEXED BY instances_by_key \
+                 WHERE instances.key = found"
+            );
+        }
         format!(
             "SELECT {columns} FROM {tables} WHERE {condition} AND {key} {behind} ?1 ORDER BY {key}{order}"
         )
@@ -132,7 +150,7 @@ impl Source {
         let (tables, condition) = match self {
             // Its rows need not be looked up.
             Source::Attribute(..) => {
-                ("attributes INDEXED BY attributes_by_value", "name = ?2 AND value = ?3")
+                ("attributes INDEXED BY attributes_by_order", "name = ?2 AND order_key = ?3")
             }
             _ => self.place(),
         };
@@ -141,7 +159,7 @@ impl Source {
 
     /// Whether its rows come in another order and have to be sorted, all of them.
     pub(crate) fn needs_sorting(&self) -> bool {
-        matches!(self, Source::Ids(..) | Source::EndedBefore(_))
+        matches!(self, Source::AttributeRange(..) | Source::Ids(..) | Source::EndedBefore(_))
     }
 
     /// Calls with its parameters, behind a first one.
@@ -150,7 +168,8 @@ impl Source {
             Source::All | Source::Blocked => call(&[first]),
             Source::Status(status) => call(&[first, &status_code(*status)]),
             Source::Name(text) | Source::Parent(text) | Source::Ids(text, None) => call(&[first, text]),
-            Source::Attribute(name, value) => call(&[first, name, value]),
+            Source::Attribute(name, order_key) => call(&[first, name, order_key]),
+            Source::AttributeRange(name, KeyRange { from, before }) => call(&[first, name, from, before]),
             Source::Ids(from, Some(before)) => call(&[first, from, before]),
             Source::EndedBefore(at_ms) => call(&[first, &bound(*at_ms)]),
         }
@@ -214,8 +233,12 @@ fn candidates(filter: &Filter) -> Vec<Vec<Source>> {
     if filter.blocked == Some(true) {
         candidates.push(vec![Source::Blocked]);
     }
-    for (name, value) in &filter.attributes {
-        candidates.push(vec![Source::Attribute(name.clone(), value.as_json().to_owned())]);
+    for (name, range) in filter.attribute_ranges() {
+        let name = name.to_owned();
+        candidates.push(vec![match range.only() {
+            Some(order_key) => Source::Attribute(name, order_key.to_vec()),
+            None => Source::AttributeRange(name, range),
+        }]);
     }
     if let Some(prefix) = filter.id_prefix.as_ref().filter(|prefix| !prefix.is_empty()) {
         candidates.push(vec![Source::Ids(prefix.clone(), after_prefix(prefix))]);
@@ -334,15 +357,13 @@ fn matches(row: &Row<'_>, filter: &Filter) -> rusqlite::Result<bool> {
         && is(PARENT_KEY_COLUMN, &filter.parent.map(|parent| parent.to_string()))?
         && within(13, filter.created_from_ms, filter.created_before_ms)?
         && within(14, None, filter.ended_before_ms)?
-        && (filter.attributes.is_empty() || has_attributes(text(10)?, &filter.attributes)))
+        && ((filter.attributes.is_empty() && filter.conditions.is_empty())
+            || filter.matches_attributes(&readable_attributes(text(10)?))))
 }
 
-/// Whether attributes, as JSON text, have all these values. What is corrupt has none.
-fn has_attributes(stored: &[u8], asked: &Attributes) -> bool {
-    let stored: Attributes = serde_json::from_slice(stored).unwrap_or_default();
-    asked
-        .iter()
-        .all(|(name, value)| stored.get(name).is_some_and(|stored| stored.as_json() == value.as_json()))
+/// Attributes as they are stored. What is corrupt has none.
+fn readable_attributes(stored: &[u8]) -> Attributes {
+    serde_json::from_slice(stored).unwrap_or_default()
 }
 
 /// The row as lists show it. One that is corrupt must not hide the others: it is shown as blocked, with what can be read
@@ -397,8 +418,13 @@ fn reason(fault: &StoreError) -> String {
 #[cfg(test)]
 mod tests {
     use perennial_core::Payload;
+    use perennial_core::store::{Condition, attribute, order_key};
 
     use super::*;
+
+    fn key_of(json: &str) -> Vec<u8> {
+        order_key(&Payload::from_json(json).unwrap())
+    }
 
     fn filled() -> Connection {
         filled_with(100)
@@ -413,10 +439,11 @@ mod tests {
                  INSERT INTO instances (key, id, shard, name, version, status, execution, owed, created_ms, ended_ms,
                                         attributes, parent_key)
                  SELECT randomblob(16), 'order-' || n, 0, 'checkout', '1.0.0', n % 6, 1, 0, n,
-                        iif(n % 6 > 1, n, NULL), '{{\"region\":\"eu\"}}', iif(n <= 3, 'parent', NULL) FROM n;
-                 INSERT INTO attributes SELECT key, 'region', '\"eu\"' FROM instances",
+                        iif(n % 6 > 1, n, NULL), '{{\"region\":\"eu\",\"number\":' || n || '}}', iif(n <= 3, 'parent', NULL)
+                 FROM n",
             ))
             .unwrap();
+        crate::attributes::fill(&connection).unwrap();
         connection
     }
 
@@ -429,8 +456,12 @@ mod tests {
                 Source::All,
                 Source::Name("checkout".to_owned()),
                 Source::Ids("order".to_owned(), None),
-                Source::Attribute("region".to_owned(), "\"eu\"".to_owned()),
+                Source::Attribute("region".to_owned(), key_of("\"eu\"")),
                 Source::EndedBefore(u64::MAX),
+                Source::AttributeRange(
+                    "number".to_owned(),
+                    attribute("number").at_least(1).comparison.keys(),
+                ),
             ];
             let gather = |source: &Source, snapshot| {
                 let rows = gather(&connection, source, &filter, None, 100, snapshot);
@@ -510,12 +541,32 @@ mod tests {
         assert_eq!(chosen(&connection, prefix("order-")), Source::All);
         let value = Payload::from_json("\"eu\"").unwrap();
         let region = Filter { attributes: [("region".to_owned(), value)].into(), ..Filter::default() };
-        let by_region = Source::Attribute("region".to_owned(), "\"eu\"".to_owned());
+        let by_region = Source::Attribute("region".to_owned(), key_of("\"eu\""));
         assert_eq!(chosen(&connection, region.clone()), by_region);
         assert_eq!(
             chosen(&connection, Filter { ended_before_ms: Some(9), ..region }),
             Source::EndedBefore(9)
         );
+    }
+
+    #[test]
+    fn s16_a_range_is_a_source_if_it_is_small_and_one_value_needs_no_sorting() {
+        let connection = filled_with(16_000);
+        let chosen = |conditions: Vec<Condition>| {
+            let filter = Filter { conditions, ..Filter::default() };
+            sources(&connection, &filter).unwrap().remove(0)
+        };
+        let number = |from: &str, before: &str| KeyRange { from: key_of(from), before: key_of(before) };
+        let few = vec![attribute("number").at_least(5), attribute("number").less_than(500)];
+        assert_eq!(chosen(few), Source::AttributeRange("number".to_owned(), number("5", "500")));
+        assert_eq!(chosen(vec![attribute("number").at_least(5)]), Source::All, "most of them match");
+        let one = vec![attribute("number").at_least(5), attribute("number").at_most(5)];
+        assert_eq!(chosen(one), Source::Attribute("number".to_owned(), key_of("5")));
+        let both = vec![attribute("region").starts_with("e"), attribute("number").less_than(9)];
+        assert!(matches!(chosen(both), Source::AttributeRange(name, _) if name == "number"));
+        let nothing = vec![attribute("number").at_least(9), attribute("number").less_than(5)];
+        let filter = Filter { conditions: nothing, ..Filter::default() };
+        assert!(list(&connection, &filter, None, 10).is_ok_and(|page| page.rows.is_empty()));
     }
 
     #[test]

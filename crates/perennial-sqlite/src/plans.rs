@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perennial_core::store::Status;
+use perennial_core::store::{Status, attribute};
 use rusqlite::Connection;
 
 use crate::list::Source;
@@ -69,7 +69,7 @@ fn filled() -> Connection {
              INSERT INTO shards (shard, session, epoch, unclean_ends, gaps)
              SELECT DISTINCT shard, x'00', 1, 0, '[]' FROM instances;
              INSERT INTO sessions SELECT DISTINCT key, 'lane', key, 1, 1, 1, x'00' FROM instances WHERE shard = 0;
-             INSERT INTO attributes SELECT key, 'customer', shard FROM instances;
+             INSERT INTO attributes SELECT key, 'customer', CAST(shard AS BLOB) FROM instances;
              INSERT INTO tasks (key, execution, event, shard, state, cancelled, attempt, interruptions, name, tag)
              SELECT key, 1, 2, shard, shard % 3, 0, 1, 0, 'charge', iif(shard % 5 = 0, NULL, 'gpu') FROM instances;
              INSERT INTO requests (key, shard, deadline_ms, body)
@@ -293,12 +293,12 @@ fn s7_lists_go_by_an_index_in_the_order_of_keys() {
 
 #[test]
 fn s7_a_list_by_attribute_reads_only_what_has_it_in_the_order_of_keys() {
-    let source = Source::Attribute("customer".to_owned(), "7".to_owned());
+    let source = Source::Attribute("customer".to_owned(), b"7".to_vec());
     for connection in [empty(), filled()] {
         for (newest_first, behind) in [(false, "key>?"), (true, "key<?")] {
             let expected = [
                 format!(
-                    "SEARCH attributes USING COVERING INDEX attributes_by_value (name=? AND value=? AND {behind})"
+                    "SEARCH attributes USING COVERING INDEX attributes_by_order (name=? AND order_key=? AND {behind})"
                 ),
                 "SEARCH instances USING INDEX instances_by_key (key=?)".to_owned(),
             ];
@@ -307,10 +307,37 @@ fn s7_a_list_by_attribute_reads_only_what_has_it_in_the_order_of_keys() {
         let size = plan(&connection, &source.size_sql());
         assert!(
             size.iter().any(|step| {
-                step == "SEARCH attributes USING COVERING INDEX attributes_by_value (name=? AND value=?)"
+                step == "SEARCH attributes USING COVERING INDEX attributes_by_order (name=? AND order_key=?)"
             }),
             "{size:?}"
         );
+    }
+}
+
+#[test]
+fn s16_a_list_by_a_range_of_an_attribute_reads_the_index_and_sorts_keys_alone() {
+    let source = Source::AttributeRange(
+        "customer".to_owned(),
+        attribute("customer").starts_with("7").comparison.keys(),
+    );
+    let by_range =
+        "SEARCH attributes USING COVERING INDEX attributes_by_order (name=? AND order_key>? AND order_key<?)";
+    for connection in [empty(), filled()] {
+        for newest_first in [false, true] {
+            let steps = plan(&connection, &source.sql(newest_first));
+            let within: Vec<&str> = steps.iter().map(String::as_str).collect();
+            assert!(within.contains(&by_range), "{steps:?}");
+            let sorted =
+                within.iter().position(|step| step.contains("TEMP B-TREE")).expect("keys are sorted");
+            let read = within
+                .iter()
+                .position(|step| *step == "SEARCH instances USING INDEX instances_by_key (key=?)")
+                .expect("rows are read by key");
+            assert!(sorted < read, "rows are read after the keys are sorted: {steps:?}");
+            assert_eq!(within.iter().filter(|step| step.contains("TEMP B-TREE")).count(), 1, "{steps:?}");
+        }
+        let size = plan(&connection, &source.size_sql());
+        assert!(size.iter().any(|step| step == by_range), "{size:?}");
     }
 }
 

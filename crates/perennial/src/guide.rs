@@ -13,6 +13,7 @@ pages! {
     readme = "../../../README.md";
     introduction = "../../../docs/src/introduction.md";
     learn = "../../../docs/src/learn.md";
+    awaiting = "../../../docs/src/awaiting.md";
     recipes = "../../../docs/src/recipes.md";
     operate = "../../../docs/src/operate.md";
     test = "../../../docs/src/test.md";

@@ -56,8 +56,8 @@ pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
 pub use export::{ExportedExecution, ExportedInstance};
 pub use perennial_core::shard::{Counters, ShardOptions};
 pub use perennial_core::store::{
-    Blocked, Count, Divergence, DivergenceRow, DivergenceSide, Filter, InstanceRow, Page, PageKey, Status,
-    StoreError, StoreStats,
+    Blocked, Comparison, Condition, ConditionError, Count, Divergence, DivergenceRow, DivergenceSide, Filter,
+    InstanceRow, Page, PageKey, Status, StoreError, StoreStats, attribute,
 };
 pub use perennial_core::{
     ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFuture, ClosePolicy,

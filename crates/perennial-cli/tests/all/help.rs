@@ -86,6 +86,7 @@ fn p8_help_of_list_names_every_filter() {
               --prefix <PREFIX>         How the id begins
               --blocked                 Only those that are blocked
               --attribute <NAME=VALUE>  A value that they have; VALUE is JSON, or text
+              --where <CONDITION>       What an attribute is like: NAME^=PREFIX, NAME=VALUE, or with <, <=, >, >=
               --parent <ID>             The children of this instance
               --newest                  Newest first
               --limit <LIMIT>           How many at most [default: 50]

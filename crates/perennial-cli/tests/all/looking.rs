@@ -37,6 +37,38 @@ async fn p8_list_shows_instances_as_a_table() {
 }
 
 #[tokio::test]
+async fn s16_list_searches_attributes_by_prefix_and_range() {
+    let shop = Shop::open().await;
+    for (place, (city, total)) in
+        [("Oslo", "99.5"), ("Osaka", "-3"), ("Bergen", "1200")].into_iter().enumerate()
+    {
+        let id = format!("searched-{place}");
+        let (city, total) = (format!("city={city}"), format!("total={total}"));
+        let start = ["start", "counter", &id, "1", "--attribute", &city, "--attribute", &total];
+        assert_eq!(shop.run(&start).await.code, 0);
+    }
+    let ids = async |arguments: &[&str]| -> Vec<String> {
+        let said = shop.masked(&[&["list", "--json"], arguments].concat()).await;
+        let rows = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        rows.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(&["--where", "city^=Os"]).await, ["searched-0", "searched-1"]);
+    assert_eq!(ids(&["--where", "total >= 99.5"]).await, ["searched-0", "searched-2"]);
+    assert_eq!(ids(&["--where", "total<99.5"]).await, ["searched-1"]);
+    assert_eq!(ids(&["--where", "total>-3", "--where", "total<=99.50"]).await, ["searched-0"]);
+    assert_eq!(ids(&["--where", "city<C"]).await, ["searched-2"]);
+    assert_eq!(ids(&["--where", "total=1.2e3"]).await, ["searched-2"]);
+    assert_eq!(ids(&["--where", "city^=Os", "--where", "total>1000"]).await, [""; 0]);
+    let cancelled = shop.run(&["cancel", "--where", "city^=Os", "--yes"]).await;
+    assert_eq!(cancelled.code, 0, "{cancelled:?}");
+    for id in ["searched-0", "searched-1"] {
+        shop.client().wait(id).await.unwrap();
+    }
+    let running = ["--status", "pending,running"];
+    assert_eq!(ids(&running).await, ["searched-2"]);
+}
+
+#[tokio::test]
 async fn p8_list_pages_by_key_and_filters_for_programs() {
     let shop = Shop::stocked().await;
     let ids = async |arguments: &[&str]| -> (Vec<String>, String) {

@@ -67,6 +67,12 @@ async fn p8_unknown_instances_and_bad_filters_are_named() {
 
         For more information, try '--help'.
         ");
+    insta::assert_snapshot!(told(&shop.run(&["list", "--where", "customer"]).await), @r"
+        exit 2
+        error: invalid value 'customer' for '--where <CONDITION>': write it as NAME=VALUE, NAME^=PREFIX, or with <, <=, > or >=
+
+        For more information, try '--help'.
+        ");
     insta::assert_snapshot!(told(&shop.run(&["list", "--after", "order-1"]).await), @r#"
         exit 2
         error: "order-1" is not an instance key

@@ -44,6 +44,7 @@ pub struct Nondeterminism {
     pub difference: String,
     /// What to do.
     pub hint: String,
+    suspect: Option<&'static str>,
     rows: Vec<Row>,
 }
 
@@ -111,8 +112,10 @@ impl Nondeterminism {
 
     /// The same code was run twice: nothing changed but what differs from run to run.
     pub(crate) fn of_the_same_code(mut self: Box<Self>) -> Box<Self> {
-        self.hint =
-            format!("This code was run twice on the same record and decided differently.\n{UNSTEADY}");
+        self.hint = format!(
+            "This code was run twice on the same record and decided differently.\n{}",
+            unsteady(self.suspect)
+        );
         self
     }
 }
@@ -192,14 +195,18 @@ pub(crate) fn report(
         Did::Decided([first, ..]) => first.location.map(|location| place(location)),
         _ => None,
     };
+    let difference = difference(cursor, did, &recorded, &code);
+    let is_reordered = matches!(did, Did::Decided(_)) && is_recorded_later(cursor, event, &code);
+    let suspect = suspect(&recorded, &code, &difference, is_reordered);
     Box::new(Nondeterminism {
         instance: instance.to_string(),
         orchestration: format!("{} {}", started.name, started.version),
         execution: started.execution,
         turn: turn.number,
         event,
-        difference: difference(cursor, did, &recorded, &code),
-        hint: hint(&recorded, &code, started),
+        difference,
+        hint: hint(&recorded, &code, suspect, started),
+        suspect,
         location,
         rows: if matches!(did, Did::Drew(_)) { Vec::new() } else { neighbourhood(cursor, event, did) },
         recorded,
@@ -332,16 +339,68 @@ fn neighbourhood(cursor: &RecordCursor<'_>, event: EventId, did: &Did<'_>) -> Ve
 /// What makes the same code decide differently from run to run.
 const UNSTEADY: &str = "\
 Look for what differs from run to run: the order of a HashMap or HashSet, the clock, random
-numbers, statics, environment variables. Use ctx.now, ctx.random, ctx.side_effect and BTreeMap.";
+numbers, statics, thread locals, environment variables. Use ctx.now, ctx.random, ctx.side_effect
+and BTreeMap. The guide's page \"What may be awaited\" lists what is deterministic.";
 
-fn hint(recorded: &Side, code: &Side, started: &Started) -> String {
+const BY_ORDER: &str = "\
+Likely the order in which futures or entries are looked at: tokio::select! without `biased;` and
+futures::select! choose by chance, and so does a HashMap. Use ctx.select2 or ctx.race, `biased;`
+or futures::select_biased!, and BTreeMap.";
+
+const BY_CLOCK: &str = "\
+Likely the clock: replace SystemTime::now and Instant::now by ctx.now.";
+
+const BY_VALUE: &str = "\
+Likely a value that differs from run to run: replace the clock by ctx.now, rand and Uuid::new_v4
+by ctx.random and ctx.uuid4, a HashMap in the value by a BTreeMap; write `biased;` in tokio::select!.";
+
+const BY_DRAWS: &str = "\
+Likely ctx.random or ctx.uuid4 in a loop, or under a condition, that differs from run to run.";
+
+/// The likeliest reason, by how record and code differ, if the code is the one that made the record.
+fn suspect(recorded: &Side, code: &Side, difference: &str, is_reordered: bool) -> Option<&'static str> {
+    let cancels = |side: &Side| {
+        ["CancelRequested", "TimerCancelled", "Unsubscribed"].iter().any(|kind| side.kind.ends_with(kind))
+    };
+    if recorded.kind.starts_with(DRAWS) {
+        return Some(BY_DRAWS);
+    }
+    // Another branch won, or the losers were dropped in another order.
+    if is_reordered || cancels(recorded) || cancels(code) {
+        return Some(BY_ORDER);
+    }
+    if recorded.kind != code.kind {
+        return None;
+    }
+    match difference.rsplit_once(" in its ").map(|(_, field)| field) {
+        Some("due time") => Some(BY_CLOCK),
+        Some("name" | "unit") => Some(BY_ORDER),
+        Some(_) => Some(BY_VALUE),
+        None => None,
+    }
+}
+
+/// Whether what the code decided is recorded after the place where they part.
+fn is_recorded_later(cursor: &RecordCursor<'_>, event: EventId, code: &Side) -> bool {
+    let mut later = cursor.turn.events.iter().filter(|other| other.id > event);
+    later.any(|other| other.summary() == code.line)
+}
+
+fn unsteady(suspect: Option<&str>) -> String {
+    match suspect {
+        Some(suspect) => format!("{suspect}\n{UNSTEADY}"),
+        None => UNSTEADY.to_owned(),
+    }
+}
+
+fn hint(recorded: &Side, code: &Side, suspect: Option<&str>, started: &Started) -> String {
     let changed = format!(
         "If the code of {} {} was changed while this instance runs:\n\
          - register the changed code as a new version, and keep this one until its instances are done, or\n\
          - put the change behind `if ctx.patched(\"…\")`.",
         started.name, started.version
     );
-    let unchanged = format!("If the code was not changed:\n{UNSTEADY}");
+    let unchanged = format!("If the code was not changed:\n{}", unsteady(suspect));
     if recorded.kind == code.kind || recorded.kind.starts_with("random") {
         format!("{unchanged}\n{changed}")
     } else {

@@ -493,14 +493,16 @@ fn name_new_event(mut failure: TurnFailure, jobs: &[Event]) -> TurnFailure {
 
 fn foreign_wake() -> TurnFailure {
     let what =
-        "something outside of this execution woke it (another thread, a tokio task, another orchestration); \
+        "something outside of this execution woke it (another thread, a tokio task, another orchestration), \
+                likely through a channel, lock or Notify that it shares with them; \
                 wait for outside things with activities, timers, events or sub-orchestrations"
             .to_owned();
     TurnFailure::NonDurableAwait { what }
 }
 
 fn nobody_waits() -> TurnFailure {
-    let what = "the code waits, but for nothing that the engine could ever deliver; \
+    let what = "the code waits, but for nothing that the engine could ever deliver, \
+                likely for a channel, lock or future that nobody in this execution will complete; \
                 await activities, timers, events, sub-orchestrations, units or conditions of the context"
         .to_owned();
     TurnFailure::NonDurableAwait { what }

@@ -1,11 +1,25 @@
 //! Which instances a list shows, page by page.
 
-use crate::history::Attributes;
+use std::collections::BTreeMap;
+
+use crate::history::{Attributes, Payload};
 use crate::instance::InstanceKey;
 
+use super::condition::{Condition, KeyRange};
+use super::order_key::order_key;
 use super::row::{InstanceRow, Status};
 
 /// What a row has to be like. Everything that is set has to hold.
+///
+/// ```
+/// use perennial_core::store::{Filter, attribute};
+///
+/// let filter = Filter {
+///     conditions: vec![attribute("city").starts_with("Os"), attribute("total").at_least(100)],
+///     ..Filter::default()
+/// };
+/// # assert_eq!(filter.conditions.len(), 2);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
     /// One of these statuses; any if empty.
@@ -22,6 +36,8 @@ pub struct Filter {
     pub parent: Option<InstanceKey>,
     /// Values that it has, by attribute; compared as JSON text.
     pub attributes: Attributes,
+    /// Tests of attributes: by value, by prefix and by range.
+    pub conditions: Vec<Condition>,
     /// Started at this time or later.
     pub created_from_ms: Option<u64>,
     /// Started before this time.
@@ -43,14 +59,40 @@ impl Filter {
             && self.id_prefix.as_ref().is_none_or(|prefix| row.id.starts_with(prefix.as_str()))
             && self.blocked.is_none_or(|blocked| blocked == row.blocked.is_some())
             && self.parent.as_ref().is_none_or(is_child_of)
-            && self.attributes.iter().all(|(name, value)| {
-                row.attributes.get(name).is_some_and(|has| has.as_json() == value.as_json())
-            })
+            && self.matches_attributes(&row.attributes)
             && self.created_from_ms.is_none_or(|from_ms| row.created_ms >= from_ms)
             && self.created_before_ms.is_none_or(|before_ms| row.created_ms < before_ms)
             && self
                 .ended_before_ms
                 .is_none_or(|before_ms| row.ended_ms.is_some_and(|at_ms| at_ms < before_ms))
+    }
+
+    /// Whether attributes are what the filter asks for.
+    pub fn matches_attributes(&self, attributes: &Attributes) -> bool {
+        let has = |(name, value): (&String, &Payload)| {
+            attributes.get(name).is_some_and(|has| has.as_json() == value.as_json())
+        };
+        self.attributes.iter().all(has)
+            && self.conditions.iter().all(|condition| {
+                attributes.get(&condition.attribute).is_some_and(|value| condition.holds(value))
+            })
+    }
+
+    /// The [`order_key`]s that each attribute may have, by name, for stores that look them up in an index. A row whose keys
+    /// are in these ranges may still not match: [`attributes`](Filter::attributes) are compared as JSON text.
+    pub fn attribute_ranges(&self) -> BTreeMap<&str, KeyRange> {
+        let equal = self.attributes.iter().map(|(name, value)| (&**name, KeyRange::one(order_key(value))));
+        let tested =
+            self.conditions.iter().map(|condition| (&*condition.attribute, condition.comparison.keys()));
+        let mut ranges: BTreeMap<&str, KeyRange> = BTreeMap::new();
+        for (name, range) in equal.chain(tested) {
+            let narrowed = match ranges.remove(name) {
+                Some(other) => other.and(range),
+                None => range,
+            };
+            ranges.insert(name, narrowed);
+        }
+        ranges
     }
 }
 

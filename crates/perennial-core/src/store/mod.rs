@@ -31,9 +31,11 @@ mod blocked;
 mod change;
 mod check;
 mod commit;
+mod condition;
 mod error;
 mod filter;
 pub mod memory;
+mod order_key;
 mod page;
 mod request;
 mod row;
@@ -51,9 +53,11 @@ pub use commit::{
     Commit, CommitOutcome, Conflict, DeleteOutcome, InboxNumber, InboxPage, InboxQuery, InboxRow, Outgoing,
     SendOutcome, SendRequest,
 };
+pub use condition::{AttributeName, Comparison, Condition, ConditionError, KeyRange, attribute};
 pub use error::StoreError;
 pub use filter::{Filter, Page, PageKey};
 pub use memory::MemoryStore;
+pub use order_key::order_key;
 pub use page::{PageFill, PageLimit};
 pub use request::{NewRequest, RequestNumber, RequestOutcome, RequestPage, RequestReply, RequestRow};
 pub use row::{InstanceRow, NewInstance, RowChange, Status, row_checksum};

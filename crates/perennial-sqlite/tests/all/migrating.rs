@@ -5,15 +5,16 @@ use std::thread;
 
 use crate::support::Place;
 use perennial_core::history::{EventId, ParentLink};
-use perennial_core::store::{DeleteOutcome, Filter, InstanceRow, PageLimit, Status};
+use perennial_core::store::{DeleteOutcome, Filter, InstanceRow, PageLimit, Status, attribute};
 use perennial_core::{Attributes, Payload};
 use perennial_testkit::conformance::Subject;
 use perennial_testkit::conformance::instances::{Build, bytes, member, message, row};
 use rusqlite::{Connection, params};
 
-/// The tables of versions 1 and 2, as they made them.
+/// The tables of versions 1, 2 and 3, as they made them.
 const VERSION_1: &str = include_str!("../../src/migrations/1.sql");
 const VERSION_2: &str = include_str!("../../src/migrations/2.sql");
+const VERSION_3: &str = include_str!("../../src/migrations/3.sql");
 
 fn attributes(pairs: &[(&str, &str)]) -> Attributes {
     let attribute = |(name, json): &(&str, &str)| ((*name).to_owned(), Payload::from_json(*json).unwrap());
@@ -167,7 +168,7 @@ fn s9_of_fifty_who_open_an_older_database_one_migrates_it() {
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
         .unwrap();
-    assert_eq!((version, attributes), (3, 3));
+    assert_eq!((version, attributes), (4, 3));
 }
 
 #[test]
@@ -205,4 +206,24 @@ fn s9_a_database_of_version_2_keeps_requests_and_tasks_and_gives_up_sessions_and
     // The same again changes nothing.
     drop(owner);
     assert_eq!(place.owner().find("parent"), Some(parent));
+}
+
+#[test]
+fn s16_a_database_of_version_3_is_searched_by_ranges_once_it_is_brought_here() {
+    let place = Place::new();
+    make_version_1(&place);
+    place
+        .connection()
+        .execute_batch(&format!(
+            "{VERSION_2}; {VERSION_3};
+             INSERT INTO attributes (key, name, value) SELECT key, 'customer', '\"x\"' FROM instances WHERE id <> 'parent';
+             PRAGMA user_version=3"
+        ))
+        .unwrap();
+    let owner = place.owner();
+    let searching = |condition| Filter { conditions: vec![condition], ..Filter::default() };
+    assert_eq!(ids(&owner, &searching(attribute("customer").starts_with("x"))), ["child", "ended"]);
+    assert_eq!(ids(&owner, &searching(attribute("customer").less_than("y"))), ["child", "ended"]);
+    assert_eq!(ids(&owner, &searching(attribute("customer").greater_than("x"))), [""; 0]);
+    assert_eq!(ids(&owner, &having(&[("size", "[1,  2.50]")])), ["child"]);
 }

@@ -46,6 +46,8 @@ mod reads;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod requests;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
+mod searches;
+#[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod sends;
 #[allow(missing_docs, reason = "each function is named for the rule that it shows")]
 mod sessions;
@@ -81,6 +83,7 @@ pub mod rules {
     pub use super::pages::*;
     pub use super::reads::*;
     pub use super::requests::*;
+    pub use super::searches::*;
     pub use super::sends::*;
     pub use super::sessions::*;
     pub use super::settings::*;
@@ -295,6 +298,12 @@ macro_rules! __store_rules {
             s8_tasks_that_can_be_taken_give_a_hint
             s8_endings_and_published_values_give_a_hint
             s8_a_commit_tells_the_owners_of_other_shards
+            s15_numbers_are_compared_by_value_and_exactly
+            s15_text_is_compared_by_code_points
+            s15_text_is_found_by_its_beginning
+            s15_values_of_different_types_never_mix
+            s16_conditions_hold_together_with_everything_else
+            s17_pages_stay_true_while_attributes_change
             g13_a_timer_that_fires_over_an_earlier_message_conflicts
             g13_results_and_messages_of_members_count_as_earlier_too
             g13_a_parked_start_is_no_earlier_message

@@ -19,7 +19,18 @@ use crate::Chance;
 pub(super) const IDS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "order-1", "order-2", "order-10", "ö"];
 pub(super) const KEYS: [&str; 3] = ["k", "l", "m"];
 pub(super) const BODIES: [&str; 3] = ["x", "y", ""];
-pub(super) const VALUES: [&str; 4] = ["1", "1.0", "\"x\"", "null"];
+pub(super) const VALUES: [&str; 8] =
+    ["1", "1.0", "\"x\"", "null", "-2.5", "\"xy\"", "true", "9007199254740993"];
+const CONDITIONS: [&str; 8] = [
+    "customer>=1",
+    "customer<1",
+    "customer>-2.5",
+    "customer<=9007199254740992",
+    "customer^=x",
+    "customer>x",
+    "customer=1",
+    "customer>=false",
+];
 pub(super) const ACTIVITIES: [&str; 2] = ["charge", "ship"];
 pub(super) const TAGS: [&str; 2] = ["gpu", "eu"];
 pub(super) const SETTINGS: [&str; 2] = ["retention", "version"];
@@ -420,6 +431,9 @@ impl Operations {
         }
         if chance.percent(15) {
             filter.attributes.insert("customer".to_owned(), payload(word(chance, &VALUES)));
+        }
+        while chance.percent(25) {
+            filter.conditions.push(word(chance, &CONDITIONS).parse().expect("it is a condition"));
         }
         let created_ms = |chance: &mut Chance| 1_700_000_000_000 + chance.between(0, 60);
         filter.created_from_ms = chance.percent(15).then(|| created_ms(chance));

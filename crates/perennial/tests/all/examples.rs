@@ -57,6 +57,15 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("shared_pool", "balance: 1000\n"),
     (
+        "searching",
+        "city begins with Os: [\"d-1\", \"d-2\"]\n\
+         70 to 120: [\"d-2\", \"d-4\"]\n\
+         behind Oslo: [\"d-4\"]\n\
+         arrived: 2\n\
+         Oslo Øystese\n",
+    ),
+    ("channels_and_streams", "Oslo: 4\nBergen: 6\nÅ: 2\n"),
+    (
         "delayed_and_policies",
         "r-1 is pending\n\
          reminded Ada\n\

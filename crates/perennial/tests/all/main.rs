@@ -7,6 +7,7 @@ mod support;
 mod workers;
 
 mod activities;
+mod allowed_futures;
 mod asking;
 mod bad_input;
 mod children;
@@ -39,6 +40,7 @@ mod preflight;
 mod retries;
 mod running_work;
 mod scenarios;
+mod searching;
 mod shop;
 mod sizes;
 mod start_or_raise;
