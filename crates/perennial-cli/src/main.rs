@@ -114,9 +114,10 @@ async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<
         }
         Change::Raise { id, event, input, key } => {
             let input = acting::read_input(&input)?;
+            let raise = client.raise_event(&id, &event, input);
             match key {
-                Some(key) => client.raise_event_once(&id, &event, &key, input).await?,
-                None => client.raise_event(&id, &event, input).await?,
+                Some(key) => raise.once(key).await?,
+                None => raise.await?,
             }
             acting::done(as_json, &id, "raised")
         }
@@ -127,9 +128,10 @@ async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<
         }
         Change::Update { id, update, input, key, patience } => {
             let (client, input) = (client.patience(patience), acting::read_input(&input)?);
+            let update = client.update(&id, &update, input);
             let answer = match key {
-                Some(key) => client.update_once(&id, &update, &key, input).await,
-                None => client.update(&id, &update, input).await,
+                Some(key) => update.once(key).await,
+                None => update.await,
             };
             acting::answer(as_json, &id, &answer.map_err(perennial::Error::from)?)
         }
