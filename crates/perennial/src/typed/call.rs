@@ -15,6 +15,8 @@ use serde::de::DeserializeOwned;
 pub trait ActivityMeta: 'static {
     /// The name that it is registered under.
     const NAME: &'static str;
+    /// The names of its arguments after the context.
+    const ARGUMENTS: &'static [&'static str] = &[];
     /// How it is run where nothing else is said.
     fn options() -> ActivityOptions;
 }
@@ -25,6 +27,8 @@ pub trait OrchestrationMeta: 'static {
     const NAME: &'static str;
     /// Its version.
     const VERSION: &'static str;
+    /// The names of its arguments after the context.
+    const ARGUMENTS: &'static [&'static str] = &[];
 }
 
 /// The future of a marked function. Awaiting it runs the function, as a unit test does.

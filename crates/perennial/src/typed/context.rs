@@ -290,7 +290,9 @@ impl OrchestrationContext {
     fn decoded<T: DeserializeOwned>(&self, what: &str, payload: Payload) -> T {
         match payload.decode_as() {
             Ok(value) => value,
-            Err(mismatch) => self.0.refuse(format!("{what} is {mismatch}: {}", mismatch.reason())),
+            Err(mismatch) => {
+                self.0.refuse(format!("{what} is no {}: {}", mismatch.type_name, mismatch.reason()))
+            }
         }
     }
 }

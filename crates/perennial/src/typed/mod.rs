@@ -4,6 +4,7 @@
 //! and brings its types; a name takes and gives strings, or payloads; [`Activity`], [`Orchestration`], [`Event`],
 //! [`Query`] and [`Update`] are typed where the code is not at hand.
 
+mod arguments;
 mod call;
 mod context;
 mod described;
