@@ -126,13 +126,16 @@ async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<
             let answer = client.patience(patience).query(&id, &query, input).await?;
             acting::answer(as_json, &id, &answer)
         }
-        Change::Update { id, update, input, key, patience } => {
+        Change::Update { id, update, input, key, or_start, start_input, patience } => {
             let (client, input) = (client.patience(patience), acting::read_input(&input)?);
-            let update = client.update(&id, &update, input);
-            let answer = match key {
-                Some(key) => update.once(key).await,
-                None => update.await,
-            };
+            let mut update = client.update(&id, &update, input);
+            if let Some(orchestration) = or_start {
+                update = update.or_start(orchestration, acting::text_input(start_input.as_deref())?);
+            }
+            if let Some(key) = key {
+                update = update.once(key);
+            }
+            let answer = update.await;
             acting::answer(as_json, &id, &answer.map_err(perennial::Error::from)?)
         }
         Change::Cancel { which, reason } => {

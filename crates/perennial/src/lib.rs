@@ -63,7 +63,7 @@ pub use perennial_core::{
     ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFuture, ClosePolicy,
     ContinueAsNewFuture, Either, Either3, Elapsed, Ending, EventId, Events, ExecutionOptions, Handlers,
     HandlersIdle, History, Info, InstanceKey, Join, Join2, Join3, Limits, NameError, NotOfType, ParentLink,
-    Payload, Race, ReplayReport, Replayer, RetryPolicy, Select, Select2, Select3, Shield, State,
+    Payload, Race, Receive, ReplayReport, Replayer, RetryPolicy, Select, Select2, Select3, Shield, State,
     SystemCallFuture, Timeout, TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
 };
 pub use runtime::{

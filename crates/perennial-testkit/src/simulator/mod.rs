@@ -52,6 +52,7 @@ mod questions;
 mod starting;
 mod stopping;
 mod store_calls;
+mod taking;
 mod tally;
 mod tenures;
 mod trace;
