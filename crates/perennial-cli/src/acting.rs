@@ -23,8 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// What goes with a request.
 pub(crate) fn read_input(input: &Input) -> Result<Payload, Failure> {
     match (&input.input, &input.input_file) {
-        (Some(text), _) => payload(text).map_err(|problem| Failure::usage(format!("the input: {problem}"))),
-        (None, None) => Ok(Payload::null()),
+        (text, None) => text_input(text.as_deref()),
+        (Some(text), Some(_)) => text_input(Some(text)),
         (None, Some(path)) => {
             let mut text = String::new();
             let read = match path.to_str() {
@@ -36,6 +36,12 @@ pub(crate) fn read_input(input: &Input) -> Result<Payload, Failure> {
             Payload::from_json(text.trim()).map_err(not_json)
         }
     }
+}
+
+/// An input that is given as text.
+pub(crate) fn text_input(text: Option<&str>) -> Result<Payload, Failure> {
+    let Some(text) = text else { return Ok(Payload::null()) };
+    payload(text).map_err(|problem| Failure::usage(format!("the input: {problem}")))
 }
 
 pub(crate) async fn start(

@@ -178,6 +178,12 @@ pub(crate) enum Change {
         /// Do it once: sent again with this key, it gets the first one's outcome
         #[arg(long)]
         key: Option<String>,
+        /// Start an instance of this orchestration first if none has the id
+        #[arg(long, value_name = "ORCHESTRATION")]
+        or_start: Option<String>,
+        /// The input of that start: JSON, or plain text that becomes a string [default: null]
+        #[arg(long, value_name = "INPUT", requires = "or_start")]
+        start_input: Option<String>,
         /// How long to wait for a runtime to answer
         #[arg(long, default_value = "30s", value_parser = duration)]
         patience: Duration,

@@ -114,9 +114,10 @@ async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<
         }
         Change::Raise { id, event, input, key } => {
             let input = acting::read_input(&input)?;
+            let raise = client.raise_event(&id, &event, input);
             match key {
-                Some(key) => client.raise_event_once(&id, &event, &key, input).await?,
-                None => client.raise_event(&id, &event, input).await?,
+                Some(key) => raise.once(key).await?,
+                None => raise.await?,
             }
             acting::done(as_json, &id, "raised")
         }
@@ -125,12 +126,16 @@ async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<
             let answer = client.patience(patience).query(&id, &query, input).await?;
             acting::answer(as_json, &id, &answer)
         }
-        Change::Update { id, update, input, key, patience } => {
+        Change::Update { id, update, input, key, or_start, start_input, patience } => {
             let (client, input) = (client.patience(patience), acting::read_input(&input)?);
-            let answer = match key {
-                Some(key) => client.update_once(&id, &update, &key, input).await,
-                None => client.update(&id, &update, input).await,
-            };
+            let mut update = client.update(&id, &update, input);
+            if let Some(orchestration) = or_start {
+                update = update.or_start(orchestration, acting::text_input(start_input.as_deref())?);
+            }
+            if let Some(key) = key {
+                update = update.once(key);
+            }
+            let answer = update.await;
             acting::answer(as_json, &id, &answer.map_err(perennial::Error::from)?)
         }
         Change::Cancel { which, reason } => {

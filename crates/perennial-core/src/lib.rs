@@ -24,9 +24,9 @@ pub mod store;
 
 pub use context::{
     ActivityFuture, Branches, Cancelled, ChildFuture, Completions, ContinueAsNewFuture, Either, Either3,
-    Elapsed, HandlersIdle, Info, Join, Join2, Join3, Operand, Operands, OrchestrationContext, Race, Select,
-    Select2, Select3, Shield, State, SystemCallFuture, Timeout, TimerFuture, TryJoin, UnitHandle, WaitFuture,
-    WaitUntil,
+    Elapsed, Events, HandlersIdle, Info, Join, Join2, Join3, Operand, Operands, OrchestrationContext, Race,
+    Receive, Select, Select2, Select3, Shield, State, SystemCallFuture, Timeout, TimerFuture, TryJoin,
+    UnitHandle, WaitFuture, WaitUntil,
 };
 pub use execution::{
     Execution, ExecutionOptions, Handlers, Interrupter, Limits, Nondeterminism, OrchestrationHandler,

@@ -5,7 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{
-    Error, FnArg, GenericArgument, ItemFn, PathArguments, Result, ReturnType, Signature, Type, parse2,
+    Error, FnArg, GenericArgument, ItemFn, Pat, PathArguments, Result, ReturnType, Signature, Type, parse2,
 };
 
 use crate::arguments::{Arguments, maybe};
@@ -56,7 +56,7 @@ pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> R
         .chain([quote_spanned!(output.span()=> ::perennial::typed::carried::<#output>();)])
         .chain([quote_spanned!(error.span()=> ::perennial::typed::carried::<#error_type>();)])
         .collect();
-    let marker = marker(kind, &name, &arguments);
+    let marker = marker(kind, &name, &argument_names(sig), &arguments);
     let meta = match kind {
         Kind::Orchestration => quote!(::perennial::typed::OrchestrationMeta),
         Kind::Activity => quote!(::perennial::typed::ActivityMeta),
@@ -99,7 +99,20 @@ pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> R
     })
 }
 
-fn marker(kind: Kind, name: &str, arguments: &Arguments) -> TokenStream {
+/// The names of the arguments after the context; none if one is a pattern. An underscore in front says that the function
+/// does not use it, not how it is called.
+fn argument_names(sig: &Signature) -> Vec<String> {
+    let name = |input: &FnArg| match input {
+        FnArg::Typed(typed) => match &*typed.pat {
+            Pat::Ident(pattern) => Some(pattern.ident.unraw().to_string().trim_start_matches('_').to_owned()),
+            _ => None,
+        },
+        FnArg::Receiver(_) => None,
+    };
+    sig.inputs.iter().skip(1).map(name).collect::<Option<Vec<String>>>().unwrap_or_default()
+}
+
+fn marker(kind: Kind, name: &str, names: &[String], arguments: &Arguments) -> TokenStream {
     match kind {
         Kind::Orchestration => {
             let version = arguments.version.as_ref().map_or_else(|| "1.0.0".to_owned(), syn::LitStr::value);
@@ -108,6 +121,7 @@ fn marker(kind: Kind, name: &str, arguments: &Arguments) -> TokenStream {
                 impl ::perennial::typed::OrchestrationMeta for Marker {
                     const NAME: &'static str = #name;
                     const VERSION: &'static str = #version;
+                    const ARGUMENTS: &'static [&'static str] = &[#(#names),*];
                 }
             }
         }
@@ -130,6 +144,7 @@ fn marker(kind: Kind, name: &str, arguments: &Arguments) -> TokenStream {
                 struct Marker;
                 impl ::perennial::typed::ActivityMeta for Marker {
                     const NAME: &'static str = #name;
+                    const ARGUMENTS: &'static [&'static str] = &[#(#names),*];
                     fn options() -> ::perennial::ActivityOptions {
                         ::perennial::ActivityOptions {
                             retry: #retry,

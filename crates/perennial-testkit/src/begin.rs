@@ -80,7 +80,7 @@ impl Future for Pending {
 }
 
 /// A payload that is text, as it is.
-fn text_alone(payload: Payload) -> Result<Payload, NotOfType> {
+pub(crate) fn text_alone(payload: Payload) -> Result<Payload, NotOfType> {
     payload.decode_as::<String>().map(|_| payload)
 }
 
@@ -268,10 +268,14 @@ fn tune(activity: ActivityFuture, accumulator: Accumulator) -> ActivityFuture {
             .timeout(Duration::from_secs(5))
             .total_timeout(Duration::from_secs(60))
             .tag(TAG),
-        1 => activity.retry(RetryPolicy::fixed(4, 300)).heartbeat_timeout(Duration::from_millis(900)),
+        1 => activity
+            .retry(RetryPolicy::fixed(Duration::from_millis(300)).attempts(4))
+            .heartbeat_timeout(Duration::from_millis(900)),
         2 => activity.queue_timeout(Duration::from_secs(20)).tag(TAG),
         3 => activity.tag(TAG),
-        _ => activity.retry(RetryPolicy::linear(2, 50, 1_000)).total_timeout(Duration::from_secs(4)),
+        _ => activity
+            .retry(RetryPolicy::linear(Duration::from_millis(50), Duration::from_secs(1)).attempts(2))
+            .total_timeout(Duration::from_secs(4)),
     }
 }
 

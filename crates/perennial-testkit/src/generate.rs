@@ -145,7 +145,7 @@ impl Generator {
         self.left = self.left.saturating_sub(1);
         let on = &self.features;
         let nests = place.depth < DEPTH;
-        let choices: [(u64, Make<Statement>); 16] = [
+        let choices: [(u64, Make<Statement>); 19] = [
             (12, |this, place| Statement::Await(this.awaitable(place))),
             (weight(on.holds && nests, 5), Generator::hold),
             (weight(on.holds && on.events && on.units && nests, 1), Generator::rivals),
@@ -161,6 +161,9 @@ impl Generator {
             (weight(on.status, 1), Generator::upsert),
             (weight(on.starts && self.generations > 0, 1), Generator::start),
             (weight(on.sent_events, 1), Generator::raise),
+            (weight(on.events, 2), |this, _| Statement::TryReceive { name: event_name(&mut this.chance) }),
+            (weight(on.events && on.timers && on.races, 1), Generator::stream),
+            (weight(on.status && on.looks, 1), |_, _| Statement::ReadOneself),
             (weight(on.continue_as_new && place.depth > 0, 1), |_, _| Statement::ContinueAsNew),
         ];
         self.chance.weighted(&choices)(self, place)
@@ -240,6 +243,14 @@ impl Generator {
                 Recipient::Nobody,
                 Recipient::Shared,
             ]),
+        }
+    }
+
+    fn stream(&mut self, _: Place) -> Statement {
+        Statement::Stream {
+            name: event_name(&mut self.chance),
+            at_most: self.chance.weighted(&[(1, 1), (2, 2), (1, 3)]),
+            limit_ms: delay_ms(&mut self.chance),
         }
     }
 

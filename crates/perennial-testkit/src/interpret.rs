@@ -8,12 +8,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use perennial_core::{Either, OrchestrationContext, OrchestrationHandler, Payload, State};
+use perennial_core::{Either, NotOfType, OrchestrationContext, OrchestrationHandler, Payload, State};
 use serde::Serialize;
 
 use crate::Accumulator;
-use crate::begin::text;
+use crate::begin::{text, text_alone};
 use crate::program::{
     Awaitable, Block, Cancellation, End, Fate, Handler, HandlerKind, PROGRAM, PROGRAM_VERSION, Program,
     ProgramInput, Recipient, SHARED_IDS, STATE_QUERY, Statement,
@@ -296,6 +297,9 @@ impl Interpreter {
                 }
             }
             Statement::ContinueAsNew => self.continue_as_new(*accumulator).await,
+            Statement::Stream { name, at_most, limit_ms } => {
+                self.stream(name, *at_most, *limit_ms, accumulator).await
+            }
             _ => self.at_once(statement, accumulator).await,
         }
     }
@@ -315,6 +319,22 @@ impl Interpreter {
         }
     }
 
+    /// Takes events from a stream until there are enough, or none comes in time. A `receive` that is given up loses no
+    /// event: the stream holds it.
+    async fn stream(&self, name: &str, at_most: u8, limit_ms: u64, accumulator: &mut Accumulator) {
+        let mut events = self.ctx.events(name);
+        if self.wants_text() {
+            events = events.read_by(text_alone);
+        }
+        for _ in 0..at_most {
+            let limit = self.ctx.schedule_timer(Duration::from_millis(limit_ms));
+            match self.ctx.select2(events.receive(), limit).await {
+                Either::First(payload) => accumulator.fold(payload.as_json()),
+                Either::Second(()) => return accumulator.fold("nothing in time"),
+            }
+        }
+    }
+
     /// Statements that do not wait.
     async fn at_once(&self, statement: &Statement, accumulator: &mut Accumulator) {
         let ctx = &self.ctx;
@@ -329,6 +349,18 @@ impl Interpreter {
             Statement::Look => {
                 let looks = (ctx.now(), ctx.info(), ctx.is_cancelled(), ctx.should_continue_as_new());
                 accumulator.fold(&format!("{looks:?}"));
+            }
+            Statement::ReadOneself => {
+                accumulator.fold(&format!("{:?} {:?}", ctx.published(), ctx.attributes()));
+            }
+            Statement::TryReceive { name } => {
+                let (unread, any) = (ctx.unread(name), ctx.has_unread());
+                let read: fn(Payload) -> Result<Payload, NotOfType> =
+                    if self.wants_text() { text_alone } else { Ok };
+                let taken = ctx.try_receive_by(name.as_str(), read);
+                assert_eq!(taken.is_some(), unread > 0, "what is unread can be taken");
+                assert!(any || unread == 0, "what is unread under a name is unread");
+                accumulator.fold(&format!("{taken:?} of {unread}"));
             }
             Statement::ReadState => accumulator.fold(self.shared.read(Shared::payload).as_json()),
             Statement::ChangeState => self.change_state(*accumulator),

@@ -91,6 +91,22 @@ pub enum Statement {
     Random,
     /// Looks at the time, at the instance itself and at whether it is being cancelled.
     Look,
+    /// Reads back what the program has published and its attributes.
+    ReadOneself,
+    /// Takes an event if one is there.
+    TryReceive {
+        /// The event.
+        name: String,
+    },
+    /// Takes the next events of a name from a stream, which a timer may interrupt.
+    Stream {
+        /// The event.
+        name: String,
+        /// How many events at most.
+        at_most: u8,
+        /// How long it waits for each.
+        limit_ms: u64,
+    },
     /// Reads what handlers and units share.
     ReadState,
     /// Changes what handlers and units share.
@@ -305,11 +321,13 @@ impl Program {
         self.handlers.iter().filter(move |handler| handler.kind == kind).map(|handler| handler.name.as_str())
     }
 
-    /// The names of the events that the program may wait for, those of its children not included.
+    /// The names of the events that the program may wait for or take, those of its children not included.
     pub fn awaited_events(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         self.walk(&mut |node| {
-            if let Node::Awaitable(Awaitable::Event { name }) = node {
+            if let Node::Awaitable(Awaitable::Event { name })
+            | Node::Statement(Statement::TryReceive { name } | Statement::Stream { name, .. }) = node
+            {
                 names.insert(name.as_str());
             }
         });

@@ -11,28 +11,18 @@ async fn cart(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
     // State is shared by the code and its handlers. It is memory: after a crash it is computed again.
     let items = ctx.state(Vec::<String>::new());
 
-    let shown = items.clone();
-    ctx.on_query(ITEMS, move |()| shown.read(Clone::clone));
+    ctx.on_query(ITEMS, &items, |items, ()| items.read(Clone::clone));
 
-    let (checked, changed) = (items.clone(), items.clone());
-    ctx.on_update(
-        ADD,
-        move |item| {
-            if checked.read(|items| items.contains(item)) {
-                return Err(format!("{item} is in the cart"));
-            }
-            Ok(())
-        },
-        move |item| {
-            let changed = changed.clone();
-            async move {
-                Ok(changed.update(|items| {
-                    items.push(item);
-                    items.len()
-                }))
-            }
-        },
-    );
+    ctx.on_update(ADD, &items, |items, item| async move {
+        Ok(items.update(|items| {
+            items.push(item);
+            items.len()
+        }))
+    })
+    .validate(|items, item| match items.read(|items| items.contains(item)) {
+        true => Err(format!("{item} is in the cart")),
+        false => Ok(()),
+    });
 
     ctx.schedule_wait(CHECKOUT).await;
     Ok(items.read(Clone::clone))

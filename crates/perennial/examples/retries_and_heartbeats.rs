@@ -30,7 +30,7 @@ async fn charge(ctx: ActivityContext) -> Result<(), String> {
 async fn nightly(ctx: OrchestrationContext) -> Result<String, String> {
     let imported = ctx
         .schedule_activity(import, "prices.csv".to_owned())
-        .retry(RetryPolicy::fixed(5, 10)) // over the attribute's pauses of seconds, for this example
+        .retry(RetryPolicy::fixed(Duration::from_millis(10)).attempts(5)) // over the attribute's pauses of seconds, for this example
         .timeout(Duration::from_secs(60)) // one attempt
         .total_timeout(Duration::from_secs(3_600)) // all of them
         .await?;

@@ -13,28 +13,19 @@ async fn unbook(_: ActivityContext, booking: String) -> Result<(), String> {
     Ok(())
 }
 
-async fn book_all(ctx: &OrchestrationContext, saga: &mut Saga) -> Result<Vec<String>, String> {
-    let mut bookings = Vec::new();
-    for what in ["flight", "hotel", "car"] {
-        let booking = ctx.schedule_activity(book, what.to_owned()).await?;
-        let (undo_ctx, undo) = (ctx.clone(), booking.clone());
-        saga.add(move || async move { undo_ctx.schedule_activity(unbook, undo).await.map_err(String::from) });
-        bookings.push(booking);
-    }
-    Ok(bookings)
-}
-
 #[orchestration]
 async fn trip(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
-    let mut saga = Saga::new();
-    match book_all(&ctx, &mut saga).await {
-        Ok(bookings) => Ok(bookings),
-        Err(error) => {
-            let steps = saga.len();
-            let failures = saga.compensate().await;
-            Err(format!("{error}; {} of {steps} steps undone", steps - failures.len()))
+    let saga = Saga::new(&ctx);
+    saga.run(async {
+        let mut bookings = Vec::new();
+        for what in ["flight", "hotel", "car"] {
+            let booking = ctx.schedule_activity(book, what.to_owned()).await?;
+            saga.undo(unbook, booking.clone());
+            bookings.push(booking);
         }
-    }
+        Ok(bookings)
+    })
+    .await
 }
 
 #[tokio::main]

@@ -49,8 +49,8 @@ pub use activity::ActivityContext;
 #[doc(hidden)]
 pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
 pub use client::{
-    Action, Client, Damage, InstanceStatus, OnExisting, Progress, Prune, StartOptions, Tree, VerifyProgress,
-    VerifyReport,
+    Action, Client, Damage, InstanceStatus, OnExisting, Progress, Prune, RaiseEvent, SendUpdate,
+    StartOptions, Tree, VerifyProgress, VerifyReport,
 };
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
 pub use export::{ExportedExecution, ExportedInstance};
@@ -61,10 +61,10 @@ pub use perennial_core::store::{
 };
 pub use perennial_core::{
     ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFuture, ClosePolicy,
-    ContinueAsNewFuture, Either, Either3, Elapsed, Ending, EventId, ExecutionOptions, Handlers, HandlersIdle,
-    History, Info, InstanceKey, Join, Join2, Join3, Limits, NameError, NotOfType, ParentLink, Payload, Race,
-    ReplayReport, Replayer, RetryPolicy, Select, Select2, Select3, Shield, State, SystemCallFuture, Timeout,
-    TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
+    ContinueAsNewFuture, Either, Either3, Elapsed, Ending, EventId, Events, ExecutionOptions, Handlers,
+    HandlersIdle, History, Info, InstanceKey, Join, Join2, Join3, Limits, NameError, NotOfType, ParentLink,
+    Payload, Race, Receive, ReplayReport, Replayer, RetryPolicy, Select, Select2, Select3, Shield, State,
+    SystemCallFuture, Timeout, TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
 };
 pub use runtime::{
     Incompatible, MissingVersion, PreflightProgress, PreflightReport, Runtime, RuntimeBuilder, RuntimeOptions,
@@ -74,7 +74,7 @@ pub use runtime::{LocalClock, LoneAttempt};
 #[doc(inline)]
 pub use typed::{
     Activity, ActivityError, ChildError, Event, Orchestration, OrchestrationContext, Query, Run, RunError,
-    Saga, Update, UpdateError,
+    Saga, Update, UpdateError, UpdateHandler,
 };
 
 #[cfg(feature = "macros")]

@@ -70,41 +70,36 @@ impl std::fmt::Display for BankError {
 
 #[orchestration(version = "1.0.0")]
 pub(crate) async fn order(ctx: OrchestrationContext, order: Order) -> Result<Outcome, String> {
-    let mut saga = Saga::new();
+    let saga = Saga::new(&ctx);
+    match saga.run(ship(&ctx, &saga, order)).await {
+        Ok(parcels) => Ok(Outcome::Shipped { parcels }),
+        Err(reason) if saga.failures().is_empty() => Ok(Outcome::Undone { reason }),
+        Err(_) => Err(saga.failures().join("; ")),
+    }
+}
+
+async fn ship(ctx: &OrchestrationContext, saga: &Saga, order: Order) -> Result<usize, String> {
     ctx.set_status("reserving");
     ctx.schedule_activity(reserve, order.item.clone()).await?;
-    let (undo, item) = (ctx.clone(), order.item.clone());
-    saga.add(move || async move { undo.schedule_activity(release, item).await.map_err(String::from) });
+    saga.undo(release, order.item.clone());
 
     ctx.set_status("charging");
-    let retry = RetryPolicy::fixed(5, 50).non_retryable(["Declined"]);
-    if let Err(error) = ctx.schedule_activity(charge, (order.card.clone(), order.cents)).retry(retry).await {
-        return undone(saga, error.to_string()).await;
-    }
-    let (undo, cents) = (ctx.clone(), order.cents);
-    saga.add(move || async move { undo.schedule_activity(refund, cents).await.map_err(String::from) });
+    let retry = RetryPolicy::fixed(Duration::from_millis(50)).attempts(5).non_retryable(["Declined"]);
+    ctx.schedule_activity(charge, (order.card.clone(), order.cents)).retry(retry).await?;
+    saga.undo(refund, order.cents);
 
     if order.needs_approval() {
         ctx.set_status("waiting for approval");
         let day = Duration::from_secs(24 * 60 * 60);
-        let approved = ctx.timeout(day, ctx.schedule_wait(APPROVAL)).await.unwrap_or(false);
-        if !approved {
-            return undone(saga, "not approved".to_owned()).await;
+        if !ctx.timeout(day, ctx.schedule_wait(APPROVAL)).await.unwrap_or(false) {
+            return Err("not approved".to_owned());
         }
     }
     ctx.set_status("cooling off");
     ctx.schedule_timer(Duration::from_millis(500)).await;
 
     ctx.set_status("shipping");
-    match ctx.schedule_sub_orchestration(shipping, order.item).await {
-        Ok(parcels) => Ok(Outcome::Shipped { parcels }),
-        Err(error) => undone(saga, error.to_string()).await,
-    }
-}
-
-async fn undone(saga: Saga, reason: String) -> Result<Outcome, String> {
-    let failures = saga.compensate().await;
-    if failures.is_empty() { Ok(Outcome::Undone { reason }) } else { Err(failures.join("; ")) }
+    Ok(ctx.schedule_sub_orchestration(shipping, order.item).await?)
 }
 
 #[orchestration(version = "1.0.0")]

@@ -29,6 +29,17 @@ async fn p8_starts_events_questions_and_updates_reach_the_owner_of_the_file() {
 }
 
 #[tokio::test]
+async fn g39_an_update_from_the_command_starts_its_instance_once() {
+    let shop = Shop::open().await;
+    let add = ["update", "c", "add", "5", "--or-start", "counter", "--start-input", "7", "--key", "k"];
+    assert_eq!(says(&shop, &add).await, "12");
+    assert_eq!(says(&shop, &add).await, "12", "once");
+    assert_eq!(says(&shop, &["query", "c", "count"]).await, "12");
+    let usage = shop.run(&["update", "c", "add", "5", "--start-input", "7"]).await;
+    assert!(usage.code != 0 && usage.stderr.contains("--or-start"), "{usage:?}");
+}
+
+#[tokio::test]
 async fn p8_start_can_wait_for_the_result() {
     let shop = Shop::open().await;
     assert_eq!(says(&shop, &["start", "parcel", "p", "a fern", "--wait"]).await, "a fern, wrapped");

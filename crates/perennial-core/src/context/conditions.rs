@@ -81,6 +81,25 @@ impl OrchestrationContext {
         );
     }
 
+    /// Puts another validator in the place of the one that updates of a name have. For typed layers above.
+    #[doc(hidden)]
+    pub fn validate_update<V>(&self, name: &str, validate: V)
+    where
+        V: Fn(&Payload) -> Result<(), Payload> + Send + Sync + 'static,
+    {
+        let mut validator: Option<Validator> = Some(Arc::new(validate));
+        let replaced = self.call(
+            "validate",
+            Access::Act,
+            || None,
+            |state| match (state.updates.get_mut(name), validator.take()) {
+                (Some((current, _)), Some(validator)) => Ok(Some(std::mem::replace(current, validator))),
+                _ => Err(state.misuse(format!("the update {name:?} has no handler"))),
+            },
+        );
+        drop(replaced);
+    }
+
     fn complete_update(
         &self,
         source_event_id: EventId,

@@ -6,6 +6,8 @@
 mod completions;
 mod conditions;
 mod join;
+mod messages;
+mod oneself;
 mod operations;
 mod select;
 mod state;
@@ -33,6 +35,7 @@ use crate::history::{Attributes, Decision, EventId, NotOfType, ParentLink, Paylo
 pub use completions::Completions;
 pub use conditions::{Cancelled, HandlersIdle, WaitUntil};
 pub use join::{Join, Join2, Join3, TryJoin};
+pub use messages::{Events, Receive};
 pub use operations::{ActivityFuture, ChildFuture, TimerFuture, WaitFuture};
 pub use select::{Either, Either3, Operand, Operands, Race, Select, Select2, Select3};
 pub use state::State;

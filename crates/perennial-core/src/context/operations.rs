@@ -17,7 +17,7 @@ use crate::execution::state::Access;
 use crate::execution::turn_local;
 use crate::history::{
     ActivityFailure, ActivityOptions, ChildFailure, ClosePolicy, Decision, EventId, NotOfType, Payload,
-    PayloadSource, RetryPolicy,
+    PayloadSource, RetryPolicy, whole_ms,
 };
 
 use super::OrchestrationContext;
@@ -50,21 +50,16 @@ impl OrchestrationContext {
     /// Waits for an external event. Events that came before the wait are kept for it.
     #[track_caller]
     pub fn schedule_wait(&self, name: impl Into<String>) -> WaitFuture {
-        let (name, location) = (name.into(), Location::caller());
-        let token = self.call(
-            "schedule_wait",
-            Access::Act,
-            || None,
-            |state| {
-                if state.mailbox.has_handler(&name) {
-                    return Err(
-                        state.misuse(format!("the event {name:?} has a handler and cannot be waited for"))
-                    );
-                }
-                let kind = OperationKind::Wait { name: name.clone() };
-                state.schedule(kind, Decision::ExternalSubscribed { name }, location).map(Some)
-            },
-        );
+        self.wait_at("schedule_wait", name.into(), Location::caller())
+    }
+
+    pub(super) fn wait_at(
+        &self,
+        call: &'static str,
+        name: String,
+        location: &'static Location<'static>,
+    ) -> WaitFuture {
+        let token = self.call(call, Access::Act, || None, |state| state.subscribe(name, location).map(Some));
         WaitFuture::new(OperationFuture::new(self, token, location))
     }
 
@@ -232,9 +227,9 @@ impl Drop for OperationFuture {
 }
 
 /// How a payload becomes what the code wants.
-type Decode<T> = fn(Payload) -> Result<T, NotOfType>;
+pub(super) type Decode<T> = fn(Payload) -> Result<T, NotOfType>;
 
-fn decode_typed<T: DeserializeOwned>(payload: Payload) -> Result<T, NotOfType> {
+pub(super) fn decode_typed<T: DeserializeOwned>(payload: Payload) -> Result<T, NotOfType> {
     payload.decode_as()
 }
 
@@ -316,11 +311,6 @@ impl<R> ActivityFuture<R> {
         });
         self
     }
-}
-
-/// Whole milliseconds, rounded up.
-fn whole_ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl<R> Future for ActivityFuture<R> {

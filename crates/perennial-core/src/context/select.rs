@@ -4,7 +4,7 @@
 //! in argument order, up to the first that is ready. Pass `&mut future` to keep a loser.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, Pending, PollFn, Ready};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -13,15 +13,16 @@ use crate::execution::state::{Access, ExecutionState};
 use crate::history::EventId;
 
 use super::{
-    ActivityFuture, Branches, Cancelled, ChildFuture, ContinueAsNewFuture, HandlersIdle,
-    OrchestrationContext, Shield, SystemCallFuture, Timeout, TimerFuture, UnitHandle, WaitFuture, WaitUntil,
+    ActivityFuture, Branches, Cancelled, ChildFuture, ContinueAsNewFuture, HandlersIdle, Join, Join2, Join3,
+    OrchestrationContext, Shield, SystemCallFuture, Timeout, TimerFuture, TryJoin, UnitHandle, WaitFuture,
+    WaitUntil,
 };
 
 /// A future that a select can order among others: it knows whether its result is recorded already.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an operand of a select",
     label = "not an operand",
-    note = "put async blocks and other futures into `Box::pin(…)`, or let `ctx.spawn(…)` run them"
+    note = "put async blocks and other futures into `std::pin::pin!(…)` or `Box::pin(…)`"
 )]
 pub trait Operand: Future + Unpin {
     /// The event whose result this future would return if it were polled now.
@@ -95,6 +96,13 @@ macro_rules! collections_of_operands {
 
 collections_of_operands!(Vec<O>, &mut Vec<O>, &mut [O], const N for [O; N], const N for &mut [O; N]);
 
+/// Any future is an operand once it is pinned, by [`pin!`](std::pin::pin): one without a result of its own.
+impl<F: Future + ?Sized> Operand for Pin<&mut F> {
+    fn stored_event(&self) -> Option<EventId> {
+        None
+    }
+}
+
 /// Any future, in a box, is an operand without a result of its own.
 impl<F: Future + ?Sized> Operand for Pin<Box<F>> {
     fn stored_event(&self) -> Option<EventId> {
@@ -146,7 +154,18 @@ operands_without_results!(
     Cancelled,
     HandlersIdle,
     Timeout<F>,
-    WaitUntil<T, P>
+    WaitUntil<T, P>,
+    Join<F: Future>,
+    Join2<A: Future, B: Future>,
+    Join3<A: Future, B: Future, C: Future>,
+    TryJoin<F, T>,
+    Select<L>,
+    Select2<A, B>,
+    Select3<A, B, C>,
+    Race<L>,
+    Ready<T>,
+    Pending<T>,
+    PollFn<F>
 );
 
 /// Which of two won.
@@ -169,8 +188,44 @@ pub enum Either3<A, B, C> {
     Third(C),
 }
 
+impl<T> Either<T, T> {
+    /// What the winner returned, whichever it was.
+    pub fn into_inner(self) -> T {
+        match self {
+            Either::First(value) | Either::Second(value) => value,
+        }
+    }
+}
+
+impl<T> Either3<T, T, T> {
+    /// What the winner returned, whichever it was.
+    pub fn into_inner(self) -> T {
+        match self {
+            Either3::First(value) | Either3::Second(value) | Either3::Third(value) => value,
+        }
+    }
+}
+
 impl OrchestrationContext {
-    /// Waits for the first of two futures.
+    /// Waits for the first of two futures. Durable futures and combinators of them are passed as they are; any other
+    /// future, an async block for example, is pinned first.
+    ///
+    /// ```
+    /// # use std::pin::pin;
+    /// # use std::time::Duration;
+    /// # use perennial_core::{OrchestrationContext, Payload};
+    /// async fn reminded(ctx: OrchestrationContext, _: Payload) -> Result<Payload, Payload> {
+    ///     let asked = async {
+    ///         ctx.schedule_activity("ask", ()).await.ok();
+    ///         ctx.schedule_wait("answer").await
+    ///     };
+    ///     let given_up = async {
+    ///         ctx.schedule_timer(Duration::from_secs(60)).await;
+    ///         Payload::from("no answer")
+    ///     };
+    ///     Ok(ctx.select2(pin!(asked), pin!(given_up)).await.into_inner())
+    /// }
+    /// ```
     pub fn select2<A: Operand, B: Operand>(&self, a: A, b: B) -> Select2<A, B> {
         Select2 { operands: Some((a, b)) }
     }

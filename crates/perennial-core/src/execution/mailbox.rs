@@ -62,6 +62,12 @@ impl Mailbox {
         self.channels.get(name).is_some_and(|channel| !channel.waits.is_empty())
     }
 
+    /// How many events of this name are kept that no wait holds.
+    pub(crate) fn unclaimed(&self, name: &str) -> usize {
+        let channel = self.channels.get(name);
+        channel.map_or(0, |channel| channel.unread.len().saturating_sub(channel.waits.len()))
+    }
+
     /// The wait that an event of this name would be held for, if `before` others came first. A handler has no waits.
     pub(crate) fn next_wait(&self, name: &str, before: usize) -> Option<Token> {
         let channel = self.channels.get(name)?;

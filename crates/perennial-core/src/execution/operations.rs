@@ -118,6 +118,46 @@ impl ExecutionState {
         Ok(token)
     }
 
+    /// Records that an event is waited for.
+    pub(crate) fn subscribe(
+        &mut self,
+        name: String,
+        location: &'static Location<'static>,
+    ) -> Result<Token, Stop> {
+        self.check_no_handler(&name)?;
+        let kind = OperationKind::Wait { name: name.clone() };
+        self.schedule(kind, Decision::ExternalSubscribed { name }, location)
+    }
+
+    /// Takes the first event of a name that nobody has read and no wait holds, if there is one: a wait that returns at
+    /// once, and is recorded as such.
+    pub(crate) fn try_receive(
+        &mut self,
+        name: String,
+        location: &'static Location<'static>,
+    ) -> Result<Option<(EventId, Payload)>, Stop> {
+        self.check_no_handler(&name)?;
+        if self.mailbox.unclaimed(&name) == 0 {
+            return Ok(None);
+        }
+        let token = self.subscribe(name, location)?;
+        let taken = self.take_result(token);
+        let waiter = self.retire(token);
+        debug_assert!(waiter.is_none(), "nothing has polled this wait");
+        Ok(taken.and_then(|(event, completion)| match completion {
+            Completion::Wait(payload) => Some((event, payload)),
+            _ => None,
+        }))
+    }
+
+    /// A name has waits or one handler.
+    fn check_no_handler(&mut self, name: &str) -> Result<(), Stop> {
+        if self.mailbox.has_handler(name) {
+            return Err(self.misuse(format!("the event {name:?} has a handler and cannot be waited for")));
+        }
+        Ok(())
+    }
+
     /// Changes the decision of an operation that was scheduled in this step and not polled yet.
     pub(crate) fn amend(&mut self, token: Token, change: impl FnOnce(&mut Decision)) -> Result<(), Stop> {
         match self.operations.slots[token].binding {

@@ -243,6 +243,11 @@ impl Scheduler {
         self.units.get(unit).and_then(|unit| unit.source.clone())
     }
 
+    /// Whether a handler has not begun with its event or update.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.units.values().any(|unit| unit.unread.is_some())
+    }
+
     /// The events and updates of handlers that never ran.
     pub(crate) fn unread(&self) -> impl Iterator<Item = (EventId, Job)> + '_ {
         self.units.values().filter_map(|unit| unit.unread.clone())

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::history::{
-    Decision, EventId, HistoryError, Ledger, NotOfType, Payload, PayloadSource, Started, Turn, UnitId,
+    Attributes, Decision, EventId, HistoryError, Ledger, NotOfType, Payload, PayloadSource, Started, Turn,
+    UnitId, upsert_attributes,
 };
 
 use super::condition::Condition;
@@ -356,6 +357,26 @@ impl ExecutionState {
         }
         self.patch_answers.insert(id.to_owned(), answer);
         Ok(answer)
+    }
+
+    /// The published status as the running step sees it, with what it has decided itself.
+    pub(crate) fn published(&self) -> Option<&Payload> {
+        let decided = self.step.emitted.iter().rev().find_map(|emitted| match &emitted.decision {
+            Decision::StatusSet { status } => Some(status),
+            _ => None,
+        });
+        decided.or(self.ledger.status())
+    }
+
+    /// The searchable values as the running step sees them, with what it has decided itself.
+    pub(crate) fn attributes(&self) -> Attributes {
+        let mut all = self.ledger.attributes().clone();
+        for emitted in &self.step.emitted {
+            if let Decision::AttributesUpserted { attributes } = &emitted.decision {
+                upsert_attributes(&mut all, attributes);
+            }
+        }
+        all
     }
 
     /// Makes room for those who wait for a state to change.

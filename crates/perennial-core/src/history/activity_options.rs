@@ -3,6 +3,8 @@
 //! They are no part of a decision's identity. In a replay the recorded ones win, so they can be tuned by a
 //! deployment for activities that are scheduled after it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::Payload;
@@ -34,6 +36,7 @@ pub struct ActivityOptions {
 /// How often and how soon a failed activity is tried again.
 ///
 /// ```
+/// use std::time::Duration;
 /// use perennial_core::RetryPolicy;
 ///
 /// // 1 s, 2 s, 4 s, … up to 100 s, each 10 % more or less; five attempts in all.
@@ -41,11 +44,11 @@ pub struct ActivityOptions {
 /// assert_eq!(policy.max_attempts, 5);
 ///
 /// // 250 ms before each further attempt; a declined card is not asked again.
-/// let policy = RetryPolicy::fixed(3, 250).non_retryable(["Declined"]);
+/// let policy = RetryPolicy::fixed(Duration::from_millis(250)).attempts(3).non_retryable(["Declined"]);
 /// assert_eq!(policy.pause_ms(1, 0), 250);
 ///
-/// // 1 s, 2 s, 3 s, 3 s, … with up to a fifth of jitter.
-/// let policy = RetryPolicy::linear(10, 1_000, 3_000).jitter(20);
+/// // 1 s, 2 s, 3 s, 3 s, … with up to a fifth of jitter, until it succeeds or is cancelled.
+/// let policy = RetryPolicy::linear(Duration::from_secs(1), Duration::from_secs(3)).forever().jitter(20);
 /// assert!((2_400..=3_600).contains(&policy.pause_ms(7, u64::MAX)));
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -96,24 +99,20 @@ impl RetryPolicy {
         RetryPolicy { max_attempts, backoff, jitter_percent: 10, non_retryable: Vec::new() }
     }
 
-    /// Up to `max_attempts` attempts with the same pause before each further one.
-    pub fn fixed(max_attempts: u32, pause_ms: u64) -> RetryPolicy {
-        RetryPolicy {
-            max_attempts,
-            backoff: Backoff::Fixed { pause_ms },
-            jitter_percent: 0,
-            non_retryable: Vec::new(),
-        }
+    /// The same pause before each further attempt. [`Backoff::attempts`] or [`Backoff::forever`] makes it a policy.
+    pub fn fixed(pause: Duration) -> Backoff {
+        Backoff::Fixed { pause_ms: whole_ms(pause) }
     }
 
-    /// Up to `max_attempts` attempts with pauses that grow by `step_ms` up to `max_ms`.
-    pub fn linear(max_attempts: u32, step_ms: u64, max_ms: u64) -> RetryPolicy {
-        RetryPolicy {
-            max_attempts,
-            backoff: Backoff::Linear { step_ms, max_ms },
-            jitter_percent: 0,
-            non_retryable: Vec::new(),
-        }
+    /// Pauses that grow by `step` up to `max`. [`Backoff::attempts`] or [`Backoff::forever`] makes it a policy.
+    pub fn linear(step: Duration, max: Duration) -> Backoff {
+        Backoff::Linear { step_ms: whole_ms(step), max_ms: whole_ms(max) }
+    }
+
+    /// Tries again without a limit on the number of attempts.
+    #[must_use]
+    pub fn forever(self) -> RetryPolicy {
+        RetryPolicy { max_attempts: u32::MAX, ..self }
     }
 
     /// Makes errors of these kinds final. See [`RetryPolicy::is_final`].
@@ -150,6 +149,17 @@ impl RetryPolicy {
 }
 
 impl Backoff {
+    /// Up to `max_attempts` attempts, the first included, with these pauses and no jitter.
+    pub fn attempts(self, max_attempts: u32) -> RetryPolicy {
+        RetryPolicy { max_attempts, backoff: self, jitter_percent: 0, non_retryable: Vec::new() }
+    }
+
+    /// As many attempts as it takes, with these pauses and no jitter. A cancel, a limit on the total time and an error
+    /// that is final end them.
+    pub fn forever(self) -> RetryPolicy {
+        self.attempts(u32::MAX)
+    }
+
     /// The pause after attempt `attempt`, from 1.
     pub fn pause_ms(&self, attempt: u32) -> u64 {
         match *self {
@@ -165,6 +175,11 @@ impl Backoff {
             }
         }
     }
+}
+
+/// Whole milliseconds, rounded up.
+pub(crate) fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 fn error_kind(error: &Payload) -> Option<String> {
@@ -196,16 +211,18 @@ mod tests {
 
     #[test]
     fn g21_jitter_strays_to_both_sides_by_its_share() {
-        let policy = RetryPolicy::fixed(3, 1_000).jitter(10);
+        let policy = RetryPolicy::fixed(Duration::from_secs(1)).attempts(3).jitter(10);
         assert_eq!(policy.pause_ms(1, 0), 900);
         assert_eq!(policy.pause_ms(1, u64::MAX), 1_100);
         assert_eq!(policy.pause_ms(1, u64::MAX / 2), 1_000);
-        assert_eq!(RetryPolicy::fixed(3, 1_000).pause_ms(1, u64::MAX), 1_000);
+        assert_eq!(RetryPolicy::fixed(Duration::from_secs(1)).attempts(3).pause_ms(1, u64::MAX), 1_000);
     }
 
     #[test]
     fn g21_the_kind_of_an_error_decides_whether_it_is_final() {
-        let policy = RetryPolicy::fixed(3, 1).non_retryable(["Declined", "no such card"]);
+        let policy = RetryPolicy::fixed(Duration::from_millis(1))
+            .attempts(3)
+            .non_retryable(["Declined", "no such card"]);
         let is_final = |json: &str| policy.is_final(&Payload::from_json(json).unwrap());
         assert!(is_final(r#""no such card""#));
         assert!(is_final(r#"{"Declined":{"code":3}}"#));

@@ -18,6 +18,7 @@ mod turn;
 mod unit_id;
 mod weight;
 
+pub(crate) use activity_options::whole_ms;
 pub use activity_options::{ActivityOptions, Backoff, RetryPolicy};
 pub use codec::{decode_history, decode_turn, encode_turn};
 pub use error::{CorruptHistory, HistoryError, PayloadSource};
@@ -25,6 +26,7 @@ pub use event::{
     ActivityFailure, Attributes, ChildFailure, ClosePolicy, Decision, Ending, Event, EventId, EventKind, Job,
     ParentLink, Started, TimeoutKind,
 };
+pub(crate) use ledger::upsert_attributes;
 pub use ledger::{CancelRequest, DRAWN_KEY_PREFIX, Ledger, StaleReason, is_drawn_key};
 pub use not_of_type::NotOfType;
 pub use payload::Payload;

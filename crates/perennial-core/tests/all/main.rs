@@ -41,6 +41,8 @@ mod operations_events_skipped;
 mod operations_failures;
 mod operations_handlers;
 mod operations_limits;
+mod operations_messages;
+mod operations_oneself;
 mod operations_patches;
 mod operations_scheduling;
 mod operations_select_order;

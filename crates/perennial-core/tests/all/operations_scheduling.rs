@@ -113,7 +113,7 @@ fn e13_options_are_recorded_with_the_decision() {
             let plain = ctx.schedule_activity("Plain", ());
             let tuned = ctx
                 .schedule_activity("Tuned", ())
-                .retry(RetryPolicy::fixed(3, 250))
+                .retry(RetryPolicy::fixed(Duration::from_millis(250)).attempts(3))
                 .timeout(Duration::from_secs(1))
                 .queue_timeout(Duration::from_secs(2))
                 .total_timeout(Duration::from_secs(3))
@@ -135,7 +135,7 @@ fn e13_options_are_recorded_with_the_decision() {
     else {
         panic!("{decisions:?}")
     };
-    assert_eq!(tuned.retry, Some(RetryPolicy::fixed(3, 250)));
+    assert_eq!(tuned.retry, Some(RetryPolicy::fixed(Duration::from_millis(250)).attempts(3)));
     assert_eq!(tuned.attempt_timeout_ms, Some(1_000));
     assert_eq!(tuned.queue_timeout_ms, Some(2_000));
     assert_eq!(tuned.total_timeout_ms, Some(3_000));

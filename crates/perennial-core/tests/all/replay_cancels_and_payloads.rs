@@ -174,7 +174,7 @@ fn e6_tunables_may_differ_and_the_record_wins() {
             let mut task = ctx.schedule_activity("A", "");
             if activity {
                 task = task
-                    .retry(RetryPolicy::fixed(5, 100))
+                    .retry(RetryPolicy::fixed(Duration::from_millis(100)).attempts(5))
                     .timeout(Duration::from_secs(1))
                     .queue_timeout(Duration::from_secs(2))
                     .total_timeout(Duration::from_secs(3))

@@ -1,5 +1,7 @@
 //! Continue-as-new is one commit and loses nothing (G26); keys and versions go with it (G16, G27).
 
+use std::time::Duration;
+
 use crate::shard_cases::{Outcome, handlers, handlers_and, number};
 use perennial_core::shard::{Message, ShardOptions};
 use perennial_core::{
@@ -35,7 +37,7 @@ async fn publishes(ctx: OrchestrationContext, input: Payload) -> Outcome {
 
 /// Has an activity running and one waiting for its retry when it continues.
 async fn busy(ctx: OrchestrationContext, input: Payload) -> Outcome {
-    let retry = || RetryPolicy::fixed(3, 60_000);
+    let retry = || RetryPolicy::fixed(Duration::from_secs(60)).attempts(3);
     let running = ctx.schedule_activity("running", ()).retry(retry());
     let waiting = ctx.schedule_activity("waiting", ()).retry(retry());
     ctx.schedule_wait("n").await;

@@ -15,7 +15,12 @@ fn shown(result: Result<Payload, ActivityFailure>) -> Outcome {
 
 /// An activity `remote`, tagged, with three attempts; ends with what came of it.
 async fn remote(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    shown(ctx.schedule_activity("remote", "in").tag("gpu").retry(RetryPolicy::fixed(3, 1_000)).await)
+    shown(
+        ctx.schedule_activity("remote", "in")
+            .tag("gpu")
+            .retry(RetryPolicy::fixed(Duration::from_secs(1)).attempts(3))
+            .await,
+    )
 }
 
 /// The same, with 10 s in the queue and 30 s in all.
@@ -89,12 +94,18 @@ fn g22_a_name_that_is_not_registered_here_is_queued() {
 #[test]
 fn g21_a_failed_attempt_elsewhere_counts_once_though_the_turn_that_takes_it_fails() {
     async fn broken(ctx: OrchestrationContext, _: Payload) -> Outcome {
-        let _remote = ctx.schedule_activity("remote", "in").tag("gpu").retry(RetryPolicy::fixed(3, 100_000));
+        let _remote = ctx
+            .schedule_activity("remote", "in")
+            .tag("gpu")
+            .retry(RetryPolicy::fixed(Duration::from_secs(100)).attempts(3));
         let _: Payload = ctx.schedule_wait("n").await;
         panic!("boom")
     }
     async fn cured(ctx: OrchestrationContext, _: Payload) -> Outcome {
-        let _remote = ctx.schedule_activity("remote", "in").tag("gpu").retry(RetryPolicy::fixed(3, 100_000));
+        let _remote = ctx
+            .schedule_activity("remote", "in")
+            .tag("gpu")
+            .retry(RetryPolicy::fixed(Duration::from_secs(100)).attempts(3));
         Ok(ctx.schedule_wait("n").await)
     }
     let mut node = ManualNode::with_options(handlers_and("turns", broken), without_gpu());

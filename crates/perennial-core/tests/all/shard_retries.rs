@@ -65,7 +65,7 @@ fn recorded_attempts(node: &ManualNode) -> u32 {
 
 #[test]
 fn g21_fixed_pauses_are_kept_to_the_millisecond() {
-    let mut node = trying(RetryPolicy::fixed(3, 700));
+    let mut node = trying(RetryPolicy::fixed(Duration::from_millis(700)).attempts(3));
     for due_ms in [1_700, 2_400] {
         assert_eq!(fail_and_due_ms(&mut node), due_ms);
         let runs = node.runs().len();
@@ -85,8 +85,13 @@ fn g21_linear_and_exponential_pauses_grow_up_to_their_longest() {
         jitter_percent: 0,
         non_retryable: Vec::new(),
     };
-    let cases =
-        [(RetryPolicy::linear(5, 100, 250), [100, 200, 250, 250]), (exponential, [100, 300, 900, 1_000])];
+    let cases = [
+        (
+            RetryPolicy::linear(Duration::from_millis(100), Duration::from_millis(250)).attempts(5),
+            [100, 200, 250, 250],
+        ),
+        (exponential, [100, 300, 900, 1_000]),
+    ];
     for (policy, pauses) in cases {
         let mut node = trying(policy);
         for pause_ms in pauses {
@@ -102,7 +107,7 @@ fn g21_linear_and_exponential_pauses_grow_up_to_their_longest() {
 
 #[test]
 fn g21_jitter_stays_within_its_share_and_strays() {
-    let mut node = trying(RetryPolicy::fixed(100, 1_000).jitter(20));
+    let mut node = trying(RetryPolicy::fixed(Duration::from_secs(1)).attempts(100).jitter(20));
     let mut pauses = Vec::new();
     for _ in 0..30 {
         let failed_ms = node.now_ms();
@@ -116,7 +121,7 @@ fn g21_jitter_stays_within_its_share_and_strays() {
 
 #[test]
 fn g21_the_completion_records_how_many_attempts_it_took() {
-    let mut node = trying(RetryPolicy::fixed(5, 10));
+    let mut node = trying(RetryPolicy::fixed(Duration::from_millis(10)).attempts(5));
     for _ in 0..2 {
         let due_ms = fail_and_due_ms(&mut node);
         node.at(due_ms).settle();
@@ -135,7 +140,7 @@ fn g21_without_a_policy_the_first_failure_is_final() {
 
 #[test]
 fn g21_a_listed_kind_of_error_is_final() {
-    let policy = || RetryPolicy::fixed(5, 10).non_retryable(["Declined"]);
+    let policy = || RetryPolicy::fixed(Duration::from_millis(10)).attempts(5).non_retryable(["Declined"]);
     let cases = [json!("Declined"), json!({"kind": "Declined"}), json!({"Declined": 1})];
     for error in cases {
         let mut node = trying(policy());
@@ -156,7 +161,7 @@ fn g21_timeouts_of_one_attempt_are_tried_again_and_those_of_all_are_not() {
         (TimeoutKind::Queue, false),
     ];
     for (kind, is_retried) in cases {
-        let mut node = trying(RetryPolicy::fixed(3, 10));
+        let mut node = trying(RetryPolicy::fixed(Duration::from_millis(10)).attempts(3));
         let task = node.pick_activity("a", "flaky");
         node.bring_result(&task, Err(ActivityFailure::Timeout(kind)));
         node.settle();
@@ -164,7 +169,7 @@ fn g21_timeouts_of_one_attempt_are_tried_again_and_those_of_all_are_not() {
         assert_eq!(node.status("a"), status, "{kind:?}");
     }
     for failure in [ActivityFailure::Cancelled, ActivityFailure::Poisoned] {
-        let mut node = trying(RetryPolicy::fixed(3, 10));
+        let mut node = trying(RetryPolicy::fixed(Duration::from_millis(10)).attempts(3));
         let task = node.pick_activity("a", "flaky");
         node.bring_result(&task, Err(failure));
         assert_eq!(node.settle().status("a"), "failed");
@@ -174,7 +179,8 @@ fn g21_timeouts_of_one_attempt_are_tried_again_and_those_of_all_are_not() {
 #[test]
 fn g21_no_attempt_begins_at_or_past_the_limit_of_all_of_them() {
     // The limit counts from the schedule: 1,000 + 500.
-    let mut node = trying_within(Some(RetryPolicy::fixed(100, 200)), Some(500));
+    let mut node =
+        trying_within(Some(RetryPolicy::fixed(Duration::from_millis(200)).attempts(100)), Some(500));
     assert_eq!(node.attempt("a", "flaky").deadline_ms, Some(1_500));
     for due_ms in [1_200, 1_400] {
         assert_eq!(fail_and_due_ms(&mut node), due_ms);
@@ -187,7 +193,8 @@ fn g21_no_attempt_begins_at_or_past_the_limit_of_all_of_them() {
 
 #[test]
 fn g21_an_attempt_that_was_due_during_an_outage_past_the_limit_of_all_is_not_begun() {
-    let mut node = trying_within(Some(RetryPolicy::fixed(100, 200)), Some(500));
+    let mut node =
+        trying_within(Some(RetryPolicy::fixed(Duration::from_millis(200)).attempts(100)), Some(500));
     fail_and_due_ms(&mut node);
     node.crash().set_clock(60_000);
     node.take_over().settle();
@@ -198,7 +205,8 @@ fn g21_an_attempt_that_was_due_during_an_outage_past_the_limit_of_all_is_not_beg
 
 #[test]
 fn g21_the_limit_of_all_attempts_is_the_same_after_a_crash() {
-    let mut node = trying_within(Some(RetryPolicy::fixed(100, 200)), Some(5_000));
+    let mut node =
+        trying_within(Some(RetryPolicy::fixed(Duration::from_millis(200)).attempts(100)), Some(5_000));
     fail_and_due_ms(&mut node);
     node.at(3_000).settle();
     node.restart();
@@ -207,7 +215,7 @@ fn g21_the_limit_of_all_attempts_is_the_same_after_a_crash() {
 
 #[test]
 fn g21_retries_go_on_where_they_were_after_a_crash() {
-    let mut node = trying(RetryPolicy::fixed(3, 1_000));
+    let mut node = trying(RetryPolicy::fixed(Duration::from_secs(1)).attempts(3));
     assert_eq!(fail_and_due_ms(&mut node), 2_000);
     node.restart();
     assert_eq!((node.runs().len(), node.next_wake_ms("a")), (1, Some(2_000)), "its time has not come");
@@ -225,7 +233,7 @@ fn g21_retries_go_on_where_they_were_after_a_crash() {
 fn g21_a_dormant_instance_is_woken_for_the_next_attempt() {
     let options = ShardOptions { max_resident: 0, ..ShardOptions::default() };
     let mut node = ManualNode::with_options(handlers_and("tries", tries), options);
-    let plan = Plan { retry: Some(RetryPolicy::fixed(3, 300_000)), total_ms: None };
+    let plan = Plan { retry: Some(RetryPolicy::fixed(Duration::from_secs(300)).attempts(3)), total_ms: None };
     node.start("tries", "a", Payload::encode(&plan).expect("a plan encodes"));
     node.settle();
     node.fail("a", "flaky", "boom").settle();
@@ -238,7 +246,7 @@ fn g21_a_dormant_instance_is_woken_for_the_next_attempt() {
 
 #[test]
 fn g20_the_result_of_an_attempt_is_applied_once() {
-    let mut node = trying(RetryPolicy::fixed(3, 10));
+    let mut node = trying(RetryPolicy::fixed(Duration::from_millis(10)).attempts(3));
     let first = node.attempt("a", "flaky").clone();
     fail_and_due_ms(&mut node);
     node.at(1_010).settle();
@@ -261,7 +269,7 @@ fn g20_the_result_of_an_attempt_is_applied_once() {
 
 #[test]
 fn g20_a_report_of_a_stale_attempt_is_not_written() {
-    let mut node = trying(RetryPolicy::fixed(3, 10));
+    let mut node = trying(RetryPolicy::fixed(Duration::from_millis(10)).attempts(3));
     let first = node.attempt("a", "flaky").clone();
     fail_and_due_ms(&mut node);
     node.at(1_010).settle();
@@ -302,7 +310,9 @@ fn g20_results_for_an_execution_that_continued_as_new_are_stale() {
 #[test]
 fn g21_a_race_ends_the_retries_of_its_loser() {
     async fn race(ctx: OrchestrationContext, _: Payload) -> Outcome {
-        let flaky = ctx.schedule_activity("flaky", ()).retry(RetryPolicy::fixed(100, 10_000));
+        let flaky = ctx
+            .schedule_activity("flaky", ())
+            .retry(RetryPolicy::fixed(Duration::from_secs(10)).attempts(100));
         ctx.select2(flaky, ctx.schedule_timer(secs(5))).await;
         Ok(ctx.schedule_wait("n").await)
     }
@@ -330,7 +340,7 @@ fn trail(node: &ManualNode) -> Trail {
 
 #[test]
 fn h39_a_result_says_when_each_attempt_was_queued_began_and_ended_and_how_it_failed() {
-    let mut node = trying(RetryPolicy::fixed(3, 700));
+    let mut node = trying(RetryPolicy::fixed(Duration::from_millis(700)).attempts(3));
     node.at(1_300);
     assert_eq!(fail_and_due_ms(&mut node), 2_000);
     let past = node.tables().tasks.values().next().expect("a retry waits").past.clone();

@@ -1,5 +1,7 @@
 //! Which activities have a row, when it is written, and what a crash makes of it (G22, G23).
 
+use std::time::Duration;
+
 use crate::shard_cases::{Outcome, handlers, handlers_and, number};
 use perennial_core::shard::ShardOptions;
 use perennial_core::store::{CommitOutcome, Conflict};
@@ -7,7 +9,8 @@ use perennial_core::{OrchestrationContext, Payload, RetryPolicy};
 use perennial_testkit::ManualNode;
 
 async fn flaky(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    let flaky = ctx.schedule_activity("flaky", ()).retry(RetryPolicy::fixed(3, 1_000));
+    let flaky =
+        ctx.schedule_activity("flaky", ()).retry(RetryPolicy::fixed(Duration::from_secs(1)).attempts(3));
     flaky.await.map_err(|failure| Payload::from(format!("{failure:?}")))
 }
 
@@ -262,7 +265,7 @@ fn g23_a_cancelled_activity_is_told_and_its_row_goes() {
 #[test]
 fn g23_rows_of_all_kinds_go_with_their_instance() {
     async fn many(ctx: OrchestrationContext, _: Payload) -> Outcome {
-        let retry = || RetryPolicy::fixed(3, 1_000);
+        let retry = || RetryPolicy::fixed(Duration::from_secs(1)).attempts(3);
         let waiting = ctx.schedule_activity("waiting", ()).retry(retry());
         let running = ctx.schedule_activity("running", ()).retry(retry());
         let queued = ctx.schedule_activity("queued", ()).tag("gpu");
@@ -318,7 +321,8 @@ fn g23_rows_of_all_kinds_go_with_their_instance() {
 #[test]
 fn g28_a_blocked_instance_keeps_the_rows_of_its_tasks_and_takes_their_results() {
     async fn panics(ctx: OrchestrationContext, _: Payload) -> Outcome {
-        let flaky = ctx.schedule_activity("flaky", ()).retry(RetryPolicy::fixed(3, 1_000));
+        let flaky =
+            ctx.schedule_activity("flaky", ()).retry(RetryPolicy::fixed(Duration::from_secs(1)).attempts(3));
         let other = ctx.schedule_wait("n");
         let _: Payload = other.await;
         let is_cured = CURED.load(std::sync::atomic::Ordering::Relaxed);
@@ -362,7 +366,8 @@ fn g22_a_question_does_not_run_an_activity_again_whose_result_is_stored_and_not_
 #[test]
 fn g23_an_attempt_that_fails_while_its_cancel_is_committed_leaves_no_row_also_if_its_instance_is_blocked() {
     async fn gives_up(ctx: OrchestrationContext, is_bad: bool) -> Outcome {
-        let flaky = ctx.schedule_activity("flaky", ()).retry(RetryPolicy::fixed(3, 1_000));
+        let flaky =
+            ctx.schedule_activity("flaky", ()).retry(RetryPolicy::fixed(Duration::from_secs(1)).attempts(3));
         ctx.select2(flaky, ctx.schedule_wait("n")).await;
         ctx.schedule_wait("n").await;
         assert!(!is_bad, "boom");

@@ -57,6 +57,7 @@ const TROUBLE: &[&str] = &[
     "event sent again",
     "event to another instance",
     "events carried",
+    "events taken before continuing",
     "eviction",
     "handed-over attempt finished",
     "heartbeat",

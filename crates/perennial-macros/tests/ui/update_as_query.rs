@@ -6,7 +6,7 @@ const ADD: Update<u32, u32> = Update::named("add");
 
 #[orchestration]
 async fn adds(ctx: OrchestrationContext) -> Result<(), String> {
-    ctx.on_query(ADD, |number: u32| number);
+    ctx.on_query(ADD, &(), |(), number: u32| number);
     Ok(())
 }
 

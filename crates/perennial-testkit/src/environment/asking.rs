@@ -63,18 +63,13 @@ impl TestEnvironment {
     /// #[orchestration]
     /// async fn account(ctx: OrchestrationContext, balance: i64) -> Result<i64, String> {
     ///     let balance = ctx.state(balance);
-    ///     let (checked, changed) = (balance.clone(), balance.clone());
-    ///     ctx.on_update(
-    ///         WITHDRAW,
-    ///         move |cents: &i64| match checked.read(|balance| *balance >= *cents) {
-    ///             true => Ok(()),
-    ///             false => Err("not enough".to_owned()),
-    ///         },
-    ///         move |cents: i64| {
-    ///             let changed = changed.clone();
-    ///             async move { Ok(changed.update(|balance| { *balance -= cents; *balance })) }
-    ///         },
-    ///     );
+    ///     ctx.on_update(WITHDRAW, &balance, |balance, cents| async move {
+    ///         Ok(balance.update(|balance| { *balance -= cents; *balance }))
+    ///     })
+    ///     .validate(|balance, cents| match balance.read(|balance| balance >= cents) {
+    ///         true => Ok(()),
+    ///         false => Err("not enough".to_owned()),
+    ///     });
     ///     ctx.wait_until(&balance, |balance| *balance == 0).await;
     ///     Ok(0)
     /// }

@@ -53,6 +53,7 @@ mod remembered_keys;
 mod starting;
 mod stopping;
 mod store_calls;
+mod taking;
 mod tally;
 mod tenures;
 mod trace;

@@ -220,6 +220,7 @@ impl Simulation {
             self.witness_outcomes(commit);
             self.witness_results(commit.key, turn.execution, &decoded);
             self.witness.histories.add(commit.key, turn.execution, decoded);
+            self.witness_taking(commit, turn.execution);
             if self.failure.is_some() {
                 return;
             }

@@ -31,8 +31,11 @@ async fn payments(ctx: OrchestrationContext, cents: u64) -> Result<(u64, String)
     let extra = ctx.schedule_wait(GO).await;
     ctx.schedule_timer(30 * DAY).await;
     let second = ctx.schedule_sub_orchestration(payment, extra).await?;
-    let refused =
-        ctx.schedule_activity(charge, 2_000).retry(RetryPolicy::fixed(2, 60_000)).await.unwrap_err();
+    let refused = ctx
+        .schedule_activity(charge, 2_000)
+        .retry(RetryPolicy::fixed(Duration::from_secs(60)).attempts(2))
+        .await
+        .unwrap_err();
     Ok((first + second, format!("{refused} {}", ctx.new_guid().await)))
 }
 

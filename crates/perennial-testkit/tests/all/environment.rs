@@ -153,8 +153,7 @@ fn p_kit_a_test_can_go_step_by_step() {
     #[orchestration]
     async fn patient(ctx: OrchestrationContext) -> Result<u32, String> {
         let days = ctx.state(0u32);
-        let seen = days.clone();
-        ctx.on_query(DAYS, move |(): ()| seen.read(|days| *days));
+        ctx.on_query(DAYS, &days, |days, ()| days.read(|days| *days));
         for _ in 0..3 {
             ctx.schedule_timer(DAY).await;
             days.update(|days| *days += 1);
@@ -183,7 +182,10 @@ fn g21_retries_wait_by_the_virtual_clock() {
     }
     #[orchestration]
     async fn persistent(ctx: OrchestrationContext) -> Result<u32, String> {
-        Ok(ctx.schedule_activity(flaky, ()).retry(RetryPolicy::fixed(5, 3_600_000)).await?)
+        Ok(ctx
+            .schedule_activity(flaky, ())
+            .retry(RetryPolicy::fixed(Duration::from_secs(3_600)).attempts(5))
+            .await?)
     }
     let mut env = TestEnvironment::new().register(persistent).register_with(flaky, AtomicU32::new(0));
     assert_eq!(env.run(persistent, ()).unwrap(), 3, "details of one attempt are there for the next");

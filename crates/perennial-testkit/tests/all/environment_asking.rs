@@ -17,20 +17,16 @@ async fn audit(_: ActivityContext, by: i64) -> Result<i64, String> {
 #[orchestration(version = "1.0.0")]
 async fn counter(ctx: OrchestrationContext, from: i64) -> Result<i64, String> {
     let count = ctx.state(from);
-    let (seen, changed, handling) = (count.clone(), count.clone(), ctx.clone());
-    ctx.on_query(COUNT, move |(): ()| seen.read(|count| *count));
-    let positive = |by: &i64| if *by > 0 { Ok(()) } else { Err("only upwards".to_owned()) };
-    ctx.on_update(ADD, positive, move |by: i64| {
-        let (count, ctx) = (changed.clone(), handling.clone());
-        async move {
-            ctx.schedule_timer(DAY).await;
-            let by = ctx.schedule_activity(audit, by).await?;
-            Ok::<i64, String>(count.update(|count| {
-                *count += by;
-                *count
-            }))
-        }
-    });
+    ctx.on_query(COUNT, &count, |count, ()| count.read(|count| *count));
+    ctx.on_update(ADD, &(ctx.clone(), count.clone()), |(ctx, count), by| async move {
+        ctx.schedule_timer(DAY).await;
+        let by = ctx.schedule_activity(audit, by).await?;
+        Ok(count.update(|count| {
+            *count += by;
+            *count
+        }))
+    })
+    .validate(|_, by| if *by > 0 { Ok(()) } else { Err("only upwards".to_owned()) });
     ctx.schedule_wait(STOP).await;
     Ok(count.read(|count| *count))
 }
@@ -120,15 +116,9 @@ fn g16_an_update_that_ends_its_instance_has_its_outcome_wherever_the_process_die
     #[orchestration]
     async fn once(ctx: OrchestrationContext) -> Result<i64, String> {
         let count = ctx.state(0);
-        let changed = count.clone();
-        ctx.on_update(
-            ADD,
-            |_: &i64| Ok(()),
-            move |by: i64| {
-                let count = changed.clone();
-                async move { Ok(count.update(|count| std::mem::replace(count, by))) }
-            },
-        );
+        ctx.on_update(ADD, &count, |count, by| async move {
+            Ok(count.update(|count| std::mem::replace(count, by)))
+        });
         ctx.wait_until(&count, |count| *count > 0).await;
         Ok(count.read(|count| *count))
     }

@@ -1,15 +1,15 @@
-//! Queries and updates.
+//! Queries, and how queries and updates reach an instance.
 
 use std::time::Duration;
 
 use perennial_core::shard::{Answer, AskReply, Question, Request};
 use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome, SessionRole, SessionRow, StoreError};
-use perennial_core::{Decision, InstanceKey, Job, Payload, Turn, check_derived_id, check_name};
+use perennial_core::{InstanceKey, Payload, check_derived_id, check_name};
 
-use super::sending::{Asked, check_key, outcome_of};
+use super::sending::{Asked, bound, outcome_of};
 use super::{Client, check};
 use crate::error::ClientError;
-use crate::typed::{QueryTarget, UpdateError, UpdateTarget};
+use crate::typed::QueryTarget;
 
 /// How long a client in another process waits for an answer.
 pub(super) const ASK_PATIENCE: Duration = Duration::from_secs(30);
@@ -35,8 +35,7 @@ impl Client {
     /// #[orchestration]
     /// async fn count(ctx: OrchestrationContext, upto: u32) -> Result<(), String> {
     ///     let counted = ctx.state(0);
-    ///     let seen = counted.clone();
-    ///     ctx.on_query("counted", move |(): ()| seen.read(|counted| *counted));
+    ///     ctx.on_query("counted", &counted, |counted, ()| counted.read(|counted| *counted));
     ///     counted.update(|counted| *counted = upto);
     ///     Ok(())
     /// }
@@ -59,149 +58,14 @@ impl Client {
         let payload = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
         let name = query.name().into_owned();
         let question = Question::Query { name: name.clone(), payload: payload.clone() };
-        let answer = outcome(id, self.put(id, &name, payload, question).await?)?;
+        let answer = outcome(id, self.put(id, None, &name, payload, question).await?)?;
         T::read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))
     }
 
-    /// Has an instance change something, if its code accepts, and waits for the outcome. What is refused leaves no
-    /// trace.
-    ///
-    /// The update is an [`Update`](crate::Update), or a name: then a string is answered by a string, and a payload (or
-    /// `()`) by a payload. Its own error comes back as itself.
-    ///
-    /// ```
-    /// use perennial::prelude::*;
-    ///
-    /// const SET: Update<u8, u8> = Update::named("set");
-    ///
-    /// #[orchestration]
-    /// async fn dial(ctx: OrchestrationContext) -> Result<(), String> {
-    ///     let position = ctx.state(0);
-    ///     let turned = position.clone();
-    ///     ctx.on_update(
-    ///         SET,
-    ///         |to| if *to > 10 { Err(format!("{to} is too loud")) } else { Ok(()) },
-    ///         move |to| {
-    ///             let turned = turned.clone();
-    ///             async move { Ok(turned.update(|position| std::mem::replace(position, to))) }
-    ///         },
-    ///     );
-    ///     ctx.wait_until(&position, |position| *position == 10).await;
-    ///     Ok(())
-    /// }
-    ///
-    /// # #[tokio::main]
-    /// # async fn main() -> perennial::Result<()> {
-    /// # let runtime = Runtime::open("memory:").register(dial).start().await?;
-    /// let client = runtime.client();
-    /// client.start(dial, "kitchen", ()).await?;
-    /// assert_eq!(client.update("kitchen", SET, 3).await?, 0, "where it was before");
-    /// let refused = client.update("kitchen", SET, 11).await.err().unwrap();
-    /// assert!(matches!(refused, UpdateError::Refused { error: Some(words), .. } if words == "11 is too loud"));
-    /// # runtime.shutdown().await
-    /// # }
-    /// ```
-    pub async fn update<T, I, K>(
+    pub(super) async fn put(
         &self,
         id: &str,
-        update: T,
-        input: I,
-    ) -> Result<T::Output, UpdateError<T::Error>>
-    where
-        T: UpdateTarget<I, K>,
-    {
-        self.typed_update(id, update, input, None).await
-    }
-
-    /// Has an instance change something once: sent again with the same key, it gets the first one's outcome, also after
-    /// the instance has continued as new or ended.
-    ///
-    /// The outcome is read from the history of the execution that took the update. Once that has been deleted
-    /// ([`RuntimeOptions::keep_executions`](crate::RuntimeOptions::keep_executions)), an update with that key gets
-    /// [`ClientError::OutcomeDeleted`], as long as the key is among the last 1,000 of the instance.
-    pub async fn update_once<T, I, K>(
-        &self,
-        id: &str,
-        update: T,
-        key: &str,
-        input: I,
-    ) -> Result<T::Output, UpdateError<T::Error>>
-    where
-        T: UpdateTarget<I, K>,
-    {
-        check("key", key, check_key)?;
-        self.typed_update(id, update, input, Some(key.to_owned())).await
-    }
-
-    async fn typed_update<T, I, K>(
-        &self,
-        id: &str,
-        update: T,
-        input: I,
-        key: Option<String>,
-    ) -> Result<T::Output, UpdateError<T::Error>>
-    where
-        T: UpdateTarget<I, K>,
-    {
-        let payload = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
-        match self.put_update(id, &update.name(), payload, key).await {
-            Ok(answer) => {
-                Ok(T::read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))?)
-            }
-            Err(error) => Err(UpdateError::read(error, T::read_error)),
-        }
-    }
-
-    async fn put_update(
-        &self,
-        id: &str,
-        name: &str,
-        payload: Payload,
-        key: Option<String>,
-    ) -> Result<Payload, ClientError> {
-        // A key lets the next owner find the update that the last one had accepted.
-        let key = Some(key.unwrap_or_else(|| self.sender.draw_key()));
-        let trace = self.trace.clone();
-        let question =
-            Question::Update { name: name.to_owned(), payload: payload.clone(), key: key.clone(), trace };
-        let reply = self.put(id, name, payload, question).await?;
-        let known = match (&reply, &key) {
-            (AskReply::KeyTaken | AskReply::Ended | AskReply::Unanswered, Some(key)) => {
-                self.recorded_update(id, key).await?
-            }
-            _ => None,
-        };
-        match (known.unwrap_or(reply), key) {
-            (AskReply::KeyTaken, Some(key)) if !self.has_taken(id, None, &key).await? => {
-                Err(ClientError::OutcomeDeleted { id: id.to_owned() })
-            }
-            (reply, _) => outcome(id, reply),
-        }
-    }
-
-    /// What came of the update with a key, of what is recorded of an instance that has gone on or ended since.
-    async fn recorded_update(&self, id: &str, key: &str) -> Result<Option<AskReply>, ClientError> {
-        let row = self.row(id).await?;
-        let found = self.search_executions(&row, |execution, history| {
-            let is_it = |job: &Job| matches!(job, Job::UpdateRequested { .. }) && job.key() == Some(key);
-            let mut jobs = history.turns.iter().flat_map(Turn::jobs);
-            let (update, _) = jobs.find(|(_, job)| is_it(job))?;
-            let mut decisions = history.turns.iter().flat_map(Turn::decisions);
-            let answer = decisions.find_map(|(_, _, decision)| match decision {
-                Decision::UpdateCompleted { source_event_id, result } if *source_event_id == update => {
-                    Some(result.clone().map_or_else(AskReply::Failed, AskReply::Answered))
-                }
-                _ => None,
-            });
-            let is_over = execution < row.execution || row.status.is_final();
-            Some(answer.or(is_over.then_some(AskReply::Unanswered)))
-        });
-        Ok(found.await?.flatten())
-    }
-
-    async fn put(
-        &self,
-        id: &str,
+        instance: Option<InstanceKey>,
         name: &str,
         payload: Payload,
         question: Question,
@@ -209,8 +73,8 @@ impl Client {
         check("instance id", id, check_derived_id)?;
         check("handler", name, check_name)?;
         self.check_payload(id, &payload)?;
-        match self.ask(id, Request::Ask(question.clone())).await? {
-            Asked::Elsewhere { reached } => self.put_from_afar(id, reached, &question).await,
+        match self.ask(id, bound(instance, Request::Ask(question.clone()))).await? {
+            Asked::Elsewhere { reached } => self.put_from_afar(id, instance.or(reached), &question).await,
             Asked::Here(Answer::Asked(reply)) => Ok(reply),
             Asked::Here(Answer::EndedBefore) => Ok(AskReply::Ended),
             Asked::Here(answer) => {
@@ -291,7 +155,7 @@ impl Client {
     }
 }
 
-fn outcome(id: &str, reply: AskReply) -> Result<Payload, ClientError> {
+pub(super) fn outcome(id: &str, reply: AskReply) -> Result<Payload, ClientError> {
     let id = id.to_owned();
     match reply {
         AskReply::Answered(payload) => Ok(payload),

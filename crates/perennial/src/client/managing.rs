@@ -299,9 +299,9 @@ impl Client {
             for (row, _) in family.iter().filter(|(row, _)| !row.status.is_final()) {
                 match self.terminate_bound(&row.id, Some(row.key), "deleted").await {
                     // Nobody may own the store by now; so it is asked again after a while.
-                    Ok(()) => {
-                        drop(tokio::time::timeout(END_PATIENCE, self.wait_for(&row.id, Some(row.key))).await)
-                    }
+                    Ok(()) => drop(
+                        tokio::time::timeout(END_PATIENCE, self.wait_bound(&row.id, Some(row.key))).await,
+                    ),
                     Err(ClientError::Ended { .. }) => {}
                     // It was deleted meanwhile, or its row is so damaged that nobody finds the instance by it.
                     Err(ClientError::NotFound { .. }) if !row.is_sound() => {

@@ -6,11 +6,13 @@
 mod asking;
 mod hearing;
 mod managing;
+mod raising;
 mod reading;
 mod sender;
 mod sending;
 mod starting;
 mod status;
+mod updating;
 mod verifying;
 
 use std::fmt;
@@ -26,9 +28,11 @@ use crate::runtime::Driver;
 use crate::store_url::open_guest;
 
 pub use managing::{Action, Progress, Prune, Tree};
+pub use raising::RaiseEvent;
 pub(crate) use sender::Sender;
 pub use starting::{OnExisting, StartOptions};
 pub use status::InstanceStatus;
+pub use updating::SendUpdate;
 pub use verifying::{Damage, VerifyProgress, VerifyReport};
 
 /// The largest payload that a client outside of the runtime sends.

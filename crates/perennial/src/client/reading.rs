@@ -7,6 +7,8 @@ use perennial_core::shard::{Answer, Request};
 use perennial_core::store::{InstanceRow, PageLimit, Reply, Store, StoreError, TurnRow, read_turns};
 use perennial_core::{Ending, History, InstanceKey, Ledger, Payload, TurnFailure, check_derived_id};
 
+use serde::de::DeserializeOwned;
+
 use super::sending::{Asked, bound, outcome_of};
 use super::{Client, InstanceStatus, check};
 use crate::error::{ClientError, Error};
@@ -29,11 +31,11 @@ impl Client {
 
     /// Waits for an instance to end, and tells how. One that is blocked has not ended; [`Client::status`] says so.
     pub async fn wait(&self, id: &str) -> Result<Ending, ClientError> {
-        self.wait_for(id, None).await
+        self.wait_bound(id, None).await
     }
 
     /// Waits for the instance with a key to end, if it is given: another one that has its id by now is not meant.
-    pub(crate) async fn wait_for(&self, id: &str, key: Option<InstanceKey>) -> Result<Ending, ClientError> {
+    pub(crate) async fn wait_bound(&self, id: &str, key: Option<InstanceKey>) -> Result<Ending, ClientError> {
         check("instance id", id, check_derived_id)?;
         let reached = match self.ask(id, bound(key, Request::AwaitEnd)).await? {
             Asked::Here(Answer::Ended(ending)) => return Ok(*ending),
@@ -54,6 +56,65 @@ impl Client {
             if is_over { self.stored_ending(id, key).await.map(Some) } else { Ok(None) }
         })
         .await
+    }
+
+    /// Waits until the status that an instance publishes meets a condition, and gives that status.
+    ///
+    /// It looks when the store hints at a change, and now and then. A status that is soon replaced may not be seen, so ask
+    /// for what stays true, such as a phase that has been reached. An instance that ends without meeting the condition is
+    /// [`ClientError::Ended`]; put a limit on the time with `tokio::time::timeout`.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// const GO: Event<()> = Event::named("go");
+    ///
+    /// #[orchestration]
+    /// async fn copy(ctx: OrchestrationContext, files: u32) -> Result<(), String> {
+    ///     for done in 1..=files {
+    ///         ctx.set_status(done);
+    ///     }
+    ///     Ok(ctx.schedule_wait(GO).await)
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(copy).start().await?;
+    /// # let client = runtime.client();
+    /// client.start(copy, "copy-1", 3).await?;
+    /// let done = client.wait_for("copy-1", |done: &u32| *done >= 2).await?;
+    /// assert_eq!(done, 3);
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub async fn wait_for<T: DeserializeOwned>(
+        &self,
+        id: &str,
+        mut condition: impl FnMut(&T) -> bool,
+    ) -> Result<T, ClientError> {
+        // Whoever has the id at the first look is meant to the end.
+        let mut row = self.row(id).await?;
+        let key = Some(row.key);
+        loop {
+            if let Some(published) = &row.published {
+                let status = published.decode_as::<T>();
+                let status = status.map_err(|problem| ClientError::unreadable(id, &problem))?;
+                if condition(&status) {
+                    return Ok(status);
+                }
+            }
+            if row.status.is_final() {
+                return Err(ClientError::Ended { id: id.to_owned() });
+            }
+            let seen = &row.published;
+            row = self
+                .look_until(|| async move {
+                    let row = self.row_of(id, key).await?;
+                    let is_news = row.published != *seen || row.status.is_final();
+                    Ok(is_news.then_some(row))
+                })
+                .await?;
+        }
     }
 
     /// Looks again and again, whenever the store hints at a change and now and then, until there is something.

@@ -1,111 +1,19 @@
-//! Requests to one instance: events, cancel, terminate, retry, skip. In the runtime's process they are put to the lane; the
+//! Requests to one instance: cancel, terminate, retry, skip. In the runtime's process they are put to the lane; the
 //! rest is written into the store for whoever owns the instance.
 
 use perennial_core::history::is_drawn_key;
 use perennial_core::shard::{Answer, Message, Request};
 use perennial_core::store::{InboxNumber, SendOutcome, SendRequest};
-use perennial_core::{
-    Ending, EventId, InstanceKey, Job, NameError, Payload, Turn, check_derived_id, check_name,
-};
+use perennial_core::{Ending, EventId, InstanceKey, Job, NameError, Turn, check_derived_id};
 
 use super::{Client, check};
 use crate::error::ClientError;
 use crate::runtime::Runtime;
-use crate::typed::EventContent;
 
 /// How long code that took cancellation over may clean up, if asked from outside of the runtime.
 const GUEST_CANCEL_GRACE_MS: u64 = 30_000;
 
 impl Client {
-    /// Raises an event at an instance. It is durable when this returns.
-    ///
-    /// The instance need not wait for it yet. What one client raises, one call after another, arrives in that order.
-    ///
-    /// In the runtime's process, an event that the waiting code cannot read is refused ([`ClientError::BadEvent`]) and not
-    /// recorded. From elsewhere, or if nothing waits for it yet, it is recorded; the code that reads it later is blocked
-    /// until somebody [skips the event](Client::skip_event) or ends the instance.
-    ///
-    /// ```
-    /// use perennial::prelude::*;
-    ///
-    /// const NAME: Event<String> = Event::named("name");
-    ///
-    /// #[orchestration]
-    /// async fn hello(ctx: OrchestrationContext) -> Result<String, String> {
-    ///     Ok(format!("Hello, {}!", ctx.schedule_wait(NAME).await))
-    /// }
-    ///
-    /// # #[tokio::main]
-    /// # async fn main() -> perennial::Result<()> {
-    /// # let runtime = Runtime::open("memory:").register(hello).start().await?;
-    /// let client = runtime.client();
-    /// let run = client.start(hello, "hello-1", ()).await?;
-    /// client.raise_event("hello-1", NAME, "Ada".to_owned()).await?;
-    /// assert_eq!(run.result().await?, "Hello, Ada!");
-    ///
-    /// let nobody = client.raise_event("hello-2", NAME, "Grace".to_owned()).await;
-    /// assert!(matches!(nobody, Err(ClientError::NotFound { .. })));
-    /// # runtime.shutdown().await
-    /// # }
-    /// ```
-    pub async fn raise_event<T, C>(&self, id: &str, event: T, content: C) -> Result<(), ClientError>
-    where
-        T: EventContent<C>,
-    {
-        let content = T::encode(content).map_err(|error| ClientError::unwritable(id, error))?;
-        self.raise(id, None, &event.name(), content, None).await
-    }
-
-    /// Raises an event once: a second one with the same key is dropped.
-    ///
-    /// Keys are remembered for as long as an execution lasts, and the last 1,000 of an instance through continue-as-new.
-    /// An instance that has ended is searched for the key, the last 1,000 of its executions that are stored: one that
-    /// took the event then is no error.
-    pub async fn raise_event_once<T, C>(
-        &self,
-        id: &str,
-        event: T,
-        key: &str,
-        content: C,
-    ) -> Result<(), ClientError>
-    where
-        T: EventContent<C>,
-    {
-        check("key", key, check_key)?;
-        let content = T::encode(content).map_err(|error| ClientError::unwritable(id, error))?;
-        self.raise(id, None, &event.name(), content, Some(key.to_owned())).await
-    }
-
-    pub(super) async fn raise(
-        &self,
-        id: &str,
-        instance: Option<InstanceKey>,
-        name: &str,
-        payload: Payload,
-        key: Option<String>,
-    ) -> Result<(), ClientError> {
-        check("event", name, check_name)?;
-        self.check_payload(id, &payload)?;
-        let is_given = key.is_some();
-        let key = key.unwrap_or_else(|| self.sender.draw_key());
-        let (name, trace) = (name.to_owned(), self.trace.clone());
-        let request = Request::Raise { name, payload, key: Some(key.clone()), trace };
-        let (raised, route) = self.deliver_or_move(id, bound(instance, request)).await;
-        // One that was raised before, or here and then through the store, may have been what ended it.
-        let may_be_taken = match route {
-            Route::Here => is_given,
-            Route::Late => false,
-            Route::Moved { .. } => true,
-        };
-        match raised {
-            Err(ClientError::Ended { .. }) if may_be_taken => {
-                let instance = route.reached().or(instance);
-                if self.has_taken(id, instance, &key).await? { Ok(()) } else { raised }
-            }
-            raised => raised,
-        }
-    }
-
     /// Asks an instance to cancel. Code that took cancellation over cleans up first.
     pub async fn cancel(&self, id: &str, reason: &str) -> Result<(), ClientError> {
         self.cancel_bound(id, None, reason).await
@@ -328,7 +236,7 @@ pub(super) enum Route {
 }
 
 impl Route {
-    fn reached(self) -> Option<InstanceKey> {
+    pub(super) fn reached(self) -> Option<InstanceKey> {
         match self {
             Route::Moved { reached } => reached,
             Route::Here | Route::Late => None,

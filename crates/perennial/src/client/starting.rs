@@ -115,6 +115,11 @@ impl StartOptions {
         self
     }
 
+    /// Whether an instance that has ended is replaced.
+    pub(super) fn replaces_ended(&self) -> bool {
+        matches!(self.on_existing, OnExisting::ReplaceEnded | OnExisting::TerminateAndReplace)
+    }
+
     fn encoded(&mut self, encoded: Result<Payload, serde_json::Error>) -> Option<Payload> {
         encoded.map_err(|problem| self.unwritable = Some(problem.to_string())).ok()
     }
@@ -204,7 +209,7 @@ impl Client {
     }
 
     /// Starts an instance. Returns the key of the one that has the id then, and whether it is new.
-    async fn start_named(
+    pub(super) async fn start_named(
         &self,
         name: &str,
         id: &str,
@@ -291,7 +296,7 @@ impl Client {
     }
 
     /// The key of the instance that has an id, if there is one.
-    async fn key_of(&self, id: &str) -> Result<Option<InstanceKey>, ClientError> {
+    pub(super) async fn key_of(&self, id: &str) -> Result<Option<InstanceKey>, ClientError> {
         match self.row(id).await {
             Ok(row) => Ok(Some(row.key)),
             Err(ClientError::NotFound { .. }) => Ok(None),

@@ -15,6 +15,8 @@ use serde::de::DeserializeOwned;
 pub trait ActivityMeta: 'static {
     /// The name that it is registered under.
     const NAME: &'static str;
+    /// The names of its arguments after the context.
+    const ARGUMENTS: &'static [&'static str] = &[];
     /// How it is run where nothing else is said.
     fn options() -> ActivityOptions;
 }
@@ -25,6 +27,8 @@ pub trait OrchestrationMeta: 'static {
     const NAME: &'static str;
     /// Its version.
     const VERSION: &'static str;
+    /// The names of its arguments after the context.
+    const ARGUMENTS: &'static [&'static str] = &[];
 }
 
 /// The future of a marked function. Awaiting it runs the function, as a unit test does.
@@ -107,9 +111,27 @@ pub async fn blocking<T: Send + 'static, E: Send + 'static>(
     }
 }
 
-/// JSON that is passed by name as it is; what comes back is a payload, too.
-pub trait PayloadInput: Into<Payload> {}
+/// What is passed by name as JSON: a payload, a value, nothing, or the arguments of a function as a tuple. What comes back
+/// is a payload, too.
+pub trait PayloadInput {
+    /// What is passed, as it is recorded.
+    fn into_payload(self) -> Result<Payload, serde_json::Error>;
+}
 
-impl PayloadInput for Payload {}
-impl PayloadInput for serde_json::Value {}
-impl PayloadInput for () {}
+macro_rules! payload_inputs {
+    ($($type:ty),*; $(($($part:ident),*)),*) => {
+        $(impl PayloadInput for $type {
+            fn into_payload(self) -> Result<Payload, serde_json::Error> {
+                Ok(self.into())
+            }
+        })*
+
+        $(impl<$($part: Serialize),*> PayloadInput for ($($part,)*) {
+            fn into_payload(self) -> Result<Payload, serde_json::Error> {
+                Payload::encode(&self)
+            }
+        })*
+    };
+}
+
+payload_inputs!(Payload, serde_json::Value, (); (A, B), (A, B, C), (A, B, C, D));

@@ -1,15 +1,14 @@
 //! What typed orchestration code calls.
 
 use std::fmt;
-use std::future::Future;
 use std::ops::Deref;
 
-use perennial_core::{ActivityFuture, ChildFuture, ContinueAsNewFuture, NotOfType, Payload, WaitFuture};
+use perennial_core::{ActivityFuture, ChildFuture, ContinueAsNewFuture, Events, Payload, WaitFuture};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::events::{EventContent, EventTarget};
-use super::targets::{ActivityTarget, OrchestrationTarget, QueryHandled, UpdateHandled};
+use super::targets::{ActivityTarget, OrchestrationTarget};
 
 /// The way of orchestration code to everything outside of it.
 ///
@@ -23,7 +22,12 @@ impl OrchestrationContext {
         OrchestrationContext(ctx)
     }
 
-    fn encoded(&self, what: &'static str, encoded: Result<Payload, serde_json::Error>) -> Payload {
+    /// What has no types.
+    pub(super) fn core(&self) -> &perennial_core::OrchestrationContext {
+        &self.0
+    }
+
+    pub(super) fn encoded(&self, what: &'static str, encoded: Result<Payload, serde_json::Error>) -> Payload {
         match encoded {
             Ok(payload) => payload,
             Err(error) => self.0.refuse(format!("{what} cannot be written as JSON: {error}")),
@@ -66,6 +70,68 @@ impl OrchestrationContext {
     #[track_caller]
     pub fn schedule_wait<T: EventTarget>(&self, event: T) -> WaitFuture<T::Content> {
         self.0.schedule_wait(event.name()).read_by(T::read)
+    }
+
+    /// Takes the oldest event of a name that nobody has read, if one is there, without waiting. Events that an open wait
+    /// holds are not taken.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// const ITEM: Event<u32> = Event::named("item");
+    ///
+    /// /// Waits for an item, and takes those that have come meanwhile with it.
+    /// #[orchestration]
+    /// async fn batch(ctx: OrchestrationContext) -> Result<u32, String> {
+    ///     let mut sum = ctx.schedule_wait(ITEM).await;
+    ///     ctx.schedule_timer(Duration::from_millis(1)).await;
+    ///     while let Some(item) = ctx.try_receive(ITEM) {
+    ///         sum += item;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn try_receive<T: EventTarget>(&self, event: T) -> Option<T::Content> {
+        self.0.try_receive_by(event.name(), T::read)
+    }
+
+    /// How many events of a name are there that nobody has read and no open wait holds.
+    pub fn unread<T: EventTarget>(&self, event: T) -> usize {
+        self.0.unread(event.name())
+    }
+
+    /// The events of a name as a stream that never ends, those that came before included.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// const ITEM: Event<u32> = Event::named("item");
+    ///
+    /// #[orchestration]
+    /// async fn sum(ctx: OrchestrationContext) -> Result<u32, String> {
+    ///     let mut items = ctx.events(ITEM);
+    ///     let mut sum = 0;
+    ///     while sum < 10 {
+    ///         sum += items.receive().await; // or any adapter for a `futures::Stream`
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(sum).start().await?;
+    /// # let client = runtime.client();
+    /// let run = client.start(sum, "sum-1", ()).await?;
+    /// for item in [4, 5, 6] {
+    ///     client.raise_event("sum-1", ITEM, item).await?;
+    /// }
+    /// assert_eq!(run.result().await?, 15);
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn events<T: EventTarget>(&self, event: T) -> Events<T::Content> {
+        self.0.events(event.name()).read_by(T::read)
     }
 
     /// Runs a sub-orchestration at the latest version, under an id derived from this instance's.
@@ -191,76 +257,44 @@ impl OrchestrationContext {
         self.0.upsert_attributes([(name.into(), value)]);
     }
 
-    /// Handles every event of a name in a unit of its own, those that came before included.
-    pub fn on_event<T, F, Fut>(&self, event: T, handler: F)
-    where
-        T: EventTarget,
-        T::Content: DeserializeOwned + 'static,
-        F: Fn(T::Content) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = ()> + Send + 'static,
-    {
-        let ctx = self.0.clone();
-        self.0.on_event(event.name(), move |payload| match T::read(payload) {
-            Ok(content) => handler(content),
-            Err(mismatch) => ctx.refuse_payload(&mismatch),
-        });
+    /// The status that this instance published last, in this execution or in one before it. One of another type fails the
+    /// turn.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[orchestration]
+    /// async fn count(ctx: OrchestrationContext) -> Result<u32, String> {
+    ///     let round = ctx.published::<u32>().unwrap_or(0) + 1;
+    ///     ctx.set_status(round);
+    ///     if round < 3 { ctx.continue_as_new(()).await } else { Ok(round) }
+    /// }
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(count).start().await?;
+    /// assert_eq!(runtime.client().start(count, "count-1", ()).await?.result().await?, 3);
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn published<T: DeserializeOwned>(&self) -> Option<T> {
+        self.0.published().map(|status| self.decoded("the published status", status))
     }
 
-    /// Answers a query: a [`Query`](super::Query), or a name. The handler may only look, mostly at a
-    /// [`State`](perennial_core::State). What it returns is the answer, a `Result` included.
-    pub fn on_query<T, I, O, F>(&self, query: T, handler: F)
-    where
-        T: QueryHandled<I, O>,
-        I: DeserializeOwned,
-        O: Serialize,
-        F: Fn(I) -> O + Send + Sync + 'static,
-    {
-        self.0.on_query(query.name(), move |payload| {
-            let input = payload.decode_as::<I>().map_err(|mismatch| not_read(&mismatch))?;
-            Payload::encode(&handler(input)).map_err(|error| Payload::from(error.to_string()))
-        });
+    /// A searchable value of this instance: as it was started with, or as the code has set it since. One of another type
+    /// fails the turn. All of them are [`attributes`](perennial_core::OrchestrationContext::attributes).
+    pub fn attribute<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let value = self.0.attributes().remove(name);
+        value.map(|value| self.decoded(&format!("the attribute {name:?}"), value))
     }
 
-    /// Handles an update: an [`Update`](super::Update), or a name. `validate` decides between turns whether it is
-    /// accepted, and may only look; `handler` runs in a unit of its own, and its result is the answer.
-    #[track_caller]
-    pub fn on_update<T, I, O, E, V, F, Fut>(&self, update: T, validate: V, handler: F)
-    where
-        T: UpdateHandled<I, O, E>,
-        I: DeserializeOwned,
-        O: Serialize,
-        E: Serialize,
-        V: Fn(&I) -> Result<(), E> + Send + Sync + 'static,
-        F: Fn(I) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<O, E>> + Send + 'static,
-    {
-        let words = |error: &dyn fmt::Display| Payload::from(error.to_string());
-        let check = move |payload: &Payload| {
-            let input = payload.decode_as::<I>().map_err(|mismatch| not_read(&mismatch))?;
-            validate(&input).map_err(|error| Payload::encode(&error).unwrap_or_else(|error| words(&error)))
-        };
-        let ctx = self.0.clone();
-        self.0.on_update(update.name(), check, move |payload| {
-            let (ctx, answer) = (
-                ctx.clone(),
-                match payload.decode_as::<I>() {
-                    Ok(input) => handler(input),
-                    Err(mismatch) => ctx.refuse_payload(&mismatch),
-                },
-            );
-            async move {
-                match answer.await {
-                    Ok(output) => Ok(ctx.encode("the answer of an update", &output)),
-                    Err(error) => Err(ctx.encode("the error of an update", &error)),
-                }
+    fn decoded<T: DeserializeOwned>(&self, what: &str, payload: Payload) -> T {
+        match payload.decode_as() {
+            Ok(value) => value,
+            Err(mismatch) => {
+                self.0.refuse(format!("{what} is no {}: {}", mismatch.type_name, mismatch.reason()))
             }
-        });
+        }
     }
-}
-
-/// What whoever asks with something else is told.
-fn not_read(mismatch: &NotOfType) -> Payload {
-    Payload::from(format!("{mismatch}: {}", mismatch.reason()))
 }
 
 impl Deref for OrchestrationContext {

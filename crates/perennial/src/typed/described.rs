@@ -63,16 +63,6 @@ described! {
     /// ```
     Orchestration<I, O, E = String> as fn(I) -> Result<O, E>;
 
-    /// An external event known by its name and type.
-    ///
-    /// ```
-    /// use perennial::Event;
-    ///
-    /// const APPROVED: Event<bool> = Event::named("approved");
-    /// assert_eq!(APPROVED.name(), "approved");
-    /// ```
-    Event<T> as fn() -> T;
-
     /// A query known by its name and types: what is asked with, and what is answered.
     ///
     /// ```
@@ -83,8 +73,7 @@ described! {
     /// #[orchestration]
     /// async fn count(ctx: OrchestrationContext, upto: u32) -> Result<(), String> {
     ///     let counted = ctx.state(0);
-    ///     let seen = counted.clone();
-    ///     ctx.on_query(DONE, move |()| seen.read(|counted| *counted));
+    ///     ctx.on_query(DONE, &counted, |counted, ()| counted.read(|counted| *counted));
     ///     counted.update(|counted| *counted = upto);
     ///     Ok(())
     /// }
@@ -110,18 +99,13 @@ described! {
     /// #[orchestration]
     /// async fn account(ctx: OrchestrationContext, balance: i64) -> Result<i64, String> {
     ///     let balance = ctx.state(balance);
-    ///     let (checked, changed) = (balance.clone(), balance.clone());
-    ///     ctx.on_update(
-    ///         WITHDRAW,
-    ///         move |cents| match checked.read(|balance| *balance >= *cents) {
-    ///             true => Ok(()),
-    ///             false => Err("not enough".to_owned()),
-    ///         },
-    ///         move |cents| {
-    ///             let changed = changed.clone();
-    ///             async move { Ok(changed.update(|balance| { *balance -= cents; *balance })) }
-    ///         },
-    ///     );
+    ///     ctx.on_update(WITHDRAW, &balance, |balance, cents| async move {
+    ///         Ok(balance.update(|balance| { *balance -= cents; *balance }))
+    ///     })
+    ///     .validate(|balance, cents| match balance.read(|balance| balance >= cents) {
+    ///         true => Ok(()),
+    ///         false => Err("not enough".to_owned()),
+    ///     });
     ///     ctx.wait_until(&balance, |balance| *balance == 0).await;
     ///     Ok(0)
     /// }

@@ -4,11 +4,13 @@
 //! and brings its types; a name takes and gives strings, or payloads; [`Activity`], [`Orchestration`], [`Event`],
 //! [`Query`] and [`Update`] are typed where the code is not at hand.
 
+mod arguments;
 mod call;
 mod context;
 mod described;
 mod error;
 mod events;
+mod handlers;
 mod register;
 mod run;
 mod saga;
@@ -18,9 +20,10 @@ pub use call::{ActivityMeta, Call, Carried, OrchestrationMeta, PayloadInput, Ret
 #[doc(hidden)]
 pub use call::{blocking, carried};
 pub use context::OrchestrationContext;
-pub use described::{Activity, Event, Orchestration, Query, Update};
+pub use described::{Activity, Orchestration, Query, Update};
 pub use error::{ActivityError, ChildError, UpdateError};
-pub use events::{EventContent, EventTarget};
+pub use events::{Event, EventContent, EventTarget};
+pub use handlers::UpdateHandler;
 #[doc(hidden)]
 pub use register::Registration;
 pub use register::{ActivityCode, BlockingCode, OrchestrationCode, Register};

@@ -9,9 +9,9 @@ use perennial_core::{NotOfType, OrchestrationHandler, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::by;
 use super::call::{ActivityMeta, Call, OrchestrationMeta, blocking};
 use super::context::OrchestrationContext;
+use super::{arguments, by};
 use crate::activity::{ActivityContext, ActivityHandler};
 
 /// What the engine calls.
@@ -175,7 +175,8 @@ macro_rules! functions {
         {
             fn registration(self) -> Registration {
                 let code = move |ctx: ActivityContext $(, $argument: $type)*| self(ctx $(, $argument)*).into_future();
-                Registration::Activity { name: M::NAME, handler: ActivityCode::<(by::$way, $($type,)*)>::into_handler(code) }
+                let handler = ActivityCode::<(by::$way, $($type,)*)>::into_handler(code);
+                Registration::Activity { name: M::NAME, handler: arguments::activity(M::ARGUMENTS, handler) }
             }
         }
 
@@ -191,6 +192,7 @@ macro_rules! functions {
             fn registration(self) -> Registration {
                 let code = move |ctx: OrchestrationContext $(, $argument: $type)*| self(ctx $(, $argument)*).into_future();
                 let handler = OrchestrationCode::<(by::$way, $($type,)*)>::into_handler(code);
+                let handler = arguments::orchestration(M::ARGUMENTS, handler);
                 Registration::Orchestration { name: M::NAME, version: M::VERSION, handler }
             }
         }

@@ -114,7 +114,7 @@ impl<O, E> Run<O, E> {
     pub(crate) async fn result_of(&self, key: Option<InstanceKey>) -> Result<O, RunError<E>> {
         let id = self.id.clone();
         let unreadable = |error: NotOfType| RunError::Client(ClientError::unreadable(&self.id, &error));
-        match self.client.wait_for(&self.id, key).await? {
+        match self.client.wait_bound(&self.id, key).await? {
             Ending::OrchestrationCompleted { output } => (self.read_output)(output).map_err(unreadable),
             Ending::OrchestrationFailed { error } => {
                 Err((self.read_error)(error).map_or_else(unreadable, |error| RunError::Failed { id, error }))

@@ -1,15 +1,21 @@
 //! Sagas: what was done is undone when something later fails.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What undoes one step, once it is called.
-type Compensation<E> = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Result<(), E>> + Send>> + Send>;
+use super::context::OrchestrationContext;
+use super::error::activity_failure_text;
+use super::targets::ActivityTarget;
 
-/// Collects compensations and runs them in reverse.
+/// What undoes one step, once it is called. Its failure is told in words.
+type Compensation = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send>;
+
+/// Undoes the steps that were done if a later one fails, the last step first.
 ///
-/// A saga is plain orchestration code: what it schedules is durable, and after a crash it goes on where it was. Add a
-/// compensation right after the step that it undoes; on failure or cancellation call [`Saga::compensate`].
+/// A saga is plain orchestration code: what it schedules is durable, and after a crash it goes on where it was. Say how a
+/// step is undone right after it; [`Saga::run`] undoes what was done if the code that it runs returns an error.
 ///
 /// ```
 /// use perennial::prelude::*;
@@ -19,81 +25,119 @@ type Compensation<E> = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Result<()
 ///     if what == "hotel" { Err("no rooms".to_owned()) } else { Ok(format!("{what}-1")) }
 /// }
 ///
-/// #[activity]
-/// async fn cancel(_: ActivityContext, booking: String) -> Result<(), String> {
+/// #[activity(retry = 10)]
+/// async fn unbook(_: ActivityContext, booking: String) -> Result<(), String> {
 ///     Ok(())
 /// }
 ///
 /// #[orchestration]
 /// async fn trip(ctx: OrchestrationContext) -> Result<Vec<String>, String> {
-///     let mut saga = Saga::new();
-///     let mut bookings = Vec::new();
-///     for what in ["flight", "hotel"] {
-///         match ctx.schedule_activity(book, what.to_owned()).await {
-///             Ok(booking) => {
-///                 let (ctx, undo) = (ctx.clone(), booking.clone());
-///                 saga.add(move || ctx.schedule_activity(cancel, undo));
-///                 bookings.push(booking);
-///             }
-///             Err(error) => {
-///                 let failures = saga.compensate().await;
-///                 return Err(format!("{error}; {} could not be undone", failures.len()));
-///             }
+///     let saga = Saga::new(&ctx);
+///     saga.run(async {
+///         let mut bookings = Vec::new();
+///         for what in ["flight", "hotel"] {
+///             let booking = ctx.schedule_activity(book, what.to_owned()).await?;
+///             saga.undo(unbook, booking.clone());
+///             bookings.push(booking);
 ///         }
-///     }
-///     Ok(bookings)
+///         Ok(bookings)
+///     })
+///     .await
 /// }
 /// ```
+///
+/// A cancel request ends an orchestration without running its code, unless that watches for it:
+/// `ctx.select2(pin!(saga.run(…)), ctx.cancelled())`, and then [`Saga::compensate`].
 #[must_use = "a saga that is dropped undoes nothing"]
-pub struct Saga<E = String> {
-    compensations: Vec<Compensation<E>>,
+pub struct Saga {
+    ctx: OrchestrationContext,
+    steps: Mutex<Vec<Compensation>>,
+    failures: Mutex<Vec<String>>,
 }
 
-impl<E> Default for Saga<E> {
-    fn default() -> Saga<E> {
-        Saga { compensations: Vec::new() }
-    }
-}
-
-impl<E> Saga<E> {
+impl Saga {
     /// A saga in which nothing was done yet.
-    pub fn new() -> Saga<E> {
-        Saga::default()
+    pub fn new(ctx: &OrchestrationContext) -> Saga {
+        Saga { ctx: ctx.clone(), steps: Mutex::default(), failures: Mutex::default() }
     }
 
-    /// Adds what undoes the step before. It is a closure, and called only if the saga is compensated: what is scheduled
-    /// begins when it is scheduled, not when it is awaited.
-    pub fn add<F>(&mut self, compensation: impl FnOnce() -> F + Send + 'static)
+    /// Says that the step before is undone by an activity. It is scheduled only if something later fails; give it
+    /// retries, since nothing else is tried if it fails.
+    pub fn undo<T, I, K>(&self, activity: T, input: I)
     where
-        F: Future<Output = Result<(), E>> + Send + 'static,
+        T: ActivityTarget<I, K>,
     {
-        self.compensations.push(Box::new(move || Box::pin(compensation())));
+        let input = self.ctx.encoded("the input of an activity", T::encode(input));
+        let (name, options, ctx) = (activity.name().into_owned(), activity.options(), self.ctx.clone());
+        self.undo_with(move || {
+            let undone = perennial_core::OrchestrationContext::schedule_activity(&ctx, name, input);
+            let undone = match options {
+                Some(options) => undone.defaults(options),
+                None => undone,
+            };
+            async move { undone.await.map(drop).map_err(activity_failure_text) }
+        });
     }
 
-    /// How many steps can be undone.
+    /// Says that the step before is undone by code. It is a closure, and called only if something later fails: what is
+    /// scheduled begins when it is scheduled, not when it is awaited.
+    pub fn undo_with<F, O, E>(&self, compensation: impl FnOnce() -> F + Send + 'static)
+    where
+        F: Future<Output = Result<O, E>> + Send + 'static,
+        E: fmt::Display,
+    {
+        let compensation: Compensation = Box::new(move || {
+            let undone = compensation();
+            Box::pin(async move { undone.await.map(drop).map_err(|error| error.to_string()) })
+        });
+        lock(&self.steps).push(compensation);
+    }
+
+    /// Runs the steps. If they return an error, what was done is undone before that error is returned.
+    ///
+    /// A compensation that fails stops no other; it is logged, and [`Saga::failures`] tells.
+    pub async fn run<T, E>(&self, steps: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        let outcome = steps.await;
+        if outcome.is_err() {
+            self.compensate().await;
+        }
+        outcome
+    }
+
+    /// Undoes what was done, the last step first, and forgets it.
+    pub async fn compensate(&self) {
+        loop {
+            // The lock is released before the compensation runs.
+            let Some(compensation) = lock(&self.steps).pop() else { return };
+            if let Err(failure) = compensation().await {
+                self.ctx.trace_error(format_args!("a step of a saga could not be undone: {failure}"));
+                lock(&self.failures).push(failure);
+            }
+        }
+    }
+
+    /// Why steps could not be undone, in words.
+    pub fn failures(&self) -> Vec<String> {
+        lock(&self.failures).clone()
+    }
+
+    /// How many steps would be undone.
     pub fn len(&self) -> usize {
-        self.compensations.len()
+        lock(&self.steps).len()
     }
 
     /// Whether there is nothing to undo.
     pub fn is_empty(&self) -> bool {
-        self.compensations.is_empty()
-    }
-
-    /// Undoes what was done, the last step first. One that fails stops no other; what failed is returned.
-    pub async fn compensate(mut self) -> Vec<E> {
-        let mut failures = Vec::new();
-        while let Some(compensation) = self.compensations.pop() {
-            if let Err(failure) = compensation().await {
-                failures.push(failure);
-            }
-        }
-        failures
+        self.len() == 0
     }
 }
 
-impl<E> std::fmt::Debug for Saga<E> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Saga {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Saga").field("steps", &self.len()).finish()
     }
 }

@@ -219,8 +219,8 @@ macro_rules! described {
 /// as they are.
 macro_rules! names {
     ($target:ident, texts $texts:tt, payloads $payloads:tt) => {
-        names!(@ $target, Name {Into<String>}, |input| Payload::from(input.into()), $texts, &str, &&str, &String, String);
-        names!(@ $target, Payloads {PayloadInput}, |input| input.into(), $payloads, &str, &&str, &String, String);
+        names!(@ $target, Name {Into<String>}, |input| Ok(Payload::from(input.into())), $texts, &str, &&str, &String, String);
+        names!(@ $target, Payloads {PayloadInput}, PayloadInput::into_payload, $payloads, &str, &&str, &String, String);
     };
     (@ $target:ident, $way:ident $bound:tt, $encode:expr, $body:tt, $($name:ty),*) => {$(
         names!(@@ $target, $way $bound, $encode, $body, $name);
@@ -233,8 +233,8 @@ macro_rules! names {
             }
 
             fn encode(input: I) -> Result<Payload, serde_json::Error> {
-                let encode: fn(I) -> Payload = $encode;
-                Ok(encode(input))
+                let encode: fn(I) -> Result<Payload, serde_json::Error> = $encode;
+                encode(input)
             }
 
             $($body)*

@@ -20,7 +20,10 @@ type Outcome = Result<Payload, Payload>;
 
 /// Calls an activity of two attempts, waits for what the activity raises, and once does all of it again.
 async fn twice(ctx: OrchestrationContext, input: Payload) -> Outcome {
-    let seen = ctx.schedule_activity("tell", Payload::null()).retry(RetryPolicy::fixed(2, 1)).await;
+    let seen = ctx
+        .schedule_activity("tell", Payload::null())
+        .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(2))
+        .await;
     ctx.schedule_wait("told").await;
     match input.decode::<bool>() {
         Ok(true) => ctx.continue_as_new(Payload::null()).await,
@@ -45,7 +48,7 @@ async fn fickle(ctx: OrchestrationContext, _: Payload) -> Outcome {
 /// Tries with a timeout, up to three times.
 async fn impatient(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let call = ctx.schedule_activity("work", Payload::null()).timeout(Duration::from_millis(30));
-    call.retry(RetryPolicy::fixed(3, 1)).await.map_err(failed)
+    call.retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(3)).await.map_err(failed)
 }
 
 fn orchestrations(runtime: RuntimeBuilder) -> RuntimeBuilder {
@@ -323,7 +326,9 @@ async fn g23_a_blocking_activity_does_not_block_others_and_sees_that_it_is_cance
 async fn g23_a_panic_is_a_failure_of_its_attempt_and_is_tried_again() {
     async fn clumsy(ctx: OrchestrationContext, attempts: Payload) -> Outcome {
         let attempts = attempts.decode().map_err(failed)?;
-        let call = ctx.schedule_activity("stumble", Payload::null()).retry(RetryPolicy::fixed(attempts, 1));
+        let call = ctx
+            .schedule_activity("stumble", Payload::null())
+            .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(attempts));
         match call.await {
             Ok(result) => Ok(result),
             Err(ActivityError::Application(error)) => Err(error),

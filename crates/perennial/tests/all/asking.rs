@@ -25,34 +25,25 @@ const ADD: Update<String, usize> = Update::named("add");
 /// A cart: items come as events or as updates, its content can be asked for, and it waits until it is paid.
 async fn cart(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let items = ctx.state(Vec::<String>::new());
-    let shown = items.clone();
-    ctx.on_query(ITEMS, move |()| shown.read(Clone::clone));
+    ctx.on_query(ITEMS, &items, |items, ()| items.read(Clone::clone));
     // Only what is beneath the types refuses by itself.
     ctx.deref().on_query("refuses", Err);
-    let added = items.clone();
-    ctx.on_event("add", move |item| {
-        let added = added.clone();
-        async move { added.update(|items| items.push(item)) }
-    });
-    let (limit, added, activities) = (items.clone(), items.clone(), ctx.clone());
-    let validate = move |item: &String| {
-        let is_full = limit.read(|items| items.len() >= 3);
-        if item.is_empty() || is_full { Err(format!("no room for {item:?}")) } else { Ok(()) }
-    };
-    ctx.on_update(ADD, validate, move |item| {
-        let (added, ctx) = (added.clone(), activities.clone());
-        async move {
-            if item == "broken" {
-                return Err("it fell apart".to_owned());
-            }
-            if item == "slow" {
-                ctx.schedule_activity("fetch", "").await?;
-            }
-            Ok(added.update(|items| {
-                items.push(item);
-                items.len()
-            }))
+    ctx.on_event("add", &items, |items, item| async move { items.update(|items| items.push(item)) });
+    ctx.on_update(ADD, &(ctx.clone(), items.clone()), |(ctx, items), item| async move {
+        if item == "broken" {
+            return Err("it fell apart".to_owned());
         }
+        if item == "slow" {
+            ctx.schedule_activity("fetch", "").await?;
+        }
+        Ok(items.update(|items| {
+            items.push(item);
+            items.len()
+        }))
+    })
+    .validate(|(_, items), item| {
+        let is_full = items.read(|items| items.len() >= 3);
+        if item.is_empty() || is_full { Err(format!("no room for {item:?}")) } else { Ok(()) }
     });
     ctx.schedule_wait("pay").await;
     Ok(items.read(|items| Payload::encode(items).unwrap()))
@@ -62,18 +53,14 @@ async fn cart(ctx: OrchestrationContext, _: Payload) -> Outcome {
 async fn counter(ctx: OrchestrationContext, enough: Payload) -> Outcome {
     let enough: u64 = enough.decode().map_err(failed)?;
     let count = ctx.state(0_u64);
-    let (counted, publisher) = (count.clone(), ctx.clone());
     ctx.set_status(json!({ "count": 0 }));
-    ctx.on_event("one more", move |_| {
-        let (counted, ctx) = (counted.clone(), publisher.clone());
-        async move {
-            let count = counted.update(|count| {
-                *count += 1;
-                *count
-            });
-            ctx.set_status(json!({ "count": count }));
-            ctx.upsert_attributes([("count", number(count))]);
-        }
+    ctx.on_event("one more", &(ctx.clone(), count.clone()), |(ctx, count), _| async move {
+        let count = count.update(|count| {
+            *count += 1;
+            *count
+        });
+        ctx.set_status(json!({ "count": count }));
+        ctx.upsert_attributes([("count", number(count))]);
     });
     ctx.wait_until(&count, move |count| *count >= enough).await;
     Ok(count.read(|count| number(*count)))
@@ -82,20 +69,12 @@ async fn counter(ctx: OrchestrationContext, enough: Payload) -> Outcome {
 /// Adds what updates bring, in as many executions as it is told to.
 async fn account(ctx: OrchestrationContext, sum: u64) -> Outcome {
     let sum = ctx.state(sum);
-    let added = sum.clone();
-    ctx.on_update(
-        "add",
-        |_: &u64| Ok::<_, String>(()),
-        move |amount: u64| {
-            let added = added.clone();
-            async move {
-                Ok::<_, String>(added.update(|sum| {
-                    *sum += amount;
-                    *sum
-                }))
-            }
-        },
-    );
+    ctx.on_update("add", &sum, |sum, amount: u64| async move {
+        Ok::<_, String>(sum.update(|sum| {
+            *sum += amount;
+            *sum
+        }))
+    });
     match ctx.schedule_wait("next").await.as_str() {
         "again" => ctx.continue_as_new(sum.read(|sum| *sum)).await,
         _ => Ok(number(sum.read(|sum| *sum))),
@@ -290,16 +269,16 @@ async fn g16_an_update_sent_again_with_its_key_after_a_restart_gets_the_first_on
         let first = builder(stage.runtime(), &begun, &Arc::default()).start().await.unwrap();
         let client = first.client();
         client.start("cart", "c", ()).await.unwrap();
-        assert_eq!(client.update_once("c", ADD, "key 1", "tea".to_owned()).await, Ok(1));
+        assert_eq!(client.update("c", ADD, "tea".to_owned()).once("key 1").await, Ok(1));
         assert_eq!(
-            client.update_once("c", "add", "key 1", "milk").await,
+            client.update("c", "add", "milk").once("key 1").await,
             Ok("1".to_owned()),
             "the first one's"
         );
         // Accepted, and not answered when the runtime dies.
         let asker = client.clone();
         let update =
-            tokio::spawn(async move { asker.update_once("c", ADD, "key 2", "slow".to_owned()).await });
+            tokio::spawn(async move { asker.update("c", ADD, "slow".to_owned()).once("key 2").await });
         begun.notified().await;
         drop(first);
         let unknown = update.await.unwrap();
@@ -315,12 +294,12 @@ async fn g16_an_update_sent_again_with_its_key_after_a_restart_gets_the_first_on
         let client = second.client();
         let asker = client.clone();
         let update =
-            tokio::spawn(async move { asker.update_once("c", ADD, "key 2", "slow".to_owned()).await });
+            tokio::spawn(async move { asker.update("c", ADD, "slow".to_owned()).once("key 2").await });
         begun.notified().await;
         gate.notify_one();
         assert_eq!(update.await.unwrap(), Ok(2));
-        assert_eq!(client.update_once("c", ADD, "key 2", "slow".to_owned()).await, Ok(2));
-        assert_eq!(client.update_once("c", ADD, "key 1", "tea".to_owned()).await, Ok(1));
+        assert_eq!(client.update("c", ADD, "slow".to_owned()).once("key 2").await, Ok(2));
+        assert_eq!(client.update("c", ADD, "tea".to_owned()).once("key 1").await, Ok(1));
         assert_eq!(items(&client, "c").await, Ok(json!(["tea", "slow"])));
         assert_eq!(updates(&client.history("c").await.unwrap()), 2);
         stage.finish(second, &ClientLog::default(), orchestrations).await;
@@ -335,7 +314,7 @@ async fn g16_an_update_sent_again_with_its_key_gets_its_answer_in_later_executio
         let runtime = runtime(stage).await;
         for (who, client) in clients(stage, &runtime) {
             client.start("account", who, number(0)).await.unwrap();
-            let add = async |key: &str, amount| soon(client.update_once(who, ADD_TO, key, amount)).await;
+            let add = async |key: &str, amount| soon(client.update(who, ADD_TO, amount).once(key)).await;
             assert_eq!(add("key 1", 5).await, Ok(5));
             for execution in [2, 3] {
                 client.raise_event(who, "next", "again").await.unwrap();
@@ -363,14 +342,14 @@ async fn g16_an_update_sent_again_whose_outcome_was_deleted_is_told_so_and_not_d
     let runtime = orchestrations(Runtime::open(url)).start().await.unwrap();
     let client = runtime.client();
     client.start("account", "a", number(0)).await.unwrap();
-    assert_eq!(client.update_once("a", ADD_TO, "key 1", 5).await, Ok(5));
+    assert_eq!(client.update("a", ADD_TO, 5).once("key 1").await, Ok(5));
     client.raise_event("a", "next", "again").await.unwrap();
     until(&client, "a", |status| status.execution == 2).await;
     // As pruning does.
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.busy_timeout(Duration::from_secs(60)).unwrap();
     assert!(connection.execute("DELETE FROM turns WHERE execution = 1", []).unwrap() > 0);
-    let again = client.update_once("a", ADD_TO, "key 1", 5).await;
+    let again = client.update("a", ADD_TO, 5).once("key 1").await;
     assert_eq!(again, Err(ClientError::OutcomeDeleted { id: "a".to_owned() }.into()));
     assert!(matches!(client.history_of("a", 1).await, Err(ClientError::NoExecution { current: 2, .. })));
     client.raise_event("a", "next", "enough").await.unwrap();
@@ -473,7 +452,7 @@ async fn s6_an_accepted_update_is_answered_once_although_its_process_was_killed_
     guest.start_with("cart", "c", (), at("1.0.0")).await.unwrap();
     let worker = Worker::spawn(&place, false);
     let (asker, key) = (guest.clone(), "key");
-    let update = tokio::spawn(async move { asker.update_once("c", ADD, key, "slow".to_owned()).await });
+    let update = tokio::spawn(async move { asker.update("c", ADD, "slow".to_owned()).once(key).await });
     soon(async {
         while !matches!(guest.history("c").await, Ok(history) if updates(&history) == 1) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -485,7 +464,7 @@ async fn s6_an_accepted_update_is_answered_once_although_its_process_was_killed_
     let worker = Worker::spawn(&place, true);
     assert_eq!(soon(update).await.unwrap(), Ok(1));
     assert_eq!(
-        soon(guest.update_once("c", ADD, key, "slow".to_owned())).await,
+        soon(guest.update("c", ADD, "slow".to_owned()).once(key)).await,
         Ok(1),
         "the same answer again"
     );
@@ -502,25 +481,16 @@ async fn i2_an_instance_that_waits_for_updates_or_handled_events_alone_can_be_wo
         let mut log = ClientLog::default();
         let code = |builder: RuntimeBuilder| {
             builder.orchestration("door", "1.0.0", |ctx: OrchestrationContext, by_update: bool| async move {
-                let (open, opened) = (ctx.state(false), ctx.state(false));
-                let (by_event, unlock) = (open.clone(), opened.clone());
+                let open = ctx.state(false);
                 if by_update {
-                    ctx.on_update(
-                        "open",
-                        |_: &()| Ok::<(), String>(()),
-                        move |()| {
-                            unlock.update(|open| *open = true);
-                            async { Ok::<(), String>(()) }
-                        },
-                    );
-                    ctx.wait_until(&opened, |open| *open).await;
-                } else {
-                    ctx.on_event("open", move |_| {
-                        by_event.update(|open| *open = true);
-                        async {}
+                    ctx.on_update("open", &open, |open, ()| async move {
+                        open.update(|open| *open = true);
+                        Ok::<(), String>(())
                     });
-                    ctx.wait_until(&open, |open| *open).await;
+                } else {
+                    ctx.on_event("open", &open, |open, _| async move { open.update(|open| *open = true) });
                 }
+                ctx.wait_until(&open, |open| *open).await;
                 Ok::<_, String>(())
             })
         };

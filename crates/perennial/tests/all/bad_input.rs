@@ -2,6 +2,7 @@
 //! its sender, nothing of it is written, and what was there before goes on.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use perennial::{
     ActivityContext, ActivityError, Client, ClientError, Filter, NameError, OrchestrationContext, Payload,
@@ -26,7 +27,7 @@ fn huge() -> Payload {
 
 /// Waits for one event, and gives it back.
 async fn waiter(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    ctx.on_query("sizes", |_: Payload| Payload::null());
+    ctx.on_query("sizes", &(), |(), _: Payload| Payload::null());
     Ok(ctx.schedule_wait(event("go")).await)
 }
 
@@ -57,7 +58,7 @@ async fn nothing_is_lost(client: &Client, log: &mut ClientLog, tried: impl Async
     assert_eq!(client.result("w").await.unwrap().as_json(), r#""went""#);
     let ended = ClientError::Ended { id: "w".to_owned() };
     assert_eq!(client.raise_event("w", "go", "again").await, Err(ended.clone()));
-    assert_eq!(client.raise_event_once("w", "go", "key", "again").await, Err(ended.clone()));
+    assert_eq!(client.raise_event("w", "go", "again").once("key").await, Err(ended.clone()));
     assert_eq!(client.cancel("w", "late").await, Err(ended.clone()));
     assert_eq!(client.terminate("w", "late").await, Err(ended));
 }
@@ -87,7 +88,7 @@ async fn g24_a_payload_of_100_mb_is_refused_wherever_it_comes_in() {
                 assert_eq!(with(attribute).await, Err(too_large("new")));
                 assert_eq!(client.raise_event("w", "go", huge.clone()).await, Err(too_large("w")));
                 assert_eq!(
-                    client.raise_event_once("w", "go", "key", huge.clone()).await,
+                    client.raise_event("w", "go", huge.clone()).once("key").await,
                     Err(too_large("w"))
                 );
                 assert_eq!(client.query("w", "sizes", huge.clone()).await, Err(too_large("w")));
@@ -142,7 +143,7 @@ async fn g34_ids_and_names_that_cannot_be_used_are_refused_wherever_they_come_in
                         other => panic!("{other:?}"),
                     }
                     refused(client.raise_event(name, "go", null()).await, derived);
-                    refused(client.raise_event_once("w", "go", name, null()).await, derived);
+                    refused(client.raise_event("w", "go", null()).once(*name).await, derived);
                     refused(client.cancel(name, "why not").await, derived);
                     refused(client.terminate(name, "why not").await, derived);
                     refused(client.retry(name).await, derived);
@@ -195,7 +196,11 @@ async fn g17_what_names_nobody_is_an_error_to_its_sender() {
 
 /// Calls an activity whose result is too large, with a retry that could cure it.
 async fn reader(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    match ctx.schedule_activity("read", Payload::null()).retry(RetryPolicy::fixed(2, 1)).await {
+    match ctx
+        .schedule_activity("read", Payload::null())
+        .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(2))
+        .await
+    {
         Ok(result) => Ok(result),
         Err(ActivityError::Application(error)) => Ok(error),
         Err(other) => Err(failed(other)),

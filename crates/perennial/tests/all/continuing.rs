@@ -122,7 +122,8 @@ async fn i9_a_storm_of_events_loses_none_and_keeps_their_order() {
         // Several at once, so that a turn brings more of them than its execution reads.
         let all: Vec<u64> = (0..EVENTS).collect();
         for some in all.chunks(64) {
-            for raised in join_all(some.iter().map(|n| client.raise_event("storm", "n", number(*n)))).await {
+            let raise = |n: &u64| client.raise_event("storm", "n", number(*n)).into_future();
+            for raised in join_all(some.iter().map(raise)).await {
                 raised.unwrap();
             }
             some.iter().for_each(|n| log.raised("me", "storm", "n", number(*n)));
@@ -157,7 +158,7 @@ async fn i9_a_storm_goes_on_through_runtimes_that_are_killed() {
             let count = Arc::clone(&raised);
             let raising = tokio::spawn(async move {
                 for n in next..stretch_end {
-                    if client.raise_event_once("storm", "n", &format!("key {n}"), number(n)).await.is_err() {
+                    if client.raise_event("storm", "n", number(n)).once(format!("key {n}")).await.is_err() {
                         return;
                     }
                     count.store(n + 1, Ordering::Relaxed);
@@ -176,7 +177,7 @@ async fn i9_a_storm_goes_on_through_runtimes_that_are_killed() {
         }
         for n in next..EVENTS {
             let key = format!("key {n}");
-            runtime.client().raise_event_once("storm", "n", &key, number(n)).await.unwrap();
+            runtime.client().raise_event("storm", "n", number(n)).once(key).await.unwrap();
             log.raised("me", "storm", "n", number(n));
         }
         assert_eq!(runtime.client().result("storm").await.unwrap(), number(EVENTS));
@@ -193,7 +194,7 @@ async fn g16_keys_of_events_cross_continue_as_new() {
         let client = first.client();
         client.start("collects", "c", json!([])).await.unwrap();
         for (key, item) in [("1", "one"), ("2", "two"), ("1", "again"), ("3", "three")] {
-            client.raise_event_once("c", "item", key, item).await.unwrap();
+            client.raise_event("c", "item", item).once(key).await.unwrap();
         }
         until(&client, "c", |status| status.execution == 4).await;
         assert_eq!(first.counters().stale, 1);
@@ -202,7 +203,7 @@ async fn g16_keys_of_events_cross_continue_as_new() {
         let second = runtime(stage).await;
         let client = second.client();
         for (key, item) in [("1", "again"), ("2", "again"), ("3", "again"), ("4", "")] {
-            client.raise_event_once("c", "item", key, item).await.unwrap();
+            client.raise_event("c", "item", item).once(key).await.unwrap();
         }
         assert_eq!(client.result("c").await.unwrap().as_json(), r#"["one","two","three"]"#);
         assert_eq!(second.counters().stale, 3);

@@ -21,7 +21,7 @@ const EXAMPLES: &[(&str, &str)] = &[
          lunch: paid, approved by Grace\n\
          yacht: refused by Ada\n",
     ),
-    ("saga", "undone: hotel-7\nundone: flight-7\nnot booked: no cars left; 2 of 2 steps undone\n"),
+    ("saga", "undone: hotel-7\nundone: flight-7\nnot booked: no cars left\n"),
     (
         "sub_orchestrations",
         "a lemon cake\n\

@@ -46,20 +46,15 @@ async fn renews(ctx: OrchestrationContext, count: Payload) -> Outcome {
 /// Collects numbers that come as events; an update and a query tell whether one has come.
 async fn collects(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let numbers = ctx.state(Vec::<u32>::new());
-    let (added, seen, has) = (numbers.clone(), numbers.clone(), numbers);
-    ctx.on_event(ADD, move |number| {
-        let added = added.clone();
-        async move { added.update(|numbers| numbers.push(number)) }
-    });
-    ctx.on_query(HAS, move |number| has.read(|numbers| numbers.contains(&number)));
-    ctx.on_update(
-        SEEN,
-        |_: &u32| Ok::<(), String>(()),
-        move |number| {
-            let seen = seen.clone();
-            async move { Ok(seen.read(|numbers| numbers.contains(&number))) }
-        },
+    ctx.on_event(
+        ADD,
+        &numbers,
+        |numbers, number| async move { numbers.update(|numbers| numbers.push(number)) },
     );
+    ctx.on_query(HAS, &numbers, |numbers, number| numbers.read(|numbers| numbers.contains(&number)));
+    ctx.on_update(SEEN, &numbers, |numbers, number| async move {
+        Ok(numbers.read(|numbers| numbers.contains(&number)))
+    });
     ctx.schedule_wait(event("go")).await;
     Ok(Payload::null())
 }
@@ -106,12 +101,12 @@ async fn n9_requests_that_moved_settle_with_the_instance_that_they_had_reached()
     client.start("waits", "w", Payload::null()).await.unwrap();
     store.on_renewal(|| Fate::Answer(Err(StoreError::Unavailable("cut off".to_owned()))));
     hands.pass_unseen(28 * SECOND);
-    let mut raised = Box::pin(client.raise_event("w", event("go"), Payload::null()));
+    let mut raised = client.raise_event("w", event("go"), Payload::null()).into_future();
     let mut cancelled = Box::pin(client.cancel("w", "enough"));
     let mut terminated = Box::pin(client.terminate("w", "enough"));
     let mut retried = Box::pin(client.retry("w"));
     let mut skipped = Box::pin(client.skip_event("w", EventId(3)));
-    let mut updated = Box::pin(client.update("w", SEEN, 1));
+    let mut updated = client.update("w", SEEN, 1).into_future();
     let mut ended = Box::pin(client.wait("w"));
     assert!(raised.as_mut().now_or_never().is_none(), "another node may own it");
     for asked in [&mut cancelled as &mut (dyn Future<Output = _> + Unpin), &mut terminated, &mut retried] {
@@ -176,15 +171,15 @@ async fn n16_a_key_that_was_taken_executions_ago_is_known_after_the_end() {
     let client = runtime.client();
     let run = client.start("renews", "r", Payload::encode(&1).unwrap()).await.unwrap();
     for key in ["k1", "k2", "k3", "k4"] {
-        client.raise_event_once("r", event("go"), key, Payload::null()).await.unwrap();
+        client.raise_event("r", event("go"), Payload::null()).once(key).await.unwrap();
     }
     soon(run.result()).await.unwrap();
     assert_eq!(client.status("r").await.unwrap().execution, 4);
     for key in ["k1", "k2", "k3", "k4"] {
-        let again = client.raise_event_once("r", event("go"), key, Payload::null()).await;
+        let again = client.raise_event("r", event("go"), Payload::null()).once(key).await;
         assert_eq!(again, Ok(()), "{key} was taken");
     }
-    let late = client.raise_event_once("r", event("go"), "k5", Payload::null()).await;
+    let late = client.raise_event("r", event("go"), Payload::null()).once("k5").await;
     assert_eq!(late, Err(ClientError::Ended { id: "r".to_owned() }));
     runtime.shutdown().await.unwrap();
 }

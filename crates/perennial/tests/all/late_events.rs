@@ -52,8 +52,8 @@ async fn g17_an_event_with_a_key_that_comes_as_the_instance_ends_is_told_so() {
     let beginner = client.clone();
     let begun = tokio::spawn(async move { beginner.raise_event("a", "begin", Payload::null()).await });
     tokio::task::block_in_place(|| gate.wait_for_turn());
-    let mut first = Box::pin(client.raise_event_once("a", "n", "k1", "read"));
-    let mut second = Box::pin(client.raise_event_once("a", "n", "k2", "never read"));
+    let mut first = client.raise_event("a", "n", "read").once("k1").into_future();
+    let mut second = client.raise_event("a", "n", "never read").once("k2").into_future();
     assert!(poll!(first.as_mut()).is_pending() && poll!(second.as_mut()).is_pending());
     gate.open();
     begun.await.unwrap().unwrap();

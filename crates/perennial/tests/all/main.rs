@@ -31,6 +31,7 @@ mod leases;
 mod management;
 mod many_instances;
 mod memory;
+mod messages;
 mod mismatches;
 mod neighbours;
 mod operations;

@@ -49,7 +49,7 @@ async fn again(ctx: OrchestrationContext, left: Payload) -> Outcome {
 
 async fn works(ctx: OrchestrationContext, activity: Payload) -> Outcome {
     let activity: String = activity.decode().map_err(failed)?;
-    let policy = RetryPolicy::fixed(3, 3_600_000);
+    let policy = RetryPolicy::fixed(Duration::from_secs(3_600)).attempts(3);
     ctx.schedule_activity(activity, ()).retry(policy).await.map_err(failed)
 }
 

@@ -172,7 +172,7 @@ async fn reads(ctx: OrchestrationContext, what: String) -> Result<String, String
         }
         _ => {
             ctx.schedule_wait("begin").await;
-            ctx.on_event(Event::<Placed>::named("go"), |_| async {});
+            ctx.on_event(Event::<Placed>::named("go"), &(), |(), _| async {});
             ctx.schedule_wait("never").await;
         }
     }
@@ -303,9 +303,9 @@ async fn g28_an_event_that_the_waiting_code_cannot_read_is_refused_and_not_recor
                 })
                 .orchestration("handles", "1.0.0", |ctx: OrchestrationContext, _: ()| async move {
                     let (sum, added) = (ctx.state(0), ctx.state(0));
-                    let (sums, count) = (sum.clone(), added.clone());
-                    ctx.on_event(Event::<u64>::named("n"), move |n| {
-                        sums.update(|sum| *sum += n);
+                    let both = (sum.clone(), added.clone());
+                    ctx.on_event(Event::<u64>::named("n"), &both, |(sum, count), n| {
+                        sum.update(|sum| *sum += n);
                         count.update(|count| *count += 1);
                         async {}
                     });
@@ -319,7 +319,8 @@ async fn g28_an_event_that_the_waiting_code_cannot_read_is_refused_and_not_recor
             client.start(id, id, ()).await.unwrap();
             log.started(id);
             // They come together, and each is answered for itself.
-            let raise = |n: &'static str| client.raise_event(id, "n", Payload::from_json(n).unwrap());
+            let raise =
+                |n: &'static str| client.raise_event(id, "n", Payload::from_json(n).unwrap()).into_future();
             let (first, bad, second) = tokio::join!(raise("1"), raise("\"4111\""), raise("2"));
             first.unwrap();
             second.unwrap();

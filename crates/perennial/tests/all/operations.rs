@@ -26,24 +26,17 @@ async fn quick(_: OrchestrationContext, input: Payload) -> Result<Payload, Paylo
 /// Adds up what events and updates bring until there is enough.
 async fn total(ctx: OrchestrationContext, enough: u32) -> Result<u32, String> {
     let total = ctx.state(0);
-    let (seen, added) = (total.clone(), total.clone());
-    ctx.on_query(SEEN, move |factor| seen.read(|total| factor * *total));
-    ctx.on_update(
-        ADD,
-        |more| if *more == 0 { Err("nothing to add".to_owned()) } else { Ok(()) },
-        move |more| {
-            let added = added.clone();
-            async move {
-                if more > 1_000 {
-                    return Err("too much".to_owned());
-                }
-                Ok(added.update(|total| {
-                    *total += more;
-                    *total
-                }))
-            }
-        },
-    );
+    ctx.on_query(SEEN, &total, |total, factor| total.read(|total| factor * *total));
+    ctx.on_update(ADD, &total, |total, more| async move {
+        if more > 1_000 {
+            return Err("too much".to_owned());
+        }
+        Ok(total.update(|total| {
+            *total += more;
+            *total
+        }))
+    })
+    .validate(|_, more| if *more == 0 { Err("nothing to add".to_owned()) } else { Ok(()) });
     while total.read(|total| *total < enough) {
         let came = ctx.schedule_wait(GO).await;
         total.update(|total| *total += came);
@@ -111,9 +104,9 @@ async fn everything(ctx: OrchestrationContext, round: u32) -> Result<String, Str
     assert!(!ctx.is_cancelled() && !ctx.should_continue_as_new() && ctx.patched("a patch"));
     let _ = ctx.is_replaying();
     // Handling.
-    ctx.on_event(GO, |_| async {});
-    ctx.on_query("zero", |(): ()| 0);
-    ctx.on_update("none", |(): &()| Ok::<(), String>(()), |()| async { Ok(()) });
+    ctx.on_event(GO, &(), |(), _| async {});
+    ctx.on_query("zero", &(), |(), ()| 0);
+    ctx.on_update("none", &(), |(), ()| async { Ok::<(), String>(()) });
     ctx.on_cancel(|| async {});
     drop(ctx.cancelled());
     ctx.handlers_idle().await;
@@ -166,13 +159,13 @@ async fn every_operation(client: &Client) {
     // Reaching it.
     client.raise_event("t", GO, 1).await.unwrap();
     for _ in 0..2 {
-        client.raise_event_once("t", GO, "key", 1).await.unwrap();
+        client.raise_event("t", GO, 1).once("key").await.unwrap();
     }
     while client.query("t", SEEN, 2).await.unwrap() < 6 {}
     assert_eq!(client.query("t", "seen", serde_json::json!(2)).await.unwrap().as_json(), "6");
     assert_eq!(client.update("t", ADD, 2).await, Ok(5));
-    assert_eq!(client.update_once("t", ADD, "another key", 2).await, Ok(7));
-    assert_eq!(client.update_once("t", ADD, "another key", 2).await, Ok(7), "once");
+    assert_eq!(client.update("t", ADD, 2).once("another key").await, Ok(7));
+    assert_eq!(client.update("t", ADD, 2).once("another key").await, Ok(7), "once");
     let id = "t".to_owned();
     assert_eq!(
         client.update("t", ADD, 2_000).await,

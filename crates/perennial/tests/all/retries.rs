@@ -103,23 +103,34 @@ async fn pauses(policy: RetryPolicy) -> Vec<u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g21_every_back_off_waits_as_long_as_it_says() {
-    assert_eq!(pauses(RetryPolicy::fixed(4, 700)).await, [700, 700, 700]);
-    assert_eq!(pauses(RetryPolicy::linear(5, 1_000, 2_500)).await, [1_000, 2_000, 2_500, 2_500]);
+    assert_eq!(pauses(RetryPolicy::fixed(Duration::from_millis(700)).attempts(4)).await, [700, 700, 700]);
+    assert_eq!(
+        pauses(RetryPolicy::linear(Duration::from_secs(1), Duration::from_millis(2_500)).attempts(5)).await,
+        [1_000, 2_000, 2_500, 2_500]
+    );
     let exponential = pauses(RetryPolicy::exponential(9).jitter(0)).await;
     assert_eq!(exponential, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 100_000]);
-    assert_eq!(pauses(RetryPolicy::fixed(1, 700)).await, [0; 0], "once is no retry");
+    assert_eq!(
+        pauses(RetryPolicy::fixed(Duration::from_millis(700)).attempts(1)).await,
+        [0; 0],
+        "once is no retry"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g21_jitter_strays_within_its_share_of_the_pause() {
-    let pauses = pauses(RetryPolicy::fixed(9, 10_000).jitter(20)).await;
+    let pauses = pauses(RetryPolicy::fixed(Duration::from_secs(10)).attempts(9).jitter(20)).await;
     assert!(pauses.iter().all(|pause| (8_000..=12_000).contains(pause)), "{pauses:?}");
     assert!(pauses.iter().any(|pause| *pause != pauses[0]), "it strays: {pauses:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g21_the_completion_records_how_many_attempts_it_took_and_final_errors_are_not_tried_again() {
-    let policy = RetryPolicy::fixed(4, 1).non_retryable(["no such card", "fraud", "Limit"]);
+    let policy = RetryPolicy::fixed(Duration::from_millis(1)).attempts(4).non_retryable([
+        "no such card",
+        "fraud",
+        "Limit",
+    ]);
     // What each attempt returns: an error as JSON, or nothing.
     let work = |ctx: ActivityContext, script: Payload| async move {
         let script: Vec<Option<serde_json::Value>> = script.decode().map_err(failed)?;
@@ -160,11 +171,16 @@ async fn g21_the_completion_records_how_many_attempts_it_took_and_final_errors_a
 async fn timed(ctx: OrchestrationContext, way: Payload) -> Outcome {
     let call = ctx.schedule_activity("work", way.clone());
     let call = match way.decode::<String>().map_err(failed)?.as_str() {
-        "attempt" => call.timeout(ms(20)).retry(RetryPolicy::fixed(2, 1)),
-        "total" => call.total_timeout(ms(80)).timeout(ms(10)).retry(RetryPolicy::fixed(1_000_000, 5)),
+        "attempt" => call.timeout(ms(20)).retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(2)),
+        "total" => call
+            .total_timeout(ms(80))
+            .timeout(ms(10))
+            .retry(RetryPolicy::fixed(Duration::from_millis(5)).attempts(1_000_000)),
         "total while it runs" => call.total_timeout(ms(40)),
-        "heartbeat" => call.heartbeat_timeout(ms(30)).retry(RetryPolicy::fixed(2, 1)),
-        "queue" => call.queue_timeout(ms(30)).retry(RetryPolicy::fixed(5, 1)),
+        "heartbeat" => {
+            call.heartbeat_timeout(ms(30)).retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(2))
+        }
+        "queue" => call.queue_timeout(ms(30)).retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(5)),
         "unserved" => call.tag("nowhere").queue_timeout(ms(30)),
         "alive" => call.heartbeat_timeout(ms(400)),
         _ => call,
@@ -295,7 +311,11 @@ async fn g22_a_retry_across_a_restart_comes_when_it_is_due_with_its_heartbeats_d
         let (home, seen, begun) = (Home::file(), Seen::default(), Arc::default());
         let open = || {
             home.open()
-                .orchestration("caller", "1.0.0", under(RetryPolicy::fixed(3, PAUSE_MS)))
+                .orchestration(
+                    "caller",
+                    "1.0.0",
+                    under(RetryPolicy::fixed(Duration::from_millis(PAUSE_MS)).attempts(3)),
+                )
                 .activity("work", reporting(&seen, &begun, true))
         };
         let mut runtime = open().start().await.unwrap();
@@ -347,7 +367,7 @@ async fn g22_heartbeats_survive_the_end_of_the_process() {
     let (home, seen, begun) = (Home::file(), Seen::default(), Arc::default());
     let open = || {
         home.open()
-            .orchestration("caller", "1.0.0", under(RetryPolicy::fixed(1, 1)))
+            .orchestration("caller", "1.0.0", under(RetryPolicy::fixed(Duration::from_millis(1)).attempts(1)))
             .activity("work", reporting(&seen, &begun, false))
     };
     let leased = async |page: u32| loop {

@@ -118,7 +118,7 @@ async fn g16_an_event_with_a_key_counts_once() {
         client.start("collect", "c", Payload::null()).await.unwrap();
         log.started("c");
         for (key, item) in [("1", "one"), ("1", "again"), ("2", "two"), ("1", "again"), ("3", "three")] {
-            client.raise_event_once("c", "item", key, item).await.unwrap();
+            client.raise_event("c", "item", item).once(key).await.unwrap();
         }
         assert_eq!(client.result("c").await.unwrap().as_json(), r#"["one","two","three"]"#);
         assert_eq!(runtime.counters().stale, 2);

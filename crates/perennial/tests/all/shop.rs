@@ -59,7 +59,7 @@ async fn archive(_: OrchestrationContext, order: u64) -> Result<u64, String> {
 async fn checkout(ctx: OrchestrationContext, order: Order) -> Result<Receipt, CheckoutError> {
     let receipt = ctx
         .schedule_activity(charge, order.clone())
-        .retry(RetryPolicy::fixed(2, 1))
+        .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(2))
         .timeout(Duration::from_secs(30))
         .await?;
     let approved: bool = ctx.timeout(DAY, ctx.schedule_wait(APPROVED)).await.unwrap_or(false);

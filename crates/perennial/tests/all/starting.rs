@@ -439,7 +439,7 @@ async fn g16_an_event_with_a_key_counts_once_whoever_sends_it_again_and_when() {
         runtime.client().start("waits", "w", ()).await.unwrap();
         for round in 0..3 {
             for (_, client, _) in clients(stage, &runtime) {
-                client.raise_event_once("w", "other", "key", json!(round)).await.unwrap();
+                client.raise_event("w", "other", json!(round)).once("key").await.unwrap();
             }
             drop(runtime);
             runtime = self::runtime(stage).await;

@@ -192,7 +192,7 @@ impl Scene {
 
         let worker = self.spawn("good");
         self.tokio.block_on(self.guest.retry(id)).unwrap();
-        self.tokio.block_on(self.guest.raise_event(id, "go", "gone")).unwrap();
+        self.tokio.block_on(self.guest.raise_event(id, "go", "gone").into_future()).unwrap();
         self.log.raised("test", id, "go", "gone");
         let result = self.tokio.block_on(soon(self.guest.result(id))).unwrap();
         assert_eq!(result.as_json(), r#""gone""#);
@@ -232,7 +232,7 @@ fn g29_a_replay_that_takes_the_process_down_is_found_among_its_neighbours() {
     scene.tokio.block_on(soon(waits));
     scene.stop(worker);
     scene.start_neighbours("before", NEIGHBOURS / 2);
-    scene.tokio.block_on(scene.guest.raise_event("culprit", "noise", "")).unwrap();
+    scene.tokio.block_on(scene.guest.raise_event("culprit", "noise", "").into_future()).unwrap();
     scene.start_neighbours("after", NEIGHBOURS / 2);
     scene.find_and_cure("culprit");
 }

@@ -23,8 +23,10 @@ type Outcome = Result<Payload, Payload>;
 /// Calls `paint` where there is a printer, after something that runs anywhere.
 async fn printer(ctx: OrchestrationContext, _: Payload) -> Outcome {
     ctx.schedule_activity("echo", "first").await.map_err(failed)?;
-    let call =
-        ctx.schedule_activity("paint", Payload::from("page")).tag("printer").retry(RetryPolicy::fixed(3, 20));
+    let call = ctx
+        .schedule_activity("paint", Payload::from("page"))
+        .tag("printer")
+        .retry(RetryPolicy::fixed(Duration::from_millis(20)).attempts(3));
     call.await.map_err(failed)
 }
 

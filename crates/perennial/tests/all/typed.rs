@@ -68,7 +68,10 @@ async fn greet(ctx: ActivityContext, name: String) -> Result<String, String> {
 
 #[orchestration(version = "1.2.0")]
 async fn checkout(ctx: OrchestrationContext, order: Order) -> Result<u64, CheckoutError> {
-    let paid = ctx.schedule_activity(charge, order).retry(RetryPolicy::fixed(1, 1)).await?;
+    let paid = ctx
+        .schedule_activity(charge, order)
+        .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(1))
+        .await?;
     let approved = ctx.timeout(Duration::from_secs(60), ctx.schedule_wait(APPROVED)).await.unwrap_or(false);
     if approved { Ok(paid) } else { Err(CheckoutError::Other("declined".to_owned())) }
 }
@@ -189,7 +192,11 @@ async fn p1_options_of_the_attribute_are_the_default() {
     });
     let options = options.unwrap();
     assert_eq!(options.attempt_timeout_ms, Some(30_000));
-    assert_eq!(options.retry, Some(RetryPolicy::fixed(1, 1)), "what is said at the call counts");
+    assert_eq!(
+        options.retry,
+        Some(RetryPolicy::fixed(Duration::from_millis(1)).attempts(1)),
+        "what is said at the call counts"
+    );
     drop(runtime);
 }
 
@@ -245,7 +252,9 @@ async fn p1_closures_and_plain_functions_take_up_to_four_arguments_and_payloads_
 async fn p1_details_of_heartbeats_are_typed_and_what_json_cannot_hold_fails_the_attempt() {
     let runtime = Runtime::open("memory:")
         .orchestration("counts", "1.0.0", |ctx: OrchestrationContext| async move {
-            let pages = ctx.schedule_activity("pages", ()).retry(RetryPolicy::fixed(2, 1));
+            let pages = ctx
+                .schedule_activity("pages", ())
+                .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(2));
             pages.await.map_err(|error| error.to_string())
         })
         .activity("pages", async |ctx: ActivityContext| {
@@ -280,7 +289,10 @@ async fn whole(ctx: OrchestrationContext, order: Order) -> Result<u64, WholeErro
     if order.cents == 0 {
         return Ok(ctx.schedule_sub_orchestration(checkout, Order { cents: 2_000, ..order }).await?);
     }
-    Ok(ctx.schedule_activity(charge, order).retry(RetryPolicy::fixed(1, 1)).await?)
+    Ok(ctx
+        .schedule_activity(charge, order)
+        .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(1))
+        .await?)
 }
 
 #[tokio::test]
@@ -306,9 +318,8 @@ async fn undo(_: ActivityContext) -> Result<(), String> {
 
 #[orchestration]
 async fn well(ctx: OrchestrationContext) -> Result<usize, String> {
-    let mut saga: Saga<ActivityError<String>> = Saga::new();
-    let undone = ctx.clone();
-    saga.add(move || undone.schedule_activity(undo, ()));
+    let saga = Saga::new(&ctx);
+    saga.undo(undo, ());
     ctx.schedule_timer(Duration::from_millis(1)).await;
     Ok(saga.len())
 }

@@ -27,7 +27,9 @@ async fn parcel(_: OrchestrationContext, item: String) -> Result<String, String>
 #[orchestration(version = "1.2.0")]
 async fn checkout(ctx: OrchestrationContext, cents: u64) -> Result<String, String> {
     ctx.set_status("charging");
-    ctx.schedule_activity(charge, cents).retry(RetryPolicy::fixed(3, 1)).await?;
+    ctx.schedule_activity(charge, cents)
+        .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(3))
+        .await?;
     let approved = Event::<bool>::named("approved");
     let waited = ctx.timeout(Duration::from_secs(3_600), ctx.schedule_wait(approved)).await;
     if waited != Ok(true) {
@@ -41,19 +43,14 @@ async fn checkout(ctx: OrchestrationContext, cents: u64) -> Result<String, Strin
 #[orchestration(version = "1.0.0")]
 async fn counter(ctx: OrchestrationContext, from: i64) -> Result<i64, String> {
     let count = ctx.state(from);
-    let seen = count.clone();
-    ctx.on_query("count", move |(): ()| seen.read(|count| *count));
-    let changed = count.clone();
-    let positive = |by: &i64| if *by > 0 { Ok(()) } else { Err("only upwards".to_owned()) };
-    ctx.on_update("add", positive, move |by: i64| {
-        let count = changed.clone();
-        async move {
-            Ok::<_, String>(count.update(|count| {
-                *count += by;
-                *count
-            }))
-        }
-    });
+    ctx.on_query("count", &count, |count, ()| count.read(|count| *count));
+    ctx.on_update("add", &count, |count, by: i64| async move {
+        Ok(count.update(|count| {
+            *count += by;
+            *count
+        }))
+    })
+    .validate(|_, by| if *by > 0 { Ok(()) } else { Err("only upwards".to_owned()) });
     ctx.schedule_wait("stop").await;
     Ok(count.read(|count| *count))
 }

@@ -191,7 +191,7 @@ impl Ledger {
             }
             Decision::PatchMarked { id } => self.patches.insert(id.clone()),
             Decision::AttributesUpserted { attributes } => {
-                self.upsert(attributes);
+                upsert_attributes(&mut self.attributes, attributes);
                 true
             }
             Decision::StatusSet { status } => {
@@ -258,16 +258,6 @@ impl Ledger {
         }
     }
 
-    fn upsert(&mut self, changes: &Attributes) {
-        for (name, value) in changes {
-            if value.is_null() {
-                self.attributes.remove(name);
-            } else {
-                self.attributes.insert(name.clone(), value.clone());
-            }
-        }
-    }
-
     /// Applies the last event: all that is open is closed by it.
     pub(crate) fn apply_ending(&mut self, ending: &Ending) {
         self.ended = Some(ending.name());
@@ -308,5 +298,16 @@ impl Ledger {
     fn count(&mut self, bytes: u64) {
         self.events += 1;
         self.bytes += bytes;
+    }
+}
+
+/// Changes searchable values: `null` removes one.
+pub(crate) fn upsert_attributes(attributes: &mut Attributes, changes: &Attributes) {
+    for (name, value) in changes {
+        if value.is_null() {
+            attributes.remove(name);
+        } else {
+            attributes.insert(name.clone(), value.clone());
+        }
     }
 }

@@ -16,6 +16,7 @@ use crate::instance::ShardId;
 use super::{Attributes, Decision, EventId, Payload};
 
 pub use admitting::StaleReason;
+pub(crate) use applying::upsert_attributes;
 pub use keys::{DRAWN_KEY_PREFIX, is_drawn_key};
 use keys::{KeyedUpdates, SeenKeys};
 

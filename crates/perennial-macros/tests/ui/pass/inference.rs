@@ -57,19 +57,18 @@ async fn parent(ctx: OrchestrationContext) -> Result<String, String> {
     let text = ctx.schedule_wait("text").await.len();
     ctx.raise_event("other", APPROVED, true);
     let count = ctx.state(0);
-    let (seen, checked, added) = (count.clone(), count.clone(), count.clone());
-    ctx.on_query(COUNT, move |()| seen.read(|count| *count));
-    ctx.on_query("length", |text: String| text.len());
-    ctx.on_update(
-        ADD,
-        move |more| if checked.read(|count| *count > *more) { Err(Refused::Empty) } else { Ok(()) },
-        move |more| {
-            let added = added.clone();
-            async move { Ok(added.update(|count| *count + more)) }
-        },
-    );
-    ctx.on_update("set", |_: &u8| Ok(()), |to: u8| async move { Ok::<_, String>(to) });
-    ctx.on_event(APPROVED, |approved| async move { assert!(approved) });
+    ctx.on_query(COUNT, &count, |count, ()| count.read(|count| *count));
+    ctx.on_query("length", &(), |(), text: String| text.len());
+    ctx.on_update(ADD, &count, |count, more| async move { Ok(count.update(|count| *count + more)) })
+        .validate(|count, more| if count.read(|count| count > more) { Err(Refused::Empty) } else { Ok(()) });
+    ctx.on_update("set", &(), |(), to: u8| async move { Ok::<_, String>(to) });
+    ctx.on_event(APPROVED, &(), |(), approved| async move { assert!(approved) });
+    let later = Event::<bool>::new(format!("approved {squared}"));
+    let _: Option<bool> = ctx.try_receive(&later);
+    let _: usize = ctx.unread(&later) + ctx.unread("text");
+    let _: bool = ctx.events(later).receive().await;
+    let _: Option<String> = ctx.try_receive("text");
+    let _: Option<u32> = ctx.attribute("size").or(ctx.published());
     Ok(format!(
         "{squared}{negative}{sum}{refused}{by_name}{owned}{raw}{length}{first}{number}{other}{named}{approved}{text}"
     ))
@@ -84,8 +83,9 @@ async fn client(client: Client) -> Result<(), Box<dyn std::error::Error>> {
     let _: String = run.result().await?;
     client.raise_event("b", APPROVED, true).await?;
     client.raise_event("b", "text", "hello").await?;
-    client.raise_event_once("b", APPROVED, "key", true).await?;
-    client.raise_event_once("b", "text", "key", "hello").await?;
+    client.raise_event("b", APPROVED, true).once("key").await?;
+    client.raise_event("b", "text", "hello").once("key").await?;
+    client.raise_event("b", Event::new(format!("approved {}", 4)), true).await?;
     let options = StartOptions::default().attribute("size", 3).or_raise(APPROVED, true);
     let _: bool = client.start_with(child, "d", 7, options.or_raise("text", "hello")).await?.is_new();
     let _: u32 = client.run(child, "a").result().await?;
@@ -103,7 +103,9 @@ async fn client(client: Client) -> Result<(), Box<dyn std::error::Error>> {
         Err(error) => return Err(format!("{error:?}").into()),
     }
     let _: String = client.update("b", "set", "3").await?;
-    let _: Payload = client.update_once("b", "set", "key", serde_json::json!(3)).await?;
+    let _: Payload = client.update("b", "set", serde_json::json!(3)).once("key").await?;
+    let _: Payload = client.update("b", "set", ()).or_start(parent, ()).await?;
+    let _: u32 = client.wait_for("b", |done: &u32| *done > 2).await?;
     Ok(())
 }
 

@@ -235,26 +235,17 @@ pub(crate) async fn continuing_with_events(
 #[orchestration]
 pub(crate) async fn handlers(ctx: OrchestrationContext, from: u32) -> Result<u32, String> {
     let count = ctx.state(from);
-    let seen = count.clone();
-    ctx.on_query(COUNT, move |(): ()| seen.read(|count| *count));
-    let (changed, handling) = (count.clone(), ctx.clone());
-    let positive = |by: &u32| if *by > 0 { Ok(()) } else { Err("only upwards".to_owned()) };
-    ctx.on_update(ADD, positive, move |by: u32| {
-        let (count, ctx) = (changed.clone(), handling.clone());
-        async move {
-            let by = ctx.schedule_activity(add, (by, 0)).await?;
-            ctx.schedule_timer(HOUR).await;
-            Ok::<u32, String>(count.update(|count| {
-                *count += by;
-                *count
-            }))
-        }
-    });
-    let told = count.clone();
-    ctx.on_event(GO, move |by: u32| {
-        let count = told.clone();
-        async move { count.update(|count| *count += by) }
-    });
+    ctx.on_query(COUNT, &count, |count, ()| count.read(|count| *count));
+    ctx.on_update(ADD, &(ctx.clone(), count.clone()), |(ctx, count), by| async move {
+        let by = ctx.schedule_activity(add, (by, 0)).await?;
+        ctx.schedule_timer(HOUR).await;
+        Ok(count.update(|count| {
+            *count += by;
+            *count
+        }))
+    })
+    .validate(|_, by| if *by > 0 { Ok(()) } else { Err("only upwards".to_owned()) });
+    ctx.on_event(GO, &count, |count, by| async move { count.update(|count| *count += by) });
     ctx.wait_until(&count, |count| *count > 10).await;
     ctx.schedule_wait(STOP).await;
     Ok(count.read(|count| *count))
@@ -304,22 +295,15 @@ pub(crate) async fn cancelled_with_care(ctx: OrchestrationContext) -> Result<Str
 
 #[orchestration]
 pub(crate) async fn saga(ctx: OrchestrationContext) -> Result<(), String> {
-    let mut saga: Saga = Saga::new();
-    for booking in ["flight", "hotel"] {
-        ctx.schedule_activity(slow, format!("book {booking}")).await?;
-        let ctx = ctx.clone();
-        saga.add(move || async move {
-            let undone = ctx.schedule_activity(slow, format!("unbook {booking}")).await;
-            undone.map(drop).map_err(String::from)
-        });
-    }
-    match ctx.schedule_activity(fail, "no cars".to_owned()).await {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let failures = saga.compensate().await;
-            Err(format!("{error}, {} not undone", failures.len()))
+    let saga = Saga::new(&ctx);
+    let booked = saga.run(async {
+        for booking in ["flight", "hotel"] {
+            ctx.schedule_activity(slow, format!("book {booking}")).await?;
+            saga.undo(slow, format!("unbook {booking}"));
         }
-    }
+        ctx.schedule_activity(fail, "no cars".to_owned()).await.map(drop)
+    });
+    booked.await.map_err(|error| format!("{error}, {} not undone", saga.failures().len()))
 }
 
 #[orchestration]

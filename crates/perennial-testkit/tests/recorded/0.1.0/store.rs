@@ -25,20 +25,12 @@ async fn dormant(ctx: OrchestrationContext) -> Result<u32, String> {
 #[orchestration]
 async fn counting(ctx: OrchestrationContext) -> Result<u32, String> {
     let count = ctx.state(0);
-    let changed = count.clone();
-    ctx.on_update(
-        "add",
-        |_: &u32| Ok::<(), String>(()),
-        move |by: u32| {
-            let count = changed.clone();
-            async move {
-                Ok::<u32, String>(count.update(|count| {
-                    *count += by;
-                    *count
-                }))
-            }
-        },
-    );
+    ctx.on_update("add", &count, |count, by: u32| async move {
+        Ok::<u32, String>(count.update(|count| {
+            *count += by;
+            *count
+        }))
+    });
     ctx.wait_until(&count, |count| *count >= 10).await;
     Ok(count.read(|count| *count))
 }

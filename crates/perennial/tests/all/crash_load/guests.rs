@@ -106,7 +106,7 @@ impl Guests {
         let mut additions = ADDITIONS.into_iter();
         for (place, amount) in DEPOSITS.into_iter().enumerate() {
             let key = format!("deposit {amount}");
-            self.client.raise_event_once(&id, "deposit", &key, number(amount)).await.unwrap();
+            self.client.raise_event(&id, "deposit", number(amount)).once(key).await.unwrap();
             if place % 2 == 1 {
                 let amount = additions.next().expect("there are two in between");
                 self.add(&id, amount).await;
@@ -142,7 +142,7 @@ impl Guests {
     async fn add(&self, id: &str, amount: u64) {
         let key = format!("addition {amount}");
         loop {
-            match self.client.update_once(id, "add", &key, number(amount)).await {
+            match self.client.update(id, "add", number(amount)).once(&key).await {
                 Ok(_) => break,
                 Err(UpdateError::Client(ClientError::Unknown { .. })) => count(&self.seen.unknown),
                 Err(error) => panic!("{id}: {error}"),

@@ -67,13 +67,16 @@ async fn events(ctx: OrchestrationContext, _: Payload) -> Outcome {
 /// Activities that fail before they go well, with different pauses, and one whose error is final.
 async fn retries(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let mut sum = 0;
-    let policies =
-        [RetryPolicy::fixed(50, 10), RetryPolicy::linear(50, 5, 20).jitter(50), RetryPolicy::exponential(50)];
+    let policies = [
+        RetryPolicy::fixed(Duration::from_millis(10)).attempts(50),
+        RetryPolicy::linear(Duration::from_millis(5), Duration::from_millis(20)).attempts(50).jitter(50),
+        RetryPolicy::exponential(50),
+    ];
     for policy in &policies[..2] {
         let call = ctx.schedule_activity("flaky", number(1)).retry(policy.clone()).timeout(FOR_EVER);
         sum += call.typed::<u64>().await.map_err(failed)?;
     }
-    let hopeless = RetryPolicy::fixed(50, 10).non_retryable(["hopeless"]);
+    let hopeless = RetryPolicy::fixed(Duration::from_millis(10)).attempts(50).non_retryable(["hopeless"]);
     match ctx.schedule_activity("flaky", number(0)).retry(hopeless).await {
         Err(ActivityError::Application(_)) => Ok(number(sum)),
         other => Err(failed(other)),
@@ -152,24 +155,18 @@ async fn mail(ctx: OrchestrationContext, _: Payload) -> Outcome {
 /// an event brings nothing.
 async fn account(ctx: OrchestrationContext, total: Payload) -> Outcome {
     let total = ctx.state(total.decode::<u64>().map_err(failed)?);
-    let shown = total.clone();
-    ctx.on_query("total", move |_: Payload| shown.read(|total| *total));
-    let added = total.clone();
-    let inner = ctx.clone();
-    let validate = |amount: &Payload| match amount.decode::<u64>() {
+    ctx.on_query("total", &total, |total, _: Payload| total.read(|total| *total));
+    ctx.on_update("add", &(ctx.clone(), total.clone()), |(ctx, total), amount: Payload| async move {
+        let amount: u64 = amount.decode().map_err(failed)?;
+        ctx.schedule_activity("add_one", number(0)).await.map_err(failed)?;
+        Ok(number(total.update(|total| {
+            *total += amount;
+            *total
+        })))
+    })
+    .validate(|_, amount| match amount.decode::<u64>() {
         Ok(amount) if amount > 0 => Ok(()),
         _ => Err(Payload::from("nothing to add")),
-    };
-    ctx.on_update("add", validate, move |amount| {
-        let (added, ctx) = (added.clone(), inner.clone());
-        async move {
-            let amount: u64 = amount.decode().map_err(failed)?;
-            ctx.schedule_activity("add_one", number(0)).await.map_err(failed)?;
-            Ok(number(added.update(|total| {
-                *total += amount;
-                *total
-            })))
-        }
     });
     for _ in 0..2 {
         let amount = ctx.schedule_wait("deposit").typed::<u64>().await;

@@ -287,7 +287,7 @@ impl Load {
     /// Sends the events that an instance waits for, each once however often this is done.
     async fn ping(&self, client: &Client, id: &str) {
         for payload in pings() {
-            match client.raise_event_once(id, "ping", &payload, payload.as_str()).await {
+            match client.raise_event(id, "ping", payload.as_str()).once(&payload).await {
                 Ok(()) => self.note_event("worker", id, "ping", &payload),
                 Err(ClientError::Ended { .. }) => return,
                 Err(error) => panic!("{error}"),

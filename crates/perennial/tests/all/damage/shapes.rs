@@ -63,20 +63,12 @@ pub(super) fn store(path: &Path, hands: &Arc<Hands>) -> SqliteStore {
 
 async fn updated(ctx: OrchestrationContext, _: Payload) -> Outcome {
     let sum = ctx.state(0_u64);
-    let added = sum.clone();
-    ctx.on_update(
-        "add",
-        |_: &u64| Ok::<_, String>(()),
-        move |number: u64| {
-            let added = added.clone();
-            async move {
-                Ok::<_, String>(added.update(|sum| {
-                    *sum += number;
-                    *sum
-                }))
-            }
-        },
-    );
+    ctx.on_update("add", &sum, |sum, number: u64| async move {
+        Ok::<_, String>(sum.update(|sum| {
+            *sum += number;
+            *sum
+        }))
+    });
     ctx.wait_until(&sum, |sum| *sum >= 7).await;
     Ok(number(sum.read(|sum| *sum)))
 }
@@ -105,7 +97,7 @@ fn with_orchestrations(builder: RuntimeBuilder, is_fixed: bool) -> RuntimeBuilde
         })
         .orchestration("activity", "1.0.0", |ctx: OrchestrationContext, _: Payload| async move {
             let work = ctx.schedule_activity("work", Payload::null());
-            work.retry(RetryPolicy::fixed(5, 3_600_000)).await.map_err(failed)
+            work.retry(RetryPolicy::fixed(Duration::from_secs(3_600)).attempts(5)).await.map_err(failed)
         })
         .orchestration("queued", "1.0.0", |ctx: OrchestrationContext, _: Payload| async move {
             ctx.schedule_activity("work", Payload::null()).tag("gpu").await.map_err(failed)

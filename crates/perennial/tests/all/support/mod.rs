@@ -223,7 +223,7 @@ pub(crate) fn relaxed() -> RuntimeOptions {
 
 /// Gives up where a test would wait for ever.
 #[track_caller]
-pub(crate) fn soon<F: Future>(future: F) -> impl Future<Output = F::Output> {
+pub(crate) fn soon<F: IntoFuture>(future: F) -> impl Future<Output = F::Output> {
     let caller = std::panic::Location::caller();
     async move {
         match tokio::time::timeout(PATIENCE, future).await {

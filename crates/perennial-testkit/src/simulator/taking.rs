@@ -1,0 +1,108 @@
+//! Events that programs wait for, take at once or take from a stream: each taking is recorded as a wait, so that none of
+//! them can vanish.
+
+use std::collections::BTreeMap;
+
+use perennial_core::shard::Message;
+use perennial_core::store::{Commit, Outgoing};
+use perennial_core::{Decision, Ending, EventId, History, Job, Turn};
+
+use super::Simulation;
+
+/// What an execution did about the events of a name.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taking {
+    /// How many came and were not skipped.
+    arrived: usize,
+    /// How many waits were made and not given up. Each has returned at most one event.
+    waits: usize,
+}
+
+impl Simulation {
+    /// I9, E34, E35: what crosses a continue-as-new are all the events but those that a recorded wait can have returned.
+    /// Seen from the history alone, without running the code. Programs have no handlers for these names.
+    pub(super) fn witness_taking(&mut self, commit: &Commit, execution: u64) {
+        let Some(history) = self.witness.histories.of(commit.key, execution) else { return };
+        let ending = history.turns.last().and_then(Turn::ending);
+        if !matches!(ending, Some(Ending::OrchestrationContinuedAsNew { .. })) {
+            return;
+        }
+        let crossed = crossed(commit);
+        for (name, Taking { arrived, waits }) in taken(history) {
+            let crossed = crossed.get(&name).copied().unwrap_or(0);
+            if crossed + waits < arrived || crossed > arrived {
+                let what = format!("{arrived} events {name:?} for {waits} waits, and {crossed} crossed");
+                return self.fail(format!("I9: {what} to the execution after {execution}"));
+            }
+            if crossed < arrived {
+                self.count("events taken before continuing");
+            }
+        }
+    }
+}
+
+/// What became of the events that programs never handle, by name.
+fn taken(history: &History) -> BTreeMap<String, Taking> {
+    let mut names: BTreeMap<String, Taking> = BTreeMap::new();
+    let (mut events, mut waits) = (BTreeMap::new(), BTreeMap::new());
+    for turn in &history.turns {
+        for (id, job) in turn.jobs() {
+            match job {
+                Job::ExternalEvent { name, .. } if name.starts_with("event-") => {
+                    names.entry(name.clone()).or_default().arrived += 1;
+                    events.insert(id, name.clone());
+                }
+                Job::ExternalEventSkipped { event_id } => undo(&mut names, &events, *event_id, |taking| {
+                    taking.arrived -= 1;
+                }),
+                _ => {}
+            }
+        }
+        for (id, _, decision) in turn.decisions() {
+            match decision {
+                Decision::ExternalSubscribed { name } if name.starts_with("event-") => {
+                    names.entry(name.clone()).or_default().waits += 1;
+                    waits.insert(id, name.clone());
+                }
+                Decision::ExternalUnsubscribed { source_event_id } => {
+                    undo(&mut names, &waits, *source_event_id, |taking| taking.waits -= 1);
+                }
+                _ => {}
+            }
+        }
+    }
+    names
+}
+
+fn undo(
+    names: &mut BTreeMap<String, Taking>,
+    done: &BTreeMap<EventId, String>,
+    id: EventId,
+    change: impl FnOnce(&mut Taking),
+) {
+    if let Some(taking) = done.get(&id).and_then(|name| names.get_mut(name)) {
+        change(taking);
+    }
+}
+
+/// The events that a commit carries to the next execution, by name.
+fn crossed(commit: &Commit) -> BTreeMap<String, usize> {
+    let to_itself = |outgoing: &Outgoing| match outgoing {
+        Outgoing::ToKey { to, body, .. } if *to == commit.key => Message::decode(body).ok(),
+        _ => None,
+    };
+    let mut names = BTreeMap::new();
+    for message in commit.send.iter().filter_map(to_itself) {
+        let jobs = match message {
+            Message::Start(start) => start.jobs,
+            Message::Carried { jobs, .. } => jobs,
+            _ => Vec::new(),
+        };
+        for job in jobs {
+            if let Job::ExternalEvent { name, .. } = job {
+                *names.entry(name).or_default() += 1;
+            }
+        }
+    }
+    names
+}
