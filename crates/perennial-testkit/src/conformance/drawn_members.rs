@@ -2,7 +2,8 @@
 
 use perennial_core::ParentLink;
 use perennial_core::store::{
-    Commit, InstanceRow, Outgoing, RowChange, SendRequest, Status, TaskChange, TaskRow, TaskState, TurnRow,
+    Commit, DeliveryReport, InstanceRow, Outgoing, RowChange, SendRequest, Status, TaskChange, TaskRow,
+    TaskState, TurnRow,
 };
 use perennial_core::{EventId, InstanceKey};
 
@@ -173,14 +174,21 @@ impl Operations {
             }
             6 => {
                 let id = word(&mut self.chance, &IDS).to_owned();
-                Outgoing::ToId { id, dedupe: self.dedupe(), body: self.body() }
+                let (urgent, is_reported) = (self.chance.percent(25), self.chance.percent(50));
+                let report = is_reported.then(|| {
+                    let (delivered, not_found, ended) = (self.body(), self.body(), self.body());
+                    Box::new(DeliveryReport { delivered, not_found, ended })
+                });
+                Outgoing::ToId { id, dedupe: self.dedupe(), urgent, body: self.body(), report }
             }
             _ => {
                 // The same start again, or a new one whose id may be taken.
                 let row = if self.chance.percent(15) { to } else { self.new_row() };
                 let row = Box::new(InstanceRow { status: Status::Pending, ..row });
                 let otherwise = self.chance.percent(70).then(|| self.body());
-                Outgoing::Start { row, body: self.body(), otherwise }
+                let started = self.chance.percent(30).then(|| self.body());
+                let replaces_ended = self.chance.percent(30);
+                Outgoing::Start { row, body: self.body(), otherwise, replaces_ended, started }
             }
         }
     }

@@ -13,7 +13,8 @@ use super::instances::{
 use super::subject::{Make, Subject};
 
 fn to_id(id: &str, dedupe: Option<&str>, body: &str) -> Outgoing {
-    Outgoing::ToId { id: id.to_owned(), dedupe: dedupe.map(str::to_owned), body: bytes(body) }
+    let (id, dedupe, body) = (id.to_owned(), dedupe.map(str::to_owned), bytes(body));
+    Outgoing::ToId { id, dedupe, urgent: false, body, report: None }
 }
 
 /// The messages of an instance, also parked ones.

@@ -132,7 +132,10 @@ async fn until_there(client: &Client, id: &str) {
 }
 
 fn cancelled_by(parent: &str) -> Ending {
-    Ending::OrchestrationCancelled { reason: format!("its parent {parent} no longer waits for it") }
+    Ending::OrchestrationCancelled {
+        reason: format!("its parent {parent} no longer waits for it"),
+        output: None,
+    }
 }
 
 /// The ids of a tree, each with those below it.
