@@ -72,7 +72,7 @@ fn answer(chance: &mut Chance, source_event_id: EventId, open: &Decision) -> Job
         },
         Decision::TimerCreated { .. } => Job::TimerFired { source_event_id },
         Decision::SubOrchestrationScheduled { options: Some(options), .. }
-            if options.reports_start && chance.percent(50) =>
+            if options.reports_start && chance.percent(60) =>
         {
             Job::SubOrchestrationStarted { source_event_id }
         }

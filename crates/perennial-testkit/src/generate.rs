@@ -299,7 +299,7 @@ impl Generator {
                 weight(on.timers && on.races && on.children && self.generations > 0, 1),
                 Generator::stopped_child,
             ),
-            (weight(on.timers && on.children && on.chance && self.generations > 0, 1), Generator::attempted),
+            (weight(on.timers && on.children && on.chance && self.generations > 0, 2), Generator::attempted),
             (weight(on.joins && nests, 3), |this, place| Awaitable::Joined(this.parts(place))),
             (weight(on.joins && nests, 1), |this, place| Awaitable::TryJoined(this.parts(place))),
             (weight(on.races && nests, 4), Generator::race),

@@ -138,7 +138,7 @@ fn e32_a_start_whose_child_was_dropped_says_so() {
         (),
     );
     drive.raise("n", ()).evict();
-    assert!(drive.last_lines()[1].contains("was dropped"), "{:?}", drive.last_lines());
+    assert!(drive.last_lines()[1].contains("Err(NotStarted"), "{:?}", drive.last_lines());
 }
 
 #[test]

@@ -293,7 +293,7 @@ async fn g25_a_parent_is_told_how_its_child_failed_was_cancelled_or_was_terminat
         let client = runtime.client();
         for (id, child, says) in [
             ("p", "fails", "Application("),
-            ("q", "waits", "Cancelled { reason: \"by hand\" }"),
+            ("q", "waits", "Cancelled { reason: \"by hand\", output: None }"),
             ("r", "waits", "Terminated { reason: \"by hand\" }"),
         ] {
             client.start("one", id, json!([child, null, "spilt milk"])).await.unwrap();

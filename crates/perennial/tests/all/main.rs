@@ -9,6 +9,7 @@ mod workers;
 mod activities;
 mod asking;
 mod bad_input;
+mod cancelling;
 mod children;
 mod clocks;
 mod continuing;
