@@ -166,7 +166,8 @@ async fn act_on_each(client: &Client, verb: &Verb, ids: &[String], as_json: bool
 
 async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result<(), Failure> {
     match &verb.action {
-        Action::Cancel { reason } => client.cancel(id, reason).await?,
+        Action::Cancel { reason, grace: None } => client.cancel(id, reason).await?,
+        Action::Cancel { reason, grace: Some(grace) } => client.cancel(id, reason).grace(*grace).await?,
         Action::Terminate { reason } => client.terminate(id, reason).await?,
         Action::Raise { event, payload } => client.raise_event(id, event, payload.clone()).await?,
         Action::Retry => {

@@ -195,6 +195,9 @@ pub(crate) enum Change {
         /// Why
         #[arg(long, default_value = "cancelled from the command line")]
         reason: String,
+        /// How long their code may clean up before they are terminated, such as 5m; 30 s if nothing is said
+        #[arg(long, value_parser = duration)]
+        grace: Option<Duration>,
     },
     /// End instances without running their code
     Terminate {

@@ -148,7 +148,7 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     let (output, error, reason) = match history.ending() {
         Some(Ending::OrchestrationCompleted { output }) => (Some(output), None, None),
         Some(Ending::OrchestrationFailed { error }) => (None, Some(error), None),
-        Some(Ending::OrchestrationCancelled { reason } | Ending::OrchestrationTerminated { reason }) => {
+        Some(Ending::OrchestrationCancelled { reason, .. } | Ending::OrchestrationTerminated { reason }) => {
             (None, None, Some(reason))
         }
         Some(Ending::OrchestrationContinuedAsNew { .. }) | None => (None, None, None),

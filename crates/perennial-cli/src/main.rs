@@ -138,8 +138,9 @@ async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<
             let answer = update.await;
             acting::answer(as_json, &id, &answer.map_err(perennial::Error::from)?)
         }
-        Change::Cancel { which, reason } => {
-            let verb = Verb { action: Action::Cancel { reason }, name: "cancel", done: "cancel requested" };
+        Change::Cancel { which, reason, grace } => {
+            let verb =
+                Verb { action: Action::Cancel { reason, grace }, name: "cancel", done: "cancel requested" };
             act(&client, &verb, &which, as_json).await
         }
         Change::Terminate { which, reason } => {

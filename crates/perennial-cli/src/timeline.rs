@@ -165,6 +165,8 @@ fn bars(history: &History) -> Vec<Bar> {
                     | Job::SubOrchestrationCompleted { source_event_id, .. } => {
                         answer(&mut bars, *source_event_id, String::new());
                     }
+                    // What was sent has no bar of its own, and the bar of a child tells of its end.
+                    Job::SubOrchestrationStarted { .. } | Job::DeliveryReported { .. } => {}
                     Job::SubOrchestrationFailed { source_event_id, .. } => {
                         answer(&mut bars, *source_event_id, "failed".to_owned());
                     }

@@ -23,10 +23,10 @@ pub mod shard;
 pub mod store;
 
 pub use context::{
-    ActivityFuture, Branches, Cancelled, ChildFuture, Completions, ContinueAsNewFuture, Either, Either3,
-    Elapsed, Events, HandlersIdle, Info, Join, Join2, Join3, Operand, Operands, OrchestrationContext, Race,
-    Receive, Select, Select2, Select3, Shield, State, SystemCallFuture, Timeout, TimerFuture, TryJoin,
-    UnitHandle, WaitFuture, WaitUntil,
+    ActivityFuture, Branches, Cancelled, ChildFuture, ChildStarted, Completions, ContinueAsNewFuture,
+    DeliveryFuture, Either, Either3, Elapsed, EndCancelledFuture, Events, HandlersIdle, Info, Join, Join2,
+    Join3, Operand, Operands, OrchestrationContext, Race, Receive, Select, Select2, Select3, Sent, Shield,
+    State, SystemCallFuture, Timeout, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
 };
 pub use execution::{
     Execution, ExecutionOptions, Handlers, Interrupter, Limits, Nondeterminism, OrchestrationHandler,
@@ -34,9 +34,9 @@ pub use execution::{
     note_panic,
 };
 pub use history::{
-    ActivityFailure, ActivityOptions, Attributes, Backoff, CancelRequest, ChildFailure, ClosePolicy,
-    CorruptHistory, Decision, Ending, Event, EventId, EventKind, History, HistoryError, Job, Ledger,
-    NotOfType, ParentLink, PastAttempt, Payload, RetryPolicy, Segment, StaleReason, Started, TimeoutKind,
-    TraceContext, Trail, Turn, UnitId,
+    ActivityFailure, ActivityOptions, Attributes, Backoff, CancelRequest, ChildFailure, ChildOptions,
+    ClosePolicy, CorruptHistory, Decision, Delivery, Ending, Event, EventId, EventKind, History,
+    HistoryError, Job, Ledger, NotOfType, OnTakenId, ParentLink, PastAttempt, Payload, RetryPolicy, Segment,
+    StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, UnitId,
 };
 pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_name};

@@ -4,6 +4,7 @@
 //! found before anything of the member was written; where it is not, the member has to be undone ([`Stop::Undo`]).
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use perennial_core::ShardId;
 use perennial_core::store::{
@@ -149,18 +150,34 @@ fn send(
             let message = Message { dedupe, urgent, ..Message::plain(*to, *shard, body) };
             (*to, *shard, tables.append_to_key(&message, now_ms)?)
         }
-        Outgoing::ToId { id, dedupe, body } => {
-            let Some(addressee) = tables.addressee(id)?.filter(|addressee| !addressee.has_ended) else {
+        Outgoing::ToId { id, dedupe, urgent, body, report } => {
+            let found = tables.addressee(id)?;
+            let is_found = found.is_some();
+            let Some(addressee) = found.filter(|addressee| !addressee.has_ended) else {
+                if let Some(report) = report {
+                    tell_sender(scope, sender, if is_found { &report.ended } else { &report.not_found })?;
+                }
                 return Ok(None);
             };
             let (to, shard) = (addressee.key, addressee.shard);
-            let dedupe = dedupe.as_deref();
-            let message = Message { to, shard, dedupe, parked: false, urgent: false, body };
-            (to, shard, tables.append_message(&message, now_ms)?)
+            let (dedupe, urgent) = (dedupe.as_deref(), *urgent);
+            let message = Message { to, shard, dedupe, parked: false, urgent, body };
+            let appended = tables.append_message(&message, now_ms)?;
+            if let Some(report) = report {
+                tell_sender(scope, sender, &report.delivered)?;
+            }
+            (to, shard, appended)
         }
-        Outgoing::Start { row, body, otherwise } => {
+        Outgoing::Start { row, body, otherwise, replaces_ended, started } => {
+            if *replaces_ended {
+                delete_ended(tables, row)?;
+            }
             if tables.insert_instance(row)? {
-                (row.key, row.shard, tables.append_message(&Message::starting(row, body), now_ms)?)
+                let appended = tables.append_message(&Message::starting(row, body), now_ms)?;
+                if let Some(body) = started {
+                    tell_sender(scope, sender, body)?;
+                }
+                (row.key, row.shard, appended)
             } else {
                 let Some(existing) = tables.addressee(&row.id)? else {
                     let reason = format!("the key {} belongs to another instance", row.key);
@@ -183,6 +200,29 @@ fn send(
         scope.unread.appended(to);
     }
     Ok(number)
+}
+
+/// Sends the instance of a member something about what it sent, if it has not ended.
+fn tell_sender(scope: &mut WriteScope<'_, '_>, sender: &Commit, body: &Arc<[u8]>) -> Result<(), Stop> {
+    let message = Message::plain(sender.key, sender.shard, body);
+    let appended = scope.tables.append_to_key(&message, scope.now_ms)?;
+    if appended.number().is_some() {
+        scope.tell_of_message(sender.shard);
+        scope.unread.appended(sender.key);
+    }
+    Ok(())
+}
+
+/// Deletes an instance that has ended and has the id of one that starts. One that has not ended stays.
+fn delete_ended(tables: &mut Tables<'_>, row: &InstanceRow) -> Result<(), Stop> {
+    if let Some(existing) = tables.addressee(&row.id)?
+        && existing.has_ended
+        && existing.key != row.key
+    {
+        delete::delete(tables.connection(), existing.key)?;
+        tables.forget();
+    }
+    Ok(())
 }
 
 /// Writes the row and the turn of an instance that starts here. Gives an outcome if nothing of it went in.

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use perennial_core::store::{
-    Changes, Commit, CommitOutcome, SendOutcome, SendRequest, SessionId, StoreError, Swept, TaskRenewal,
-    TaskRow,
+    Changes, Commit, CommitOutcome, Outgoing, SendOutcome, SendRequest, SessionId, StoreError, Swept,
+    TaskRenewal, TaskRow,
 };
 use rusqlite::Connection;
 
@@ -418,6 +418,10 @@ impl<'c> WriteConnection<'c> {
             Ok(outcome) => {
                 if pace == Pace::Careful {
                     self.connection.execute_batch("RELEASE member")?;
+                }
+                if member.send.iter().any(Outgoing::may_delete) {
+                    // An instance may have been deleted.
+                    self.has_graves = None;
                 }
                 return Ok(outcome);
             }

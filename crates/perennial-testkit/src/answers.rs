@@ -1,7 +1,7 @@
 //! What a world says to a program: answers to what is open, and what is out of place.
 
 use perennial_core::{
-    ActivityFailure, ChildFailure, Decision, EventId, Job, Ledger, Payload, TimeoutKind, Turn,
+    ActivityFailure, ChildFailure, Decision, Delivery, EventId, Job, Ledger, Payload, TimeoutKind, Turn,
 };
 
 use crate::Chance;
@@ -71,6 +71,11 @@ fn answer(chance: &mut Chance, source_event_id: EventId, open: &Decision) -> Job
             trail: Default::default(),
         },
         Decision::TimerCreated { .. } => Job::TimerFired { source_event_id },
+        Decision::SubOrchestrationScheduled { options: Some(options), .. }
+            if options.reports_start && chance.percent(60) =>
+        {
+            Job::SubOrchestrationStarted { source_event_id }
+        }
         Decision::SubOrchestrationScheduled { .. } if chance.percent(30) => {
             Job::SubOrchestrationFailed { source_event_id, error: child_failure(chance) }
         }
@@ -78,6 +83,14 @@ fn answer(chance: &mut Chance, source_event_id: EventId, open: &Decision) -> Job
             Job::SubOrchestrationCompleted { source_event_id, result: payload(chance) }
         }
         Decision::ExternalSubscribed { name } => event(chance, name),
+        Decision::OrchestrationChained { .. } => {
+            let outcome = *chance.pick(&[Delivery::Delivered, Delivery::AlreadyExists, Delivery::BadId]);
+            Job::DeliveryReported { source_event_id, outcome }
+        }
+        Decision::ExternalEventSent { .. } | Decision::CancelSent { .. } => {
+            let outcome = *chance.pick(&[Delivery::Delivered, Delivery::NotFound, Delivery::Ended]);
+            Job::DeliveryReported { source_event_id, outcome }
+        }
         other => unreachable!("{} opens nothing", other.name()),
     }
 }
@@ -136,7 +149,7 @@ fn activity_failure(chance: &mut Chance) -> ActivityFailure {
 fn child_failure(chance: &mut Chance) -> ChildFailure {
     let reason = "so it went".to_owned();
     match chance.below(5) {
-        0 => ChildFailure::Cancelled { reason },
+        0 => ChildFailure::Cancelled { reason, output: chance.percent(50).then(|| payload(chance)) },
         1 => ChildFailure::Terminated { reason },
         2 => ChildFailure::NotStarted { reason },
         _ => ChildFailure::Application(payload(chance)),

@@ -51,6 +51,15 @@ impl Pending {
         }
     }
 
+    /// Asks it to stop, if that can be waited for.
+    fn stop(&mut self) {
+        match self {
+            Pending::Activity(future) => future.cancel(),
+            Pending::Child(future) => future.cancel_within("enough", Duration::from_secs(5)),
+            _ => {}
+        }
+    }
+
     /// Polls it once, so that the running unit is the one that waits for it, and keeps what it returned.
     pub(crate) async fn poll_once(&mut self) {
         let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut *self).poll(cx))).await;
@@ -158,6 +167,32 @@ impl Interpreter {
             }
             Awaitable::Shielded(block) => {
                 Pending::Shielded(ctx.shield(self.block(block.clone(), accumulator.fork(0))))
+            }
+            Awaitable::Uncancellable(block) => {
+                Pending::Shielded(ctx.uncancellable(self.block(block.clone(), accumulator.fork(0))))
+            }
+            Awaitable::Stopped { what, after_ms } => {
+                let mut what = self.begin(what, accumulator.fork(0));
+                let after = ctx.schedule_timer(Duration::from_millis(*after_ms));
+                let ctx = ctx.clone();
+                Pending::combined(async move {
+                    match ctx.select2(&mut what, after).await {
+                        Either::First(outcome) => outcome,
+                        Either::Second(()) => {
+                            what.stop();
+                            what.await
+                        }
+                    }
+                })
+            }
+            Awaitable::Attempted { program } => {
+                let child = self.child(program, accumulator, false, false);
+                let mut child = child.retry(RetryPolicy::fixed(2, 50)).timeout(Duration::from_secs(90));
+                let started = child.started();
+                Pending::combined(async move {
+                    let started = started.await;
+                    recorded(child.await).map(|outcome| format!("{started:?} {outcome}"))
+                })
             }
             Awaitable::Joined(parts) => self.join(self.begin_all(parts, accumulator)),
             Awaitable::TryJoined(parts) => {

@@ -145,7 +145,7 @@ impl Generator {
         self.left = self.left.saturating_sub(1);
         let on = &self.features;
         let nests = place.depth < DEPTH;
-        let choices: [(u64, Make<Statement>); 19] = [
+        let choices: [(u64, Make<Statement>); 21] = [
             (12, |this, place| Statement::Await(this.awaitable(place))),
             (weight(on.holds && nests, 5), Generator::hold),
             (weight(on.holds && on.events && on.units && nests, 1), Generator::rivals),
@@ -164,6 +164,8 @@ impl Generator {
             (weight(on.events, 2), |this, _| Statement::TryReceive { name: event_name(&mut this.chance) }),
             (weight(on.events && on.timers && on.races, 1), Generator::stream),
             (weight(on.status && on.looks, 1), |_, _| Statement::ReadOneself),
+            (weight(on.sent_events, 1), Generator::raise_heard),
+            (weight(on.sent_events, 1), Generator::cancel_other),
             (weight(on.continue_as_new && place.depth > 0, 1), |_, _| Statement::ContinueAsNew),
         ];
         self.chance.weighted(&choices)(self, place)
@@ -254,6 +256,31 @@ impl Generator {
         }
     }
 
+    fn raise_heard(&mut self, place: Place) -> Statement {
+        match self.raise(place) {
+            Statement::Raise { event, to } => Statement::RaiseHeard { event, to },
+            other => other,
+        }
+    }
+
+    fn cancel_other(&mut self, _: Place) -> Statement {
+        Statement::CancelOther { to: *self.chance.pick(&[Recipient::Nobody, Recipient::Shared]) }
+    }
+
+    fn stopped_activity(&mut self, place: Place) -> Awaitable {
+        let (what, after_ms) = (Box::new(self.activity(place)), delay_ms(&mut self.chance));
+        Awaitable::Stopped { what, after_ms }
+    }
+
+    fn stopped_child(&mut self, place: Place) -> Awaitable {
+        let (what, after_ms) = (Box::new(self.child(place)), delay_ms(&mut self.chance));
+        Awaitable::Stopped { what, after_ms }
+    }
+
+    fn attempted(&mut self, _: Place) -> Awaitable {
+        Awaitable::Attempted { program: self.smaller_program() }
+    }
+
     fn smaller_program(&mut self) -> Box<Program> {
         let size = 1 + self.chance.below(1 + self.left.min(4));
         let chance = self.chance.fork();
@@ -264,7 +291,7 @@ impl Generator {
         let on = &self.features;
         let nests = place.depth < DEPTH && self.left > 0;
         let idle = (on.handlers || on.updates) && !place.in_handler;
-        let choices: [(u64, Make<Awaitable>); 14] = [
+        let choices: [(u64, Make<Awaitable>); 18] = [
             (10, Generator::activity),
             (weight(on.timers, 4), Generator::timer),
             (weight(on.events, 5), Generator::event),
@@ -275,6 +302,15 @@ impl Generator {
             (weight(on.units && nests, 5), Generator::parallel),
             (weight(on.units && nests, 3), |this, place| Awaitable::Spawned(this.block(place.deeper()))),
             (weight(on.units && nests, 2), |this, place| Awaitable::Shielded(this.block(place.deeper()))),
+            (weight(on.units && nests, 2), |this, place| {
+                Awaitable::Uncancellable(this.block(place.deeper()))
+            }),
+            (weight(on.timers && on.races && nests, 2), Generator::stopped_activity),
+            (
+                weight(on.timers && on.races && on.children && self.generations > 0, 1),
+                Generator::stopped_child,
+            ),
+            (weight(on.timers && on.children && on.chance && self.generations > 0, 2), Generator::attempted),
             (weight(on.joins && nests, 3), |this, place| Awaitable::Joined(this.parts(place))),
             (weight(on.joins && nests, 1), |this, place| Awaitable::TryJoined(this.parts(place))),
             (weight(on.races && nests, 4), Generator::race),

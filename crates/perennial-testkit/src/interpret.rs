@@ -160,8 +160,11 @@ impl Interpreter {
                 let body: Running = Box::pin(self.clone().body());
                 match self.ctx.select2(body, self.ctx.cancelled()).await {
                     Either::First(accumulator) => accumulator,
-                    Either::Second(()) => {
+                    Either::Second(_) => {
                         let accumulator = self.block(cleanup.clone(), self.input.accumulator).await;
+                        if accumulator.below(2) == 0 {
+                            return self.ctx.end_cancelled(accumulator.to_string()).await;
+                        }
                         return Err(Payload::from(format!("cancelled {accumulator}")));
                     }
                 }
@@ -335,7 +338,7 @@ impl Interpreter {
         }
     }
 
-    /// Statements that do not wait.
+    /// Statements that hold nothing while they wait, if they do.
     async fn at_once(&self, statement: &Statement, accumulator: &mut Accumulator) {
         let ctx = &self.ctx;
         match statement {
@@ -378,18 +381,31 @@ impl Interpreter {
                 }
             }
             Statement::Raise { event, to } => {
-                let info = ctx.info();
-                let instance = match to {
-                    Recipient::Itself => Some(info.instance),
-                    Recipient::Parent => info.parent.map(|parent| parent.instance),
-                    Recipient::Nobody => None,
-                    Recipient::Shared => Some(shared_id(*accumulator)),
-                };
-                let instance = instance.unwrap_or_else(|| "nobody".to_owned());
+                let instance = self.recipient(*to, *accumulator);
                 ctx.raise_event(instance, event.as_str(), accumulator.to_string());
+            }
+            Statement::RaiseHeard { event, to } => {
+                let instance = self.recipient(*to, *accumulator);
+                let sent = ctx.raise_event(instance, event.as_str(), accumulator.to_string());
+                accumulator.fold(&format!("{:?}", sent.delivered().await));
+            }
+            Statement::CancelOther { to } => {
+                let sent = ctx.cancel_orchestration(self.recipient(*to, *accumulator), "another's wish");
+                accumulator.fold(&format!("{:?}", sent.grace(Duration::from_secs(5)).delivered().await));
             }
             _ => unreachable!("the other statements wait"),
         }
+    }
+
+    fn recipient(&self, to: Recipient, accumulator: Accumulator) -> String {
+        let info = self.ctx.info();
+        let instance = match to {
+            Recipient::Itself => Some(info.instance),
+            Recipient::Parent => info.parent.map(|parent| parent.instance),
+            Recipient::Nobody => None,
+            Recipient::Shared => Some(shared_id(accumulator)),
+        };
+        instance.unwrap_or_else(|| "nobody".to_owned())
     }
 
     /// An instance id that no other call of this program chooses, as far as it has seen different things; or one that

@@ -291,7 +291,9 @@ fn change_field(decision: &mut Decision, field: Mutation, chance: &mut Chance) -
         }
         (
             Mutation::Instance,
-            Decision::OrchestrationChained { instance, .. } | Decision::ExternalEventSent { instance, .. },
+            Decision::OrchestrationChained { instance, .. }
+            | Decision::ExternalEventSent { instance, .. }
+            | Decision::CancelSent { instance, .. },
         ) => instance.push_str("-changed"),
         (Mutation::Instance, Decision::SubOrchestrationScheduled { instance, .. }) => {
             *instance = instance.is_none().then(|| "changed".to_owned());
@@ -320,14 +322,27 @@ fn foreign(chance: &mut Chance, fits: impl Fn(&Decision) -> bool) -> Decision {
             instance: None,
             input: text.clone(),
             close: ClosePolicy::default(),
+            options: None,
         },
         Decision::OrchestrationChained {
             name: name.clone(),
             version: None,
             instance: name.clone(),
             input: text.clone(),
+            reported: false,
         },
-        Decision::ExternalEventSent { instance: name.clone(), name: name.clone(), payload: text.clone() },
+        Decision::ExternalEventSent {
+            instance: name.clone(),
+            name: name.clone(),
+            payload: text.clone(),
+            reported: false,
+        },
+        Decision::CancelSent {
+            instance: name.clone(),
+            reason: name.clone(),
+            grace_ms: None,
+            reported: false,
+        },
         Decision::SystemCall {
             op: "utc_now".to_owned(),
             value: Payload::encode(&0).expect("a number encodes"),
@@ -368,7 +383,7 @@ fn end_otherwise(
         None,
         Some(Ending::OrchestrationCompleted { output: changed() }),
         Some(Ending::OrchestrationFailed { error: changed() }),
-        Some(Ending::OrchestrationCancelled { reason: "changed".to_owned() }),
+        Some(Ending::OrchestrationCancelled { reason: "changed".to_owned(), output: None }),
         Some(Ending::OrchestrationContinuedAsNew { input: changed(), version: None }),
     ];
     let others = &endings[usize::from(ending.is_none())..];

@@ -134,6 +134,18 @@ pub enum Statement {
         /// The instance.
         to: Recipient,
     },
+    /// Raises an event at an instance, and waits to hear what became of it.
+    RaiseHeard {
+        /// The event.
+        event: String,
+        /// The instance.
+        to: Recipient,
+    },
+    /// Asks an instance to cancel, and waits to hear what became of that.
+    CancelOther {
+        /// The instance.
+        to: Recipient,
+    },
     /// Ends the execution and goes on in the next one, unless the rounds are used up.
     ContinueAsNew,
 }
@@ -188,6 +200,20 @@ pub enum Awaitable {
     Spawned(Block),
     /// A block in a unit of its own that nothing cancels.
     Shielded(Block),
+    /// A block in a unit of its own that a cancel request does not end.
+    Uncancellable(Block),
+    /// An activity or a child that is asked to stop after a while, and is waited for.
+    Stopped {
+        /// What is stopped.
+        what: Box<Awaitable>,
+        /// After which time.
+        after_ms: u64,
+    },
+    /// A program as a sub-orchestration with retries and a timeout, whose start is waited for.
+    Attempted {
+        /// The program.
+        program: Box<Program>,
+    },
     /// All of these, in one unit.
     Joined(Vec<Awaitable>),
     /// All of these, or the first failure.
@@ -386,18 +412,22 @@ impl Awaitable {
     fn walk<'a>(&'a self, visit: &mut impl FnMut(Node<'a>)) {
         visit(Node::Awaitable(self));
         match self {
-            Awaitable::Sequence(block) | Awaitable::Spawned(block) | Awaitable::Shielded(block) => {
+            Awaitable::Sequence(block)
+            | Awaitable::Spawned(block)
+            | Awaitable::Shielded(block)
+            | Awaitable::Uncancellable(block) => {
                 block.walk(visit);
             }
             Awaitable::Parallel(blocks) => blocks.iter().for_each(|block| block.walk(visit)),
             Awaitable::Joined(parts)
             | Awaitable::TryJoined(parts)
             | Awaitable::Raced { operands: parts, .. } => parts.iter().for_each(|part| part.walk(visit)),
-            Awaitable::Limited { what, .. } => what.walk(visit),
+            Awaitable::Limited { what, .. } | Awaitable::Stopped { what, .. } => what.walk(visit),
             Awaitable::Activity { .. }
             | Awaitable::Timer { .. }
             | Awaitable::Event { .. }
             | Awaitable::Child { .. }
+            | Awaitable::Attempted { .. }
             | Awaitable::Signals { .. }
             | Awaitable::HandlersIdle => {}
         }

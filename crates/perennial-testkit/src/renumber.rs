@@ -73,6 +73,8 @@ pub(crate) fn source_mut(kind: &mut EventKind) -> Option<&mut EventId> {
             | Job::TimerFired { source_event_id }
             | Job::SubOrchestrationCompleted { source_event_id, .. }
             | Job::SubOrchestrationFailed { source_event_id, .. }
+            | Job::SubOrchestrationStarted { source_event_id }
+            | Job::DeliveryReported { source_event_id, .. }
             | Job::ExternalEventSkipped { event_id: source_event_id },
         )
         | EventKind::Decision {
@@ -81,6 +83,8 @@ pub(crate) fn source_mut(kind: &mut EventKind) -> Option<&mut EventId> {
                 | Decision::TimerCancelled { source_event_id }
                 | Decision::ExternalUnsubscribed { source_event_id }
                 | Decision::SubOrchestrationCancelRequested { source_event_id }
+                | Decision::ActivityStopRequested { source_event_id }
+                | Decision::SubOrchestrationStopRequested { source_event_id, .. }
                 | Decision::UpdateCompleted { source_event_id, .. },
             ..
         } => Some(source_event_id),

@@ -397,6 +397,8 @@ pub enum OrchestrationError {
         id: String,
         /// Why.
         reason: String,
+        /// What its code left behind when it ended as cancelled by itself.
+        output: Option<Payload>,
     },
     /// It was ended from outside.
     #[error("PER-0617 terminated: instance {id:?}: {reason}")]

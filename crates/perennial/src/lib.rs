@@ -49,7 +49,7 @@ pub use activity::ActivityContext;
 #[doc(hidden)]
 pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
 pub use client::{
-    Action, Client, Damage, InstanceStatus, OnExisting, Progress, Prune, RaiseEvent, SendUpdate,
+    Action, Cancel, Client, Damage, InstanceStatus, OnExisting, Progress, Prune, RaiseEvent, SendUpdate,
     StartOptions, Tree, VerifyProgress, VerifyReport,
 };
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
@@ -60,11 +60,12 @@ pub use perennial_core::store::{
     InstanceRow, Page, PageKey, Status, StoreError, StoreStats, attribute,
 };
 pub use perennial_core::{
-    ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFuture, ClosePolicy,
-    ContinueAsNewFuture, Either, Either3, Elapsed, Ending, EventId, Events, ExecutionOptions, Handlers,
-    HandlersIdle, History, Info, InstanceKey, Join, Join2, Join3, Limits, NameError, NotOfType, ParentLink,
-    Payload, Race, Receive, ReplayReport, Replayer, RetryPolicy, Select, Select2, Select3, Shield, State,
-    SystemCallFuture, Timeout, TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
+    ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFuture, ChildStarted,
+    ClosePolicy, ContinueAsNewFuture, Delivery, DeliveryFuture, Either, Either3, Elapsed, EndCancelledFuture,
+    Ending, EventId, Events, ExecutionOptions, Handlers, HandlersIdle, History, Info, InstanceKey, Join,
+    Join2, Join3, Limits, NameError, NotOfType, OnTakenId, ParentLink, Payload, Race, Receive, ReplayReport,
+    Replayer, RetryPolicy, Select, Select2, Select3, Sent, Shield, State, SystemCallFuture, Timeout,
+    TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
 };
 pub use runtime::{
     Incompatible, MissingVersion, PreflightProgress, PreflightReport, Runtime, RuntimeBuilder, RuntimeOptions,
@@ -87,9 +88,9 @@ extern crate self as perennial;
 /// What is recorded of an instance: events in turns. [`Client::history`] reads it, [`Replayer`] holds it against code.
 pub mod history {
     pub use perennial_core::{
-        ActivityFailure, ChildFailure, Decision, Ending, Event, EventId, EventKind, History, HistoryError,
-        Job, Ledger, ParentLink, PastAttempt, Started, TimeoutKind, TraceContext, Trail, Turn, TurnFailure,
-        UnitId,
+        ActivityFailure, ChildFailure, ChildOptions, Decision, Ending, Event, EventId, EventKind, History,
+        HistoryError, Job, Ledger, ParentLink, PastAttempt, Started, TimeoutKind, TraceContext, Trail, Turn,
+        TurnFailure, UnitId,
     };
 }
 
@@ -122,9 +123,9 @@ pub mod prelude {
 
     pub use crate::{
         Activity, ActivityContext, ActivityError, Backoff, ChildError, Client, ClientError, ClosePolicy,
-        Either, Either3, Elapsed, Error, Event, OnExisting, Orchestration, OrchestrationContext,
-        OrchestrationError, Payload, Query, RetryPolicy, Run, RunError, Runtime, RuntimeOptions, Saga,
-        StartOptions, Status, TimeoutKind, Update, UpdateError,
+        Delivery, Either, Either3, Elapsed, Error, Event, OnExisting, OnTakenId, Orchestration,
+        OrchestrationContext, OrchestrationError, Payload, Query, RetryPolicy, Run, RunError, Runtime,
+        RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Update, UpdateError,
     };
     #[cfg(feature = "macros")]
     pub use crate::{activity, orchestration};

@@ -1,6 +1,7 @@
 //! P8: changes reach the process that runs the store, and those over many instances ask first.
 
 use crate::support::Shop;
+use perennial::history::{EventKind, Job};
 use perennial::prelude::*;
 
 /// Runs a command that has to succeed, beside the runtime.
@@ -62,6 +63,23 @@ async fn p8_cancel_and_terminate_end_instances() {
         shop.client().wait(id).await.unwrap();
         assert_eq!(shop.client().status(id).await.unwrap().status, status);
     }
+}
+
+#[tokio::test]
+async fn g35_a_cancel_takes_a_grace_from_the_command_line() {
+    let shop = Shop::open().await;
+    says(&shop, &["start", "counter", "a", "1"]).await;
+    assert_eq!(says(&shop, &["cancel", "a", "--grace", "5m"]).await, "a: cancel requested");
+    shop.client().wait("a").await.unwrap();
+    let history = shop.client().history("a").await.unwrap();
+    let graces: Vec<u64> = history
+        .flatten()
+        .filter_map(|event| match event.kind {
+            EventKind::Job(Job::OrchestrationCancelRequested { grace_ms, .. }) => Some(grace_ms),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(graces, [300_000]);
 }
 
 #[tokio::test]

@@ -151,7 +151,8 @@ impl OrchestrationContext {
         );
     }
 
-    /// Takes cancellation over, for good: resolves when it is requested, and the code decides how it ends.
+    /// Takes cancellation over, for good: resolves with the reason when it is requested, and the code decides how it ends,
+    /// for instance with [`end_cancelled`](Self::end_cancelled).
     pub fn cancelled(&self) -> Cancelled {
         self.call(
             "cancelled",
@@ -167,7 +168,12 @@ impl OrchestrationContext {
 
     /// Whether cancellation was requested.
     pub fn is_cancelled(&self) -> bool {
-        self.call("is_cancelled", Access::Look, || false, |state| Ok(state.cancel.requested))
+        self.call("is_cancelled", Access::Look, || false, |state| Ok(state.cancel.requested.is_some()))
+    }
+
+    /// Why cancellation was requested, if it was and the code has been told.
+    pub fn cancel_reason(&self) -> Option<String> {
+        self.call("cancel_reason", Access::Look, || None, |state| Ok(state.cancel.requested.clone()))
     }
 
     /// Resolves when no handler is at work, other than the one that asks.
@@ -250,11 +256,13 @@ pub struct Cancelled {
 }
 
 impl Future for Cancelled {
-    type Output = ();
+    type Output = String;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<String> {
         let Cancelled { ctx, seat } = &mut *self;
-        ctx.await_condition(cx, seat, Which::Cancelled, |state| state.cancel.requested)
+        let requested =
+            ctx.await_condition(cx, seat, Which::Cancelled, |state| state.cancel.requested.is_some());
+        requested.map(|()| ctx.cancel_reason().unwrap_or_default())
     }
 }
 

@@ -3,6 +3,7 @@
 //! A context is a handle without content: every call looks up the execution that runs on this thread, and is refused
 //! when that is not the context's own. Calls return at once; what takes time returns a future.
 
+mod child_attempts;
 mod completions;
 mod conditions;
 mod join;
@@ -10,6 +11,7 @@ mod messages;
 mod oneself;
 mod operations;
 mod select;
+mod sent;
 mod state;
 mod timeout;
 mod units;
@@ -32,12 +34,14 @@ use crate::execution::state::{Access, Closure, ContinueAsNew, ExecutionState, St
 use crate::execution::{Limits, TurnFailure, panic_message, panic_place, turn_local, uuid4_text};
 use crate::history::{Attributes, Decision, EventId, NotOfType, ParentLink, Payload, PayloadSource};
 
+pub use child_attempts::ChildStarted;
 pub use completions::Completions;
 pub use conditions::{Cancelled, HandlersIdle, WaitUntil};
 pub use join::{Join, Join2, Join3, TryJoin};
 pub use messages::{Events, Receive};
 pub use operations::{ActivityFuture, ChildFuture, TimerFuture, WaitFuture};
 pub use select::{Either, Either3, Operand, Operands, Race, Select, Select2, Select3};
+pub use sent::{DeliveryFuture, Sent};
 pub use state::State;
 pub use timeout::{Elapsed, Timeout};
 pub use units::{Branches, Shield, UnitHandle};
@@ -301,8 +305,8 @@ impl OrchestrationContext {
         name: impl Into<String>,
         instance: impl Into<String>,
         input: impl Into<Payload>,
-    ) {
-        self.start_detached(name.into(), None, instance.into(), input.into());
+    ) -> Sent {
+        self.start_detached(name.into(), None, instance.into(), input.into())
     }
 
     /// Starts an orchestration that is nobody's child, at an exact version.
@@ -313,16 +317,21 @@ impl OrchestrationContext {
         version: impl Into<String>,
         instance: impl Into<String>,
         input: impl Into<Payload>,
-    ) {
-        self.start_detached(name.into(), Some(version.into()), instance.into(), input.into());
+    ) -> Sent {
+        self.start_detached(name.into(), Some(version.into()), instance.into(), input.into())
     }
 
     #[track_caller]
-    fn start_detached(&self, name: String, version: Option<String>, instance: String, input: Payload) {
-        self.decide(
-            "schedule_orchestration",
-            Decision::OrchestrationChained { name, version, instance, input },
-        );
+    fn start_detached(
+        &self,
+        name: String,
+        version: Option<String>,
+        instance: String,
+        input: Payload,
+    ) -> Sent {
+        let reported = false;
+        let decision = Decision::OrchestrationChained { name, version, instance, input, reported };
+        self.send("schedule_orchestration", decision)
     }
 
     /// Raises an event at another instance.
@@ -332,9 +341,10 @@ impl OrchestrationContext {
         instance: impl Into<String>,
         name: impl Into<String>,
         payload: impl Into<Payload>,
-    ) {
+    ) -> Sent {
         let (instance, name, payload) = (instance.into(), name.into(), payload.into());
-        self.decide("raise_event", Decision::ExternalEventSent { instance, name, payload });
+        let decision = Decision::ExternalEventSent { instance, name, payload, reported: false };
+        self.send("raise_event", decision)
     }
 
     /// Ends this execution and lets the instance go on in a next one, at the latest version. Await the result: it
@@ -364,6 +374,23 @@ impl OrchestrationContext {
             },
         );
         ContinueAsNewFuture(std::marker::PhantomData)
+    }
+
+    /// Ends the instance as cancelled, with what it leaves behind: for code that took cancellation over and has cleaned up.
+    /// The reason is that of the cancel request. Await the result: it never comes.
+    pub fn end_cancelled<T>(&self, output: impl Into<Payload>) -> EndCancelledFuture<T> {
+        let output = output.into();
+        self.call(
+            "end_cancelled",
+            Access::Act,
+            || (),
+            |state| {
+                state.check_payload(output.size() as u64)?;
+                state.ended_cancelled = Some(output);
+                Ok(())
+            },
+        );
+        EndCancelledFuture(std::marker::PhantomData)
     }
 
     /// Writes to the log, unless a replay is going on.
@@ -492,6 +519,18 @@ impl<T> Future for SystemCallFuture<T> {
 pub struct ContinueAsNewFuture<T>(std::marker::PhantomData<fn() -> T>);
 
 impl<T> Future for ContinueAsNewFuture<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {
+        Poll::Pending
+    }
+}
+
+/// Never resolves: the instance ends with the step that asked for it.
+#[must_use = "await it, so that nothing runs after it"]
+pub struct EndCancelledFuture<T>(std::marker::PhantomData<fn() -> T>);
+
+impl<T> Future for EndCancelledFuture<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {

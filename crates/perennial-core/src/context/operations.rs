@@ -21,6 +21,8 @@ use crate::history::{
 };
 
 use super::OrchestrationContext;
+use super::child_attempts::{Attempts, ChildStarted};
+use super::sent::DeliveryFuture;
 
 impl OrchestrationContext {
     /// Runs an activity.
@@ -116,12 +118,18 @@ impl OrchestrationContext {
         input: Payload,
     ) -> ChildFuture {
         let close = ClosePolicy::default();
-        let decision = Decision::SubOrchestrationScheduled { name, version, instance, input, close };
+        let options = None;
+        let decision = Decision::SubOrchestrationScheduled { name, version, instance, input, close, options };
         ChildFuture::new(self.schedule("schedule_sub_orchestration", OperationKind::Child, decision))
     }
 
     #[track_caller]
-    fn schedule(&self, call: &'static str, kind: OperationKind, decision: Decision) -> OperationFuture {
+    pub(super) fn schedule(
+        &self,
+        call: &'static str,
+        kind: OperationKind,
+        decision: Decision,
+    ) -> OperationFuture {
         let location = Location::caller();
         let token =
             self.call(call, Access::Act, || None, |state| state.schedule(kind, decision, location).map(Some));
@@ -130,28 +138,34 @@ impl OrchestrationContext {
 }
 
 /// What every durable future is: a token until it returns.
-struct OperationFuture {
-    ctx: OrchestrationContext,
+pub(super) struct OperationFuture {
+    pub(super) ctx: OrchestrationContext,
     /// Absent once it has returned, or if it was made where nothing can be scheduled.
-    token: Option<Token>,
+    pub(super) token: Option<Token>,
     polled: bool,
+    /// What it came to without being recorded: it was asked to stop in the step that scheduled it.
+    settled: Option<Completion>,
     /// The waker that waits for the result, by its address. As long as it waits, nothing else can have that address.
     parked_with: Option<usize>,
-    location: &'static Location<'static>,
+    pub(super) location: &'static Location<'static>,
 }
 
 impl OperationFuture {
-    fn new(
+    pub(super) fn new(
         ctx: &OrchestrationContext,
         token: Option<Token>,
         location: &'static Location<'static>,
     ) -> OperationFuture {
-        OperationFuture { ctx: ctx.clone(), token, polled: false, parked_with: None, location }
+        let (polled, settled, parked_with) = (false, None, None);
+        OperationFuture { ctx: ctx.clone(), token, polled, settled, parked_with, location }
     }
 
-    fn poll(&mut self, cx: &Context<'_>) -> Poll<(EventId, Completion)> {
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<(EventId, Completion)> {
         let Some(token) = self.token else {
-            return Poll::Pending;
+            return match self.settled.take() {
+                Some(completion) => Poll::Ready((EventId(0), completion)),
+                None => Poll::Pending,
+            };
         };
         self.polled = true;
         // Combinators that poll everything at every wake find most operations waiting already.
@@ -182,8 +196,32 @@ impl OperationFuture {
         self.token.is_some() && self.parked_with == Some(cx.waker().data().addr())
     }
 
+    /// Asks for the operation to stop, and goes on waiting for what comes of it. What was scheduled in this very step
+    /// leaves nothing, and comes to `at_once`.
+    #[track_caller]
+    pub(super) fn stop(&mut self, request: impl FnOnce(EventId) -> Decision, at_once: Completion) {
+        let (token, location) = (self.token, Location::caller());
+        let Some(token) = token else { return };
+        let withdraws =
+            self.ctx.call("cancel", Access::Act, || false, |state| state.stop(token, location, request));
+        if withdraws {
+            self.withdraw(at_once);
+        }
+    }
+
+    /// Gives the operation up, and comes to this.
+    pub(super) fn withdraw(&mut self, at_once: Completion) {
+        let Some(token) = self.token.take() else { return };
+        let location = self.location;
+        let leftover = self
+            .ctx
+            .call("cancel", Access::Act, Leftover::default, |state| Ok(state.abandon(token, location)));
+        leftover.settle();
+        self.settled = Some(at_once);
+    }
+
     /// Changes the decision while that is still possible.
-    fn amend(&mut self, change: impl FnOnce(&mut Decision)) {
+    pub(super) fn amend(&mut self, change: impl FnOnce(&mut Decision)) {
         let (token, polled) = (self.token, self.polled);
         self.ctx.call(
             "option",
@@ -201,7 +239,12 @@ impl OperationFuture {
     }
 
     /// What was read from a payload, or a turn that fails.
-    fn read<T>(&self, event: EventId, source: PayloadSource, read: Result<T, NotOfType>) -> Poll<T> {
+    pub(super) fn read<T>(
+        &self,
+        event: EventId,
+        source: PayloadSource,
+        read: Result<T, NotOfType>,
+    ) -> Poll<T> {
         match read {
             Ok(value) => Poll::Ready(value),
             Err(mismatch) => {
@@ -303,6 +346,14 @@ impl<R> ActivityFuture<R> {
         self.option(|options| options.tag = Some(tag))
     }
 
+    /// Asks the activity to stop, and goes on waiting: the future then returns what the last attempt came to once that
+    /// has really ended, which may be a result, or `ActivityFailure::Cancelled`. It is not tried again.
+    #[track_caller]
+    pub fn cancel(&mut self) {
+        let stop = |source_event_id| Decision::ActivityStopRequested { source_event_id };
+        self.operation.stop(stop, Completion::Activity(Err(ActivityFailure::Cancelled)));
+    }
+
     fn option(mut self, set: impl FnOnce(&mut ActivityOptions)) -> Self {
         self.operation.amend(|decision| {
             if let Decision::ActivityScheduled { options, .. } = decision {
@@ -384,13 +435,18 @@ impl<T> Future for WaitFuture<T> {
 /// The result of a sub-orchestration.
 #[must_use = "dropping it cancels the sub-orchestration"]
 pub struct ChildFuture<R = Result<Payload, ChildFailure>> {
-    operation: OperationFuture,
+    /// The child, or the pause before it is scheduled again.
+    pub(super) operation: OperationFuture,
     read: Read<ChildFailure, R>,
+    /// Absent unless it has been scheduled more than once.
+    pub(super) attempts: Option<Box<Attempts>>,
+    /// It was asked to cancel: it is not scheduled again.
+    pub(super) is_stopped: bool,
 }
 
 impl ChildFuture {
     fn new(operation: OperationFuture) -> ChildFuture {
-        ChildFuture { operation, read: Ok }
+        ChildFuture { operation, read: Ok, attempts: None, is_stopped: false }
     }
 }
 
@@ -405,7 +461,8 @@ impl<R> ChildFuture<R> {
         self,
         read: fn(Result<Payload, ChildFailure>) -> Result<S, NotOfType>,
     ) -> ChildFuture<S> {
-        ChildFuture { operation: self.operation, read }
+        let ChildFuture { operation, attempts, is_stopped, .. } = self;
+        ChildFuture { operation, read, attempts, is_stopped }
     }
 
     /// What happens to the child if this instance ends first.
@@ -423,11 +480,17 @@ impl<R> Future for ChildFuture<R> {
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
-        match ready!(self.operation.poll(cx)) {
-            (event, Completion::Child(outcome)) => {
-                self.operation.read(event, PayloadSource::Other, (self.read)(outcome))
+        loop {
+            match ready!(self.operation.poll(cx)) {
+                (event, Completion::Child(outcome, again)) => {
+                    if again.is_some_and(|schedule| self.pause(&outcome, schedule)) {
+                        continue;
+                    }
+                    return self.operation.read(event, PayloadSource::Other, (self.read)(outcome));
+                }
+                (_, Completion::Timer) => self.schedule_again(),
+                _ => return Poll::Pending,
             }
-            _ => Poll::Pending,
         }
     }
 }
@@ -456,4 +519,4 @@ macro_rules! durable_futures {
     )*};
 }
 
-durable_futures!(ActivityFuture<T>, TimerFuture, WaitFuture<T>, ChildFuture<T>);
+durable_futures!(ActivityFuture<T>, TimerFuture, WaitFuture<T>, ChildFuture<T>, ChildStarted, DeliveryFuture);

@@ -13,9 +13,9 @@ use crate::execution::state::{Access, ExecutionState};
 use crate::history::EventId;
 
 use super::{
-    ActivityFuture, Branches, Cancelled, ChildFuture, ContinueAsNewFuture, HandlersIdle, Join, Join2, Join3,
-    OrchestrationContext, Shield, SystemCallFuture, Timeout, TimerFuture, TryJoin, UnitHandle, WaitFuture,
-    WaitUntil,
+    ActivityFuture, Branches, Cancelled, ChildFuture, ChildStarted, ContinueAsNewFuture, DeliveryFuture,
+    EndCancelledFuture, HandlersIdle, Join, Join2, Join3, OrchestrationContext, Shield, SystemCallFuture,
+    Timeout, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
 };
 
 /// A future that a select can order among others: it knows whether its result is recorded already.
@@ -130,7 +130,14 @@ macro_rules! operands_with_results {
     )*};
 }
 
-operands_with_results!(ActivityFuture<T>, TimerFuture, WaitFuture<T>, ChildFuture<T>);
+operands_with_results!(
+    ActivityFuture<T>,
+    TimerFuture,
+    WaitFuture<T>,
+    ChildFuture<T>,
+    ChildStarted,
+    DeliveryFuture
+);
 
 macro_rules! operands_without_results {
     ($($name:ident $(<$($type:ident $(: $bound:ident $(<$of:ident> )?)?),*>)?),*) => {$(
@@ -151,6 +158,7 @@ operands_without_results!(
     Shield<T>,
     SystemCallFuture<T>,
     ContinueAsNewFuture<T>,
+    EndCancelledFuture<T>,
     Cancelled,
     HandlersIdle,
     Timeout<F>,
@@ -373,21 +381,28 @@ impl<L: Operands> Future for Select<L> {
             Outlook::Result { token, place } => self.position(token, place),
             Outlook::Unclear => None,
         };
-        let first = known.or_else(|| self.first_stored());
-        let Some(operands) = self.operands.as_mut().map(Operands::operands_mut) else {
-            return Poll::Pending;
-        };
-        for index in first.into_iter().chain(0..operands.len()) {
-            let operand = &mut operands[index];
-            if first != Some(index) && operand.is_parked(cx) {
-                continue;
+        let mut first = known.or_else(|| self.first_stored());
+        loop {
+            let Some(operands) = self.operands.as_mut().map(Operands::operands_mut) else {
+                return Poll::Pending;
+            };
+            for index in first.into_iter().chain(0..operands.len()) {
+                let operand = &mut operands[index];
+                if first != Some(index) && operand.is_parked(cx) {
+                    continue;
+                }
+                if let Poll::Ready(output) = Pin::new(operand).poll(cx) {
+                    self.operands = None;
+                    return Poll::Ready((index, output));
+                }
             }
-            if let Poll::Ready(output) = Pin::new(operand).poll(cx) {
-                self.operands = None;
-                return Poll::Ready((index, output));
+            // A sub-orchestration that is tried again took its result and waits on. Another operand may have a result,
+            // and nobody wakes the unit for it again.
+            first = self.first_stored();
+            if first.is_none() {
+                return Poll::Pending;
             }
         }
-        Poll::Pending
     }
 }
 

@@ -47,6 +47,27 @@ impl OrchestrationContext {
         Shield { units: self.start_units("shield", [future]) }
     }
 
+    /// Runs a future as a unit that goes on when the shield is dropped, and that a cancel request does not end either: if
+    /// the code left cancellation to the engine, everything else is dropped, and the instance ends as cancelled when
+    /// all such units have finished, within the grace.
+    pub fn uncancellable<F>(&self, future: F) -> Shield<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let units = self.start_units("uncancellable", [future]);
+        self.call(
+            "uncancellable",
+            Access::Act,
+            || (),
+            |state| {
+                units.ids.iter().for_each(|id| state.scheduler.make_uncancellable(id));
+                Ok(())
+            },
+        );
+        Shield { units }
+    }
+
     fn start_units<F>(&self, call: &'static str, branches: impl IntoIterator<Item = F>) -> Units<F::Output>
     where
         F: Future + Send + 'static,

@@ -46,7 +46,7 @@ impl Execution {
                         .ledger
                         .apply_decision(turn, id, &emitted.decision)
                         .expect("live decisions are consistent");
-                    bind(state, id, &emitted);
+                    bind(state, id, &emitted, &emitted.decision);
                     let Emitted { unit, decision, .. } = emitted;
                     events.push(Event { id, kind: EventKind::Decision { unit, decision } });
                 }
@@ -81,9 +81,9 @@ impl Execution {
 }
 
 /// Gives a decision's operation its event id.
-fn bind(state: &mut ExecutionState, id: EventId, emitted: &Emitted) {
+fn bind(state: &mut ExecutionState, id: EventId, emitted: &Emitted, recorded: &Decision) {
     if let Some(token) = emitted.token {
-        state.bind(token, id);
+        state.bind(token, id, recorded);
     }
     if emitted.fate == Fate::Returned {
         state.ledger.wait_returned(id);
@@ -131,7 +131,7 @@ fn match_next(
                 );
             }
             state.ledger.apply_decision(cursor.turn.number, id, decision).map_err(HistoryError::from)?;
-            bind(state, id, &made[0]);
+            bind(state, id, &made[0], decision);
             cursor.advance();
             Ok(())
         }

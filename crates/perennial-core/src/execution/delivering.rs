@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::history::{DRAWN_KEY_PREFIX, Decision, Event, EventId, EventKind, Job, Payload, UnitId};
+use crate::history::{
+    ChildFailure, DRAWN_KEY_PREFIX, Decision, Event, EventId, EventKind, Job, Payload, UnitId,
+};
 
 use super::mailbox::{Arrival, Arrived, EventHandler};
 use super::operations::Completion;
@@ -101,10 +103,16 @@ impl ExecutionState {
             }
             Job::TimerFired { source_event_id } => completed(source_event_id, Completion::Timer),
             Job::SubOrchestrationCompleted { source_event_id, result } => {
-                completed(source_event_id, Completion::Child(Ok(result.clone())))
+                completed(source_event_id, Completion::Child(Ok(result.clone()), None))
             }
             Job::SubOrchestrationFailed { source_event_id, error } => {
-                completed(source_event_id, Completion::Child(Err(error.clone())))
+                completed(source_event_id, Completion::Child(Err(error.clone()), None))
+            }
+            Job::DeliveryReported { source_event_id, outcome } => {
+                completed(source_event_id, Completion::Delivery(*outcome))
+            }
+            Job::SubOrchestrationStarted { source_event_id } => {
+                return self.complete_start(*source_event_id, id, Ok(())).into_iter().collect();
             }
             Job::ExternalEventSkipped { .. } => return Vec::new(),
             Job::ExternalEvent { .. } if self.skipped.contains(&id) => return Vec::new(),
@@ -113,13 +121,21 @@ impl ExecutionState {
                 let arrived = Arrived { id, payload, key, trace };
                 return self.deliver_event(name, arrived);
             }
-            Job::OrchestrationCancelRequested { .. } => return self.deliver_cancel(),
+            Job::OrchestrationCancelRequested { reason, .. } => return self.deliver_cancel(reason),
             Job::UpdateRequested { name, payload, .. } => {
                 self.deliver_update(id, name, payload.clone(), job);
                 return Vec::new();
             }
         };
-        self.complete(source, id, completion).into_iter().collect()
+        // A child that could not be started, or that ended before its start was reported, has told both.
+        let start = match &completion {
+            Completion::Child(Err(error @ ChildFailure::NotStarted { .. }), _) => {
+                self.complete_start(source, id, Err(error.clone()))
+            }
+            Completion::Child(..) => self.complete_start(source, id, Ok(())),
+            _ => None,
+        };
+        start.into_iter().chain(self.complete(source, id, completion)).collect()
     }
 
     fn deliver_event(&mut self, name: &str, arrived: Arrived) -> Vec<Waker> {
@@ -153,7 +169,7 @@ impl ExecutionState {
     /// Keeps a handler for a cancel request, or starts it if that has come.
     pub(crate) fn add_cancel_handler(&mut self, handler: Option<CancelHandler>) {
         let Some(handler) = handler else { return };
-        if self.cancel.requested {
+        if self.cancel.requested.is_some() {
             self.dispatch(Box::pin(async move { handler().await }), None);
         } else {
             self.cancel.handlers.push((self.unit.clone(), handler));
@@ -161,11 +177,11 @@ impl ExecutionState {
     }
 
     /// Tells code that took cancellation over. Code that did not is ended by the driver.
-    fn deliver_cancel(&mut self) -> Vec<Waker> {
-        if !self.cancel.taken_over || self.cancel.requested {
+    fn deliver_cancel(&mut self, reason: &str) -> Vec<Waker> {
+        if !self.cancel.taken_over || self.cancel.requested.is_some() {
             return Vec::new();
         }
-        self.cancel.requested = true;
+        self.cancel.requested = Some(reason.to_owned());
         let mut handlers = std::mem::take(&mut self.cancel.handlers);
         handlers.sort_by(|(left, _), (right, _)| left.cmp(right));
         for (_, handler) in handlers {

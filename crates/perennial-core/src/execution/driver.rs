@@ -299,6 +299,10 @@ impl Execution {
             let (wave, after) = rest.split_at(self.state().wave_length(rest));
             cancelled = self.cancels(wave);
             self.deliver(wave, ids)?;
+            if cancelled && self.state().scheduler.any_uncancellable() {
+                self.wind_down(wave, ids)?;
+                cancelled = false;
+            }
             self.run_until_quiet(ids)?;
             rest = after;
         }
@@ -317,7 +321,9 @@ impl Execution {
 
     /// Whether this wave ends the execution because its code left cancellation to the engine.
     fn cancels(&self, wave: &[Event]) -> bool {
-        !self.state().cancel.taken_over
+        let cancel = &self.state().cancel;
+        !cancel.taken_over
+            && !cancel.is_winding_down
             && jobs_of(wave).any(|(_, job)| matches!(job, Job::OrchestrationCancelRequested { .. }))
     }
 
@@ -339,17 +345,32 @@ impl Execution {
             Job::OrchestrationCancelRequested { reason, .. } => Some(reason.clone()),
             _ => None,
         });
+        if state.cancel.is_winding_down {
+            return state.has_finished().then(|| self.cancelled_ending());
+        }
         if let Some(reason) = request.filter(|_| !state.cancel.taken_over) {
-            return Some(Ending::OrchestrationCancelled { reason });
+            return Some(Ending::OrchestrationCancelled { reason, output: None });
         }
         if let Some(next) = &state.continued {
             let (input, version) = (next.input.clone(), next.version.clone());
             return Some(Ending::OrchestrationContinuedAsNew { input, version });
         }
+        if state.ended_cancelled.is_some() {
+            return Some(self.cancelled_ending());
+        }
         state.output.as_ref().map(|output| match output {
             Ok(output) => Ending::OrchestrationCompleted { output: output.clone() },
             Err(error) => Ending::OrchestrationFailed { error: error.clone() },
         })
+    }
+
+    /// The ending of code that cleaned up after a cancel request, or that decided by itself to end as cancelled.
+    fn cancelled_ending(&self) -> Ending {
+        let state = self.state();
+        let reason =
+            state.cancel.requested.clone().or_else(|| state.ledger.cancel_reason().map(str::to_owned));
+        let reason = reason.unwrap_or_else(|| "its code ended it".to_owned());
+        Ending::OrchestrationCancelled { reason, output: state.ended_cancelled.clone() }
     }
 
     /// What the next execution begins with, if there is to be one, and which updates of this one cross to it.

@@ -3,13 +3,13 @@
 //! An operation lives exactly as long as its future. Its token is known from the call on, its event id from the end
 //! of that step on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 use std::task::{Poll, Waker};
 use std::thread;
 
 use crate::ascending_map::AscendingMap;
-use crate::history::{ActivityFailure, ChildFailure, Decision, EventId, Job, Payload};
+use crate::history::{ActivityFailure, ChildFailure, Decision, Delivery, EventId, Job, Payload};
 
 use super::mailbox::Arrival;
 use super::recorder::{Emitted, Fate};
@@ -25,8 +25,10 @@ pub(crate) struct Operations {
     slots: Slab<Operation>,
     by_event: AscendingMap<Token>,
     /// Those with a result that their future has not returned, by the event that brought it. Waits are not among them:
-    /// their events are in the mailbox.
-    stored: BTreeMap<EventId, Token>,
+    /// their events are in the mailbox. One event can tell of a child's start and of its end.
+    stored: BTreeSet<(EventId, Token)>,
+    /// Those that wait for the start of a child, by the child's schedule event.
+    starts: BTreeMap<EventId, Token>,
 }
 
 struct Operation {
@@ -36,8 +38,30 @@ struct Operation {
     recorded: bool,
     stored: Option<(EventId, Completion)>,
     waiter: Option<Waiter>,
+    /// It was asked to stop, and its future waits for what comes of that.
+    is_stopping: bool,
+    /// Of a child: who waits for its start.
+    start: Option<Token>,
+    /// Of a child that may be scheduled again: its schedule, as recorded.
+    again: Option<Box<Decision>>,
     /// Where a select found its future last. The code may have moved it since.
     place: Option<u32>,
+}
+
+impl Operation {
+    fn new(kind: OperationKind, position: usize) -> Operation {
+        Operation {
+            kind,
+            binding: Binding::Emitted(position),
+            recorded: false,
+            stored: None,
+            waiter: None,
+            is_stopping: false,
+            start: None,
+            again: None,
+            place: None,
+        }
+    }
 }
 
 /// What a select can tell of its operands without a look at each.
@@ -60,20 +84,38 @@ pub(crate) enum OperationKind {
     Activity,
     Timer,
     Child,
-    Wait { name: String },
+    Wait {
+        name: String,
+    },
+    /// The start of a child. The child is an operation of its own.
+    ChildStart,
+    /// What becomes of something that was sent to another instance.
+    Delivery,
+}
+
+impl OperationKind {
+    /// Whether what was decided stands although nobody waits for what comes of it.
+    fn outlives_future(&self) -> bool {
+        matches!(self, OperationKind::ChildStart | OperationKind::Delivery)
+    }
 }
 
 enum Binding {
     /// The position in the step's buffer.
     Emitted(usize),
     Event(EventId),
+    /// Nothing will come: it is the start of a child whose future was dropped.
+    Withdrawn,
 }
 
 /// What an operation came to.
 pub(crate) enum Completion {
     Activity(Result<Payload, ActivityFailure>),
     Timer,
-    Child(Result<Payload, ChildFailure>),
+    /// The second is the schedule of a child that may be scheduled again.
+    Child(Result<Payload, ChildFailure>, Option<Box<Decision>>),
+    ChildStart(Result<(), ChildFailure>),
+    Delivery(Delivery),
     Wait(Payload),
 }
 
@@ -108,9 +150,7 @@ impl ExecutionState {
             OperationKind::Wait { name } => Some(name.clone()),
             _ => None,
         };
-        let binding = Binding::Emitted(position);
-        let operation = Operation { kind, binding, recorded: false, stored: None, waiter: None, place: None };
-        let token = self.operations.slots.insert(operation);
+        let token = self.operations.slots.insert(Operation::new(kind, position));
         self.step.emitted[position].token = Some(token);
         if let Some(name) = subscription {
             self.mailbox.subscribe(&name, token);
@@ -165,16 +205,73 @@ impl ExecutionState {
                 change(&mut self.step.emitted[position].decision);
                 Ok(())
             }
+            Binding::Withdrawn => Ok(()),
             Binding::Event(id) => Err(self.misuse(format!(
                 "an option was set on event {id} after the step that scheduled it; set options right at the call"
             ))),
         }
     }
 
-    /// Gives an operation the id of its recorded event.
-    pub(crate) fn bind(&mut self, token: Token, id: EventId) {
-        self.operations.slots[token].binding = Binding::Event(id);
+    /// Lets a second operation wait for the start of a child that was scheduled in this step.
+    pub(crate) fn await_start(&mut self, child: Token) -> Result<Token, Stop> {
+        self.amend(child, |decision| {
+            if let Decision::SubOrchestrationScheduled { options, .. } = decision {
+                options.get_or_insert_default().reports_start = true;
+            }
+        })?;
+        let Binding::Emitted(position) = self.operations.slots[child].binding else {
+            return Err(Stop::Unwind);
+        };
+        let start = self.operations.slots.insert(Operation::new(OperationKind::ChildStart, position));
+        self.operations.slots[child].start = Some(start);
+        Ok(start)
+    }
+
+    /// Lets an operation wait for what becomes of something that was sent in this step.
+    pub(crate) fn await_delivery(&mut self, position: usize) -> Token {
+        let token = self.operations.slots.insert(Operation::new(OperationKind::Delivery, position));
+        let emitted = &mut self.step.emitted[position];
+        emitted.decision.report();
+        emitted.token = Some(token);
+        token
+    }
+
+    /// Asks for an operation to stop, unless it was asked before or its result is recorded. Returns whether it was
+    /// scheduled in this very step: then it is for the caller to withdraw it.
+    pub(crate) fn stop(
+        &mut self,
+        token: Token,
+        location: &'static Location<'static>,
+        request: impl FnOnce(EventId) -> Decision,
+    ) -> Result<bool, Stop> {
+        let operation = &mut self.operations.slots[token];
+        if operation.recorded || operation.stored.is_some() || operation.is_stopping {
+            return Ok(false);
+        }
+        match operation.binding {
+            Binding::Event(id) => {
+                operation.is_stopping = true;
+                self.emit(request(id), location).map(|_| false)
+            }
+            Binding::Emitted(_) | Binding::Withdrawn => Ok(true),
+        }
+    }
+
+    /// Gives an operation the id of its recorded event. Of options, the recorded ones count.
+    pub(crate) fn bind(&mut self, token: Token, id: EventId, recorded: &Decision) {
+        let operation = &mut self.operations.slots[token];
+        operation.binding = Binding::Event(id);
+        if let Decision::SubOrchestrationScheduled { options: Some(options), .. } = recorded
+            && options.may_repeat()
+        {
+            operation.again = Some(Box::new(recorded.clone()));
+        }
+        let start = operation.start;
         self.operations.by_event.insert(id, token);
+        if let Some(start) = start {
+            self.operations.slots[start].binding = Binding::Event(id);
+            self.operations.starts.insert(id, start);
+        }
     }
 
     /// Marks the operation that a job of this turn completes.
@@ -204,7 +301,7 @@ impl ExecutionState {
         if self.scheduler.parked_operations(&self.unit, waker) != Some(slots.len() - stored.len()) {
             return Outlook::Unclear;
         }
-        match stored.first_key_value() {
+        match stored.first() {
             Some((_, token)) => {
                 Outlook::Result { token: *token, place: slots[*token].place.map(|place| place as usize) }
             }
@@ -225,7 +322,7 @@ impl ExecutionState {
     pub(crate) fn scheduled_by(&self, token: Token) -> Option<EventId> {
         match self.operations.slots.get(token)?.binding {
             Binding::Event(id) => Some(id),
-            Binding::Emitted(_) => None,
+            Binding::Emitted(_) | Binding::Withdrawn => None,
         }
     }
 
@@ -257,7 +354,9 @@ impl ExecutionState {
         let OperationKind::Wait { name } = &operation.kind else {
             let stored = operation.stored.take();
             if let Some((event, _)) = &stored {
-                self.operations.stored.remove(event);
+                self.operations.stored.remove(&(*event, token));
+            } else if matches!(operation.binding, Binding::Withdrawn) {
+                return Some((EventId(0), Completion::ChildStart(Err(withdrawn()))));
             }
             return stored;
         };
@@ -265,6 +364,7 @@ impl ExecutionState {
         match operation.binding {
             Binding::Event(id) => self.ledger.wait_returned(id),
             Binding::Emitted(position) => self.step.emitted[position].fate = Fate::Returned,
+            Binding::Withdrawn => {}
         }
         Some((arrived.id, Completion::Wait(arrived.payload)))
     }
@@ -273,16 +373,46 @@ impl ExecutionState {
     fn retire(&mut self, token: Token) -> Option<Waiter> {
         let operation = self.operations.slots.remove(token);
         if let Some((event, _)) = &operation.stored {
-            self.operations.stored.remove(event);
+            self.operations.stored.remove(&(*event, token));
         }
-        match operation.binding {
-            Binding::Event(id) => {
+        match (&operation.kind, operation.binding) {
+            (OperationKind::ChildStart, binding) => self.retire_start(&binding),
+            (_, Binding::Event(id)) => {
                 self.operations.by_event.remove(id);
             }
-            Binding::Emitted(position) => self.step.emitted[position].token = None,
+            (_, Binding::Emitted(position)) => self.step.emitted[position].token = None,
+            (_, Binding::Withdrawn) => {}
         }
         self.scheduler.lose_interest(operation.waiter.as_ref());
         operation.waiter
+    }
+
+    /// Nobody waits for the start of a child any more.
+    fn retire_start(&mut self, binding: &Binding) {
+        let child = match binding {
+            Binding::Event(id) => {
+                self.operations.starts.remove(id);
+                self.operations.by_event.get(*id).copied()
+            }
+            Binding::Emitted(position) => self.step.emitted[*position].token,
+            Binding::Withdrawn => None,
+        };
+        if let Some(child) = child {
+            self.operations.slots[child].start = None;
+        }
+    }
+
+    /// The future of a child was dropped: whoever waits for the child's start hears so.
+    fn withdraw_start(&mut self, child: Token) -> Option<Waker> {
+        let start = self.operations.slots[child].start.take()?;
+        if self.operations.slots[start].stored.is_some() {
+            return None;
+        }
+        if let Binding::Event(id) = self.operations.slots[start].binding {
+            self.operations.starts.remove(&id);
+        }
+        self.operations.slots[start].binding = Binding::Withdrawn;
+        self.take_waker(start)
     }
 
     /// An operation's future was dropped before it returned: unless its completion is recorded, it is cancelled.
@@ -298,7 +428,7 @@ impl ExecutionState {
             OperationKind::Wait { .. } => {
                 Some(|source_event_id| Decision::ExternalUnsubscribed { source_event_id })
             }
-            _ if operation.recorded => None,
+            _ if operation.recorded || operation.kind.outlives_future() => None,
             OperationKind::Activity => {
                 Some(|source_event_id| Decision::ActivityCancelRequested { source_event_id })
             }
@@ -306,13 +436,17 @@ impl ExecutionState {
             OperationKind::Child => {
                 Some(|source_event_id| Decision::SubOrchestrationCancelRequested { source_event_id })
             }
+            OperationKind::ChildStart | OperationKind::Delivery => None,
         };
+        let stands = operation.kind.outlives_future();
         let moved_up = match &operation.kind {
             OperationKind::Wait { name } => self.mailbox.unsubscribe(name, token),
             _ => None,
         };
         match operation.binding {
+            Binding::Emitted(_) | Binding::Withdrawn if stands => {}
             Binding::Emitted(position) => self.step.withdraw(position, unwinding),
+            Binding::Withdrawn => {}
             Binding::Event(source) => {
                 if let Some(cancel) = cancel.filter(|_| in_step) {
                     let fate = if unwinding { Fate::DroppedUnwinding } else { Fate::Stands };
@@ -322,7 +456,10 @@ impl ExecutionState {
                 }
             }
         }
-        let wake = moved_up.and_then(|wait| self.take_waker(wait));
+        let wake = match moved_up {
+            Some(wait) => self.take_waker(wait),
+            None => self.withdraw_start(token),
+        };
         Leftover { waiter: self.retire(token), wake }
     }
 
@@ -334,6 +471,9 @@ impl ExecutionState {
 
     /// The operation that a job completes, if that still has a future.
     pub(crate) fn recipient(&self, job: &Job) -> Option<Token> {
+        if let Job::SubOrchestrationStarted { source_event_id } = job {
+            return self.operations.starts.get(source_event_id).copied();
+        }
         job.source_event_id().and_then(|source| self.operations.by_event.get(source).copied())
     }
 
@@ -347,12 +487,30 @@ impl ExecutionState {
         &mut self,
         source: EventId,
         event: EventId,
-        completion: Completion,
+        mut completion: Completion,
     ) -> Option<Waker> {
         let token = *self.operations.by_event.get(source)?;
+        if let Completion::Child(_, again) = &mut completion {
+            *again = self.operations.slots[token].again.take();
+        }
+        self.store_completion(token, event, completion)
+    }
+
+    /// Tells whoever waits for the start of a child. Returns who that is.
+    pub(crate) fn complete_start(
+        &mut self,
+        source: EventId,
+        event: EventId,
+        start: Result<(), ChildFailure>,
+    ) -> Option<Waker> {
+        let token = self.operations.starts.remove(&source)?;
+        self.store_completion(token, event, Completion::ChildStart(start))
+    }
+
+    fn store_completion(&mut self, token: Token, event: EventId, completion: Completion) -> Option<Waker> {
         let before = self.operations.slots[token].stored.replace((event, completion));
         debug_assert!(before.is_none(), "an operation completes once");
-        self.operations.stored.insert(event, token);
+        self.operations.stored.insert((event, token));
         self.take_waker(token)
     }
 
@@ -363,4 +521,9 @@ impl ExecutionState {
             Arrival::Kept | Arrival::Handle(..) => None,
         }
     }
+}
+
+fn withdrawn() -> ChildFailure {
+    let reason = "the future of the sub-orchestration was dropped before it was started".to_owned();
+    ChildFailure::NotStarted { reason }
 }

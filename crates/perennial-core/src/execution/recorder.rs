@@ -5,7 +5,7 @@
 
 use std::panic::Location;
 
-use crate::history::{Decision, Event, EventId, EventKind, Turn, UnitId};
+use crate::history::{ChildOptions, Decision, Event, EventId, EventKind, Turn, UnitId};
 
 use super::operations::Token;
 
@@ -141,17 +141,22 @@ pub(crate) fn compare(recorded_unit: &UnitId, recorded: &Decision, made: &Emitte
             Decision::ActivityScheduled { name: made_name, input: made_input, options: made_options },
         ) => (name == made_name && input == made_input, options == made_options),
         (
-            Decision::SubOrchestrationScheduled { name, version, instance, input, close },
+            Decision::SubOrchestrationScheduled { name, version, instance, input, close, options },
             Decision::SubOrchestrationScheduled {
                 name: made_name,
                 version: made_version,
                 instance: made_instance,
                 input: made_input,
                 close: made_close,
+                options: made_options,
             },
         ) => (
-            name == made_name && version == made_version && instance == made_instance && input == made_input,
-            close == made_close,
+            name == made_name
+                && version == made_version
+                && instance == made_instance
+                && input == made_input
+                && reports_start(options.as_deref()) == reports_start(made_options.as_deref()),
+            close == made_close && options == made_options,
         ),
         (Decision::SystemCall { op, .. }, Decision::SystemCall { op: made_op, .. }) => (op == made_op, true),
         (recorded, made) => (recorded == made, true),
@@ -161,6 +166,10 @@ pub(crate) fn compare(recorded_unit: &UnitId, recorded: &Decision, made: &Emitte
         (true, false) => Comparison::Retuned,
         (false, _) => Comparison::Different,
     }
+}
+
+fn reports_start(options: Option<&ChildOptions>) -> bool {
+    options.is_some_and(|options| options.reports_start)
 }
 
 /// A recorded turn and how far replay has come in it.

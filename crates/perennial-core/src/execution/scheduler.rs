@@ -3,7 +3,7 @@
 //! One unit runs at a time. A round takes the units that were woken before it, in the order of their ids, one step
 //! each; what is woken during a round waits for the next. Wakes come from wakers that are real but count only in turn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
@@ -43,6 +43,8 @@ pub(crate) struct Scheduler {
     units: BTreeMap<UnitId, Box<Unit>>,
     woken: Vec<UnitId>,
     groups: Slab<Group>,
+    /// The units that a cancel request does not end, with all that they begin.
+    uncancellable: BTreeSet<UnitId>,
     next_handler: u32,
     /// How many durable futures, handles and conditions were polled and are still pending.
     parked: usize,
@@ -114,6 +116,25 @@ impl Scheduler {
         self.units.insert(id, Box::new(unit));
     }
 
+    /// A cancel request does not end this unit.
+    pub(crate) fn make_uncancellable(&mut self, id: &UnitId) {
+        self.uncancellable.insert(id.clone());
+    }
+
+    pub(crate) fn any_uncancellable(&self) -> bool {
+        !self.uncancellable.is_empty()
+    }
+
+    /// Everything that a cancel request ends, to be dropped.
+    #[must_use]
+    pub(crate) fn take_cancellable(&mut self) -> Vec<UnitFuture> {
+        let Scheduler { units, uncancellable, .. } = self;
+        let is_kept = |id: &UnitId| {
+            uncancellable.contains(id) || id.ancestors().any(|ancestor| uncancellable.contains(&ancestor))
+        };
+        units.extract_if(.., |id, _| !is_kept(id)).filter_map(|(_, unit)| unit.future).collect()
+    }
+
     /// The id for a handler dispatch.
     pub(crate) fn next_handler_id(&mut self) -> UnitId {
         let id = UnitId::ROOT.child(Segment::Handler(self.next_handler));
@@ -161,6 +182,7 @@ impl Scheduler {
                     unit.group = None;
                 }
             } else if let Some(unit) = self.units.remove(id) {
+                self.uncancellable.remove(id);
                 dropped.extend(unit.future);
             }
         }
@@ -209,6 +231,7 @@ impl Scheduler {
 
     /// Removes a unit that has finished. Returns who waited for it, if it was the last of its group.
     pub(crate) fn finish(&mut self, id: &UnitId) -> Option<Waiter> {
+        self.uncancellable.remove(id);
         let group = self.units.remove(id)?.group?;
         let group = &mut self.groups[group];
         group.remaining -= 1;
@@ -305,6 +328,7 @@ impl Scheduler {
     #[must_use]
     pub(crate) fn take_all(&mut self) -> Vec<UnitFuture> {
         self.woken.clear();
+        self.uncancellable.clear();
         mem::take(&mut self.units).into_values().filter_map(|unit| unit.future).collect()
     }
 }

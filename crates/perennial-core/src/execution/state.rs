@@ -117,6 +117,8 @@ pub(crate) struct ExecutionState {
 
     pub(crate) output: Option<Output>,
     pub(crate) continued: Option<ContinueAsNew>,
+    /// What the code leaves behind as it ends as cancelled.
+    pub(crate) ended_cancelled: Option<Payload>,
     pub(crate) failure: Option<TurnFailure>,
     /// The step that is ending has panicked.
     pub(crate) step_failed: bool,
@@ -134,8 +136,11 @@ pub(crate) struct Tally {
 /// How far a cancel request has come.
 #[derive(Default)]
 pub(crate) struct Cancellation {
-    pub(crate) requested: bool,
+    /// Why, once the code is told.
+    pub(crate) requested: Option<String>,
     pub(crate) taken_over: bool,
+    /// Only units that a cancel request does not end are left. The execution ends as cancelled after them.
+    pub(crate) is_winding_down: bool,
     pub(crate) condition: Condition,
     pub(crate) handlers: Vec<(UnitId, CancelHandler)>,
 }
@@ -176,6 +181,7 @@ impl ExecutionState {
             updates: BTreeMap::new(),
             output: None,
             continued: None,
+            ended_cancelled: None,
             failure: None,
             step_failed: false,
         }
@@ -227,9 +233,17 @@ impl ExecutionState {
         Stop::Unwind
     }
 
+    /// Tells one step from another.
+    pub(crate) fn step_mark(&self) -> (u64, u64) {
+        (self.ledger.turns(), self.tally.steps)
+    }
+
     /// Whether this step ends the execution.
     pub(crate) fn has_finished(&self) -> bool {
-        self.output.is_some() || self.continued.is_some()
+        self.output.is_some()
+            || self.continued.is_some()
+            || self.ended_cancelled.is_some()
+            || (self.cancel.is_winding_down && !self.scheduler.any_uncancellable())
     }
 
     /// Adds a decision to the step. Returns its position in the step's buffer.

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll, Waker};
 
-use crate::history::{Event, UnitId};
+use crate::history::{Event, Job, UnitId};
 
 use super::binding::Ids;
 use super::driver::{Execution, jobs_of};
@@ -55,6 +55,28 @@ impl Execution {
         state.closure = Closure::None;
         state.step_failed = false;
         self.finish_step(unit, ids, panic)
+    }
+
+    /// A cancel request ends everything but the units that are exempt from it. They go on, and the execution ends when
+    /// they have. What is dropped is dropped as one step of the root.
+    pub(super) fn wind_down(&mut self, wave: &[Event], ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
+        let reason = jobs_of(wave).find_map(|(_, job)| match job {
+            Job::OrchestrationCancelRequested { reason, .. } => Some(reason.clone()),
+            _ => None,
+        });
+        let state = self.state_mut();
+        state.cancel.requested = reason;
+        state.cancel.is_winding_down = true;
+        state.mode = Mode::Step;
+        state.unit = UnitId::ROOT;
+        let cancelled = state.scheduler.take_cancellable();
+        let dropped = self.lend(|| drop(cancelled));
+        let wakers = self.state_mut().take_step_wakes();
+        let woken = self.lend(|| wakers.into_iter().for_each(Waker::wake));
+        let state = self.state_mut();
+        state.mode = Mode::Between;
+        state.closure = Closure::None;
+        self.finish_step(&UnitId::ROOT, ids, dropped.err().or(woken.err()))
     }
 
     /// Binds what a step decided, or says why it failed. A divergence outranks everything else.

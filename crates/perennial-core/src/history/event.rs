@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{ActivityOptions, Payload, TraceContext, Trail, UnitId};
+use super::{ActivityOptions, ChildOptions, Payload, TraceContext, Trail, UnitId};
 
 /// The place of an event in its execution: 1, 2, 3, … without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -120,6 +120,10 @@ pub struct Started {
     /// The trace context of whoever started the instance. Successors and children have it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<TraceContext>>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -248,6 +252,18 @@ pub enum Job {
         /// The event. Nothing has read it before this turn.
         event_id: EventId,
     },
+    /// A sub-orchestration exists, under its id. Only those whose schedule asks for it are reported.
+    SubOrchestrationStarted {
+        /// The child's schedule event.
+        source_event_id: EventId,
+    },
+    /// What became of something that the code sent to another instance. Only what asks for it is reported.
+    DeliveryReported {
+        /// The event that sent it.
+        source_event_id: EventId,
+        /// What became of it.
+        outcome: Delivery,
+    },
     /// An update that a validator accepted.
     UpdateRequested {
         /// The update's name.
@@ -265,7 +281,7 @@ pub enum Job {
 
 impl Job {
     /// The names of all kinds, as they are recorded.
-    pub const NAMES: [&'static str; 9] = [
+    pub const NAMES: [&'static str; 11] = [
         "ActivityCompleted",
         "ActivityFailed",
         "TimerFired",
@@ -275,6 +291,8 @@ impl Job {
         "OrchestrationCancelRequested",
         "UpdateRequested",
         "ExternalEventSkipped",
+        "SubOrchestrationStarted",
+        "DeliveryReported",
     ];
 
     /// The name of the kind, as it is recorded.
@@ -289,6 +307,8 @@ impl Job {
             Job::OrchestrationCancelRequested { .. } => 6,
             Job::UpdateRequested { .. } => 7,
             Job::ExternalEventSkipped { .. } => 8,
+            Job::SubOrchestrationStarted { .. } => 9,
+            Job::DeliveryReported { .. } => 10,
         }]
     }
 
@@ -299,8 +319,10 @@ impl Job {
             | Job::ActivityFailed { source_event_id, .. }
             | Job::TimerFired { source_event_id }
             | Job::SubOrchestrationCompleted { source_event_id, .. }
-            | Job::SubOrchestrationFailed { source_event_id, .. } => Some(*source_event_id),
+            | Job::SubOrchestrationFailed { source_event_id, .. }
+            | Job::DeliveryReported { source_event_id, .. } => Some(*source_event_id),
             Job::ExternalEvent { .. }
+            | Job::SubOrchestrationStarted { .. }
             | Job::ExternalEventSkipped { .. }
             | Job::OrchestrationCancelRequested { .. }
             | Job::UpdateRequested { .. } => None,
@@ -353,6 +375,9 @@ pub enum ChildFailure {
     Cancelled {
         /// Why.
         reason: String,
+        /// What its code left behind when it ended as cancelled by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+        output: Option<Payload>,
     },
     /// It was ended from outside.
     Terminated {
@@ -364,6 +389,26 @@ pub enum ChildFailure {
         /// Why.
         reason: String,
     },
+}
+
+/// How the reason begins of a child that was not started because its id is another instance's.
+pub(crate) const ID_TAKEN: &str = "PER-0306";
+/// The reason of an instance that was terminated because its time was up.
+pub(crate) const TIMEOUT_REASON: &str = "timeout";
+
+/// What became of something that an orchestration sent to another instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Delivery {
+    /// It is in the inbox of the instance, or the instance that it starts exists now.
+    Delivered,
+    /// No instance has this id.
+    NotFound,
+    /// The instance with this id had ended.
+    Ended,
+    /// An instance with the id of a start existed already.
+    AlreadyExists,
+    /// The id of a start is not one.
+    BadId,
 }
 
 /// What happens to a child that still runs when its parent ends.
@@ -436,11 +481,29 @@ pub enum Decision {
         /// What happens to it when this instance ends first.
         #[serde(default, skip_serializing_if = "ClosePolicy::is_default")]
         close: ClosePolicy,
+        /// How it is run, unless by default.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        options: Option<Box<ChildOptions>>,
     },
     /// Nobody waits for a sub-orchestration any more.
     SubOrchestrationCancelRequested {
         /// The child's schedule event.
         source_event_id: EventId,
+    },
+    /// Ask an activity to stop, and go on waiting for what comes of it.
+    ActivityStopRequested {
+        /// The activity's schedule event.
+        source_event_id: EventId,
+    },
+    /// Ask a sub-orchestration to cancel, and go on waiting for what comes of it.
+    SubOrchestrationStopRequested {
+        /// The child's schedule event.
+        source_event_id: EventId,
+        /// Why.
+        reason: String,
+        /// For how long it may clean up; the engine's default if none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grace_ms: Option<u64>,
     },
     /// Start an orchestration that is nobody's child.
     OrchestrationChained {
@@ -453,6 +516,9 @@ pub enum Decision {
         instance: String,
         /// What it is given.
         input: Payload,
+        /// Whether the code is told what became of it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        reported: bool,
     },
     /// Raise an event at another instance.
     ExternalEventSent {
@@ -462,6 +528,22 @@ pub enum Decision {
         name: String,
         /// What goes with it.
         payload: Payload,
+        /// Whether the code is told what became of it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        reported: bool,
+    },
+    /// Ask another instance to cancel.
+    CancelSent {
+        /// The instance it goes to.
+        instance: String,
+        /// Why.
+        reason: String,
+        /// For how long it may clean up; the engine's default if none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grace_ms: Option<u64>,
+        /// Whether the code is told what became of it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        reported: bool,
     },
     /// A value that was taken from outside once and is the same ever after.
     SystemCall {
@@ -496,7 +578,7 @@ pub enum Decision {
 
 impl Decision {
     /// The names of all kinds, as they are recorded.
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 18] = [
         "ActivityScheduled",
         "ActivityCancelRequested",
         "TimerCreated",
@@ -512,6 +594,9 @@ impl Decision {
         "AttributesUpserted",
         "StatusSet",
         "UpdateCompleted",
+        "ActivityStopRequested",
+        "SubOrchestrationStopRequested",
+        "CancelSent",
     ];
 
     /// The name of the kind, as it is recorded.
@@ -532,7 +617,30 @@ impl Decision {
             Decision::AttributesUpserted { .. } => 12,
             Decision::StatusSet { .. } => 13,
             Decision::UpdateCompleted { .. } => 14,
+            Decision::ActivityStopRequested { .. } => 15,
+            Decision::SubOrchestrationStopRequested { .. } => 16,
+            Decision::CancelSent { .. } => 17,
         }]
+    }
+
+    /// Whether it was sent to another instance, and the code is told what becomes of it.
+    pub(crate) fn is_reported(&self) -> bool {
+        match self {
+            Decision::OrchestrationChained { reported, .. }
+            | Decision::ExternalEventSent { reported, .. }
+            | Decision::CancelSent { reported, .. } => *reported,
+            _ => false,
+        }
+    }
+
+    /// Has the code told what becomes of it.
+    pub(crate) fn report(&mut self) {
+        if let Decision::OrchestrationChained { reported, .. }
+        | Decision::ExternalEventSent { reported, .. }
+        | Decision::CancelSent { reported, .. } = self
+        {
+            *reported = true;
+        }
     }
 }
 
@@ -562,6 +670,9 @@ pub enum Ending {
     OrchestrationCancelled {
         /// The request's reason.
         reason: String,
+        /// What the code left behind, if it cleaned up and ended as cancelled by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+        output: Option<Payload>,
     },
     /// It was ended without running its code.
     OrchestrationTerminated {

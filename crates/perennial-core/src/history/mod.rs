@@ -4,6 +4,7 @@
 //! a [`Ledger`] reads turns in order, refuses what cannot be a history, and knows what is open.
 
 mod activity_options;
+mod child_options;
 mod codec;
 mod error;
 mod event;
@@ -20,13 +21,15 @@ mod weight;
 
 pub(crate) use activity_options::whole_ms;
 pub use activity_options::{ActivityOptions, Backoff, RetryPolicy};
+pub use child_options::{ChildOptions, OnTakenId};
 pub use codec::{decode_history, decode_turn, encode_turn};
 pub use error::{CorruptHistory, HistoryError, PayloadSource};
 pub use event::{
-    ActivityFailure, Attributes, ChildFailure, ClosePolicy, Decision, Ending, Event, EventId, EventKind, Job,
-    ParentLink, Started, TimeoutKind,
+    ActivityFailure, Attributes, ChildFailure, ClosePolicy, Decision, Delivery, Ending, Event, EventId,
+    EventKind, Job, ParentLink, Started, TimeoutKind,
 };
 pub(crate) use ledger::upsert_attributes;
+pub(crate) use event::{ID_TAKEN, TIMEOUT_REASON};
 pub use ledger::{CancelRequest, DRAWN_KEY_PREFIX, Ledger, StaleReason, is_drawn_key};
 pub use not_of_type::NotOfType;
 pub use payload::Payload;

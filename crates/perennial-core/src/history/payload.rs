@@ -85,6 +85,9 @@ impl PartialEq for Payload {
     }
 }
 
+/// Texts are equal to themselves, and JSON values are compared exactly.
+impl Eq for Payload {}
+
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_json())

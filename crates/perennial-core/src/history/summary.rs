@@ -42,7 +42,12 @@ impl Job {
                     format!("{name} of {source_event_id} {}", shorten(&format!("{other:?}"), SHOWN_CHARS))
                 }
             },
-            Job::TimerFired { source_event_id } => format!("{name} of {source_event_id}"),
+            Job::DeliveryReported { source_event_id, outcome } => {
+                format!("{name} of {source_event_id} {outcome:?}")
+            }
+            Job::TimerFired { source_event_id } | Job::SubOrchestrationStarted { source_event_id } => {
+                format!("{name} of {source_event_id}")
+            }
             Job::ExternalEvent { name: event, payload, .. }
             | Job::UpdateRequested { name: event, payload, .. } => {
                 format!("{name} {} {}", quoted(event), shown(payload))
@@ -62,10 +67,17 @@ impl Decision {
                 format!("{name} {} {}", quoted(activity), shown(input))
             }
             Decision::ActivityCancelRequested { source_event_id }
+            | Decision::ActivityStopRequested { source_event_id }
             | Decision::TimerCancelled { source_event_id }
             | Decision::ExternalUnsubscribed { source_event_id }
             | Decision::SubOrchestrationCancelRequested { source_event_id } => {
                 format!("{name} of {source_event_id}")
+            }
+            Decision::SubOrchestrationStopRequested { source_event_id, reason, .. } => {
+                format!("{name} of {source_event_id} {}", quoted(reason))
+            }
+            Decision::CancelSent { instance, reason, .. } => {
+                format!("{name} to {} {}", quoted(instance), quoted(reason))
             }
             Decision::TimerCreated { due_ms } => format!("{name} due {due_ms}"),
             Decision::ExternalSubscribed { name: event } => format!("{name} {}", quoted(event)),
@@ -74,11 +86,11 @@ impl Decision {
                 let instance = instance.as_deref().map_or_else(|| "derived id".to_owned(), quoted);
                 format!("{name} {} {version} as {instance} {}", quoted(child), shown(input))
             }
-            Decision::OrchestrationChained { name: started, version, instance, input } => {
+            Decision::OrchestrationChained { name: started, version, instance, input, .. } => {
                 let version = version.as_deref().unwrap_or("latest");
                 format!("{name} {} {version} as {} {}", quoted(started), quoted(instance), shown(input))
             }
-            Decision::ExternalEventSent { instance, name: event, payload } => {
+            Decision::ExternalEventSent { instance, name: event, payload, .. } => {
                 format!("{name} {} to {} {}", quoted(event), quoted(instance), shown(payload))
             }
             Decision::SystemCall { op, .. } => format!("{name} {}", quoted(op)),
@@ -110,7 +122,11 @@ impl Ending {
             Ending::OrchestrationContinuedAsNew { input, version } => {
                 format!("{name} {} {}", version.as_deref().unwrap_or("latest"), shown(input))
             }
-            Ending::OrchestrationCancelled { reason } | Ending::OrchestrationTerminated { reason } => {
+            Ending::OrchestrationCancelled { reason, output: Some(output) } => {
+                format!("{name} {} {}", quoted(reason), shown(output))
+            }
+            Ending::OrchestrationCancelled { reason, output: None }
+            | Ending::OrchestrationTerminated { reason } => {
                 format!("{name} {}", quoted(reason))
             }
         }

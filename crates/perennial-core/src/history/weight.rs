@@ -41,9 +41,11 @@ impl Decision {
             Decision::OrchestrationChained { name, instance, input, .. } => {
                 (name.len() + instance.len(), input.size())
             }
-            Decision::ExternalEventSent { instance, name, payload } => {
+            Decision::ExternalEventSent { instance, name, payload, .. } => {
                 (instance.len() + name.len(), payload.size())
             }
+            Decision::CancelSent { instance, reason, .. } => (instance.len() + reason.len(), 0),
+            Decision::SubOrchestrationStopRequested { reason, .. } => (reason.len(), 0),
             Decision::SystemCall { op, value } => (op.len(), value.size()),
             Decision::PatchMarked { id } => (id.len(), 0),
             Decision::AttributesUpserted { attributes } => {
@@ -52,6 +54,7 @@ impl Decision {
             Decision::StatusSet { status } => (0, status.size()),
             Decision::UpdateCompleted { result: Ok(payload) | Err(payload), .. } => (0, payload.size()),
             Decision::ActivityCancelRequested { .. }
+            | Decision::ActivityStopRequested { .. }
             | Decision::TimerCreated { .. }
             | Decision::TimerCancelled { .. }
             | Decision::ExternalUnsubscribed { .. }
@@ -70,6 +73,10 @@ impl Job {
                 error.size() + trail.size()
             }
             Job::SubOrchestrationFailed { error: ChildFailure::Application(error), .. } => error.size(),
+            Job::SubOrchestrationFailed { error: ChildFailure::Cancelled { output, .. }, .. } => {
+                output.as_ref().map_or(0, Payload::size)
+            }
+            Job::SubOrchestrationStarted { .. } | Job::DeliveryReported { .. } => 0,
             Job::ExternalEvent { name, payload, trace, .. }
             | Job::UpdateRequested { name, payload, trace, .. } => {
                 name.len() + payload.size() + trace.as_ref().map_or(0, |trace| trace.size())
@@ -90,7 +97,8 @@ impl Ending {
             Ending::OrchestrationCompleted { output: payload }
             | Ending::OrchestrationFailed { error: payload }
             | Ending::OrchestrationContinuedAsNew { input: payload, .. } => Some(payload),
-            Ending::OrchestrationCancelled { .. } | Ending::OrchestrationTerminated { .. } => None,
+            Ending::OrchestrationCancelled { output, .. } => output.as_ref(),
+            Ending::OrchestrationTerminated { .. } => None,
         }
     }
 }

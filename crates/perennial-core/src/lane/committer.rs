@@ -53,10 +53,8 @@ impl Answered<'_> {
     /// The shards whose inbox has something new once it is durable.
     pub(super) fn addressed(&self) -> impl Iterator<Item = ShardId> {
         let shards = self.commit.send.iter().map(address);
-        // Of a start that is not made the sender may be told by a message.
-        let may_come_back =
-            |message: &Outgoing| matches!(message, Outgoing::Start { otherwise: Some(_), .. });
-        let own = self.commit.send.iter().any(may_come_back).then_some(self.commit.shard);
+        // What became of them the sender may be told by a message.
+        let own = self.commit.send.iter().any(Outgoing::may_come_back).then_some(self.commit.shard);
         shards.chain(own)
     }
 }

@@ -85,7 +85,7 @@ impl Lane {
                 let wanted = LaneOutput::WantLone { shard, tenure, interruptions, task };
                 return self.outbox.push_lone(wanted);
             }
-            Output::CancelActivity { key, execution, event } => {
+            Output::CancelActivity { key, execution, event, .. } => {
                 LaneOutput::CancelActivity { key, execution, event }
             }
             Output::Reply { request, answer, key } => LaneOutput::Reply { shard, request, answer, key },
@@ -239,7 +239,7 @@ impl Lane {
         for output in held.shard.take_outputs() {
             match output {
                 // Another owner may run it: it stops, whether this lane may act or not.
-                Output::CancelActivity { key, execution, event } => {
+                Output::CancelActivity { key, execution, event, .. } => {
                     self.outbox.push_parting(LaneOutput::CancelActivity { key, execution, event });
                 }
                 output => self.carry(now, id, held.tenure(), output),

@@ -17,6 +17,8 @@ pub(super) struct Attempt {
     pub(super) began_ms: u64,
     /// What it reported last.
     pub(super) details: Option<Payload>,
+    /// It was asked to stop, and its end is waited for.
+    pub(super) is_stopping: bool,
 }
 
 impl Attempt {
@@ -52,7 +54,7 @@ impl Attempts {
 
     pub(super) fn begin(&mut self, now_ms: u64, task: &ActivityTask) {
         let (execution, attempt, details) = (task.execution, task.attempt, task.details.clone());
-        let running = Attempt { execution, attempt, began_ms: now_ms, details };
+        let running = Attempt { execution, attempt, began_ms: now_ms, details, is_stopping: false };
         self.running.insert((task.key, task.event), running);
     }
 
@@ -72,6 +74,14 @@ impl Attempts {
             }
             _ => false,
         }
+    }
+
+    /// An activity was asked to stop. One that waits to run alone has not begun.
+    pub(super) fn stop(&mut self, key: InstanceKey, event: EventId) {
+        if let Some(attempt) = self.running.get_mut(&(key, event)) {
+            attempt.is_stopping = true;
+        }
+        self.lone.remove(&(key, event));
     }
 
     /// Nobody waits for an activity any more.

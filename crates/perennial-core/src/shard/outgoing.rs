@@ -7,10 +7,11 @@ use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
 use crate::fnv::Fnv1a;
 use crate::history::{
-    ChildFailure, ClosePolicy, Decision, Ending, EventId, Job, Ledger, ParentLink, Started, Turn,
+    ChildFailure, ClosePolicy, Decision, Delivery, Ending, EventId, ID_TAKEN, Job, Ledger, OnTakenId,
+    ParentLink, Started, Turn,
 };
 use crate::instance::{InstanceKey, NameError, ShardId, check_derived_id, check_name};
-use crate::store::{InstanceRow, Outgoing};
+use crate::store::{DeliveryReport, InstanceRow, Outgoing};
 
 use super::message::{Message, Start};
 use super::shared::Shared;
@@ -53,7 +54,8 @@ pub(super) fn outgoing(
         match decision {
             // A child that its parent's end would cancel in the same breath is not started.
             Decision::SubOrchestrationScheduled { close: ClosePolicy::Cancel, .. } if ending.is_some() => {}
-            Decision::SubOrchestrationScheduled { name, version, instance, input, .. } => {
+            Decision::SubOrchestrationScheduled { name, version, instance, input, options, .. } => {
+                let options = options.as_deref().cloned().unwrap_or_default();
                 let parent = ParentLink {
                     instance: from.id.to_owned(),
                     key: from.key.to_string(),
@@ -67,14 +69,25 @@ pub(super) fn outgoing(
                 let version = version.clone().unwrap_or_default();
                 let started = Started {
                     parent: Some(parent),
+                    deadline_ms: options.timeout_ms.map(|ms| turn.at_ms.saturating_add(ms)),
                     trace: from.started.trace.clone(),
                     ..Started::new(name.as_str(), version, input.clone(), seed(event))
                 };
+                if let Ok(id) = &checked
+                    && options.on_existing == OnTakenId::TerminateAndReplace
+                {
+                    send.push(make_way(from, id));
+                }
                 send.push(match checked {
                     Ok(id) => {
-                        let reason = format!("PER-0306 child id taken: an instance {id:?} exists");
-                        let taken = not_started(from, event, reason);
-                        start(from, event, turn.at_ms, &id, started, Some(&taken))
+                        let reason = format!("{ID_TAKEN} child id taken: an instance {id:?} exists");
+                        let job = Job::SubOrchestrationStarted { source_event_id: event };
+                        let told = Told {
+                            taken: Some(not_started(from, event, reason)),
+                            started: options.reports_start.then(|| outcome(from, job)),
+                            replaces_ended: options.on_existing != OnTakenId::Reject,
+                        };
+                        start(from, event, turn.at_ms, &id, started, &told)
                     }
                     Err(error) => {
                         let reason = format!("PER-0307 child id refused: {error}");
@@ -83,25 +96,48 @@ pub(super) fn outgoing(
                 });
             }
             Decision::SubOrchestrationCancelRequested { source_event_id } => {
-                send.extend(cancel_child(shared, from, ledger, *source_event_id));
+                send.extend(cancel_child(shared, from, ledger, *source_event_id, None));
             }
-            Decision::OrchestrationChained { name, version, instance, input } => match check_name(instance) {
-                Ok(()) => {
-                    let version = version.clone().unwrap_or_default();
-                    let trace = from.started.trace.clone();
-                    let started =
-                        Started { trace, ..Started::new(name.as_str(), version, input.clone(), seed(event)) };
-                    send.push(start(from, event, turn.at_ms, instance, started, None));
+            Decision::SubOrchestrationStopRequested { source_event_id, reason, grace_ms } => {
+                let wanted = Some((reason.as_str(), *grace_ms));
+                send.extend(cancel_child(shared, from, ledger, *source_event_id, wanted));
+            }
+            Decision::OrchestrationChained { name, version, instance, input, reported } => {
+                match check_name(instance) {
+                    Ok(()) => {
+                        let version = version.clone().unwrap_or_default();
+                        let trace = from.started.trace.clone();
+                        let started = Started {
+                            trace,
+                            ..Started::new(name.as_str(), version, input.clone(), seed(event))
+                        };
+                        let told = |delivery| reported.then(|| reported_as(from, event, delivery));
+                        let told = Told {
+                            taken: told(Delivery::AlreadyExists),
+                            started: told(Delivery::Delivered),
+                            replaces_ended: false,
+                        };
+                        send.push(start(from, event, turn.at_ms, instance, started, &told));
+                    }
+                    Err(error) => {
+                        shared.counters.undelivered += 1;
+                        tracing::warn!(instance = from.id, %event, %error, "a detached start has no usable id");
+                        if *reported {
+                            let message = reported_as(from, event, Delivery::BadId);
+                            send.push(to_key(from.key, ShardId::of(from.id), &message));
+                        }
+                    }
                 }
-                Err(error) => {
-                    shared.counters.undelivered += 1;
-                    tracing::warn!(instance = from.id, %event, %error, "a detached start has no usable id");
-                }
-            },
-            Decision::ExternalEventSent { instance, name, payload } => {
+            }
+            Decision::ExternalEventSent { instance, name, payload, reported } => {
                 let (name, payload, trace) = (name.clone(), payload.clone(), from.started.trace.clone());
-                let body = Message::Job(Job::ExternalEvent { name, payload, key: None, trace }).encode();
-                send.push(Outgoing::ToId { id: instance.clone(), dedupe: None, body });
+                let message = Message::Job(Job::ExternalEvent { name, payload, key: None, trace });
+                send.push(to_id(instance, &message, reported.then(|| report(from, event))));
+            }
+            Decision::CancelSent { instance, reason, grace_ms, reported } => {
+                let grace_ms = grace_ms.unwrap_or(shared.options.cancel_grace_ms);
+                let job = Job::OrchestrationCancelRequested { reason: reason.clone(), grace_ms };
+                send.push(to_id(instance, &Message::Job(job), reported.then(|| report(from, event))));
             }
             _ => {}
         }
@@ -127,7 +163,7 @@ pub(super) fn parting(
     };
     let children: Vec<EventId> = ledger.open().filter(is_left).map(|(event, _)| event).collect();
     let mut send: Vec<Outgoing> =
-        children.into_iter().filter_map(|event| cancel_child(shared, from, ledger, event)).collect();
+        children.into_iter().filter_map(|event| cancel_child(shared, from, ledger, event, None)).collect();
     send.extend(outcome_for_parent(from.started, ending));
     if flaws::is(Flaw::OutcomeTwice) {
         send.extend(outcome_for_parent(from.started, ending));
@@ -135,12 +171,19 @@ pub(super) fn parting(
     send
 }
 
-fn cancel_child(shared: &Shared, from: &Sender<'_>, ledger: &Ledger, event: EventId) -> Option<Outgoing> {
+/// Asks a child to cancel: with a reason and a grace if its parent still waits for it.
+fn cancel_child(
+    shared: &Shared,
+    from: &Sender<'_>,
+    ledger: &Ledger,
+    event: EventId,
+    wanted: Option<(&str, Option<u64>)>,
+) -> Option<Outgoing> {
     let key = child_key(from.key, from.started.execution, event, ledger.scheduled_at_ms(event)?);
-    let job = Job::OrchestrationCancelRequested {
-        reason: format!("its parent {} no longer waits for it", from.id),
-        grace_ms: shared.options.cancel_grace_ms,
-    };
+    let no_longer = || format!("its parent {} no longer waits for it", from.id);
+    let grace_ms = wanted.and_then(|(_, grace_ms)| grace_ms).unwrap_or(shared.options.cancel_grace_ms);
+    let reason = wanted.map_or_else(no_longer, |(reason, _)| reason.to_owned());
+    let job = Job::OrchestrationCancelRequested { reason, grace_ms };
     let shard = ledger
         .child_shard(event)
         .unwrap_or_else(|| ShardId::of(&child_id(from.id, from.started.execution, event)));
@@ -154,26 +197,55 @@ fn derived_id(from: &Sender<'_>, event: EventId) -> Result<String, NameError> {
 
 fn not_started(from: &Sender<'_>, source_event_id: EventId, reason: String) -> Message {
     let error = ChildFailure::NotStarted { reason };
-    let job = Job::SubOrchestrationFailed { source_event_id, error };
+    outcome(from, Job::SubOrchestrationFailed { source_event_id, error })
+}
+
+fn outcome(from: &Sender<'_>, job: Job) -> Message {
     Message::Outcome { execution: from.started.execution, job }
+}
+
+/// What the sender is told of something that it sent.
+fn reported_as(from: &Sender<'_>, source_event_id: EventId, delivery: Delivery) -> Message {
+    outcome(from, Job::DeliveryReported { source_event_id, outcome: delivery })
+}
+
+fn report(from: &Sender<'_>, event: EventId) -> Box<DeliveryReport> {
+    let body = |delivery| reported_as(from, event, delivery).encode();
+    Box::new(DeliveryReport {
+        delivered: body(Delivery::Delivered),
+        not_found: body(Delivery::NotFound),
+        ended: body(Delivery::Ended),
+    })
+}
+
+fn to_id(id: &str, message: &Message, report: Option<Box<DeliveryReport>>) -> Outgoing {
+    let (id, urgent, body) = (id.to_owned(), message.is_urgent(), message.encode());
+    Outgoing::ToId { id, dedupe: None, urgent, body, report }
+}
+
+/// Ends whatever instance has an id that a child is to have.
+fn make_way(from: &Sender<'_>, id: &str) -> Outgoing {
+    let reason = format!("replaced by a sub-orchestration of {}", from.id);
+    to_id(id, &Message::Terminate { reason }, None)
 }
 
 fn to_key(to: InstanceKey, shard: ShardId, message: &Message) -> Outgoing {
     Outgoing::ToKey { to, shard, dedupe: None, urgent: message.is_urgent(), body: message.encode() }
 }
 
-fn start(
-    from: &Sender<'_>,
-    event: EventId,
-    at_ms: u64,
-    id: &str,
-    started: Started,
-    otherwise: Option<&Message>,
-) -> Outgoing {
+/// What a sender is told of a start, and what the start may do.
+struct Told {
+    taken: Option<Message>,
+    started: Option<Message>,
+    replaces_ended: bool,
+}
+
+fn start(from: &Sender<'_>, event: EventId, at_ms: u64, id: &str, started: Started, told: &Told) -> Outgoing {
     let key = child_key(from.key, from.started.execution, event, at_ms);
     let row = InstanceRow::pending(key, id, &started, at_ms);
     let body = Message::Start(Box::new(Start::new(started))).encode();
-    Outgoing::Start { row: Box::new(row), body, otherwise: otherwise.map(Message::encode) }
+    let [otherwise, started] = [&told.taken, &told.started].map(|told| told.as_ref().map(Message::encode));
+    Outgoing::Start { row: Box::new(row), body, otherwise, replaces_ended: told.replaces_ended, started }
 }
 
 /// What the parent of an instance that ended is told. One that continues as new has not ended.
@@ -190,8 +262,8 @@ pub(super) fn outcome_for(link: &ParentLink, ending: &Ending) -> Option<Outgoing
             Job::SubOrchestrationCompleted { source_event_id, result: output.clone() }
         }
         Ending::OrchestrationFailed { error } => failed(ChildFailure::Application(error.clone())),
-        Ending::OrchestrationCancelled { reason } => {
-            failed(ChildFailure::Cancelled { reason: reason.clone() })
+        Ending::OrchestrationCancelled { reason, output } => {
+            failed(ChildFailure::Cancelled { reason: reason.clone(), output: output.clone() })
         }
         Ending::OrchestrationTerminated { reason } => {
             failed(ChildFailure::Terminated { reason: reason.clone() })

@@ -58,6 +58,8 @@ pub enum Output {
         execution: u64,
         /// The activity's schedule event.
         event: EventId,
+        /// Whether the instance waits for what comes of it.
+        is_awaited: bool,
     },
     /// A running activity is a row now, leased to this node's own session: its result goes there.
     HandOver(Box<ActivityTask>),

@@ -34,6 +34,8 @@ pub enum Request {
     Cancel {
         /// Why.
         reason: String,
+        /// For how long code that took cancellation over may clean up; the engine's default if none.
+        grace_ms: Option<u64>,
     },
     /// End it without running its code.
     Terminate {

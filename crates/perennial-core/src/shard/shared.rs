@@ -123,7 +123,7 @@ impl Shared {
     /// Tells the attempts of an instance that nobody waits for them.
     pub(super) fn stop_attempts(&mut self, key: InstanceKey) {
         for (event, execution) in self.attempts.take(key) {
-            self.outputs.push(Output::CancelActivity { key, execution, event });
+            self.outputs.push(Output::CancelActivity { key, execution, event, is_awaited: false });
         }
         self.close_if_released();
     }
@@ -131,7 +131,7 @@ impl Shared {
     /// Tells one attempt that nobody waits for it.
     pub(super) fn stop_attempt(&mut self, key: InstanceKey, execution: u64, event: EventId) {
         self.attempts.cancel(key, event);
-        self.outputs.push(Output::CancelActivity { key, execution, event });
+        self.outputs.push(Output::CancelActivity { key, execution, event, is_awaited: false });
         self.close_if_released();
     }
 

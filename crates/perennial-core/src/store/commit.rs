@@ -118,8 +118,12 @@ pub enum Outgoing {
         id: String,
         /// A key against duplicates, unique among the instance's messages.
         dedupe: Option<String>,
+        /// Whether a blocked instance is to look at it at once.
+        urgent: bool,
         /// What it says.
         body: Arc<[u8]>,
+        /// What the sender is sent about it, if it wants to know.
+        report: Option<Box<DeliveryReport>>,
     },
     /// A new instance, pending, and the message that starts it.
     Start {
@@ -129,10 +133,40 @@ pub enum Outgoing {
         body: Arc<[u8]>,
         /// What the sender is sent instead if the id is another instance's.
         otherwise: Option<Arc<[u8]>>,
+        /// Whether an instance that has ended and has the id is deleted first, with all its rows.
+        replaces_ended: bool,
+        /// What the sender is sent if the instance is new.
+        started: Option<Arc<[u8]>>,
     },
 }
 
+/// What a sender that has not ended finds in its inbox, by what became of a message to an id. It is written with the
+/// message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeliveryReport {
+    /// The message is in the instance's inbox.
+    pub delivered: Arc<[u8]>,
+    /// No instance has the id.
+    pub not_found: Arc<[u8]>,
+    /// The instance with the id has ended.
+    pub ended: Arc<[u8]>,
+}
+
 impl Outgoing {
+    /// Whether the sender may be sent something about it.
+    pub fn may_come_back(&self) -> bool {
+        match self {
+            Outgoing::ToKey { .. } => false,
+            Outgoing::ToId { report, .. } => report.is_some(),
+            Outgoing::Start { otherwise, started, .. } => otherwise.is_some() || started.is_some(),
+        }
+    }
+
+    /// Whether an instance may be deleted with it.
+    pub fn may_delete(&self) -> bool {
+        matches!(self, Outgoing::Start { replaces_ended: true, .. })
+    }
+
     /// What it says.
     pub fn body(&self) -> &Arc<[u8]> {
         match self {

@@ -50,8 +50,8 @@ pub use blocked::{Blocked, Divergence, DivergenceRow, DivergenceSide};
 pub use change::{Changes, Watcher};
 pub use check::{CheckedRows, DamagedRow, RowPlace};
 pub use commit::{
-    Commit, CommitOutcome, Conflict, DeleteOutcome, InboxNumber, InboxPage, InboxQuery, InboxRow, Outgoing,
-    SendOutcome, SendRequest,
+    Commit, CommitOutcome, Conflict, DeleteOutcome, DeliveryReport, InboxNumber, InboxPage, InboxQuery,
+    InboxRow, Outgoing, SendOutcome, SendRequest,
 };
 pub use condition::{AttributeName, Comparison, Condition, ConditionError, KeyRange, attribute};
 pub use error::StoreError;

@@ -232,6 +232,7 @@ fn e14_what_is_open_follows_from_the_history() {
         instance: None,
         input: Payload::null(),
         close: ClosePolicy::Abandon,
+        options: None,
     };
     let [done, .., child_failed] = completions(2);
     let recorded = turns([

@@ -28,6 +28,7 @@ fn e3_a_turn_is_externally_tagged_json_with_embedded_payloads() {
         instance: "other".to_owned(),
         name: "hi".to_owned(),
         payload: json(r#"{"deep":[1,{"er":"\"quoted\""}]}"#),
+        reported: false,
     };
     let first = Turn {
         draws: 3,
@@ -97,6 +98,11 @@ fn e2_the_kinds_of_events_are_these() {
         "AttributesUpserted",
         "StatusSet",
         "UpdateCompleted",
+        "SubOrchestrationStarted",
+        "DeliveryReported",
+        "ActivityStopRequested",
+        "SubOrchestrationStopRequested",
+        "CancelSent",
     ]);
     assert_eq!(kinds, expected);
     for kind in every_kind() {
@@ -123,6 +129,7 @@ fn e2_fields_that_are_absent_stay_absent() {
         version: None,
         instance: "audit-9".to_owned(),
         input: Payload::null(),
+        reported: false,
     };
     let continued = Ending::OrchestrationContinuedAsNew { input: Payload::null(), version: None };
     let kinds = [

@@ -108,7 +108,7 @@ fn e23_code_that_took_over_cleans_up_and_decides_its_own_outcome() {
             assert!(!ctx.is_cancelled());
             let result = ctx.select2(work, cancelled).await;
             assert!(ctx.is_cancelled());
-            assert!(matches!(result, perennial_core::Either::Second(())));
+            assert!(matches!(result, perennial_core::Either::Second(_)));
             ctx.schedule_activity("Undo", ()).await.unwrap();
             Ok("undone".into())
         },

@@ -63,7 +63,9 @@ fn a_program_is_the_orchestration_it_stands_for() {
     );
 }
 
-const STATEMENTS: [&str; 17] = [
+const STATEMENTS: [&str; 19] = [
+    "RaiseHeard",
+    "CancelOther",
     "Await",
     "Hold",
     "If",
@@ -82,7 +84,10 @@ const STATEMENTS: [&str; 17] = [
     "Raise",
     "ContinueAsNew",
 ];
-const AWAITABLES: [&str; 14] = [
+const AWAITABLES: [&str; 17] = [
+    "Uncancellable",
+    "Stopped",
+    "Attempted",
     "Activity",
     "Timer",
     "Event",
@@ -219,9 +224,9 @@ fn what_is_switched_off_does_not_occur() {
     let families: [(Switch, &[&str]); 12] = [
         (|on| (on.timers, on.timeouts) = (false, false), &["TimerCreated"]),
         (|on| on.events = false, &["ExternalSubscribed"]),
-        (|on| on.children = false, &["SubOrchestrationScheduled"]),
+        (|on| on.children = false, &["SubOrchestrationScheduled", "SubOrchestrationStarted"]),
         (|on| on.starts = false, &["OrchestrationChained"]),
-        (|on| on.sent_events = false, &["ExternalEventSent"]),
+        (|on| on.sent_events = false, &["ExternalEventSent", "CancelSent", "DeliveryReported"]),
         (|on| on.updates = false, &["UpdateRequested", "UpdateCompleted"]),
         (|on| on.system_calls = false, &["SystemCall"]),
         (|on| on.chance = false, &["Random"]),

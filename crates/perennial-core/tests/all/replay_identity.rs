@@ -170,23 +170,23 @@ fn e6_a_child_is_its_name_input_version_as_asked_and_explicit_id() {
 #[test]
 fn e6_a_detached_start_is_its_name_id_version_as_asked_and_input() {
     check(
-        |ctx, _| ctx.schedule_orchestration("Audit", "audit-1", "in"),
+        |ctx, _| drop(ctx.schedule_orchestration("Audit", "audit-1", "in")),
         r#"OrchestrationChained "Audit" latest as "audit-1" "in""#,
         &[
             (
-                |ctx, _| ctx.schedule_orchestration("Check", "audit-1", "in"),
+                |ctx, _| drop(ctx.schedule_orchestration("Check", "audit-1", "in")),
                 r#"OrchestrationChained "Check" latest as "audit-1" "in""#,
             ),
             (
-                |ctx, _| ctx.schedule_orchestration("Audit", "audit-2", "in"),
+                |ctx, _| drop(ctx.schedule_orchestration("Audit", "audit-2", "in")),
                 r#"OrchestrationChained "Audit" latest as "audit-2" "in""#,
             ),
             (
-                |ctx, _| ctx.schedule_orchestration_versioned("Audit", "1.0.0", "audit-1", "in"),
+                |ctx, _| drop(ctx.schedule_orchestration_versioned("Audit", "1.0.0", "audit-1", "in")),
                 r#"OrchestrationChained "Audit" 1.0.0 as "audit-1" "in""#,
             ),
             (
-                |ctx, _| ctx.schedule_orchestration("Audit", "audit-1", "out"),
+                |ctx, _| drop(ctx.schedule_orchestration("Audit", "audit-1", "out")),
                 r#"OrchestrationChained "Audit" latest as "audit-1" "out""#,
             ),
         ],
@@ -196,19 +196,19 @@ fn e6_a_detached_start_is_its_name_id_version_as_asked_and_input() {
 #[test]
 fn e6_a_sent_event_is_its_receiver_name_and_payload() {
     check(
-        |ctx, _| ctx.raise_event("other-1", "Ping", "hello"),
+        |ctx, _| drop(ctx.raise_event("other-1", "Ping", "hello")),
         r#"ExternalEventSent "Ping" to "other-1" "hello""#,
         &[
             (
-                |ctx, _| ctx.raise_event("other-2", "Ping", "hello"),
+                |ctx, _| drop(ctx.raise_event("other-2", "Ping", "hello")),
                 r#"ExternalEventSent "Ping" to "other-2" "hello""#,
             ),
             (
-                |ctx, _| ctx.raise_event("other-1", "Pong", "hello"),
+                |ctx, _| drop(ctx.raise_event("other-1", "Pong", "hello")),
                 r#"ExternalEventSent "Pong" to "other-1" "hello""#,
             ),
             (
-                |ctx, _| ctx.raise_event("other-1", "Ping", "bye"),
+                |ctx, _| drop(ctx.raise_event("other-1", "Ping", "bye")),
                 r#"ExternalEventSent "Ping" to "other-1" "bye""#,
             ),
         ],

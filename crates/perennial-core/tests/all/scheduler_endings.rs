@@ -75,7 +75,7 @@ fn e25_code_that_took_cancellation_over_decides_by_itself() {
             let task = ctx.schedule_activity("A", "");
             match ctx.select2(task, ctx.cancelled()).await {
                 perennial_core::Either::First(result) => result.map_err(|_| Payload::null()),
-                perennial_core::Either::Second(()) => Err("cancelled".into()),
+                perennial_core::Either::Second(_) => Err("cancelled".into()),
             }
         },
         (),

@@ -116,7 +116,7 @@ fn g25_each_ending_of_a_child_reaches_its_parent_once() {
             |node| {
                 node.cancel("child", "enough");
             },
-            r#"OrchestrationFailed "Cancelled { reason: \"enough\" }""#,
+            r#"OrchestrationFailed "Cancelled { reason: \"enough\", output: None }""#,
         ),
         (
             |node| {

@@ -173,14 +173,17 @@ impl Operations {
             }
             6 => {
                 let id = word(&mut self.chance, &IDS).to_owned();
-                Outgoing::ToId { id, dedupe: self.dedupe(), body: self.body() }
+                // Nobody is told the numbers of reports, by which this suite knows messages; rules of their own show them.
+                let urgent = self.chance.percent(25);
+                Outgoing::ToId { id, dedupe: self.dedupe(), urgent, body: self.body(), report: None }
             }
             _ => {
                 // The same start again, or a new one whose id may be taken.
                 let row = if self.chance.percent(15) { to } else { self.new_row() };
                 let row = Box::new(InstanceRow { status: Status::Pending, ..row });
                 let otherwise = self.chance.percent(70).then(|| self.body());
-                Outgoing::Start { row, body: self.body(), otherwise }
+                let replaces_ended = self.chance.percent(30);
+                Outgoing::Start { row, body: self.body(), otherwise, replaces_ended, started: None }
             }
         }
     }

@@ -123,7 +123,8 @@ pub fn start_request(row: &InstanceRow, body: &str) -> SendRequest {
 /// A start that a member sends: the row, pending, and its message; what the sender hears if the id is another's.
 pub fn starting(row: &InstanceRow, body: &str, otherwise: Option<&str>) -> Outgoing {
     let row = InstanceRow { status: Status::Pending, ..row.clone() };
-    Outgoing::Start { row: Box::new(row), body: bytes(body), otherwise: otherwise.map(bytes) }
+    let (row, body, otherwise) = (Box::new(row), bytes(body), otherwise.map(bytes));
+    Outgoing::Start { row, body, otherwise, replaces_ended: false, started: None }
 }
 
 /// A queued task of an instance's first execution, for any node that knows `charge`.

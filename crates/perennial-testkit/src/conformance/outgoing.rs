@@ -2,8 +2,8 @@
 
 use perennial_core::SHARDS;
 use perennial_core::store::{
-    CommitOutcome, Conflict, DeleteOutcome, InboxNumber, InstanceRow, Outgoing, RowChange, SendOutcome,
-    SessionId, Status,
+    CommitOutcome, Conflict, DeleteOutcome, DeliveryReport, InboxNumber, InstanceRow, Outgoing, RowChange,
+    SendOutcome, SessionId, Status,
 };
 
 use super::instances::{
@@ -13,7 +13,8 @@ use super::instances::{
 use super::subject::{Make, Subject};
 
 fn to_id(id: &str, dedupe: Option<&str>, body: &str) -> Outgoing {
-    Outgoing::ToId { id: id.to_owned(), dedupe: dedupe.map(str::to_owned), body: bytes(body) }
+    let (id, dedupe, body) = (id.to_owned(), dedupe.map(str::to_owned), bytes(body));
+    Outgoing::ToId { id, dedupe, urgent: false, body, report: None }
 }
 
 /// The messages of an instance, also parked ones.
@@ -325,4 +326,47 @@ pub fn s2_nothing_leaves_again_with_the_same_turn(make: Make<'_>) {
     assert_eq!(inbox.rows, 5);
     assert_eq!(subject.commit(session, [first]), [CommitOutcome::Durable { sent: vec![None; 5] }]);
     assert_eq!((subject.stats().inbox, subject.due(session, u64::MAX, None, 10)), (inbox, due));
+}
+
+fn reported(id: &str) -> Outgoing {
+    let (delivered, not_found, ended) = (bytes("delivered"), bytes("not found"), bytes("ended"));
+    let report = Some(Box::new(DeliveryReport { delivered, not_found, ended }));
+    Outgoing::ToId { id: id.to_owned(), dedupe: None, urgent: false, body: bytes("hello"), report }
+}
+
+pub fn s2_the_sender_is_told_what_became_of_a_message_to_an_id(make: Make<'_>) {
+    let (subject, session, a, b) = with_two(make);
+    let over = InstanceRow { status: Status::Completed, ..row(3, "over") };
+    subject.write(session, member(&over).inserting(over.clone()));
+    let send = ["b", "over", "nobody"].map(reported);
+    let sent = subject.write(session, member(&a).turn(2, "sent").sending(send));
+    assert_eq!(sent.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(bodies(&subject, &b), ["hello"]);
+    assert_eq!(bodies(&subject, &a), ["delivered", "ended", "not found"]);
+    // One that ends with the turn that sends is told nothing.
+    let ends = member(&a).turn(3, "ended").changing(status(Status::Completed)).sending([reported("b")]);
+    subject.write(session, ends);
+    assert_eq!(bodies(&subject, &b), ["hello", "hello"]);
+    assert_eq!(bodies(&subject, &a).len(), 3);
+}
+
+pub fn s2_a_start_replaces_one_that_has_ended_if_it_may_and_its_sender_is_told(make: Make<'_>) {
+    let (subject, session, a, b) = with_two(make);
+    let over = InstanceRow { status: Status::Completed, ..row(3, "over") };
+    subject.write(session, member(&over).inserting(over.clone()));
+    let replacing =
+        |number, id: &str, replaces_ended| match starting(&row(number, id), "start", Some("taken")) {
+            Outgoing::Start { row, body, otherwise, .. } => {
+                Outgoing::Start { row, body, otherwise, replaces_ended, started: Some(bytes("started")) }
+            }
+            other => other,
+        };
+    let send = [replacing(10, "over", false), replacing(11, "b", true), replacing(12, "new", false)];
+    subject.write(session, member(&a).turn(2, "sent").sending(send));
+    assert_eq!(bodies(&subject, &a), ["taken", "taken", "started"]);
+    assert!(subject.load(&b, 0).is_some() && subject.load(&over, 0).is_some(), "nothing is replaced");
+    subject.write(session, member(&a).turn(3, "again").sending([replacing(13, "over", true)]));
+    assert_eq!(bodies(&subject, &a)[3], "started");
+    assert!(subject.load(&over, 0).is_none(), "what has ended is gone");
+    assert_eq!(bodies(&subject, &row(13, "over")), ["start"]);
 }

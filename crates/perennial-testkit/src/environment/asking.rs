@@ -27,7 +27,8 @@ impl TestEnvironment {
     /// If there is no such instance.
     #[track_caller]
     pub fn cancel(&mut self, id: &str, reason: &str) {
-        let answer = self.drive(|driver| driver.ask(id, || Request::Cancel { reason: reason.to_owned() }));
+        let answer = self
+            .drive(|driver| driver.ask(id, || Request::Cancel { reason: reason.to_owned(), grace_ms: None }));
         let is_done = matches!(answer, Answer::Accepted | Answer::EndedBefore);
         assert!(is_done, "{id:?} cannot be cancelled: {answer:?}");
     }

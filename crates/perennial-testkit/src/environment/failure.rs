@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use perennial_core::Payload;
+
 /// Why an orchestration under test gave no result.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
@@ -12,6 +14,8 @@ pub enum Failure<E> {
     Cancelled {
         /// Why.
         reason: String,
+        /// What its code left behind when it ended as cancelled by itself.
+        output: Option<Payload>,
     },
     /// It was ended from outside.
     Terminated {
@@ -60,7 +64,7 @@ impl<E> Failure<E> {
     ) -> fmt::Result {
         match self {
             Failure::Failed(error) => own(error, f),
-            Failure::Cancelled { reason } => write!(f, "cancelled: {reason}"),
+            Failure::Cancelled { reason, .. } => write!(f, "cancelled: {reason}"),
             Failure::Terminated { reason } => write!(f, "terminated: {reason}"),
             Failure::Blocked { id, report } => write!(f, "{id:?} is blocked: {report}"),
             Failure::Stuck { waiting_for } => {

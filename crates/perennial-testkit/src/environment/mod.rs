@@ -301,7 +301,9 @@ impl TestEnvironment {
             Some(Ending::OrchestrationFailed { error }) => {
                 Err((run.read_error)(error).map_or_else(unreadable, Failure::Failed))
             }
-            Some(Ending::OrchestrationCancelled { reason }) => Err(Failure::Cancelled { reason }),
+            Some(Ending::OrchestrationCancelled { reason, output }) => {
+                Err(Failure::Cancelled { reason, output })
+            }
             Some(Ending::OrchestrationTerminated { reason }) => Err(Failure::Terminated { reason }),
             Some(Ending::OrchestrationContinuedAsNew { .. }) | None => {
                 let problem = "its last turn does not say how it ended".to_owned();

@@ -56,7 +56,7 @@ impl Scripted {
                 key: Some(Scripted::key(number)),
                 trace: None,
             }),
-            Action::Cancel { reason } => Request::Cancel { reason: reason.clone() },
+            Action::Cancel { reason } => Request::Cancel { reason: reason.clone(), grace_ms: None },
         }
     }
 

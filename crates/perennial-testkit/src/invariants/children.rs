@@ -152,7 +152,7 @@ impl Families<'_> {
             }
             None if is_not_started => {}
             None => {
-                if !self.is_deleted(parent, place, scheduled) {
+                if !self.is_deleted(parent, place, scheduled) && !self.is_replaced(scheduled) {
                     self.breach(id, format!("{event} has the outcome of a child that does not exist"));
                 }
             }
@@ -190,6 +190,14 @@ impl Families<'_> {
                 }
             }
         }
+    }
+
+    /// Whether another instance has the id that a child chose: it may have replaced one that had ended.
+    fn is_replaced(&self, scheduled: &Scheduled<'_>) -> bool {
+        let Decision::SubOrchestrationScheduled { instance: Some(id), .. } = scheduled.decision else {
+            return false;
+        };
+        self.all.values().any(|instance| instance.row().id == *id)
     }
 
     fn is_deleted(&self, parent: &Decoded<'_>, place: &Place, scheduled: &Scheduled<'_>) -> bool {
@@ -241,7 +249,7 @@ fn as_outcome(source_event_id: EventId, ending: &Ending) -> Option<Job> {
         }
         Ending::OrchestrationContinuedAsNew { .. } => return None,
         Ending::OrchestrationFailed { error } => ChildFailure::Application(error),
-        Ending::OrchestrationCancelled { reason } => ChildFailure::Cancelled { reason },
+        Ending::OrchestrationCancelled { reason, output } => ChildFailure::Cancelled { reason, output },
         Ending::OrchestrationTerminated { reason } => ChildFailure::Terminated { reason },
     };
     Some(Job::SubOrchestrationFailed { source_event_id, error })

@@ -81,6 +81,9 @@ impl Checked<'_, '_> {
             Decision::SubOrchestrationScheduled { .. } => {
                 matches!(job, Job::SubOrchestrationCompleted { .. } | Job::SubOrchestrationFailed { .. })
             }
+            Decision::OrchestrationChained { .. }
+            | Decision::ExternalEventSent { .. }
+            | Decision::CancelSent { .. } => matches!(job, Job::DeliveryReported { .. }),
             _ => false,
         };
         let is_timer = matches!(operation.decision, Decision::TimerCreated { .. });

@@ -60,7 +60,7 @@ impl ManualNode {
 
     /// Somebody cancels an instance.
     pub fn cancel(&mut self, id: &str, reason: &str) -> RequestId {
-        self.request(id, Request::Cancel { reason: reason.to_owned() })
+        self.request(id, Request::Cancel { reason: reason.to_owned(), grace_ms: None })
     }
 
     /// Somebody terminates an instance.

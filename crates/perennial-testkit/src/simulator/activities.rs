@@ -278,7 +278,10 @@ impl Simulation {
         self.count("activity told to stop");
         let is_it = |run: &Run| run.lane == Some(lane) && place_of(&run.task) == place;
         for number in self.runs_of(process, is_it, false) {
-            self.tell_off(process, number);
+            // Somebody may wait for its end.
+            if let Some(run) = self.tell_off(process, number) {
+                self.bring_result(process, &run, Err(ActivityFailure::Cancelled));
+            }
         }
     }
 

@@ -251,7 +251,11 @@ impl Simulation {
         self.count(if cancels { "cancel" } else { "terminate" });
         let reason = "enough".to_owned();
         if let Some(place) = self.near(id) {
-            let request = if cancels { Request::Cancel { reason } } else { Request::Terminate { reason } };
+            let request = if cancels {
+                Request::Cancel { reason, grace_ms: None }
+            } else {
+                Request::Terminate { reason }
+            };
             return self.ask_near(place, id, Asked::End { id: id.to_owned(), cancels }, request, None);
         }
         self.end_far(id, cancels);

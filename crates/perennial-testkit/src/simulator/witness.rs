@@ -392,7 +392,10 @@ impl Simulation {
                 }
                 Decision::SubOrchestrationScheduled { .. } => self.count("child"),
                 Decision::SubOrchestrationCancelRequested { .. } => self.count("child cancelled"),
+                Decision::ActivityStopRequested { .. } => self.count("activity asked to stop"),
+                Decision::SubOrchestrationStopRequested { .. } => self.count("child asked to stop"),
                 Decision::OrchestrationChained { .. } => self.count("detached start"),
+                Decision::CancelSent { .. } => self.count("cancel of another instance"),
                 Decision::ExternalEventSent { .. } => self.count("event to another instance"),
                 Decision::AttributesUpserted { .. } => self.count("attributes"),
                 Decision::StatusSet { .. } => self.count("published status"),
@@ -410,11 +413,16 @@ impl Simulation {
                 Job::ActivityFailed { error: ActivityFailure::Poisoned, .. } => self.count("poisoned"),
                 Job::ActivityCompleted { attempts: 2.., .. } => self.count("completed by a retry"),
                 Job::ExternalEventSkipped { .. } => self.count("mistyped event skipped"),
+                Job::SubOrchestrationStarted { .. } => self.count("start of a child reported"),
+                Job::DeliveryReported { .. } => self.count("delivery reported"),
                 _ => {}
             }
         }
         match turn.ending() {
             Some(Ending::OrchestrationContinuedAsNew { .. }) => self.count("continued as new"),
+            Some(Ending::OrchestrationCancelled { output: Some(_), .. }) => {
+                self.count("ended as cancelled by itself");
+            }
             Some(Ending::OrchestrationTerminated { reason }) if reason == "timeout" => {
                 self.count("timed out")
             }

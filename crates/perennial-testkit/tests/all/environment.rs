@@ -275,11 +275,11 @@ fn p_kit_an_activity_reaches_instances_through_its_client() {
 fn p_kit_cancelling_is_scripted_or_done() {
     let mut env = TestEnvironment::new().register(basket).cancel_at(DAY, "closing time");
     let reason = "closing time".to_owned();
-    assert_eq!(env.run(basket, 1), Err(Failure::Cancelled { reason: reason.clone() }));
+    assert_eq!(env.run(basket, 1), Err(Failure::Cancelled { reason: reason.clone(), output: None }));
     let mut env = TestEnvironment::new().register(basket);
     let run = env.start(basket, "b", 1);
     env.cancel("b", &reason);
-    assert_eq!(env.result(&run), Err(Failure::Cancelled { reason }));
+    assert_eq!(env.result(&run), Err(Failure::Cancelled { reason, output: None }));
 }
 
 #[test]

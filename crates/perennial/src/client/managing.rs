@@ -46,6 +46,8 @@ pub enum Action {
     Cancel {
         /// Why.
         reason: String,
+        /// How long it may clean up; the runtime's default if none.
+        grace: Option<Duration>,
     },
     /// End it without running its code.
     Terminate {
@@ -431,7 +433,7 @@ impl Client {
                 Err(error) => Err(error),
             },
             _ if row.status.is_final() => return Ok(false),
-            Action::Cancel { reason } => self.cancel_bound(&row.id, key, reason).await,
+            Action::Cancel { reason, grace } => self.cancel_bound(&row.id, key, reason, *grace).await,
             Action::Terminate { reason } => self.terminate_bound(&row.id, key, reason).await,
             Action::Raise { event, payload } => self.raise(&row.id, key, event, payload.clone(), None).await,
             Action::Retry if row.blocked.is_none() => return Ok(false),

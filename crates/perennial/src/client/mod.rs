@@ -30,6 +30,7 @@ use crate::store_url::open_guest;
 pub use managing::{Action, Progress, Prune, Tree};
 pub use raising::RaiseEvent;
 pub(crate) use sender::Sender;
+pub use sending::Cancel;
 pub use starting::{OnExisting, StartOptions};
 pub use status::InstanceStatus;
 pub use updating::SendUpdate;

@@ -1,6 +1,10 @@
 //! Requests to one instance: cancel, terminate, retry, skip. In the runtime's process they are put to the lane; the
 //! rest is written into the store for whoever owns the instance.
 
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::time::Duration;
+
 use perennial_core::history::is_drawn_key;
 use perennial_core::shard::{Answer, Message, Request};
 use perennial_core::store::{InboxNumber, SendOutcome, SendRequest};
@@ -14,9 +18,18 @@ use crate::runtime::Runtime;
 const GUEST_CANCEL_GRACE_MS: u64 = 30_000;
 
 impl Client {
-    /// Asks an instance to cancel. Code that took cancellation over cleans up first.
-    pub async fn cancel(&self, id: &str, reason: &str) -> Result<(), ClientError> {
-        self.cancel_bound(id, None, reason).await
+    /// Asks an instance to cancel. Code that took cancellation over cleans up first, for as long as its grace lasts.
+    ///
+    /// ```
+    /// # use perennial::prelude::*;
+    /// # async fn stop(client: &Client) -> perennial::Result<()> {
+    /// client.cancel("order-1", "out of stock").await?;
+    /// client.cancel("order-2", "out of stock").grace(Duration::from_secs(300)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cancel<'a>(&'a self, id: &'a str, reason: &'a str) -> Cancel<'a> {
+        Cancel { client: self, id, reason, grace: None }
     }
 
     pub(super) async fn cancel_bound(
@@ -24,9 +37,11 @@ impl Client {
         id: &str,
         key: Option<InstanceKey>,
         reason: &str,
+        grace: Option<Duration>,
     ) -> Result<(), ClientError> {
         self.check_size(id, reason.len())?;
-        self.deliver(id, bound(key, Request::Cancel { reason: reason.to_owned() })).await
+        let grace_ms = grace.map(whole_ms);
+        self.deliver(id, bound(key, Request::Cancel { reason: reason.to_owned(), grace_ms })).await
     }
 
     /// Ends an instance without running its code, blocked or not.
@@ -155,8 +170,8 @@ impl Client {
             Request::Raise { name, payload, key, trace } => {
                 Message::Job(Job::ExternalEvent { name, payload, key, trace })
             }
-            Request::Cancel { reason } => {
-                let grace_ms = GUEST_CANCEL_GRACE_MS;
+            Request::Cancel { reason, grace_ms } => {
+                let grace_ms = grace_ms.unwrap_or(GUEST_CANCEL_GRACE_MS);
                 Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms })
             }
             Request::Terminate { reason } => Message::Terminate { reason },
@@ -207,6 +222,40 @@ impl Client {
             None => Err(ClientError::Unknown { id: owned, reason: "the store did not say".to_owned() }),
         }
     }
+}
+
+/// A request to cancel an instance: await it to send it.
+#[derive(Debug)]
+#[must_use = "nothing is sent unless it is awaited"]
+pub struct Cancel<'a> {
+    client: &'a Client,
+    id: &'a str,
+    reason: &'a str,
+    grace: Option<Duration>,
+}
+
+impl Cancel<'_> {
+    /// How long the instance may clean up before it is terminated, counted from the turn that hears of the request. By
+    /// default 30 s, or what the runtime was given.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = Some(grace);
+        self
+    }
+}
+
+impl<'a> IntoFuture for Cancel<'a> {
+    type Output = Result<(), ClientError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Cancel { client, id, reason, grace } = self;
+        Box::pin(client.cancel_bound(id, None, reason, grace))
+    }
+}
+
+/// Whole milliseconds, rounded up.
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// What came of asking the runtime of this process.

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::ops::Deref;
 
-use perennial_core::{ActivityFuture, ChildFuture, ContinueAsNewFuture, Events, Payload, WaitFuture};
+use perennial_core::{
+    ActivityFuture, ChildFuture, ContinueAsNewFuture, EndCancelledFuture, Events, NotOfType, Payload, Sent,
+    WaitFuture,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -191,14 +194,19 @@ impl OrchestrationContext {
         self.0.schedule_sub_orchestration_with_id_versioned(name, version, instance, input).read_by(T::read)
     }
 
-    /// Starts an orchestration that is nobody's child.
+    /// Starts an orchestration that is nobody's child. [`Sent::delivered`] tells whether its id was free.
     #[track_caller]
-    pub fn schedule_orchestration<T, I, K>(&self, orchestration: T, instance: impl Into<String>, input: I)
+    pub fn schedule_orchestration<T, I, K>(
+        &self,
+        orchestration: T,
+        instance: impl Into<String>,
+        input: I,
+    ) -> Sent
     where
         T: OrchestrationTarget<I, K>,
     {
         let input = self.encoded("the input of an orchestration", T::encode(input));
-        self.0.schedule_orchestration(orchestration.name(), instance, input);
+        self.0.schedule_orchestration(orchestration.name(), instance, input)
     }
 
     /// Starts an orchestration that is nobody's child, at an exact version.
@@ -209,21 +217,69 @@ impl OrchestrationContext {
         version: impl Into<String>,
         instance: impl Into<String>,
         input: I,
-    ) where
+    ) -> Sent
+    where
         T: OrchestrationTarget<I, K>,
     {
         let input = self.encoded("the input of an orchestration", T::encode(input));
-        self.0.schedule_orchestration_versioned(orchestration.name(), version, instance, input);
+        self.0.schedule_orchestration_versioned(orchestration.name(), version, instance, input)
     }
 
-    /// Raises an event at another instance.
+    /// Raises an event at another instance. Nothing waits for it, unless the code asks what became of it:
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// const PAID: Event<u64> = Event::named("paid");
+    ///
+    /// #[orchestration]
+    /// async fn pay(ctx: OrchestrationContext, invoice: String) -> Result<String, String> {
+    ///     match ctx.raise_event(&invoice, PAID, 100).delivered().await {
+    ///         Delivery::Delivered => Ok("paid".to_owned()),
+    ///         other => Err(format!("invoice {invoice}: {other:?}")),
+    ///     }
+    /// }
+    /// ```
     #[track_caller]
-    pub fn raise_event<T, C>(&self, instance: impl Into<String>, event: T, content: C)
+    pub fn raise_event<T, C>(&self, instance: impl Into<String>, event: T, content: C) -> Sent
     where
         T: EventContent<C>,
     {
         let content = self.encoded("what comes with an event", T::encode(content));
-        self.0.raise_event(instance, event.name(), content);
+        self.0.raise_event(instance, event.name(), content)
+    }
+
+    /// Ends the instance as cancelled, with what it leaves behind: for code that took cancellation over and has cleaned
+    /// up. The reason is that of the cancel request. Await the result: it never comes.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// #[orchestration]
+    /// async fn import(ctx: OrchestrationContext, rows: u32) -> Result<u32, String> {
+    ///     for done in 0..rows {
+    ///         let pause = ctx.schedule_timer(Duration::from_secs(1));
+    ///         if let Either::Second(_reason) = ctx.select2(pause, ctx.cancelled()).await {
+    ///             return ctx.end_cancelled(format!("{done} rows are in")).await;
+    ///         }
+    ///     }
+    ///     Ok(rows)
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(import).start().await?;
+    /// let run = runtime.client().start(import, "import-1", 1_000).await?;
+    /// runtime.client().cancel("import-1", "wrong file").await?;
+    /// let RunError::Cancelled { reason, output, .. } = run.result().await.unwrap_err() else { panic!() };
+    /// assert_eq!(reason, "wrong file");
+    /// assert_eq!(output, Some("0 rows are in".into()));
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn end_cancelled<R>(&self, output: impl Serialize) -> EndCancelledFuture<R> {
+        let output = self.0.encode("what a cancelled instance leaves behind", &output);
+        self.0.end_cancelled(output)
     }
 
     /// Ends this execution and lets the instance go on in a next one, at the latest version, with this input. Await

@@ -118,6 +118,9 @@ pub enum ChildError<E> {
     Cancelled {
         /// Why.
         reason: String,
+        /// What its code left behind when it ended as cancelled by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Payload>,
     },
     /// It was ended from outside.
     Terminated {
@@ -135,7 +138,7 @@ impl<E: DeserializeOwned> ChildError<E> {
     pub(super) fn read(failure: ChildFailure) -> Result<ChildError<E>, NotOfType> {
         Ok(match failure {
             ChildFailure::Application(payload) => ChildError::Application(payload.decode_as()?),
-            ChildFailure::Cancelled { reason } => ChildError::Cancelled { reason },
+            ChildFailure::Cancelled { reason, output } => ChildError::Cancelled { reason, output },
             ChildFailure::Terminated { reason } => ChildError::Terminated { reason },
             ChildFailure::NotStarted { reason } => ChildError::NotStarted { reason },
         })
@@ -146,7 +149,9 @@ impl<E: fmt::Display> fmt::Display for ChildError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChildError::Application(error) => error.fmt(f),
-            ChildError::Cancelled { reason } => write!(f, "the sub-orchestration was cancelled: {reason}"),
+            ChildError::Cancelled { reason, .. } => {
+                write!(f, "the sub-orchestration was cancelled: {reason}")
+            }
             ChildError::Terminated { reason } => write!(f, "the sub-orchestration was terminated: {reason}"),
             ChildError::NotStarted { reason } => write!(f, "the sub-orchestration was not started: {reason}"),
         }
@@ -165,7 +170,9 @@ impl<E: fmt::Display> From<ChildError<E>> for String {
 pub(super) fn child_failure_text(failure: ChildFailure) -> String {
     match failure {
         ChildFailure::Application(payload) => payload.to_text(),
-        ChildFailure::Cancelled { reason } => ChildError::<String>::Cancelled { reason }.to_string(),
+        ChildFailure::Cancelled { reason, output } => {
+            ChildError::<String>::Cancelled { reason, output }.to_string()
+        }
         ChildFailure::Terminated { reason } => ChildError::<String>::Terminated { reason }.to_string(),
         ChildFailure::NotStarted { reason } => ChildError::<String>::NotStarted { reason }.to_string(),
     }

@@ -34,7 +34,16 @@ pub enum RunError<E = Payload> {
         /// The error.
         error: E,
     },
-    /// It was cancelled or ended from outside.
+    /// It was cancelled.
+    Cancelled {
+        /// The instance.
+        id: String,
+        /// Why.
+        reason: String,
+        /// What its code left behind when it ended as cancelled by itself.
+        output: Option<Payload>,
+    },
+    /// It was ended from outside.
     Ended(OrchestrationError),
     /// It could not be asked.
     Client(ClientError),
@@ -45,6 +54,9 @@ impl<E: fmt::Display> fmt::Display for RunError<E> {
         match self {
             RunError::Failed { id, error } => {
                 write!(f, "PER-0615 failed: instance {id:?} returned an error: {error}")
+            }
+            RunError::Cancelled { id, reason, .. } => {
+                write!(f, "PER-0616 cancelled: instance {id:?}: {reason}")
             }
             RunError::Ended(error) => error.fmt(f),
             RunError::Client(error) => error.fmt(f),
@@ -65,6 +77,9 @@ impl<E: fmt::Display + 'static> From<RunError<E>> for Error {
     fn from(error: RunError<E>) -> Error {
         match error {
             RunError::Failed { id, error } => OrchestrationError::Failed { id, error: words(&error) }.into(),
+            RunError::Cancelled { id, reason, output } => {
+                OrchestrationError::Cancelled { id, reason, output }.into()
+            }
             RunError::Ended(error) => error.into(),
             RunError::Client(error) => error.into(),
         }
@@ -119,8 +134,8 @@ impl<O, E> Run<O, E> {
             Ending::OrchestrationFailed { error } => {
                 Err((self.read_error)(error).map_or_else(unreadable, |error| RunError::Failed { id, error }))
             }
-            Ending::OrchestrationCancelled { reason } => {
-                Err(RunError::Ended(OrchestrationError::Cancelled { id, reason }))
+            Ending::OrchestrationCancelled { reason, output } => {
+                Err(RunError::Cancelled { id, reason, output })
             }
             Ending::OrchestrationTerminated { reason } => {
                 Err(RunError::Ended(OrchestrationError::Terminated { id, reason }))

@@ -132,7 +132,10 @@ async fn until_there(client: &Client, id: &str) {
 }
 
 fn cancelled_by(parent: &str) -> Ending {
-    Ending::OrchestrationCancelled { reason: format!("its parent {parent} no longer waits for it") }
+    Ending::OrchestrationCancelled {
+        reason: format!("its parent {parent} no longer waits for it"),
+        output: None,
+    }
 }
 
 /// The ids of a tree, each with those below it.
@@ -290,7 +293,7 @@ async fn g25_a_parent_is_told_how_its_child_failed_was_cancelled_or_was_terminat
         let client = runtime.client();
         for (id, child, says) in [
             ("p", "fails", "Application("),
-            ("q", "waits", "Cancelled { reason: \"by hand\" }"),
+            ("q", "waits", "Cancelled { reason: \"by hand\", output: None }"),
             ("r", "waits", "Terminated { reason: \"by hand\" }"),
         ] {
             client.start("one", id, json!([child, null, "spilt milk"])).await.unwrap();

@@ -121,7 +121,7 @@ async fn e23_a_guest_cancels_and_terminates() {
         runtime.client().start("collect", id, Payload::null()).await.unwrap();
     }
     guest.cancel("a", "enough").await.unwrap();
-    let cancelled = Ending::OrchestrationCancelled { reason: "enough".to_owned() };
+    let cancelled = Ending::OrchestrationCancelled { reason: "enough".to_owned(), output: None };
     assert_eq!(soon(guest.wait("a")).await, Ok(cancelled));
     guest.terminate("b", "enough").await.unwrap();
     let terminated = Ending::OrchestrationTerminated { reason: "enough".to_owned() };

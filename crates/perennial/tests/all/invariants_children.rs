@@ -22,6 +22,7 @@ fn begun_parent() -> (u64, Vec<EventKind>) {
         instance: None,
         input: "input".into(),
         close: ClosePolicy::Cancel,
+        options: None,
     };
     (10, vec![EventKind::Started(Box::new(started("parent"))), decided(scheduled)])
 }
@@ -95,8 +96,8 @@ fn i13_families_in_order_are_left_in_peace() {
     let endings = [
         (Ending::OrchestrationFailed { error: "e".into() }, ChildFailure::Application("e".into())),
         (
-            Ending::OrchestrationCancelled { reason: "r".into() },
-            ChildFailure::Cancelled { reason: "r".into() },
+            Ending::OrchestrationCancelled { reason: "r".into(), output: None },
+            ChildFailure::Cancelled { reason: "r".into(), output: None },
         ),
         (
             Ending::OrchestrationTerminated { reason: "r".into() },

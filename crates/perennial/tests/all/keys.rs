@@ -102,7 +102,7 @@ async fn n9_requests_that_moved_settle_with_the_instance_that_they_had_reached()
     store.on_renewal(|| Fate::Answer(Err(StoreError::Unavailable("cut off".to_owned()))));
     hands.pass_unseen(28 * SECOND);
     let mut raised = client.raise_event("w", event("go"), Payload::null()).into_future();
-    let mut cancelled = Box::pin(client.cancel("w", "enough"));
+    let mut cancelled = client.cancel("w", "enough").into_future();
     let mut terminated = Box::pin(client.terminate("w", "enough"));
     let mut retried = Box::pin(client.retry("w"));
     let mut skipped = Box::pin(client.skip_event("w", EventId(3)));
@@ -244,7 +244,7 @@ async fn n12_a_guest_whose_store_gives_no_hints_hears_by_polling() {
 async fn g33_an_action_over_a_filter_means_the_instances_that_were_listed() {
     let reason = "enough".to_owned();
     for action in [
-        Action::Cancel { reason: reason.clone() },
+        Action::Cancel { reason: reason.clone(), grace: None },
         Action::Terminate { reason },
         Action::Raise { event: "go".to_owned(), payload: Payload::null() },
         Action::Delete { force: false },

@@ -10,6 +10,7 @@ mod activities;
 mod allowed_futures;
 mod asking;
 mod bad_input;
+mod cancelling;
 mod children;
 mod clocks;
 mod continuing;

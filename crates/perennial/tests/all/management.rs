@@ -342,7 +342,7 @@ async fn g33_actions_over_a_filter_reach_all_it_shows_and_report_their_progress(
         }
         let reason = "spring cleaning".to_owned();
         for (kind, action, ended) in [
-            ("cancel", Action::Cancel { reason: reason.clone() }, Status::Cancelled),
+            ("cancel", Action::Cancel { reason: reason.clone(), grace: None }, Status::Cancelled),
             ("terminate", Action::Terminate { reason }, Status::Terminated),
             ("raise", Action::Raise { event: "go".to_owned(), payload: number(1) }, Status::Completed),
         ] {

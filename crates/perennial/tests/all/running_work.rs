@@ -134,7 +134,7 @@ async fn g25_a_parent_that_is_cancelled_takes_100_children_and_their_running_act
                 let ending = client.wait("p").await.unwrap();
                 let reason = "enough".to_owned();
                 let expected = match how {
-                    "cancel" => Ending::OrchestrationCancelled { reason },
+                    "cancel" => Ending::OrchestrationCancelled { reason, output: None },
                     _ => Ending::OrchestrationTerminated { reason },
                 };
                 assert_eq!(ending, expected);

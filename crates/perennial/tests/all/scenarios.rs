@@ -254,7 +254,7 @@ async fn e23_cancel_and_terminate_end_an_instance() {
             log.started(id);
         }
         client.cancel("a", "no longer wanted").await.unwrap();
-        let ending = Ending::OrchestrationCancelled { reason: "no longer wanted".to_owned() };
+        let ending = Ending::OrchestrationCancelled { reason: "no longer wanted".to_owned(), output: None };
         assert_eq!(client.wait("a").await, Ok(ending));
         assert!(matches!(
             client.result("a").await,

@@ -353,7 +353,7 @@ async fn g17_a_delayed_instance_can_be_cancelled_and_terminated_at_once_and_keep
             log.raised(who, &id("event"), "go", "early");
             assert_eq!(client.status(&id("event")).await.unwrap().status, Status::Pending);
             client.cancel(&id("cancel"), "not needed").await.unwrap();
-            let cancelled = Ending::OrchestrationCancelled { reason: "not needed".to_owned() };
+            let cancelled = Ending::OrchestrationCancelled { reason: "not needed".to_owned(), output: None };
             assert_eq!(client.wait(&id("cancel")).await, Ok(cancelled));
             client.terminate(&id("terminate"), "not needed").await.unwrap();
             let terminated = Ending::OrchestrationTerminated { reason: "not needed".to_owned() };

@@ -51,6 +51,15 @@ impl Ledger {
                 .admit_completion(*source_event_id, |open| {
                     matches!(open, Decision::SubOrchestrationScheduled { .. })
                 }),
+            Job::DeliveryReported { source_event_id, .. } => {
+                self.admit_completion(*source_event_id, Decision::is_reported)
+            }
+            Job::SubOrchestrationStarted { source_event_id } => {
+                match self.unreported_starts.contains(source_event_id) {
+                    true => Ok(()),
+                    false => Err(StaleReason::NotOpen),
+                }
+            }
             Job::ExternalEvent { key, .. } | Job::UpdateRequested { key, .. } => match key {
                 Some(key) if self.keys.contains(key) && !flaws::is(Flaw::NoDedupe) => {
                     Err(StaleReason::KnownKey)

@@ -150,6 +150,9 @@ impl Ledger {
                 let (reason, delivered_ms) = (reason.clone(), self.last_at_ms);
                 self.cancel = Some(CancelRequest { reason, delivered_ms, grace_ms: *grace_ms });
             }
+            Job::SubOrchestrationStarted { source_event_id } => {
+                self.unreported_starts.remove(source_event_id);
+            }
             _ => {}
         }
         self.count(job.weight());
@@ -198,8 +201,21 @@ impl Ledger {
                 self.status = Some(status.clone());
                 true
             }
+            Decision::ActivityStopRequested { source_event_id } => {
+                let is_open =
+                    matches!(self.open.get(*source_event_id), Some(Decision::ActivityScheduled { .. }));
+                is_open && self.stopping.insert(*source_event_id)
+            }
+            Decision::SubOrchestrationStopRequested { source_event_id, .. } => {
+                matches!(self.open.get(*source_event_id), Some(Decision::SubOrchestrationScheduled { .. }))
+            }
+            sent if sent.is_reported() => {
+                self.insert_open(id, sent);
+                true
+            }
             Decision::OrchestrationChained { .. }
             | Decision::ExternalEventSent { .. }
+            | Decision::CancelSent { .. }
             | Decision::SystemCall { .. } => true,
         };
         if !opens {
@@ -234,8 +250,11 @@ impl Ledger {
                     self.scheduled_at_ms.insert(id, self.last_at_ms);
                 }
             }
-            Decision::SubOrchestrationScheduled { instance, .. } => {
+            Decision::SubOrchestrationScheduled { instance, options, .. } => {
                 self.scheduled_at_ms.insert(id, self.last_at_ms);
+                if options.as_ref().is_some_and(|options| options.reports_start) {
+                    self.unreported_starts.insert(id);
+                }
                 if let Some(instance) = instance {
                     self.child_shards.insert(id, ShardId::of(instance));
                 }
@@ -253,6 +272,10 @@ impl Ledger {
             Some(Decision::ActivityScheduled { .. }) => {
                 self.activities -= 1;
                 self.scheduled_at_ms.remove(&id);
+                self.stopping.remove(&id);
+            }
+            Some(Decision::SubOrchestrationScheduled { .. }) => {
+                self.unreported_starts.remove(&id);
             }
             _ => {}
         }

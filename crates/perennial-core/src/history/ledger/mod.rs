@@ -36,6 +36,9 @@ pub struct Ledger {
     scheduled_at_ms: BTreeMap<EventId, u64>,
     /// The shards of children whose id was chosen, also of those that have ended.
     child_shards: BTreeMap<EventId, ShardId>,
+    /// Open children whose start is to be reported, and open activities that were asked to stop.
+    unreported_starts: BTreeSet<EventId>,
+    stopping: BTreeSet<EventId>,
     open_updates: BTreeMap<EventId, Option<String>>,
     updates: KeyedUpdates,
     cancel: Option<CancelRequest>,
@@ -123,6 +126,16 @@ impl Ledger {
     /// What is open under an event id.
     pub fn open_decision(&self, id: EventId) -> Option<&Decision> {
         self.open.get(id)
+    }
+
+    /// The open activities that were asked to stop, in order.
+    pub(crate) fn stopping(&self) -> impl Iterator<Item = EventId> + '_ {
+        self.stopping.iter().copied()
+    }
+
+    /// Whether an open activity was asked to stop.
+    pub(crate) fn is_stopping(&self, id: EventId) -> bool {
+        self.stopping.contains(&id)
     }
 
     /// How many activities are open.

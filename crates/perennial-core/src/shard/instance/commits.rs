@@ -144,6 +144,10 @@ impl Instance {
                     self.tasks.drop_writes(task.event);
                 }
                 Output::RunActivity(task) => shared.attempts.begin(now_ms, task),
+                // Its end is waited for.
+                Output::CancelActivity { key, event, is_awaited: true, .. } => {
+                    shared.attempts.stop(*key, *event);
+                }
                 Output::CancelActivity { key, event, .. } => {
                     shared.attempts.cancel(*key, *event);
                     // What came of it while that was being written leaves no row.
@@ -301,7 +305,9 @@ fn as_request(queued: Queued) -> Option<(RequestId, Request)> {
         Message::Job(Job::ExternalEvent { name, payload, key, trace }) => {
             Request::Raise { name, payload, key, trace }
         }
-        Message::Job(Job::OrchestrationCancelRequested { reason, .. }) => Request::Cancel { reason },
+        Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms }) => {
+            Request::Cancel { reason, grace_ms: Some(grace_ms) }
+        }
         Message::Terminate { reason } => Request::Terminate { reason },
         Message::Job(Job::ExternalEventSkipped { event_id }) => Request::Skip { event: event_id },
         Message::Retry => Request::Retry,

@@ -1,6 +1,6 @@
 //! When the engine ends an execution, whatever its code does.
 
-use crate::history::{Ledger, Started};
+use crate::history::{Ledger, Started, TIMEOUT_REASON};
 
 use super::super::gaps::{Gaps, Grace};
 use super::super::message::Start;
@@ -30,7 +30,7 @@ impl Limits {
     /// Why the engine ends the execution now, if it has to.
     pub(super) fn overdue(&self, reason: Option<&str>, now_ms: u64) -> Option<String> {
         if self.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms) {
-            return Some("timeout".to_owned());
+            return Some(TIMEOUT_REASON.to_owned());
         }
         let grace_is_over = self.grace_until_ms.is_some_and(|until_ms| until_ms <= now_ms);
         grace_is_over.then(|| not_done_in_time(reason.unwrap_or_default()))

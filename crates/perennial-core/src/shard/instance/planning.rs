@@ -33,7 +33,12 @@ impl Instance {
                 Decision::ActivityCancelRequested { source_event_id } => {
                     plan.close(&mut self.tasks, *source_event_id);
                     let (execution, event) = (execution.started().execution, *source_event_id);
-                    plan.then(Output::CancelActivity { key: self.key, execution, event });
+                    plan.then(Output::CancelActivity { key: self.key, execution, event, is_awaited: false });
+                }
+                Decision::ActivityStopRequested { source_event_id } => {
+                    plan.stop(&mut self.tasks, *source_event_id, turn.at_ms);
+                    let (execution, event) = (execution.started().execution, *source_event_id);
+                    plan.then(Output::CancelActivity { key: self.key, execution, event, is_awaited: true });
                 }
                 _ => {}
             }

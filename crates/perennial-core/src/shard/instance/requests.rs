@@ -134,8 +134,8 @@ impl Instance {
             Request::Raise { name, payload, key, trace } => {
                 Message::Job(Job::ExternalEvent { name, payload, key, trace })
             }
-            Request::Cancel { reason } => {
-                let grace_ms = shared.options.cancel_grace_ms;
+            Request::Cancel { reason, grace_ms } => {
+                let grace_ms = grace_ms.unwrap_or(shared.options.cancel_grace_ms);
                 Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms })
             }
             Request::Terminate { reason } => Message::Terminate { reason },

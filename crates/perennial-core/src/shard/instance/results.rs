@@ -14,6 +14,17 @@ use super::in_flight::{InFlight, Next};
 use super::queued::{Batch, Queued};
 use super::tasks::TaskPlan;
 
+/// What came of an attempt.
+struct Ended {
+    /// What it had reported last.
+    details: Option<Payload>,
+    /// When and where it ran, if that is known.
+    ran: Option<PastAttempt>,
+    result: Result<Payload, ActivityFailure>,
+    /// The activity was asked to stop: no other attempt follows.
+    is_last: bool,
+}
+
 impl Instance {
     /// An attempt that ran here ended.
     pub(in crate::shard) fn handle_attempt_ended(
@@ -25,7 +36,8 @@ impl Instance {
         result: Result<Payload, ActivityFailure>,
     ) {
         let ran = PastAttempt::new(task.queued_ms, attempt.began_ms, now_ms);
-        if let Some(message) = self.attempt_ended(shared, now_ms, task, attempt.details, Some(ran), result) {
+        let ended = Ended { details: attempt.details, ran: Some(ran), result, is_last: attempt.is_stopping };
+        if let Some(message) = self.attempt_ended(shared, now_ms, task, ended) {
             if shared.options.is_gated(task)
                 && let Some(execution) = self.take_idle()
             {
@@ -74,16 +86,16 @@ impl Instance {
         shared: &mut Shared,
         now_ms: u64,
         task: &ActivityTask,
-        details: Option<Payload>,
-        ran: Option<PastAttempt>,
-        result: Result<Payload, ActivityFailure>,
+        ended: Ended,
     ) -> Option<Message> {
+        let Ended { details, ran, result, is_last } = ended;
         let (source_event_id, attempts) = (task.event, task.attempt);
         let past = |ran: Option<PastAttempt>| ran.into_iter().fold(task.past.clone(), Trail::and);
         let job = match result {
             Ok(result) => Job::ActivityCompleted { source_event_id, result, attempts, trail: past(ran) },
             Err(error) => {
-                if let Some(due_ms) = retry_at_ms(shared, now_ms, task, &error) {
+                let retry_at_ms = if is_last { None } else { retry_at_ms(shared, now_ms, task, &error) };
+                if let Some(due_ms) = retry_at_ms {
                     let past = past(ran.map(|ran| ran.failed(&error)));
                     let attempt = task.attempt.saturating_add(1);
                     // An attempt that ended did not take its process down.
@@ -148,7 +160,8 @@ impl Instance {
             (past, Some(ran.on(&node)))
         });
         let task = ActivityTask { attempt, past, ..task };
-        self.attempt_ended(shared, now_ms, &task, details, ran, result)
+        let is_last = execution.ledger().is_stopping(event);
+        self.attempt_ended(shared, now_ms, &task, Ended { details, ran, result, is_last })
     }
 
     /// Queues a task again whose row another node could not read. The history has all that the row had.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{EventId, Ledger};
-use crate::store::{Commit, TaskChange, TaskRow, TaskState};
+use crate::store::{Commit, SessionId, TaskChange, TaskRow, TaskState};
 
 use super::super::output::Output;
 use super::in_flight::InFlight;
@@ -142,6 +142,12 @@ impl Tasks {
 
     pub(super) fn get(&self, event: EventId) -> Option<&TaskRow> {
         self.rows.get(&event).map(|row| &row.row)
+    }
+
+    /// Until when another node is known to run a task; nothing if it is not another node's, or may not be by now.
+    pub(super) fn is_elsewhere(&self, event: EventId) -> Option<Option<u64>> {
+        let row = self.get(event).filter(|row| is_others(row))?;
+        Some(row.due_ms.filter(|_| matches!(row.state, TaskState::Leased { .. })))
     }
 
     /// Removes a row that went with its result.
@@ -327,6 +333,16 @@ impl TaskPlan {
         if let Some(row) = tasks.take(event) {
             self.changes.push(TaskChange::Cancel(row.id));
         }
+    }
+
+    /// An activity was asked to stop, and its end is waited for. Whether another node runs it by now is seen when its row
+    /// is read again, which is due at once.
+    pub(super) fn stop(&mut self, tasks: &mut Tasks, event: EventId, now_ms: u64) {
+        let Some(row) = tasks.get(event).filter(|row| is_others(row)) else { return };
+        self.changes.push(TaskChange::Cancel(row.id));
+        let state = TaskState::Leased { holder: SessionId::NOBODY, cancelled: true };
+        let row = TaskRow { state, due_ms: Some(now_ms), ..row.clone() };
+        tasks.insert(row, None);
     }
 
     pub(super) fn close_all(&mut self, tasks: &mut Tasks) {

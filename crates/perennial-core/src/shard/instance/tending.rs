@@ -69,6 +69,7 @@ impl Instance {
                 .map(|(event, _)| event);
             events.extend(activities.filter(|event| self.tasks.get(*event).is_none()));
         }
+        events.extend(execution.ledger().stopping());
         let current = execution.started().execution;
         for event in events {
             if let Some(began_ms) = shared.attempts.began_ms(self.key, event) {
@@ -80,7 +81,10 @@ impl Instance {
                 continue;
             }
             let Some(task) = self.activity_task(shared, now_ms, execution, event) else { continue };
-            self.tend(shared, now_ms, task, view);
+            match execution.ledger().is_stopping(event) {
+                true => self.tend_stopping(shared, now_ms, task, view),
+                false => self.tend(shared, now_ms, task, view),
+            }
         }
     }
 
@@ -95,6 +99,33 @@ impl Instance {
             row.clear();
             self.tasks.write(row, None);
         }
+    }
+
+    /// Ends an activity that was asked to stop and that nobody runs: it waited for a worker or for its next attempt, or
+    /// its process is gone. What another node runs is waited for until its lease is over.
+    fn tend_stopping(&mut self, shared: &mut Shared, now_ms: u64, mut task: ActivityTask, view: View) {
+        match (self.tasks.is_elsewhere(task.event), view) {
+            (Some(Some(until_ms)), _) if until_ms > now_ms => {
+                return self.tasks.watch_health(task.event, until_ms);
+            }
+            (Some(_), View::Memory) => return self.refresh(shared),
+            (Some(_), View::Fresh) | (None, _) => {}
+        }
+        let row = self.tasks.get(task.event);
+        let is_waiting = row.is_some_and(|row| row.state == TaskState::Waiting);
+        if let Some(row) = row {
+            (task.attempt, task.past) = (row.attempt, row.past.clone());
+        }
+        self.give_up(now_ms, task, is_waiting, ActivityFailure::Cancelled);
+    }
+
+    /// An activity comes to this without another attempt.
+    fn give_up(&mut self, now_ms: u64, task: ActivityTask, is_waiting: bool, error: ActivityFailure) {
+        // The attempt that a task waits for was not made.
+        let attempts = if is_waiting { (task.attempt - 1).max(1) } else { task.attempt };
+        let (execution, source_event_id, trail) = (task.execution, task.event, task.past);
+        let job = Job::ActivityFailed { source_event_id, error, attempts, trail };
+        self.queue.push(Queued::engine(Message::Outcome { execution, job }, now_ms));
     }
 
     /// Does what is next for one activity.
@@ -126,13 +157,7 @@ impl Instance {
                 self.release(shared, now_ms, vec![Output::RunActivity(Box::new(task))]);
             }
             TaskStep::Run => self.run_from_row(shared, now_ms, task),
-            TaskStep::GiveUp(error) => {
-                // The attempt that a task waits for was not made.
-                let attempts = if is_waiting { (task.attempt - 1).max(1) } else { task.attempt };
-                let (execution, trail) = (task.execution, task.past);
-                let job = Job::ActivityFailed { source_event_id: event, error, attempts, trail };
-                self.queue.push(Queued::engine(Message::Outcome { execution, job }, now_ms));
-            }
+            TaskStep::GiveUp(error) => self.give_up(now_ms, task, is_waiting, error),
         }
     }
 

@@ -221,22 +221,44 @@ impl Tables {
                 let (dedupe, urgent) = (dedupe.clone(), *urgent);
                 self.append(Message { dedupe, urgent, ..Message::to(row, body, now_ms) }).ok()
             }
-            Outgoing::ToId { id, dedupe, body } => {
-                let row = self.find(id).filter(|row| !row.status.is_final())?;
-                self.append(Message { dedupe: dedupe.clone(), ..Message::to(row, body, now_ms) }).ok()
+            Outgoing::ToId { id, dedupe, urgent, body, report } => {
+                let found = self.find(id).map(|row| (row.status.is_final(), row.clone()));
+                let (sent, told) = match &found {
+                    Some((false, row)) => {
+                        let (dedupe, urgent) = (dedupe.clone(), *urgent);
+                        let message = Message { dedupe, urgent, ..Message::to(row, body, now_ms) };
+                        (self.append(message).ok(), report.as_ref().map(|report| &report.delivered))
+                    }
+                    Some((true, _)) => (None, report.as_ref().map(|report| &report.ended)),
+                    None => (None, report.as_ref().map(|report| &report.not_found)),
+                };
+                self.tell_sender(sender, told, now_ms);
+                sent
             }
-            Outgoing::Start { row, body, otherwise } => match self.ids.get(&row.id) {
-                Some(key) if *key == row.key => None,
-                Some(_) => {
-                    let sender = self.instances.get(&sender.key).filter(|row| !row.status.is_final())?;
-                    self.append(Message::to(sender, otherwise.as_ref()?, now_ms)).ok()
+            Outgoing::Start { row, body, otherwise, replaces_ended, started } => {
+                if *replaces_ended
+                    && let Some(key) = self.ids.get(&row.id).copied().filter(|key| *key != row.key)
+                {
+                    self.delete(key);
                 }
-                None => {
-                    self.insert_instance(row);
-                    self.append(Message::starting(row, body, now_ms)).ok()
+                match self.ids.get(&row.id) {
+                    Some(key) if *key == row.key => None,
+                    Some(_) => self.tell_sender(sender, otherwise.as_ref(), now_ms),
+                    None => {
+                        self.insert_instance(row);
+                        let sent = self.append(Message::starting(row, body, now_ms)).ok();
+                        self.tell_sender(sender, started.as_ref(), now_ms);
+                        sent
+                    }
                 }
-            },
+            }
         }
+    }
+
+    /// Sends the instance of a member something about what it sent, if it has not ended.
+    fn tell_sender(&mut self, sender: &Commit, body: Option<&Arc<[u8]>>, now_ms: u64) -> Option<InboxNumber> {
+        let row = self.instances.get(&sender.key).filter(|row| !row.status.is_final())?;
+        self.append(Message::to(row, body?, now_ms)).ok()
     }
 
     /// Appends a message. If one with its key waits, gives the number of that one, which is urgent if this one is.

@@ -3,9 +3,9 @@
 
 use perennial_core::history::{FORMAT, SEMANTICS, decode_history, encode_turn};
 use perennial_core::{
-    ActivityFailure, ActivityOptions, Attributes, Backoff, ChildFailure, ClosePolicy, CorruptHistory,
-    Decision, Ending, Event, EventId, EventKind, History, HistoryError, Job, ParentLink, Payload,
-    RetryPolicy, Segment, Started, TimeoutKind, Turn, UnitId,
+    ActivityFailure, ActivityOptions, Attributes, Backoff, ChildFailure, ChildOptions, ClosePolicy,
+    CorruptHistory, Decision, Delivery, Ending, Event, EventId, EventKind, History, HistoryError, Job,
+    OnTakenId, ParentLink, Payload, RetryPolicy, Segment, Started, TimeoutKind, Turn, UnitId,
 };
 
 /// A payload with exactly this JSON text.
@@ -72,6 +72,7 @@ pub(crate) fn child(name: &str) -> Decision {
         instance: None,
         input: Payload::null(),
         close: ClosePolicy::Cancel,
+        options: None,
     }
 }
 
@@ -197,6 +198,8 @@ pub(crate) fn every_job() -> Vec<Job> {
             trace: Some(Box::new(trace())),
         },
         Job::SubOrchestrationCompleted { source_event_id, result: json("true") },
+        Job::SubOrchestrationStarted { source_event_id },
+        Job::DeliveryReported { source_event_id, outcome: Delivery::NotFound },
         Job::OrchestrationCancelRequested { reason: "enough".to_owned(), grace_ms: 31_000 },
         Job::UpdateRequested {
             name: "rename".to_owned(),
@@ -223,7 +226,7 @@ pub(crate) fn every_job() -> Vec<Job> {
     let reason = || "because".to_owned();
     let failures = [
         ChildFailure::Application(json("\"broke\"")),
-        ChildFailure::Cancelled { reason: reason() },
+        ChildFailure::Cancelled { reason: reason(), output: Some(json("null")) },
         ChildFailure::Terminated { reason: reason() },
         ChildFailure::NotStarted { reason: reason() },
     ];
@@ -268,6 +271,24 @@ pub(crate) fn every_decision() -> Vec<Decision> {
             instance: Some("ship-9".to_owned()),
             input: json("[]"),
             close: ClosePolicy::Abandon,
+            options: Some(Box::new(ChildOptions {
+                timeout_ms: Some(5),
+                retry: Some(RetryPolicy::fixed(3, 10).non_retryable(["Declined"])),
+                on_existing: OnTakenId::TerminateAndReplace,
+                reports_start: true,
+            })),
+        },
+        Decision::ActivityStopRequested { source_event_id },
+        Decision::SubOrchestrationStopRequested {
+            source_event_id,
+            reason: "enough".to_owned(),
+            grace_ms: Some(9),
+        },
+        Decision::CancelSent {
+            instance: "other-1".to_owned(),
+            reason: "enough".to_owned(),
+            grace_ms: Some(9),
+            reported: true,
         },
         Decision::SubOrchestrationCancelRequested { source_event_id },
         Decision::OrchestrationChained {
@@ -275,11 +296,13 @@ pub(crate) fn every_decision() -> Vec<Decision> {
             version: Some("0.1.0".to_owned()),
             instance: "audit-9".to_owned(),
             input: json("null"),
+            reported: true,
         },
         Decision::ExternalEventSent {
             instance: "other-1".to_owned(),
             name: "hello".to_owned(),
             payload: json("-0.0"),
+            reported: true,
         },
         Decision::SystemCall { op: "side_effect:dice".to_owned(), value: json("4") },
         Decision::PatchMarked { id: "new-tax".to_owned() },
@@ -297,7 +320,7 @@ pub(crate) fn every_ending() -> Vec<Ending> {
         Ending::OrchestrationCompleted { output: output.clone() },
         Ending::OrchestrationFailed { error: output.clone() },
         Ending::OrchestrationContinuedAsNew { input: output, version: Some("3.0.0".to_owned()) },
-        Ending::OrchestrationCancelled { reason: reason() },
+        Ending::OrchestrationCancelled { reason: reason(), output: Some(json("null")) },
         Ending::OrchestrationTerminated { reason: reason() },
     ]
 }

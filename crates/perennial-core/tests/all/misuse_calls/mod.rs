@@ -51,7 +51,7 @@ pub(crate) const DECISIONS: [Call; 21] = [
     ("schedule_orchestration", |ctx| {
         ctx.schedule_orchestration("O", "o", "");
     }),
-    ("raise_event", |ctx| ctx.raise_event("o", "e", "")),
+    ("raise_event", |ctx| drop(ctx.raise_event("o", "e", ""))),
     ("utc_now", |ctx| drop(ctx.utc_now())),
     ("new_guid", |ctx| drop(ctx.new_guid())),
     ("side_effect", |ctx| drop(ctx.side_effect("e", || 1))),

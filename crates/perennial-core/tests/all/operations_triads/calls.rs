@@ -155,7 +155,7 @@ fn e13_triad_of_a_child_that_fails() {
 #[test]
 fn e13_triad_of_a_detached_start() {
     triad_of_a_call(
-        |ctx| ctx.schedule_orchestration("Other", "other-1", "in"),
+        |ctx| drop(ctx.schedule_orchestration("Other", "other-1", "in")),
         r#"2 OrchestrationChained "Other" latest as "other-1" "in""#,
     );
 }
@@ -163,7 +163,7 @@ fn e13_triad_of_a_detached_start() {
 #[test]
 fn e13_triad_of_a_detached_start_at_a_version() {
     triad_of_a_call(
-        |ctx| ctx.schedule_orchestration_versioned("Other", "3.1.0", "other-1", "in"),
+        |ctx| drop(ctx.schedule_orchestration_versioned("Other", "3.1.0", "other-1", "in")),
         r#"2 OrchestrationChained "Other" 3.1.0 as "other-1" "in""#,
     );
 }
@@ -171,7 +171,7 @@ fn e13_triad_of_a_detached_start_at_a_version() {
 #[test]
 fn e13_triad_of_an_event_to_another_instance() {
     triad_of_a_call(
-        |ctx| ctx.raise_event("other-1", "ping", "hello"),
+        |ctx| drop(ctx.raise_event("other-1", "ping", "hello")),
         r#"2 ExternalEventSent "ping" to "other-1" "hello""#,
     );
 }

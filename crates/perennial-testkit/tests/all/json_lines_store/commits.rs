@@ -105,32 +105,62 @@ impl Tables {
         now_ms: u64,
     ) -> Option<InboxNumber> {
         let takes_messages = |row: &&InstanceRow| !row.status.is_final();
+        let mut told = None;
         let (row, dedupe, urgent, body) = match message {
             Outgoing::ToKey { to, dedupe, urgent, body, .. } => {
                 (self.instances.get(to).filter(takes_messages)?.clone(), dedupe.clone(), *urgent, body)
             }
-            Outgoing::ToId { id, dedupe, body } => {
-                (self.find(id).filter(takes_messages)?.clone(), dedupe.clone(), false, body)
+            Outgoing::ToId { id, dedupe, urgent, body, report } => {
+                let found = self.find(id).cloned();
+                told = report.as_ref().map(|report| match &found {
+                    Some(row) if row.status.is_final() => &report.ended,
+                    Some(_) => &report.delivered,
+                    None => &report.not_found,
+                });
+                let Some(row) = found.filter(|row| !row.status.is_final()) else {
+                    self.tell_sender(session, sender, told, now_ms);
+                    return None;
+                };
+                (row, dedupe.clone(), *urgent, body)
             }
-            Outgoing::Start { row, body, otherwise } => match self.find(&row.id).map(|taken| taken.key) {
-                Some(key) if key == row.key => return None,
-                Some(_) => {
-                    let sender = self.instances.get(&sender.key).filter(takes_messages)?.clone();
-                    (sender, None, false, otherwise.as_ref()?)
+            Outgoing::Start { row, body, otherwise, replaces_ended, started } => {
+                let taken = self.find(&row.id).map(|taken| taken.key).filter(|key| *key != row.key);
+                if let Some(key) = taken.filter(|_| *replaces_ended) {
+                    self.delete(key);
                 }
-                None => {
-                    self.write(Change::Instance(InstanceRow::clone(row)));
-                    (InstanceRow::clone(row), None, false, body)
+                match self.find(&row.id).map(|taken| taken.key) {
+                    Some(key) if key == row.key => return None,
+                    Some(_) => {
+                        let sender = self.instances.get(&sender.key).filter(takes_messages)?.clone();
+                        (sender, None, false, otherwise.as_ref()?)
+                    }
+                    None => {
+                        self.write(Change::Instance(InstanceRow::clone(row)));
+                        told = started.as_ref();
+                        (InstanceRow::clone(row), None, false, body)
+                    }
                 }
-            },
+            }
         };
         let is_start = matches!(message, Outgoing::Start { .. }) && row.key != sender.key;
-        let number = self.append(&row, dedupe, urgent, is_start, body, now_ms).ok()?;
+        let appended = self.append(&row, dedupe, urgent, is_start, body, now_ms);
+        self.tell_sender(session, sender, told, now_ms);
+        let number = appended.ok()?;
         // The committer learns from the outcome what it sent to its own shards.
         if self.owner(row.shard) != Some(session) {
             self.told.inbox.insert(row.shard);
         }
         Some(number)
+    }
+
+    /// Sends the instance of a member something about what it sent, if it has not ended.
+    fn tell_sender(&mut self, session: SessionId, sender: &Commit, body: Option<&Arc<[u8]>>, now_ms: u64) {
+        let row = self.instances.get(&sender.key).filter(|row| !row.status.is_final()).cloned();
+        let Some((row, body)) = row.zip(body) else { return };
+        let is_sent = self.append(&row, None, false, false, body, now_ms).is_ok();
+        if is_sent && self.owner(row.shard) != Some(session) {
+            self.told.inbox.insert(row.shard);
+        }
     }
 
     pub(super) fn send(&mut self, request: SendRequest, now_ms: u64) -> SendOutcome {

@@ -207,7 +207,7 @@ impl Guests {
         }
         let ending = self.client.wait(&id).await.unwrap();
         let is_as_asked = match life % 3 {
-            1 => ending == Ending::OrchestrationCancelled { reason: "enough".to_owned() },
+            1 => ending == Ending::OrchestrationCancelled { reason: "enough".to_owned(), output: None },
             _ => matches!(ending, Ending::OrchestrationTerminated { .. }),
         };
         assert!(is_as_asked, "{id}: {ending:?}");

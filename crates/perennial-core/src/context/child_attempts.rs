@@ -1,0 +1,193 @@
+//! Options of sub-orchestrations, their start, cancelling them, and scheduling them again.
+//!
+//! Another attempt is another schedule of the same code, after a timer: each has its own event, key and instance. An id
+//! that the caller chose passes from one attempt to the next.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use crate::execution::operations::{Completion, OperationKind};
+use crate::execution::state::Access;
+use crate::history::{
+    ChildFailure, ChildOptions, Decision, ID_TAKEN, OnTakenId, Payload, RetryPolicy, TIMEOUT_REASON,
+};
+
+use super::ChildFuture;
+use super::operations::{OperationFuture, whole_ms};
+
+/// How often, and how soon, an id is tried whose instance was terminated: after 50 ms, 100 ms, … up to 5 s.
+const TAKEN_ID_TRIES: u32 = 30;
+const TAKEN_ID_PAUSES_MS: (u64, u64) = (50, 5_000);
+
+/// Where a child that is scheduled more than once stands.
+pub(super) struct Attempts {
+    /// What is scheduled after the pause.
+    schedule: Box<Decision>,
+    /// How many attempts have failed.
+    failed: u32,
+    /// How often its id was found taken.
+    taken: u32,
+    is_pausing: bool,
+}
+
+impl<R> ChildFuture<R> {
+    /// Ends the child as timed out if it takes longer, counted from this turn; continue-as-new does not reset it. With
+    /// [`retry`](Self::retry), each attempt has this time.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.option(|options| options.timeout_ms = Some(whole_ms(timeout)))
+    }
+
+    /// Schedules the child again after it failed or timed out. Each attempt is an instance of its own; an id that the
+    /// caller chose passes from one to the next.
+    pub fn retry(self, policy: RetryPolicy) -> Self {
+        self.option(|options| options.retry = Some(policy))
+    }
+
+    /// Says what happens if the id exists.
+    pub fn on_existing(self, policy: OnTakenId) -> Self {
+        self.option(|options| options.on_existing = policy)
+    }
+
+    fn option(mut self, set: impl FnOnce(&mut ChildOptions)) -> Self {
+        self.operation.amend(|decision| {
+            if let Decision::SubOrchestrationScheduled { options, .. } = decision {
+                set(options.get_or_insert_default());
+            }
+        });
+        self
+    }
+
+    /// Resolves when the child exists, or cannot be started. To be asked for right at the call; of a child with retries it
+    /// tells of the first attempt.
+    pub fn started(&mut self) -> ChildStarted {
+        let (ctx, location) = (&self.operation.ctx, self.operation.location);
+        let child = self.operation.token;
+        let start = ctx.call(
+            "started",
+            Access::Act,
+            || None,
+            |state| child.map(|child| state.await_start(child)).transpose(),
+        );
+        ChildStarted { operation: OperationFuture::new(ctx, start, location) }
+    }
+
+    /// Asks the child to cancel, and goes on waiting: the future then returns how it ended. It is not scheduled again.
+    #[track_caller]
+    pub fn cancel(&mut self, reason: impl Into<String>) {
+        self.stop(reason.into(), None);
+    }
+
+    /// Like [`cancel`](Self::cancel), with the time that the child may take to clean up before it is terminated.
+    #[track_caller]
+    pub fn cancel_within(&mut self, reason: impl Into<String>, grace: Duration) {
+        self.stop(reason.into(), Some(whole_ms(grace)));
+    }
+
+    #[track_caller]
+    fn stop(&mut self, reason: String, grace_ms: Option<u64>) {
+        let error = ChildFailure::Cancelled { reason: reason.clone(), output: None };
+        let at_once = Completion::Child(Err(error), None);
+        self.is_stopped = true;
+        if self.attempts.as_ref().is_some_and(|attempts| attempts.is_pausing) {
+            return self.operation.withdraw(at_once);
+        }
+        let stop =
+            |source_event_id| Decision::SubOrchestrationStopRequested { source_event_id, reason, grace_ms };
+        self.operation.stop(stop, at_once);
+    }
+
+    /// Begins the pause before another attempt, if there is to be one.
+    pub(super) fn pause(
+        &mut self,
+        outcome: &Result<Payload, ChildFailure>,
+        mut schedule: Box<Decision>,
+    ) -> bool {
+        let Err(failure) = outcome else { return false };
+        let Decision::SubOrchestrationScheduled { options: Some(options), .. } = &mut *schedule else {
+            return false;
+        };
+        let (mut failed, mut taken) =
+            self.attempts.as_ref().map_or((0, 0), |attempts| (attempts.failed, attempts.taken));
+        if self.is_stopped {
+            return false;
+        }
+        let ctx = &self.operation.ctx;
+        let pause_ms = if is_taken(failure) && options.on_existing == OnTakenId::TerminateAndReplace {
+            taken += 1;
+            let (first, most) = TAKEN_ID_PAUSES_MS;
+            (taken < TAKEN_ID_TRIES).then(|| most.min(first << (taken - 1).min(16)))
+        } else {
+            failed += 1;
+            let policy = options.retry.as_ref().filter(|policy| may_pass(failure, policy));
+            let policy = policy.filter(|policy| failed < policy.max_attempts);
+            policy.map(|policy| policy.pause_ms(failed, ctx.random()))
+        };
+        let Some(pause_ms) = pause_ms else { return false };
+        // The attempt before may have the id that the caller chose.
+        if options.on_existing == OnTakenId::Reject {
+            options.on_existing = OnTakenId::ReplaceEnded;
+        }
+        options.reports_start = false;
+        self.attempts = Some(Box::new(Attempts { schedule, failed, taken, is_pausing: true }));
+        let location = self.operation.location;
+        let pause = ctx.call(
+            "retry",
+            Access::Act,
+            || None,
+            |state| {
+                let due_ms = state.now_ms.saturating_add(pause_ms);
+                state.schedule(OperationKind::Timer, Decision::TimerCreated { due_ms }, location).map(Some)
+            },
+        );
+        self.operation = OperationFuture::new(ctx, pause, location);
+        true
+    }
+
+    /// The pause is over.
+    pub(super) fn schedule_again(&mut self) {
+        let Some(attempts) = &mut self.attempts else { return };
+        attempts.is_pausing = false;
+        let (schedule, location) = (Decision::clone(&attempts.schedule), self.operation.location);
+        let ctx = &self.operation.ctx;
+        let child = ctx.call(
+            "retry",
+            Access::Act,
+            || None,
+            |state| state.schedule(OperationKind::Child, schedule, location).map(Some),
+        );
+        self.operation = OperationFuture::new(ctx, child, location);
+    }
+}
+
+/// Whether a child was not started because its id is another instance's.
+fn is_taken(failure: &ChildFailure) -> bool {
+    matches!(failure, ChildFailure::NotStarted { reason } if reason.starts_with(ID_TAKEN))
+}
+
+/// Whether another attempt may fare better.
+fn may_pass(failure: &ChildFailure, policy: &RetryPolicy) -> bool {
+    match failure {
+        ChildFailure::Application(error) => !policy.is_final(error),
+        ChildFailure::Terminated { reason } => reason == TIMEOUT_REASON,
+        ChildFailure::Cancelled { .. } | ChildFailure::NotStarted { .. } => false,
+    }
+}
+
+/// Resolves when a sub-orchestration exists, or cannot be started.
+#[must_use = "futures do nothing unless awaited"]
+pub struct ChildStarted {
+    pub(super) operation: OperationFuture,
+}
+
+impl Future for ChildStarted {
+    type Output = Result<(), ChildFailure>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match ready!(self.operation.poll(cx)) {
+            (_, Completion::ChildStart(start)) => Poll::Ready(start),
+            _ => Poll::Pending,
+        }
+    }
+}

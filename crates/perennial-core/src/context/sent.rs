@@ -1,0 +1,129 @@
+//! What is sent to other instances, and what becomes of it.
+//!
+//! Sending is a decision that nothing waits for. Only if the code asks does the commit that sends also write an answer
+//! for the sender, together with what it sends.
+
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use crate::execution::operations::Completion;
+use crate::execution::state::Access;
+use crate::history::{Decision, Delivery};
+
+use super::OrchestrationContext;
+use super::operations::{OperationFuture, whole_ms};
+
+impl OrchestrationContext {
+    /// Asks another instance to cancel. It may be any: one that has ended, or does not exist, is left alone.
+    #[track_caller]
+    pub fn cancel_orchestration(&self, instance: impl Into<String>, reason: impl Into<String>) -> Sent {
+        let (instance, reason) = (instance.into(), reason.into());
+        let decision = Decision::CancelSent { instance, reason, grace_ms: None, reported: false };
+        self.send("cancel_orchestration", decision)
+    }
+
+    /// Makes a decision that sends something to another instance.
+    #[track_caller]
+    pub(super) fn send(&self, call: &'static str, decision: Decision) -> Sent {
+        let location = Location::caller();
+        let place = self.call(
+            call,
+            Access::Act,
+            || None,
+            |state| {
+                let position = state.emit(decision, location)?;
+                Ok(Some(Place { step: state.step_mark(), position }))
+            },
+        );
+        Sent { ctx: self.clone(), place, location }
+    }
+}
+
+/// A decision of a step.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    step: (u64, u64),
+    position: usize,
+}
+
+/// Something that was sent to another instance. Nothing waits for it unless [`delivered`](Sent::delivered) is called.
+#[derive(Debug)]
+pub struct Sent {
+    ctx: OrchestrationContext,
+    /// Absent if it was made where nothing can be sent.
+    place: Option<Place>,
+    location: &'static Location<'static>,
+}
+
+impl Sent {
+    /// Resolves with what became of it: it is in the instance's inbox, or there is no such instance, or that has ended.
+    /// To be called right at the call that sends.
+    pub fn delivered(self) -> DeliveryFuture {
+        let Sent { ctx, place, location } = self;
+        let token = ctx.call(
+            "delivered",
+            Access::Act,
+            || None,
+            |state| match place {
+                Some(place) if place.step != state.step_mark() => {
+                    let what = "delivered() was called after the step that sent; call it right at the call";
+                    Err(state.misuse(what.to_owned()))
+                }
+                Some(place) => Ok(Some(state.await_delivery(place.position))),
+                None => Ok(None),
+            },
+        );
+        DeliveryFuture { operation: OperationFuture::new(&ctx, token, location) }
+    }
+
+    fn amended(self, change: impl FnOnce(&mut Decision)) -> Sent {
+        let (ctx, place) = (&self.ctx, self.place);
+        ctx.call(
+            "option",
+            Access::Act,
+            || (),
+            |state| match place {
+                Some(place) if place.step != state.step_mark() => {
+                    let what = "an option was set after the step that sent; set options right at the call";
+                    Err(state.misuse(what.to_owned()))
+                }
+                Some(place) => {
+                    change(&mut state.step.emitted[place.position].decision);
+                    Ok(())
+                }
+                None => Ok(()),
+            },
+        );
+        self
+    }
+
+    /// How long an instance that is asked to cancel may take to clean up before it is terminated. Changes nothing of
+    /// anything else that is sent.
+    pub fn grace(self, grace: Duration) -> Sent {
+        self.amended(|decision| {
+            if let Decision::CancelSent { grace_ms, .. } = decision {
+                *grace_ms = Some(whole_ms(grace));
+            }
+        })
+    }
+}
+
+/// What became of something that was sent to another instance. Dropping it takes nothing back.
+#[must_use = "futures do nothing unless awaited"]
+pub struct DeliveryFuture {
+    pub(super) operation: OperationFuture,
+}
+
+impl Future for DeliveryFuture {
+    type Output = Delivery;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delivery> {
+        match ready!(self.operation.poll(cx)) {
+            (_, Completion::Delivery(delivery)) => Poll::Ready(delivery),
+            _ => Poll::Pending,
+        }
+    }
+}
