@@ -267,8 +267,12 @@ fn tune(activity: ActivityFuture, accumulator: Accumulator) -> ActivityFuture {
             .retry(RetryPolicy::exponential(3))
             .timeout(Duration::from_secs(5))
             .total_timeout(Duration::from_secs(60))
-            .tag(TAG),
-        1 => activity.retry(RetryPolicy::fixed(4, 300)).heartbeat_timeout(Duration::from_millis(900)),
+            .tag(TAG)
+            .completes_later(),
+        1 => activity
+            .retry(RetryPolicy::fixed(4, 300))
+            .heartbeat_timeout(Duration::from_millis(900))
+            .completes_later(),
         2 => activity.queue_timeout(Duration::from_secs(20)).tag(TAG),
         3 => activity.tag(TAG),
         _ => activity.retry(RetryPolicy::linear(2, 50, 1_000)).total_timeout(Duration::from_secs(4)),

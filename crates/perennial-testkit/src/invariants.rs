@@ -29,6 +29,7 @@ mod waking;
 
 pub use log::ClientLog;
 pub use orphans::unswept;
+pub(crate) use waking::is_left_open;
 pub use snapshot::{Snapshot, StoredInstance, StoredRows, StoredTask};
 pub use trouble::stalled;
 

@@ -73,8 +73,8 @@ pub use runtime::{
 pub use runtime::{LocalClock, LoneAttempt};
 #[doc(inline)]
 pub use typed::{
-    Activity, ActivityError, ChildError, Event, Orchestration, OrchestrationContext, Query, Run, RunError,
-    Saga, Update, UpdateError,
+    Activity, ActivityError, ChildError, Event, Later, Orchestration, OrchestrationContext, Query, Run,
+    RunError, Saga, Update, UpdateError,
 };
 
 #[cfg(feature = "macros")]
@@ -122,7 +122,7 @@ pub mod prelude {
 
     pub use crate::{
         Activity, ActivityContext, ActivityError, Backoff, ChildError, Client, ClientError, ClosePolicy,
-        Either, Either3, Elapsed, Error, Event, OnExisting, Orchestration, OrchestrationContext,
+        Either, Either3, Elapsed, Error, Event, Later, OnExisting, Orchestration, OrchestrationContext,
         OrchestrationError, Payload, Query, RetryPolicy, Run, RunError, Runtime, RuntimeOptions, Saga,
         StartOptions, Status, TimeoutKind, Update, UpdateError,
     };

@@ -134,7 +134,19 @@ impl Simulation {
             });
         }
         let label = format!("p{process} activity {} of {} ends", task.event, task.instance);
-        self.later_on(process, ends_ms, label, move |this| this.end_attempt(process, number, result));
+        // Some activities are completed from outside: by a token that is used late, or before the code has returned.
+        let leaves_open = task.secret.is_some() && result.is_ok() && self.chance.percent(60);
+        if task.secret.is_some() && self.chance.percent(20) {
+            self.hand_out(&task);
+        }
+        self.later_on(process, ends_ms, label, move |this| match leaves_open {
+            true => {
+                if let Some(run) = this.end_run(process, number) {
+                    this.leave_open(process, &run, ends_ms);
+                }
+            }
+            false => this.end_attempt(process, number, result),
+        });
     }
 
     /// An attempt has come to its end.

@@ -54,6 +54,7 @@ mod stopping;
 mod store_calls;
 mod tally;
 mod tenures;
+mod tokens;
 mod trace;
 mod witness;
 

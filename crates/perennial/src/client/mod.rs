@@ -11,6 +11,7 @@ mod sender;
 mod sending;
 mod starting;
 mod status;
+mod tokens;
 mod verifying;
 
 use std::fmt;

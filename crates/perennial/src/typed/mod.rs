@@ -9,6 +9,7 @@ mod context;
 mod described;
 mod error;
 mod events;
+mod later;
 mod register;
 mod run;
 mod saga;
@@ -21,6 +22,9 @@ pub use context::OrchestrationContext;
 pub use described::{Activity, Event, Orchestration, Query, Update};
 pub use error::{ActivityError, ChildError, UpdateError};
 pub use events::{EventContent, EventTarget};
+#[doc(hidden)]
+pub use later::carried_back;
+pub use later::{ActivityReturn, Awaited, CarriedBack, Later};
 #[doc(hidden)]
 pub use register::Registration;
 pub use register::{ActivityCode, BlockingCode, OrchestrationCode, Register};
