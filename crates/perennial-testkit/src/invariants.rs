@@ -29,9 +29,9 @@ mod waking;
 
 pub use log::ClientLog;
 pub use orphans::unswept;
-pub(crate) use waking::is_left_open;
 pub use snapshot::{Snapshot, StoredInstance, StoredRows, StoredTask};
 pub use trouble::stalled;
+pub(crate) use waking::is_left_open;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
