@@ -4,7 +4,7 @@
 //! that takes what was said; while nobody owns the instance, or it is blocked, it waits in the inbox.
 
 use perennial_core::shard::{
-    Answer, AskReply, BadToken, CompletionToken, Message, Question, Request, Said, TokenCall,
+    Answer, AskReply, BadToken, CompletionToken, Message, Question, Request, Said, TaskWork, TokenCall,
 };
 use perennial_core::store::{InstanceRow, SendRequest};
 use perennial_core::{ActivityFailure, Decision, History, Job, Payload, Turn};
@@ -115,8 +115,7 @@ impl Client {
         match heard {
             Heard::Reply(AskReply::Answered(_)) => Ok(()),
             Heard::Reply(AskReply::Refused { reason, .. }) if reason.starts_with("PER-0635") => {
-                let problem = "it was never handed out".to_owned();
-                Err(ClientError::BadToken { problem })
+                Err(never_handed_out())
             }
             Heard::Reply(AskReply::Refused { reason, error }) => {
                 Err(ClientError::Refused { id: id.to_owned(), reason, error })
@@ -143,6 +142,16 @@ impl Client {
         let row = self.row_of(id, Some(token.task.key)).await?;
         if self.past_of(&row, &call).await?.is_some() {
             return self.too_late(token, &call).await;
+        }
+        // Its owner judges it again. While another node hands the attempt back there is no row to judge it by.
+        let stored = self.tasks(id).await?.into_iter().find(|task| task.id == token.task);
+        if let Some(current) = stored.as_ref().map(|task| task.attempt).filter(|it| *it > call.attempt) {
+            let (id, event, attempt) = (id.to_owned(), call.event, call.attempt);
+            return Err(ClientError::AttemptOver { id, event, attempt, current });
+        }
+        let work = stored.and_then(|task| TaskWork::decode(task.work.as_deref()?).ok());
+        if work.is_some_and(|work| work.open.is_none_or(|open| open.secret != call.secret)) {
+            return Err(never_handed_out());
         }
         let body = Message::Token(Box::new(call.clone())).encode();
         let (key, id) = (Some(token.task.key), id.to_owned());
@@ -177,6 +186,10 @@ impl Client {
         let is_over = row.status.is_final() || row.execution > call.execution;
         Ok(ended.or(is_over.then_some(Past::Cancelled)))
     }
+}
+
+fn never_handed_out() -> ClientError {
+    ClientError::BadToken { problem: "it was never handed out".to_owned() }
 }
 
 /// How an activity ended, as far as a history tells.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use perennial::RuntimeBuilder;
 use perennial::prelude::*;
+use perennial_core::shard::CompletionToken;
 use perennial_testkit::invariants::ClientLog;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -122,6 +123,13 @@ impl Office {
     }
 }
 
+/// The same token with another secret.
+fn forged(token: &str) -> String {
+    let mut token: CompletionToken = token.parse().unwrap();
+    token.secret.0 ^= 1;
+    token.to_string()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g44_an_approval_waits_through_restarts_and_runs_once() {
     let mut office = Office::new();
@@ -149,7 +157,11 @@ async fn g43_what_is_said_while_no_runtime_is_there_is_kept() {
     runtime.client().start(approved, "a", ()).await.unwrap();
     let token = office.token().await;
     office.close(runtime, &["a"]).await;
-    office.place.guest().complete_activity(&token, 3).await.unwrap();
+    let guest = office.place.guest();
+    let forged = forged(&token);
+    let refused = guest.complete_activity(&forged, 4).await.unwrap_err();
+    assert!(matches!(refused, ClientError::BadToken { .. }), "{refused}");
+    guest.complete_activity(&token, 3).await.unwrap();
     let runtime = office.open().await;
     assert_eq!(soon(runtime.client().result("a")).await.unwrap().as_json(), "3");
     office.close(runtime, &["a"]).await;
@@ -223,6 +235,8 @@ async fn g42_what_is_no_token_and_what_cannot_be_read_is_refused() {
         let error = client.complete_activity(bad, 1).await.unwrap_err();
         assert!(error.to_string().starts_with("PER-0635 bad token"), "{error}");
     }
+    let error = client.complete_activity(&forged(&token), 1).await.unwrap_err();
+    assert!(matches!(error, ClientError::BadToken { .. }), "{error}");
     let unreadable = client.complete_activity(&token, "forty-two").await.unwrap_err();
     assert!(matches!(&unreadable, ClientError::Refused { reason, .. } if reason.starts_with("PER-0103")));
     client.complete_activity(&token, 42).await.unwrap();
