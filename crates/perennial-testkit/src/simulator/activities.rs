@@ -135,8 +135,10 @@ impl Simulation {
         }
         let label = format!("p{process} activity {} of {} ends", task.event, task.instance);
         // Some activities are completed from outside: by a token that is used late, or before the code has returned.
-        let leaves_open = task.secret.is_some() && result.is_ok() && self.chance.percent(60);
-        if task.secret.is_some() && self.chance.percent(20) {
+        // One that is to last until the trouble is over is left alone.
+        let has_token = task.secret.is_some() && !self.is_lasting(&task);
+        let leaves_open = has_token && result.is_ok() && self.chance.percent(60);
+        if has_token && self.chance.percent(20) {
             self.hand_out(&task);
         }
         self.later_on(process, ends_ms, label, move |this| match leaves_open {
