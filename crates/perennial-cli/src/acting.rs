@@ -106,6 +106,11 @@ pub(crate) fn skipped(as_json: bool, id: &str, event: u64) -> Result<(), Failure
     }
 }
 
+/// Prints what came of something that was said about an attempt.
+pub(crate) fn said(as_json: bool, outcome: &str) -> Result<(), Failure> {
+    if as_json { object(&json!({"outcome": outcome})) } else { line(outcome) }
+}
+
 /// Prints what an instance answered.
 pub(crate) fn answer(as_json: bool, id: &str, answer: &Payload) -> Result<(), Failure> {
     if as_json { object(&json!({"id": id, "answer": answer})) } else { line(answer.to_text()) }

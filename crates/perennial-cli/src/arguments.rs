@@ -219,6 +219,9 @@ pub(crate) enum Change {
         /// The event's number, which `show` and `doctor` name
         event: u64,
     },
+    /// Say what came of an attempt of an activity, with the token that it handed out
+    #[command(subcommand)]
+    Activity(Attempt),
     /// Delete instances that have ended, with their children
     Delete {
         #[command(flatten)]
@@ -299,6 +302,35 @@ pub(crate) struct Which {
     /// Do not ask before this is done to several instances
     #[arg(long, short)]
     pub(crate) yes: bool,
+}
+
+/// What can be said about an attempt of an activity.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Attempt {
+    /// It has a result
+    Complete {
+        /// The token
+        token: String,
+        /// The result: JSON, or plain text that becomes a string
+        #[arg(long, value_name = "JSON", default_value = "null", value_parser = payload)]
+        result: Payload,
+    },
+    /// It failed; if its retry policy says so, another attempt follows
+    Fail {
+        /// The token
+        token: String,
+        /// The error: JSON, or plain text that becomes a string
+        #[arg(long, value_name = "TEXT", value_parser = payload)]
+        error: Payload,
+    },
+    /// It is under way: it has its heartbeat timeout once more
+    Heartbeat {
+        /// The token
+        token: String,
+        /// How far it is: JSON, or plain text that becomes a string
+        #[arg(long, value_name = "JSON", default_value = "null", value_parser = payload)]
+        details: Payload,
+    },
 }
 
 /// What goes with a request.

@@ -93,6 +93,9 @@ fn of_client(error: &ClientError) -> ExitKind {
         | ClientError::NotBlockedBy { .. }
         | ClientError::BadEvent { .. }
         | ClientError::OutcomeDeleted { .. }
+        | ClientError::AttemptOver { .. }
+        | ClientError::ActivityOver { .. }
+        | ClientError::ActivityCancelled { .. }
         | ClientError::Full { .. }
         | ClientError::Refused { .. }
         | ClientError::Blocked { .. } => ExitKind::Refused,
@@ -101,6 +104,7 @@ fn of_client(error: &ClientError) -> ExitKind {
         | ClientError::BadInput { .. }
         | ClientError::TooLarge { .. }
         | ClientError::Unwritable { .. }
+        | ClientError::BadToken { .. }
         | ClientError::NotHere { .. } => ExitKind::Usage,
         ClientError::NotAnswered { .. } | ClientError::Stopped { .. } => ExitKind::Unavailable,
         ClientError::Store { source, .. } => of_store(source),

@@ -25,7 +25,7 @@ use clap::{CommandFactory, Parser};
 use perennial::{Action, EventId, StartOptions};
 
 use acting::{Verb, act};
-use arguments::{Arguments, Change, Command};
+use arguments::{Arguments, Attempt, Change, Command};
 use exit::Failure;
 
 fn main() -> ExitCode {
@@ -158,6 +158,20 @@ async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<
         Change::Skip { id, event } => {
             client.skip_event(&id, EventId(event)).await?;
             acting::skipped(as_json, &id, event)
+        }
+        Change::Activity(attempt) => {
+            let outcome = match attempt {
+                Attempt::Complete { token, result } => {
+                    client.complete_activity(&token, result).await.map(|()| "completed")
+                }
+                Attempt::Fail { token, error } => {
+                    client.fail_activity(&token, error).await.map(|()| "failed")
+                }
+                Attempt::Heartbeat { token, details } => {
+                    client.heartbeat_activity(&token, details).await.map(|()| "under way")
+                }
+            };
+            acting::said(as_json, outcome?)
         }
         Change::Delete { which, force } => {
             let verb = Verb { action: Action::Delete { force }, name: "delete", done: "deleted" };

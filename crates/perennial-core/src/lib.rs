@@ -20,6 +20,7 @@ mod instance;
 pub mod lane;
 pub mod node;
 pub mod shard;
+mod siphash;
 pub mod store;
 
 pub use context::{

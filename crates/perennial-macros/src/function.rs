@@ -53,7 +53,10 @@ pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> R
     let error_type = if arguments.error_as_message { quote!(::std::string::String) } else { quote!(#error) };
     let carried: Vec<TokenStream> = carried
         .map(|ty| quote_spanned!(ty.span()=> ::perennial::typed::carried::<#ty>();))
-        .chain([quote_spanned!(output.span()=> ::perennial::typed::carried::<#output>();)])
+        .chain([match kind {
+            Kind::Orchestration => quote_spanned!(output.span()=> ::perennial::typed::carried::<#output>();),
+            Kind::Activity => quote_spanned!(output.span()=> ::perennial::typed::carried_back::<#output>();),
+        }])
         .chain([quote_spanned!(error.span()=> ::perennial::typed::carried::<#error_type>();)])
         .collect();
     let marker = marker(kind, &name, &argument_names(sig), &arguments);
@@ -153,6 +156,8 @@ fn marker(kind: Kind, name: &str, names: &[String], arguments: &Arguments) -> To
                             total_timeout_ms: #total,
                             heartbeat_timeout_ms: #heartbeat,
                             tag: #tag,
+                            // What it returns tells.
+                            completes_later: false,
                         }
                     }
                 }

@@ -302,10 +302,12 @@ fn tune(activity: ActivityFuture, accumulator: Accumulator) -> ActivityFuture {
             .retry(RetryPolicy::exponential(3))
             .timeout(Duration::from_secs(5))
             .total_timeout(Duration::from_secs(60))
-            .tag(TAG),
+            .tag(TAG)
+            .completes_later(),
         1 => activity
             .retry(RetryPolicy::fixed(Duration::from_millis(300)).attempts(4))
-            .heartbeat_timeout(Duration::from_millis(900)),
+            .heartbeat_timeout(Duration::from_millis(900))
+            .completes_later(),
         2 => activity.queue_timeout(Duration::from_secs(20)).tag(TAG),
         3 => activity.tag(TAG),
         _ => activity

@@ -31,6 +31,7 @@ pub use log::ClientLog;
 pub use orphans::unswept;
 pub use snapshot::{Snapshot, StoredInstance, StoredRows, StoredTask};
 pub use trouble::stalled;
+pub(crate) use waking::is_left_open;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

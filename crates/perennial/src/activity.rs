@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use perennial_core::shard::ActivityTask;
+use perennial_core::shard::{ActivityTask, CompletionToken};
 use perennial_core::{EventId, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -103,6 +103,27 @@ impl ActivityContext {
                 std::any::type_name::<T>()
             )
         })
+    }
+
+    /// The token of this attempt: a text that can stand in a link. Whoever has it can say how the attempt ended, after
+    /// its code has returned [`Later::Pending`](crate::Later::Pending), or before.
+    ///
+    /// It is the same whenever this attempt asks for it, also after a crash; a retry has another one. Give it only to
+    /// whom you trust with the result.
+    ///
+    /// # Panics
+    ///
+    /// If the activity was not scheduled to complete later: its function returns no [`Later`](crate::Later), or it was
+    /// scheduled by its name without `.completes_later()`. The attempt then fails and says so.
+    pub fn completion_token(&self) -> String {
+        match CompletionToken::of(&self.task) {
+            Some(token) => token.to_string(),
+            None => panic!(
+                "PER-0410 no token: the activity {:?} was not scheduled to complete later; return a `Later<T>`, or add \
+                 `.completes_later()` where it is scheduled by its name",
+                self.task.name
+            ),
+        }
     }
 
     /// A client of the node that runs this attempt.

@@ -348,6 +348,48 @@ pub enum ClientError {
         /// How long was waited.
         patience: std::time::Duration,
     },
+    /// A token is not one, or was never handed out.
+    #[error("PER-0635 bad token: {problem}; use the token as the activity handed it out")]
+    BadToken {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The attempt that the token was handed out by is over.
+    #[error(
+        "PER-0636 attempt over: attempt {attempt} of activity {event} of instance {id:?} failed or ran out of time, and \
+         attempt {current} has taken its place; nothing was done. That one hands out a token of its own"
+    )]
+    AttemptOver {
+        /// The instance.
+        id: String,
+        /// The activity.
+        event: EventId,
+        /// The attempt that the token is of.
+        attempt: u32,
+        /// The attempt that counts now.
+        current: u32,
+    },
+    /// The activity has its result already.
+    #[error(
+        "PER-0637 activity over: activity {event} of instance {id:?} has ended before, in another way; nothing was done. \
+         `perennial show` tells how"
+    )]
+    ActivityOver {
+        /// The instance.
+        id: String,
+        /// The activity.
+        event: EventId,
+    },
+    /// Nobody waits for the activity any more.
+    #[error(
+        "PER-0638 activity cancelled: instance {id:?} waits for activity {event} no more; what is done for it can stop"
+    )]
+    ActivityCancelled {
+        /// The instance.
+        id: String,
+        /// The activity.
+        event: EventId,
+    },
     /// This client cannot do that.
     #[error("PER-0614 not here: {what}")]
     NotHere {

@@ -74,8 +74,8 @@ pub use runtime::{
 pub use runtime::{LocalClock, LoneAttempt};
 #[doc(inline)]
 pub use typed::{
-    Activity, ActivityError, ChildError, Event, Orchestration, OrchestrationContext, Query, Run, RunError,
-    Saga, Update, UpdateError, UpdateHandler,
+    Activity, ActivityError, ChildError, Event, Later, Orchestration, OrchestrationContext, Query, Run,
+    RunError, Saga, Update, UpdateError, UpdateHandler,
 };
 
 #[cfg(feature = "macros")]
@@ -123,7 +123,7 @@ pub mod prelude {
 
     pub use crate::{
         Activity, ActivityContext, ActivityError, Backoff, ChildError, Client, ClientError, ClosePolicy,
-        Delivery, Either, Either3, Elapsed, Error, Event, OnExisting, OnTakenId, Orchestration,
+        Delivery, Either, Either3, Elapsed, Error, Event, Later, OnExisting, OnTakenId, Orchestration,
         OrchestrationContext, OrchestrationError, Payload, Query, RetryPolicy, Run, RunError, Runtime,
         RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Update, UpdateError,
     };

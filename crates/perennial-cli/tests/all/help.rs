@@ -32,6 +32,7 @@ fn p8_help_lists_commands_and_exit_codes() {
           terminate    End instances without running their code
           retry        Try blocked instances again
           skip         Let a blocked instance go on without the event that its code cannot read
+          activity     Say what came of an attempt of an activity, with the token that it handed out
           delete       Delete instances that have ended, with their children
           prune        Delete all instances that ended long ago
           export       Write histories as JSON lines, one instance per line

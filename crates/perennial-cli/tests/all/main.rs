@@ -1,5 +1,6 @@
 //! The integration tests of the crate, in one program: they link once.
 
+mod completing;
 mod skipping;
 mod support;
 

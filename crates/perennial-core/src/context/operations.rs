@@ -354,6 +354,12 @@ impl<R> ActivityFuture<R> {
         self.operation.stop(stop, Completion::Activity(Err(ActivityFailure::Cancelled)));
     }
 
+    /// Lets an attempt hand out a token and return before its result is there. Whoever has the token completes the
+    /// attempt later, within its timeouts.
+    pub fn completes_later(self) -> Self {
+        self.option(|options| options.completes_later = true)
+    }
+
     fn option(mut self, set: impl FnOnce(&mut ActivityOptions)) -> Self {
         self.operation.amend(|decision| {
             if let Decision::ActivityScheduled { options, .. } = decision {

@@ -504,10 +504,20 @@ fn admit(state: &mut ExecutionState, jobs: Vec<Job>) -> (Vec<Event>, Vec<StaleJo
 /// Says of a payload that the code cannot read that it came with this turn, if so.
 fn name_new_event(mut failure: TurnFailure, jobs: &[Event]) -> TurnFailure {
     if let TurnFailure::History(HistoryError::PayloadMismatch { event, came_with, .. }) = &mut failure
-        && *came_with == PayloadSource::RecordedEvent
         && let Some((_, job)) = jobs_of(jobs).find(|(id, _)| id == event)
     {
-        *came_with = PayloadSource::NewEvent { key: job.key().map(str::to_owned) };
+        match (&came_with, job) {
+            (PayloadSource::RecordedEvent, _) => {
+                *came_with = PayloadSource::NewEvent { key: job.key().map(str::to_owned) };
+            }
+            (
+                _,
+                Job::ActivityCompleted { source_event_id, .. } | Job::ActivityFailed { source_event_id, .. },
+            ) => {
+                *came_with = PayloadSource::NewResult { activity: *source_event_id };
+            }
+            _ => {}
+        }
     }
     failure
 }

@@ -31,6 +31,9 @@ pub struct ActivityOptions {
     /// Only workers that serve this tag run the activity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
+    /// Whether an attempt may hand out a token and return: whoever has the token completes it later.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub completes_later: bool,
 }
 
 /// How often and how soon a failed activity is tried again.

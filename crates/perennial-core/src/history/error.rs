@@ -51,6 +51,11 @@ pub enum PayloadSource {
         /// The event's key against duplicates, by which its sender is found.
         key: Option<String>,
     },
+    /// The result or error of an activity that is not recorded yet: the turn that was to record it failed.
+    NewResult {
+        /// The activity's schedule event.
+        activity: EventId,
+    },
 }
 
 impl HistoryError {

@@ -276,6 +276,11 @@ impl Lane {
         self.feed_activity(now, task, |shard, now_ms| shard.handle_activity_done(now_ms, task, result));
     }
 
+    /// The code of an attempt returned after so many milliseconds, without a result: whoever has its token completes it.
+    pub fn handle_activity_left_open(&mut self, now: Moment, task: &ActivityTask, ran_ms: u64) {
+        self.feed_activity(now, task, |shard, now_ms| shard.handle_activity_left_open(now_ms, task, ran_ms));
+    }
+
     /// An attempt is told to stop for the node's sake, or never began.
     pub fn handle_activity_released(&mut self, now: Moment, task: &ActivityTask) {
         self.feed_activity(now, task, |shard, now_ms| shard.handle_activity_released(now_ms, task));

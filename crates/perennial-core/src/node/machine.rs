@@ -10,7 +10,8 @@ use crate::history::{ActivityFailure, Payload};
 use crate::instance::{SHARDS, ShardId};
 use crate::lane::{Answered, CallId, LeaseKeeper, Moment, Standing, StoreAnswer, StoreCall};
 use crate::shard::{
-    ActivityTask, BodyError, Message, RanElsewhere, Tenure, hold_ms, is_handed_over, max_together,
+    ActivityTask, BodyError, CANNOT_BE_LEFT_OPEN, LeftOpen, Message, RanElsewhere, Tenure, hold_ms,
+    is_handed_over, max_together,
 };
 use crate::store::{
     Changes, Directory, Evidence, NewSession, SessionId, SessionRole, ShardSet, StoreError, TaskId,
@@ -227,17 +228,47 @@ impl Node {
             return self.taken.remove(task_id(task), task.tenure);
         }
         let (execution, event, attempt) = (task.execution, task.event, task.attempt);
+        let ran = Some(Box::new(self.ran(now, task)));
+        self.finish(now, task, &Message::Attempt { execution, event, attempt, result, details, ran });
+    }
+
+    /// The code of a task that was taken returned after so many milliseconds, without a result: whoever has its token
+    /// completes it. `details` is what it reported last.
+    pub fn handle_task_left_open(
+        &mut self,
+        now: Moment,
+        task: &ActivityTask,
+        ran_ms: u64,
+        details: Option<Payload>,
+    ) {
+        let Some(secret) = task.secret else {
+            let error = ActivityFailure::Application(Payload::from(CANNOT_BE_LEFT_OPEN));
+            return self.handle_task_done(now, task, Err(error), details);
+        };
+        if !self.taken.is_kept(task) {
+            return self.taken.remove(task_id(task), task.tenure);
+        }
+        let (execution, event, attempt) = (task.execution, task.event, task.attempt);
+        let ran = self.ran(now, task);
+        let left = LeftOpen { execution, event, attempt, secret, ran_ms, details, ran };
+        self.finish(now, task, &Message::LeftOpen(Box::new(left)));
+    }
+
+    fn ran(&self, now: Moment, task: &ActivityTask) -> RanElsewhere {
         let took = self.taken.age(now, task_id(task)).as_millis();
-        let ran = Some(Box::new(RanElsewhere {
+        RanElsewhere {
             node: self.options.info.name.clone(),
             queued_ms: task.queued_ms,
             took_ms: u64::try_from(took).unwrap_or(u64::MAX),
             past: task.past.clone(),
-        }));
-        let body = Message::Attempt { execution, event, attempt, result, details, ran }.encode();
-        let shard = ShardId::of(&task.instance);
-        // Until it is on disk the lease is kept.
-        self.issue(now, Purpose::Finish { task: task_id(task), tenure: task.tenure, shard, attempt, body });
+        }
+    }
+
+    /// Has the end of a task written. Until it is on disk the lease is kept.
+    fn finish(&mut self, now: Moment, task: &ActivityTask, message: &Message) {
+        let (shard, body) = (ShardId::of(&task.instance), message.encode());
+        let (attempt, tenure) = (task.attempt, task.tenure);
+        self.issue(now, Purpose::Finish { task: task_id(task), tenure, shard, attempt, body });
     }
 
     /// A task that was taken did not begin, or was stopped for the node's sake: another node may take it.

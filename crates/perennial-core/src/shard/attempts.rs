@@ -185,6 +185,7 @@ mod tests {
             name: "a".to_owned(),
             input: Payload::null(),
             options: None,
+            secret: None,
         }
     }
 

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::history::{ActivityFailure, EventId, Job, Payload, Started, TraceContext, Trail};
 
 use super::envelope::{self, BodyError, BodyKind};
+use super::request::TokenCall;
+use super::token::TokenSecret;
 
 /// A message to an instance, as it is written into the inbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,6 +49,10 @@ pub enum Message {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ran: Option<Box<RanElsewhere>>,
     },
+    /// The code of another node's attempt has returned, and whoever has its token completes it.
+    LeftOpen(Box<LeftOpen>),
+    /// Somebody who has the token of an attempt says something about it, while nobody owns the instance or it is blocked.
+    Token(Box<TokenCall>),
     /// Another node took a task that it cannot read, and its row is deleted: write it again from the history.
     Requeue {
         /// The execution.
@@ -72,6 +78,27 @@ pub enum Message {
         /// Why.
         reason: String,
     },
+}
+
+/// An attempt of another node's whose code has returned without a result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeftOpen {
+    /// The execution.
+    pub execution: u64,
+    /// The activity's schedule event.
+    pub event: EventId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// What is secret about its token.
+    pub secret: TokenSecret,
+    /// For how long its code ran.
+    pub ran_ms: u64,
+    /// What it had reported last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Payload>,
+    /// When and where it ran, and the attempts before it.
+    pub ran: RanElsewhere,
 }
 
 /// Where another node's attempt ran. It goes with the result because the task's row is deleted by it.

@@ -15,8 +15,9 @@
 //!    [`Shard::handle_found`] or [`Shard::handle_find_failed`], `Load` by [`Shard::handle_loaded`] or
 //!    [`Shard::handle_load_failed`], `Refresh` by [`Shard::handle_refreshed`], `TakeTurn` by [`Shard::handle_turn_done`] or
 //!    [`Shard::handle_turn_lost`], `Commit` by [`Shard::handle_committed`], `RunActivity` by
-//!    [`Shard::handle_activity_done`] or [`Shard::handle_activity_released`], with heartbeats before that. Answers may come
-//!    at any later time and in any order; one that nobody waits for any more is ignored or counted as stale.
+//!    [`Shard::handle_activity_done`], [`Shard::handle_activity_left_open`] or [`Shard::handle_activity_released`], with
+//!    heartbeats before that. Answers may come at any later time and in any order; one that nobody waits for any more is
+//!    ignored or counted as stale.
 //! 4. Until `Load`, `TakeTurn` and `Commit` of an instance are answered, whatever comes for that instance waits.
 //! 5. Call [`Shard::handle_time`] at [`Shard::next_wake_ms`], or any time later. `now_ms` is turn time, and never goes
 //!    back.
@@ -50,6 +51,7 @@ mod standing;
 mod state_machine;
 mod task_work;
 mod tenure;
+mod token;
 mod turn_task;
 mod updates;
 mod waiters;
@@ -57,17 +59,21 @@ mod wakes;
 
 pub use counters::Counters;
 pub use envelope::{BODY_FORMAT, BodyError};
-pub use message::{Message, RanElsewhere, Start};
-pub use options::{FailurePolicy, OnFailure, ShardOptions};
+pub use message::{LeftOpen, Message, RanElsewhere, Start};
+pub use options::{FailurePolicy, OnFailure, ShardOptions, TokenKey};
 pub(crate) use options::{hold_ms, max_together};
 pub use outgoing::{child_id, child_key};
 pub use output::{ActivityTask, Output};
 pub use record::Record;
-pub use request::{Answer, AskReply, Asker, PendingAsk, Question, Request, RequestId, StartRequest};
+pub use request::{
+    Answer, AskReply, Asker, PendingAsk, Question, Request, RequestId, Said, StartRequest, TokenCall,
+};
+pub(crate) use state_machine::CANNOT_BE_LEFT_OPEN;
 pub use state_machine::Shard;
-pub use task_work::TaskWork;
 pub(crate) use task_work::is_handed_over;
+pub use task_work::{Left, OpenEnd, TaskWork};
 pub use tenure::Tenure;
+pub use token::{BadToken, CompletionToken, TokenSecret};
 pub use turn_task::{
     Consultation, HandlerSource, TaskFailure, TaskRun, TurnRun, TurnSource, TurnTask, TurnTaskDone,
 };

@@ -44,6 +44,18 @@ pub struct ShardOptions {
     pub healthy_ms: u64,
     /// Which activities this node can run; all if not given.
     pub served: Option<Arc<Served>>,
+    /// What the secrets of tokens are drawn with: random, and known to nobody else.
+    pub token_key: TokenKey,
+}
+
+/// A secret number that does not show in logs.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenKey(pub u128);
+
+impl std::fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenKey(…)")
+    }
 }
 
 /// What comes of an instance whose turn failed by its own code's doing. Divergence, corruption and missing code always
@@ -167,6 +179,7 @@ impl Default for ShardOptions {
             lone_from: 4,
             healthy_ms: 60_000,
             served: None,
+            token_key: TokenKey::default(),
         }
     }
 }

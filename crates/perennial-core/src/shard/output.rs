@@ -9,6 +9,7 @@ use crate::store::{Commit, SessionId, TaskId};
 
 use super::request::{Answer, RequestId};
 use super::tenure::Tenure;
+use super::token::TokenSecret;
 use super::turn_task::TurnTask;
 
 /// One thing to be done by the driver, outside of any lock.
@@ -122,4 +123,6 @@ pub struct ActivityTask {
     pub input: Payload,
     /// How it is to be run.
     pub options: Option<Box<ActivityOptions>>,
+    /// What is secret about the token that this attempt can hand out, if it may be completed from outside.
+    pub secret: Option<TokenSecret>,
 }

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{Ending, EventId, Job, Payload, Started, TraceContext};
 use crate::instance::InstanceKey;
-use crate::store::{RequestNumber, Status};
+use crate::store::{RequestNumber, Status, TaskRow};
 
 use super::envelope::{self, BodyError, BodyKind};
+use super::token::TokenSecret;
 
 /// Tells one caller's request from another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -133,6 +134,45 @@ pub enum Question {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trace: Option<Box<TraceContext>>,
     },
+    /// Take what somebody says about an attempt of an activity. The code has no part in it.
+    Token(Box<TokenCall>),
+}
+
+/// What somebody who has the token of an attempt says about it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenCall {
+    /// The execution.
+    pub execution: u64,
+    /// The activity's schedule event.
+    pub event: EventId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// That the token was handed out.
+    pub secret: TokenSecret,
+    /// What is said.
+    pub said: Said,
+}
+
+/// What can be said about an attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Said {
+    /// This is its result.
+    Completed(Payload),
+    /// It failed, with this error.
+    Failed(Payload),
+    /// It is under way, and this far.
+    UnderWay(Payload),
+}
+
+impl Said {
+    /// What goes with it.
+    pub fn payload(&self) -> &Payload {
+        match self {
+            Said::Completed(payload) | Said::Failed(payload) | Said::UnderWay(payload) => payload,
+        }
+    }
 }
 
 impl Question {
@@ -167,6 +207,13 @@ pub enum AskReply {
     KeyTaken,
     /// The instance had ended before it reached it, and left no trace.
     Ended,
+    /// Nobody waits for the activity any more.
+    NotOpen,
+    /// The attempt is over, and another one has taken its place.
+    Outdated {
+        /// The current attempt.
+        attempt: u32,
+    },
     /// It was accepted, and its execution ended or continued as new before it answered.
     Unanswered,
     /// The instance is blocked and cannot answer.
@@ -224,6 +271,16 @@ pub struct PendingAsk {
     pub question: Question,
     /// Its place among the messages of the instance: those before it are delivered first.
     pub place: u64,
+    /// The row of the attempt that is spoken about, as it is when the question is put.
+    pub(super) row: Option<Box<OpenRow>>,
+}
+
+/// A task's row and what its owner draws in case that another attempt follows.
+#[derive(Clone, Debug)]
+pub(super) struct OpenRow {
+    pub(super) row: TaskRow,
+    pub(super) draw: u64,
+    pub(super) next_secret: TokenSecret,
 }
 
 /// What a caller is told. It leaves only when what it says is durable.

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::execution::Stream;
 use crate::history::EventId;
 use crate::instance::{InstanceKey, ShardId};
-use crate::store::{Commit, InboxNumber, SessionId};
+use crate::store::{Commit, InboxNumber, SessionId, TaskId};
 
 use super::attempts::Attempts;
 use super::consumed::Consumed;
@@ -17,11 +17,12 @@ use super::gaps::Gaps;
 use super::kept_keys::KeptKeys;
 use super::lookups::Lookups;
 use super::options::ShardOptions;
-use super::output::Output;
+use super::output::{ActivityTask, Output};
 use super::request::{Answer, Request, RequestId};
 use super::residents::Residents;
 use super::standing::Standing;
 use super::tenure::Tenure;
+use super::token::TokenSecret;
 use super::updates::Updates;
 use super::waiters::Waiters;
 use super::wakes::Wakes;
@@ -55,6 +56,8 @@ pub(super) struct Shared {
     pub(super) node: SessionId,
     /// Whether the owner before ended without releasing the shard.
     pub(super) is_after_unclean_end: bool,
+    /// What the secrets of tokens are drawn with.
+    token_key: u128,
     /// Where seeds and jitter come from.
     stream: Stream,
     turn_tasks: u64,
@@ -63,6 +66,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(id: ShardId, tenure: Tenure, options: ShardOptions, nonce: u128) -> Shared {
         Shared {
+            token_key: options.token_key.0 ^ nonce,
             id,
             tenure,
             options,
@@ -92,6 +96,19 @@ impl Shared {
     /// A random number of this shard's own.
     pub(super) fn draw(&mut self) -> u64 {
         self.stream.draw()
+    }
+
+    /// What is secret about the token of an attempt.
+    pub(super) fn secret_of(&self, task: TaskId, attempt: u32) -> TokenSecret {
+        TokenSecret::of(self.token_key, task, attempt)
+    }
+
+    /// The attempt with the secret of its token, if it can be completed from outside.
+    pub(super) fn with_secret(&self, mut task: ActivityTask) -> ActivityTask {
+        if task.completes_later() && task.secret.is_none() {
+            task.secret = Some(self.secret_of(task.id(), task.attempt));
+        }
+        task
     }
 
     /// The number of the next turn task, which tells it from all others of the shard.

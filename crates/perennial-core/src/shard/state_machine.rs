@@ -23,6 +23,9 @@ use super::standing::Lease;
 use super::tenure::Tenure;
 use super::turn_task::{TaskRun, TurnTaskDone};
 
+/// What an attempt fails with that returns without a result and may not.
+pub(crate) const CANNOT_BE_LEFT_OPEN: &str = "PER-0410 no token: the attempt returned to be completed later, and was not scheduled with completes_later()";
+
 /// The instances of one shard, as far as they are not dormant.
 pub struct Shard {
     instances: Instances,
@@ -390,6 +393,20 @@ impl Shard {
         self.load_if_dormant(task.key);
         self.bring(now_ms, task.key, |instance, shared| {
             instance.handle_attempt_ended(shared, now_ms, task, attempt, result);
+        });
+    }
+
+    /// The code of an attempt returned after so many milliseconds, without a result: whoever has its token completes it.
+    /// Only an attempt that has a secret can be left open; any other fails.
+    pub fn handle_activity_left_open(&mut self, now_ms: u64, task: &ActivityTask, ran_ms: u64) {
+        let Some(secret) = task.secret else {
+            let error = ActivityFailure::Application(Payload::from(CANNOT_BE_LEFT_OPEN));
+            return self.handle_activity_done(now_ms, task, Err(error));
+        };
+        let Some(attempt) = self.end_attempt(task) else { return };
+        self.load_if_dormant(task.key);
+        self.bring(now_ms, task.key, |instance, shared| {
+            instance.handle_attempt_left_open(shared, now_ms, task, attempt, (secret, ran_ms));
         });
     }
 

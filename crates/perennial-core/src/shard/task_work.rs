@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::{ActivityOptions, Payload};
+use crate::history::{ActivityOptions, PastAttempt, Payload};
 use crate::instance::ShardId;
 use crate::store::{TaskId, TaskRow, TaskState};
 
 use super::envelope::{self, BodyError, BodyKind};
 use super::output::ActivityTask;
 use super::tenure::Tenure;
+use super::token::TokenSecret;
 
 /// All that another node needs to run an activity, besides its row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +34,66 @@ pub struct TaskWork {
     /// then, and whether it was begun with care. A lease that ran out changes one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<(u32, bool)>,
+    /// That the attempt can be completed from outside. A row of the owner's own has nothing else in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<Box<OpenEnd>>,
+}
+
+/// An attempt that whoever has its token can complete.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenEnd {
+    /// What is secret about the token.
+    pub secret: TokenSecret,
+    /// That its code has returned, and what is known since. The row waits then, and is due when time is up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Left>,
+}
+
+/// An attempt whose code has returned without a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Left {
+    /// When it could have begun.
+    pub queued_ms: u64,
+    /// When it began.
+    pub began_ms: u64,
+    /// The node that ran it, if it was not the owner's.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// When the time of the attempt is up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+    /// The longest silence between two heartbeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence_ms: Option<u64>,
+}
+
+impl Left {
+    /// When somebody has to look after it, if nothing is heard after `now_ms`.
+    pub(super) fn due_ms(&self, now_ms: u64) -> Option<u64> {
+        let silent_ms = self.silence_ms.map(|silence_ms| now_ms.saturating_add(silence_ms));
+        silent_ms.into_iter().chain(self.until_ms).min()
+    }
+
+    /// The attempt as it is remembered once it is over.
+    pub(super) fn ended(&self, now_ms: u64) -> PastAttempt {
+        PastAttempt::new(self.queued_ms, self.began_ms, now_ms).on(&self.node)
+    }
+}
+
+/// How an attempt can be completed from outside, if it can.
+pub(super) fn open_end(row: &TaskRow) -> Option<OpenEnd> {
+    let work = row.work.as_deref().and_then(|work| TaskWork::decode(work).ok())?;
+    work.open.map(|open| *open)
+}
+
+/// The row of an attempt that can be completed from outside, as its owner alone needs it.
+pub(super) fn open_work(open: OpenEnd) -> Arc<[u8]> {
+    let open = Some(Box::new(open));
+    let (instance, input) = (String::new(), Payload::null());
+    TaskWork { instance, input, options: None, deadline_ms: None, queued_ms: 0, handed_over: None, open }
+        .encode()
 }
 
 impl TaskWork {
@@ -73,11 +134,17 @@ impl ActivityTask {
             name: row.name.clone(),
             input: work.input,
             options: work.options,
+            secret: work.open.map(|open| open.secret),
         })
     }
 
-    fn id(&self) -> TaskId {
+    pub(super) fn id(&self) -> TaskId {
         TaskId { key: self.key, execution: self.execution, event: self.event }
+    }
+
+    /// Whether its attempts can be completed from outside.
+    pub(super) fn completes_later(&self) -> bool {
+        self.options.as_ref().is_some_and(|options| options.completes_later)
     }
 
     pub(super) fn tag(&self) -> Option<&str> {
@@ -98,8 +165,21 @@ impl ActivityTask {
             past: self.past.clone(),
             name: self.name.clone(),
             tag: self.tag().map(str::to_owned),
-            work: None,
+            work: self.secret.map(|secret| open_work(OpenEnd { secret, left: None })),
         }
+    }
+
+    /// Its row once its code has returned without a result: it waits for whoever has the token.
+    pub(super) fn left_open_row(
+        &self,
+        shard: ShardId,
+        secret: TokenSecret,
+        left: Left,
+        now_ms: u64,
+    ) -> TaskRow {
+        let due_ms = left.due_ms(now_ms);
+        let work = Some(open_work(OpenEnd { secret, left: Some(left) }));
+        TaskRow { work, ..self.row(shard, TaskState::Waiting, due_ms) }
     }
 
     /// Its row for other nodes to take, queued from now on.
@@ -124,6 +204,7 @@ impl ActivityTask {
             deadline_ms: self.deadline_ms,
             queued_ms: self.queued_ms,
             handed_over,
+            open: self.secret.map(|secret| Box::new(OpenEnd { secret, left: None })),
         };
         TaskRow { work: Some(work.encode()), ..self.row(shard, TaskState::Queued, due_ms) }
     }

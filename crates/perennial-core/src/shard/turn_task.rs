@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFailure, TurnTaken};
 use crate::history::{EventId, HistoryError, Job, PayloadSource, Started};
 use crate::instance::{InstanceKey, ShardId};
-use crate::store::{Blocked, Divergence, ReadTurns, TurnRow, read_turns};
+use crate::store::{Blocked, Divergence, ReadTurns, TaskRow, TurnRow, read_turns};
 
 use super::instance::consult;
 use super::record::{Record, started_of};
@@ -162,6 +162,8 @@ pub enum Consultation {
     Accepted,
     /// The update was recorded before, with this event.
     Known(EventId),
+    /// The activity that was spoken about goes on, with this row if it changes.
+    Writes(Option<Box<TaskRow>>),
     /// It has to be asked again.
     Later,
 }
@@ -352,7 +354,7 @@ impl TurnTask {
         if let Err(failure) = history.turns.iter().try_for_each(|turn| execution.replay_turn(turn)) {
             return done(Err(failure.into()), unasked(asks), Some(execution));
         }
-        let asks = consult(&mut execution, asks, is_full, &mut jobs);
+        let asks = consult(&mut execution, asks, (is_full, now_ms), &mut jobs);
         let is_quiet = jobs.is_empty() && execution.ledger().turns() > 0;
         let taken = if execution.has_ended() || is_quiet {
             Ok(TurnTaken::default())

@@ -26,6 +26,7 @@ fn row(event: u64, interruptions: u32) -> TaskRow {
         deadline_ms: None,
         queued_ms: 0,
         handed_over: None,
+        open: None,
     };
     TaskRow {
         id: TaskId { key: InstanceKey::new(1, 7), execution: 1, event: EventId(event) },

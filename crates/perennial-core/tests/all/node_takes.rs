@@ -55,6 +55,7 @@ fn task(event: u64) -> TaskRow {
         deadline_ms: None,
         queued_ms: 700,
         handed_over: None,
+        open: None,
     };
     TaskRow {
         id: TaskId { key: InstanceKey::new(1, 7), execution: 1, event: EventId(event) },

@@ -62,6 +62,7 @@ struct RunningAttempt {
     lone: LoneAttempt,
     handle: JoinHandle<()>,
     is_real: bool,
+    began_ms: u64,
 }
 
 pub(super) struct Driver {
@@ -328,7 +329,7 @@ impl Driver {
                 }
                 let _ = sender.send((number, attempt.run(now_ms).await));
             });
-            self.attempts.insert(number, RunningAttempt { task, lone, handle, is_real });
+            self.attempts.insert(number, RunningAttempt { task, lone, handle, is_real, began_ms: now_ms });
             if matches!(trouble, Some(CrashPoint::DuringActivity(_))) {
                 self.go_on_without_time();
                 self.crash();
@@ -401,8 +402,14 @@ impl Driver {
 
     fn end_attempt(&mut self, (number, outcome): (u64, Outcome)) {
         if let Some(attempt) = self.attempts.remove(&number) {
-            if let (Err(_), Some(details)) = (&outcome, attempt.lone.details()) {
+            if let Some(details) = attempt.lone.details()
+                && (outcome.is_err() || attempt.lone.is_left_open())
+            {
                 self.node.bring_heartbeat(&attempt.task, details);
+            }
+            if outcome.is_ok() && attempt.lone.is_left_open() {
+                let ran_ms = self.now_ms().saturating_sub(attempt.began_ms);
+                return self.node.bring_left_open(&attempt.task, ran_ms);
             }
             self.node.bring_result(&attempt.task, outcome);
         }

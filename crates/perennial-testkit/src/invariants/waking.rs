@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perennial_core::shard::Message;
+use perennial_core::shard::{Message, TaskWork};
 use perennial_core::store::{TaskRow, TaskState};
 use perennial_core::{Decision, EventId, Ledger, Turn};
 
@@ -81,7 +81,7 @@ impl Checked<'_, '_> {
         } else if !matches!(open, Some(Decision::ActivityScheduled { name, .. }) if *name == task.name) {
             self.breach("I2", format!("task {event} is {}, and no such activity is open", task.state.name()));
         }
-        if task.state == TaskState::Waiting && task.due_ms.is_none() {
+        if task.state == TaskState::Waiting && task.due_ms.is_none() && !is_left_open(task) {
             self.breach("I2", format!("task {event} waits for nothing"));
         }
         if task.state == TaskState::Queued && task.work.is_none() {
@@ -100,6 +100,7 @@ impl Checked<'_, '_> {
                 Ok(Message::Attempt { execution, event, .. } | Message::Requeue { execution, event, .. }) => {
                     (execution == row.execution).then_some(event)
                 }
+                Ok(Message::LeftOpen(left)) => (left.execution == row.execution).then_some(left.event),
                 _ => None,
             })
             .collect();
@@ -147,4 +148,10 @@ impl Checked<'_, '_> {
             }
         }
     }
+}
+
+/// Whether the code of an attempt has returned, and whoever has its token completes it.
+pub(crate) fn is_left_open(task: &TaskRow) -> bool {
+    let work = task.work.as_deref().and_then(|work| TaskWork::decode(work).ok());
+    work.and_then(|work| work.open).is_some_and(|open| open.left.is_some())
 }

@@ -1,6 +1,6 @@
 //! Attempts of activities: each runs until the test brings its result, or takes it back.
 
-use perennial_core::shard::{ActivityTask, Message};
+use perennial_core::shard::{ActivityTask, CompletionToken, Message};
 use perennial_core::store::{Store, TaskId};
 use perennial_core::{ActivityFailure, EventId, InstanceKey, Payload};
 
@@ -51,6 +51,24 @@ impl ManualNode {
     /// Brings the result of an attempt.
     pub fn bring_result(&mut self, task: &ActivityTask, result: Result<Payload, ActivityFailure>) {
         self.feed(|lane, now| lane.handle_activity_done(now, task, result));
+    }
+
+    /// The code of a running activity returns after a while without a result: whoever has its token completes it. Returns
+    /// the token.
+    ///
+    /// # Panics
+    ///
+    /// If it has none.
+    pub fn leave_open(&mut self, id: &str, activity: &str, ran_ms: u64) -> CompletionToken {
+        let task = self.pick_activity(id, activity);
+        let token = CompletionToken::of(&task).expect("it was scheduled to complete later");
+        self.bring_left_open(&task, ran_ms);
+        token
+    }
+
+    /// Brings that the code of an attempt has returned without a result.
+    pub fn bring_left_open(&mut self, task: &ActivityTask, ran_ms: u64) {
+        self.feed(|lane, now| lane.handle_activity_left_open(now, task, ran_ms));
     }
 
     /// A running activity fails with an error of its own.

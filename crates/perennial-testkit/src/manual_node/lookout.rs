@@ -122,6 +122,8 @@ impl ManualNode {
             Ok(Message::Job(job) | Message::Outcome { job, .. }) => job.summary(),
             Ok(Message::Carried { execution, jobs }) => format!("Carried {} to {execution}", jobs.len()),
             Ok(Message::Attempt { event, attempt, .. }) => format!("Attempt {attempt} of {event}"),
+            Ok(Message::LeftOpen(left)) => format!("Attempt {} of {} left open", left.attempt, left.event),
+            Ok(Message::Token(call)) => format!("Token of attempt {} of {}", call.attempt, call.event),
             Ok(Message::Requeue { event, attempt, .. }) => format!("Requeue {attempt} of {event}"),
             Ok(Message::Terminate { reason }) => format!("Terminate {reason:?}"),
             Ok(Message::Retry) => "Retry".to_owned(),
@@ -267,6 +269,8 @@ fn reply_line(reply: &AskReply) -> String {
         AskReply::KeyTaken => "key taken".to_owned(),
         AskReply::Refused { reason, .. } => format!("refused: {reason}"),
         AskReply::Ended => "has ended".to_owned(),
+        AskReply::NotOpen => "not open".to_owned(),
+        AskReply::Outdated { attempt } => format!("outdated by attempt {attempt}"),
         AskReply::Unanswered => "ended before it answered".to_owned(),
         AskReply::Blocked { code, .. } => format!("blocked: {code}"),
     }

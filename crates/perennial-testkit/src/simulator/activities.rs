@@ -148,7 +148,21 @@ impl Simulation {
             });
         }
         let label = format!("p{process} activity {} of {} ends", task.event, task.instance);
-        self.later_on(process, ends_ms, label, move |this| this.end_attempt(process, number, result));
+        // Some activities are completed from outside: by a token that is used late, or before the code has returned.
+        // One that is to last until the trouble is over is left alone.
+        let has_token = task.secret.is_some() && !self.is_lasting(&task);
+        let leaves_open = has_token && result.is_ok() && self.chance.percent(60);
+        if has_token && self.chance.percent(20) {
+            self.hand_out(&task);
+        }
+        self.later_on(process, ends_ms, label, move |this| match leaves_open {
+            true => {
+                if let Some(run) = this.end_run(process, number) {
+                    this.leave_open(process, &run, ends_ms);
+                }
+            }
+            false => this.end_attempt(process, number, result),
+        });
     }
 
     /// An attempt has come to its end.

@@ -18,6 +18,7 @@ use super::questions::Update;
 use super::starting::shaped;
 use super::stopping::Stage;
 use super::store_calls::ask;
+use super::tokens::Spoken;
 use crate::invariants::ClientLog;
 use crate::program::{HandlerKind, PROGRAM};
 use crate::{Chance, Features, Program, ProgramInput, generate};
@@ -36,6 +37,8 @@ pub(super) struct Callers {
     answered: BTreeSet<RequestId>,
     pub(super) events: Vec<Raised>,
     pub(super) updates: Vec<Update>,
+    /// What was said with tokens.
+    pub(super) spoken: Vec<Spoken>,
     /// What each sender waits for.
     pub(super) outstanding: BTreeMap<(String, usize), usize>,
     /// The last message of each sender to each instance that was acknowledged with a number.
@@ -66,6 +69,7 @@ pub(super) enum Asked {
     AwaitEnd { id: String, deletions: u64 },
     Update(usize),
     Query { id: String, healed: bool, sender: usize },
+    Token(usize),
 }
 
 impl Callers {
@@ -92,6 +96,7 @@ impl Callers {
             answered: BTreeSet::new(),
             events: Vec::new(),
             updates: Vec::new(),
+            spoken: Vec::new(),
             outstanding: BTreeMap::new(),
             last_rows: BTreeMap::new(),
             requests: 0,
@@ -340,7 +345,7 @@ impl Simulation {
                     self.fail(format!("G5: the end of {id} was told and is not stored"));
                 }
             }
-            (asked @ (Asked::Update(_) | Asked::Query { .. }), Answer::Asked(reply)) => {
+            (asked @ (Asked::Update(_) | Asked::Query { .. } | Asked::Token(_)), Answer::Asked(reply)) => {
                 self.told(&asked, reply)
             }
             _ => {}
@@ -373,6 +378,7 @@ impl Simulation {
             }
             Asked::Update(update) => self.update_far(update),
             Asked::Query { id, healed, sender } => self.query_far(&id, healed, sender),
+            Asked::Token(spoken) => self.speak_far(spoken),
         }
     }
 }

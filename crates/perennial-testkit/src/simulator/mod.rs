@@ -56,6 +56,7 @@ mod store_calls;
 mod taking;
 mod tally;
 mod tenures;
+mod tokens;
 mod trace;
 mod witness;
 

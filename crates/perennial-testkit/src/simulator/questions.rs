@@ -66,7 +66,7 @@ impl Simulation {
     pub(super) fn update_far(&mut self, update: usize) {
         let Update { id, sender, .. } = &self.callers.updates[update];
         let (id, sender, question) = (id.clone(), *sender, self.update_question(update));
-        self.ask_far(id, question, Asked::Update(update), sender);
+        self.ask_far(id, None, question, Asked::Update(update), sender);
     }
 
     fn update_question(&self, update: usize) -> Question {
@@ -84,7 +84,7 @@ impl Simulation {
     pub(super) fn query_far(&mut self, id: &str, healed: bool, sender: usize) {
         let question = self.query_question();
         let asked = Asked::Query { id: id.to_owned(), healed, sender };
-        self.ask_far(id.to_owned(), question, asked, sender);
+        self.ask_far(id.to_owned(), None, question, asked, sender);
     }
 
     fn query_question(&mut self) -> Question {
@@ -93,7 +93,14 @@ impl Simulation {
     }
 
     /// Writes a request row.
-    fn ask_far(&mut self, id: String, question: Question, asked: Asked, sender: usize) {
+    pub(super) fn ask_far(
+        &mut self,
+        id: String,
+        key: Option<InstanceKey>,
+        question: Question,
+        asked: Asked,
+        sender: usize,
+    ) {
         let delay_ms = self.call_delay_ms();
         self.later(delay_ms, format!("something is asked of {id}"), move |this| {
             let unavailable = this.faults(|faults| faults.unavailable);
@@ -107,7 +114,7 @@ impl Simulation {
             };
             let body = question.encode();
             let after = this.last_row(&id, sender);
-            let row = NewRequest { instance: id, key: None, patience_ms, after, body };
+            let row = NewRequest { instance: id, key, patience_ms, after, body };
             let outcome = ask(|reply| this.store.put_request(row, reply)).expect("the store is open");
             this.tell_changes();
             if let RequestOutcome::Written(number) = outcome {
@@ -144,6 +151,7 @@ impl Simulation {
     /// Somebody is told what became of a question.
     pub(super) fn told(&mut self, asked: &Asked, reply: AskReply) {
         match (asked, &reply) {
+            (Asked::Token(spoken), reply) => self.told_of_token(*spoken, reply),
             (Asked::Query { .. }, AskReply::Answered(_)) => self.count("query answered"),
             (Asked::Query { .. }, _) => self.count("query refused"),
             (Asked::Update(update), AskReply::Answered(_) | AskReply::Failed(_)) => {

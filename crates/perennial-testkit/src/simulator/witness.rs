@@ -21,6 +21,7 @@ use super::clocks::MAX_DRIFT_PPM;
 use super::deployments::NEXT_VERSION;
 use super::histories::Histories;
 use super::ownership::{Owners, Standing};
+use crate::invariants::is_left_open;
 
 /// What the store has seen, kept apart from the store.
 #[derive(Default)]
@@ -39,6 +40,8 @@ pub(super) struct Witness {
     pub(super) standing: Standing,
     /// Attempts whose rows were durable before they ran.
     rows: BTreeSet<(TaskId, u32, u32)>,
+    /// Attempts that were left open for whoever has their token.
+    pub(super) left_open: BTreeSet<(TaskId, u32)>,
     /// The run of each activity that began last.
     begun: BTreeMap<Place, u64>,
     /// The runs whose results were taken.
@@ -180,6 +183,9 @@ impl Simulation {
             if let TaskChange::Put(row) = change {
                 if matches!(row.state, TaskState::Leased { .. }) {
                     self.witness.rows.insert((row.id, row.attempt, row.interruptions));
+                }
+                if is_left_open(row) {
+                    self.witness.left_open.insert((row.id, row.attempt));
                 }
                 self.damage_new_task(row);
             }
@@ -486,6 +492,7 @@ impl Simulation {
         self.callers.log.ran(&task.instance, task.execution, task.event);
         if let Some(lane) = lane {
             self.witness_owner(process, lane, ShardId::of(&task.instance), "starts an activity");
+            self.witness_not_left_open(task);
         }
         let is_it = |(event, _, decision): (EventId, &UnitId, &Decision)| {
             event == task.event && matches!(decision, Decision::ActivityScheduled { .. })

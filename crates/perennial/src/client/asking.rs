@@ -166,6 +166,9 @@ pub(super) fn outcome(id: &str, reply: AskReply) -> Result<Payload, ClientError>
             Err(ClientError::Refused { id, reason, error: None })
         }
         AskReply::Ended => Err(ClientError::Ended { id }),
+        AskReply::NotOpen | AskReply::Outdated { .. } => {
+            Err(ClientError::Unknown { id, reason: "an unexpected answer".to_owned() })
+        }
         AskReply::Unanswered => Err(ClientError::Unanswered { id }),
         AskReply::Blocked { code, reason } => Err(ClientError::Blocked { id, code, reason }),
     }

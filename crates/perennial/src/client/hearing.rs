@@ -11,11 +11,11 @@ use super::sending::{Asked, bound, outcome_of};
 use super::{Client, check};
 use crate::error::ClientError;
 
-/// What a sender hears of its event.
-enum Heard {
+/// What a sender hears of what it sent.
+pub(super) enum Heard {
     /// The owner said this.
     Reply(AskReply),
-    /// The instance was deleted before its owner had taken the event.
+    /// The instance was deleted before its owner had taken it.
     Gone,
     /// Nobody answered in time. The request was taken back.
     Nothing,
@@ -72,8 +72,8 @@ impl Client {
         }
     }
 
-    /// Writes a request to take an event, and waits for the owner's answer.
-    async fn ask_to_take(
+    /// Writes a request to take something, and waits for the owner's answer.
+    pub(super) async fn ask_to_take(
         &self,
         id: &str,
         instance: InstanceKey,

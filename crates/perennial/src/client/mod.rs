@@ -12,6 +12,7 @@ mod sender;
 mod sending;
 mod starting;
 mod status;
+mod tokens;
 mod updating;
 mod verifying;
 

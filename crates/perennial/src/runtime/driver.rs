@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
 use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience, Unfinished};
-use perennial_core::shard::{ActivityTask, Answer, Counters, Request};
+use perennial_core::shard::{ActivityTask, Answer, Counters, Request, ShardOptions, TokenKey};
 use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, StoreError, Watcher};
 use perennial_core::{ActivityFailure, NotOfType, Payload};
 use tokio::sync::{Notify, watch};
@@ -127,9 +127,10 @@ impl Driver {
             draw(),
             now,
         );
+        let token_key = TokenKey(uuid::Uuid::new_v4().as_u128());
         let lane = Lane::new(
             LaneOptions {
-                shard: options.shard.clone(),
+                shard: ShardOptions { token_key, ..options.shard.clone() },
                 role,
                 node: node.id(),
                 info: info.encode(),
@@ -378,6 +379,27 @@ impl Driver {
         });
         if let Some(result) = for_node {
             self.with_node(|node, now, _| node.handle_task_done(now, task, result, details));
+        }
+    }
+
+    /// The code of an attempt has returned without a result, which somebody else brings.
+    pub(super) fn activity_left_open(
+        self: &Arc<Driver>,
+        place: Place,
+        task: &ActivityTask,
+        ran: Duration,
+        details: Option<Payload>,
+    ) {
+        let ran_ms = u64::try_from(ran.as_millis()).unwrap_or(u64::MAX);
+        let is_task = self.with_lane(|lane, now| {
+            let is_task = self.workers.is_task(place);
+            if !is_task {
+                lane.handle_activity_left_open(now, task, ran_ms);
+            }
+            is_task
+        });
+        if is_task {
+            self.with_node(|node, now, _| node.handle_task_left_open(now, task, ran_ms, details));
         }
     }
 

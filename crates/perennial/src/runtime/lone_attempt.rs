@@ -58,6 +58,11 @@ impl LoneAttempt {
         self.pulse.latest()
     }
 
+    /// Whether the attempt returned without a result, which somebody else brings.
+    pub fn is_left_open(&self) -> bool {
+        self.pulse.is_left_open()
+    }
+
     /// Tells the attempt that nobody waits for it.
     pub fn cancel(&self) {
         self.cancellation.cancel();

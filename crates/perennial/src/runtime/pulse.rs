@@ -21,11 +21,14 @@ struct Beats {
     latest: Option<Payload>,
     is_written: bool,
     written: Option<Instant>,
+    /// Whether the code has returned, and somebody else says what comes of the attempt.
+    is_left_open: bool,
 }
 
 impl Pulse {
     pub(super) fn new() -> Pulse {
-        let beats = Beats { last: Instant::now(), latest: None, is_written: true, written: None };
+        let last = Instant::now();
+        let beats = Beats { last, latest: None, is_written: true, written: None, is_left_open: false };
         Pulse { beats: Mutex::new(beats), beaten: Notify::new() }
     }
 
@@ -42,6 +45,15 @@ impl Pulse {
             beats.is_written = false;
         }
         self.beaten.notify_one();
+    }
+
+    /// The code returns, and somebody else says what comes of the attempt.
+    pub(crate) fn leave_open(&self) {
+        self.lock().is_left_open = true;
+    }
+
+    pub(super) fn is_left_open(&self) -> bool {
+        self.lock().is_left_open
     }
 
     /// What was reported and not written.

@@ -84,6 +84,8 @@ impl Running {
 /// What came of an attempt.
 enum Ended {
     Result(Result<Payload, ActivityFailure>),
+    /// Its code ran for so long, and somebody else says what comes of it.
+    LeftOpen(Duration),
     /// It never began, or was stopped for the node's sake.
     Released,
 }
@@ -272,6 +274,10 @@ impl AttemptRun {
                 let details = pulse.latest().or_else(|| task.details.clone());
                 driver.activity_done(place, &task, result, details);
             }
+            Ended::LeftOpen(ran) => {
+                let details = pulse.latest().or_else(|| task.details.clone());
+                driver.activity_left_open(place, &task, ran, details);
+            }
             Ended::Released => driver.activity_released(place, &task),
         }
         driver.workers.forget(place);
@@ -321,8 +327,12 @@ async fn attempt(
     };
 
     let client = Client::of_driver(Arc::clone(driver));
-    let grace = driver.workers.grace;
-    Ended::Result(run_attempt(handler, task, cancellation, pulse, client, grace, total_until, write).await)
+    let (grace, began) = (driver.workers.grace, Instant::now());
+    let result = run_attempt(handler, task, cancellation, pulse, client, grace, total_until, write).await;
+    if result.is_ok() && pulse.is_left_open() {
+        return Ended::LeftOpen(began.elapsed());
+    }
+    Ended::Result(result)
 }
 
 /// Runs the code of one attempt under its timeouts, from the moment that it has a slot.

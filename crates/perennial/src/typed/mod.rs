@@ -11,6 +11,7 @@ mod described;
 mod error;
 mod events;
 mod handlers;
+mod later;
 mod register;
 mod run;
 mod saga;
@@ -24,6 +25,9 @@ pub use described::{Activity, Orchestration, Query, Update};
 pub use error::{ActivityError, ChildError, UpdateError};
 pub use events::{Event, EventContent, EventTarget};
 pub use handlers::UpdateHandler;
+#[doc(hidden)]
+pub use later::carried_back;
+pub use later::{ActivityReturn, Awaited, CarriedBack, Later};
 #[doc(hidden)]
 pub use register::Registration;
 pub use register::{ActivityCode, BlockingCode, OrchestrationCode, Register};

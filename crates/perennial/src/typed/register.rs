@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::call::{ActivityMeta, Call, OrchestrationMeta, blocking};
 use super::context::OrchestrationContext;
+use super::later::{ActivityReturn, activity_on_payloads};
 use super::{arguments, by};
 use crate::activity::{ActivityContext, ActivityHandler};
 
@@ -107,7 +108,7 @@ async fn on_payloads<O: Serialize + 'static, E: Serialize + 'static>(
 }
 
 /// Writes a value; what is a payload already is taken as it is.
-fn encode<T: Serialize + 'static>(value: &T) -> Result<Payload, serde_json::Error> {
+pub(super) fn encode<T: Serialize + 'static>(value: &T) -> Result<Payload, serde_json::Error> {
     match (value as &dyn Any).downcast_ref::<Payload>() {
         Some(payload) => Ok(payload.clone()),
         None => Payload::encode(value),
@@ -154,9 +155,9 @@ fn bad_input(error: &NotOfType) -> Payload {
 
 /// What runs an activity on decoded arguments, or says that they cannot be read.
 macro_rules! on_arguments {
-    ($input:expr => $type:ty as $pattern:pat => $future:expr) => {
+    ($ctx:expr, $input:expr => $type:ty as $pattern:pat => $future:expr) => {
         match decode::<$type>($input) {
-            Ok($pattern) => Box::pin(on_payloads($future)),
+            Ok($pattern) => Box::pin(activity_on_payloads(Arc::clone(&$ctx.pulse), $future)),
             Err(error) => Box::pin(std::future::ready(Err(bad_input(&error)))),
         }
     };
@@ -169,7 +170,7 @@ macro_rules! functions {
             Fun: Fn(ActivityContext $(, $type)*) -> Call<M, Fut> + Send + Sync + 'static,
             M: ActivityMeta,
             Fut: Future<Output = Result<O, E>> + Send + 'static,
-            O: Serialize + 'static,
+            O: ActivityReturn + 'static,
             E: Serialize + 'static,
             $($type: DeserializeOwned + Send + 'static,)*
         {
@@ -220,13 +221,13 @@ macro_rules! functions {
         where
             Fun: Fn(ActivityContext $(, $type)*) -> Fut + Send + Sync + 'static,
             Fut: Future<Output = Result<O, E>> + Send + 'static,
-            O: Serialize + 'static,
+            O: ActivityReturn + 'static,
             E: Serialize + 'static,
             $($type: DeserializeOwned + Send + 'static,)*
         {
             fn into_handler(self) -> Arc<dyn ActivityHandler> {
                 Arc::new(move |ctx: ActivityContext, input: Payload| -> Boxed {
-                    on_arguments!(input => $input as $pattern => self(ctx $(, $argument)*))
+                    on_arguments!(ctx, input => $input as $pattern => self(ctx $(, $argument)*))
                 })
             }
         }
@@ -234,7 +235,7 @@ macro_rules! functions {
         impl<Fun, O, E $(, $type)*> BlockingCode<(by::$way, $($type,)*)> for Fun
         where
             Fun: Fn(ActivityContext $(, $type)*) -> Result<O, E> + Send + Sync + 'static,
-            O: Serialize + Send + 'static,
+            O: ActivityReturn + Send + 'static,
             E: Serialize + Send + 'static,
             $($type: DeserializeOwned + Send + 'static,)*
         {
@@ -242,7 +243,7 @@ macro_rules! functions {
                 let code = Arc::new(self);
                 Arc::new(move |ctx: ActivityContext, input: Payload| -> Boxed {
                     let code = Arc::clone(&code);
-                    on_arguments!(input => $input as $pattern => blocking(move || code(ctx $(, $argument)*)))
+                    on_arguments!(ctx, input => $input as $pattern => blocking(move || code(ctx $(, $argument)*)))
                 })
             }
         }

@@ -16,6 +16,7 @@ use super::call::{ActivityMeta, Call, OrchestrationMeta, PayloadInput};
 use super::context::OrchestrationContext;
 use super::described::{Activity, Orchestration, Query, Update};
 use super::error::{ActivityError, ChildError, activity_failure_text, child_failure_text, text};
+use super::later::Awaited;
 use crate::activity::ActivityContext;
 
 /// Something that stands for an activity that takes an `I`: a function, a name, an [`Activity`].
@@ -167,20 +168,20 @@ pub trait RunTarget<K> {
 
 /// Implements a trait for marked functions, whose types are `O` and `E`, and whose description is `M`.
 macro_rules! functions {
-    ($target:ident($context:ident, $meta:ident) $body:tt) => {
-        functions!(@ $target, $context, $meta, $body, Function0() = ());
-        functions!(@ $target, $context, $meta, $body, Function1(A) = A);
-        functions!(@ $target, $context, $meta, $body, Function2(A, B) = (A, B));
-        functions!(@ $target, $context, $meta, $body, Function3(A, B, C) = (A, B, C));
-        functions!(@ $target, $context, $meta, $body, Function4(A, B, C, D) = (A, B, C, D));
+    ($target:ident($context:ident, $meta:ident) -> $output:ident $body:tt) => {
+        functions!(@ $target, $context, $meta, $output, $body, Function0() = ());
+        functions!(@ $target, $context, $meta, $output, $body, Function1(A) = A);
+        functions!(@ $target, $context, $meta, $output, $body, Function2(A, B) = (A, B));
+        functions!(@ $target, $context, $meta, $output, $body, Function3(A, B, C) = (A, B, C));
+        functions!(@ $target, $context, $meta, $output, $body, Function4(A, B, C, D) = (A, B, C, D));
     };
-    (@ $target:ident, $context:ident, $meta:ident, {$($body:tt)*}, $way:ident($($type:ident),*) = $input:ty) => {
+    (@ $target:ident, $context:ident, $meta:ident, $output:ident, {$($body:tt)*}, $way:ident($($type:ident),*) = $input:ty) => {
         impl<Fun, M, Fut, O, E $(, $type)*> $target<$input, by::$way> for Fun
         where
             Fun: Fn($context $(, $type)*) -> Call<M, Fut>,
             M: $meta,
             Fut: Future<Output = Result<O, E>>,
-            O: DeserializeOwned,
+            O: $output,
             E: DeserializeOwned,
             $($type: Serialize,)*
         {
@@ -199,9 +200,9 @@ macro_rules! functions {
 
 /// Implements a trait for a description.
 macro_rules! described {
-    ($target:ident for $described:ident<$($type:ident),*> {$($body:tt)*}) => {
+    ($target:ident for $described:ident<$($type:ident: $bound:ident),*> {$($body:tt)*}) => {
         #[diagnostic::do_not_recommend]
-        impl<I: Serialize $(, $type: DeserializeOwned)*> $target<I, by::Described> for $described<I $(, $type)*> {
+        impl<I: Serialize $(, $type: $bound)*> $target<I, by::Described> for $described<I $(, $type)*> {
             fn name(&self) -> Cow<'_, str> {
                 Cow::Borrowed($described::name(self))
             }
@@ -307,9 +308,9 @@ macro_rules! reads_child {
     };
 }
 
-fn read_activity<O: DeserializeOwned, E: DeserializeOwned>(
+fn read_activity<O: Awaited, E: DeserializeOwned>(
     outcome: Result<Payload, ActivityFailure>,
-) -> Result<Result<O, ActivityError<E>>, NotOfType> {
+) -> Result<Result<O::Value, ActivityError<E>>, NotOfType> {
     match outcome {
         Ok(payload) => payload.decode_as().map(Ok),
         Err(failure) => ActivityError::read(failure).map(Err),
@@ -325,28 +326,33 @@ fn read_child<O: DeserializeOwned, E: DeserializeOwned>(
     }
 }
 
-functions!(ActivityTarget(ActivityContext, ActivityMeta) {
-    reads_activity!(Result<O, ActivityError<E>>, read_activity);
+functions!(ActivityTarget(ActivityContext, ActivityMeta) -> Awaited {
+    reads_activity!(Result<O::Value, ActivityError<E>>, read_activity::<O, E>);
 
     fn options(&self) -> Option<ActivityOptions> {
-        Some(M::options()).filter(|options| *options != ActivityOptions::default())
+        let options = ActivityOptions { completes_later: O::COMPLETES_LATER, ..M::options() };
+        Some(options).filter(|options| *options != ActivityOptions::default())
     }
 });
-described!(ActivityTarget for Activity<O, E> {
-    reads_activity!(Result<O, ActivityError<E>>, read_activity);
+described!(ActivityTarget for Activity<O: Awaited, E: DeserializeOwned> {
+    reads_activity!(Result<O::Value, ActivityError<E>>, read_activity::<O, E>);
+
+    fn options(&self) -> Option<ActivityOptions> {
+        O::COMPLETES_LATER.then(|| ActivityOptions { completes_later: true, ..ActivityOptions::default() })
+    }
 });
 names!(
     ActivityTarget,
     texts { reads_activity!(Result<String, String>, |outcome| Ok(text(outcome, activity_failure_text))); },
-    payloads { reads_activity!(Result<Payload, ActivityError<Payload>>, read_activity); }
+    payloads { reads_activity!(Result<Payload, ActivityError<Payload>>, read_activity::<Payload, Payload>); }
 );
 
-functions!(OrchestrationTarget(OrchestrationContext, OrchestrationMeta) {
+functions!(OrchestrationTarget(OrchestrationContext, OrchestrationMeta) -> DeserializeOwned {
     reads!(read_output, Output = O as type);
     reads!(read_error, Error = E as type);
     reads_child!(Result<O, ChildError<E>>, read_child);
 });
-described!(OrchestrationTarget for Orchestration<O, E> {
+described!(OrchestrationTarget for Orchestration<O: DeserializeOwned, E: DeserializeOwned> {
     reads!(read_output, Output = O as type);
     reads!(read_error, Error = E as type);
     reads_child!(Result<O, ChildError<E>>, read_child);
@@ -396,7 +402,7 @@ impl<I, O: DeserializeOwned, E: DeserializeOwned> RunTarget<by::Described> for O
     reads!(read_error, Error = E as type);
 }
 
-described!(QueryTarget for Query<O> {
+described!(QueryTarget for Query<O: DeserializeOwned> {
     reads!(read_output, Output = O as type);
 });
 names!(
@@ -405,7 +411,7 @@ names!(
     payloads { reads!(read_output, Output = Payload as payload); }
 );
 
-described!(UpdateTarget for Update<O, E> {
+described!(UpdateTarget for Update<O: DeserializeOwned, E: DeserializeOwned> {
     reads!(read_output, Output = O as type);
     reads!(read_error, Error = E as type);
 });

@@ -21,6 +21,14 @@ const EXAMPLES: &[(&str, &str)] = &[
          lunch: paid, approved by Grace\n\
          yacht: refused by Ada\n",
     ),
+    (
+        "approval_by_token",
+        "to Grace: please approve 2500 cents (attempt 1)\n\
+         the shop is closed, and order-7 waits\n\
+         Grace follows the link\n\
+         order-7: ordered\n\
+         too late: true\n",
+    ),
     ("saga", "undone: hotel-7\nundone: flight-7\nnot booked: no cars left\n"),
     (
         "sub_orchestrations",

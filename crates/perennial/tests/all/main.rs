@@ -52,6 +52,7 @@ mod stopping;
 mod suspects;
 mod synced;
 mod tags;
+mod tokens;
 mod trouble;
 mod typed;
 mod unknown_outcomes;

@@ -68,6 +68,18 @@ async fn adder(ctx: OrchestrationContext) -> Result<u64, String> {
     Ok(first + ctx.schedule_wait(Event::<u64>::named("n")).await)
 }
 
+/// Puts its token into a file, and leaves the rest to whoever reads that.
+#[activity]
+async fn approval(ctx: ActivityContext, mailbox: String) -> Result<Later<bool>, String> {
+    std::fs::write(mailbox, ctx.completion_token() + "\n").map_err(|error| error.to_string())?;
+    Ok(Later::Pending)
+}
+
+#[orchestration(version = "1.0.0")]
+async fn approved(ctx: OrchestrationContext, mailbox: String) -> Result<bool, String> {
+    Ok(ctx.schedule_activity(approval, mailbox).retry(RetryPolicy::fixed(2, 1)).await?)
+}
+
 /// A store on a file, with its runtime or without.
 pub(crate) struct Shop {
     directory: TempDir,
@@ -90,6 +102,8 @@ impl Shop {
             .register(counter)
             .register(broken)
             .register(adder)
+            .register(approved)
+            .register(approval)
             .register(charge);
         self.runtime = Some(runtime.start().await.unwrap());
     }

@@ -10,11 +10,12 @@ use crate::history::{Decision, EventId, Job, Payload, Turn};
 use crate::store::{Commit, RequestReply};
 
 use super::super::output::Output;
-use super::super::request::{Answer, AskReply, Asker, PendingAsk, Question};
+use super::super::request::{Answer, AskReply, Asker, PendingAsk, Question, TokenCall};
 use super::super::shared::Shared;
 use super::super::turn_task::Consultation;
 use super::Instance;
 use super::in_flight::InFlight;
+use super::open_ends::{Verdict, judge};
 
 impl AskReply {
     fn refused_query(failure: &QueryFailure) -> AskReply {
@@ -84,6 +85,10 @@ impl Instance {
                 Consultation::Answered(reply) => shared.outputs.extend(reply_to(ask.asker, reply, rows)),
                 Consultation::Accepted => accepted.push(ask),
                 Consultation::Known(event) => self.await_update(shared, event, ask.asker),
+                Consultation::Writes(row) => match self.write_said(shared, &ask, row) {
+                    true => accepted.push(ask),
+                    false => later.push(ask),
+                },
                 Consultation::Later => later.push(ask),
             }
         }
@@ -177,7 +182,7 @@ impl Instance {
 pub(in crate::shard) fn consult(
     execution: &mut Execution,
     asks: Vec<PendingAsk>,
-    is_full: bool,
+    (is_full, now_ms): (bool, u64),
     jobs: &mut Vec<Job>,
 ) -> Vec<(PendingAsk, Consultation)> {
     let mut accepted = Vec::new();
@@ -203,6 +208,7 @@ pub(in crate::shard) fn consult(
                     let job = Job::ExternalEvent { name, payload, key, trace: trace.clone() };
                     take_event(execution, job, is_full, &mut accepted)
                 }
+                Question::Token(call) => take_said(execution, &ask, call, now_ms, &mut accepted),
             };
             (ask, consultation)
         })
@@ -227,6 +233,31 @@ fn take_event(execution: &Execution, job: Job, is_full: bool, accepted: &mut Vec
     }
     accepted.push(job);
     Consultation::Accepted
+}
+
+/// Makes what somebody said with a token part of the turn, or has it written, or refuses it.
+fn take_said(
+    execution: &Execution,
+    ask: &PendingAsk,
+    call: &TokenCall,
+    now_ms: u64,
+    accepted: &mut Vec<Job>,
+) -> Consultation {
+    if execution.has_ended() {
+        return Consultation::Answered(AskReply::Ended);
+    }
+    let current = (execution.started().execution, execution.ledger());
+    match judge(current, ask.row.as_deref(), call, now_ms) {
+        Verdict::Refused(reply) => Consultation::Answered(reply),
+        Verdict::Takes(job) if execution.ledger().admit(&job).is_err() => {
+            Consultation::Answered(AskReply::NotOpen)
+        }
+        Verdict::Takes(job) => {
+            accepted.push(job);
+            Consultation::Accepted
+        }
+        Verdict::Writes(row) => Consultation::Writes(row),
+    }
 }
 
 fn offer(execution: &mut Execution, job: Job, accepted: &mut Vec<Job>) -> Consultation {

@@ -275,6 +275,7 @@ fn not_begun(question: &Question) -> AskReply {
         Question::Query { .. } => "PER-0207 query: the instance has not begun, and has nothing to show yet",
         Question::Update { .. } => "PER-0208 update: the instance has not begun",
         Question::Raise { .. } => "the instance has not begun; the event can wait in its inbox",
+        Question::Token(_) => "PER-0635 bad token: the instance has not begun, and has handed out none",
     };
     AskReply::Refused { reason: reason.to_owned(), error: None }
 }

@@ -17,6 +17,7 @@ mod facts;
 mod in_flight;
 mod limits;
 mod loading;
+mod open_ends;
 mod planning;
 mod questions;
 mod queue;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::execution::Execution;
 use crate::history::{Decision, EventId, Ledger, Trail, Turn};
+use crate::store::TaskState;
 
 use super::super::output::{ActivityTask, Output};
 use super::super::shared::Shared;
@@ -46,8 +47,8 @@ impl Instance {
         plan
     }
 
-    /// A first attempt begins here without a row, or is queued for other nodes. Nothing is begun while the shard is being
-    /// given up.
+    /// A first attempt begins here without a row, unless it can be completed from outside, or is queued for other nodes.
+    /// Nothing is begun while the shard is being given up.
     fn plan_first_attempt(
         &mut self,
         shared: &mut Shared,
@@ -55,9 +56,14 @@ impl Instance {
         task: Option<ActivityTask>,
         plan: &mut TaskPlan,
     ) {
-        let Some(task) = task else { return };
+        let Some(task) = task.map(|task| shared.with_secret(task)) else { return };
         let is_served = shared.options.serves(&task.name, task.tag());
         if is_served && shared.standing.lease().is_none() {
+            if task.secret.is_some() {
+                // Whoever completes it may be faster than its code.
+                let state = TaskState::Leased { holder: shared.holder, cancelled: false };
+                plan.put(&mut self.tasks, task.row(shared.id, state, None), task.deadline_ms);
+            }
             return plan.then(Output::RunActivity(Box::new(task)));
         }
         if !is_served {
@@ -104,6 +110,7 @@ impl Instance {
             name: name.clone(),
             input: input.clone(),
             options: options.clone(),
+            secret: None,
         })
     }
 }

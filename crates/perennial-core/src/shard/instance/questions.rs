@@ -25,7 +25,7 @@ impl Questions {
     }
 
     pub(super) fn push(&mut self, asker: Asker, question: Question, place: u64) {
-        self.push_back(PendingAsk { asker, question, place });
+        self.push_back(PendingAsk { asker, question, place, row: None });
     }
 
     /// Adds questions after all others.

@@ -53,9 +53,12 @@ impl Counts {
             Message::Carried { .. } => &mut self.carried,
             Message::Job(_) if queued.message.is_skip() => &mut self.skips,
             Message::Job(_) if queued.cancel().is_some() => &mut self.cancels,
-            Message::Job(_) | Message::Outcome { .. } | Message::Attempt { .. } | Message::Requeue { .. } => {
-                return None;
-            }
+            Message::Job(_)
+            | Message::Outcome { .. }
+            | Message::Attempt { .. }
+            | Message::LeftOpen(_)
+            | Message::Token(_)
+            | Message::Requeue { .. } => return None,
         })
     }
 }

@@ -93,6 +93,8 @@ impl Queued {
                 | Message::Carried { .. }
                 | Message::Outcome { .. }
                 | Message::Attempt { .. }
+                | Message::LeftOpen(_)
+                | Message::Token(_)
                 | Message::Requeue { .. }
         )
     }
@@ -149,6 +151,7 @@ impl Queued {
             Message::Attempt { execution, event, .. } | Message::Requeue { execution, event, .. } => {
                 Some((*execution, *event))
             }
+            Message::LeftOpen(left) => Some((left.execution, left.event)),
             _ => None,
         }
     }

@@ -1,13 +1,16 @@
 //! What came of attempts: results, retries, heartbeats, and attempts of other nodes.
 
 use crate::execution::Execution;
-use crate::history::{ActivityFailure, EventId, Job, PastAttempt, Payload, TimeoutKind, Trail};
+use crate::history::{
+    ActivityFailure, ActivityOptions, EventId, Job, PastAttempt, Payload, TimeoutKind, Trail,
+};
 use crate::store::{Commit, TaskState};
 
 use super::super::attempts::Attempt;
 use super::super::message::{Message, RanElsewhere};
 use super::super::output::ActivityTask;
 use super::super::shared::Shared;
+use super::super::task_work::open_end;
 use super::Instance;
 use super::facts::Facts;
 use super::in_flight::{InFlight, Next};
@@ -81,7 +84,7 @@ impl Instance {
     }
 
     /// What the instance is told about an attempt that ended; nothing if a row for the next one is written instead.
-    fn attempt_ended(
+    pub(super) fn attempt_ended(
         &mut self,
         shared: &mut Shared,
         now_ms: u64,
@@ -94,13 +97,19 @@ impl Instance {
         let job = match result {
             Ok(result) => Job::ActivityCompleted { source_event_id, result, attempts, trail: past(ran) },
             Err(error) => {
-                let retry_at_ms = if is_last { None } else { retry_at_ms(shared, now_ms, task, &error) };
+                let tried = (task.attempt, task.deadline_ms);
+                let draw = || shared.draw();
+                let retry_at_ms = match is_last {
+                    true => None,
+                    false => retry_at_ms(task.options.as_deref(), tried, now_ms, &error, draw),
+                };
                 if let Some(due_ms) = retry_at_ms {
                     let past = past(ran.map(|ran| ran.failed(&error)));
                     let attempt = task.attempt.saturating_add(1);
                     // An attempt that ended did not take its process down.
                     let (interruptions, begun) = (0, None);
                     let next = ActivityTask { attempt, details, past, interruptions, begun, ..task.clone() };
+                    let next = shared.with_secret(ActivityTask { secret: None, ..next });
                     // What this node cannot run is queued when its pause is over.
                     self.tasks.write(next.row(shared.id, TaskState::Waiting, Some(due_ms)), next.deadline_ms);
                     return None;
@@ -188,29 +197,32 @@ impl Instance {
             return;
         };
         let known = self.tasks.take(event);
+        let secret = known.as_ref().and_then(open_end).map(|open| open.secret);
         let (interruptions, begun, details) =
             known.map_or((0, None, None), |row| (row.interruptions, row.begun, row.details));
-        let task = ActivityTask { attempt, interruptions, begun, details, past, ..task };
+        let task = ActivityTask { attempt, interruptions, begun, details, past, secret, ..task };
+        let task = shared.with_secret(task);
         self.tasks.write(task.queued_row(shared.id, now_ms), task.deadline_ms);
     }
 }
 
-/// When a failed attempt is followed by another, if it is.
-fn retry_at_ms(
-    shared: &mut Shared,
+/// When a failed attempt is followed by another, if it is. `tried` is which one it was, and until when there may be more.
+pub(super) fn retry_at_ms(
+    options: Option<&ActivityOptions>,
+    tried: (u32, Option<u64>),
     now_ms: u64,
-    task: &ActivityTask,
     error: &ActivityFailure,
+    draw: impl FnOnce() -> u64,
 ) -> Option<u64> {
-    let policy = task.options.as_ref()?.retry.as_ref()?;
+    let (policy, (attempt, deadline_ms)) = (options?.retry.as_ref()?, tried);
     let may_pass = match error {
         ActivityFailure::Application(payload) => !policy.is_final(payload),
         ActivityFailure::Timeout(kind) => matches!(kind, TimeoutKind::Attempt | TimeoutKind::Heartbeat),
         ActivityFailure::Cancelled | ActivityFailure::Poisoned => false,
     };
-    if !may_pass || task.attempt >= policy.max_attempts {
+    if !may_pass || attempt >= policy.max_attempts {
         return None;
     }
-    let due_ms = now_ms.saturating_add(policy.pause_ms(task.attempt, shared.draw()));
-    (task.deadline_ms.is_none_or(|deadline_ms| due_ms < deadline_ms)).then_some(due_ms)
+    let due_ms = now_ms.saturating_add(policy.pause_ms(attempt, draw()));
+    (deadline_ms.is_none_or(|deadline_ms| due_ms < deadline_ms)).then_some(due_ms)
 }

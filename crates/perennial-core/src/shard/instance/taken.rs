@@ -89,6 +89,7 @@ impl Instance {
             ..InFlight::new(facts, next, messages)
         };
         plan.apply(&mut commit, &mut in_flight);
+        let accepted = self.answer_tokens(accepted, &mut commit, &mut in_flight);
         let accepted = Instance::answer_raises(accepted, &late_events, &mut commit, &mut in_flight);
         self.answer_updates(shared, &turn, &ended_updates, accepted, &mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
@@ -150,7 +151,6 @@ impl Instance {
     ) {
         let mut commit = Commit { consumed: messages.numbers().to_vec(), ..shared.empty_commit(self.key) };
         let accepted = self.settle_asks(shared, asks, &mut commit.replies);
-        debug_assert!(accepted.is_empty(), "an accepted update is a job, and is recorded");
         let stored = self.stored();
         if execution.has_ended() {
             return self.consulted(shared, stored, commit, messages, execution);
@@ -178,6 +178,8 @@ impl Instance {
         let outputs = messages.replies(&Answer::Accepted).collect();
         let mut in_flight = InFlight { outputs, ..InFlight::new(facts, Next::Gone, messages) };
         plan.apply(&mut commit, &mut in_flight);
+        let accepted = self.answer_tokens(accepted, &mut commit, &mut in_flight);
+        debug_assert!(accepted.is_empty(), "an accepted update is a job, and is recorded");
         if commit.is_empty() {
             self.release(shared, now_ms, in_flight.outputs);
             return self.settle_idle(shared, now_ms, execution);

@@ -150,6 +150,12 @@ impl Tasks {
         Some(row.due_ms.filter(|_| matches!(row.state, TaskState::Leased { .. })))
     }
 
+    /// A row as it will be once all that waits to be written is.
+    pub(super) fn latest(&self, event: EventId) -> Option<&TaskRow> {
+        let written = self.writes.get(&event).and_then(|writes| writes.last()).map(|write| &write.row);
+        written.or_else(|| self.get(event))
+    }
+
     /// Removes a row that went with its result.
     pub(super) fn take(&mut self, event: EventId) -> Option<TaskRow> {
         self.healthy_at.remove(&event);

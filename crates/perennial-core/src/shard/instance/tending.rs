@@ -21,6 +21,7 @@ use super::super::output::{ActivityTask, Output};
 use super::super::record::Record;
 use super::super::shared::Shared;
 use super::super::standing::Lease;
+use super::super::task_work::open_end;
 use super::Instance;
 use super::queued::Queued;
 
@@ -132,8 +133,14 @@ impl Instance {
     fn tend(&mut self, shared: &mut Shared, now_ms: u64, mut task: ActivityTask, view: View) {
         let (key, event) = (self.key, task.event);
         let row = self.tasks.get(event);
-        let (is_first, is_waiting) = (row.is_none(), row.is_some_and(|row| row.state == TaskState::Waiting));
-        match next_step(now_ms, &mut task, row, view, shared) {
+        if let Some(left) = row.and_then(open_end).and_then(|open| open.left) {
+            return self.tend_left_open(shared, now_ms, task, &left);
+        }
+        let is_waiting = row.is_some_and(|row| row.state == TaskState::Waiting);
+        let step = next_step(now_ms, &mut task, row, view, shared);
+        let is_first = row.is_none() && !task.completes_later();
+        let task = shared.with_secret(task);
+        match step {
             TaskStep::None => {}
             TaskStep::Refresh => self.refresh(shared),
             TaskStep::Run | TaskStep::Hold { .. } if !shared.options.serves(&task.name, task.tag()) => {
@@ -237,10 +244,12 @@ impl Instance {
         running: Attempt,
     ) {
         let known = self.tasks.get(task.event);
+        let secret = known.and_then(open_end).map(|open| open.secret);
         let (interruptions, begun, past) =
             known.map(|row| (row.interruptions, row.begun, row.past.clone())).unwrap_or_default();
         let Attempt { attempt, details, began_ms, .. } = running;
-        let task = ActivityTask { attempt, details, interruptions, begun, past, queued_ms: began_ms, ..task };
+        let queued_ms = began_ms;
+        let task = ActivityTask { attempt, details, interruptions, begun, past, queued_ms, secret, ..task };
         let state = TaskState::Leased { holder: lease.holder, cancelled: false };
         let due_ms = Some(now_ms.saturating_add(lease.lease_ms));
         let row = TaskRow { state, due_ms, ..task.handed_over_row(shared.id, now_ms) };
@@ -265,6 +274,7 @@ fn next_step(
         task.begun = row.begun;
         task.details = row.details.clone();
         task.past = row.past.clone();
+        task.secret = open_end(row).map(|open| open.secret);
         if row.state == TaskState::Waiting {
             task.queued_ms = row.due_ms.unwrap_or(now_ms);
         }

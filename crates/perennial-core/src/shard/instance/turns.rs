@@ -7,9 +7,9 @@ use crate::store::{InstanceRow, TurnRow};
 use super::super::message::Message;
 use super::super::output::Output;
 use super::super::record::Past;
-use super::super::request::{Answer, PendingAsk};
+use super::super::request::{Answer, PendingAsk, Question};
 use super::super::shared::Shared;
-use super::super::turn_task::{TaskFailure, TaskRun, TurnSource, TurnTask, TurnTaskDone};
+use super::super::turn_task::{Consultation, TaskFailure, TaskRun, TurnSource, TurnTask, TurnTaskDone};
 use super::Instance;
 use super::facts::wakes_from;
 use super::in_flight::{Delivery, Next, Phase, Turning};
@@ -173,6 +173,19 @@ impl Instance {
                     return self.queue.put_back(vec![Queued { message, ..queued }]);
                 }
             }
+            Message::LeftOpen(left) => {
+                let arrival = (queued.arrived_ms, queued.place == 0);
+                if left.execution == current {
+                    self.take_left_open(shared, now_ms, execution, left, arrival);
+                } else {
+                    shared.counters.stale += 1;
+                }
+            }
+            Message::Token(call) => {
+                if let Some(message) = self.deliver_said(shared, now_ms, execution, call) {
+                    return self.queue.put_back(vec![Queued { message, ..queued }]);
+                }
+            }
             Message::Requeue { event, attempt, past, .. } => {
                 let is_found_by_load = queued.place == 0;
                 self.requeue(shared, now_ms, execution, (*event, *attempt), past.clone(), is_found_by_load);
@@ -195,7 +208,7 @@ impl Instance {
         let asks = match source {
             TurnSource::Start(_) => Vec::new(),
             TurnSource::Resident(..) | TurnSource::History(_) | TurnSource::Read(_) => {
-                self.take_asks(&messages)
+                self.take_asks(shared, &messages)
             }
             TurnSource::Record(_) => Vec::new(),
         };
@@ -238,7 +251,7 @@ impl Instance {
 
     /// The questions that may be put before a turn delivers these messages: those that no message is to be delivered
     /// before, in order.
-    fn take_asks(&mut self, delivered: &[Queued]) -> Vec<PendingAsk> {
+    fn take_asks(&mut self, shared: &mut Shared, delivered: &[Queued]) -> Vec<PendingAsk> {
         if self.questions.is_empty() {
             return Vec::new();
         }
@@ -248,7 +261,13 @@ impl Instance {
         }
         let delivered = delivered.iter().filter(|queued| queued.is_job()).map(|queued| queued.place);
         let first = delivered.chain(self.queue.first_place()).min();
-        self.questions.take_before(first)
+        let mut asks = self.questions.take_before(first);
+        for ask in &mut asks {
+            if let Question::Token(call) = &ask.question {
+                ask.row = self.open_row(shared, call);
+            }
+        }
+        asks
     }
 
     /// A turn task was run.
@@ -272,7 +291,12 @@ impl Instance {
             (Err(failure), Some(row)) => self.revive(shared, now_ms, &row, Past::Unreadable(failure)),
             (Err(failure), None) => {
                 let mut answers = Vec::new();
-                let mut accepted = self.settle_asks(shared, asks, &mut answers);
+                // What it would have written is judged again.
+                let asks = asks.into_iter().map(|(ask, consultation)| match consultation {
+                    Consultation::Writes(_) => (ask, Consultation::Later),
+                    consultation => (ask, consultation),
+                });
+                let mut accepted = self.settle_asks(shared, asks.collect(), &mut answers);
                 let mut messages = turning.messages.into_messages();
                 let is_refused =
                     self.refuse_event(shared, &failure, &mut messages, &mut accepted, &mut answers);

@@ -16,8 +16,8 @@ use super::queued::{Batch, Queued};
 use super::tasks::TaskPlan;
 
 impl Instance {
-    /// Refuses the event that made a turn fail, if its sender waits for the answer: nothing of the turn is recorded, and
-    /// another can be taken without it. Returns whether it did.
+    /// Refuses the event, or the result that came with a token, that made a turn fail, if its sender waits for the answer:
+    /// nothing of the turn is recorded, and another can be taken without it. Returns whether it did.
     pub(super) fn refuse_event(
         &self,
         shared: &mut Shared,
@@ -29,7 +29,7 @@ impl Instance {
         let TaskFailure::Turn(TurnFailure::History(HistoryError::PayloadMismatch {
             type_name,
             problem,
-            came_with: PayloadSource::NewEvent { key: Some(key) },
+            came_with,
             ..
         })) = failure
         else {
@@ -39,15 +39,18 @@ impl Instance {
         if self.facts.is_none() {
             return false;
         }
-        let asked = accepted
-            .iter()
-            .position(|ask| matches!(&ask.question, Question::Raise { key: found, .. } if found == key));
+        let asked = accepted.iter().position(|ask| match (&ask.question, came_with) {
+            (Question::Raise { key, .. }, PayloadSource::NewEvent { key: Some(found) }) => key == found,
+            (Question::Token(call), PayloadSource::NewResult { activity }) => call.event == *activity,
+            _ => false,
+        });
         if let Some(position) = asked {
             let ask = accepted.remove(position);
             let reply = AskReply::Refused { reason: failure.to_string(), error: None };
             shared.outputs.extend(reply_to(ask.asker, reply, answers));
             return true;
         }
+        let PayloadSource::NewEvent { key: Some(key) } = came_with else { return false };
         let brought = messages.iter().enumerate().find_map(|(position, queued)| match &queued.message {
             Message::Job(Job::ExternalEvent { name, key: Some(found), .. }) if found == key => {
                 Some((position, queued.caller()?, name.clone()))

@@ -256,6 +256,7 @@ pub(crate) fn every_decision() -> Vec<Decision> {
             total_timeout_ms: Some(3),
             heartbeat_timeout_ms: Some(4),
             tag: Some("gpu".to_owned()),
+            completes_later: false,
         })),
     };
     let mut decisions: Vec<Decision> = backoffs.map(scheduled).into();

@@ -1,0 +1,272 @@
+//! Attempts that are completed from outside: what those say who have their tokens, and what is next when time is up.
+//!
+//! An activity that completes later has a row from its first attempt on, with what is secret about the attempt's token. Its
+//! code hands the token out and returns; from then on the row waits, without an attempt, for whoever has the token, until
+//! it is due. What is said with a token is a question to the instance, which its code has no part in: the row tells
+//! whether the token is that of the current attempt, and the answer leaves with the commit that takes what was said. A
+//! message says the same where nobody waits for an answer.
+
+use crate::execution::Execution;
+use crate::history::{ActivityFailure, ActivityOptions, Decision, Job, Ledger, Payload, TimeoutKind, Trail};
+use crate::store::{Commit, TaskRow, TaskState};
+
+use super::super::attempts::Attempt;
+use super::super::message::{LeftOpen, Message, RanElsewhere};
+use super::super::output::{ActivityTask, Output};
+use super::super::request::{AskReply, OpenRow, PendingAsk, Question, Said, TokenCall};
+use super::super::shared::Shared;
+use super::super::task_work::{Left, OpenEnd, open_end, open_work};
+use super::super::token::TokenSecret;
+use super::Instance;
+use super::asking::reply_to;
+use super::in_flight::InFlight;
+use super::queued::Queued;
+use super::results::retry_at_ms;
+
+/// What comes of something that was said with a token.
+pub(in crate::shard) enum Verdict {
+    /// Nothing: the token is not that of the current attempt.
+    Refused(AskReply),
+    /// The attempt was the last one: this is for the code.
+    Takes(Job),
+    /// The activity goes on, with this row if it changes.
+    Writes(Option<Box<TaskRow>>),
+}
+
+/// What comes of something that was said with a token, by the row of the activity.
+pub(in crate::shard) fn judge(
+    (execution, ledger): (u64, &Ledger),
+    known: Option<&OpenRow>,
+    call: &TokenCall,
+    now_ms: u64,
+) -> Verdict {
+    let options = match ledger.open_decision(call.event) {
+        Some(Decision::ActivityScheduled { options, .. }) if execution == call.execution => {
+            options.as_deref()
+        }
+        _ => return Verdict::Refused(AskReply::NotOpen),
+    };
+    let Some((known, open)) = known.and_then(|known| Some((known, open_end(&known.row)?))) else {
+        return Verdict::Refused(not_handed_out());
+    };
+    if known.row.attempt > call.attempt {
+        return Verdict::Refused(AskReply::Outdated { attempt: known.row.attempt });
+    }
+    if (known.row.attempt, open.secret) != (call.attempt, call.secret) {
+        return Verdict::Refused(not_handed_out());
+    }
+    let (source_event_id, attempts) = (call.event, call.attempt);
+    let ran = open.left.as_ref().map(|left| left.ended(now_ms));
+    match &call.said {
+        Said::Completed(result) => {
+            let (result, trail) = (result.clone(), ran.into_iter().fold(known.row.past.clone(), Trail::and));
+            Verdict::Takes(Job::ActivityCompleted { source_event_id, result, attempts, trail })
+        }
+        Said::Failed(error) => {
+            let error = ActivityFailure::Application(error.clone());
+            let deadline_ms = ledger.activity_deadline_ms(call.event);
+            let due_ms = retry_at_ms(options, (attempts, deadline_ms), now_ms, &error, || known.draw);
+            let Some(due_ms) = due_ms else {
+                let trail = ran.into_iter().fold(known.row.past.clone(), Trail::and);
+                return Verdict::Takes(Job::ActivityFailed { source_event_id, error, attempts, trail });
+            };
+            let ran = ran.map(|ran| ran.failed(&error));
+            let past = ran.into_iter().fold(known.row.past.clone(), Trail::and);
+            Verdict::Writes(Some(Box::new(next_row(known, due_ms, past))))
+        }
+        // While its code runs, the attempt reports by itself.
+        Said::UnderWay(details) => Verdict::Writes(open.left.map(|left| {
+            let due_ms = left.due_ms(now_ms);
+            Box::new(TaskRow { due_ms, details: Some(details.clone()), ..known.row.clone() })
+        })),
+    }
+}
+
+fn not_handed_out() -> AskReply {
+    let reason = "PER-0635 bad token: this token was never handed out".to_owned();
+    AskReply::Refused { reason, error: None }
+}
+
+/// The row of the attempt that follows one that failed. Whoever fails has ended, and took no process down.
+fn next_row(known: &OpenRow, due_ms: u64, past: Trail) -> TaskRow {
+    let work = open_work(OpenEnd { secret: known.next_secret, left: None });
+    TaskRow {
+        attempt: known.row.attempt.saturating_add(1),
+        state: TaskState::Waiting,
+        due_ms: Some(due_ms),
+        interruptions: 0,
+        begun: None,
+        past,
+        work: Some(work),
+        ..known.row.clone()
+    }
+}
+
+impl Instance {
+    /// The code of an attempt that ran here has returned without a result: whoever has its token completes it.
+    pub(in crate::shard) fn handle_attempt_left_open(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        task: &ActivityTask,
+        attempt: Attempt,
+        (secret, ran_ms): (TokenSecret, u64),
+    ) {
+        let began_ms = now_ms.saturating_sub(ran_ms);
+        let task = ActivityTask { details: attempt.details, ..task.clone() };
+        self.leave_open(shared, now_ms, &task, secret, (began_ms, String::new()));
+        self.go_on(shared, now_ms);
+    }
+
+    /// The same, of an attempt that ran on another node, if the execution still waits for it.
+    ///
+    /// The message outlives a turn that fails, while the row is written: what a load finds beside it is later.
+    pub(super) fn take_left_open(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        execution: &Execution,
+        left: &LeftOpen,
+        (arrived_ms, is_found_by_load): (u64, bool),
+    ) {
+        let LeftOpen { event, attempt, secret, ran_ms, details, ran, .. } = left.clone();
+        let is_done = self.tasks.latest(event).is_some_and(|row| {
+            let is_left = || open_end(row).is_some_and(|open| open.left.is_some());
+            row.attempt > attempt || (row.attempt == attempt && is_found_by_load && is_left())
+        });
+        let task = self.activity_task(shared, now_ms, execution, event);
+        let Some(task) = task.filter(|_| !is_done) else {
+            shared.counters.stale += 1;
+            return;
+        };
+        let RanElsewhere { node, queued_ms, past, .. } = ran;
+        let task = ActivityTask { attempt, details, queued_ms, past, ..task };
+        self.leave_open(shared, now_ms, &task, secret, (arrived_ms.saturating_sub(ran_ms), node));
+    }
+
+    fn leave_open(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        task: &ActivityTask,
+        secret: TokenSecret,
+        (began_ms, node): (u64, String),
+    ) {
+        let limit = |ms: fn(&ActivityOptions) -> Option<u64>| task.options.as_deref().and_then(ms);
+        let until_ms = limit(|options| options.attempt_timeout_ms).map(|ms| began_ms.saturating_add(ms));
+        let silence_ms = limit(|options| options.heartbeat_timeout_ms);
+        let left = Left { queued_ms: task.queued_ms, began_ms, node, until_ms, silence_ms };
+        // An attempt that returned did not take its process down.
+        let task = ActivityTask { interruptions: 0, begun: None, ..task.clone() };
+        self.tasks.write(task.left_open_row(shared.id, secret, left, now_ms), task.deadline_ms);
+    }
+
+    /// What is next for an attempt that somebody outside was to complete: nothing, until its time is up.
+    pub(super) fn tend_left_open(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        task: ActivityTask,
+        left: &Left,
+    ) {
+        let Some(row) = self.tasks.get(task.event) else { return };
+        let is_up = |until_ms: Option<u64>| until_ms.is_some_and(|until_ms| until_ms <= now_ms);
+        let kind = match row.due_ms {
+            _ if is_up(task.deadline_ms) => TimeoutKind::Total,
+            _ if is_up(left.until_ms) => TimeoutKind::Attempt,
+            due_ms if is_up(due_ms) => TimeoutKind::Heartbeat,
+            _ => return,
+        };
+        let (attempt, past, details) = (row.attempt, row.past.clone(), row.details.clone());
+        let task = ActivityTask { attempt, past, ..task };
+        let (ran, result) = (left.ended(now_ms), Err(ActivityFailure::Timeout(kind)));
+        if let Some(message) = self.attempt_ended(shared, now_ms, &task, details, Some(ran), result) {
+            self.queue.push(Queued::engine(message, now_ms));
+        }
+    }
+
+    /// The row that tells what comes of a call, as it is stored or about to be.
+    pub(super) fn open_row(&self, shared: &mut Shared, call: &TokenCall) -> Option<Box<OpenRow>> {
+        let row = self.tasks.latest(call.event)?.clone();
+        let draw = if matches!(call.said, Said::Failed(_)) { shared.draw() } else { 0 };
+        let next_secret = shared.secret_of(row.id, row.attempt.saturating_add(1));
+        Some(Box::new(OpenRow { row, draw, next_secret }))
+    }
+
+    /// Has the row written that a call leads to. Returns whether it did: not if the row has changed since it was judged.
+    pub(super) fn write_said(
+        &mut self,
+        shared: &mut Shared,
+        ask: &PendingAsk,
+        row: Option<Box<TaskRow>>,
+    ) -> bool {
+        let Question::Token(call) = &ask.question else { return false };
+        let judged = ask.row.as_ref().map(|known| &known.row);
+        if self.tasks.latest(call.event) != judged {
+            return false;
+        }
+        self.take_said(shared, call, row);
+        true
+    }
+
+    fn take_said(&mut self, shared: &mut Shared, call: &TokenCall, row: Option<Box<TaskRow>>) {
+        if matches!(call.said, Said::Failed(_)) {
+            // What runs of the attempt does not count any more.
+            shared.attempts.cancel(self.key, call.event);
+        }
+        if let Some(row) = row {
+            self.tasks.write(*row, None);
+        }
+    }
+
+    /// Makes a message that was sent with a token part of what a turn delivers; `None` if it came to nothing.
+    pub(super) fn deliver_said(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        execution: &Execution,
+        call: &TokenCall,
+    ) -> Option<Message> {
+        let current = execution.started().execution;
+        let known = self.open_row(shared, call);
+        match judge((current, execution.ledger()), known.as_deref(), call, now_ms) {
+            Verdict::Refused(_) => shared.counters.stale += 1,
+            Verdict::Takes(job) => return Some(Message::Outcome { execution: current, job }),
+            Verdict::Writes(row) => {
+                let is_running = shared.attempts.began_ms(self.key, call.event).is_some();
+                if is_running && matches!(call.said, Said::Failed(_)) {
+                    // It is durable that it failed: the message is.
+                    shared.stop_attempt(self.key, current, call.event);
+                }
+                self.take_said(shared, call, row);
+            }
+        }
+        None
+    }
+
+    /// Answers those whose calls a commit takes. Returns the other questions.
+    pub(super) fn answer_tokens(
+        &self,
+        asks: Vec<PendingAsk>,
+        commit: &mut Commit,
+        in_flight: &mut InFlight,
+    ) -> Vec<PendingAsk> {
+        let mut others = Vec::new();
+        for ask in asks {
+            let Question::Token(call) = &ask.question else {
+                others.push(ask);
+                continue;
+            };
+            let open = ask.row.as_ref().and_then(|known| open_end(&known.row));
+            let may_run = open.is_some_and(|open| open.left.is_none());
+            if may_run && !matches!(call.said, Said::UnderWay(_)) {
+                let (execution, event) = (call.execution, call.event);
+                in_flight.outputs.push(Output::CancelActivity { key: self.key, execution, event });
+            }
+            let reply = AskReply::Answered(Payload::null());
+            in_flight.outputs.extend(reply_to(ask.asker, reply, &mut commit.replies));
+            in_flight.refused.push(ask);
+        }
+        others
+    }
+}

@@ -1,0 +1,250 @@
+//! Tokens: what somebody outside needs to complete an attempt of an activity.
+//!
+//! A token names the attempt, and proves with a secret that it was handed out: the secret is in the attempt's row and
+//! nowhere else, and one secret tells nothing about another. A row of the next attempt has another secret.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::history::EventId;
+use crate::instance::InstanceKey;
+use crate::siphash::siphash;
+use crate::store::TaskId;
+
+use super::output::ActivityTask;
+
+/// The form of the bytes of a token.
+const FORM: u8 = 1;
+/// The longest token: an id has up to 1,000 bytes.
+const MAX_CHARS: usize = 2_000;
+
+/// What is secret about a token.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TokenSecret(pub u128);
+
+impl TokenSecret {
+    /// The secret of an attempt. Only who has the key can tell it.
+    pub(super) fn of(key: u128, id: TaskId, attempt: u32) -> TokenSecret {
+        let mut bytes = id.key.as_bytes().to_vec();
+        bytes.extend(id.execution.to_le_bytes());
+        bytes.extend(id.event.0.to_le_bytes());
+        bytes.extend(attempt.to_le_bytes());
+        let mut half = |number: u8| {
+            bytes.push(number);
+            u128::from(siphash(key, &bytes))
+        };
+        TokenSecret(half(0) << 64 | half(1))
+    }
+}
+
+impl fmt::Debug for TokenSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenSecret(…)")
+    }
+}
+
+impl Serialize for TokenSecret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:032x}", self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for TokenSecret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TokenSecret, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        u128::from_str_radix(&text, 16).map(TokenSecret).map_err(serde::de::Error::custom)
+    }
+}
+
+/// An attempt of an activity that somebody outside can complete. As text it can stand in a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompletionToken {
+    /// The instance's id.
+    pub instance: String,
+    /// The activity.
+    pub task: TaskId,
+    /// The attempt.
+    pub attempt: u32,
+    /// That the token was handed out.
+    pub secret: TokenSecret,
+}
+
+/// Why a text is not a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadToken {
+    /// It has other characters than tokens have, or too many.
+    #[error("it is not made of the characters of a token")]
+    Characters,
+    /// Something was cut off, added or changed.
+    #[error("it was cut off or changed on its way")]
+    Damaged,
+    /// It has a form that this version does not know.
+    #[error("a newer version made it")]
+    Newer,
+}
+
+impl CompletionToken {
+    /// The token that an attempt can hand out, if it can.
+    pub fn of(task: &ActivityTask) -> Option<CompletionToken> {
+        let id = TaskId { key: task.key, execution: task.execution, event: task.event };
+        let (instance, attempt) = (task.instance.to_string(), task.attempt);
+        Some(CompletionToken { instance, task: id, attempt, secret: task.secret? })
+    }
+}
+
+impl fmt::Display for CompletionToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = vec![FORM];
+        bytes.extend(self.task.key.as_bytes());
+        bytes.extend(self.secret.0.to_be_bytes());
+        for number in [self.task.execution, self.task.event.0, u64::from(self.attempt)] {
+            write_number(&mut bytes, number);
+        }
+        bytes.extend(self.instance.as_bytes());
+        bytes.extend(crc32fast::hash(&bytes).to_be_bytes());
+        f.write_str(&to_text(&bytes))
+    }
+}
+
+impl FromStr for CompletionToken {
+    type Err = BadToken;
+
+    fn from_str(text: &str) -> Result<CompletionToken, BadToken> {
+        let bytes = from_text(text).ok_or(BadToken::Characters)?;
+        let (bytes, checksum) = bytes.split_last_chunk::<4>().ok_or(BadToken::Damaged)?;
+        if crc32fast::hash(bytes).to_be_bytes() != *checksum {
+            return Err(BadToken::Damaged);
+        }
+        let (form, bytes) = bytes.split_first().ok_or(BadToken::Damaged)?;
+        if *form != FORM {
+            return Err(BadToken::Newer);
+        }
+        read_fields(bytes).ok_or(BadToken::Damaged)
+    }
+}
+
+fn read_fields(bytes: &[u8]) -> Option<CompletionToken> {
+    let (key, bytes) = bytes.split_first_chunk::<16>()?;
+    let (secret, mut rest) = bytes.split_first_chunk::<16>()?;
+    let (execution, event) = (read_number(&mut rest)?, EventId(read_number(&mut rest)?));
+    let attempt = u32::try_from(read_number(&mut rest)?).ok()?;
+    Some(CompletionToken {
+        instance: String::from_utf8(rest.to_vec()).ok()?,
+        task: TaskId { key: InstanceKey::from_bytes(*key), execution, event },
+        attempt,
+        secret: TokenSecret(u128::from_be_bytes(*secret)),
+    })
+}
+
+/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn read_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// The alphabet of base64 that needs no escapes in a link.
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+fn to_text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group
+            .iter()
+            .enumerate()
+            .fold(0, |bits, (place, byte)| bits | u32::from(*byte) << (16 - 8 * place));
+        let sextets = (0..=group.len()).map(|place| ALPHABET[(bits >> (18 - 6 * place) & 63) as usize]);
+        text.extend(sextets.map(char::from));
+    }
+    text
+}
+
+fn from_text(text: &str) -> Option<Vec<u8>> {
+    if text.len() > MAX_CHARS || text.len() % 4 == 1 {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
+    for group in text.as_bytes().chunks(4) {
+        let mut bits = 0;
+        for (place, char) in group.iter().enumerate() {
+            let sextet = ALPHABET.iter().position(|letter| letter == char)?;
+            bits |= (sextet as u32) << (18 - 6 * place);
+        }
+        bytes.extend((1..group.len()).map(|place| (bits >> (24 - 8 * place)) as u8));
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(instance: &str, execution: u64, event: u64, attempt: u32) -> CompletionToken {
+        let task = TaskId { key: InstanceKey::new(1_000, 77), execution, event: EventId(event) };
+        let secret = TokenSecret::of(9, task, attempt);
+        CompletionToken { instance: instance.to_owned(), task, attempt, secret }
+    }
+
+    #[test]
+    fn g42_a_token_comes_back_as_it_was_and_stands_in_a_link() {
+        for instance in ["a", "ab", "abc", "order-42", "ünïcödé::3.7", &"x".repeat(1_000)] {
+            for (execution, event, attempt) in
+                [(1, 2, 1), (300, 200_000, 128), (u64::MAX, u64::MAX, u32::MAX)]
+            {
+                let token = token(instance, execution, event, attempt);
+                let text = token.to_string();
+                assert!(
+                    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)),
+                    "{text}"
+                );
+                assert_eq!(text.parse(), Ok(token));
+            }
+        }
+    }
+
+    #[test]
+    fn g42_a_token_that_was_changed_on_its_way_is_none() {
+        let text = token("order-42", 1, 2, 1).to_string();
+        for end in 0..text.len() {
+            assert!(text[..end].parse::<CompletionToken>().is_err(), "{end} characters of {text}");
+            let letter = if text.as_bytes()[end] == b'A' { "B" } else { "A" };
+            let changed = format!("{}{letter}{}", &text[..end], &text[end + 1..]);
+            // The last character may have bits that say nothing.
+            let read = changed.parse::<CompletionToken>();
+            assert!(read.is_err() || end + 1 == text.len(), "{changed}");
+        }
+        assert_eq!("order 42".parse::<CompletionToken>(), Err(BadToken::Characters));
+        assert_eq!(format!("{text}{text}").parse::<CompletionToken>(), Err(BadToken::Damaged));
+        assert_eq!("A".repeat(3_000).parse::<CompletionToken>(), Err(BadToken::Characters));
+    }
+
+    #[test]
+    fn g42_every_attempt_has_a_secret_of_its_own() {
+        let of = |execution, event, attempt| token("a", execution, event, attempt).secret.0;
+        let all = [of(1, 2, 1), of(1, 2, 2), of(1, 3, 1), of(2, 2, 1)];
+        for (place, secret) in all.iter().enumerate() {
+            assert!(all[..place].iter().all(|other| (secret ^ other).count_ones() > 20));
+        }
+        let task = token("a", 1, 2, 1).task;
+        assert_ne!(TokenSecret::of(9, task, 1), TokenSecret::of(10, task, 1));
+        assert_eq!(format!("{:?}", TokenSecret(7)), "TokenSecret(…)", "logs do not tell it");
+    }
+}

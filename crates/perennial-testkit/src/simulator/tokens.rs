@@ -1,0 +1,135 @@
+//! People who were given the token of an attempt: they complete it, fail it or say that it is under way, from anywhere, and
+//! sooner or later, perhaps when the attempt is over.
+
+use perennial_core::shard::{
+    ActivityTask, AskReply, CompletionToken, Message, Question, Request, Said, TokenCall,
+};
+use perennial_core::store::SendRequest;
+use perennial_core::{Job, Payload, ShardId};
+
+use super::Simulation;
+use super::activities::{Run, task_id};
+use super::callers::Asked;
+
+/// Something that was said with a token.
+pub(super) struct Spoken {
+    token: CompletionToken,
+    call: TokenCall,
+}
+
+impl Simulation {
+    /// The code of an attempt returns without a result.
+    pub(super) fn leave_open(&mut self, process: usize, run: &Run, ran_ms: u64) {
+        self.count("attempt left open");
+        let Run { task, lane, .. } = run;
+        self.hand_out(task);
+        if self.node(process).is_some_and(|node| node.holds(task)) {
+            self.count("attempt left open by a node that does not own it");
+            let details = task.details.clone();
+            self.processes[process].task_results.insert((task_id(task), task.attempt));
+            return self.node_input(process, |node, now, _| {
+                node.handle_task_left_open(now, task, ran_ms, details);
+            });
+        }
+        let Some(lane) = *lane else { return };
+        let tenure = (ShardId::of(&task.instance), task.tenure);
+        self.tenure_input(process, lane, tenure, "a return without a result", |lane, now| {
+            lane.handle_activity_left_open(now, task, ran_ms);
+        });
+    }
+
+    /// Somebody gets the token of an attempt.
+    pub(super) fn hand_out(&mut self, task: &ActivityTask) {
+        if let Some(token) = CompletionToken::of(task) {
+            let text = token.to_string();
+            assert_eq!(text.parse(), Ok(token.clone()), "a token is read as it was written");
+            self.speak_later(token);
+        }
+    }
+
+    fn speak_later(&mut self, token: CompletionToken) {
+        let spans = [(6, (0, 300)), (3, (300, 3_000)), (1, (3_000, 12_000))];
+        let (low, high) = self.chance.weighted(&spans);
+        let (delay_ms, id) = (self.chance.between(low, high), token.instance.clone());
+        self.later(delay_ms, format!("a token of {id} is used"), move |this| this.speak(token));
+    }
+
+    fn speak(&mut self, token: CompletionToken) {
+        let number = self.callers.spoken.len();
+        let payload = Payload::from(format!("<t{number}>"));
+        let said = match self.chance.weighted(&[(6, 0), (2, 1), (3, 2)]) {
+            0 => Said::Completed(payload),
+            1 => Said::Failed(payload),
+            _ => {
+                self.speak_later(token.clone());
+                Said::UnderWay(payload)
+            }
+        };
+        let (execution, event, secret) = (token.task.execution, token.task.event, token.secret);
+        let call = TokenCall { execution, event, attempt: token.attempt, secret, said };
+        self.callers.spoken.push(Spoken { token: token.clone(), call: call.clone() });
+        let (id, key) = (token.instance, token.task.key);
+        let question = Question::Token(Box::new(call.clone()));
+        if let Some(place) = self.near(&id) {
+            let request = Request::Bound { key, request: Box::new(Request::Ask(question)) };
+            return self.ask_near(place, &id, Asked::Token(number), request, None);
+        }
+        if self.chance.percent(70) {
+            return self.speak_far(number);
+        }
+        self.count("token used while nobody may be there");
+        let body = Message::Token(Box::new(call)).encode();
+        let message = SendRequest::Message { id, key: Some(key), dedupe: None, urgent: false, body };
+        self.send(message, |_, _| ());
+    }
+
+    pub(super) fn speak_far(&mut self, number: usize) {
+        let Spoken { token, call } = &self.callers.spoken[number];
+        let (id, key, question) =
+            (token.instance.clone(), token.task.key, Question::Token(Box::new(call.clone())));
+        self.ask_far(id, Some(key), question, Asked::Token(number), 0);
+    }
+
+    /// Somebody is told what came of a token: G43, what was taken is recorded.
+    pub(super) fn told_of_token(&mut self, number: usize, reply: &AskReply) {
+        let Spoken { token, call } = &self.callers.spoken[number];
+        let (key, event, said, id) = (token.task.key, call.event, call.said.clone(), token.instance.clone());
+        match (reply, &said) {
+            (AskReply::Answered(_), Said::Completed(payload)) => {
+                let is_it = |job: &Job| match job {
+                    Job::ActivityCompleted { source_event_id, result, attempts, .. } => {
+                        (*source_event_id, result, *attempts) == (event, payload, call.attempt)
+                    }
+                    _ => false,
+                };
+                let history = self.witness.histories.of(key, call.execution);
+                let mut turns = history.into_iter().flat_map(|history| &history.turns);
+                let is_recorded = turns.any(|turn| turn.jobs().any(|(_, job)| is_it(job)));
+                self.count("completed with a token");
+                if !is_recorded {
+                    self.fail(format!(
+                        "G43: {payload:?} of activity {event} of {id} was taken and is not recorded"
+                    ));
+                }
+            }
+            (AskReply::Answered(_), Said::Failed(_)) => self.count("failed with a token"),
+            (AskReply::Answered(_), Said::UnderWay(_)) => self.count("heartbeat with a token"),
+            (AskReply::Outdated { .. }, _) => self.count("token of an attempt that is over"),
+            (AskReply::NotOpen | AskReply::Ended, _) => self.count("token of an activity that is over"),
+            (AskReply::Refused { reason, .. }, _)
+                if reason.starts_with("PER-0635") && self.plan.classes.damage_ms.is_empty() =>
+            {
+                self.fail(format!("G42: a token of activity {event} of {id} was handed out and is refused"));
+            }
+            _ => {}
+        }
+    }
+
+    /// G44: an attempt that was left open, durably, is not begun again by the owner.
+    pub(super) fn witness_not_left_open(&mut self, task: &ActivityTask) {
+        if self.witness.left_open.contains(&(task_id(task), task.attempt)) {
+            let (event, attempt) = (task.event, task.attempt);
+            self.fail(format!("G44: attempt {attempt} of {event} waits for its token, and is begun again"));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Somebody approves an order by a link, days later perhaps: the activity hands out a token and returns, and whoever has
+//! the token completes it. Nothing runs meanwhile, and no restart is noticed.
+
+use perennial::prelude::*;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// What stands in for e-mail here.
+type Mail = UnboundedSender<(String, String)>;
+
+/// Asks somebody by mail. The answer comes later, by the link.
+#[activity]
+async fn ask(ctx: ActivityContext, approver: String, cents: u64) -> Result<Later<bool>, String> {
+    println!("to {approver}: please approve {cents} cents (attempt {})", ctx.attempt());
+    ctx.state::<Mail>().send((approver, ctx.completion_token())).map_err(|error| error.to_string())?;
+    Ok(Later::Pending)
+}
+
+/// Asks again once if nobody answers within a day, and takes silence as a no.
+#[orchestration]
+async fn order(ctx: OrchestrationContext, cents: u64) -> Result<String, String> {
+    let approval = ctx
+        .schedule_activity(ask, ("Grace".to_owned(), cents))
+        .timeout(Duration::from_secs(86_400))
+        .retry(RetryPolicy::fixed(2, 1_000));
+    match approval.await {
+        Ok(true) => Ok("ordered".to_owned()),
+        Ok(false) => Ok("declined".to_owned()),
+        Err(ActivityError::Timeout(_)) => Ok("nobody answered".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[tokio::main]
+async fn main() -> perennial::Result<()> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", directory.path().join("shop.db").display());
+    let (mail, mut mailbox): (Mail, _) = tokio::sync::mpsc::unbounded_channel();
+    let open = || Runtime::open(&url).register(order).register_with(ask, mail.clone()).start();
+
+    let runtime = open().await?;
+    runtime.client().start(order, "order-7", 2_500).await?;
+    let (approver, token) = mailbox.recv().await.expect("the mail was sent");
+    runtime.shutdown().await?;
+    println!("the shop is closed, and order-7 waits");
+
+    let runtime = open().await?;
+    println!("{approver} follows the link");
+    // In a web server: the handler of `GET /approve?token=…`. From a shell: `perennial activity complete TOKEN --result true`.
+    runtime.client().complete_activity(&token, true).await?;
+    println!("order-7: {}", runtime.client().result("order-7").await?.to_text());
+
+    let twice = runtime.client().complete_activity(&token, false).await;
+    println!("too late: {}", matches!(twice, Err(ClientError::ActivityOver { .. })));
+    runtime.shutdown().await
+}

@@ -1,0 +1,135 @@
+//! Activities that are completed later, by whoever has their token.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use perennial_core::Payload;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::call::Carried;
+use super::register::encode;
+use crate::runtime::Pulse;
+
+/// What an activity returns whose result may come later, from somebody else.
+///
+/// The attempt hands out [its token](crate::ActivityContext::completion_token) and returns [`Later::Pending`]. From then on
+/// it takes no worker and no memory; it survives restarts, and its timeouts and retries apply. Whoever has the token says
+/// how it ended, from any process: [`Client::complete_activity`](crate::Client::complete_activity) and its kin, or
+/// `perennial activity complete TOKEN --result JSON`.
+///
+/// ```
+/// use perennial::prelude::*;
+///
+/// #[activity]
+/// async fn approval(ctx: ActivityContext, order: u32) -> Result<Later<bool>, String> {
+///     let link = format!("https://shop.example/approve/{order}?token={}", ctx.completion_token());
+///     # let client = ctx.client().clone();
+///     # let token = ctx.completion_token();
+///     # tokio::spawn(async move { client.complete_activity(&token, true).await });
+///     println!("please approve: {link}");
+///     Ok(Later::Pending)
+/// }
+///
+/// #[orchestration]
+/// async fn order(ctx: OrchestrationContext, order: u32) -> Result<String, String> {
+///     let approved = ctx.schedule_activity(approval, order).timeout(Duration::from_secs(86_400)).await?;
+///     Ok(if approved { "sent" } else { "declined" }.to_owned())
+/// }
+///
+/// # #[tokio::main]
+/// # async fn main() -> perennial::Result<()> {
+/// # let runtime = Runtime::open("memory:").register(order).register(approval).start().await?;
+/// let run = runtime.client().start(order, "order-7", 7).await?;
+/// assert_eq!(run.result().await?, "sent");
+/// # runtime.shutdown().await
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Later<T> {
+    /// The result is here after all.
+    Now(T),
+    /// Whoever has the token says what comes of it.
+    Pending,
+}
+
+/// What is awaited of an activity that returns this: the same, or what [`Later`] holds.
+pub trait Awaited {
+    /// What the orchestration gets.
+    type Value: DeserializeOwned;
+    /// Whether the result may come later.
+    const COMPLETES_LATER: bool;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeserializeOwned> Awaited for T {
+    type Value = T;
+    const COMPLETES_LATER: bool = false;
+}
+
+impl<T: DeserializeOwned> Awaited for Later<T> {
+    type Value = T;
+    const COMPLETES_LATER: bool = true;
+}
+
+/// What an activity can return: what can be written, or [`Later`] of it.
+pub trait ActivityReturn {
+    /// The result, unless it comes later.
+    #[doc(hidden)]
+    fn into_result(self) -> Option<Result<Payload, serde_json::Error>>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + 'static> ActivityReturn for T {
+    fn into_result(self) -> Option<Result<Payload, serde_json::Error>> {
+        Some(encode(&self))
+    }
+}
+
+impl<T: Serialize + 'static> ActivityReturn for Later<T> {
+    fn into_result(self) -> Option<Result<Payload, serde_json::Error>> {
+        match self {
+            Later::Now(value) => Some(encode(&value)),
+            Later::Pending => None,
+        }
+    }
+}
+
+/// What a marked activity can return and its caller can await.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be written into a history",
+    label = "not serialisable",
+    note = "derive `serde::Serialize` and `serde::Deserialize` for it",
+    note = "for an activity's error that is not yours, `#[activity(error = \"message\")]` keeps its words"
+)]
+pub trait CarriedBack {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Carried> CarriedBack for T {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Carried> CarriedBack for Later<T> {}
+
+/// Compiles if an activity can return a type.
+#[doc(hidden)]
+pub fn carried_back<T: CarriedBack>() {}
+
+/// Runs the typed code of an activity on payloads. What comes later is noted with the attempt.
+pub(super) async fn activity_on_payloads<O: ActivityReturn, E: Serialize + 'static>(
+    pulse: Arc<Pulse>,
+    outcome: impl Future<Output = Result<O, E>>,
+) -> Result<Payload, Payload> {
+    let unwritable = |error: serde_json::Error| {
+        Payload::from(format!("PER-0405 unwritable: what was returned cannot be written as JSON: {error}"))
+    };
+    match outcome.await {
+        Ok(output) => match output.into_result() {
+            Some(result) => result.map_err(unwritable),
+            None => {
+                pulse.leave_open();
+                Ok(Payload::null())
+            }
+        },
+        Err(error) => Err(encode(&error).unwrap_or_else(unwritable)),
+    }
+}
