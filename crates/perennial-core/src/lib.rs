@@ -36,7 +36,7 @@ pub use execution::{
 pub use history::{
     ActivityFailure, ActivityOptions, Attributes, Backoff, CancelRequest, ChildFailure, ClosePolicy,
     CorruptHistory, Decision, Ending, Event, EventId, EventKind, History, HistoryError, Job, Ledger,
-    NotOfType, ParentLink, PastAttempt, Payload, RetryPolicy, Segment, StaleReason, Started, TimeoutKind,
-    TraceContext, Trail, Turn, UnitId,
+    NotOfType, ParentLink, PastAttempt, Payload, Reset, RetryPolicy, Segment, StaleReason, Started,
+    TimeoutKind, TraceContext, Trail, Turn, UnitId, Why,
 };
 pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_name};

@@ -49,22 +49,22 @@ pub use activity::ActivityContext;
 #[doc(hidden)]
 pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
 pub use client::{
-    Action, Client, Damage, InstanceStatus, OnExisting, Progress, Prune, StartOptions, Tree, VerifyProgress,
-    VerifyReport,
+    Action, Client, Damage, InstanceStatus, OnExisting, Progress, Prune, Resetting, StartOptions, Tree,
+    VerifyProgress, VerifyReport,
 };
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
 pub use export::{ExportedExecution, ExportedInstance};
-pub use perennial_core::shard::{Counters, ShardOptions};
+pub use perennial_core::shard::{Counters, ResetReport, ShardOptions};
 pub use perennial_core::store::{
-    Blocked, Count, Divergence, DivergenceRow, DivergenceSide, Filter, InstanceRow, Page, PageKey, Status,
-    StoreError, StoreStats,
+    Blocked, Count, Divergence, DivergenceRow, DivergenceSide, Filter, InstanceRow, Page, PageKey, Pause,
+    PausedOrchestration, Status, StoreError, StoreStats,
 };
 pub use perennial_core::{
     ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFuture, ClosePolicy,
     ContinueAsNewFuture, Either, Either3, Elapsed, Ending, EventId, ExecutionOptions, Handlers, HandlersIdle,
     History, Info, InstanceKey, Join, Join2, Join3, Limits, NameError, NotOfType, ParentLink, Payload, Race,
     ReplayReport, Replayer, RetryPolicy, Select, Select2, Select3, Shield, State, SystemCallFuture, Timeout,
-    TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
+    TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil, Why,
 };
 pub use runtime::{
     Incompatible, MissingVersion, PreflightProgress, PreflightReport, Runtime, RuntimeBuilder, RuntimeOptions,
@@ -88,8 +88,8 @@ extern crate self as perennial;
 pub mod history {
     pub use perennial_core::{
         ActivityFailure, ChildFailure, Decision, Ending, Event, EventId, EventKind, History, HistoryError,
-        Job, Ledger, ParentLink, PastAttempt, Started, TimeoutKind, TraceContext, Trail, Turn, TurnFailure,
-        UnitId,
+        Job, Ledger, ParentLink, PastAttempt, Reset, Started, TimeoutKind, TraceContext, Trail, Turn,
+        TurnFailure, UnitId,
     };
 }
 
@@ -124,7 +124,7 @@ pub mod prelude {
         Activity, ActivityContext, ActivityError, Backoff, ChildError, Client, ClientError, ClosePolicy,
         Either, Either3, Elapsed, Error, Event, OnExisting, Orchestration, OrchestrationContext,
         OrchestrationError, Payload, Query, RetryPolicy, Run, RunError, Runtime, RuntimeOptions, Saga,
-        StartOptions, Status, TimeoutKind, Update, UpdateError,
+        StartOptions, Status, TimeoutKind, Update, UpdateError, Why,
     };
     #[cfg(feature = "macros")]
     pub use crate::{activity, orchestration};

@@ -10,4 +10,5 @@ mod help;
 mod likely_errors;
 mod looking;
 mod mistakes;
+mod repairing;
 mod verify;

@@ -381,6 +381,7 @@ impl Execution {
             status: state.ledger.status().cloned(),
             recent_keys,
             drawn_keys,
+            reset: None,
             ..Started::clone(&self.started)
         };
         Some((Successor { jobs, version: version.clone(), started }, updates))

@@ -10,6 +10,7 @@ mod event;
 mod ledger;
 mod not_of_type;
 mod payload;
+mod repair;
 mod same_json;
 mod summary;
 mod trace;
@@ -28,6 +29,7 @@ pub use event::{
 pub use ledger::{CancelRequest, DRAWN_KEY_PREFIX, Ledger, StaleReason, is_drawn_key};
 pub use not_of_type::NotOfType;
 pub use payload::Payload;
+pub use repair::{Reset, Why};
 pub(crate) use summary::shorten;
 pub use trace::TraceContext;
 pub use trail::{PastAttempt, Trail};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::history::{ActivityFailure, EventId, Job, Payload, Started, TraceContext, Trail};
+use crate::store::Pause;
 
 use super::envelope::{self, BodyError, BodyKind};
 
@@ -66,6 +67,10 @@ pub enum Message {
     },
     /// Try a blocked instance again.
     Retry,
+    /// Take no turn until resumed.
+    Pause(Pause),
+    /// Take turns again, if it is paused.
+    Resume,
     /// A row that cannot be read. It blocks its instance, and is never written.
     #[serde(skip)]
     Unreadable {
@@ -155,6 +160,8 @@ impl Message {
         matches!(
             self,
             Message::Retry
+                | Message::Pause(_)
+                | Message::Resume
                 | Message::Terminate { .. }
                 | Message::Job(Job::OrchestrationCancelRequested { .. } | Job::ExternalEventSkipped { .. })
         )

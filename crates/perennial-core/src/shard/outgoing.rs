@@ -53,34 +53,8 @@ pub(super) fn outgoing(
         match decision {
             // A child that its parent's end would cancel in the same breath is not started.
             Decision::SubOrchestrationScheduled { close: ClosePolicy::Cancel, .. } if ending.is_some() => {}
-            Decision::SubOrchestrationScheduled { name, version, instance, input, .. } => {
-                let parent = ParentLink {
-                    instance: from.id.to_owned(),
-                    key: from.key.to_string(),
-                    execution: from.started.execution,
-                    event_id: event,
-                };
-                let checked = match instance {
-                    Some(id) => check_name(id).map(|()| id.clone()),
-                    None => derived_id(from, event),
-                };
-                let version = version.clone().unwrap_or_default();
-                let started = Started {
-                    parent: Some(parent),
-                    trace: from.started.trace.clone(),
-                    ..Started::new(name.as_str(), version, input.clone(), seed(event))
-                };
-                send.push(match checked {
-                    Ok(id) => {
-                        let reason = format!("PER-0306 child id taken: an instance {id:?} exists");
-                        let taken = not_started(from, event, reason);
-                        start(from, event, turn.at_ms, &id, started, Some(&taken))
-                    }
-                    Err(error) => {
-                        let reason = format!("PER-0307 child id refused: {error}");
-                        to_key(from.key, ShardId::of(from.id), &not_started(from, event, reason))
-                    }
-                });
+            Decision::SubOrchestrationScheduled { .. } => {
+                send.extend(start_child(from, event, turn.at_ms, decision));
             }
             Decision::SubOrchestrationCancelRequested { source_event_id } => {
                 send.extend(cancel_child(shared, from, ledger, *source_event_id));
@@ -112,6 +86,46 @@ pub(super) fn outgoing(
     send
 }
 
+/// The start of the child that a decision schedules; or, if it can have no such id, what its parent is told.
+pub(super) fn start_child(
+    from: &Sender<'_>,
+    event: EventId,
+    at_ms: u64,
+    decision: &Decision,
+) -> Option<Outgoing> {
+    let Decision::SubOrchestrationScheduled { name, version, instance, input, .. } = decision else {
+        return None;
+    };
+    let parent = ParentLink {
+        instance: from.id.to_owned(),
+        key: from.key.to_string(),
+        execution: from.started.execution,
+        event_id: event,
+    };
+    let checked = match instance {
+        Some(id) => check_name(id).map(|()| id.clone()),
+        None => derived_id(from, event),
+    };
+    let version = version.clone().unwrap_or_default();
+    let seed = Stream::derived_seed(from.started, event);
+    let started = Started {
+        parent: Some(parent),
+        trace: from.started.trace.clone(),
+        ..Started::new(name.as_str(), version, input.clone(), seed)
+    };
+    Some(match checked {
+        Ok(id) => {
+            let reason = format!("PER-0306 child id taken: an instance {id:?} exists");
+            let taken = not_started(from, event, reason);
+            start(from, event, at_ms, &id, started, Some(&taken))
+        }
+        Err(error) => {
+            let reason = format!("PER-0307 child id refused: {error}");
+            to_key(from.key, ShardId::of(from.id), &not_started(from, event, reason))
+        }
+    })
+}
+
 /// What an execution that ends sends to its children and, if its instance ends with it, to its parent.
 pub(super) fn parting(
     shared: &Shared,
@@ -135,15 +149,19 @@ pub(super) fn parting(
     send
 }
 
-fn cancel_child(shared: &Shared, from: &Sender<'_>, ledger: &Ledger, event: EventId) -> Option<Outgoing> {
-    let key = child_key(from.key, from.started.execution, event, ledger.scheduled_at_ms(event)?);
+pub(super) fn cancel_child(
+    shared: &Shared,
+    from: &Sender<'_>,
+    ledger: &Ledger,
+    event: EventId,
+) -> Option<Outgoing> {
+    let starter = from.started.starter_of(event);
+    let key = child_key(from.key, starter, event, ledger.scheduled_at_ms(event)?);
     let job = Job::OrchestrationCancelRequested {
         reason: format!("its parent {} no longer waits for it", from.id),
         grace_ms: shared.options.cancel_grace_ms,
     };
-    let shard = ledger
-        .child_shard(event)
-        .unwrap_or_else(|| ShardId::of(&child_id(from.id, from.started.execution, event)));
+    let shard = ledger.child_shard(event).unwrap_or_else(|| ShardId::of(&child_id(from.id, starter, event)));
     Some(to_key(key, shard, &Message::Job(job)))
 }
 

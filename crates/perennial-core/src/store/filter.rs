@@ -18,6 +18,8 @@ pub struct Filter {
     pub id_prefix: Option<String>,
     /// Whether it is blocked.
     pub blocked: Option<bool>,
+    /// Whether somebody paused it, or its orchestration. What is paused is blocked, too.
+    pub paused: Option<bool>,
     /// Whose child it is.
     pub parent: Option<InstanceKey>,
     /// Values that it has, by attribute; compared as JSON text.
@@ -42,6 +44,7 @@ impl Filter {
             && self.version.as_ref().is_none_or(|version| *version == row.version)
             && self.id_prefix.as_ref().is_none_or(|prefix| row.id.starts_with(prefix.as_str()))
             && self.blocked.is_none_or(|blocked| blocked == row.blocked.is_some())
+            && self.paused.is_none_or(|paused| paused == is_paused(row))
             && self.parent.as_ref().is_none_or(is_child_of)
             && self.attributes.iter().all(|(name, value)| {
                 row.attributes.get(name).is_some_and(|has| has.as_json() == value.as_json())
@@ -52,6 +55,10 @@ impl Filter {
                 .ended_before_ms
                 .is_none_or(|before_ms| row.ended_ms.is_some_and(|at_ms| at_ms < before_ms))
     }
+}
+
+fn is_paused(row: &InstanceRow) -> bool {
+    row.blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some())
 }
 
 /// The place behind which a page begins: the key of the row before it.

@@ -35,6 +35,7 @@ mod error;
 mod filter;
 pub mod memory;
 mod page;
+mod paused;
 mod request;
 mod row;
 mod session;
@@ -44,7 +45,7 @@ mod task;
 mod turn;
 
 pub use async_store::{AsyncStore, SpawnedStore, StoreTask};
-pub use blocked::{Blocked, Divergence, DivergenceRow, DivergenceSide};
+pub use blocked::{Blocked, Divergence, DivergenceRow, DivergenceSide, Pause};
 pub use change::{Changes, Watcher};
 pub use check::{CheckedRows, DamagedRow, RowPlace};
 pub use commit::{
@@ -55,6 +56,7 @@ pub use error::StoreError;
 pub use filter::{Filter, Page, PageKey};
 pub use memory::MemoryStore;
 pub use page::{PageFill, PageLimit};
+pub use paused::{PausedOrchestration, PausedOrchestrations};
 pub use request::{NewRequest, RequestNumber, RequestOutcome, RequestPage, RequestReply, RequestRow};
 pub use row::{InstanceRow, NewInstance, RowChange, Status, row_checksum};
 pub use session::{

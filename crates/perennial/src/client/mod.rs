@@ -7,6 +7,7 @@ mod asking;
 mod hearing;
 mod managing;
 mod reading;
+mod repairing;
 mod sender;
 mod sending;
 mod starting;
@@ -26,6 +27,7 @@ use crate::runtime::Driver;
 use crate::store_url::open_guest;
 
 pub use managing::{Action, Progress, Prune, Tree};
+pub use repairing::Resetting;
 pub(crate) use sender::Sender;
 pub use starting::{OnExisting, StartOptions};
 pub use status::InstanceStatus;

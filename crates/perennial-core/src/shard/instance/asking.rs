@@ -203,6 +203,8 @@ pub(in crate::shard) fn consult(
                     let job = Job::ExternalEvent { name, payload, key, trace: trace.clone() };
                     take_event(execution, job, is_full, &mut accepted)
                 }
+                // It is made without the code, and never put to it.
+                Question::Reset { .. } => Consultation::Later,
             };
             (ask, consultation)
         })
