@@ -177,7 +177,7 @@ async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result
         }
         Action::Pause { why } => client.pause(id, why.clone()).await?,
         Action::Resume => client.resume(id).await?,
-        Action::PauseWithOrchestration { .. } => {
+        Action::PauseWithOrchestration { .. } | Action::ResumeWithOrchestration => {
             return Err(Failure::usage("use --orchestration"));
         }
         Action::Delete { force } => {

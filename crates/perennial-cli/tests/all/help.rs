@@ -32,6 +32,10 @@ fn p8_help_lists_commands_and_exit_codes() {
           terminate    End instances without running their code
           retry        Try blocked instances again
           skip         Let a blocked instance go on without the event that its code cannot read
+          pause        Pause instances, or all of an orchestration: they take no turn until they are resumed
+          resume       Let paused instances go on, or all of an orchestration
+          reset        Take an instance back to one of its turns: it goes on from there with the code that is registered now
+          rerun        Run an instance that failed, was cancelled or terminated, or timed out, again from its end
           delete       Delete instances that have ended, with their children
           prune        Delete all instances that ended long ago
           export       Write histories as JSON lines, one instance per line
@@ -85,6 +89,7 @@ fn p8_help_of_list_names_every_filter() {
               --version <VERSION>       The orchestration's version
               --prefix <PREFIX>         How the id begins
               --blocked                 Only those that are blocked
+              --paused                  Only those that are paused
               --attribute <NAME=VALUE>  A value that they have; VALUE is JSON, or text
               --parent <ID>             The children of this instance
               --newest                  Newest first

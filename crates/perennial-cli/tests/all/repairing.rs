@@ -79,6 +79,8 @@ async fn g48_reset_and_rerun_tell_what_they_did() {
         (&Value::from(3), &Value::from(1))
     );
     assert_eq!(says(&shop, &["query", "c", "count"]).await, "12", "the update was delivered again");
+    let verified = shop.run(&["verify"]).await;
+    assert_eq!(verified.code, 0, "{verified:?}");
     let far = shop.run(&["reset", "c", "--to-turn", "99"]).await;
     assert_eq!((far.code, far.stderr.contains("PER-0645")), (4, true), "{far:?}");
     let running = shop.run(&["rerun", "c"]).await;

@@ -70,7 +70,6 @@ pub struct Reset {
     /// When it was reset, by turn time.
     pub at_ms: u64,
     /// Why, and by whom.
-    #[serde(default)]
     pub why: Why,
     /// Children that go on: their schedule events, and the execution that started each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

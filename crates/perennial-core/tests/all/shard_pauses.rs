@@ -258,6 +258,19 @@ fn g47_a_paused_orchestration_pauses_what_goes_on_and_what_is_started() {
 }
 
 #[test]
+fn g47_a_lane_that_never_heard_of_the_pause_resumes_who_was_marked() {
+    let mut node = node();
+    node.start("collect", "a", ());
+    node.settle();
+    node.send_message("a", &Message::Pause(Pause { why: Why::new("all of them"), orchestration: true }));
+    node.pass_inbox().settle();
+    assert_eq!(node.status("a"), PAUSED);
+    node.send_message("a", &Message::Resume);
+    node.pass_inbox().settle();
+    assert_eq!((node.status("a"), node.inbox("a").len()), ("running".into(), 0));
+}
+
+#[test]
 fn g47_what_is_paused_by_itself_stays_so_when_its_orchestration_goes_on() {
     let mut node = renewing_node();
     node.start("collect", "a", ());

@@ -74,6 +74,9 @@ pub enum Action {
         /// Why, and by whom.
         why: Why,
     },
+    /// Let it go on if it is paused with its orchestration. [`Client::resume_orchestration`] does that.
+    #[doc(hidden)]
+    ResumeWithOrchestration,
     /// Delete it, with its children.
     Delete {
         /// Whether it is terminated first, if it runs.
@@ -458,7 +461,8 @@ impl Client {
                 self.pause_bound(&row.id, row.key, pause).await
             }
             Action::Resume if !is_paused(row) => return Ok(false),
-            Action::Resume => self.resume_bound(&row.id, row.key).await,
+            Action::ResumeWithOrchestration if !is_held(row) => return Ok(false),
+            Action::Resume | Action::ResumeWithOrchestration => self.resume_bound(&row.id, row.key).await,
             Action::Retry if row.blocked.is_none() => return Ok(false),
             Action::Retry => self.retry_bound(&row.id, row.key).await,
         };
@@ -468,6 +472,7 @@ impl Client {
                 ClientError::NotFound { .. }
                 | ClientError::Ended { .. }
                 | ClientError::NotBlocked { .. }
+                | ClientError::OrchestrationPaused { .. }
                 | ClientError::NotEnded { .. },
             ) => Ok(false),
             Err(error) => Err(error),
@@ -478,6 +483,12 @@ impl Client {
 /// Whether somebody paused it.
 fn is_paused(row: &InstanceRow) -> bool {
     row.blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some())
+}
+
+/// Whether it is paused with its orchestration.
+fn is_held(row: &InstanceRow) -> bool {
+    let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
+    pause.is_some_and(|pause| pause.orchestration)
 }
 
 fn grow(rows: &[(InstanceRow, usize)], place: usize) -> Tree {

@@ -64,7 +64,7 @@ impl Client {
     pub async fn resume(&self, id: &str) -> Result<(), ClientError> {
         let row = self.unfinished(id).await?;
         let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
-        if pause.is_some_and(|pause| pause.orchestration) {
+        if pause.is_some_and(|pause| pause.orchestration) && self.read_paused().await?.contains(&row.name) {
             return Err(ClientError::OrchestrationPaused { id: id.to_owned(), name: row.name });
         }
         self.resume_bound(id, row.key).await
@@ -102,6 +102,9 @@ impl Client {
         check("orchestration", name, check_name)?;
         let mut was_paused = false;
         self.change_paused(|paused| was_paused |= paused.resume(name)).await?;
+        // A runtime that has not heard of the pause would not notice that it is over.
+        let filter = Filter { paused: Some(true), name: Some(name.to_owned()), ..Filter::default() };
+        self.for_each(filter, Action::ResumeWithOrchestration, |_| {}).await?;
         Ok(was_paused)
     }
 

@@ -84,7 +84,7 @@ async fn g49_a_failed_order_runs_again_after_a_restart_and_only_what_failed_is_r
     assert_eq!((report.execution, report.activities, report.already_made), (2, 1, false));
     assert_eq!(soon(client.result("o")).await.unwrap().as_json(), "7");
     assert_eq!((shop.reserved.load(Ordering::Relaxed), shop.charged.load(Ordering::Relaxed)), (1, 2));
-    let history = client.history("o", None).await.unwrap();
+    let history = client.history("o").await.unwrap();
     let reset = history.started().unwrap().reset.clone().unwrap();
     assert_eq!((reset.why.reason.as_str(), reset.why.by.as_deref()), ("the bank is open", Some("ada")));
     let completed = client.rerun("o").await.unwrap_err();

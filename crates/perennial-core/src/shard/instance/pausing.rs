@@ -1,7 +1,7 @@
 //! Pausing an instance, and resuming it. A paused instance is blocked by a person: it takes no turn and is not tried
 //! again, what comes for it is kept, and its deadline and the grace of a cancel still end it.
 
-use crate::store::{Blocked, Commit, InstanceRow, Pause};
+use crate::store::{Commit, InstanceRow, Pause};
 
 use super::super::message::Message;
 use super::super::output::Output;
@@ -20,14 +20,19 @@ impl Instance {
     /// that is all that is to be done for now.
     pub(super) fn heed_pauses(&mut self, shared: &mut Shared, now_ms: u64, row: &InstanceRow) -> bool {
         let taken = self.queue.take_pauses();
-        let is_paused = row.blocked.as_ref().is_some_and(is_own_pause);
+        let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
+        // Whether it goes on with its orchestration alone, as far as is known here.
+        let is_held = pause.is_some_and(|pause| pause.orchestration) && shared.paused.contains(&row.name);
         match taken.last().map(|queued| &queued.message) {
             Some(Message::Pause(pause)) => {
                 let pause = pause.clone();
                 self.pause(shared, now_ms, taken, pause);
                 true
             }
-            Some(_) => self.resume(shared, now_ms, taken, is_paused),
+            Some(_) => {
+                let answer = if is_held { Answer::OrchestrationPaused } else { Answer::Accepted };
+                self.resume(shared, now_ms, taken, pause.is_some() && !is_held, &answer)
+            }
             None => self.heed_orchestration(shared, now_ms, row),
         }
     }
@@ -73,8 +78,15 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// Lets it go on. One that is not paused by itself is left as it is. Returns whether something is to be written first.
-    fn resume(&mut self, shared: &mut Shared, now_ms: u64, wanted: Vec<Queued>, is_paused: bool) -> bool {
+    /// Lets it go on, if it is paused. Returns whether something is to be written first.
+    fn resume(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        wanted: Vec<Queued>,
+        is_paused: bool,
+        answer: &Answer,
+    ) -> bool {
         let wanted = Batch::new(wanted);
         let stored = self.stored();
         let facts = match is_paused {
@@ -84,11 +96,13 @@ impl Instance {
         let mut commit = Commit { consumed: wanted.numbers().to_vec(), ..shared.empty_commit(self.key) };
         commit.change = facts.change_from(&stored);
         if commit.is_empty() {
-            shared.outputs.extend(wanted.replies(&Answer::Accepted));
+            shared.outputs.extend(wanted.replies(answer));
             return false;
         }
-        tracing::info!(instance = &*self.id, "resumed");
-        let outputs = wanted.replies(&Answer::Accepted).collect();
+        if is_paused {
+            tracing::info!(instance = &*self.id, "resumed");
+        }
+        let outputs = wanted.replies(answer).collect();
         let mut in_flight = InFlight { outputs, ..InFlight::new(facts, Next::Reloaded, wanted) };
         TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
@@ -108,13 +122,4 @@ impl Instance {
         self.tried.extend(self.queue.one_try_numbers());
         true
     }
-
-    /// Whether it is paused together with its orchestration, and goes on with that.
-    pub(super) fn is_paused_with_orchestration(&self) -> bool {
-        self.facts.as_ref().is_some_and(|facts| facts.pause == Some(true))
-    }
-}
-
-fn is_own_pause(blocked: &Blocked) -> bool {
-    blocked.pause.as_ref().is_some_and(|pause| !pause.orchestration)
 }

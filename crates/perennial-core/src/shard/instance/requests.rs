@@ -161,9 +161,6 @@ impl Instance {
         if message.is_skip() && !self.is_wanted_skip(&message) {
             return shared.reply(request_id, Answer::NotBlockedBy { blocking: self.blocked_event() });
         }
-        if matches!(message, Message::Resume) && self.is_paused_with_orchestration() {
-            return shared.reply(request_id, Answer::OrchestrationPaused);
-        }
         self.queue.push(Queued::new(message, Origin::Caller(request_id), now_ms));
         self.go_on(shared, now_ms);
     }
