@@ -51,7 +51,7 @@ fn g49_a_failed_instance_runs_again_from_its_failure_and_not_from_its_start() {
     let mut node = failed();
     let ended_ms = node.row("a").ended_ms;
     assert!(ended_ms.is_some());
-    let report = reset(&mut node.at(5_000), "a", None);
+    let report = reset(node.at(5_000), "a", None);
     assert_eq!((report.execution, report.turn, report.left_turns, report.activities), (2, 2, 1, 1));
     let row = node.row("a");
     assert_eq!((node.status("a"), row.ended_ms, row.execution), ("running".into(), None, 2));
@@ -68,7 +68,7 @@ fn g49_a_failed_instance_runs_again_from_its_failure_and_not_from_its_start() {
 #[test]
 fn e39_a_reset_is_recorded_with_who_why_and_when_and_its_turns_are_copies() {
     let mut node = failed();
-    reset(&mut node.at(5_000), "a", None);
+    reset(node.at(5_000), "a", None);
     let reset = started(&node, "a").reset.unwrap();
     assert_eq!((reset.execution, reset.turn, reset.at_ms), (1, 2, 5_000));
     assert_eq!((&*reset.why.reason, reset.why.by.as_deref()), ("a test", Some("somebody")));
@@ -348,7 +348,7 @@ fn g49_a_timeout_begins_again_and_a_later_cancel_is_left_behind() {
     node.cancel("stopped", "by mistake");
     node.settle();
     assert_eq!((node.status("slow"), node.status("stopped")), ("terminated".into(), "cancelled".into()));
-    reset(&mut node.at(10_000), "slow", None);
+    reset(node.at(10_000), "slow", None);
     reset(&mut node, "stopped", None);
     assert_eq!((node.status("slow"), node.status("stopped")), ("running".into(), "running".into()));
     node.at(14_999).settle();

@@ -93,28 +93,29 @@ impl Simulation {
     pub(super) fn witness_repair(&mut self, commit: &Commit, turn: Option<(&TurnRow, &Turn)>) {
         if let Some((row, turn)) = turn {
             let is_end = commit.change.status == Some(Status::Terminated);
-            let is_reset = turn.started().is_some_and(|started| started.reset.is_some());
+            // The turns that a reset keeps are written with the row's change to their execution.
+            let is_reset = commit.change.execution == Some(row.execution);
             if self.repairs.paused.contains(&commit.key) && !is_end && !is_reset {
                 let (key, number) = (commit.key, row.number);
                 return self.fail(format!("G46: {key} took turn {number} while it was paused"));
             }
-            if is_reset {
+            if is_reset && turn.number == 1 {
                 self.count("instance reset");
                 self.repairs.reset.insert(commit.key);
             }
         }
-        match &commit.change.blocked {
-            Some(Some(blocked)) if blocked.pause.is_some() => {
-                if self.repairs.paused.insert(commit.key) {
-                    self.count("instance paused");
-                }
-            }
-            Some(_) => {
-                if self.repairs.paused.remove(&commit.key) {
-                    self.count("instance resumed");
-                }
-            }
-            None => {}
+        // One that begins again has no turn to copy.
+        if commit.turn.is_none() && commit.change.execution.is_some() {
+            self.count("instance reset");
+            self.repairs.reset.insert(commit.key);
+        }
+        let Some(blocked) = &commit.change.blocked else { return };
+        let is_paused = blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some());
+        if is_paused && self.repairs.paused.insert(commit.key) {
+            self.count("instance paused");
+        }
+        if !is_paused && self.repairs.paused.remove(&commit.key) {
+            self.count("instance resumed");
         }
     }
 
