@@ -138,8 +138,11 @@ pub(crate) async fn act(client: &Client, verb: &Verb, which: &Which, as_json: bo
         }
         (true, true) => {
             let filter = store::filter(client, &which.filter).await?;
-            let filter =
-                if verb.action == Action::Retry { Filter { blocked: Some(true), ..filter } } else { filter };
+            let filter = match verb.action {
+                Action::Retry => Filter { blocked: Some(true), ..filter },
+                Action::Resume => Filter { paused: Some(true), ..filter },
+                _ => filter,
+            };
             let count = client.count(filter.clone()).await?;
             if count.rows == 0 {
                 return report(as_json, verb.done, &Progress::default());
@@ -183,6 +186,11 @@ async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result
                 (None, false) => return Err(ClientError::NotBlocked { id: id.to_owned() }.into()),
                 (Some(_), false) => client.retry(id).await?,
             }
+        }
+        Action::Pause { why } => client.pause(id, why.clone()).await?,
+        Action::Resume => client.resume(id).await?,
+        Action::PauseWithOrchestration { .. } | Action::ResumeWithOrchestration => {
+            return Err(Failure::usage("use --orchestration"));
         }
         Action::Delete { force } => {
             let gone = delete(client, id, *force).await?;

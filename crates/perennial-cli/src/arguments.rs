@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use perennial::{Condition, OnExisting, Payload, Status};
+use perennial::{Condition, OnExisting, Payload, Status, Why};
 
 use crate::exit::AFTER_HELP;
 
@@ -222,6 +222,53 @@ pub(crate) enum Change {
     /// Say what came of an attempt of an activity, with the token that it handed out
     #[command(subcommand)]
     Activity(Attempt),
+    /// Pause instances, or all of an orchestration: they take no turn until they are resumed
+    Pause {
+        #[command(flatten)]
+        which: Which,
+        /// All instances of this orchestration, and those that are started meanwhile
+        #[arg(long, value_name = "NAME")]
+        orchestration: Option<String>,
+        #[command(flatten)]
+        why: WhyArguments,
+    },
+    /// Let paused instances go on, or all of an orchestration
+    Resume {
+        #[command(flatten)]
+        which: Which,
+        /// All instances of this orchestration that are not paused by themselves
+        #[arg(long, value_name = "NAME")]
+        orchestration: Option<String>,
+    },
+    /// Take an instance back to one of its turns: it goes on from there with the code that is registered now
+    Reset {
+        /// The instance
+        id: String,
+        /// The last turn to keep, as `history` counts them; 0 begins again
+        #[arg(long, value_name = "TURN")]
+        to_turn: u64,
+        /// Go on with this version of the code [default: the one that it is pinned to]
+        #[arg(long = "version", value_name = "VERSION")]
+        at_version: Option<String>,
+        #[command(flatten)]
+        why: WhyArguments,
+        /// How long to wait for a runtime to do it
+        #[arg(long, default_value = "30s", value_parser = duration)]
+        patience: Duration,
+    },
+    /// Run an instance that failed, was cancelled or terminated, or timed out, again from its end
+    Rerun {
+        /// The instance
+        id: String,
+        /// Go on with this version of the code [default: the one that it is pinned to]
+        #[arg(long = "version", value_name = "VERSION")]
+        at_version: Option<String>,
+        #[command(flatten)]
+        why: WhyArguments,
+        /// How long to wait for a runtime to do it
+        #[arg(long, default_value = "30s", value_parser = duration)]
+        patience: Duration,
+    },
     /// Delete instances that have ended, with their children
     Delete {
         #[command(flatten)]
@@ -246,6 +293,23 @@ pub(crate) enum Change {
     },
 }
 
+/// What is recorded about who steps in.
+#[derive(Debug, Args)]
+pub(crate) struct WhyArguments {
+    /// Why
+    #[arg(long, default_value = "from the command line")]
+    reason: String,
+    /// Who does it
+    #[arg(long, value_name = "WHO", env = "USER")]
+    by: Option<String>,
+}
+
+impl WhyArguments {
+    pub(crate) fn into_why(self) -> Why {
+        Why { reason: self.reason, by: self.by.filter(|who| !who.is_empty()) }
+    }
+}
+
 /// Which instances. Everything that is given has to hold.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Filters {
@@ -264,6 +328,9 @@ pub(crate) struct Filters {
     /// Only those that are blocked
     #[arg(long)]
     pub(crate) blocked: bool,
+    /// Only those that are paused
+    #[arg(long)]
+    pub(crate) paused: bool,
     /// A value that they have; VALUE is JSON, or text
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
     pub(crate) attributes: Vec<(String, Payload)>,
@@ -286,6 +353,7 @@ impl Filters {
             || self.at_version.is_some()
             || self.prefix.is_some()
             || self.blocked
+            || self.paused
             || !self.attributes.is_empty()
             || !self.conditions.is_empty()
             || self.parent.is_some()

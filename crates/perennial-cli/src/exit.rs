@@ -91,6 +91,8 @@ fn of_client(error: &ClientError) -> ExitKind {
         | ClientError::NotEnded { .. }
         | ClientError::NotBlocked { .. }
         | ClientError::NotBlockedBy { .. }
+        | ClientError::NotReset { .. }
+        | ClientError::OrchestrationPaused { .. }
         | ClientError::BadEvent { .. }
         | ClientError::OutcomeDeleted { .. }
         | ClientError::AttemptOver { .. }

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use perennial::history::TraceContext;
-use perennial::history::{Decision, Event, EventKind};
+use perennial::history::{Decision, Event, EventKind, Reset};
 use perennial::{
     Attributes, Blocked, Client, ClientError, Ending, ExportedInstance, Filter, History, InstanceKey,
     InstanceRow, InstanceStatus, PageKey, Payload, Status, StoreError, Tree,
@@ -41,6 +41,7 @@ pub(crate) async fn list(
     let mut shown = columns(&["id", "orchestration", "version", "status", ">execution", "started", "took"]);
     for row in &page.rows {
         let status = match &row.blocked {
+            Some(blocked) if blocked.pause.is_some() => format!("{}, paused", row.status.name()),
             Some(blocked) => format!("{}, blocked {}", row.status.name(), blocked.code),
             None => row.status.name().to_owned(),
         };
@@ -201,6 +202,10 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         let took = span(ended_ms.saturating_sub(status.created_ms));
         rows.push(("ended", format!("{}, after {took}", moment(ended_ms))));
     }
+    rows.extend(started.and_then(|started| started.reset.as_ref()).map(|reset| {
+        let Reset { execution, turn, at_ms, why, .. } = &**reset;
+        ("reset", format!("to turn {turn} of execution {execution}, {}, {why}", moment(*at_ms)))
+    }));
     rows.extend(parent.map(|link| ("parent", link.instance.clone())));
     // Of a damaged history nobody can say how long it is.
     if damage.is_none() {
@@ -221,8 +226,15 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     rows.extend(tried.iter().flat_map(Tried::lines).map(|line| ("attempts", line)));
     rows.extend(damage.map(|damage| ("damage", damage)));
     if let Some(blocked) = &status.blocked {
-        let tried = many(blocked.attempts.into(), "time");
-        rows.push(("blocked", format!("since {}, tried {tried}", moment(blocked.since_ms))));
+        match &blocked.pause {
+            Some(pause) => {
+                rows.push(("paused", format!("since {}, {}", moment(blocked.since_ms), pause.why)));
+            }
+            None => {
+                let tried = many(blocked.attempts.into(), "time");
+                rows.push(("blocked", format!("since {}, tried {tried}", moment(blocked.since_ms))));
+            }
+        }
         rows.push(("remedy", remedy(&status.id, blocked)));
     }
     table(&pairs(rows))?;

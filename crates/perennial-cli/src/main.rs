@@ -13,6 +13,7 @@ mod exit;
 mod looking;
 mod output;
 mod remedy;
+mod repairing;
 mod store;
 mod timeline;
 mod verify;
@@ -172,6 +173,29 @@ async fn run_change(url: Option<&str>, change: Change, as_json: bool) -> Result<
                 }
             };
             acting::said(as_json, outcome?)
+        }
+        Change::Pause { which, orchestration: None, why } => {
+            let action = Action::Pause { why: why.into_why() };
+            act(&client, &Verb { action, name: "pause", done: "pause requested" }, &which, as_json).await
+        }
+        Change::Resume { which, orchestration: None } => {
+            let verb = Verb { action: Action::Resume, name: "resume", done: "resume requested" };
+            act(&client, &verb, &which, as_json).await
+        }
+        Change::Pause { which, orchestration: Some(name), why } => {
+            repairing::pause_orchestration(&client, &which, &name, why.into_why(), as_json).await
+        }
+        Change::Resume { which, orchestration: Some(name) } => {
+            repairing::resume_orchestration(&client, &which, &name, as_json).await
+        }
+        Change::Reset { id, to_turn, at_version, why, patience } => {
+            let client = client.patience(patience);
+            let reset = client.reset(&id).to_turn(to_turn);
+            repairing::reset(reset, at_version, why.into_why(), &id, as_json).await
+        }
+        Change::Rerun { id, at_version, why, patience } => {
+            let client = client.patience(patience);
+            repairing::reset(client.rerun(&id), at_version, why.into_why(), &id, as_json).await
         }
         Change::Delete { which, force } => {
             let verb = Verb { action: Action::Delete { force }, name: "delete", done: "deleted" };

@@ -4,6 +4,14 @@ use perennial::Blocked;
 
 /// What to do about the instance with an id, by what blocks it.
 pub(crate) fn remedy(id: &str, blocked: &Blocked) -> String {
+    match blocked.pause.as_deref() {
+        Some(pause) if pause.orchestration => {
+            return "it is paused with its orchestration; `perennial resume --orchestration` lets all of it go on"
+                .to_owned();
+        }
+        Some(_) => return format!("it is paused; `perennial resume {}` lets it go on", quoted(id)),
+        None => {}
+    }
     match (blocked.code.as_str(), blocked.event) {
         (_, Some(event)) => format!(
             "let the type read what was sent, and start the program again; or go on without that event: `perennial skip \

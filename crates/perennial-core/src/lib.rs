@@ -37,7 +37,7 @@ pub use execution::{
 pub use history::{
     ActivityFailure, ActivityOptions, Attributes, Backoff, CancelRequest, ChildFailure, ChildOptions,
     ClosePolicy, CorruptHistory, Decision, Delivery, Ending, Event, EventId, EventKind, History,
-    HistoryError, Job, Ledger, NotOfType, OnTakenId, ParentLink, PastAttempt, Payload, RetryPolicy, Segment,
-    StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, UnitId,
+    HistoryError, Job, Ledger, NotOfType, OnTakenId, ParentLink, PastAttempt, Payload, Reset, RetryPolicy,
+    Segment, StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, UnitId, Why,
 };
 pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_name};

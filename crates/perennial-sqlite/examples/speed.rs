@@ -243,7 +243,7 @@ fn finish(row: &InstanceRow) -> Commit {
     let change = RowChange {
         status: Some(Status::Completed),
         owed: Some(false),
-        ended_ms: Some(row.created_ms + 5),
+        ended_ms: Some(Some(row.created_ms + 5)),
         ..RowChange::default()
     };
     Commit { turn: Some(turn(2)), change, ..member(row) }

@@ -251,7 +251,18 @@ fn insert(
     {
         return Err(undo_turn(tables, member, turn)?);
     }
+    insert_more_turns(tables, member)?;
     Ok(None)
+}
+
+/// Writes the turns that follow the member's turn. One that is there already belongs to another history.
+fn insert_more_turns(tables: &mut Tables<'_>, member: &Commit) -> Result<(), Stop> {
+    for turn in &member.more_turns {
+        if !tables.insert_turn(member.key, turn)? {
+            return Err(Stop::Undo(conflict(Conflict::OtherTurn)));
+        }
+    }
+    Ok(())
 }
 
 /// Writes the turn and the changed row of an instance that exists. Gives an outcome if nothing of it went in.
@@ -267,6 +278,7 @@ fn go_on(tables: &mut Tables<'_>, member: &Commit) -> Result<Option<CommitOutcom
             if !tables.insert_turn(member.key, turn)? {
                 return Ok(outcome_of_stored(tables, member, turn)?);
             }
+            insert_more_turns(tables, member)?;
             if changes && !tables.change_instance(member.key, &member.change)? {
                 return Err(Stop::Undo(no_instance));
             }

@@ -230,7 +230,7 @@ fn candidates(filter: &Filter) -> Vec<Vec<Source>> {
     if let Some(parent) = &filter.parent {
         candidates.push(vec![Source::Parent(parent.to_string())]);
     }
-    if filter.blocked == Some(true) {
+    if filter.blocked == Some(true) || filter.paused == Some(true) {
         candidates.push(vec![Source::Blocked]);
     }
     for (name, range) in filter.attribute_ranges() {
@@ -345,6 +345,11 @@ fn matches(row: &Row<'_>, filter: &Filter) -> rusqlite::Result<bool> {
     {
         return Ok(false);
     }
+    if let Some(paused) = filter.paused
+        && paused != is_paused(text(9)?)
+    {
+        return Ok(false);
+    }
     if !filter.statuses.is_empty() {
         // One that is damaged shows as running, and as blocked.
         let status: i64 = row.get(5)?;
@@ -359,6 +364,11 @@ fn matches(row: &Row<'_>, filter: &Filter) -> rusqlite::Result<bool> {
         && within(14, None, filter.ended_before_ms)?
         && ((filter.attributes.is_empty() && filter.conditions.is_empty())
             || filter.matches_attributes(&readable_attributes(text(10)?))))
+}
+
+/// Whether what blocks an instance, as JSON text, is a pause. What is corrupt is none.
+fn is_paused(blocked: &[u8]) -> bool {
+    serde_json::from_slice::<Blocked>(blocked).is_ok_and(|blocked| blocked.pause.is_some())
 }
 
 /// Attributes as they are stored. What is corrupt has none.

@@ -269,7 +269,7 @@ impl<'c> Tables<'c> {
             update.raw_bind_parameter(next(), published.as_ref().map(|published| published.as_json()))?;
         }
         if let Some(ended_ms) = change.ended_ms {
-            update.raw_bind_parameter(next(), exact(ended_ms)?)?;
+            update.raw_bind_parameter(next(), ended_ms.map(exact).transpose()?)?;
         }
         if let Some(full) = change.full {
             update.raw_bind_parameter(next(), full)?;

@@ -40,8 +40,8 @@ use perennial_core::history::{decode_history, decode_turn};
 use perennial_core::shard::Message;
 use perennial_core::store::{InstanceRow, Status};
 use perennial_core::{
-    Decision, Ending, EventKind, Handlers, History, InstanceKey, Ledger, ReplayReport, Replayer, ShardId,
-    Turn,
+    Decision, Ending, EventKind, Handlers, History, InstanceKey, Ledger, ReplayReport, Replayer, Reset,
+    ShardId, Turn,
 };
 
 /// An invariant that does not hold.
@@ -147,6 +147,12 @@ impl<'a> Decoded<'a> {
         (1..=self.row().execution).all(|execution| self.executions.contains_key(&execution))
     }
 
+    /// How an execution was reset, if it was.
+    fn reset_of(&self, execution: u64) -> Option<&Reset> {
+        let turns = self.executions.get(&execution)?;
+        turns.first()?.started()?.reset.as_deref()
+    }
+
     /// Its messages, as far as somebody could look and understand them.
     fn messages(&self) -> Option<impl Iterator<Item = Message> + '_> {
         let rows = self.instance.inbox.as_ref()?;
@@ -243,7 +249,9 @@ impl<'a> Checked<'a, '_> {
         for (execution, turns) in decoded.executions.iter().filter(|(_, turns)| !turns.is_empty()) {
             // What was ended before it began may never have got a version, and ran no code.
             let is_unbegun = turns.first().and_then(Turn::started).is_some_and(|it| it.version.is_empty());
-            if (row.blocked.is_some() && *execution == row.execution) || is_unbegun {
+            // What a reset left behind may be of code that nobody has any more.
+            let is_left = decoded.reset_of(execution + 1).is_some();
+            if (row.blocked.is_some() && *execution == row.execution) || is_unbegun || is_left {
                 continue;
             }
             // What was ended before its code ever ran has not found out which version is the latest.

@@ -20,9 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
-use perennial_core::shard::{
-    ActivityTask, Answer, RequestId, ShardOptions, Tenure, TurnSource, TurnTask, TurnTaskDone,
-};
+use perennial_core::shard::{ActivityTask, Answer, RequestId, ShardOptions, Tenure, TurnTask, TurnTaskDone};
 use perennial_core::store::{Changes, Commit, MemoryStore, SessionId, ShardSet, TaskId};
 use perennial_core::{EventId, Handlers, InstanceKey, SHARDS, ShardId};
 
@@ -310,7 +308,7 @@ impl ManualNode {
                 }
             }
             // It runs no code, so it is no turn that a test takes.
-            LaneOutput::TakeTurn(task) if matches!(task.source, TurnSource::Record(_)) => {
+            LaneOutput::TakeTurn(task) if !task.source.runs_code() => {
                 self.seen.histories_read += 1;
                 match &mut self.held_histories {
                     Some(held) => held.push(*task),

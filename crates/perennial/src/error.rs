@@ -220,6 +220,24 @@ pub enum ClientError {
         /// The event that can be skipped, if one blocks the instance.
         blocking: Option<EventId>,
     },
+    /// The instance cannot be reset as it was asked for.
+    #[error("PER-0645 not reset: instance {id:?} is as it was: {reason}")]
+    NotReset {
+        /// The id.
+        id: String,
+        /// Why.
+        reason: String,
+    },
+    /// The instance is paused together with its orchestration.
+    #[error(
+        "PER-0646 orchestration paused: instance {id:?} goes on when its orchestration {name:?} does; resume that"
+    )]
+    OrchestrationPaused {
+        /// The id.
+        id: String,
+        /// The orchestration.
+        name: String,
+    },
     /// The code that waits for the event cannot read what came with it.
     #[error(
         "PER-0631 bad event: instance {id:?} takes a {type_name} with event {event:?}, and what was sent cannot be read as \

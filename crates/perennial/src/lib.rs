@@ -49,15 +49,15 @@ pub use activity::ActivityContext;
 #[doc(hidden)]
 pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
 pub use client::{
-    Action, Cancel, Client, Damage, InstanceStatus, OnExisting, Progress, Prune, RaiseEvent, SendUpdate,
-    StartOptions, Tree, VerifyProgress, VerifyReport,
+    Action, Cancel, Client, Damage, InstanceStatus, OnExisting, Progress, Prune, RaiseEvent, Resetting,
+    SendUpdate, StartOptions, Tree, VerifyProgress, VerifyReport,
 };
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
 pub use export::{ExportedExecution, ExportedInstance};
-pub use perennial_core::shard::{Counters, ShardOptions};
+pub use perennial_core::shard::{Counters, ResetReport, ShardOptions};
 pub use perennial_core::store::{
     Blocked, Comparison, Condition, ConditionError, Count, Divergence, DivergenceRow, DivergenceSide, Filter,
-    InstanceRow, Page, PageKey, Status, StoreError, StoreStats, attribute,
+    InstanceRow, Page, PageKey, Pause, PausedOrchestration, Status, StoreError, StoreStats, attribute,
 };
 pub use perennial_core::{
     ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFuture, ChildStarted,
@@ -65,7 +65,7 @@ pub use perennial_core::{
     Ending, EventId, Events, ExecutionOptions, Handlers, HandlersIdle, History, Info, InstanceKey, Join,
     Join2, Join3, Limits, NameError, NotOfType, OnTakenId, ParentLink, Payload, Race, Receive, ReplayReport,
     Replayer, RetryPolicy, Select, Select2, Select3, Sent, Shield, State, SystemCallFuture, Timeout,
-    TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
+    TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil, Why,
 };
 pub use runtime::{
     Incompatible, MissingVersion, PreflightProgress, PreflightReport, Runtime, RuntimeBuilder, RuntimeOptions,
@@ -89,7 +89,7 @@ extern crate self as perennial;
 pub mod history {
     pub use perennial_core::{
         ActivityFailure, ChildFailure, ChildOptions, Decision, Ending, Event, EventId, EventKind, History,
-        HistoryError, Job, Ledger, ParentLink, PastAttempt, Started, TimeoutKind, TraceContext, Trail, Turn,
+        HistoryError, Job, Ledger, ParentLink, PastAttempt, Reset, Started, TimeoutKind, TraceContext, Trail, Turn,
         TurnFailure, UnitId,
     };
 }
@@ -125,7 +125,7 @@ pub mod prelude {
         Activity, ActivityContext, ActivityError, Backoff, ChildError, Client, ClientError, ClosePolicy,
         Delivery, Either, Either3, Elapsed, Error, Event, Later, OnExisting, OnTakenId, Orchestration,
         OrchestrationContext, OrchestrationError, Payload, Query, RetryPolicy, Run, RunError, Runtime,
-        RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Update, UpdateError,
+        RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Update, UpdateError, Why,
     };
     #[cfg(feature = "macros")]
     pub use crate::{activity, orchestration};

@@ -33,6 +33,10 @@ fn p8_help_lists_commands_and_exit_codes() {
           retry        Try blocked instances again
           skip         Let a blocked instance go on without the event that its code cannot read
           activity     Say what came of an attempt of an activity, with the token that it handed out
+          pause        Pause instances, or all of an orchestration: they take no turn until they are resumed
+          resume       Let paused instances go on, or all of an orchestration
+          reset        Take an instance back to one of its turns: it goes on from there with the code that is registered now
+          rerun        Run an instance that failed, was cancelled or terminated, or timed out, again from its end
           delete       Delete instances that have ended, with their children
           prune        Delete all instances that ended long ago
           export       Write histories as JSON lines, one instance per line
@@ -86,6 +90,7 @@ fn p8_help_of_list_names_every_filter() {
               --version <VERSION>       The orchestration's version
               --prefix <PREFIX>         How the id begins
               --blocked                 Only those that are blocked
+              --paused                  Only those that are paused
               --attribute <NAME=VALUE>  A value that they have; VALUE is JSON, or text
               --where <CONDITION>       What an attribute is like: NAME^=PREFIX, NAME=VALUE, or with <, <=, >, >=
               --parent <ID>             The children of this instance

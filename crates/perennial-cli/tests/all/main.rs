@@ -11,4 +11,5 @@ mod help;
 mod likely_errors;
 mod looking;
 mod mistakes;
+mod repairing;
 mod verify;

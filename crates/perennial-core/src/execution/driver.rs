@@ -402,6 +402,7 @@ impl Execution {
             recent_keys,
             crossing_keys,
             drawn_keys,
+            reset: None,
             ..Started::clone(&self.started)
         };
         Some((Successor { jobs, version: version.clone(), started }, updates))

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{ActivityOptions, ChildOptions, Payload, TraceContext, Trail, UnitId};
+use super::{ActivityOptions, ChildOptions, Payload, Reset, TraceContext, Trail, UnitId};
 
 /// The place of an event in its execution: 1, 2, 3, … without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -120,6 +120,9 @@ pub struct Started {
     /// The trace context of whoever started the instance. Successors and children have it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<TraceContext>>,
+    /// How it was reset, if it was: it begins with turns of its predecessor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reset: Option<Box<Reset>>,
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -162,7 +165,16 @@ impl Started {
             crossing_keys: Vec::new(),
             drawn_keys: Vec::new(),
             trace: None,
+            reset: None,
         }
+    }
+
+    /// The execution that started the child of a schedule event: this one, unless a reset kept the child.
+    pub fn starter_of(&self, event: EventId) -> u64 {
+        let adopted = self.reset.as_ref().and_then(|reset| {
+            reset.adopted.iter().find(|(adopted, _)| *adopted == event).map(|(_, execution)| *execution)
+        });
+        adopted.unwrap_or(self.execution)
     }
 }
 

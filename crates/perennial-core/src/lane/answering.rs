@@ -112,6 +112,7 @@ impl Lane {
             (Purpose::Prune { tenure, shard, key, execution }, Answered::Swept(swept)) => {
                 self.swept(now, swept, Purpose::Prune { tenure, shard, key, execution });
             }
+            (Purpose::Paused, Answered::Setting(setting)) => self.handle_paused(now, setting.as_deref()),
             (Purpose::Sweep, Answered::Swept(swept)) => self.swept(now, swept, Purpose::Sweep),
             // Of an earlier session, or late.
             _ => self.counted.stale += 1,
@@ -203,6 +204,11 @@ impl Lane {
             {
                 tracing::error!(%error, "a page cannot be read; trying again with the next poll");
                 self.passes.handle_none(&page);
+            }
+            (Purpose::Paused, error) if !may_pass(&error) => {
+                tracing::error!(%error, "which orchestrations are paused cannot be read; trying again later");
+                self.paused.get_or_insert_default();
+                self.balance(now);
             }
             (Purpose::Sweep, error) if !may_pass(&error) => {
                 tracing::error!(%error, "rows cannot be swept; trying again later");

@@ -125,6 +125,9 @@ pub enum StoreCall {
         rows: usize,
         keep_executions_ms: Option<u64>,
     },
+    ReadSetting {
+        name: &'static str,
+    },
 }
 
 /// What the store answered to a call, if it was not an error.
@@ -148,6 +151,7 @@ pub enum Answered {
     Finished(bool),
     Requests(RequestPage),
     Swept(Swept),
+    Setting(Option<Arc<[u8]>>),
 }
 
 /// The answer to a [`StoreCall`].
@@ -221,6 +225,7 @@ impl StoreCall {
             StoreCall::Sweep { rows, keep_executions_ms } => {
                 store.sweep(rows, keep_executions_ms, into(reply, Answered::Swept));
             }
+            StoreCall::ReadSetting { name } => store.read_setting(name, into(reply, Answered::Setting)),
         }
     }
 
@@ -251,6 +256,7 @@ impl StoreCall {
             StoreCall::ReadRequests { .. } => "read_requests",
             StoreCall::PruneExecutions { .. } => "prune_executions",
             StoreCall::Sweep { .. } => "sweep",
+            StoreCall::ReadSetting { .. } => "read_setting",
         }
     }
 }

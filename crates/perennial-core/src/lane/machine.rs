@@ -1,5 +1,6 @@
 //! The lane itself: what it does about each input.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::execution::Stream;
@@ -10,7 +11,9 @@ use crate::shard::{
     ActivityTask, Answer, Counters, Output, Request, RequestId, Shard, TaskFailure, TaskRun, Tenure,
     TurnTaskDone,
 };
-use crate::store::{Changes, InboxNumber, SessionId, SessionRole, ShardSet, StoreError};
+use crate::store::{
+    Changes, InboxNumber, PausedOrchestrations, SessionId, SessionRole, ShardSet, StoreError,
+};
 
 use super::call::{CallId, StoreAnswer, StoreCall};
 use super::calls::{Calls, Open};
@@ -50,6 +53,8 @@ pub struct Lane {
     pub(super) suspects: Suspects,
     pub(super) probation: Probation,
     pub(super) gaps: OwnGaps,
+    /// The orchestrations that are paused. Not known before they were read: no shard is claimed until then.
+    pub(super) paused: Option<Arc<PausedOrchestrations>>,
     /// What was counted by shards that are gone.
     pub(super) counted: Counters,
     pub(super) stage: Stage,
@@ -75,6 +80,8 @@ impl Lane {
             suspects: Suspects::default(),
             probation: Probation::default(),
             gaps: OwnGaps::default(),
+            // An owner for maintenance runs no code.
+            paused: (options.role != SessionRole::Lane).then(Arc::default),
             counted: Counters::default(),
             stage: Stage::default(),
             outbox: Outbox::default(),

@@ -3,11 +3,14 @@
 //! [`Tenures`](super::tenures::Tenures); here is what follows for everything else.
 
 use std::mem;
+use std::sync::Arc;
 
 use crate::execution::Stream;
 use crate::instance::{InstanceKey, ShardId};
 use crate::shard::{ActivityTask, Output, Shard, Tenure};
-use crate::store::{Gap, Lease, OwnedShard, Replaced, SessionId, ShardSet};
+use crate::store::{
+    Gap, Lease, OwnedShard, PausedOrchestrations, Replaced, SessionId, SessionRole, ShardSet,
+};
 
 use super::clock::Moment;
 use super::machine::{Lane, SWEEP_PAUSE};
@@ -106,6 +109,11 @@ impl Lane {
     /// The session lives for another lease: what waited for that goes on.
     pub(super) fn leased(&mut self, now: Moment, sent: Moment, lease: Lease) {
         self.read_clock(now, lease.now_ms);
+        if self.options.role == SessionRole::Lane
+            && !self.calls.has(|purpose| matches!(purpose, Purpose::Paused))
+        {
+            self.issue(now, Purpose::Paused);
+        }
         let gap_from = self.lease.handle_leased(sent, now);
         if let Some(gap_from) = gap_from.filter(|_| !self.tenures.set().is_empty()) {
             self.note_gap(now, gap_from);
@@ -176,10 +184,11 @@ impl Lane {
             let nonce = u128::from(self.stream.draw()) << 64 | u128::from(self.stream.draw());
             let (options, is_stopping) = (self.options.shard.clone(), self.stage.is_stopping());
             let node = self.options.node;
+            let paused = self.paused.clone().unwrap_or_default();
             let gaps = owned.gaps.iter().copied().chain(self.gaps.of(owned.shard)).collect();
             self.tenures.gain(owned.shard, owned.epoch, |tenure| {
                 let shard = Shard::new(owned.shard, tenure, options, nonce).with_gaps(gaps);
-                let mut shard = shard.on_node(node, owned.unclean_ends > 0);
+                let mut shard = shard.on_node(node, owned.unclean_ends > 0).with_paused(paused);
                 if is_stopping {
                     shard.handle_stopping();
                 }
@@ -193,6 +202,31 @@ impl Lane {
             self.issue(now, Purpose::Blocked { shards, after: None });
             self.passes.want_all(&shards);
             self.passes.want_ahead(self.clock.now_ms(now));
+        }
+    }
+
+    /// The store told which orchestrations are paused. Instances of those that are not any more may go on.
+    pub(super) fn handle_paused(&mut self, now: Moment, setting: Option<&[u8]>) {
+        let known = self.paused.clone().unwrap_or_default();
+        let paused = PausedOrchestrations::decode(setting).map_or_else(
+            |error| {
+                tracing::error!(%error, "which orchestrations are paused cannot be read; it stays as it was");
+                Arc::clone(&known)
+            },
+            Arc::new,
+        );
+        let is_first = self.paused.replace(Arc::clone(&paused)).is_none();
+        if paused != known {
+            let shards = self.tenures.set();
+            for shard in shards.iter() {
+                self.feed(now, shard, |shard, _| shard.handle_paused(Arc::clone(&paused)));
+            }
+            if paused.resumes(&known) && self.reads_by_itself() {
+                self.issue(now, Purpose::Blocked { shards, after: None });
+            }
+        }
+        if is_first {
+            self.balance(now);
         }
     }
 
@@ -293,7 +327,10 @@ impl Lane {
     /// Claims what is missing. Returns whether something is.
     pub(super) fn claim_missing(&mut self, now: Moment) -> bool {
         // A lane that may claim has a live session.
-        let is_missing = self.tenures.is_short() && !self.stage.is_stopping() && self.lease.may_claim(now);
+        let is_missing = self.tenures.is_short()
+            && !self.stage.is_stopping()
+            && self.paused.is_some()
+            && self.lease.may_claim(now);
         if is_missing && !self.is_moving() {
             self.issue(now, Purpose::Claim);
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::instance::{InstanceKey, ShardId};
 use crate::shard::{RequestId, Tenure};
 use crate::store::{
-    Commit, InboxNumber, InboxQuery, NewSession, PageLimit, RequestNumber, SessionId, ShardSet,
+    Commit, InboxNumber, InboxQuery, NewSession, PageLimit, PausedOrchestrations, RequestNumber, SessionId,
+    ShardSet,
 };
 
 use super::call::StoreCall;
@@ -87,6 +88,8 @@ pub(super) enum Purpose {
         execution: u64,
     },
     Sweep,
+    /// Which orchestrations are paused.
+    Paused,
 }
 
 /// What a call follows from, besides its purpose.
@@ -124,6 +127,7 @@ impl Purpose {
                 let keep_executions_ms = now.options.keep_executions_ms;
                 Some(StoreCall::Sweep { rows: SWEEP_ROWS, keep_executions_ms })
             }
+            Purpose::Paused => Some(StoreCall::ReadSetting { name: PausedOrchestrations::SETTING }),
             Purpose::Replace => match now.lease.standing() {
                 Standing::Replacing(new) => {
                     Some(StoreCall::ReplaceSession { old: session, new: now.new_session(new) })

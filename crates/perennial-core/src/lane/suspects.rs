@@ -65,6 +65,8 @@ impl Trial {
                 (execution.started().execution, execution.ledger().turns(), false)
             }
             TurnSource::Read(record) => (record.started().execution, record.turns(), true),
+            // It runs no code, and is never tried with care.
+            TurnSource::Reset(_) => (0, 0, false),
             TurnSource::History(rows) | TurnSource::Record(rows) => {
                 let first = rows.first().and_then(|row| decode_turn(1, &row.bytes).ok());
                 let execution = first.as_ref().and_then(Turn::started).map_or(0, |started| started.execution);
@@ -198,7 +200,7 @@ impl Suspects {
         match &mut self.gate {
             None => Some(task),
             // No code runs.
-            Some(_) if matches!(task.source, TurnSource::Record(_)) => Some(task),
+            Some(_) if !task.source.runs_code() => Some(task),
             Some(gate) => {
                 gate.queue.push_back(task);
                 None

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::history::{ActivityFailure, EventId, Job, Payload, Started, TraceContext, Trail};
+use crate::store::Pause;
 
 use super::envelope::{self, BodyError, BodyKind};
 use super::request::TokenCall;
@@ -72,6 +73,10 @@ pub enum Message {
     },
     /// Try a blocked instance again.
     Retry,
+    /// Take no turn until resumed.
+    Pause(Pause),
+    /// Take turns again, if it is paused.
+    Resume,
     /// A row that cannot be read. It blocks its instance, and is never written.
     #[serde(skip)]
     Unreadable {
@@ -182,6 +187,8 @@ impl Message {
         matches!(
             self,
             Message::Retry
+                | Message::Pause(_)
+                | Message::Resume
                 | Message::Terminate { .. }
                 | Message::Job(Job::OrchestrationCancelRequested { .. } | Job::ExternalEventSkipped { .. })
         )

@@ -45,6 +45,7 @@ mod outgoing;
 mod output;
 mod record;
 mod request;
+mod reset;
 mod residents;
 mod shared;
 mod standing;
@@ -68,6 +69,7 @@ pub use record::Record;
 pub use request::{
     Answer, AskReply, Asker, PendingAsk, Question, Request, RequestId, Said, StartRequest, TokenCall,
 };
+pub use reset::{ResetOutcome, ResetReport, ResetRun, ResetTask};
 pub(crate) use state_machine::CANNOT_BE_LEFT_OPEN;
 pub use state_machine::Shard;
 pub(crate) use task_work::is_handed_over;

@@ -54,46 +54,8 @@ pub(super) fn outgoing(
         match decision {
             // A child that its parent's end would cancel in the same breath is not started.
             Decision::SubOrchestrationScheduled { close: ClosePolicy::Cancel, .. } if ending.is_some() => {}
-            Decision::SubOrchestrationScheduled { name, version, instance, input, options, .. } => {
-                let options = options.as_deref().cloned().unwrap_or_default();
-                let parent = ParentLink {
-                    instance: from.id.to_owned(),
-                    key: from.key.to_string(),
-                    execution: from.started.execution,
-                    event_id: event,
-                };
-                let checked = match instance {
-                    Some(id) => check_name(id).map(|()| id.clone()),
-                    None => derived_id(from, event),
-                };
-                let version = version.clone().unwrap_or_default();
-                let started = Started {
-                    parent: Some(parent),
-                    deadline_ms: options.timeout_ms.map(|ms| turn.at_ms.saturating_add(ms)),
-                    trace: from.started.trace.clone(),
-                    ..Started::new(name.as_str(), version, input.clone(), seed(event))
-                };
-                if let Ok(id) = &checked
-                    && options.on_existing == OnTakenId::TerminateAndReplace
-                {
-                    send.push(make_way(from, id));
-                }
-                send.push(match checked {
-                    Ok(id) => {
-                        let reason = format!("{ID_TAKEN} child id taken: an instance {id:?} exists");
-                        let job = Job::SubOrchestrationStarted { source_event_id: event };
-                        let told = Told {
-                            taken: Some(not_started(from, event, reason)),
-                            started: options.reports_start.then(|| outcome(from, job)),
-                            replaces_ended: options.on_existing != OnTakenId::Reject,
-                        };
-                        start(from, event, turn.at_ms, &id, started, &told)
-                    }
-                    Err(error) => {
-                        let reason = format!("PER-0307 child id refused: {error}");
-                        to_key(from.key, ShardId::of(from.id), &not_started(from, event, reason))
-                    }
-                });
+            Decision::SubOrchestrationScheduled { .. } => {
+                send.extend(start_child(from, event, turn.at_ms, decision));
             }
             Decision::SubOrchestrationCancelRequested { source_event_id } => {
                 send.extend(cancel_child(shared, from, ledger, *source_event_id, None));
@@ -148,6 +110,47 @@ pub(super) fn outgoing(
     send
 }
 
+/// What starts the child that a decision schedules; or, if it can have no such id, what its parent is told.
+pub(super) fn start_child(from: &Sender<'_>, event: EventId, at_ms: u64, decision: &Decision) -> Vec<Outgoing> {
+    let Decision::SubOrchestrationScheduled { name, version, instance, input, options, .. } = decision else {
+        return Vec::new();
+    };
+    let options = options.as_deref().cloned().unwrap_or_default();
+    let parent = ParentLink {
+        instance: from.id.to_owned(),
+        key: from.key.to_string(),
+        execution: from.started.execution,
+        event_id: event,
+    };
+    let checked = match instance {
+        Some(id) => check_name(id).map(|()| id.clone()),
+        None => derived_id(from, event),
+    };
+    let id = match checked {
+        Ok(id) => id,
+        Err(error) => {
+            let reason = format!("PER-0307 child id refused: {error}");
+            return vec![to_key(from.key, ShardId::of(from.id), &not_started(from, event, reason))];
+        }
+    };
+    let version = version.clone().unwrap_or_default();
+    let started = Started {
+        parent: Some(parent),
+        deadline_ms: options.timeout_ms.map(|ms| at_ms.saturating_add(ms)),
+        trace: from.started.trace.clone(),
+        ..Started::new(name.as_str(), version, input.clone(), Stream::derived_seed(from.started, event))
+    };
+    let reason = format!("{ID_TAKEN} child id taken: an instance {id:?} exists");
+    let job = Job::SubOrchestrationStarted { source_event_id: event };
+    let told = Told {
+        taken: Some(not_started(from, event, reason)),
+        started: options.reports_start.then(|| outcome(from, job)),
+        replaces_ended: options.on_existing != OnTakenId::Reject,
+    };
+    let way = (options.on_existing == OnTakenId::TerminateAndReplace).then(|| make_way(from, &id));
+    way.into_iter().chain([start(from, event, at_ms, &id, started, &told)]).collect()
+}
+
 /// What an execution that ends sends to its children and, if its instance ends with it, to its parent.
 pub(super) fn parting(
     shared: &Shared,
@@ -172,21 +175,20 @@ pub(super) fn parting(
 }
 
 /// Asks a child to cancel: with a reason and a grace if its parent still waits for it.
-fn cancel_child(
+pub(super) fn cancel_child(
     shared: &Shared,
     from: &Sender<'_>,
     ledger: &Ledger,
     event: EventId,
     wanted: Option<(&str, Option<u64>)>,
 ) -> Option<Outgoing> {
-    let key = child_key(from.key, from.started.execution, event, ledger.scheduled_at_ms(event)?);
+    let starter = from.started.starter_of(event);
+    let key = child_key(from.key, starter, event, ledger.scheduled_at_ms(event)?);
     let no_longer = || format!("its parent {} no longer waits for it", from.id);
     let grace_ms = wanted.and_then(|(_, grace_ms)| grace_ms).unwrap_or(shared.options.cancel_grace_ms);
     let reason = wanted.map_or_else(no_longer, |(reason, _)| reason.to_owned());
     let job = Job::OrchestrationCancelRequested { reason, grace_ms };
-    let shard = ledger
-        .child_shard(event)
-        .unwrap_or_else(|| ShardId::of(&child_id(from.id, from.started.execution, event)));
+    let shard = ledger.child_shard(event).unwrap_or_else(|| ShardId::of(&child_id(from.id, starter, event)));
     Some(to_key(key, shard, &Message::Job(job)))
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::{Ending, EventId, Job, Payload, Started, TraceContext};
+use crate::history::{Ending, EventId, Job, Payload, Started, TraceContext, Why};
 use crate::instance::InstanceKey;
-use crate::store::{RequestNumber, Status, TaskRow};
+use crate::store::{Pause, RequestNumber, Status, TaskRow};
 
 use super::envelope::{self, BodyError, BodyKind};
 use super::token::TokenSecret;
@@ -50,6 +50,10 @@ pub enum Request {
         /// The event, by the number that the failure names.
         event: EventId,
     },
+    /// Take no turn until resumed.
+    Pause(Pause),
+    /// Take turns again, if it is paused.
+    Resume,
     /// Tell how it ended, once it has.
     AwaitEnd,
     /// Answer a query, or carry out an update.
@@ -136,6 +140,19 @@ pub enum Question {
     },
     /// Take what somebody says about an attempt of an activity. The code has no part in it.
     Token(Box<TokenCall>),
+    /// Begin another execution with turns of this one. It needs no code, and ended instances take it too.
+    Reset {
+        /// The execution that was seen. Another one refuses, unless it is what came of this very request.
+        execution: u64,
+        /// The last turn to keep; if none, the last before the end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to_turn: Option<u64>,
+        /// The version to go on with, if not the one that it is pinned to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<String>,
+        /// Why, and by whom.
+        why: Why,
+    },
 }
 
 /// What somebody who has the token of an attempt says about it.
@@ -176,6 +193,11 @@ impl Said {
 }
 
 impl Question {
+    /// Whether it needs no code and is put to instances that are blocked or have ended, too.
+    pub(super) fn is_reset(&self) -> bool {
+        matches!(self, Question::Reset { .. })
+    }
+
     /// The question as the body of a request row.
     pub fn encode(&self) -> Arc<[u8]> {
         envelope::seal(BodyKind::Request, self)
@@ -313,6 +335,8 @@ pub enum Answer {
         /// The event that could be skipped.
         blocking: Option<EventId>,
     },
+    /// All instances of its orchestration are paused; it goes on with them.
+    OrchestrationPaused,
     /// The code that waits for the event cannot read what came with it. It was not recorded.
     Unreadable {
         /// The event's name.

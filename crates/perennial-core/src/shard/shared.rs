@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::execution::Stream;
 use crate::history::EventId;
 use crate::instance::{InstanceKey, ShardId};
-use crate::store::{Commit, InboxNumber, SessionId, TaskId};
+use crate::store::{Commit, InboxNumber, PausedOrchestrations, SessionId, TaskId};
 
 use super::attempts::Attempts;
 use super::consumed::Consumed;
@@ -47,6 +47,8 @@ pub(super) struct Shared {
     pub(super) answered: Consumed,
     /// Blocked instances whose turn is not tried again in this process, unless somebody asks for it.
     pub(super) given_up: BTreeSet<InstanceKey>,
+    /// The orchestrations that are paused, with all their instances.
+    pub(super) paused: Arc<PausedOrchestrations>,
     pub(super) kept_keys: KeptKeys,
     pub(super) counters: Counters,
     pub(super) outputs: Vec<Output>,
@@ -82,6 +84,7 @@ impl Shared {
             consumed: Consumed::default(),
             answered: Consumed::default(),
             given_up: BTreeSet::new(),
+            paused: Arc::default(),
             kept_keys: KeptKeys::new(nonce, id),
             counters: Counters::default(),
             outputs: Vec::new(),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::history::{ActivityFailure, EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::{
-    CommitOutcome, Gap, InboxNumber, InboxRow, InstanceRow, LoadedInstance, RequestRow, SessionId,
+    CommitOutcome, Gap, InboxNumber, InboxRow, InstanceRow, LoadedInstance, PausedOrchestrations, RequestRow,
+    SessionId,
 };
 
 use super::attempts::Attempt;
@@ -57,6 +58,19 @@ impl Shard {
         self.shared.node = node;
         self.shared.is_after_unclean_end = is_after_unclean_end;
         self
+    }
+
+    /// The same, where these orchestrations are paused.
+    #[must_use]
+    pub fn with_paused(mut self, paused: Arc<PausedOrchestrations>) -> Shard {
+        self.shared.paused = paused;
+        self
+    }
+
+    /// These orchestrations are paused from now on, and no others. Instances are paused when something comes for them;
+    /// those that may go on again have to be brought with [`Shard::handle_owed`].
+    pub fn handle_paused(&mut self, paused: Arc<PausedOrchestrations>) {
+        self.shared.paused = paused;
     }
 
     /// The owner could not act for a while: its lease had run out, and nobody else took the shard.
@@ -215,7 +229,7 @@ impl Shard {
         let (request, after) = (lookup.request.unbound(), lookup.after);
         self.shared.bindings.insert(request_id, row.key);
         if !self.instances.contains(row.key) {
-            let is_query = matches!(request, Request::Ask(Question::Query { .. }));
+            let is_query = matches!(request, Request::Ask(Question::Query { .. } | Question::Reset { .. }));
             if !is_query && (row.status.is_final() || has_ended) {
                 return self.shared.reply(request_id, Answer::EndedBefore);
             }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFailure, TurnTaken};
 use crate::history::{EventId, HistoryError, Job, PayloadSource, Started};
 use crate::instance::{InstanceKey, ShardId};
-use crate::store::{Blocked, Divergence, ReadTurns, TaskRow, TurnRow, read_turns};
+use crate::store::{Blocked, Divergence, Pause, ReadTurns, TaskRow, TurnRow, read_turns};
 
 use super::instance::consult;
 use super::record::{Record, started_of};
 use super::request::{AskReply, PendingAsk};
+use super::reset::{ResetOutcome, ResetTask};
 use super::tenure::Tenure;
 
 /// Where the code of orchestrations is found.
@@ -76,16 +77,34 @@ pub enum TurnSource {
     Read(Box<Record>),
     /// There is none: its stored turns are read, and no code runs.
     Record(Vec<TurnRow>),
+    /// There is none: its stored turns are cut for the next execution, and no code runs.
+    Reset(Box<ResetTask>),
 }
 
 impl TurnSource {
+    /// The stored turns that it begins with.
+    fn rows(&self) -> &[TurnRow] {
+        match self {
+            TurnSource::History(rows) | TurnSource::Record(rows) => rows,
+            TurnSource::Reset(task) => task.turns(),
+            TurnSource::Resident(..) | TurnSource::Start(_) | TurnSource::Read(_) => &[],
+        }
+    }
+
+    /// Whether user code runs, which may take long or take the process down.
+    pub fn runs_code(&self) -> bool {
+        !matches!(self, TurnSource::Record(_) | TurnSource::Reset(_))
+    }
+
     /// The execution, if it is alive.
     pub(crate) fn into_resident(self) -> Option<Box<Execution>> {
         match self {
             TurnSource::Resident(execution, _) => Some(execution),
-            TurnSource::Start(_) | TurnSource::History(_) | TurnSource::Read(_) | TurnSource::Record(_) => {
-                None
-            }
+            TurnSource::Start(_)
+            | TurnSource::History(_)
+            | TurnSource::Read(_)
+            | TurnSource::Record(_)
+            | TurnSource::Reset(_) => None,
         }
     }
 }
@@ -98,6 +117,7 @@ impl fmt::Debug for TurnSource {
             TurnSource::History(turns) => write!(f, "History({} turns)", turns.len()),
             TurnSource::Read(record) => write!(f, "Read({} turns)", record.history.turns.len()),
             TurnSource::Record(turns) => write!(f, "Record({} turns)", turns.len()),
+            TurnSource::Reset(_) => f.write_str("Reset"),
         }
     }
 }
@@ -128,6 +148,8 @@ pub enum TaskRun {
     Turn(Box<TurnRun>),
     /// A history.
     Record(Box<Record>),
+    /// The turns that the next execution keeps.
+    Reset(Box<ResetOutcome>),
 }
 
 impl TaskRun {
@@ -135,7 +157,7 @@ impl TaskRun {
     pub(crate) fn into_execution(self) -> Option<Box<Execution>> {
         match self {
             TaskRun::Turn(run) => Some(run.execution),
-            TaskRun::Record(_) => None,
+            TaskRun::Record(_) | TaskRun::Reset(_) => None,
         }
     }
 }
@@ -202,6 +224,9 @@ pub enum TaskFailure {
          retry"
     )]
     NotTried,
+    /// Somebody paused it, or its orchestration.
+    #[error("PER-0309 paused{}: {}; nothing is lost, and it goes on once it is resumed", if _0.orchestration { " with its orchestration" } else { "" }, _0.why)]
+    Paused(Pause),
     /// The store cannot take the turn.
     #[error("PER-0303 the store refused the turn: {0}")]
     StoreRefused(String),
@@ -221,6 +246,7 @@ impl TaskFailure {
             TaskFailure::MissingCode { .. } => "PER-0301",
             TaskFailure::TakesProcessDown => "PER-0302",
             TaskFailure::ThreadLost | TaskFailure::NotTried => "PER-0205",
+            TaskFailure::Paused(_) => Blocked::PAUSED,
             TaskFailure::StoreRefused(_) => "PER-0303",
             TaskFailure::UnreadableMessage(_) => "PER-0308",
             TaskFailure::Unreadable(_) => "PER-0508",
@@ -234,6 +260,7 @@ impl TaskFailure {
             TaskFailure::ThreadLost
                 | TaskFailure::NotTried
                 | TaskFailure::TakesProcessDown
+                | TaskFailure::Paused(_)
                 | TaskFailure::Turn(TurnFailure::DeadlinePassed)
         )
     }
@@ -270,6 +297,7 @@ impl TaskFailure {
             }
             TaskFailure::TakesProcessDown => "takes the process down".to_owned(),
             TaskFailure::ThreadLost | TaskFailure::NotTried => TurnFailure::DeadlinePassed.cause(),
+            TaskFailure::Paused(_) => "paused".to_owned(),
             TaskFailure::StoreRefused(_) => "the store refused the turn".to_owned(),
             TaskFailure::UnreadableMessage(_) => "unreadable message".to_owned(),
             TaskFailure::Unreadable(_) => "corrupt row".to_owned(),
@@ -284,6 +312,14 @@ impl TaskFailure {
                 came_with: PayloadSource::RecordedEvent | PayloadSource::NewEvent { .. },
                 ..
             })) => Some(*event),
+            _ => None,
+        }
+    }
+
+    /// The pause, if that is all that keeps the instance from going on.
+    pub fn pause(&self) -> Option<&Pause> {
+        match self {
+            TaskFailure::Paused(pause) => Some(pause),
             _ => None,
         }
     }
@@ -346,6 +382,13 @@ impl TurnTask {
             let record = Record::read(key, rows).map(|record| TaskRun::Record(Box::new(record)));
             return done(record, unasked(asks), None);
         }
+        let source = match source {
+            TurnSource::Reset(task) => {
+                let outcome = TaskRun::Reset(Box::new(task.run(key)));
+                return done(Ok(outcome), unasked(asks), None);
+            }
+            source => source,
+        };
         let (mut execution, history) = match prepare(key, &instance, source, handlers, options) {
             Ok(prepared) => prepared,
             Err(failure) => return done(Err(failure), unasked(asks), None),
@@ -389,8 +432,8 @@ fn prepare(
             let checksum = started.chain;
             (*started, ReadTurns { turns: Vec::new(), checksum })
         }
-        TurnSource::History(rows) | TurnSource::Record(rows) => {
-            let history = read_turns(key, &rows).map_err(TurnFailure::from)?;
+        source @ (TurnSource::History(_) | TurnSource::Record(_) | TurnSource::Reset(_)) => {
+            let history = read_turns(key, source.rows()).map_err(TurnFailure::from)?;
             (started_of(&history)?.clone(), history)
         }
         TurnSource::Read(record) => (record.started().clone(), record.history),

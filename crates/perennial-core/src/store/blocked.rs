@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::EventId;
+use crate::history::{EventId, Why};
 
 /// Why an instance cannot take its next turn until someone acts. Nothing is lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,10 +24,29 @@ pub struct Blocked {
     /// The external event that the code cannot read, if that is what blocks it. Skipping it lets the instance go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<EventId>,
+    /// Who paused it and why, if that is what keeps it from going on. Resuming it lets it go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Box<Pause>>,
     /// Since when this cause blocks it. Another cause starts over, the same one found again does not.
     pub since_ms: u64,
     /// How often the next turn has been tried since the instance was last able to go on.
     pub attempts: u32,
+}
+
+impl Blocked {
+    /// The stable code of an instance that is paused.
+    pub const PAUSED: &'static str = "PER-0309";
+}
+
+/// A pause: the instance takes no turn until somebody resumes it, or its orchestration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Why, and by whom.
+    #[serde(default)]
+    pub why: Why,
+    /// Whether all instances of its orchestration are paused, and it with them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub orchestration: bool,
 }
 
 /// A place where the code does not do what the record says.

@@ -35,6 +35,9 @@ pub struct Commit {
     pub insert: Option<Box<NewInstance>>,
     /// A turn to insert.
     pub turn: Option<TurnRow>,
+    /// Turns that follow that one in its execution, inserted with it. An execution that was reset begins with the turns
+    /// that it keeps.
+    pub more_turns: Vec<TurnRow>,
     /// Changes of the row.
     pub change: RowChange,
     /// The latest due time of a timer that the turn fires: if a message of the instance that the member does not consume
@@ -61,6 +64,7 @@ impl Commit {
             epoch: 0,
             insert: None,
             turn: None,
+            more_turns: Vec::new(),
             change: RowChange::default(),
             fired_ms: None,
             consumed: Vec::new(),
@@ -86,7 +90,8 @@ impl Commit {
     /// About how many bytes it writes: what bounds a batch.
     pub fn weight(&self) -> u64 {
         const ROW: usize = 100;
-        let turn = self.turn.as_ref().map_or(0, |turn| ROW + turn.bytes.len());
+        let turns = self.turn.iter().chain(&self.more_turns);
+        let turn: usize = turns.map(|turn| ROW + turn.bytes.len()).sum();
         let row = if self.insert.is_some() || !self.change.is_empty() { 3 * ROW } else { 0 };
         let send: usize = self.send.iter().map(|message| 2 * ROW + message.body().len()).sum();
         let tasks: usize = self.tasks.iter().map(|task| ROW + task.weight()).sum();

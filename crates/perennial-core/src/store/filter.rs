@@ -32,6 +32,8 @@ pub struct Filter {
     pub id_prefix: Option<String>,
     /// Whether it is blocked.
     pub blocked: Option<bool>,
+    /// Whether somebody paused it, or its orchestration. What is paused is blocked, too.
+    pub paused: Option<bool>,
     /// Whose child it is.
     pub parent: Option<InstanceKey>,
     /// Values that it has, by attribute; compared as JSON text.
@@ -58,6 +60,7 @@ impl Filter {
             && self.version.as_ref().is_none_or(|version| *version == row.version)
             && self.id_prefix.as_ref().is_none_or(|prefix| row.id.starts_with(prefix.as_str()))
             && self.blocked.is_none_or(|blocked| blocked == row.blocked.is_some())
+            && self.paused.is_none_or(|paused| paused == is_paused(row))
             && self.parent.as_ref().is_none_or(is_child_of)
             && self.matches_attributes(&row.attributes)
             && self.created_from_ms.is_none_or(|from_ms| row.created_ms >= from_ms)
@@ -94,6 +97,10 @@ impl Filter {
         }
         ranges
     }
+}
+
+fn is_paused(row: &InstanceRow) -> bool {
+    row.blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some())
 }
 
 /// The place behind which a page begins: the key of the row before it.

@@ -37,6 +37,7 @@ mod filter;
 pub mod memory;
 mod order_key;
 mod page;
+mod paused;
 mod request;
 mod row;
 mod session;
@@ -46,7 +47,7 @@ mod task;
 mod turn;
 
 pub use async_store::{AsyncStore, SpawnedStore, StoreTask};
-pub use blocked::{Blocked, Divergence, DivergenceRow, DivergenceSide};
+pub use blocked::{Blocked, Divergence, DivergenceRow, DivergenceSide, Pause};
 pub use change::{Changes, Watcher};
 pub use check::{CheckedRows, DamagedRow, RowPlace};
 pub use commit::{
@@ -59,6 +60,7 @@ pub use filter::{Filter, Page, PageKey};
 pub use memory::MemoryStore;
 pub use order_key::order_key;
 pub use page::{PageFill, PageLimit};
+pub use paused::{PausedOrchestration, PausedOrchestrations};
 pub use request::{NewRequest, RequestNumber, RequestOutcome, RequestPage, RequestReply, RequestRow};
 pub use row::{InstanceRow, NewInstance, RowChange, Status, row_checksum};
 pub use session::{

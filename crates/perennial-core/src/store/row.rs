@@ -201,8 +201,8 @@ pub struct RowChange {
     pub attributes: Option<Attributes>,
     /// See [`InstanceRow::published`].
     pub published: Option<Option<Payload>>,
-    /// See [`InstanceRow::ended_ms`].
-    pub ended_ms: Option<u64>,
+    /// See [`InstanceRow::ended_ms`]. One that was reset after its end runs again, and has none.
+    pub ended_ms: Option<Option<u64>>,
 }
 
 impl RowChange {
@@ -229,7 +229,7 @@ impl RowChange {
         row.execution = execution.unwrap_or(row.execution);
         row.owed = owed.unwrap_or(row.owed);
         row.full = full.unwrap_or(row.full);
-        row.ended_ms = ended_ms.or(row.ended_ms);
+        row.ended_ms = ended_ms.unwrap_or(row.ended_ms);
         row.wake_at_ms = wake_at_ms.unwrap_or(row.wake_at_ms);
         if let Some(version) = version {
             row.version = version;

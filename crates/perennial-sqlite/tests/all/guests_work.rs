@@ -169,7 +169,7 @@ fn i18_a_guest_deletes_what_has_ended_and_no_row_of_it_stays() {
     let before = rows_of(&a);
     assert!(before.len() >= 6 && before.iter().all(|(_, rows)| *rows == 1), "{before:?}");
     assert_eq!(guest.delete([&a, &b]), [DeleteOutcome::NotEnded, DeleteOutcome::NotEnded]);
-    let ended = RowChange { ended_ms: Some(5), ..status(Status::Failed) };
+    let ended = RowChange { ended_ms: Some(Some(5)), ..status(Status::Failed) };
     owner.write(session, member(&a).turn(2, "ended").changing(ended));
     let nobody = row(9, "nobody");
     assert_eq!(

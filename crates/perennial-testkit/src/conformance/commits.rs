@@ -1,10 +1,12 @@
 //! S2: what a durable member writes.
 
-use perennial_core::store::{CommitOutcome, InstanceRow, RowChange, Status};
+use std::sync::Arc;
+
+use perennial_core::store::{CommitOutcome, Conflict, InstanceRow, RowChange, Status};
 use perennial_core::{Attributes, EventId, ParentLink, Payload, ShardId};
 
 use super::instances::{
-    Build, attributes, blocked, bytes, key, member, message, outgoing, row, start, status,
+    Build, attributes, blocked, bytes, key, member, message, outgoing, row, start, status, turn_row,
 };
 use super::subject::{Make, Subject};
 
@@ -90,6 +92,7 @@ pub fn s2_every_column_that_may_change_does_and_others_stay(make: Make<'_>) {
         RowChange { full: Some(false), ..unchanged.clone() },
         RowChange { attributes: Some(Attributes::new()), ..unchanged.clone() },
         RowChange { published: Some(None), ..unchanged.clone() },
+        RowChange { ended_ms: Some(None), ..unchanged.clone() },
         RowChange {
             status: Some(Status::Failed),
             execution: Some(5),
@@ -100,7 +103,7 @@ pub fn s2_every_column_that_may_change_does_and_others_stay(make: Make<'_>) {
             full: Some(true),
             attributes: Some(attributes(&[("customer", "null")])),
             published: Some(Some(Payload::null())),
-            ended_ms: Some(1_700_000_001_000),
+            ended_ms: Some(Some(1_700_000_001_000)),
         },
         unchanged,
     ];
@@ -146,6 +149,32 @@ pub fn s2_executions_count_their_turns_apart(make: Make<'_>) {
     subject.write(session, member(&a).turn_of(2, 2, "went on"));
     assert_eq!(subject.load(&a, 0).unwrap().turns, [bytes("began"), bytes("went on")]);
     assert_eq!(subject.turns(&a, 1, 0, 10), [bytes("started"), bytes("continued as new")]);
+}
+
+pub fn s2_an_execution_may_begin_with_several_turns(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let session = subject.own_all();
+    let a = row(1, "a");
+    subject.write(session, start(&a).changing(status(Status::Failed)));
+    let again = RowChange { execution: Some(2), ..status(Status::Running) };
+    let mut reset =
+        member(&a).turn_of(2, 1, "began").changing(again).sending([outgoing(&a, None, "carried")]);
+    reset.more_turns = vec![turn_row(2, 2, "went on"), turn_row(2, 3, "went further")];
+    assert!(subject.write(session, reset.clone())[0].is_some(), "it runs again, and takes messages");
+    let turns = [bytes("began"), bytes("went on"), bytes("went further")];
+    assert_eq!(subject.load(&a, 0).unwrap().turns, turns);
+    // The same again is durable, and sends nothing.
+    assert_eq!(subject.write(session, reset.clone()), [None]);
+    subject.write(session, member(&a).turn_of(2, 4, "and further"));
+    // One of them belongs to another history: nothing of it is written.
+    let mut other = member(&a)
+        .turn_of(3, 1, "began")
+        .changing(RowChange { execution: Some(3), ..status(Status::Running) });
+    other.more_turns = vec![turn_row(2, 3, "another way")];
+    let outcome = subject.commit(session, [other]);
+    assert_eq!(outcome, [CommitOutcome::Conflict(Conflict::OtherTurn)]);
+    assert_eq!(subject.turns(&a, 3, 0, 10), Vec::<Arc<[u8]>>::new());
+    assert_eq!(subject.load(&a, 0).unwrap().turns.len(), 4);
 }
 
 pub fn s2_members_of_a_batch_take_effect_in_order(make: Make<'_>) {

@@ -156,7 +156,7 @@ impl Operations {
             change.published = Some(chance.percent(60).then(|| payload("{\"step\":1}")));
         }
         if chance.percent(20) {
-            change.ended_ms = Some(chance.between(0, 8));
+            change.ended_ms = Some(Some(chance.between(0, 8)));
         }
         change
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use perennial_core::store::{
-    Blocked, Commit, Divergence, DivergenceRow, InboxNumber, InstanceRow, Outgoing, RequestNumber,
+    Blocked, Commit, Divergence, DivergenceRow, InboxNumber, InstanceRow, Outgoing, Pause, RequestNumber,
     RequestReply, RowChange, SendRequest, Status, TaskChange, TaskId, TaskRow, TaskState, TurnRow,
 };
-use perennial_core::{Attributes, EventId, InstanceKey, Payload, ShardId, Trail};
+use perennial_core::{Attributes, EventId, InstanceKey, Payload, ShardId, Trail, Why};
 
 /// The key of instance `number`; they order as their numbers do.
 pub fn key(number: u64) -> InstanceKey {
@@ -55,6 +55,7 @@ pub fn blocked() -> Blocked {
             ..Divergence::default()
         })),
         event: Some(EventId(3)),
+        pause: Some(Box::new(Pause { why: Why::new("a \"repair\"").by("é"), orchestration: true })),
         since_ms: 1_700_000_000_123,
         attempts: 3,
     }

@@ -1,6 +1,6 @@
 //! S7: lists of instances.
 
-use perennial_core::store::{CommitOutcome, Count, Filter, InstanceRow, RowChange, Status};
+use perennial_core::store::{Blocked, CommitOutcome, Count, Filter, InstanceRow, RowChange, Status};
 use perennial_core::{EventId, ParentLink};
 
 use super::instances::{Build, attributes, blocked, key, member, row};
@@ -52,7 +52,9 @@ fn mixed_row(number: usize) -> InstanceRow {
         name: ["checkout", "refund", "archive"][number % 3].to_owned(),
         version: ["1.0.0", "1.0.0-rc.1", "2.0.0"][number / 3 % 3].to_owned(),
         status,
-        blocked: number.is_multiple_of(7).then(blocked),
+        blocked: number
+            .is_multiple_of(7)
+            .then(|| Blocked { pause: blocked().pause.filter(|_| number.is_multiple_of(14)), ..blocked() }),
         attributes: attributes(&values),
         parent: [None, Some(1_000), Some(1_001), Some(30)][number / 5 % 4].map(parent),
         created_ms,
@@ -79,7 +81,7 @@ fn filled(make: Make<'_>) -> (Subject, Vec<InstanceRow>) {
             version: Some(row.version.clone()),
             blocked: Some(row.blocked.clone()),
             attributes: Some(row.attributes.clone()),
-            ended_ms: row.ended_ms,
+            ended_ms: row.ended_ms.map(Some),
             ..RowChange::default()
         })
     });
@@ -187,6 +189,10 @@ pub fn s7_a_list_is_filtered_by_being_blocked(make: Make<'_>) {
     for (blocked, count) in [(true, 9), (false, 51)] {
         let filter = Filter { blocked: Some(blocked), ..Filter::default() };
         assert_eq!(assert_shown(&subject, &rows, &filter), count, "{blocked}");
+    }
+    for (paused, count) in [(true, 5), (false, 55)] {
+        let filter = Filter { paused: Some(paused), ..Filter::default() };
+        assert_eq!(assert_shown(&subject, &rows, &filter), count, "{paused}");
     }
 }
 

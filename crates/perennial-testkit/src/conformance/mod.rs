@@ -167,6 +167,7 @@ macro_rules! __store_rules {
             s2_the_change_of_a_member_that_inserts_counts
             s2_turns_of_any_size_come_back_as_they_were
             s2_executions_count_their_turns_apart
+            s2_an_execution_may_begin_with_several_turns
             s2_members_of_a_batch_take_effect_in_order
             s2_a_turn_deletes_the_messages_that_it_consumed
             s2_messages_of_a_member_are_numbered_in_order

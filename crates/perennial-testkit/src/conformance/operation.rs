@@ -429,6 +429,9 @@ impl Operations {
         if chance.percent(25) {
             filter.blocked = Some(chance.percent(50));
         }
+        if chance.percent(10) {
+            filter.paused = Some(chance.percent(50));
+        }
         if chance.percent(15) {
             filter.attributes.insert("customer".to_owned(), payload(word(chance, &VALUES)));
         }

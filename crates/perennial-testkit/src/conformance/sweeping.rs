@@ -58,7 +58,7 @@ fn large(subject: &Subject, session: SessionId, row: &InstanceRow, turns: u64) {
     }
     subject.sent(message(&row.id, None, "unread"));
     subject.requested(&row.id, 60_000, "?");
-    let ended = RowChange { ended_ms: Some(5), ..status(Status::Completed) };
+    let ended = RowChange { ended_ms: Some(Some(5)), ..status(Status::Completed) };
     subject.write(session, member(row).changing(RowChange { execution: next.execution, ..ended }));
 }
 
@@ -247,7 +247,10 @@ pub fn s7_executions_that_were_continued_long_ago_are_swept_in_steps(make: Make<
     subject.clock.advance(100_000);
     assert_eq!(subject.sweep_executions(100, 5_000), Swept::default());
     // A deleted instance leaves nothing behind.
-    subject.write(session, member(&a).changing(RowChange { ended_ms: Some(5), ..status(Status::Completed) }));
+    subject.write(
+        session,
+        member(&a).changing(RowChange { ended_ms: Some(Some(5)), ..status(Status::Completed) }),
+    );
     assert_eq!(subject.delete([&a]), [DeleteOutcome::Deleted]);
     assert_eq!(subject.sweep_executions(100, 0), Swept::default());
 }

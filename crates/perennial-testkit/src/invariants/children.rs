@@ -106,7 +106,7 @@ impl Families<'_> {
     fn check_parent(&mut self, parent: &Decoded<'_>, execution: u64, turns: &[Turn]) {
         let row = parent.row();
         for (event, scheduled) in schedules(turns) {
-            let place = (row.key.to_string(), execution, event);
+            let place = (row.key.to_string(), self.starter(parent, execution, event), event);
             let children = self.children.get(&place).cloned().unwrap_or_default();
             if children.len() > 1 {
                 self.breach(&row.id, format!("schedule {event} has {} children", children.len()));
@@ -121,6 +121,20 @@ impl Families<'_> {
                 None => {}
             }
         }
+    }
+
+    /// The execution that started a child: after a reset it may be an earlier one.
+    fn starter(&self, parent: &Decoded<'_>, execution: u64, event: EventId) -> u64 {
+        if parent.reset_of(execution).is_none() {
+            return execution;
+        }
+        let key = parent.row().key.to_string();
+        let has_child = |starter: &u64| {
+            let place = (key.clone(), *starter, event);
+            let is_on_its_way = self.starts.as_ref().is_some_and(|starts| starts.contains(&place));
+            self.children.contains_key(&place) || is_on_its_way
+        };
+        (1..=execution).rev().find(has_child).unwrap_or(execution)
     }
 
     /// The parent was told what became of the child.
@@ -143,7 +157,12 @@ impl Families<'_> {
                 let Some(child) = self.all.get(&child.row.key) else { return };
                 let expected =
                     child.current().last().and_then(Turn::ending).and_then(|it| as_outcome(event, it));
-                if expected.as_ref() != Some(outcome) {
+                // One that was reset had another end before.
+                let ends = child.executions.values().filter_map(|turns| turns.last()?.ending());
+                let was_told = (1..=child.row().execution).any(|it| child.reset_of(it).is_some())
+                    && (ends.filter_map(|it| as_outcome(event, it)).any(|it| it == *outcome)
+                        || !child.is_whole());
+                if expected.as_ref() != Some(outcome) && !was_told {
                     let (child, told) = (&child.row().id, outcome.name());
                     let what =
                         format!("of child {child} of {event} it was told {told}, which is not its end");

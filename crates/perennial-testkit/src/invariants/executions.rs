@@ -14,7 +14,7 @@ impl Checked<'_, '_> {
         for (execution, turns) in &decoded.executions {
             let ending = turns.last().and_then(Turn::ending);
             let Some(Ending::OrchestrationContinuedAsNew { .. }) = ending else {
-                if *execution < row.execution {
+                if *execution < row.execution && !self.reset(decoded, *execution, turns) {
                     let ending = ending.map_or("nothing", Ending::name);
                     let next = execution + 1;
                     self.breach("I9", format!("execution {next} follows one that ended with {ending}"));
@@ -23,6 +23,37 @@ impl Checked<'_, '_> {
             };
             self.successor(decoded, *execution, turns, handlers);
         }
+    }
+
+    /// Whether the next execution was reset to a turn of this one; it keeps what it says then.
+    fn reset(&mut self, decoded: &Decoded<'_>, execution: u64, turns: &[Turn]) -> bool {
+        let next = decoded.executions.get(&(execution + 1)).map_or(&[][..], Vec::as_slice);
+        let Some(started) = next.first().and_then(Turn::started).cloned().or_else(|| {
+            let mut messages = decoded.messages()?;
+            messages.find_map(|message| match message {
+                Message::Start(start) if start.started.execution == execution + 1 => Some(start.started),
+                _ => None,
+            })
+        }) else {
+            // Nobody could look.
+            return next.is_empty() && decoded.messages().is_none();
+        };
+        let Some(reset) = started.reset.as_ref().filter(|reset| reset.execution == execution) else {
+            return false;
+        };
+        let kept = usize::try_from(reset.turn).unwrap_or(usize::MAX);
+        let is_kept = |(place, (old, new)): (usize, (&Turn, &Turn))| {
+            let skipped = usize::from(place == 0);
+            old.at_ms == new.at_ms && old.events.iter().skip(skipped).eq(new.events.iter().skip(skipped))
+        };
+        let is_whole = turns.len() >= kept && next.len() >= kept;
+        if !is_whole || !turns.iter().zip(next).take(kept).enumerate().all(is_kept) {
+            self.breach(
+                "I9",
+                format!("execution {} does not keep {kept} turns of {execution}", execution + 1),
+            );
+        }
+        true
     }
 
     fn successor(

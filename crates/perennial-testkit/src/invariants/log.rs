@@ -166,6 +166,11 @@ impl ClientLog {
     fn check_runs(&self, decoded: &Decoded<'_>, found: &mut Vec<Breach>) {
         let id = &decoded.row().id;
         for (execution, turns) in &decoded.executions {
+            // What was kept by a reset ran in an execution before.
+            let first = if decoded.reset_of(*execution).is_some() { 1 } else { *execution };
+            let has_run = |activity: EventId| {
+                (first..=*execution).any(|ran| self.runs.contains_key(&(id.clone(), ran, activity)))
+            };
             for (_, event) in all_events(turns) {
                 if let EventKind::Job(
                     Job::ActivityCompleted { source_event_id: activity, .. }
@@ -175,7 +180,7 @@ impl ClientLog {
                         ..
                     },
                 ) = &event.kind
-                    && !self.runs.contains_key(&(id.clone(), *execution, *activity))
+                    && !has_run(*activity)
                 {
                     let what =
                         format!("activity {activity} of execution {execution} ended without having run");

@@ -170,11 +170,12 @@ impl ManualNode {
 
     fn note_written(&mut self, commit: &Commit) {
         self.seen.written.push((commit.key, commit.clone()));
-        let Some(row) = &commit.turn else { return };
-        let turn = decode_turn(row.number, &row.bytes).expect("a shard writes turns that can be read");
-        for (event, _, decision) in turn.decisions() {
-            if matches!(decision, Decision::ActivityScheduled { .. }) {
-                self.seen.schedules.insert((commit.key, row.execution, event));
+        for row in commit.turn.iter().chain(&commit.more_turns) {
+            let turn = decode_turn(row.number, &row.bytes).expect("a shard writes turns that can be read");
+            for (event, _, decision) in turn.decisions() {
+                if matches!(decision, Decision::ActivityScheduled { .. }) {
+                    self.seen.schedules.insert((commit.key, row.execution, event));
+                }
             }
         }
     }

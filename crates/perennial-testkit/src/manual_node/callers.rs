@@ -2,9 +2,10 @@
 
 use perennial_core::shard::{AskReply, Message, Question, Request, RequestId, Start, StartRequest};
 use perennial_core::store::{
-    InboxNumber, InstanceRow, NewRequest, RequestNumber, RequestOutcome, SendOutcome, SendRequest, Store,
+    InboxNumber, InstanceRow, NewRequest, Pause, PausedOrchestrations, RequestNumber, RequestOutcome,
+    SendOutcome, SendRequest, Store,
 };
-use perennial_core::{InstanceKey, Job, Payload, Started};
+use perennial_core::{InstanceKey, Job, Payload, Started, Why};
 
 use super::{ManualNode, ask_store};
 
@@ -71,6 +72,38 @@ impl ManualNode {
     /// Somebody wants a blocked instance tried again.
     pub fn retry(&mut self, id: &str) -> RequestId {
         self.request(id, Request::Retry)
+    }
+
+    /// Somebody pauses an instance.
+    pub fn pause(&mut self, id: &str, reason: &str) -> RequestId {
+        self.request(id, Request::Pause(Pause { why: Why::new(reason), orchestration: false }))
+    }
+
+    /// Somebody resumes an instance.
+    pub fn resume(&mut self, id: &str) -> RequestId {
+        self.request(id, Request::Resume)
+    }
+
+    /// Somebody resets an instance to a turn; if none is given, to the last one before its end.
+    pub fn reset(&mut self, id: &str, to_turn: Option<u64>) -> RequestId {
+        let question = self.reset_question(id, to_turn);
+        self.request(id, Request::Ask(question))
+    }
+
+    /// What somebody asks who resets an instance as it is stored now.
+    pub fn reset_question(&self, id: &str, to_turn: Option<u64>) -> Question {
+        let execution = self.row(id).execution;
+        Question::Reset { execution, to_turn, version: None, why: Why::new("a test").by("somebody") }
+    }
+
+    /// Somebody says which orchestrations are paused. Lanes hear of it when they renew their leases.
+    pub fn set_paused(&mut self, names: &[&str]) -> &mut ManualNode {
+        let mut paused = PausedOrchestrations::default();
+        names.iter().for_each(|name| paused.pause(name, 1, Why::new("all of them")));
+        let value = paused.encode();
+        ask_store(|reply| self.store.write_setting(PausedOrchestrations::SETTING, value, reply))
+            .expect("the store is open");
+        self
     }
 
     /// Somebody waits for an instance to end.

@@ -127,6 +127,8 @@ impl ManualNode {
             Ok(Message::Requeue { event, attempt, .. }) => format!("Requeue {attempt} of {event}"),
             Ok(Message::Terminate { reason }) => format!("Terminate {reason:?}"),
             Ok(Message::Retry) => "Retry".to_owned(),
+            Ok(Message::Pause(pause)) => format!("Pause {}", pause.why),
+            Ok(Message::Resume) => "Resume".to_owned(),
             Ok(Message::Unreadable { .. }) | Err(_) => "unreadable".to_owned(),
         })
         .collect()

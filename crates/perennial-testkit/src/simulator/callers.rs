@@ -66,6 +66,7 @@ pub(super) enum Asked {
     Raise { event: usize, existed: bool },
     End { id: String, cancels: bool },
     Retry,
+    Repair,
     AwaitEnd { id: String, deletions: u64 },
     Update(usize),
     Query { id: String, healed: bool, sender: usize },
@@ -372,7 +373,8 @@ impl Simulation {
             }
             Asked::Raise { event, .. } => self.raise_far(event),
             Asked::End { id, cancels } => self.end_far(&id, cancels),
-            Asked::Retry => {}
+            // Somebody else may, or the same one another time.
+            Asked::Retry | Asked::Repair => {}
             Asked::AwaitEnd { id, .. } => {
                 self.later(200, format!("somebody waits for {id} again"), move |this| this.await_end(&id));
             }

@@ -81,6 +81,7 @@ pub const CLASSES: &[(&str, &[&str])] = &[
             "instance has room again",
         ],
     ),
+    ("repairs by people", &["instance paused", "instance resumed", "instance reset"]),
 ];
 
 /// More unread events than a run raises.
@@ -113,6 +114,8 @@ pub(super) struct ClassPlan {
     pub(super) refuses_inputs_ms: Option<u64>,
     /// How many unread events refuse the next.
     pub(super) max_unread: usize,
+    /// Whether people pause and reset instances.
+    pub(super) repairs: bool,
 }
 
 impl ClassPlan {
@@ -152,6 +155,7 @@ impl ClassPlan {
             mistypes: chance.percent(35).then_some(cure),
             refuses_inputs_ms: chance.percent(35).then(|| chance.between(0, trouble_ms / 2)),
             max_unread: *chance.pick(&[2, 4, MANY_UNREAD, MANY_UNREAD, MANY_UNREAD]),
+            repairs: chance.percent(40),
         }
     }
 

@@ -211,6 +211,7 @@ impl Simulation {
             self.retry(id);
         }
         self.help_blocked(id);
+        self.help_paused(id);
         self.help_full(id);
         let Some(ledger) = self.ledger(id) else { return };
         let waits: Vec<String> = ledger

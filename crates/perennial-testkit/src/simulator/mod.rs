@@ -23,6 +23,7 @@
 //! | requests at endings and renewals | events, updates and start-or-raise while an execution's last commit is on its way | `endings` |
 //! | damaged rows | a bit of a turn, message, task or request, while it is served and between lives | `damage` |
 //! | payloads of another type | inputs that the next version cannot read, events that are no text; cured by a deployment or by skipping | `mistypes` |
+//! | repairs by people | instances that are paused, resumed and reset to earlier turns | `repairs` |
 //! | full queues | a handful of unread events refuses the next, across eviction and continue-as-new | `callers`, `witness` |
 //!
 //! Not drawn: damage of instance rows and of what SQLite itself keeps (the damage test of the runtime has them), failing
@@ -50,6 +51,7 @@ mod process;
 mod pruning;
 mod questions;
 mod remembered_keys;
+mod repairs;
 mod starting;
 mod stopping;
 mod store_calls;
@@ -86,6 +88,7 @@ use mistypes::Mistypes;
 use outages::Outages;
 use plan::Plan;
 use process::Process;
+use repairs::Repairs;
 use trace::Trace;
 use witness::Witness;
 
@@ -129,6 +132,7 @@ pub struct Simulation {
     outages: Outages,
     damaged: Damaged,
     mistypes: Mistypes,
+    repairs: Repairs,
     witness: Witness,
     tally: Tally,
     trace: Trace,
@@ -210,6 +214,7 @@ impl Simulation {
             outages: Outages::default(),
             damaged: Damaged::default(),
             mistypes: Mistypes::default(),
+            repairs: Repairs::default(),
             witness: Witness::new(START_MS),
             tally: Tally(BTreeMap::new()),
             trace: Trace::default(),

@@ -172,5 +172,6 @@ pub(super) fn is_write(call: &StoreCall) -> bool {
             | StoreCall::ReadTurns { .. }
             | StoreCall::HeldTasks { .. }
             | StoreCall::ReadRequests { .. }
+            | StoreCall::ReadSetting { .. }
     )
 }

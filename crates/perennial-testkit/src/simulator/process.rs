@@ -86,6 +86,7 @@ impl Simulation {
         self.plan_outages();
         self.plan_damage();
         self.plan_mistypes();
+        self.plan_repairs();
         self.plan_deployments();
         self.prune_later();
     }

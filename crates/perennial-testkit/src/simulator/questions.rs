@@ -172,6 +172,10 @@ impl Simulation {
         if *deletions != self.deletions(&id) {
             return;
         }
+        let key = self.store.tables().ids.get(&id).copied();
+        if key.is_some_and(|key| self.was_reset(key)) {
+            return;
+        }
         if payload == Program::refused_update() {
             return self.fail(format!("E21: an update of {id} was carried out that its validator refuses"));
         }
@@ -243,7 +247,8 @@ impl Simulation {
         for number in 0..self.callers.updates.len() {
             let Update { id, payload, answer, follows, deletions, .. } = &self.callers.updates[number];
             let Some(key) = self.store.tables().ids.get(id).copied() else { continue };
-            if *payload == Program::refused_update() || *deletions != self.deletions(id) {
+            let is_excused = *deletions != self.deletions(id) || self.was_reset(key);
+            if *payload == Program::refused_update() || is_excused {
                 continue;
             }
             let executions = self.executions(key);

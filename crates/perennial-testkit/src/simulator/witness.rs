@@ -200,7 +200,7 @@ impl Simulation {
         self.witness_damage(commit);
         self.witness_mistype(commit);
         self.count_full(commit, before.was_full);
-        if let Some(turn) = &commit.turn {
+        for turn in commit.turn.iter().chain(&commit.more_turns) {
             let place = (commit.key, turn.execution, turn.number);
             let known = self.witness.turns.get(&place).cloned();
             let stored = self.store.tables().turns.get(&place).cloned();
@@ -223,6 +223,7 @@ impl Simulation {
             self.witness.turns.insert(place, turn.clone());
             self.count_events(&decoded);
             self.witness_poison(commit.key, turn.execution, &decoded);
+            self.witness_repair(commit, Some((turn, &decoded)));
             self.witness_outcomes(commit);
             self.witness_results(commit.key, turn.execution, &decoded);
             self.witness.histories.add(commit.key, turn.execution, decoded);
@@ -230,6 +231,9 @@ impl Simulation {
             if self.failure.is_some() {
                 return;
             }
+        }
+        if commit.turn.is_none() {
+            self.witness_repair(commit, None);
         }
         for (number, body) in &before.messages {
             self.witness.consumed.insert(*number);
@@ -351,7 +355,9 @@ impl Simulation {
             let Some(event) = job.source_event_id() else { continue };
             // One that was recreated under its key has the children of its second life as well.
             let is_first = self.witness.outcomes.insert((*to, execution, event));
-            if *to != commit.key && !is_first && !self.witness.deleted.contains(to) {
+            // One that was reset ends once more, and its parent takes the first of its outcomes.
+            let is_excused = self.witness.deleted.contains(to) || self.was_reset(commit.key);
+            if *to != commit.key && !is_first && !is_excused {
                 return self.fail(format!("I13: the outcome of {event} was sent to its parent {to} twice"));
             }
         }

@@ -84,6 +84,23 @@ impl Client {
         }
     }
 
+    /// Puts something that needs no code to the instance with a key, and not to another one that has its id by then.
+    pub(super) async fn put_bound(
+        &self,
+        id: &str,
+        key: InstanceKey,
+        question: Question,
+    ) -> Result<AskReply, ClientError> {
+        match self.ask(id, bound(Some(key), Request::Ask(question.clone()))).await? {
+            Asked::Elsewhere { .. } => self.put_from_afar(id, Some(key), &question).await,
+            Asked::Here(Answer::Asked(reply)) => Ok(reply),
+            Asked::Here(answer) => {
+                outcome_of(id, answer)?;
+                Err(ClientError::Unknown { id: id.to_owned(), reason: "an unexpected answer".to_owned() })
+            }
+        }
+    }
+
     /// Writes the question into the store and waits for the owner to answer it.
     async fn put_from_afar(
         &self,
@@ -123,7 +140,12 @@ impl Client {
     /// Whether a question that was taken back has certainly done nothing: a query never does, and of an update nobody who
     /// could still carry it out is alive, nor is anything recorded.
     async fn left_no_trace(&self, id: &str, question: &Question) -> Result<bool, ClientError> {
-        let Question::Update { key, .. } = question else { return Ok(true) };
+        let key = match question {
+            Question::Update { key, .. } => key,
+            // One that is repeated does nothing if it was made.
+            Question::Reset { .. } => return Ok(!self.has_owner(id).await?),
+            Question::Query { .. } | Question::Raise { .. } => return Ok(true),
+        };
         if self.has_owner(id).await? {
             return Ok(false);
         }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use perennial_core::store::{
-    Count, DeleteOutcome, Filter, InstanceRow, Page, PageKey, PageLimit, Status, StoreStats, TaskRow,
+    Count, DeleteOutcome, Filter, InstanceRow, Page, PageKey, PageLimit, Pause, Status, StoreStats, TaskRow,
 };
-use perennial_core::{ClosePolicy, Decision, InstanceKey, Payload, ShardId, Turn};
+use perennial_core::{ClosePolicy, Decision, InstanceKey, Payload, ShardId, Turn, Why};
 
 use super::{Client, InstanceStatus};
 use crate::error::ClientError;
@@ -63,6 +63,22 @@ pub enum Action {
     },
     /// Try it again, if it is blocked.
     Retry,
+    /// Pause it.
+    Pause {
+        /// Why, and by whom.
+        why: Why,
+    },
+    /// Let it go on, if it is paused.
+    Resume,
+    /// Pause it until its orchestration is resumed. [`Client::pause_orchestration`] does that.
+    #[doc(hidden)]
+    PauseWithOrchestration {
+        /// Why, and by whom.
+        why: Why,
+    },
+    /// Let it go on if it is paused with its orchestration. [`Client::resume_orchestration`] does that.
+    #[doc(hidden)]
+    ResumeWithOrchestration,
     /// Delete it, with its children.
     Delete {
         /// Whether it is terminated first, if it runs.
@@ -436,6 +452,19 @@ impl Client {
             Action::Cancel { reason, grace } => self.cancel_bound(&row.id, key, reason, *grace).await,
             Action::Terminate { reason } => self.terminate_bound(&row.id, key, reason).await,
             Action::Raise { event, payload } => self.raise(&row.id, key, event, payload.clone(), None).await,
+            Action::Pause { why } => {
+                let pause = Pause { why: why.clone(), orchestration: false };
+                self.pause_bound(&row.id, row.key, pause).await
+            }
+            // One that is paused by itself stays so when its orchestration goes on.
+            Action::PauseWithOrchestration { .. } if is_paused(row) => return Ok(false),
+            Action::PauseWithOrchestration { why } => {
+                let pause = Pause { why: why.clone(), orchestration: true };
+                self.pause_bound(&row.id, row.key, pause).await
+            }
+            Action::Resume if !is_paused(row) => return Ok(false),
+            Action::ResumeWithOrchestration if !is_held(row) => return Ok(false),
+            Action::Resume | Action::ResumeWithOrchestration => self.resume_bound(&row.id, row.key).await,
             Action::Retry if row.blocked.is_none() => return Ok(false),
             Action::Retry => self.retry_bound(&row.id, row.key).await,
         };
@@ -445,11 +474,23 @@ impl Client {
                 ClientError::NotFound { .. }
                 | ClientError::Ended { .. }
                 | ClientError::NotBlocked { .. }
+                | ClientError::OrchestrationPaused { .. }
                 | ClientError::NotEnded { .. },
             ) => Ok(false),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether somebody paused it.
+fn is_paused(row: &InstanceRow) -> bool {
+    row.blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some())
+}
+
+/// Whether it is paused with its orchestration.
+fn is_held(row: &InstanceRow) -> bool {
+    let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
+    pause.is_some_and(|pause| pause.orchestration)
 }
 
 fn grow(rows: &[(InstanceRow, usize)], place: usize) -> Tree {

@@ -8,6 +8,7 @@ mod hearing;
 mod managing;
 mod raising;
 mod reading;
+mod repairing;
 mod sender;
 mod sending;
 mod starting;
@@ -30,6 +31,7 @@ use crate::store_url::open_guest;
 
 pub use managing::{Action, Progress, Prune, Tree};
 pub use raising::RaiseEvent;
+pub use repairing::Resetting;
 pub(crate) use sender::Sender;
 pub use sending::Cancel;
 pub use starting::{OnExisting, StartOptions};

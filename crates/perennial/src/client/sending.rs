@@ -87,6 +87,7 @@ impl Client {
     /// [`Blocked::event`](crate::Blocked::event), which the reason of the block names; any other is refused. That the
     /// event was skipped is recorded, and the code gets the next of its name.
     pub async fn skip_event(&self, id: &str, event: EventId) -> Result<(), ClientError> {
+        let mut key = None;
         if self.driver.is_none() {
             // The owner takes the request from the store and has nobody to answer.
             let row = self.row(id).await?;
@@ -96,10 +97,11 @@ impl Client {
                 Some(blocked) if blocked.event != Some(event) => {
                     return Err(ClientError::NotBlockedBy { id: id.to_owned(), blocking: blocked.event });
                 }
-                Some(_) => {}
+                // That instance is meant, and not another one that has its id by then.
+                Some(_) => key = Some(row.key),
             }
         }
-        self.deliver(id, Request::Skip { event }).await
+        self.deliver(id, bound(key, Request::Skip { event })).await
     }
 
     pub(super) async fn retry_bound(&self, id: &str, key: InstanceKey) -> Result<(), ClientError> {
@@ -176,6 +178,8 @@ impl Client {
             }
             Request::Terminate { reason } => Message::Terminate { reason },
             Request::Retry => Message::Retry,
+            Request::Pause(pause) => Message::Pause(pause),
+            Request::Resume => Message::Resume,
             Request::Skip { event } => Message::Job(Job::ExternalEventSkipped { event_id: event }),
             Request::Start(_) | Request::AwaitEnd | Request::Ask(_) | Request::Bound { .. } => {
                 let what = "starts, questions and waiting have calls of their own";
@@ -304,6 +308,7 @@ pub(super) fn outcome_of(id: &str, answer: Answer) -> Result<Option<Ending>, Cli
         Answer::NotFound => Err(ClientError::NotFound { id }),
         Answer::Full { unread } => Err(ClientError::Full { id, unread }),
         Answer::NotBlocked => Err(ClientError::NotBlocked { id }),
+        Answer::OrchestrationPaused => Err(ClientError::OrchestrationPaused { id, name: String::new() }),
         Answer::NotBlockedBy { blocking } => Err(ClientError::NotBlockedBy { id, blocking }),
         Answer::Unreadable { event, type_name, problem } => {
             Err(ClientError::BadEvent { id, event, type_name, problem })

@@ -241,9 +241,11 @@ impl Client {
         loaded: &LoadedInstance,
         report: &mut VerifyReport,
     ) -> Result<(), ClientError> {
-        let LoadedInstance { row, turns: current, tasks, .. } = loaded;
+        let LoadedInstance { row, turns: current, tasks, inbox } = loaded;
         // What the first turn of the execution behind is chained to.
         let mut chain = None;
+        // Whether that one was reset to a turn of this one, which then ends as it likes, or not at all.
+        let mut is_left = inbox.rows.iter().any(|message| starts_after_reset(&message.body));
         for execution in (1..=row.execution).rev() {
             let older;
             let rows = if execution == row.execution {
@@ -271,7 +273,7 @@ impl Client {
                 Ok(read) => read,
                 Err(problem) => {
                     report.found(row, what, problem);
-                    chain = None;
+                    (chain, is_left) = (None, true);
                     continue;
                 }
             };
@@ -280,7 +282,9 @@ impl Client {
             chain = started.as_ref().map(|started| started.chain);
             let ending = History::from(read.turns).ending().cloned();
             let goes_on = matches!(ending, Some(Ending::OrchestrationContinuedAsNew { .. }));
-            if is_cut_off || (execution < row.execution && !goes_on) {
+            let was_left = is_left;
+            is_left = started.as_ref().is_some_and(|started| started.reset.is_some());
+            if is_cut_off || (execution < row.execution && !goes_on && !was_left) {
                 report.found(row, what, "it does not end where the next execution begins");
             } else if execution == row.execution && row.status.is_final() != (ending.is_some() && !goes_on) {
                 let status = row.status.name();
@@ -295,6 +299,11 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Whether a message starts an execution that a reset begins again.
+fn starts_after_reset(body: &[u8]) -> bool {
+    matches!(Message::decode(body), Ok(Message::Start(start)) if start.started.reset.is_some())
 }
 
 /// The turns of an execution, if they are one.

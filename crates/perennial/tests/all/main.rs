@@ -39,6 +39,7 @@ mod operations;
 mod paused;
 mod poison;
 mod preflight;
+mod repairs;
 mod retries;
 mod running_work;
 mod scenarios;

@@ -110,6 +110,7 @@ impl Ledger {
             return Err(CorruptHistory::at(turn, EventId(1), "it begins before its predecessor ended").into());
         }
         self.started = true;
+        self.reset_at_ms = started.reset.as_ref().map_or(0, |reset| reset.at_ms);
         self.attributes = attributes.clone();
         self.status = status.clone();
         started.drawn_keys.iter().for_each(|(seen_ms, key)| self.keys.insert(key, *seen_ms));
@@ -247,7 +248,7 @@ impl Ledger {
             Decision::ActivityScheduled { options, .. } => {
                 self.activities += 1;
                 if options.as_ref().is_some_and(|options| options.total_timeout_ms.is_some()) {
-                    self.scheduled_at_ms.insert(id, self.last_at_ms);
+                    self.scheduled_at_ms.insert(id, self.last_at_ms.max(self.reset_at_ms));
                 }
             }
             Decision::SubOrchestrationScheduled { instance, options, .. } => {

@@ -28,6 +28,8 @@ pub struct Ledger {
     events: u64,
     bytes: u64,
     last_at_ms: u64,
+    /// When the execution was reset, or zero: what it runs again has all its time from then on.
+    reset_at_ms: u64,
     open: AscendingMap<Decision>,
     /// Of what is open: the timers by due time, and how many activities.
     timers: BTreeSet<(u64, EventId)>,

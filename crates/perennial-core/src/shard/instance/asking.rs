@@ -209,6 +209,8 @@ pub(in crate::shard) fn consult(
                     take_event(execution, job, is_full, &mut accepted)
                 }
                 Question::Token(call) => take_said(execution, &ask, call, now_ms, &mut accepted),
+                // It is made without the code, and never put to it.
+                Question::Reset { .. } => Consultation::Later,
             };
             (ask, consultation)
         })

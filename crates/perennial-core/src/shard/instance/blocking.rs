@@ -80,7 +80,7 @@ impl Instance {
     }
 
     /// What its row says about why it is blocked. A cause that was known before counts from then.
-    fn blocked(&self, now_ms: u64, failure: &TaskFailure) -> Blocked {
+    pub(super) fn blocked(&self, now_ms: u64, failure: &TaskFailure) -> Blocked {
         let cause = failure.cause();
         let known = self.facts.as_ref().and_then(|facts| facts.blocked_cause.as_ref());
         let since_ms = known.filter(|(known, _)| **known == *cause).map_or(now_ms, |(_, since_ms)| *since_ms);
@@ -91,6 +91,7 @@ impl Instance {
             report: failure.report(),
             divergence: failure.divergence(),
             event: failure.unreadable_event(),
+            pause: failure.pause().cloned().map(Box::new),
             since_ms,
             attempts: self.attempts(failure),
         }
@@ -102,6 +103,7 @@ impl Instance {
         let known = self.facts.as_ref().map_or(0, |facts| facts.blocked_attempts);
         match failure {
             TaskFailure::ThreadLost => known.max(self.lost_turns) + 1,
+            TaskFailure::Paused(_) => 1,
             TaskFailure::NotTried => known.max(self.lost_turns).max(1),
             _ => known + 1,
         }
@@ -126,7 +128,7 @@ impl Instance {
     }
 
     /// Writes into a commit that it is blocked, and returns what its row says then. One that is not stored is inserted.
-    fn mark_blocked(
+    pub(super) fn mark_blocked(
         &self,
         now_ms: u64,
         messages: &Batch,
@@ -150,6 +152,7 @@ impl Instance {
             blocked_attempts: blocked.attempts,
             blocked_cause: Some((blocked.cause.as_str().into(), blocked.since_ms)),
             blocked_event: blocked.event,
+            pause: blocked.pause.as_ref().map(|pause| pause.orchestration),
             ..stored.clone()
         };
         let (wake_at_ms, blocked) = (Some(wake_at_ms), Some(Some(blocked)));
@@ -276,11 +279,12 @@ fn not_begun(question: &Question) -> AskReply {
         Question::Update { .. } => "PER-0208 update: the instance has not begun",
         Question::Raise { .. } => "the instance has not begun; the event can wait in its inbox",
         Question::Token(_) => "PER-0635 bad token: the instance has not begun, and has handed out none",
+        Question::Reset { .. } => "the instance has not begun",
     };
     AskReply::Refused { reason: reason.to_owned(), error: None }
 }
 
 /// What a blocked instance tells those who ask it something.
-fn blocked_reply(failure: &TaskFailure) -> AskReply {
+pub(super) fn blocked_reply(failure: &TaskFailure) -> AskReply {
     AskReply::Blocked { code: failure.code().to_owned(), reason: failure.to_string() }
 }

@@ -83,6 +83,7 @@ impl Instance {
                 self.settle(shared, now_ms, Phase::Delayed, wake_at_ms);
             }
             Next::Reloaded => self.reload(shared),
+            Next::Reset => self.reset_done(shared),
             Next::Continued(execution, start) => {
                 // More than the start is read with it.
                 let number = sent.last().copied().flatten().filter(|_| in_flight.carried_rows == 1);
@@ -176,7 +177,7 @@ impl Instance {
         shared.lookups.handle_ended(self.key);
         shared.outputs.extend(execution.map(Output::Drop));
         self.tasks.clear_writes();
-        if self.queue.is_empty() && self.questions.is_empty() {
+        if self.queue.is_empty() && self.questions.is_empty() && !self.questions.has_reset() {
             self.forget(shared);
         } else {
             self.clear_leftovers(shared);
@@ -193,7 +194,8 @@ impl Instance {
         for waiter in shared.waiters.take(self.key) {
             shared.look_up(waiter, Arc::clone(id), Request::AwaitEnd, None);
         }
-        for ask in self.questions.take_all() {
+        let resets = std::iter::from_fn(|| self.questions.take_reset()).collect::<Vec<_>>();
+        for ask in self.questions.take_all().into_iter().chain(resets) {
             if let Some(request) = ask.asker.caller() {
                 shared.look_up(request, Arc::clone(id), Request::Ask(ask.question), None);
             }
@@ -228,6 +230,7 @@ impl Instance {
             Next::Blocked | Next::Kept | Next::Delayed | Next::Reloaded => {
                 self.block_refused(shared, now_ms, in_flight, reason);
             }
+            Next::Reset => self.reset_rejected(shared, in_flight, reason),
             Next::Idle(_) | Next::Continued(..) | Next::Ended(..) => {
                 self.questions.extend(in_flight.take_asks());
                 self.tasks.put_back_writes(in_flight.task_writes);
@@ -311,6 +314,8 @@ fn as_request(queued: Queued) -> Option<(RequestId, Request)> {
         Message::Terminate { reason } => Request::Terminate { reason },
         Message::Job(Job::ExternalEventSkipped { event_id }) => Request::Skip { event: event_id },
         Message::Retry => Request::Retry,
+        Message::Pause(pause) => Request::Pause(pause),
+        Message::Resume => Request::Resume,
         _ => return None,
     };
     Some((request_id, request))

@@ -22,6 +22,8 @@ pub(super) struct Facts {
     pub(super) blocked_cause: Option<(Arc<str>, u64)>,
     /// The event that can be skipped to let it go on.
     pub(super) blocked_event: Option<EventId>,
+    /// Whether it is paused: by itself, or together with its orchestration (`true`).
+    pub(super) pause: Option<bool>,
     pub(super) execution: u64,
     pub(super) version: Arc<str>,
 }
@@ -37,6 +39,7 @@ impl Facts {
             blocked_attempts: 0,
             blocked_cause: None,
             blocked_event: None,
+            pause: None,
             execution,
             version: Arc::from(""),
         }
@@ -56,6 +59,15 @@ impl Facts {
         self.blocked_attempts > 0
     }
 
+    pub(super) fn is_paused(&self) -> bool {
+        self.pause.is_some()
+    }
+
+    /// The same, with nothing in its way.
+    pub(super) fn unblocked(self) -> Facts {
+        Facts { blocked_attempts: 0, blocked_cause: None, blocked_event: None, pause: None, ..self }
+    }
+
     pub(super) fn of_row(row: &InstanceRow) -> Facts {
         Facts {
             status: row.status,
@@ -68,6 +80,11 @@ impl Facts {
                 .as_ref()
                 .map(|blocked| (blocked.cause.as_str().into(), blocked.since_ms)),
             blocked_event: row.blocked.as_ref().and_then(|blocked| blocked.event),
+            pause: row
+                .blocked
+                .as_ref()
+                .and_then(|blocked| blocked.pause.as_ref())
+                .map(|pause| pause.orchestration),
             execution: row.execution,
             version: Arc::from(row.version.as_str()),
         }
@@ -103,6 +120,7 @@ impl Facts {
             blocked_attempts: 0,
             blocked_cause: None,
             blocked_event: None,
+            pause: None,
             execution: started.execution,
             version: pinned(started, stored),
         }

@@ -160,6 +160,8 @@ pub(super) enum Next {
     Kept,
     /// Blocked, and tried again at once.
     Reloaded,
+    /// The next execution begins with turns that it keeps of this one.
+    Reset,
     /// Still waiting for its time to start; what came for it is kept.
     Delayed,
     /// The next execution begins.
@@ -184,6 +186,7 @@ impl Next {
             | Next::Kept
             | Next::Delayed
             | Next::Reloaded
+            | Next::Reset
             | Next::Gone => None,
         }
     }

@@ -26,6 +26,12 @@ impl Instance {
         start: Start,
     ) {
         let origin = Origin::Caller(request);
+        if let Some(pause) = shared.paused.pause_of(&start.started.name) {
+            self.limits = Limits::of_start(&start, now_ms, &shared.gaps);
+            let message = Queued::new(Message::Start(Box::new(start)), origin, now_ms);
+            let failure = TaskFailure::Paused(pause);
+            return self.block(shared, now_ms, vec![message], &failure, Vec::new());
+        }
         self.begin(shared, now_ms, Arrived { what: start, origin, arrived_ms: now_ms });
     }
 
@@ -47,6 +53,9 @@ impl Instance {
         if turns.is_empty() {
             // What an execution before it left is in the inbox.
             self.recorded_unread = 0;
+        }
+        if self.questions.has_reset() {
+            return self.begin_reset(shared, now_ms, &row, turns);
         }
         if row.status.is_final() {
             self.bring_all_behind(shared, now_ms);
@@ -92,6 +101,12 @@ impl Instance {
         }
         if row.blocked.is_some() && self.has_to_hand_over(shared) {
             self.hand_over_blocked(shared, now_ms, row.execution, past.record());
+            return self.stay_blocked(shared, now_ms);
+        }
+        if self.heed_pauses(shared, now_ms, row) {
+            return;
+        }
+        if self.stays_paused(shared, row) {
             return self.stay_blocked(shared, now_ms);
         }
         if let Some(reason) = self.queue.unreadable() {
@@ -294,7 +309,7 @@ impl Instance {
 
     /// It has ended; what still came for it is answered, and its messages are deleted.
     pub(super) fn clear_leftovers(&mut self, shared: &mut Shared) {
-        if self.questions.has_query() {
+        if self.questions.has_query() || self.questions.has_reset() {
             // It can be answered from the history.
             return self.reload(shared);
         }

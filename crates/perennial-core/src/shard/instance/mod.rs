@@ -18,11 +18,13 @@ mod in_flight;
 mod limits;
 mod loading;
 mod open_ends;
+mod pausing;
 mod planning;
 mod questions;
 mod queue;
 mod queued;
 mod requests;
+mod resetting;
 mod results;
 mod rows;
 mod taken;
@@ -386,7 +388,9 @@ impl Instance {
             Phase::Committing(in_flight) => match &in_flight.next {
                 Next::Idle(execution) => execution.unread_events(),
                 Next::Delayed => in_flight.messages.events(),
-                Next::Continued(..) | Next::Blocked | Next::Kept | Next::Reloaded => self.recorded_unread,
+                Next::Continued(..) | Next::Blocked | Next::Kept | Next::Reloaded | Next::Reset => {
+                    self.recorded_unread
+                }
                 Next::Ended(..) | Next::Consulted(_) | Next::Gone => 0,
             },
             Phase::Loading | Phase::Idle(_) | Phase::Blocked | Phase::Delayed => self.recorded_unread,

@@ -13,6 +13,8 @@ pub(super) struct Questions {
     rows: BTreeSet<RequestNumber>,
     /// How many are queries.
     queries: usize,
+    /// Resets, which are no questions to the code: they wait apart until the instance can be loaded for them.
+    resets: VecDeque<PendingAsk>,
 }
 
 fn is_query(ask: &PendingAsk) -> bool {
@@ -34,6 +36,9 @@ impl Questions {
     }
 
     fn push_back(&mut self, ask: PendingAsk) {
+        if ask.question.is_reset() {
+            return self.resets.push_back(ask);
+        }
         self.count(&ask);
         self.waiting.push_back(ask);
     }
@@ -41,6 +46,10 @@ impl Questions {
     /// Puts questions back that were taken: they keep their place before what was asked meanwhile.
     pub(super) fn put_back(&mut self, asks: Vec<PendingAsk>) {
         for ask in asks.into_iter().rev() {
+            if ask.question.is_reset() {
+                self.resets.push_front(ask);
+                continue;
+            }
             self.count(&ask);
             self.waiting.push_front(ask);
         }
@@ -51,8 +60,17 @@ impl Questions {
         self.queries > 0
     }
 
+    /// Whether a reset waits.
+    pub(super) fn has_reset(&self) -> bool {
+        !self.resets.is_empty()
+    }
+
+    pub(super) fn take_reset(&mut self) -> Option<PendingAsk> {
+        self.resets.pop_front()
+    }
+
     pub(super) fn knows_row(&self, number: RequestNumber) -> bool {
-        self.rows.contains(&number)
+        self.rows.contains(&number) || self.resets.iter().any(|ask| ask.asker.row() == Some(number))
     }
 
     pub(super) fn take_all(&mut self) -> Vec<PendingAsk> {
@@ -82,11 +100,13 @@ impl Questions {
     pub(super) fn forget_rows(&mut self) {
         let all = self.take_all();
         self.extend(all.into_iter().filter(|ask| ask.asker.row().is_none()));
+        self.resets.retain(|ask| ask.asker.row().is_none());
     }
 
     /// Takes all, and returns the callers of this process among those who ask.
     pub(super) fn take_callers(&mut self) -> Vec<RequestId> {
-        self.take_all().iter().filter_map(|ask| ask.asker.caller()).collect()
+        let resets = std::mem::take(&mut self.resets);
+        self.take_all().iter().chain(&resets).filter_map(|ask| ask.asker.caller()).collect()
     }
 
     fn count(&mut self, ask: &PendingAsk) {

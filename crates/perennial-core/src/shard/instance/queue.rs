@@ -39,6 +39,7 @@ struct Counts {
     terminations: usize,
     retries: usize,
     skips: usize,
+    pauses: usize,
     carried: usize,
     unreadable: usize,
 }
@@ -49,6 +50,7 @@ impl Counts {
             Message::Start(_) => &mut self.starts,
             Message::Terminate { .. } => &mut self.terminations,
             Message::Retry => &mut self.retries,
+            Message::Pause(_) | Message::Resume => &mut self.pauses,
             Message::Unreadable { .. } => &mut self.unreadable,
             Message::Carried { .. } => &mut self.carried,
             Message::Job(_) if queued.message.is_skip() => &mut self.skips,
@@ -201,6 +203,14 @@ impl Queue {
         }
     }
 
+    /// Takes the requests to pause or resume, in order.
+    pub(super) fn take_pauses(&mut self) -> Vec<Queued> {
+        match self.has_pause() {
+            true => self.take_where(is_pause),
+            false => Vec::new(),
+        }
+    }
+
     /// Takes what crossed to the current execution, and the events and cancel requests, in the order in which they are
     /// delivered.
     pub(super) fn take_jobs(&mut self) -> Vec<Queued> {
@@ -320,6 +330,22 @@ impl Queue {
             && self.iter().any(|queued| queued.is_one_try() && is_untried(queued))
     }
 
+    /// The rows that ask for a try.
+    pub(super) fn one_try_numbers(&self) -> Vec<InboxNumber> {
+        self.stored.values().filter_map(Queued::retry_number).collect()
+    }
+
+    /// Whether somebody wants the instance to be paused or resumed.
+    pub(super) fn has_pause(&self) -> bool {
+        self.counts.pauses > 0
+    }
+
+    /// Whether the last of those who want it to be paused or resumed wants it to be paused.
+    pub(super) fn wants_pause(&self) -> bool {
+        let last = || self.iter().filter(|queued| is_pause(queued)).last();
+        self.has_pause() && last().is_some_and(|queued| matches!(queued.message, Message::Pause(_)))
+    }
+
     pub(super) fn has_carried(&self) -> bool {
         self.counts.carried > 0
     }
@@ -390,7 +416,7 @@ impl Queue {
             *count += 1;
         }
         self.counts.events += queued.events();
-        if let Some(result) = queued.result_of() {
+        for result in queued.results_of() {
             *self.results.entry(result).or_default() += 1;
         }
         if queued.number().is_some() && queued.is_job() {
@@ -403,13 +429,17 @@ impl Queue {
             *count -= 1;
         }
         self.counts.events -= queued.events();
-        if let Some(result) = queued.result_of() {
+        for result in queued.results_of() {
             decrease(&mut self.results, result);
         }
         if queued.number().is_some() && queued.is_job() {
             decrease(&mut self.stored_places, queued.place);
         }
     }
+}
+
+fn is_pause(queued: &Queued) -> bool {
+    matches!(queued.message, Message::Pause(_) | Message::Resume)
 }
 
 fn decrease<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {

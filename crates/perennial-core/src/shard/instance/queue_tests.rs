@@ -45,7 +45,7 @@ fn check(queue: &Queue) {
             *count += 1;
         }
         counts.events += queued.events();
-        if let Some(result) = queued.result_of() {
+        for result in queued.results_of() {
             *results.entry(result).or_insert(0) += 1;
         }
         if queued.number().is_some() && queued.is_job() {

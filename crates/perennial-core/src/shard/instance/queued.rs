@@ -144,16 +144,19 @@ impl Queued {
         }
     }
 
-    /// The execution and the activity or child whose outcome it brings.
-    pub(super) fn result_of(&self) -> Option<(u64, EventId)> {
-        match &self.message {
-            Message::Outcome { execution, job } => Some((*execution, job.source_event_id()?)),
+    /// The executions and the activities or children whose outcomes it brings.
+    pub(super) fn results_of(&self) -> impl Iterator<Item = (u64, EventId)> + use<'_> {
+        let (execution, event, jobs): (u64, Option<EventId>, &[Job]) = match &self.message {
+            Message::Outcome { execution, job } => (*execution, job.source_event_id(), &[]),
             Message::Attempt { execution, event, .. } | Message::Requeue { execution, event, .. } => {
-                Some((*execution, *event))
+                (*execution, Some(*event), &[])
             }
-            Message::LeftOpen(left) => Some((left.execution, left.event)),
-            _ => None,
-        }
+            Message::LeftOpen(left) => (left.execution, Some(left.event), &[]),
+            Message::Carried { execution, jobs } => (*execution, None, jobs),
+            _ => (0, None, &[]),
+        };
+        let events = event.into_iter().chain(jobs.iter().filter_map(Job::source_event_id));
+        events.map(move |event| (execution, event))
     }
 
     /// The caller to be answered about it. Whoever starts an instance is answered apart.

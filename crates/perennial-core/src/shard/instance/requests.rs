@@ -9,6 +9,7 @@ use super::super::request::{Answer, Asker, Question, Request, RequestId};
 use super::super::shared::Shared;
 use super::Instance;
 use super::behind::{Late, Wait, Waiting};
+use super::facts::Facts;
 use super::in_flight::Phase;
 use super::queued::{Origin, Queued};
 
@@ -50,7 +51,8 @@ impl Instance {
     }
 
     fn put_question(&mut self, shared: &mut Shared, now_ms: u64, asker: Asker, question: Question) {
-        self.questions.push(asker, question, self.queue.next_place());
+        let place = self.queue.next_place();
+        self.questions.push(asker, question, place);
         self.go_on(shared, now_ms);
     }
 
@@ -140,6 +142,8 @@ impl Instance {
             }
             Request::Terminate { reason } => Message::Terminate { reason },
             Request::Retry => Message::Retry,
+            Request::Pause(pause) => Message::Pause(pause),
+            Request::Resume => Message::Resume,
             Request::Skip { event } => Message::Job(Job::ExternalEventSkipped { event_id: event }),
             Request::AwaitEnd => return shared.waiters.add(self.key, request_id),
             Request::Ask(question) => {
@@ -150,7 +154,8 @@ impl Instance {
         if matches!(message, Message::Job(Job::ExternalEvent { .. })) && self.is_full(shared) {
             return shared.reply(request_id, Answer::Full { unread: self.unread_events() });
         }
-        if (matches!(message, Message::Retry) || message.is_skip()) && !self.is_blocked() {
+        let is_paused = self.facts.as_ref().is_some_and(Facts::is_paused);
+        if (matches!(message, Message::Retry) || message.is_skip()) && (is_paused || !self.is_blocked()) {
             return shared.reply(request_id, Answer::NotBlocked);
         }
         if message.is_skip() && !self.is_wanted_skip(&message) {

@@ -112,7 +112,7 @@ impl Instance {
         };
         commit.change = facts.change_from(stored);
         describe_changes(&mut commit.change, execution.ledger(), turn);
-        commit.change.ended_ms = facts.status.is_final().then_some(turn.at_ms);
+        commit.change.ended_ms = facts.status.is_final().then_some(Some(turn.at_ms));
         None
     }
 
@@ -168,10 +168,10 @@ impl Instance {
         if !self.queue.is_empty() || (is_due && messages.is_empty()) {
             // What has changed is written with what waits; a blocked instance is cured when that has gone through.
             let (blocked_attempts, blocked_cause) = (stored.blocked_attempts, stored.blocked_cause.clone());
-            let blocked_event = stored.blocked_event;
+            let (blocked_event, pause) = (stored.blocked_event, stored.pause);
             facts = match plan.is_empty() {
                 true => stored.clone(),
-                false => Facts { blocked_attempts, blocked_cause, blocked_event, ..facts },
+                false => Facts { blocked_attempts, blocked_cause, blocked_event, pause, ..facts },
             };
         }
         commit.change = facts.change_from(&stored);
@@ -225,14 +225,14 @@ impl Instance {
             return self.go_on(shared, now_ms);
         }
         shared.outputs.push(Output::Continued { key: self.key, execution: start.started.execution });
-        match number {
+        match number.filter(|_| !shared.paused.contains(&start.started.name)) {
             Some(number) => {
                 // They are part of the start.
                 self.recorded_unread = 0;
                 let origin = Origin::Inbox(number);
                 self.begin(shared, now_ms, Arrived { what: start, origin, arrived_ms: now_ms });
             }
-            // It was committed before; what was sent then is read.
+            // It was committed before, or its orchestration is paused; what was sent then is read.
             None => self.reload(shared),
         }
     }

@@ -76,10 +76,7 @@ impl Instance {
             owed: false,
             full: false,
             wake_at_ms: None,
-            blocked_attempts: 0,
-            blocked_cause: None,
-            blocked_event: None,
-            ..stored
+            ..stored.unblocked()
         };
         let mut plan = TaskPlan::of(&mut self.tasks, |_| false);
         plan.close_all(&mut self.tasks);
@@ -90,7 +87,7 @@ impl Instance {
             full: Some(false),
             wake_at_ms: Some(None),
             blocked: Some(None),
-            ended_ms: Some(now_ms),
+            ended_ms: Some(Some(now_ms)),
             ..RowChange::default()
         };
         let ending = Ending::OrchestrationTerminated { reason: reason.to_owned() };
@@ -129,7 +126,7 @@ impl Instance {
         plan.close_all(&mut self.tasks);
         let mut commit = Commit {
             turn: Some(TurnRow::seal(self.key, started.execution, *previous, turn)),
-            change: RowChange { ended_ms: Some(turn.at_ms), ..facts.change_from(&stored) },
+            change: RowChange { ended_ms: Some(Some(turn.at_ms)), ..facts.change_from(&stored) },
             consumed: messages.iter().filter_map(Queued::number).collect(),
             ..shared.empty_commit(self.key)
         };

@@ -20,6 +20,11 @@ use super::tending::View;
 impl Instance {
     /// Does what is next, if nothing is under way.
     pub(in crate::shard) fn go_on(&mut self, shared: &mut Shared, now_ms: u64) {
+        if self.questions.has_reset()
+            && matches!(self.phase, Phase::Idle(_) | Phase::Blocked | Phase::Delayed)
+        {
+            return self.load_for_reset(shared);
+        }
         let is_empty = self.queue.is_empty() && self.questions.is_empty() && !self.tasks.has_writes();
         match &self.phase {
             Phase::Idle(_) => self.form_turn(shared, now_ms),
@@ -28,12 +33,20 @@ impl Instance {
                 self.reload(shared);
             }
             Phase::Blocked | Phase::Delayed if is_empty => {}
-            Phase::Blocked if self.queue.has_termination() || self.queue.asks_for_try(&self.tried) => {
+            Phase::Blocked
+                if self.queue.has_termination()
+                    || self.queue.has_pause()
+                    || self.queue.asks_for_try(&self.tried) =>
+            {
                 self.answer_retries(shared);
                 self.reload(shared);
             }
             // What has not begun yet can be ended at once.
-            Phase::Delayed if self.queue.has_termination() || self.queue.has_cancel() => self.reload(shared),
+            Phase::Delayed
+                if self.queue.has_termination() || self.queue.has_cancel() || self.queue.has_pause() =>
+            {
+                self.reload(shared);
+            }
             Phase::Blocked => self.keep_queue(shared, Next::Kept),
             Phase::Delayed => self.keep_queue(shared, Next::Delayed),
             Phase::Loading | Phase::Turning(..) | Phase::Committing(_) | Phase::Gone => {}
@@ -55,6 +68,11 @@ impl Instance {
         let overdue = || self.limits.overdue(execution.ledger().cancel_reason(), now_ms);
         if let Some(reason) = termination.or_else(overdue) {
             return self.terminate_resident(shared, now_ms, &reason);
+        }
+        let name = &execution.started().name;
+        if self.queue.wants_pause() || shared.paused.contains(name) {
+            let name = name.clone();
+            return self.pause_idle(shared, now_ms, &name);
         }
         if let Some(reason) = self.queue.unreadable() {
             let failure = TaskFailure::UnreadableMessage(reason.to_owned());
@@ -157,7 +175,7 @@ impl Instance {
             Message::Outcome { execution: of, .. }
             | Message::Attempt { execution: of, .. }
             | Message::Requeue { execution: of, .. }
-                if *of != current =>
+                if *of != current && !is_of_adopted(execution, *of, &queued.message) =>
             {
                 shared.counters.stale += 1;
             }
@@ -190,7 +208,12 @@ impl Instance {
                 let is_found_by_load = queued.place == 0;
                 self.requeue(shared, now_ms, execution, (*event, *attempt), past.clone(), is_found_by_load);
             }
-            Message::Start(_) | Message::Terminate { .. } | Message::Retry | Message::Unreadable { .. } => {}
+            Message::Start(_)
+            | Message::Terminate { .. }
+            | Message::Retry
+            | Message::Pause(_)
+            | Message::Resume
+            | Message::Unreadable { .. } => {}
         }
         delivery.messages.push(queued);
     }
@@ -210,12 +233,12 @@ impl Instance {
             TurnSource::Resident(..) | TurnSource::History(_) | TurnSource::Read(_) => {
                 self.take_asks(shared, &messages)
             }
-            TurnSource::Record(_) => Vec::new(),
+            TurnSource::Record(_) | TurnSource::Reset(_) => Vec::new(),
         };
         if matches!(source, TurnSource::History(_) | TurnSource::Read(_)) {
             self.tasks.handle_hydrated();
         }
-        let runs_code = !matches!(source, TurnSource::Record(_));
+        let runs_code = source.runs_code();
         let number = shared.next_turn_task();
         self.phase = Phase::Turning(Turning::new(number, messages, asks.clone(), fired_ms));
         let is_full = self.is_full(shared);
@@ -287,6 +310,9 @@ impl Instance {
             (Ok(TaskRun::Record(record)), Some(row)) => {
                 self.revive(shared, now_ms, &row, Past::Read(record));
             }
+            (Ok(TaskRun::Reset(outcome)), _) => {
+                self.reset_prepared(shared, now_ms, turning.asks, *outcome);
+            }
             (Ok(TaskRun::Record(_)), None) => self.reload(shared),
             (Err(failure), Some(row)) => self.revive(shared, now_ms, &row, Past::Unreadable(failure)),
             (Err(failure), None) => {
@@ -313,7 +339,9 @@ impl Instance {
     /// A turn's thread was given up, and its execution with it.
     pub(in crate::shard) fn handle_turn_lost(&mut self, shared: &mut Shared, now_ms: u64, number: u64) {
         if let Some(turning) = self.end_turn(number) {
-            if turning.decides.is_some() {
+            let is_reset = turning.asks.iter().any(|ask| ask.question.is_reset());
+            if turning.decides.is_some() || is_reset {
+                self.questions.extend(turning.asks);
                 // No code ran, so nothing speaks against another try.
                 return self.reload(shared);
             }
@@ -337,6 +365,16 @@ impl Instance {
         shared.residents.leave(&mut self.stay);
         shared.outputs.extend(self.take_idle().map(Output::Drop));
         self.block(shared, now_ms, Vec::new(), failure, Vec::new());
+    }
+}
+
+/// Whether a message brings the outcome of a child that was started by an earlier execution, and that this one kept.
+fn is_of_adopted(execution: &Execution, starter: u64, message: &Message) -> bool {
+    match message {
+        Message::Outcome { job, .. } => {
+            job.source_event_id().is_some_and(|event| execution.started().starter_of(event) == starter)
+        }
+        _ => false,
     }
 }
 

@@ -121,7 +121,7 @@ impl Tables {
         if let Some(row) = &member.insert {
             self.insert_instance(row);
         }
-        if let Some(turn) = &member.turn {
+        for turn in member.turn.iter().chain(&member.more_turns) {
             self.turns.insert((member.key, turn.execution, turn.number), turn.clone());
         }
         if let Some(row) = self.instances.get_mut(&member.key) {
@@ -167,6 +167,10 @@ impl Tables {
             && self.check_turn(member, turn)?
         {
             return Ok(true);
+        }
+        let is_there = |turn: &TurnRow| self.turns.contains_key(&(member.key, turn.execution, turn.number));
+        if member.more_turns.iter().any(is_there) {
+            return Err(Conflict::OtherTurn);
         }
         match &member.insert {
             Some(row) => {

@@ -5,7 +5,7 @@ use perennial_core::history::{FORMAT, SEMANTICS, decode_history, encode_turn};
 use perennial_core::{
     ActivityFailure, ActivityOptions, Attributes, Backoff, ChildFailure, ChildOptions, ClosePolicy,
     CorruptHistory, Decision, Delivery, Ending, Event, EventId, EventKind, History, HistoryError, Job,
-    OnTakenId, ParentLink, Payload, RetryPolicy, Segment, Started, TimeoutKind, Turn, UnitId,
+    OnTakenId, ParentLink, Payload, Reset, RetryPolicy, Segment, Started, TimeoutKind, Turn, UnitId, Why,
 };
 
 /// A payload with exactly this JSON text.
@@ -171,6 +171,13 @@ pub(crate) fn every_kind() -> Vec<EventKind> {
         drawn_keys: vec![(800, "~1.1".to_owned())],
         trace: Some(Box::new(trace())),
         chain: 77,
+        reset: Some(Box::new(Reset {
+            execution: 3,
+            turn: 1,
+            at_ms: 950,
+            why: Why::new("a repair").by("ada"),
+            adopted: vec![(EventId(2), 1)],
+        })),
     }))];
     kinds.extend(every_job().into_iter().map(job));
     let unit = UnitId::ROOT.child(Segment::Handler(2)).child(Segment::Parallel(0));

@@ -7,7 +7,7 @@ use perennial_core::InstanceKey;
 use perennial_core::store::memory::MAX_UNREAD;
 use perennial_core::store::{
     Commit, CommitOutcome, Conflict, DeleteOutcome, InboxNumber, InstanceRow, Outgoing, SendOutcome,
-    SendRequest, SessionId, Swept, TaskChange, TaskRow, TaskState,
+    SendRequest, SessionId, Swept, TaskChange, TaskRow, TaskState, TurnRow,
 };
 
 use super::tables::{Change, Message, Reply, Tables};
@@ -25,7 +25,7 @@ impl Tables {
         if let Some(row) = &member.insert {
             self.write(Change::Instance(InstanceRow::clone(row)));
         }
-        if let Some(turn) = &member.turn {
+        for turn in member.turn.iter().chain(&member.more_turns) {
             self.write(Change::Turn(member.key, turn.clone()));
         }
         if !member.change.is_empty() {
@@ -74,6 +74,10 @@ impl Tables {
                 }
                 None => {}
             }
+        }
+        let is_there = |turn: &TurnRow| self.turns.contains_key(&(member.key, turn.execution, turn.number));
+        if member.more_turns.iter().any(is_there) {
+            return Err(Conflict::OtherTurn);
         }
         match &member.insert {
             Some(row) => {

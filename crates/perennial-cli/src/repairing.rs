@@ -1,0 +1,83 @@
+//! Commands that repair instances: pausing an orchestration, resetting, running again.
+
+use perennial::{Client, ResetReport, Resetting, Why};
+use serde_json::json;
+
+use crate::acting::done;
+use crate::arguments::Which;
+use crate::exit::Failure;
+use crate::output::{line, many, object};
+
+pub(crate) async fn pause_orchestration(
+    client: &Client,
+    which: &Which,
+    name: &str,
+    why: Why,
+    as_json: bool,
+) -> Result<(), Failure> {
+    only_orchestration(which)?;
+    let told = client.pause_orchestration(name, why).await?;
+    if as_json {
+        return object(&json!({"orchestration": name, "outcome": "paused", "instances": told.done}));
+    }
+    line(format!(
+        "{name}: paused; {} told, and every runtime hears of it when it renews its lease",
+        many(told.done, "instance")
+    ))
+}
+
+pub(crate) async fn resume_orchestration(
+    client: &Client,
+    which: &Which,
+    name: &str,
+    as_json: bool,
+) -> Result<(), Failure> {
+    only_orchestration(which)?;
+    let outcome = if client.resume_orchestration(name).await? { "resumed" } else { "was not paused" };
+    if as_json {
+        return object(&json!({"orchestration": name, "outcome": outcome}));
+    }
+    done(false, name, outcome)
+}
+
+fn only_orchestration(which: &Which) -> Result<(), Failure> {
+    match which.ids.is_empty() && !which.filter.is_given() {
+        true => Ok(()),
+        false => {
+            Err(Failure::usage("name instances, use a filter, or use --orchestration; not several of these"))
+        }
+    }
+}
+
+pub(crate) async fn reset(
+    reset: Resetting<'_>,
+    version: Option<String>,
+    why: Why,
+    id: &str,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let reset = reset.reason(why.reason);
+    let reset = why.by.into_iter().fold(reset, Resetting::by);
+    let report = version.into_iter().fold(reset, Resetting::version).await?;
+    if as_json {
+        return object(&json!({"id": id, "outcome": "reset", "report": report}));
+    }
+    let ResetReport { execution, turn, .. } = report;
+    if report.already_made {
+        return line(format!("{id}: was reset to turn {turn} before; it is execution {execution}"));
+    }
+    line(format!("{id}: reset to turn {turn}; it goes on as execution {execution}"))?;
+    let counts = [
+        ("left behind", many(report.left_turns, "turn")),
+        ("delivered again", many(report.messages, "message")),
+        ("kept", many(report.results, "result")),
+        ("run again", format!("{} activities", report.activities)),
+        ("go on", format!("{} children", report.children_kept)),
+        ("started again", format!("{} children", report.children_started)),
+        ("cancelled", format!("{} children", report.children_cancelled)),
+    ];
+    for (what, count) in counts.into_iter().filter(|(_, count)| !count.starts_with("0 ")) {
+        line(format!("  {what}: {count}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! P8: pausing, resuming, resetting and running again from the command line (G46 to G49).
+
+use crate::support::Shop;
+use perennial::prelude::*;
+use serde_json::Value;
+
+async fn says(shop: &Shop, arguments: &[&str]) -> String {
+    shop.masked(arguments).await.trim_end().to_owned()
+}
+
+async fn json(shop: &Shop, arguments: &[&str]) -> Value {
+    let ran = shop.run(arguments).await;
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+}
+
+#[tokio::test]
+async fn g46_pause_and_resume_are_shown_where_people_look() {
+    let shop = Shop::open().await;
+    says(&shop, &["start", "counter", "c", "7"]).await;
+    assert_eq!(says(&shop, &["query", "c", "count"]).await, "7");
+    let paused = says(&shop, &["pause", "c", "--reason", "an audit", "--by", "ada"]).await;
+    assert_eq!(paused, "c: pause requested");
+    while shop.client().status("c").await.unwrap().blocked.is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let listed = says(&shop, &["list", "--paused"]).await;
+    assert!(listed.contains("running, paused"), "{listed}");
+    let shown = says(&shop, &["show", "c"]).await;
+    assert!(shown.contains("by ada: an audit") && shown.contains("`perennial resume c`"), "{shown}");
+    let shown = json(&shop, &["show", "c", "--json"]).await;
+    assert_eq!(shown["blocked"]["pause"]["why"]["by"], "ada");
+    let doctor = shop.run(&["doctor"]).await;
+    assert!(doctor.stdout.contains("PER-0309 paused: by ada: an audit"), "{doctor:?}");
+    let retried = shop.run(&["query", "c", "count"]).await;
+    assert_eq!((retried.code, retried.stderr.contains("PER-0309")), (4, true), "{retried:?}");
+    assert_eq!(says(&shop, &["resume", "c", "--json"]).await, r#"{"id":"c","outcome":"resume requested"}"#);
+    assert_eq!(says(&shop, &["resume", "c"]).await, "c: resume requested", "twice is as good as once");
+    assert_eq!(says(&shop, &["query", "c", "count"]).await, "7");
+}
+
+#[tokio::test]
+async fn g47_a_whole_orchestration_is_paused_and_resumed() {
+    let shop = Shop::open().await;
+    says(&shop, &["start", "counter", "c", "7"]).await;
+    let paused =
+        json(&shop, &["pause", "--orchestration", "counter", "--reason", "an audit", "--json"]).await;
+    assert_eq!((&paused["outcome"], &paused["instances"]), (&Value::from("paused"), &Value::from(1)));
+    let both = shop.run(&["pause", "c", "--orchestration", "counter"]).await;
+    assert_eq!(both.code, 2, "{both:?}");
+    let alone = loop {
+        let ran = shop.run(&["resume", "c"]).await;
+        if ran.code != 0 {
+            break ran;
+        }
+    };
+    assert_eq!((alone.code, alone.stderr.contains("PER-0646")), (4, true), "{alone:?}");
+    assert_eq!(says(&shop, &["resume", "--orchestration", "counter"]).await, "counter: resumed");
+    assert_eq!(says(&shop, &["resume", "--orchestration", "counter"]).await, "counter: was not paused");
+    while shop.client().status("c").await.unwrap().blocked.is_some() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn g48_reset_and_rerun_tell_what_they_did() {
+    let shop = Shop::open().await;
+    says(&shop, &["start", "counter", "c", "7"]).await;
+    says(&shop, &["update", "c", "add", "5"]).await;
+    says(&shop, &["terminate", "c"]).await;
+    shop.client().wait("c").await.unwrap();
+    let again = says(&shop, &["rerun", "c", "--reason", "too soon", "--by", "ada"]).await;
+    assert!(again.starts_with("c: reset to turn 2; it goes on as execution 2"), "{again}");
+    assert_eq!(says(&shop, &["query", "c", "count"]).await, "12");
+    let shown = says(&shop, &["show", "c"]).await;
+    assert!(shown.contains("to turn 2 of execution 1") && shown.contains("by ada: too soon"), "{shown}");
+    let reset = json(&shop, &["reset", "c", "--to-turn", "1", "--json"]).await;
+    assert_eq!(
+        (&reset["report"]["execution"], &reset["report"]["messages"]),
+        (&Value::from(3), &Value::from(1))
+    );
+    assert_eq!(says(&shop, &["query", "c", "count"]).await, "12", "the update was delivered again");
+    let verified = shop.run(&["verify"]).await;
+    assert_eq!(verified.code, 0, "{verified:?}");
+    let far = shop.run(&["reset", "c", "--to-turn", "99"]).await;
+    assert_eq!((far.code, far.stderr.contains("PER-0645")), (4, true), "{far:?}");
+    let running = shop.run(&["rerun", "c"]).await;
+    assert_eq!((running.code, running.stderr.contains("has not ended")), (4, true), "{running:?}");
+}

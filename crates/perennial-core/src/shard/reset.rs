@@ -1,0 +1,277 @@
+//! Resetting an execution to one of its turns: what the next one keeps, what is delivered to it again, and what is not.
+//!
+//! No code runs. The next execution begins with copies of the turns that are kept, and is hydrated from them like any
+//! other. Copying takes as long as the history is, so it is done on a turn thread
+//! ([`TurnSource::Reset`](super::TurnSource::Reset)), never under the lock of the lane.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::history::{Decision, EventId, EventKind, Job, Ledger, Reset, Started, Turn, Why};
+use crate::instance::InstanceKey;
+use crate::store::TurnRow;
+
+use super::record::Record;
+
+/// What a reset did. Everything is counted from the point of view of the new execution.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct ResetReport {
+    /// The execution that the instance goes on with.
+    pub execution: u64,
+    /// The last turn that it keeps; zero if it begins again.
+    pub turn: u64,
+    /// How many turns were left behind. They stay in the history of the execution before.
+    pub left_turns: u64,
+    /// Events and updates that came after that turn and are delivered again, in order.
+    pub messages: u64,
+    /// Results of activities, children and timers that came after that turn and are delivered again.
+    pub results: u64,
+    /// Activities that are run again: they have no result, or failed.
+    pub activities: u64,
+    /// Children that go on and answer the new execution.
+    pub children_kept: u64,
+    /// Children that are started again: they failed, or their outcome was lost with the end of the instance.
+    pub children_started: u64,
+    /// Children that were started after that turn and are asked to cancel.
+    pub children_cancelled: u64,
+    /// Whether the same reset had been made before, so that nothing was done. Only `execution` and `turn` are told then.
+    pub already_made: bool,
+}
+
+/// What is to be reset, and how.
+#[derive(Debug)]
+pub struct ResetTask {
+    pub(super) turns: Vec<TurnRow>,
+    /// The execution that was seen.
+    pub(super) execution: u64,
+    pub(super) to_turn: Option<u64>,
+    pub(super) version: Option<String>,
+    pub(super) why: Why,
+    pub(super) now_ms: u64,
+    /// When the instance was started: its timeout is as long again.
+    pub(super) created_ms: u64,
+    /// Whether the instance has ended: nobody takes the outcomes of its children any more.
+    pub(super) has_ended: bool,
+}
+
+/// The next execution, and what is left of the one before.
+#[derive(Debug)]
+pub struct ResetRun {
+    pub(super) report: ResetReport,
+    pub(super) started: Started,
+    /// The turns that it begins with. If there are none, it begins with its start.
+    pub(super) rows: Vec<TurnRow>,
+    /// What is known after these turns.
+    pub(super) ledger: Ledger,
+    /// What is delivered again, in order.
+    pub(super) jobs: Vec<Job>,
+    /// Children that are started again.
+    pub(super) restarted: Vec<EventId>,
+    /// The execution before, whose later children are told that nobody waits for them.
+    pub(super) before: Record,
+    /// The last event that is kept.
+    pub(super) cut: EventId,
+}
+
+/// What comes of a [`ResetTask`].
+#[derive(Debug)]
+pub enum ResetOutcome {
+    /// It can be committed.
+    Ready(Box<ResetRun>),
+    /// It was made before.
+    Made(ResetReport),
+    /// It cannot be made.
+    Refused(String),
+}
+
+impl ResetTask {
+    pub(super) fn turns(&self) -> &[TurnRow] {
+        &self.turns
+    }
+
+    pub(super) fn run(self, key: InstanceKey) -> ResetOutcome {
+        let record = match Record::read(key, &self.turns) {
+            Ok(record) => record,
+            Err(failure) => return ResetOutcome::Refused(format!("its history cannot be read: {failure}")),
+        };
+        let started = record.started();
+        if started.execution != self.execution {
+            return match made_before(started, self.execution, self.to_turn) {
+                Some(report) => ResetOutcome::Made(report),
+                None => ResetOutcome::Refused(gone_on(self.execution, started.execution)),
+            };
+        }
+        let turns = &record.history.turns;
+        let ends = turns.last().is_some_and(|turn| turn.ending().is_some());
+        let last = turns.len() as u64 - u64::from(ends);
+        let turn = self.to_turn.unwrap_or(last);
+        if turn > last {
+            return ResetOutcome::Refused(format!(
+                "there is no turn {turn} to go back to; the last one before an end is {last}"
+            ));
+        }
+        ResetOutcome::Ready(Box::new(self.cut(key, record, turn)))
+    }
+
+    fn cut(self, key: InstanceKey, before: Record, turn: u64) -> ResetRun {
+        let (kept, later) = before.history.turns.split_at(turn as usize);
+        let cut = kept.iter().flat_map(|turn| &turn.events).next_back().map_or(EventId(0), |event| event.id);
+        let jobs = delivered_again(later, cut);
+        let answered: BTreeSet<EventId> = jobs.iter().filter_map(Job::source_event_id).collect();
+        let mut ledger = Ledger::default();
+        // They were applied when the record was read.
+        kept.iter().try_for_each(|turn| ledger.apply_turn(turn)).expect("turns that were read");
+        let children = open_children(&ledger, &answered);
+        let failed = failed_children(later);
+        let started = before.started();
+        let goes_on = |event: &EventId| !self.has_ended && !failed.contains(event);
+        let adopted: Vec<(EventId, u64)> = children
+            .iter()
+            .filter(|event| goes_on(event))
+            .map(|event| (*event, started.starter_of(*event)))
+            .collect();
+        let restarted: Vec<EventId> = children.into_iter().filter(|event| !goes_on(event)).collect();
+        let started = self.next_started(&before, turn, adopted);
+        let is_activity = |(event, open): &(EventId, &Decision)| {
+            matches!(open, Decision::ActivityScheduled { .. }) && !answered.contains(event)
+        };
+        let report = ResetReport {
+            execution: started.execution,
+            turn,
+            left_turns: later.len() as u64,
+            messages: jobs.iter().filter(|job| job.source_event_id().is_none()).count() as u64,
+            results: answered.len() as u64,
+            activities: ledger.open().filter(is_activity).count() as u64,
+            children_kept: started.reset.as_ref().map_or(0, |reset| reset.adopted.len() as u64),
+            children_started: restarted.len() as u64,
+            children_cancelled: 0,
+            already_made: false,
+        };
+        let rows = copies(key, kept, &started);
+        // The limits on all time of its activities count from the reset on, which the first event tells.
+        let ledger = match rows.is_empty() {
+            true => ledger,
+            false => relearned(kept, &started),
+        };
+        ResetRun { report, started, rows, ledger, jobs, restarted, before, cut }
+    }
+
+    /// The first event of the next execution.
+    fn next_started(&self, before: &Record, turn: u64, adopted: Vec<(EventId, u64)>) -> Started {
+        let started = before.started();
+        let last_at_ms = before.history.turns.last().map(|turn| turn.at_ms);
+        let timeout_ms = started.deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.created_ms));
+        Started {
+            version: self.version.clone().unwrap_or_else(|| started.version.clone()),
+            execution: started.execution.saturating_add(1),
+            // The turns that it keeps were taken before the execution was left.
+            predecessor_at_ms: if turn == 0 { last_at_ms } else { started.predecessor_at_ms },
+            chain: before.history.checksum,
+            deadline_ms: timeout_ms.map(|timeout_ms| self.now_ms.saturating_add(timeout_ms)),
+            reset: Some(Box::new(Reset {
+                execution: started.execution,
+                turn,
+                at_ms: self.now_ms,
+                why: self.why.clone(),
+                adopted,
+            })),
+            ..started.clone()
+        }
+    }
+}
+
+/// What a reset told, if an execution is what came of it.
+pub(super) fn made_before(started: &Started, execution: u64, to_turn: Option<u64>) -> Option<ResetReport> {
+    let reset = started.reset.as_ref()?;
+    let is_it = reset.execution == execution && to_turn.is_none_or(|turn| turn == reset.turn);
+    is_it.then(|| ResetReport {
+        execution: started.execution,
+        turn: reset.turn,
+        already_made: true,
+        ..ResetReport::default()
+    })
+}
+
+/// Why a reset of an execution that is over comes to nothing.
+pub(super) fn gone_on(seen: u64, execution: u64) -> String {
+    format!("it was execution {seen} that was seen, and the instance is at execution {execution} by now")
+}
+
+/// What came after the turns that are kept, and is delivered again: events and updates, and what went well of what these
+/// turns had begun. What failed is tried again instead. Cancel requests are left behind, and events that somebody had
+/// taken out.
+fn delivered_again(later: &[Turn], cut: EventId) -> Vec<Job> {
+    let jobs = || later.iter().flat_map(Turn::jobs);
+    let skipped: BTreeSet<EventId> = jobs()
+        .filter_map(|(_, job)| match job {
+            Job::ExternalEventSkipped { event_id } => Some(*event_id),
+            _ => None,
+        })
+        .collect();
+    let is_wanted = |(event, job): &(EventId, &Job)| match job {
+        Job::ExternalEvent { .. } => !skipped.contains(event),
+        Job::UpdateRequested { .. } => true,
+        Job::ActivityCompleted { source_event_id, .. }
+        | Job::SubOrchestrationCompleted { source_event_id, .. }
+        | Job::TimerFired { source_event_id } => *source_event_id <= cut,
+        Job::ActivityFailed { .. }
+        | Job::SubOrchestrationFailed { .. }
+        | Job::OrchestrationCancelRequested { .. }
+        | Job::ExternalEventSkipped { .. } => false,
+    };
+    jobs().filter(is_wanted).map(|(_, job)| job.clone()).collect()
+}
+
+/// The children that nobody has heard of yet.
+fn open_children(ledger: &Ledger, answered: &BTreeSet<EventId>) -> Vec<EventId> {
+    let is_child = |(event, open): &(EventId, &Decision)| {
+        matches!(open, Decision::SubOrchestrationScheduled { .. }) && !answered.contains(event)
+    };
+    ledger.open().filter(is_child).map(|(event, _)| event).collect()
+}
+
+/// The children that are over, or about to be: they failed, or were asked to cancel.
+fn failed_children(later: &[Turn]) -> BTreeSet<EventId> {
+    let failed = later.iter().flat_map(Turn::jobs).filter_map(|(_, job)| match job {
+        Job::SubOrchestrationFailed { source_event_id, .. } => Some(*source_event_id),
+        _ => None,
+    });
+    let cancelled = later.iter().flat_map(Turn::decisions).filter_map(|(_, _, decision)| match decision {
+        Decision::SubOrchestrationCancelRequested { source_event_id } => Some(*source_event_id),
+        _ => None,
+    });
+    failed.chain(cancelled).collect()
+}
+
+/// A turn that is kept, as one of the next execution.
+fn copy(turn: &Turn, started: &Started) -> Turn {
+    let mut turn = turn.clone();
+    if let Some(first) = turn.events.first_mut()
+        && matches!(first.kind, EventKind::Started(_))
+    {
+        first.kind = EventKind::Started(Box::new(started.clone()));
+    }
+    turn
+}
+
+fn copies(key: InstanceKey, kept: &[Turn], started: &Started) -> Vec<TurnRow> {
+    let mut previous = started.chain;
+    let mut rows = Vec::with_capacity(kept.len());
+    for turn in kept {
+        let row = TurnRow::seal(key, started.execution, previous, &copy(turn, started));
+        previous = row.checksum;
+        rows.push(row);
+    }
+    rows
+}
+
+fn relearned(kept: &[Turn], started: &Started) -> Ledger {
+    let mut ledger = Ledger::default();
+    for turn in kept {
+        ledger.apply_turn(&copy(turn, started)).expect("turns that were read");
+    }
+    ledger
+}

@@ -1,0 +1,266 @@
+//! Repairing instances: pausing them, resetting them to an earlier turn, running them again from their end.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+
+use perennial_core::shard::{AskReply, Question, Request, ResetReport};
+use perennial_core::store::{Filter, InstanceRow, Pause, PausedOrchestration, PausedOrchestrations, Status};
+use perennial_core::{InstanceKey, Why, check_name};
+
+use super::managing::Action;
+use super::sending::bound;
+use super::{Client, Progress, check};
+use crate::error::ClientError;
+
+impl Client {
+    /// Pauses an instance: it takes no turn until it is [resumed](Client::resume). Messages to it are kept, timers do not
+    /// fire, and activities that run go on, with their results kept. Its timeout and the grace of a cancel still end it.
+    ///
+    /// [`InstanceStatus::blocked`](crate::InstanceStatus::blocked) says so, with [`Blocked::pause`](crate::Blocked::pause).
+    /// Pausing an instance that is paused changes the reason.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// const NAME: Event<String> = Event::named("name");
+    ///
+    /// #[orchestration]
+    /// async fn hello(ctx: OrchestrationContext) -> Result<String, String> {
+    ///     Ok(format!("Hello, {}!", ctx.schedule_wait(NAME).await))
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(hello).start().await?;
+    /// let client = runtime.client();
+    /// let run = client.start(hello, "hello-1", ()).await?;
+    /// client.pause("hello-1", Why::new("the greeter is being replaced").by("ada")).await?;
+    /// client.raise_event("hello-1", NAME, "Grace".to_owned()).await?;
+    /// assert_eq!(client.status("hello-1").await?.blocked.unwrap().code, "PER-0309");
+    ///
+    /// client.resume("hello-1").await?;
+    /// assert_eq!(run.result().await?, "Hello, Grace!");
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub async fn pause(&self, id: &str, why: impl Into<Why>) -> Result<(), ClientError> {
+        let row = self.unfinished(id).await?;
+        let pause = Pause { why: why.into(), orchestration: false };
+        self.pause_bound(id, row.key, pause).await
+    }
+
+    pub(super) async fn pause_bound(
+        &self,
+        id: &str,
+        key: InstanceKey,
+        pause: Pause,
+    ) -> Result<(), ClientError> {
+        self.check_size(id, pause.why.size())?;
+        self.deliver(id, bound(Some(key), Request::Pause(pause))).await
+    }
+
+    /// Lets a paused instance go on. One that is not paused is left as it is. An instance that is paused together with its
+    /// orchestration goes on with that ([`ClientError::OrchestrationPaused`]).
+    pub async fn resume(&self, id: &str) -> Result<(), ClientError> {
+        let row = self.unfinished(id).await?;
+        let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
+        if pause.is_some_and(|pause| pause.orchestration) && self.read_paused().await?.contains(&row.name) {
+            return Err(ClientError::OrchestrationPaused { id: id.to_owned(), name: row.name });
+        }
+        self.resume_bound(id, row.key).await
+    }
+
+    pub(super) async fn resume_bound(&self, id: &str, key: InstanceKey) -> Result<(), ClientError> {
+        self.deliver(id, bound(Some(key), Request::Resume)).await
+    }
+
+    /// Pauses an orchestration: all its instances, of all versions, and those that are started while it is paused. It is a
+    /// setting of the store that every node reads when it renews its lease, by default every 3 s. Returns how many
+    /// instances were told at once.
+    pub async fn pause_orchestration(
+        &self,
+        name: &str,
+        why: impl Into<Why>,
+    ) -> Result<Progress, ClientError> {
+        check("orchestration", name, check_name)?;
+        let why = why.into();
+        self.check_size("", why.size())?;
+        let now_ms = self.now_ms().await?;
+        self.change_paused(|paused| paused.pause(name, now_ms, why.clone())).await?;
+        let filter = Filter {
+            statuses: vec![Status::Pending, Status::Running],
+            name: Some(name.to_owned()),
+            ..Filter::default()
+        };
+        // Those that wait for something are marked now, so that lists show them; all others are when they go on.
+        self.for_each(filter, Action::PauseWithOrchestration { why }, |_| {}).await
+    }
+
+    /// Lets a paused orchestration go on, with all its instances that are not paused by themselves. Returns whether it was
+    /// paused.
+    pub async fn resume_orchestration(&self, name: &str) -> Result<bool, ClientError> {
+        check("orchestration", name, check_name)?;
+        let mut was_paused = false;
+        self.change_paused(|paused| was_paused |= paused.resume(name)).await?;
+        // A runtime that has not heard of the pause would not notice that it is over.
+        let filter = Filter { paused: Some(true), name: Some(name.to_owned()), ..Filter::default() };
+        self.for_each(filter, Action::ResumeWithOrchestration, |_| {}).await?;
+        Ok(was_paused)
+    }
+
+    /// The orchestrations that are paused, by name.
+    pub async fn paused_orchestrations(&self) -> Result<Vec<(String, PausedOrchestration)>, ClientError> {
+        let paused = self.read_paused().await?;
+        Ok(paused.iter().map(|(name, paused)| (name.to_owned(), paused.clone())).collect())
+    }
+
+    async fn read_paused(&self) -> Result<PausedOrchestrations, ClientError> {
+        let name = PausedOrchestrations::SETTING;
+        let value = self.call("", |store, reply| store.read_setting(name, reply)).await?;
+        PausedOrchestrations::decode(value.as_deref()).map_err(|error| ClientError::Store {
+            id: String::new(),
+            source: perennial_core::store::StoreError::CorruptRow(format!("the setting {name:?}: {error}")),
+        })
+    }
+
+    /// Changes the setting, and looks whether somebody else wrote over it meanwhile.
+    async fn change_paused(
+        &self,
+        mut change: impl FnMut(&mut PausedOrchestrations),
+    ) -> Result<(), ClientError> {
+        loop {
+            let mut paused = self.read_paused().await?;
+            let before = paused.clone();
+            change(&mut paused);
+            if paused == before {
+                return Ok(());
+            }
+            let value = paused.encode();
+            self.call("", |store, reply| {
+                store.write_setting(PausedOrchestrations::SETTING, value, reply);
+            })
+            .await?;
+        }
+    }
+
+    /// Resets an instance to one of its turns: the next execution begins with the history up to and including that turn,
+    /// and goes on from there with the code that is registered now. Await it after [`to_turn`](Resetting::to_turn).
+    ///
+    /// Events and updates that came after that turn are delivered again, in order, and so are results of what had been
+    /// scheduled by then. Activities without a result run again, those that failed, too. Children that were started later are
+    /// asked to cancel, those that were started before go on; if the instance had ended, or they failed, they are started
+    /// again. Cancel requests that came later are dropped, and a timeout begins again. What later turns sent to others
+    /// (events, detached starts) was sent, and is sent again if the code decides so again. [`ResetReport`] counts it.
+    ///
+    /// The turns that are left stay in the history of the execution before. It needs a runtime, but no code: if the code
+    /// does not fit the turns that are kept, the instance is blocked, and can be reset again. What is paused stays paused.
+    pub fn reset(&self, id: &str) -> Resetting<'_> {
+        Resetting { client: self, id: id.to_owned(), goal: Goal::Unsaid, version: None, why: Why::default() }
+    }
+
+    /// Runs an instance that failed, was cancelled, was terminated or timed out again from its end: it is
+    /// [reset](Client::reset) to the turn before its last. Activities that completed are not run again; what failed is.
+    ///
+    /// ```
+    /// # use perennial::prelude::*;
+    /// # async fn repair(client: &Client) -> Result<(), ClientError> {
+    /// let report = client.rerun("order-42").reason("the payment provider is back").await?;
+    /// println!("{} activities run again", report.activities);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rerun(&self, id: &str) -> Resetting<'_> {
+        Resetting { goal: Goal::End, ..self.reset(id) }
+    }
+
+    async fn unfinished(&self, id: &str) -> Result<InstanceRow, ClientError> {
+        let row = self.row(id).await?;
+        if row.status.is_final() { Err(ClientError::Ended { id: id.to_owned() }) } else { Ok(row) }
+    }
+}
+
+/// A reset that is being described. It is made when it is awaited.
+#[must_use = "nothing is done until it is awaited"]
+#[derive(Clone, Debug)]
+pub struct Resetting<'a> {
+    client: &'a Client,
+    id: String,
+    goal: Goal,
+    version: Option<String>,
+    why: Why,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Goal {
+    /// Nobody said to which turn.
+    Unsaid,
+    Turn(u64),
+    /// The last turn before the end.
+    End,
+}
+
+impl Resetting<'_> {
+    /// Keeps the turns up to and including this one; zero begins again, with the same input.
+    pub fn to_turn(mut self, turn: u64) -> Self {
+        self.goal = Goal::Turn(turn);
+        self
+    }
+
+    /// Goes on with this version of the code. Default: the one that the instance is pinned to.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
+    }
+
+    /// Records why.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.why.reason = reason.into();
+        self
+    }
+
+    /// Records who does it.
+    pub fn by(mut self, who: impl Into<String>) -> Self {
+        self.why.by = Some(who.into());
+        self
+    }
+
+    async fn make(self) -> Result<ResetReport, ClientError> {
+        let Resetting { client, id, goal, version, why } = self;
+        let to_turn = match goal {
+            Goal::Turn(turn) => Some(turn),
+            Goal::End => None,
+            Goal::Unsaid => return Err(ClientError::NotHere { what: "say `to_turn`, or use `rerun`" }),
+        };
+        client.check_size(&id, why.size())?;
+        if let Some(version) = &version {
+            check_version(&id, version)?;
+        }
+        let row = client.row(&id).await?;
+        let question = Question::Reset { execution: row.execution, to_turn, version, why };
+        match client.put_bound(&id, row.key, question).await? {
+            AskReply::Answered(report) => {
+                report.decode_as().map_err(|problem| ClientError::unreadable(&id, &problem))
+            }
+            AskReply::Refused { reason, .. } => Err(ClientError::NotReset { id, reason }),
+            other => Err(ClientError::Unknown { id, reason: format!("an unexpected answer: {other:?}") }),
+        }
+    }
+}
+
+impl<'a> IntoFuture for Resetting<'a> {
+    type Output = Result<ResetReport, ClientError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.make())
+    }
+}
+
+fn check_version(id: &str, version: &str) -> Result<(), ClientError> {
+    let checked = semver::Version::parse(version).map(drop);
+    checked.map_err(|problem| ClientError::BadVersion {
+        id: id.to_owned(),
+        version: version.to_owned(),
+        problem: problem.to_string(),
+    })
+}
