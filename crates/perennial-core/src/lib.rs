@@ -4,12 +4,14 @@
 //! not. Everything here is pure and synchronous: values in, values out. There is no clock, no thread, no I/O and no
 //! async runtime; time and chance are arguments, and map order cannot reach a decision.
 //!
+//! - [`codec`]: what happens to payloads on their way to the store.
 //! - [`history`]: what is recorded. Events, turns, their bytes, and what follows from them.
 //! - [`Execution`]: an orchestration alive in memory. It takes turns and replays turns.
 //! - [`OrchestrationContext`]: what orchestration code calls.
 //! - [`Replayer`]: a whole history against the current code.
 
 mod ascending_map;
+pub mod codec;
 mod context;
 mod execution;
 #[doc(hidden)]

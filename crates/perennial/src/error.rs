@@ -36,6 +36,9 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Blobs cannot be read or written.
+    #[error("PER-0510 blob store failed: {0}")]
+    Blobs(#[source] std::io::Error),
 }
 
 impl fmt::Debug for Error {

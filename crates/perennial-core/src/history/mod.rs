@@ -20,6 +20,7 @@ mod weight;
 
 pub use activity_options::{ActivityOptions, Backoff, RetryPolicy};
 pub use codec::{decode_history, decode_turn, encode_turn};
+pub(crate) use codec::{decode_turn_with, encode_turn_with};
 pub use error::{CorruptHistory, HistoryError, PayloadSource};
 pub use event::{
     ActivityFailure, Attributes, ChildFailure, ClosePolicy, Decision, Ending, Event, EventId, EventKind, Job,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::codec::{self, CodecError, Codecs, Mode, PayloadContext, PayloadFormatter, Undecodable};
 use crate::history::shorten;
 
 /// The format in which bodies are written. Stamped into each of them; older numbers stay readable.
@@ -22,6 +23,8 @@ pub(crate) enum BodyKind {
     Task,
     Request,
     Reply,
+    /// Any of them whose payloads cannot be decoded: why. Never stored.
+    Undecodable,
 }
 
 impl BodyKind {
@@ -31,6 +34,7 @@ impl BodyKind {
             BodyKind::Task => "task",
             BodyKind::Request => "request",
             BodyKind::Reply => "reply",
+            BodyKind::Undecodable => "undecodable",
         }
     }
 }
@@ -45,6 +49,9 @@ pub enum BodyError {
         /// The format it is written in.
         found: u32,
     },
+    /// A payload in it was encoded by a codec that cannot decode it now.
+    #[error("PER-0104 payload cannot be decoded: {0}; configure the codec or key that it was written with")]
+    Undecodable(Undecodable),
     /// It is not what an engine wrote.
     #[error("{0}")]
     Damaged(String),
@@ -52,14 +59,44 @@ pub enum BodyError {
 
 /// Writes a body.
 pub(crate) fn seal<T: Serialize>(kind: BodyKind, body: &T) -> Arc<[u8]> {
-    let json = serde_json::to_vec(body).expect("a body holds nothing that JSON cannot");
+    seal_with(&Codecs::default(), PayloadContext::default(), kind, body).expect("no codec can fail")
+}
+
+/// Writes a body with its payloads encoded.
+pub(crate) fn seal_with<T: Serialize>(
+    codecs: &Codecs,
+    context: PayloadContext,
+    kind: BodyKind,
+    body: &T,
+) -> Result<Arc<[u8]>, CodecError> {
+    let mut json = Vec::with_capacity(128);
+    PayloadFormatter { codecs, context }.write(&mut json, body)?;
     let mut sealed = head(BODY_FORMAT, checksum(BODY_FORMAT, kind, &json), kind).into_bytes();
     sealed.extend_from_slice(&json);
     sealed.push(b'}');
-    sealed.into()
+    Ok(sealed.into())
 }
 
-/// Reads a body. Nothing of it is parsed unless its checksum is right.
+/// Reads a body with its payloads decoded.
+pub(crate) fn open_with<T: DeserializeOwned>(
+    codecs: &Codecs,
+    context: PayloadContext,
+    kind: BodyKind,
+    sealed: &[u8],
+) -> Result<T, BodyError> {
+    let (opened, undecodable) = codec::reading(Mode::Decode(codecs.clone(), context), || open(kind, sealed));
+    match (opened, undecodable) {
+        (Err(BodyError::Damaged(_)), Some(cause)) => Err(BodyError::Undecodable(cause)),
+        (opened, _) => opened,
+    }
+}
+
+/// Reads a body that the engine is to act on. A payload that is still encoded must not pass for the value itself.
+pub(crate) fn open_decoded<T: DeserializeOwned>(kind: BodyKind, sealed: &[u8]) -> Result<T, BodyError> {
+    open_with(&Codecs::default(), PayloadContext::default(), kind, sealed)
+}
+
+/// Reads a body. Nothing of it is parsed unless its checksum is right. Encoded payloads are left as they are stored.
 pub(crate) fn open<T: DeserializeOwned>(kind: BodyKind, sealed: &[u8]) -> Result<T, BodyError> {
     let length = head(BODY_FORMAT, 0, kind).len();
     let Some(json) = sealed.get(length..).and_then(|rest| rest.strip_suffix(b"}")) else {
@@ -83,6 +120,11 @@ fn explain(kind: BodyKind, sealed: &[u8]) -> BodyError {
         v: u32,
     }
 
+    if kind != BodyKind::Undecodable
+        && let Ok(cause) = open(BodyKind::Undecodable, sealed)
+    {
+        return BodyError::Undecodable(cause);
+    }
     match serde_json::from_slice(sealed) {
         Ok(Stamp { v }) if v > BODY_FORMAT => BodyError::NewerEngine { found: v },
         Ok(Stamp { .. }) => {

@@ -69,8 +69,10 @@ pub enum Message {
     /// A row that cannot be read. It blocks its instance, and is never written.
     #[serde(skip)]
     Unreadable {
+        /// Its number in the inbox.
+        number: u64,
         /// Why.
-        reason: String,
+        error: BodyError,
     },
 }
 
@@ -138,16 +140,15 @@ impl Message {
         envelope::seal(BodyKind::Message, self)
     }
 
-    /// The message of an inbox row's body.
+    /// The message of an inbox row's body. Encoded payloads are left as they are stored.
     pub fn decode(body: &[u8]) -> Result<Message, BodyError> {
         envelope::open(BodyKind::Message, body)
     }
 
     /// The message of a row, whatever it holds.
     pub(super) fn read(number: u64, bytes: &[u8]) -> Message {
-        Message::decode(bytes).unwrap_or_else(|error| Message::Unreadable {
-            reason: format!("PER-0308 unreadable message: number {number} in the inbox: {error}"),
-        })
+        envelope::open_decoded(BodyKind::Message, bytes)
+            .unwrap_or_else(|error| Message::Unreadable { number, error })
     }
 
     /// Whether a blocked instance has to look at it at once: it may cure or end it.

@@ -32,7 +32,7 @@
 mod attempts;
 mod consumed;
 mod counters;
-mod envelope;
+pub(crate) mod envelope;
 mod gaps;
 mod instance;
 mod instances;

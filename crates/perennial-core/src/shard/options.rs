@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::codec::Codecs;
 use crate::execution::{ExecutionOptions, Limits, TurnFailure};
 use crate::history::Job;
 use crate::store::Served;
@@ -44,6 +45,9 @@ pub struct ShardOptions {
     pub healthy_ms: u64,
     /// Which activities this node can run; all if not given.
     pub served: Option<Arc<Served>>,
+    /// What happens to payloads in stored turns. Those in messages and tasks are the business of an
+    /// [`EncodedStore`](crate::codec::EncodedStore). Default: none.
+    pub codecs: Codecs,
 }
 
 /// What comes of an instance whose turn failed by its own code's doing. Divergence, corruption and missing code always
@@ -167,6 +171,7 @@ impl Default for ShardOptions {
             lone_from: 4,
             healthy_ms: 60_000,
             served: None,
+            codecs: Codecs::default(),
         }
     }
 }

@@ -30,6 +30,19 @@ pub struct Blocked {
     pub attempts: u32,
 }
 
+impl Blocked {
+    /// Takes out what quotes payloads.
+    pub(crate) fn remove_payloads(&mut self) {
+        self.report.clone_from(&self.reason);
+        if let Some(divergence) = &mut self.divergence {
+            divergence.neighbourhood.clear();
+            for side in [&mut divergence.recorded, &mut divergence.code] {
+                side.line.clone_from(&side.kind);
+            }
+        }
+    }
+}
+
 /// A place where the code does not do what the record says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use perennial_core::Handlers;
+use perennial_core::codec::{Codecs, PayloadCodec};
 use perennial_core::node::{StopPatience, Unfinished};
 use perennial_core::shard::{Counters, ShardOptions};
 use perennial_core::store::{AsyncStore, SessionRole, SpawnedStore, Store, StoreError};
@@ -118,6 +119,7 @@ pub struct RuntimeBuilder {
     store: Option<OwnStore>,
     clock: Option<Arc<dyn LocalClock>>,
     role: SessionRole,
+    codecs: Codecs,
 }
 
 impl RuntimeBuilder {
@@ -141,6 +143,41 @@ impl RuntimeBuilder {
             Arc::new(SpawnedStore::new(store, move |task| drop(handle.spawn(task))))
         };
         self.store = Some(OwnStore::Async(Box::new(spawned)));
+        self
+    }
+
+    /// Passes payloads through a codec on their way to the store and back: to compress, to encrypt, or to keep large ones
+    /// elsewhere. Several are applied in the order in which they are added. See [`codec`](crate::codec).
+    ///
+    /// ```
+    /// use perennial::codec::{BlobDirectory, Offload};
+    /// use perennial::prelude::*;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path();
+    /// let blobs = BlobDirectory::open(path.join("blobs"))?;
+    /// let runtime = Runtime::open("memory:")
+    ///     .codec(Offload::above(64 << 10, blobs))
+    ///     .orchestration("count", "1.0.0", |_: OrchestrationContext, text: String| async move {
+    ///         Ok::<_, String>(text.len())
+    ///     })
+    ///     .start()
+    ///     .await?;
+    /// let book = "word ".repeat(100_000);
+    /// assert_eq!(runtime.client().start("count", "book-1", book).await?.result().await?, 500_000);
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn codec(mut self, codec: impl PayloadCodec) -> RuntimeBuilder {
+        self.codecs = self.codecs.with(codec);
+        self
+    }
+
+    /// Sets the codecs, instead of adding them one by one: for a program that also opens clients with them.
+    pub fn codecs(mut self, codecs: Codecs) -> RuntimeBuilder {
+        self.codecs = codecs;
         self
     }
 
@@ -299,8 +336,11 @@ impl RuntimeBuilder {
     /// What a preflight needs.
     #[allow(clippy::type_complexity, reason = "it is taken apart at once")]
     pub(super) fn into_parts(
-        self,
+        mut self,
     ) -> (String, RuntimeOptions, Result<Registry, StartError>, Option<OwnStore>) {
+        if !self.codecs.is_empty() {
+            self.options.shard.codecs = self.codecs;
+        }
         (self.url, self.options, self.registry, self.store)
     }
 
@@ -319,9 +359,12 @@ impl RuntimeBuilder {
     /// # }
     /// ```
     pub async fn start(self) -> Result<Runtime, Error> {
-        let RuntimeBuilder { url, mut options, registry, store, clock, role } = self;
+        let RuntimeBuilder { url, mut options, registry, store, clock, role, codecs } = self;
         options.lease_ms = options.lease_ms.max(MIN_LEASE_MS);
         let registry = registry?;
+        if !codecs.is_empty() {
+            options.shard.codecs = codecs;
+        }
         options.shard.served = Some(Arc::new(registry.served(&options.tags)));
         let handle = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoTokio)?;
         let clock = clock.unwrap_or_else(|| Arc::new(MachineClock::new()));
@@ -411,6 +454,7 @@ impl Runtime {
             store: None,
             clock: None,
             role: SessionRole::Lane,
+            codecs: Codecs::default(),
         }
     }
 
