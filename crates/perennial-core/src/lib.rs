@@ -21,6 +21,7 @@ pub mod history;
 mod instance;
 pub mod lane;
 pub mod node;
+mod pattern;
 pub mod shard;
 pub mod store;
 
@@ -42,3 +43,4 @@ pub use history::{
     TraceContext, Trail, Turn, UnitId,
 };
 pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_name};
+pub use pattern::{NamePattern, PatternError};

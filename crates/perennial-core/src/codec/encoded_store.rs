@@ -208,6 +208,33 @@ impl Decoded for Page {
     }
 }
 
+impl Decoded for SendOutcome {
+    fn has_encoded(&self) -> bool {
+        match self {
+            SendOutcome::IdTaken(row) | SendOutcome::Ended(row) => row.has_encoded(),
+            _ => false,
+        }
+    }
+
+    fn decode(&mut self, recoder: &Recoder) {
+        if let SendOutcome::IdTaken(row) | SendOutcome::Ended(row) = self {
+            row.decode(recoder);
+        }
+    }
+}
+
+impl Decoded for CommitOutcome {
+    fn has_encoded(&self) -> bool {
+        matches!(self, CommitOutcome::Conflict(Conflict::IdTaken(row)) if row.has_encoded())
+    }
+
+    fn decode(&mut self, recoder: &Recoder) {
+        if let CommitOutcome::Conflict(Conflict::IdTaken(row)) = self {
+            row.decode(recoder);
+        }
+    }
+}
+
 /// Calls that hold no payload are passed on as they are.
 macro_rules! pass {
     ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
@@ -279,6 +306,7 @@ impl Store for EncodedStore {
     }
 
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
+        let reply = self.work.decoded(reply);
         if !batch.iter().any(Recoder::has_payloads) {
             return self.store.commit(session, batch, reply);
         }
@@ -302,6 +330,7 @@ impl Store for EncodedStore {
     }
 
     fn send(&self, requests: Vec<SendRequest>, reply: Reply<Vec<SendOutcome>>) {
+        let reply = self.work.decoded(reply);
         let (store, recoder) = (Arc::clone(&self.store), self.work.recoder.clone());
         (self.work.run)(Box::new(move || {
             let encoded: Result<Vec<_>, _> =

@@ -21,6 +21,11 @@ pub(crate) fn is_marked(json: &str) -> bool {
     json.starts_with(MARK)
 }
 
+/// Whether a marked text is in the form of an encoded payload, with its data or without.
+pub(super) fn is_form(json: &str) -> bool {
+    serde_json::from_str::<Wire>(json).is_ok()
+}
+
 /// Whether some of these bytes may be an encoded payload.
 pub(super) fn may_be_encoded(bytes: &[u8]) -> bool {
     // Most bodies have no such byte, and looking for one is fast.

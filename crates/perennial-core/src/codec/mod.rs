@@ -143,7 +143,7 @@ fn with_key(key: Option<&str>) -> String {
 /// Whether a payload is as a store has it and was not decoded: the encoded form, or a
 /// [marker](EncodedPayload::marker).
 pub fn is_encoded(payload: &Payload) -> bool {
-    is_marked(payload.as_json())
+    is_marked(payload.as_json()) && form::is_form(payload.as_json())
 }
 
 /// The codecs of a runtime or a client, in the order in which they encode. Cheap to clone.

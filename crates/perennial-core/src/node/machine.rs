@@ -528,7 +528,7 @@ impl Node {
     }
 
     fn takes_tasks(&self) -> bool {
-        !self.options.served.names.is_empty() && !self.is_stopping
+        !self.options.served.is_empty() && !self.is_stopping
     }
 
     fn take_tasks(&mut self, now: Moment, free: usize) {

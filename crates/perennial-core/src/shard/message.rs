@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::codec::{Codecs, PayloadContext};
 use crate::history::{ActivityFailure, EventId, Job, Payload, Started, TraceContext, Trail};
 
 use super::envelope::{self, BodyError, BodyKind};
@@ -143,6 +144,11 @@ impl Message {
     /// The message of an inbox row's body. Encoded payloads are left as they are stored.
     pub fn decode(body: &[u8]) -> Result<Message, BodyError> {
         envelope::open(BodyKind::Message, body)
+    }
+
+    /// The message of an inbox row's body, with its payloads decoded.
+    pub fn decode_with(codecs: &Codecs, body: &[u8]) -> Result<Message, BodyError> {
+        envelope::open_with(codecs, PayloadContext::default(), BodyKind::Message, body)
     }
 
     /// The message of a row, whatever it holds.

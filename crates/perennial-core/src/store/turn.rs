@@ -43,6 +43,12 @@ impl TurnRow {
         Ok(TurnRow { execution, number: turn.number, bytes, checksum })
     }
 
+    /// Decodes the turn of an instance with its payloads. That it follows the turns before it is checked by
+    /// [`read_turns_with`].
+    pub fn decode(&self, codecs: &Codecs, key: InstanceKey) -> Result<Turn, HistoryError> {
+        decode_turn_with(self.number, &self.bytes, &Mode::Decode(codecs.clone(), PayloadContext::of(key)))
+    }
+
     /// Whether the checksum is right for a turn that follows one with the checksum `previous`.
     fn is_sound(&self, key: InstanceKey, previous: u32) -> bool {
         checksum(key, self.execution, self.number, previous, &self.bytes) == self.checksum

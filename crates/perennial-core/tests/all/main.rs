@@ -1,11 +1,13 @@
 //! The integration tests of the crate, in one program: they link once.
 
 mod branch_cases;
+mod codec_cases;
 mod history_builders;
 mod log;
 mod misuse_calls;
 mod shard_cases;
 
+mod conformance_encoded;
 mod conformance_memory;
 mod divergence;
 mod fuzz_bodies;
@@ -76,6 +78,7 @@ mod shard_activities;
 mod shard_bindings;
 mod shard_blocking;
 mod shard_children;
+mod shard_codecs;
 mod shard_continuations;
 mod shard_convicts;
 mod shard_cures;

@@ -11,7 +11,7 @@ use super::subject::{Make, Subject};
 /// What a node can run.
 pub(super) fn served(names: &[&str], tags: &[&str]) -> Served {
     let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    Served { names: set(names), tags: set(tags) }
+    Served { names: set(names), tags: set(tags), ..Served::default() }
 }
 
 /// A store with `a` under way, and the session that owns it.

@@ -231,7 +231,7 @@ impl Simulation {
                 return this.count("send refused");
             }
             let outcomes: Result<Vec<SendOutcome>, StoreError> =
-                ask(|reply| this.store.send(vec![request], reply));
+                this.with_sound_codecs(|_| ask(|reply| this.coded.send(vec![request], reply)));
             let outcome = outcomes.expect("the store is open").remove(0);
             if let SendOutcome::Sent(number) = outcome {
                 this.witness.sent.insert(number);

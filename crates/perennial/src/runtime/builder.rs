@@ -14,11 +14,15 @@ use perennial_core::store::{AsyncStore, SessionRole, SpawnedStore, Store, StoreE
 use super::clock::{LocalClock, MachineClock};
 use super::driver::{Driver, Failure, Standing};
 use super::registry::Registry;
-use crate::activity::WithState;
+use crate::activity::{ActivityContext, WithState};
 use crate::client::Client;
 use crate::error::{Error, StartError};
 use crate::store_url::open_owner;
-use crate::typed::{ActivityCode, BlockingCode, OrchestrationCode, Register, Registration};
+use crate::typed::{
+    ActivityCode, BlockingCode, OrchestrationCode, OrchestrationContext, Register, Registration, fallback,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// How long a runtime waits for its store to close. One batch may be under way.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
@@ -319,6 +323,78 @@ impl RuntimeBuilder {
     /// [`ActivityContext::is_cancelled`](crate::ActivityContext::is_cancelled) now and then.
     pub fn blocking_activity<K>(self, name: &str, code: impl BlockingCode<K>) -> RuntimeBuilder {
         self.add(|registry| registry.add_activity(name, code.into_handler()))
+    }
+
+    /// Registers code for all activities whose names begin alike and are not registered themselves: a gateway or an
+    /// interpreter. The pattern is that beginning and a star, `http.*`; the longest one that covers a name counts. The code
+    /// is given the name too.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// let runtime = Runtime::open("memory:")
+    ///     .fallback_activity("http.*", |_: ActivityContext, name: String, url: String| async move {
+    ///         Ok::<_, String>(format!("{} {url}", name["http.".len()..].to_uppercase()))
+    ///     })
+    ///     .orchestration("fetch", "1.0.0", |ctx: OrchestrationContext, url: String| async move {
+    ///         ctx.schedule_activity("http.get", url).await
+    ///     })
+    ///     .start()
+    ///     .await?;
+    /// assert_eq!(runtime.client().start("fetch", "f-1", "/tea").await?.result().await?, "GET /tea");
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn fallback_activity<F, Fut, I, O, E>(self, pattern: &str, code: F) -> RuntimeBuilder
+    where
+        F: Fn(ActivityContext, String, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + 'static,
+        E: Serialize + 'static,
+    {
+        self.add(|registry| registry.add_fallback_activity(pattern, fallback::activity(code)))
+    }
+
+    /// Registers code for all orchestrations whose names begin alike and are not registered themselves, under a version.
+    /// The pattern is that beginning and a star; the longest one that covers a name counts. The code is given the name too.
+    ///
+    /// Versions are those of the pattern: a start gets the highest, and an instance stays with its own, even if its name
+    /// is registered later at other versions.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// let runtime = Runtime::open("memory:")
+    ///     .fallback_orchestration("flow.*", "1.0.0", |_: OrchestrationContext, name: String, steps: Vec<String>| async move {
+    ///         Ok::<_, String>(format!("{name} has {} steps", steps.len()))
+    ///     })
+    ///     .start()
+    ///     .await?;
+    /// let run = runtime.client().start("flow.tea", "t-1", ["boil", "steep"]).await?;
+    /// assert_eq!(run.result().await?, "flow.tea has 2 steps");
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn fallback_orchestration<F, Fut, I, O, E>(
+        self,
+        pattern: &str,
+        version: &str,
+        code: F,
+    ) -> RuntimeBuilder
+    where
+        F: Fn(OrchestrationContext, String, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + 'static,
+        E: Serialize + 'static,
+    {
+        let handler = fallback::orchestration(code);
+        self.add(|registry| registry.add_fallback_orchestration(pattern, version, handler))
     }
 
     /// Does what it is asked and nothing by itself: for a client that owns a store for a moment while no runtime does.

@@ -9,6 +9,7 @@ mod context;
 mod described;
 mod error;
 mod events;
+pub(crate) mod fallback;
 mod register;
 mod run;
 mod saga;
