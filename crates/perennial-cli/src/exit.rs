@@ -93,6 +93,7 @@ fn of_client(error: &ClientError) -> ExitKind {
         | ClientError::NotBlockedBy { .. }
         | ClientError::BadEvent { .. }
         | ClientError::OutcomeDeleted { .. }
+        | ClientError::Encoded { .. }
         | ClientError::Full { .. }
         | ClientError::Refused { .. }
         | ClientError::Blocked { .. } => ExitKind::Refused,

@@ -57,7 +57,8 @@ impl Recoder {
         }
     }
 
-    /// In place of a body that cannot be decoded there is one that says why: whoever has to act on it is refused.
+    /// A body that cannot be decoded is handed on as it is stored, with the reason: whoever has to act on its payloads is
+    /// refused, and all else can be seen.
     fn decode<T: Serialize + DeserializeOwned>(
         &self,
         kind: BodyKind,
@@ -71,7 +72,7 @@ impl Recoder {
             Ok(opened) => envelope::seal(kind, &opened),
             Err(BodyError::Undecodable(cause)) => {
                 tracing::warn!(%cause, "a payload cannot be decoded");
-                envelope::seal(BodyKind::Undecodable, &cause)
+                envelope::seal_undecoded(cause, body).unwrap_or_else(|| Arc::clone(body))
             }
             Err(_) => Arc::clone(body),
         }

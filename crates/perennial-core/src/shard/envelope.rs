@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::codec::{self, CodecError, Codecs, Mode, PayloadContext, PayloadFormatter, Undecodable};
 use crate::history::shorten;
@@ -23,7 +24,7 @@ pub(crate) enum BodyKind {
     Task,
     Request,
     Reply,
-    /// Any of them whose payloads cannot be decoded: why. Never stored.
+    /// Any of them whose payloads cannot be decoded, see [`Undecoded`].
     Undecodable,
 }
 
@@ -86,9 +87,25 @@ pub(crate) fn open_with<T: DeserializeOwned>(
 ) -> Result<T, BodyError> {
     let (opened, undecodable) = codec::reading(Mode::Decode(codecs.clone(), context), || open(kind, sealed));
     match (opened, undecodable) {
-        (Err(BodyError::Damaged(_)), Some(cause)) => Err(BodyError::Undecodable(cause)),
+        (Err(BodyError::Damaged(_)), Some(cause)) => {
+            let known = open_as::<Undecoded>(BodyKind::Undecodable, sealed);
+            Err(BodyError::Undecodable(known.map_or(cause, |undecoded| undecoded.cause)))
+        }
         (opened, _) => opened,
     }
+}
+
+/// A body whose payloads cannot be decoded, and why. It is never stored: it tells whoever acts on the body.
+#[derive(Serialize, Deserialize)]
+struct Undecoded {
+    cause: Undecodable,
+    body: Box<RawValue>,
+}
+
+/// A body as it is stored, together with why its payloads cannot be decoded.
+pub(crate) fn seal_undecoded(cause: Undecodable, sealed: &[u8]) -> Option<Arc<[u8]>> {
+    let body = serde_json::from_slice(sealed).ok()?;
+    Some(seal(BodyKind::Undecodable, &Undecoded { cause, body }))
 }
 
 /// Reads a body that the engine is to act on. A payload that is still encoded must not pass for the value itself.
@@ -98,6 +115,16 @@ pub(crate) fn open_decoded<T: DeserializeOwned>(kind: BodyKind, sealed: &[u8]) -
 
 /// Reads a body. Nothing of it is parsed unless its checksum is right. Encoded payloads are left as they are stored.
 pub(crate) fn open<T: DeserializeOwned>(kind: BodyKind, sealed: &[u8]) -> Result<T, BodyError> {
+    match open_as(kind, sealed) {
+        Err(error @ BodyError::Damaged(_)) => match open_as::<Undecoded>(BodyKind::Undecodable, sealed) {
+            Ok(undecoded) => open_as(kind, undecoded.body.get().as_bytes()),
+            Err(_) => Err(error),
+        },
+        opened => opened,
+    }
+}
+
+fn open_as<T: DeserializeOwned>(kind: BodyKind, sealed: &[u8]) -> Result<T, BodyError> {
     let length = head(BODY_FORMAT, 0, kind).len();
     let Some(json) = sealed.get(length..).and_then(|rest| rest.strip_suffix(b"}")) else {
         return Err(explain(kind, sealed));
@@ -120,11 +147,6 @@ fn explain(kind: BodyKind, sealed: &[u8]) -> BodyError {
         v: u32,
     }
 
-    if kind != BodyKind::Undecodable
-        && let Ok(cause) = open(BodyKind::Undecodable, sealed)
-    {
-        return BodyError::Undecodable(cause);
-    }
     match serde_json::from_slice(sealed) {
         Ok(Stamp { v }) if v > BODY_FORMAT => BodyError::NewerEngine { found: v },
         Ok(Stamp { .. }) => {

@@ -131,3 +131,30 @@ fn s10_a_changed_byte_of_an_encoded_payload_is_corruption() {
     node.settle();
     assert_eq!(node.row("a").blocked.expect("it was changed").code, "PER-0101");
 }
+
+fn calls(input: &'static str) -> impl Fn(OrchestrationContext, Payload) -> Calls {
+    move |ctx, _| {
+        Box::pin(async move {
+            ctx.schedule_activity("A1", input).await.map_err(|failure| Payload::from(format!("{failure:?}")))
+        })
+    }
+}
+
+type Calls = std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+#[test]
+fn s10_a_report_of_divergence_quotes_no_payloads() {
+    for (is_encoded, quotes) in [(false, true), (true, false)] {
+        let codec = Flipped::default();
+        let options = if is_encoded { options(&codec) } else { ShardOptions::default() };
+        let mut node = ManualNode::with_options(handlers_and("calls", calls("secret of old")), options);
+        node.start("calls", "a", ());
+        node.settle();
+        node.replace_code(handlers_and("calls", calls("secret of new"))).restart();
+        node.settle();
+        let blocked = node.row("a").blocked.expect("the code diverged");
+        assert_eq!(blocked.code, "PER-0203");
+        let stored = serde_json::to_string(&blocked).unwrap();
+        assert_eq!(stored.contains("secret"), quotes, "{stored}");
+    }
+}

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::{Answer, Message, Request, RequestId};
-use perennial_core::store::{InboxNumber, SendOutcome, SendRequest, Store, StoreError};
+use perennial_core::store::{InboxNumber, SendOutcome, SendRequest, StoreError};
 use perennial_core::{InstanceKey, Job, ShardId, Started};
 
 use super::Simulation;

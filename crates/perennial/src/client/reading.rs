@@ -188,7 +188,7 @@ impl Client {
         let mut ledger = Ledger::default();
         // Only markers are left of payloads that nothing here decodes.
         let read = match read_turns_with(&self.codecs, key, &rows) {
-            Err(HistoryError::Undecodable { .. }) if self.driver.is_none() => read_turns(key, &rows),
+            Err(HistoryError::Undecodable { .. }) => read_turns(key, &rows),
             read => read,
         };
         let read = read
