@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use perennial_core::InstanceKey;
 use perennial_core::codec::{CodecError, Codecs, Encoded, EncodedStore, PayloadCodec, PayloadContext};
 use perennial_core::history::encode_turn;
+use perennial_core::shard::Message;
 use perennial_core::store::{MemoryStore, Store, StoreError, TurnRow};
 
 use super::Simulation;
@@ -111,6 +113,22 @@ impl Simulation {
         seen
     }
 
+    /// The body of a message, with decoded payloads. What is damaged stays as it is.
+    pub(super) fn plain_body(&self, body: &Arc<[u8]>) -> Arc<[u8]> {
+        self.with_sound_codecs(|codecs| match Message::decode_with(codecs, body) {
+            Ok(message) if !codecs.is_empty() => message.encode(),
+            _ => Arc::clone(body),
+        })
+    }
+
+    /// The bytes of a turn, with decoded payloads. What is damaged stays as it is.
+    pub(super) fn plain_turn(&self, key: InstanceKey, row: &TurnRow) -> Arc<[u8]> {
+        self.with_sound_codecs(|codecs| match row.decode(codecs, key) {
+            Ok(turn) if !codecs.is_empty() => encode_turn(&turn).into(),
+            _ => Arc::clone(&row.bytes),
+        })
+    }
+
     /// Everything that is stored, with decoded payloads.
     pub(super) fn decoded_snapshot(&self) -> Result<Snapshot, StoreError> {
         self.with_sound_codecs(|codecs| {
@@ -125,10 +143,7 @@ impl Simulation {
                     for (number, bytes) in (1..).zip(turns) {
                         let (execution, checksum) = (*execution, 0);
                         let row = TurnRow { execution, number, bytes: Arc::clone(bytes), checksum };
-                        // What is damaged stays as it is.
-                        if let Ok(turn) = row.decode(codecs, key) {
-                            *bytes = encode_turn(&turn).into();
-                        }
+                        *bytes = self.plain_turn(key, &row);
                     }
                 }
             }
