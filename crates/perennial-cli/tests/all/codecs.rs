@@ -30,10 +30,8 @@ async fn s12_commands_without_the_codec_print_markers_and_find_nothing_wrong() {
     client.start("checkout", "order-1", Payload::from_json("1200").unwrap()).await.unwrap();
     client.raise_event("order-1", Event::<bool>::named("approved"), true).await.unwrap();
     client.wait("order-1").await.unwrap();
-    let marker = json!({"@codec": [["flipped", "may"]], "size": 4});
-    let history: Value =
-        serde_json::from_str(&shop.run(&["history", "order-1", "--json"]).await.stdout).unwrap();
-    assert!(history.to_string().contains(&marker.to_string()), "{history}");
+    let history = shop.run(&["history", "order-1", "--json"]).await.stdout;
+    assert!(history.contains(r#"{"@codec":[["flipped","may"]],"size":4}"#), "{history}");
     for look in [
         &["history", "order-1"][..],
         &["show", "order-1"],

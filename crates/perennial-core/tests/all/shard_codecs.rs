@@ -109,6 +109,7 @@ fn s11_a_turn_that_cannot_be_encoded_leaves_no_trace_and_is_tried_again() {
     assert_eq!(node.row("a").blocked.expect("it cannot be written").code, "PER-0309");
     codec.lose_key(false);
     node.raise("a", "n", "end");
+    node.settle();
     node.at(10_000).settle();
     assert_eq!(output(&node, &codec, "a"), r#"["1"]"#);
 }
