@@ -98,6 +98,7 @@ fn of_client(error: &ClientError) -> ExitKind {
         | ClientError::AttemptOver { .. }
         | ClientError::ActivityOver { .. }
         | ClientError::ActivityCancelled { .. }
+        | ClientError::Encoded { .. }
         | ClientError::Full { .. }
         | ClientError::Refused { .. }
         | ClientError::Blocked { .. } => ExitKind::Refused,

@@ -43,6 +43,13 @@ fn by_code(code: &str) -> &'static str {
              --force` it, by its key if its id is damaged"
         }
         "PER-0102" => "check that this store is served by the newest program that wrote to it",
+        "PER-0104" => {
+            "give the program the codec, key or blob that the reason names, and start it again, or `perennial retry` it; if \
+             that is lost, `perennial terminate` it"
+        }
+        "PER-0309" => {
+            "see to what the codec needs; it is tried again by itself, or at once with `perennial retry`"
+        }
         "PER-0201" => "fix the panic, start the program again, and `perennial retry` it",
         "PER-0202" => "await only what the context gives; move other waiting into an activity",
         "PER-0203" => "`perennial show` tells where code and record differ; gate the change with patched()",

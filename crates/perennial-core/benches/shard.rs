@@ -38,7 +38,7 @@ struct Driver {
 
 impl Driver {
     fn new(width: u64) -> Driver {
-        let served = Served { names: ["step".to_owned()].into(), tags: Default::default() };
+        let served = Served { names: ["step".to_owned()].into(), ..Served::default() };
         let execution = ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() };
         let options = ShardOptions { execution, served: Some(Arc::new(served)), ..ShardOptions::default() };
         let key = InstanceKey::new(1, 1);

@@ -4,12 +4,14 @@
 //! not. Everything here is pure and synchronous: values in, values out. There is no clock, no thread, no I/O and no
 //! async runtime; time and chance are arguments, and map order cannot reach a decision.
 //!
+//! - [`codec`]: what happens to payloads on their way to the store.
 //! - [`history`]: what is recorded. Events, turns, their bytes, and what follows from them.
 //! - [`Execution`]: an orchestration alive in memory. It takes turns and replays turns.
 //! - [`OrchestrationContext`]: what orchestration code calls.
 //! - [`Replayer`]: a whole history against the current code.
 
 mod ascending_map;
+pub mod codec;
 mod context;
 mod execution;
 #[doc(hidden)]
@@ -19,6 +21,7 @@ pub mod history;
 mod instance;
 pub mod lane;
 pub mod node;
+mod pattern;
 pub mod shard;
 mod siphash;
 pub mod store;
@@ -41,3 +44,4 @@ pub use history::{
     Segment, StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, UnitId, Why,
 };
 pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_name};
+pub use pattern::{NamePattern, PatternError};

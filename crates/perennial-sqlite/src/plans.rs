@@ -173,6 +173,7 @@ fn s5_no_statement_about_tasks_or_requests_scans_or_sorts() {
         tasks::FINISH,
         tasks::DROP_CANCELLED,
         tasks::QUEUE_AGAIN,
+        tasks::NEXT_QUEUED_NAME,
         requests::PUT,
         requests::REPLY,
         requests::DELETE,

@@ -40,6 +40,9 @@ pub(crate) const PUT_ASIDE: &str =
 pub(crate) const ANY_QUEUED: &str = "SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = 0 LIMIT 1";
 pub(crate) const ANY_QUEUED_OF_NAME: &str =
     "SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = 0 AND name = ?1 LIMIT 1";
+/// The first name from one on, or after it.
+pub(crate) const NEXT_QUEUED_NAME: &str = "SELECT name FROM tasks INDEXED BY tasks_by_state \
+     WHERE state = 0 AND name >= ?1 AND NOT (?2 AND name = ?1) ORDER BY name LIMIT 1";
 /// `IS`, so that no tag is a tag to look for.
 pub(crate) const QUEUED: &str = "SELECT key, execution, event FROM tasks INDEXED BY tasks_by_state \
      WHERE state = 0 AND name = ?1 AND tag IS ?2 ORDER BY key, execution, event LIMIT ?3";
@@ -219,8 +222,17 @@ pub(crate) fn take(
         for name in &served.names {
             queued(connection, name, served, limit, &mut found)?;
         }
+        for prefix in &served.prefixes {
+            for name in names_from(connection, prefix)? {
+                if !served.names.contains(&name) {
+                    queued(connection, &name, served, limit, &mut found)?;
+                }
+            }
+        }
     }
     found.sort();
+    // Prefixes may cover the same names.
+    found.dedup();
     found.truncate(limit);
     let mut lease = connection.prepare_cached(LEASE)?;
     let mut leased = connection.prepare_cached(&of_event())?;
@@ -240,6 +252,23 @@ pub(crate) fn take(
         }
     }
     Ok(taken)
+}
+
+/// The names of queued tasks that begin with a prefix, found by leaps through the index.
+fn names_from(connection: &Connection, prefix: &str) -> Result<Vec<String>, Fault> {
+    let mut next = connection.prepare_cached(NEXT_QUEUED_NAME)?;
+    let mut names: Vec<String> = Vec::new();
+    loop {
+        let (from, is_after) = match names.last() {
+            Some(last) => (last.as_str(), true),
+            None => (prefix, false),
+        };
+        let name: Option<String> = next.query_row(params![from, is_after], |row| row.get(0)).optional()?;
+        match name {
+            Some(name) if name.starts_with(prefix) => names.push(name),
+            _ => return Ok(names),
+        }
+    }
 }
 
 /// Finds the first queued tasks of a name, for each tag that is served.

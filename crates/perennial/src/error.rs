@@ -3,7 +3,7 @@
 use std::fmt;
 
 use perennial_core::store::{Status, StoreError};
-use perennial_core::{EventId, NameError, NotOfType, Payload};
+use perennial_core::{EventId, NameError, NotOfType, PatternError, Payload};
 
 /// What gives a value or an [`Error`].
 ///
@@ -36,6 +36,9 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Blobs cannot be read or written.
+    #[error("PER-0510 blob store failed: {0}")]
+    Blobs(#[source] std::io::Error),
 }
 
 impl fmt::Debug for Error {
@@ -85,6 +88,14 @@ pub enum StartError {
         version: String,
         /// What is wrong with it.
         problem: String,
+    },
+    /// A pattern cannot be used.
+    #[error("cannot register {pattern:?}: {source}")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// Why.
+        source: PatternError,
     },
     /// A name cannot be used.
     #[error("cannot register {name:?}: {source}")]
@@ -184,6 +195,17 @@ pub enum ClientError {
         version: String,
         /// What is wrong with it.
         problem: String,
+    },
+    /// What the instance returned is encoded, and this client does not decode it.
+    #[error(
+        "PER-0104 payload cannot be decoded: what instance {id:?} returned is encoded ({marker}); give the client the \
+         codecs of the runtime"
+    )]
+    Encoded {
+        /// The id.
+        id: String,
+        /// The codecs and the size.
+        marker: Payload,
     },
     /// A payload is too large.
     #[error(

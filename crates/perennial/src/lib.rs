@@ -37,6 +37,7 @@
 
 mod activity;
 mod client;
+pub mod codec;
 mod error;
 mod export;
 #[cfg(doctest)]

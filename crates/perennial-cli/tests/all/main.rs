@@ -5,6 +5,7 @@ mod skipping;
 mod support;
 
 mod changing;
+mod codecs;
 mod demo;
 mod doctor;
 mod help;

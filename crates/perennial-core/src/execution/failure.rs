@@ -84,6 +84,9 @@ impl TurnFailure {
             TurnFailure::History(HistoryError::PayloadMismatch { type_name, .. }) => {
                 format!("payload does not decode as {type_name}")
             }
+            TurnFailure::History(HistoryError::Undecodable { cause, .. }) => {
+                format!("payload cannot be decoded: {cause}")
+            }
             TurnFailure::Panicked { place: Some(place), .. } => format!("panic at {place}"),
             TurnFailure::Panicked { place: None, .. } => "panic".to_owned(),
             TurnFailure::NonDurableAwait { .. } => "non-durable await".to_owned(),

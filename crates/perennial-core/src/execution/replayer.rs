@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::history::{History, HistoryError};
+use crate::pattern::NamePattern;
 
 use super::driver::Execution;
 use super::failure::TurnFailure;
@@ -14,6 +15,8 @@ use super::options::ExecutionOptions;
 #[derive(Clone, Default)]
 pub struct Handlers {
     by_name: BTreeMap<(String, String), Arc<dyn OrchestrationHandler>>,
+    /// By how names begin.
+    by_prefix: BTreeMap<(String, String), Arc<dyn OrchestrationHandler>>,
 }
 
 impl Handlers {
@@ -41,18 +44,43 @@ impl Handlers {
         self
     }
 
-    /// The code of a name at a version.
-    pub fn get(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
-        self.by_name.get(&(name.to_owned(), version.to_owned())).cloned()
+    /// Adds code for names that are not registered at its version, or replaces that of the pattern and version.
+    #[must_use]
+    pub fn with_fallback(
+        mut self,
+        pattern: &NamePattern,
+        version: impl Into<String>,
+        handler: Arc<dyn OrchestrationHandler>,
+    ) -> Handlers {
+        self.by_prefix.insert((pattern.prefix().to_owned(), version.into()), handler);
+        self
     }
 
-    /// The highest version of a name, by its numbers.
+    /// The code of a name at a version: its own, else that of the longest pattern that covers it.
+    pub fn get(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
+        let own = self.by_name.get(&(name.to_owned(), version.to_owned()));
+        let fallbacks =
+            self.by_prefix.iter().filter(|((prefix, of), _)| name.starts_with(prefix) && of == version);
+        own.or_else(|| fallbacks.max_by_key(|((prefix, _), _)| prefix.len()).map(|(_, handler)| handler))
+            .cloned()
+    }
+
+    /// The highest version of a name, by its numbers; of a name without code, that of the longest pattern that covers it.
     pub fn latest_version(&self, name: &str) -> Option<String> {
-        let versions = self.by_name.keys().filter(|(other, _)| other == name).map(|(_, version)| version);
-        let numbers = |version: &&String| -> Vec<u64> {
+        let of = |code: &BTreeMap<(String, String), _>, name: &str| -> Vec<String> {
+            code.keys().filter(|(other, _)| other == name).map(|(_, version)| version.clone()).collect()
+        };
+        let mut versions = of(&self.by_name, name);
+        if versions.is_empty() {
+            let prefixes = self.by_prefix.keys().map(|(prefix, _)| prefix);
+            let longest =
+                prefixes.filter(|prefix| name.starts_with(*prefix)).max_by_key(|prefix| prefix.len())?;
+            versions = of(&self.by_prefix, longest);
+        }
+        let numbers = |version: &String| -> Vec<u64> {
             version.split('.').map(|part| part.parse().unwrap_or(0)).collect()
         };
-        versions.max_by_key(numbers).cloned()
+        versions.into_iter().max_by_key(numbers)
     }
 }
 

@@ -12,24 +12,48 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::codec::{self, CodecError, Codecs, Mode, PayloadContext, PayloadFormatter};
+
 use super::{
     CorruptHistory, Decision, Ending, Event, EventId, EventKind, FORMAT, History, HistoryError, Job, Ledger,
     Started, Turn, UnitId, shorten,
 };
 
-/// Encodes a turn as it is stored.
+/// Encodes a turn as it is stored without codecs.
 pub fn encode_turn(turn: &Turn) -> Vec<u8> {
-    // About what a turn without payloads takes, so that the buffer seldom grows.
-    let mut bytes = Vec::with_capacity(128 + 192 * turn.events.len());
-    serde_json::to_writer(&mut bytes, turn).expect("a turn holds nothing that JSON cannot");
-    bytes
+    encode_turn_with(turn, &Codecs::default(), PayloadContext::default()).expect("no codec can fail")
 }
 
-/// Decodes the bytes of turn `number`, strictly. The turn's place in its history is the [`Ledger`]'s to check.
+/// Encodes a turn as it is stored.
+pub(crate) fn encode_turn_with(
+    turn: &Turn,
+    codecs: &Codecs,
+    context: PayloadContext,
+) -> Result<Vec<u8>, CodecError> {
+    // About what a turn without payloads takes, so that the buffer seldom grows.
+    let mut bytes = Vec::with_capacity(128 + 192 * turn.events.len());
+    PayloadFormatter { codecs, context }.write(&mut bytes, turn)?;
+    Ok(bytes)
+}
+
+/// Decodes the bytes of turn `number`, strictly. Encoded payloads are left as they are stored. The turn's place in its
+/// history is the [`Ledger`]'s to check.
 pub fn decode_turn(number: u64, bytes: &[u8]) -> Result<Turn, HistoryError> {
     match serde_json::from_slice::<Turn>(bytes) {
         Ok(turn) => check_format(number, turn.format).map(|()| turn),
         Err(error) => Err(explain(number, bytes, &error)),
+    }
+}
+
+/// Decodes the bytes of turn `number` with the payloads in it.
+pub(crate) fn decode_turn_with(number: u64, bytes: &[u8], mode: &Mode) -> Result<Turn, HistoryError> {
+    let (decoded, undecodable) = codec::reading(mode.clone(), || decode_turn(number, bytes));
+    match (decoded, undecodable) {
+        // What the decoder says is what the codec said: it names the event.
+        (Err(HistoryError::Corrupt(corrupt)), Some(cause)) => {
+            Err(HistoryError::Undecodable { turn: number, event: corrupt.event, cause })
+        }
+        (decoded, _) => decoded,
     }
 }
 

@@ -1,5 +1,7 @@
 //! What can be wrong with a recorded history. Each of these blocks one instance and nothing else.
 
+use crate::codec::Undecodable;
+
 use super::EventId;
 
 /// A history that cannot be used.
@@ -36,6 +38,20 @@ pub enum HistoryError {
         /// What the payload came with.
         came_with: PayloadSource,
     },
+    /// A recorded payload was encoded by a codec that cannot decode it now.
+    #[error(
+        "PER-0104 payload cannot be decoded: turn {turn}, {}: {cause}; configure the codec or key that it was written \
+         with, and it is tried again",
+        place(*.event)
+    )]
+    Undecodable {
+        /// The turn.
+        turn: u64,
+        /// The event that carries the payload, if that is known.
+        event: Option<EventId>,
+        /// What could not be done.
+        cause: Undecodable,
+    },
 }
 
 /// What a payload came with that the code cannot read.
@@ -65,6 +81,7 @@ impl HistoryError {
             HistoryError::Corrupt(_) => "PER-0101",
             HistoryError::NewerEngine { .. } => "PER-0102",
             HistoryError::PayloadMismatch { .. } => "PER-0103",
+            HistoryError::Undecodable { .. } => "PER-0104",
         }
     }
 }

@@ -24,6 +24,7 @@ pub(crate) use activity_options::whole_ms;
 pub use activity_options::{ActivityOptions, Backoff, RetryPolicy};
 pub use child_options::{ChildOptions, OnTakenId};
 pub use codec::{decode_history, decode_turn, encode_turn};
+pub(crate) use codec::{decode_turn_with, encode_turn_with};
 pub use error::{CorruptHistory, HistoryError, PayloadSource};
 pub use event::{
     ActivityFailure, Attributes, ChildFailure, ClosePolicy, Decision, Delivery, Ending, Event, EventId,

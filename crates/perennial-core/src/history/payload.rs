@@ -10,6 +10,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::codec;
+
 use super::not_of_type::NotOfType;
 use super::same_json::same_json;
 
@@ -73,7 +75,7 @@ impl Payload {
         self.as_json() == "null"
     }
 
-    fn from_raw(raw: Box<RawValue>) -> Payload {
+    pub(crate) fn from_raw(raw: Box<RawValue>) -> Payload {
         Payload(Arc::from(raw))
     }
 }
@@ -109,7 +111,11 @@ impl Serialize for Payload {
 
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Payload, D::Error> {
-        Box::<RawValue>::deserialize(deserializer).map(Payload::from_raw)
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        if codec::is_marked(raw.get()) {
+            return codec::read(raw).map_err(serde::de::Error::custom);
+        }
+        Ok(Payload::from_raw(raw))
     }
 }
 

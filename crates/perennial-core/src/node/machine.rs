@@ -525,7 +525,7 @@ impl Node {
     }
 
     fn takes_tasks(&self) -> bool {
-        !self.options.served.names.is_empty() && !self.is_stopping
+        !self.options.served.is_empty() && !self.is_stopping
     }
 
     fn take_tasks(&mut self, now: Moment, free: usize) {
@@ -584,8 +584,8 @@ impl Node {
     /// A task that was taken cannot be read. Neither way counts as an interruption, or the activity would be blamed.
     fn cannot_read(&mut self, now: Moment, row: &TaskRow, error: &BodyError) {
         let (activity, event) = (&row.name, row.id.event);
-        if matches!(error, BodyError::NewerEngine { .. }) {
-            // A newer node may take it. The pause keeps this one from taking it again at once.
+        if matches!(error, BodyError::NewerEngine { .. } | BodyError::Undecodable(_)) {
+            // A newer node, or one that has the key, may take it. The pause keeps this one from taking it again at once.
             tracing::warn!(activity, %event, %error, "a task cannot be read here; it is given back");
             if self.is_stopping {
                 return self.issue(now, Purpose::GiveBack(row.id));

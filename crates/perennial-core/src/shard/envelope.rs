@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
+use crate::codec::{self, CodecError, Codecs, Mode, PayloadContext, PayloadFormatter, Undecodable};
 use crate::history::shorten;
 
 /// The format in which bodies are written. Stamped into each of them; older numbers stay readable.
@@ -22,6 +24,8 @@ pub(crate) enum BodyKind {
     Task,
     Request,
     Reply,
+    /// Any of them whose payloads cannot be decoded, see [`Undecoded`].
+    Undecodable,
 }
 
 impl BodyKind {
@@ -31,6 +35,7 @@ impl BodyKind {
             BodyKind::Task => "task",
             BodyKind::Request => "request",
             BodyKind::Reply => "reply",
+            BodyKind::Undecodable => "undecodable",
         }
     }
 }
@@ -45,6 +50,9 @@ pub enum BodyError {
         /// The format it is written in.
         found: u32,
     },
+    /// A payload in it was encoded by a codec that cannot decode it now.
+    #[error("PER-0104 payload cannot be decoded: {0}; configure the codec or key that it was written with")]
+    Undecodable(Undecodable),
     /// It is not what an engine wrote.
     #[error("{0}")]
     Damaged(String),
@@ -52,15 +60,71 @@ pub enum BodyError {
 
 /// Writes a body.
 pub(crate) fn seal<T: Serialize>(kind: BodyKind, body: &T) -> Arc<[u8]> {
-    let json = serde_json::to_vec(body).expect("a body holds nothing that JSON cannot");
+    seal_with(&Codecs::default(), PayloadContext::default(), kind, body).expect("no codec can fail")
+}
+
+/// Writes a body with its payloads encoded.
+pub(crate) fn seal_with<T: Serialize>(
+    codecs: &Codecs,
+    context: PayloadContext,
+    kind: BodyKind,
+    body: &T,
+) -> Result<Arc<[u8]>, CodecError> {
+    let mut json = Vec::with_capacity(128);
+    PayloadFormatter { codecs, context }.write(&mut json, body)?;
     let mut sealed = head(BODY_FORMAT, checksum(BODY_FORMAT, kind, &json), kind).into_bytes();
     sealed.extend_from_slice(&json);
     sealed.push(b'}');
-    sealed.into()
+    Ok(sealed.into())
 }
 
-/// Reads a body. Nothing of it is parsed unless its checksum is right.
+/// Reads a body with its payloads decoded.
+pub(crate) fn open_with<T: DeserializeOwned>(
+    codecs: &Codecs,
+    context: PayloadContext,
+    kind: BodyKind,
+    sealed: &[u8],
+) -> Result<T, BodyError> {
+    let (opened, undecodable) = codec::reading(Mode::Decode(codecs.clone(), context), || open(kind, sealed));
+    match (opened, undecodable) {
+        (Err(BodyError::Damaged(_)), Some(cause)) => {
+            let known = open_as::<Undecoded>(BodyKind::Undecodable, sealed);
+            Err(BodyError::Undecodable(known.map_or(cause, |undecoded| undecoded.cause)))
+        }
+        (opened, _) => opened,
+    }
+}
+
+/// A body whose payloads cannot be decoded, and why. It is never stored: it tells whoever acts on the body.
+#[derive(Serialize, Deserialize)]
+struct Undecoded {
+    cause: Undecodable,
+    body: Box<RawValue>,
+}
+
+/// A body as it is stored, together with why its payloads cannot be decoded.
+pub(crate) fn seal_undecoded(cause: Undecodable, sealed: &[u8]) -> Option<Arc<[u8]>> {
+    let body = serde_json::from_slice(sealed).ok()?;
+    Some(seal(BodyKind::Undecodable, &Undecoded { cause, body }))
+}
+
+/// Reads a body that the engine is to act on. A payload that is still encoded must not pass for the value itself.
+pub(crate) fn open_decoded<T: DeserializeOwned>(kind: BodyKind, sealed: &[u8]) -> Result<T, BodyError> {
+    open_with(&Codecs::default(), PayloadContext::default(), kind, sealed)
+}
+
+/// Reads a body. Nothing of it is parsed unless its checksum is right. Encoded payloads are left as they are stored.
 pub(crate) fn open<T: DeserializeOwned>(kind: BodyKind, sealed: &[u8]) -> Result<T, BodyError> {
+    match open_as(kind, sealed) {
+        Err(error @ BodyError::Damaged(_)) => match open_as::<Undecoded>(BodyKind::Undecodable, sealed) {
+            Ok(undecoded) => open_as(kind, undecoded.body.get().as_bytes()),
+            Err(_) => Err(error),
+        },
+        opened => opened,
+    }
+}
+
+fn open_as<T: DeserializeOwned>(kind: BodyKind, sealed: &[u8]) -> Result<T, BodyError> {
     let length = head(BODY_FORMAT, 0, kind).len();
     let Some(json) = sealed.get(length..).and_then(|rest| rest.strip_suffix(b"}")) else {
         return Err(explain(kind, sealed));

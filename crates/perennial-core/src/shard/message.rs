@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::codec::{Codecs, PayloadContext};
 use crate::history::{ActivityFailure, EventId, Job, Payload, Started, TraceContext, Trail};
 use crate::store::Pause;
 
@@ -80,8 +81,10 @@ pub enum Message {
     /// A row that cannot be read. It blocks its instance, and is never written.
     #[serde(skip)]
     Unreadable {
+        /// Its number in the inbox.
+        number: u64,
         /// Why.
-        reason: String,
+        error: BodyError,
     },
 }
 
@@ -170,16 +173,20 @@ impl Message {
         envelope::seal(BodyKind::Message, self)
     }
 
-    /// The message of an inbox row's body.
+    /// The message of an inbox row's body. Encoded payloads are left as they are stored.
     pub fn decode(body: &[u8]) -> Result<Message, BodyError> {
         envelope::open(BodyKind::Message, body)
     }
 
+    /// The message of an inbox row's body, with its payloads decoded.
+    pub fn decode_with(codecs: &Codecs, body: &[u8]) -> Result<Message, BodyError> {
+        envelope::open_with(codecs, PayloadContext::default(), BodyKind::Message, body)
+    }
+
     /// The message of a row, whatever it holds.
     pub(super) fn read(number: u64, bytes: &[u8]) -> Message {
-        Message::decode(bytes).unwrap_or_else(|error| Message::Unreadable {
-            reason: format!("PER-0308 unreadable message: number {number} in the inbox: {error}"),
-        })
+        envelope::open_decoded(BodyKind::Message, bytes)
+            .unwrap_or_else(|error| Message::Unreadable { number, error })
     }
 
     /// Whether a blocked instance has to look at it at once: it may cure or end it.

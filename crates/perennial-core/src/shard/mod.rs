@@ -33,7 +33,7 @@
 mod attempts;
 mod consumed;
 mod counters;
-mod envelope;
+pub(crate) mod envelope;
 mod gaps;
 mod instance;
 mod instances;

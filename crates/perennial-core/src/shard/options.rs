@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::codec::Codecs;
 use crate::execution::{ExecutionOptions, Limits, TurnFailure};
 use crate::history::Job;
 use crate::store::Served;
@@ -46,6 +47,9 @@ pub struct ShardOptions {
     pub served: Option<Arc<Served>>,
     /// What the secrets of tokens are drawn with: random, and known to nobody else.
     pub token_key: TokenKey,
+    /// What happens to payloads in stored turns. Those in messages and tasks are the business of an
+    /// [`EncodedStore`](crate::codec::EncodedStore). Default: none.
+    pub codecs: Codecs,
 }
 
 /// A secret number that does not show in logs.
@@ -180,6 +184,7 @@ impl Default for ShardOptions {
             healthy_ms: 60_000,
             served: None,
             token_key: TokenKey::default(),
+            codecs: Codecs::default(),
         }
     }
 }

@@ -3,10 +3,11 @@
 //! An instance that is blocked, or has to end, is decided about from its history. Decoding that takes as long as it is, so
 //! it is done on a turn thread ([`TurnSource::Record`](super::TurnSource::Record)), never under the lock of the lane.
 
+use crate::codec::Codecs;
 use crate::execution::TurnFailure;
 use crate::history::{CorruptHistory, HistoryError, Ledger, Started, Turn};
 use crate::instance::InstanceKey;
-use crate::store::{ReadTurns, TurnRow, read_turns};
+use crate::store::{ReadTurns, TurnRow, read_turns, read_turns_with};
 
 use super::turn_task::TaskFailure;
 
@@ -15,16 +16,24 @@ use super::turn_task::TaskFailure;
 pub struct Record {
     pub(super) history: ReadTurns,
     pub(super) ledger: Ledger,
+    /// Why its payloads are not decoded, if they are not. No code may run on it then.
+    pub(super) undecodable: Option<TaskFailure>,
 }
 
 impl Record {
-    pub(super) fn read(key: InstanceKey, rows: &[TurnRow]) -> Result<Record, TaskFailure> {
+    pub(super) fn read(codecs: &Codecs, key: InstanceKey, rows: &[TurnRow]) -> Result<Record, TaskFailure> {
         let failed = |error: HistoryError| TaskFailure::from(TurnFailure::from(error));
-        let history = read_turns(key, rows).map_err(failed)?;
+        let (history, undecodable) = match read_turns_with(codecs, key, rows) {
+            // What is open, and who waits, is known without the payloads: the instance can still be ended in order.
+            Err(error @ HistoryError::Undecodable { .. }) => {
+                (read_turns(key, rows).map_err(failed)?, Some(failed(error)))
+            }
+            read => (read.map_err(failed)?, None),
+        };
         started_of(&history)?;
         let mut ledger = Ledger::default();
         history.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).map_err(failed)?;
-        Ok(Record { history, ledger })
+        Ok(Record { history, ledger, undecodable })
     }
 
     /// How many turns it has.

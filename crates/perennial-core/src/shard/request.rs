@@ -205,7 +205,7 @@ impl Question {
 
     /// The question of a request row's body.
     pub fn decode(body: &[u8]) -> Result<Question, BodyError> {
-        envelope::open(BodyKind::Request, body)
+        envelope::open_decoded(BodyKind::Request, body)
     }
 }
 
@@ -255,7 +255,7 @@ impl AskReply {
 
     /// The reply of a reply row's body.
     pub fn decode(body: &[u8]) -> Result<AskReply, BodyError> {
-        envelope::open(BodyKind::Reply, body)
+        envelope::open_decoded(BodyKind::Reply, body)
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::codec::{self, Codecs, PayloadContext, Undecodable};
 use crate::history::{ActivityOptions, PastAttempt, Payload};
 use crate::instance::ShardId;
 use crate::store::{TaskId, TaskRow, TaskState};
@@ -108,6 +109,13 @@ impl TaskWork {
     }
 }
 
+/// Whether the details of a task were decoded. Nobody may run it without what its attempts had reported.
+pub(super) fn decoded_details(row: &TaskRow) -> Result<(), Undecodable> {
+    let details = row.details.as_ref().filter(|details| codec::is_encoded(details));
+    let decoded = details.map(|details| Codecs::default().decode(details, &PayloadContext::of(row.id.key)));
+    decoded.transpose().map(|_| ())
+}
+
 /// Whether a task is leased to its holder because a lane there handed it over: it was not taken.
 pub(crate) fn is_handed_over(row: &TaskRow) -> bool {
     let work = row.work.as_deref().and_then(|work| TaskWork::decode(work).ok());
@@ -117,7 +125,8 @@ pub(crate) fn is_handed_over(row: &TaskRow) -> bool {
 impl ActivityTask {
     /// The task that a node takes from the store.
     pub fn from_row(row: &TaskRow) -> Result<ActivityTask, BodyError> {
-        let work = TaskWork::decode(row.work.as_deref().unwrap_or_default())?;
+        decoded_details(row).map_err(BodyError::Undecodable)?;
+        let work: TaskWork = envelope::open_decoded(BodyKind::Task, row.work.as_deref().unwrap_or_default())?;
         Ok(ActivityTask {
             tenure: Tenure::default(),
             key: row.id.key,

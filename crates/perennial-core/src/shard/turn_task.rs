@@ -3,11 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::codec::{CodecError, Codecs, Undecodable};
 use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFailure, TurnTaken};
 use crate::history::{EventId, HistoryError, Job, PayloadSource, Started};
 use crate::instance::{InstanceKey, ShardId};
-use crate::store::{Blocked, Divergence, Pause, ReadTurns, TaskRow, TurnRow, read_turns};
+use crate::store::{Blocked, Divergence, Pause, ReadTurns, TaskRow, TurnRow, read_turns_with};
 
+use super::envelope::BodyError;
 use super::instance::consult;
 use super::record::{Record, started_of};
 use super::request::{AskReply, PendingAsk};
@@ -59,6 +61,8 @@ pub struct TurnTask {
     pub now_ms: u64,
     /// How the execution behaves.
     pub options: ExecutionOptions,
+    /// What happens to payloads on their way to the store and back.
+    pub codecs: Codecs,
     /// Whether turns of the instance did not end in an earlier process, and nobody asked for it to be tried.
     pub is_on_probation: bool,
     /// Whether the code has so many events to read that it is given no more.
@@ -231,8 +235,27 @@ pub enum TaskFailure {
     #[error("PER-0303 the store refused the turn: {0}")]
     StoreRefused(String),
     /// A message to the instance cannot be read.
-    #[error("{0}; a newer engine may have written it: use that one, or terminate the instance")]
-    UnreadableMessage(String),
+    #[error("{}", unreadable_message(*.number, .error))]
+    UnreadableMessage {
+        /// Its number in the inbox.
+        number: u64,
+        /// Why.
+        error: BodyError,
+    },
+    /// What the attempts of an activity reported cannot be decoded.
+    #[error(
+        "PER-0104 payload cannot be decoded: details of activity {event}: {cause}; configure the codec or key that they \
+         were written with, and it is tried again"
+    )]
+    UndecodableDetails {
+        /// The activity's schedule event.
+        event: EventId,
+        /// What could not be done.
+        cause: Undecodable,
+    },
+    /// A codec cannot encode a payload of the turn.
+    #[error("PER-0309 payload cannot be encoded: {0}; the turn is tried again")]
+    Unencodable(CodecError),
     /// The store cannot give the instance.
     #[error("{0}")]
     Unreadable(String),
@@ -248,7 +271,10 @@ impl TaskFailure {
             TaskFailure::ThreadLost | TaskFailure::NotTried => "PER-0205",
             TaskFailure::Paused(_) => Blocked::PAUSED,
             TaskFailure::StoreRefused(_) => "PER-0303",
-            TaskFailure::UnreadableMessage(_) => "PER-0308",
+            TaskFailure::UnreadableMessage { error: BodyError::Undecodable(_), .. }
+            | TaskFailure::UndecodableDetails { .. } => "PER-0104",
+            TaskFailure::UnreadableMessage { .. } => "PER-0308",
+            TaskFailure::Unencodable(_) => "PER-0309",
             TaskFailure::Unreadable(_) => "PER-0508",
         }
     }
@@ -278,13 +304,13 @@ impl TaskFailure {
     }
 
     /// Whether the stored history can be read, as far as this failure tells. One with a payload that only the code cannot
-    /// read can be.
+    /// read, or that is encoded, can be. What a codec refuses to write is not tried at once again.
     pub(super) fn leaves_history(&self) -> bool {
         match self {
             TaskFailure::Turn(TurnFailure::History(error)) => {
-                matches!(error, HistoryError::PayloadMismatch { .. })
+                matches!(error, HistoryError::PayloadMismatch { .. } | HistoryError::Undecodable { .. })
             }
-            failure => !matches!(failure, TaskFailure::Unreadable(_)),
+            failure => !matches!(failure, TaskFailure::Unreadable(_) | TaskFailure::Unencodable(_)),
         }
     }
 
@@ -299,7 +325,12 @@ impl TaskFailure {
             TaskFailure::ThreadLost | TaskFailure::NotTried => TurnFailure::DeadlinePassed.cause(),
             TaskFailure::Paused(_) => "paused".to_owned(),
             TaskFailure::StoreRefused(_) => "the store refused the turn".to_owned(),
-            TaskFailure::UnreadableMessage(_) => "unreadable message".to_owned(),
+            TaskFailure::UnreadableMessage { error: BodyError::Undecodable(cause), .. }
+            | TaskFailure::UndecodableDetails { cause, .. } => {
+                format!("payload cannot be decoded: {cause}")
+            }
+            TaskFailure::UnreadableMessage { .. } => "unreadable message".to_owned(),
+            TaskFailure::Unencodable(error) => format!("payload cannot be encoded: {error}"),
             TaskFailure::Unreadable(_) => "corrupt row".to_owned(),
         }
     }
@@ -341,6 +372,19 @@ impl TaskFailure {
     }
 }
 
+fn unreadable_message(number: u64, error: &BodyError) -> String {
+    match error {
+        BodyError::Undecodable(cause) => format!(
+            "PER-0104 payload cannot be decoded: message {number} in the inbox: {cause}; configure the codec or key that \
+             it was written with, and it is tried again"
+        ),
+        error => format!(
+            "PER-0308 unreadable message: number {number} in the inbox: {error}; a newer engine may have written it: use \
+             that one, or terminate the instance"
+        ),
+    }
+}
+
 impl TurnTask {
     /// The task as one that came to nothing without having been run.
     pub(crate) fn into_failed(self, failure: TaskFailure) -> TurnTaskDone {
@@ -372,6 +416,7 @@ impl TurnTask {
             mut jobs,
             now_ms,
             options,
+            codecs,
             is_full,
             ..
         } = self;
@@ -379,17 +424,17 @@ impl TurnTask {
         let unasked =
             |asks: Vec<PendingAsk>| asks.into_iter().map(|ask| (ask, Consultation::Later)).collect();
         if let TurnSource::Record(rows) = &source {
-            let record = Record::read(key, rows).map(|record| TaskRun::Record(Box::new(record)));
+            let record = Record::read(&codecs, key, rows).map(|record| TaskRun::Record(Box::new(record)));
             return done(record, unasked(asks), None);
         }
         let source = match source {
             TurnSource::Reset(task) => {
-                let outcome = TaskRun::Reset(Box::new(task.run(key)));
+                let outcome = TaskRun::Reset(Box::new(task.run(&codecs, key)));
                 return done(Ok(outcome), unasked(asks), None);
             }
             source => source,
         };
-        let (mut execution, history) = match prepare(key, &instance, source, handlers, options) {
+        let (mut execution, history) = match prepare(&codecs, key, &instance, source, handlers, options) {
             Ok(prepared) => prepared,
             Err(failure) => return done(Err(failure), unasked(asks), None),
         };
@@ -407,7 +452,11 @@ impl TurnTask {
         match taken {
             Ok(taken) => {
                 let of = execution.started().execution;
-                let row = taken.turn.as_ref().map(|turn| TurnRow::seal(key, of, history.checksum, turn));
+                let seal = |turn| TurnRow::seal_with(&codecs, key, of, history.checksum, turn);
+                let row = match taken.turn.as_ref().map(seal).transpose() {
+                    Ok(row) => row,
+                    Err(error) => return done(Err(TaskFailure::Unencodable(error)), asks, Some(execution)),
+                };
                 let checksum = row.as_ref().map_or(history.checksum, |row| row.checksum);
                 let run = TurnRun { execution, taken, row, checksum };
                 done(Ok(TaskRun::Turn(Box::new(run))), asks, None)
@@ -418,6 +467,7 @@ impl TurnTask {
 }
 
 fn prepare(
+    codecs: &Codecs,
     key: InstanceKey,
     instance: &Arc<str>,
     source: TurnSource,
@@ -433,10 +483,15 @@ fn prepare(
             (*started, ReadTurns { turns: Vec::new(), checksum })
         }
         source @ (TurnSource::History(_) | TurnSource::Record(_) | TurnSource::Reset(_)) => {
-            let history = read_turns(key, source.rows()).map_err(TurnFailure::from)?;
+            let history = read_turns_with(codecs, key, source.rows()).map_err(TurnFailure::from)?;
             (started_of(&history)?.clone(), history)
         }
-        TurnSource::Read(record) => (record.started().clone(), record.history),
+        TurnSource::Read(record) => {
+            if let Some(failure) = record.undecodable {
+                return Err(failure);
+            }
+            (record.started().clone(), record.history)
+        }
     };
     let mut started = started;
     if started.version.is_empty()

@@ -36,6 +36,17 @@ pub struct Blocked {
 impl Blocked {
     /// The stable code of an instance that is paused.
     pub const PAUSED: &'static str = "PER-0309";
+
+    /// Takes out what quotes payloads.
+    pub(crate) fn remove_payloads(&mut self) {
+        self.report.clone_from(&self.reason);
+        if let Some(divergence) = &mut self.divergence {
+            divergence.neighbourhood.clear();
+            for side in [&mut divergence.recorded, &mut divergence.code] {
+                side.line.clone_from(&side.kind);
+            }
+        }
+    }
 }
 
 /// A pause: the instance takes no turn until somebody resumes it, or its orchestration.

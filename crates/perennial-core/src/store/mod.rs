@@ -69,7 +69,7 @@ pub use session::{
 pub use shard_set::ShardSet;
 pub use stats::{Count, StoreStats};
 pub use task::{Evidence, Served, TaskChange, TaskId, TaskRenewal, TaskReport, TaskRow, TaskState};
-pub use turn::{ReadTurns, TurnRow, read_turns};
+pub use turn::{ReadTurns, TurnRow, read_turns, read_turns_with};
 
 use std::sync::Arc;
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{EventId, Payload, Trail};
 use crate::instance::{InstanceKey, ShardId};
+use crate::pattern;
 
 use super::session::SessionId;
 
@@ -135,12 +136,21 @@ pub struct Served {
     pub names: BTreeSet<String>,
     /// The tags. What has no tag runs anywhere.
     pub tags: BTreeSet<String>,
+    /// How names begin that are served besides the registered ones.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub prefixes: BTreeSet<String>,
 }
 
 impl Served {
+    /// Whether nothing can run here.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.prefixes.is_empty()
+    }
+
     /// Whether an activity can run here.
     pub fn serves(&self, name: &str, tag: Option<&str>) -> bool {
-        self.names.contains(name) && tag.is_none_or(|tag| self.tags.contains(tag))
+        let is_served = self.names.contains(name) || pattern::covers(&self.prefixes, name);
+        is_served && tag.is_none_or(|tag| self.tags.contains(tag))
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! Each turn's checksum covers whose it is, its place, its bytes and the checksum before it. A turn that was changed,
 //! swapped, taken from elsewhere or left out is noticed when the history is read, before any code runs on it. The first
-//! turn chains from a value in its started event: zero, or the last checksum of the predecessor execution.
+//! turn chains from a value in its started event: zero, or the last checksum of the predecessor execution. The bytes are
+//! those that are stored, with encoded payloads, so that a history is checked by who cannot decode it.
 
 use std::sync::Arc;
 
-use crate::history::{CorruptHistory, HistoryError, Turn, decode_turn, encode_turn};
+use crate::codec::{CodecError, Codecs, Mode, PayloadContext};
+use crate::history::{CorruptHistory, HistoryError, Turn, decode_turn, decode_turn_with, encode_turn_with};
 use crate::instance::InstanceKey;
 
 /// A turn as it is stored.
@@ -25,9 +27,26 @@ pub struct TurnRow {
 impl TurnRow {
     /// Encodes a turn that follows one with the checksum `previous`.
     pub fn seal(key: InstanceKey, execution: u64, previous: u32, turn: &Turn) -> TurnRow {
-        let bytes: Arc<[u8]> = encode_turn(turn).into();
+        TurnRow::seal_with(&Codecs::default(), key, execution, previous, turn).expect("no codec can fail")
+    }
+
+    /// The same, with its payloads encoded.
+    pub fn seal_with(
+        codecs: &Codecs,
+        key: InstanceKey,
+        execution: u64,
+        previous: u32,
+        turn: &Turn,
+    ) -> Result<TurnRow, CodecError> {
+        let bytes: Arc<[u8]> = encode_turn_with(turn, codecs, PayloadContext::of(key))?.into();
         let checksum = checksum(key, execution, turn.number, previous, &bytes);
-        TurnRow { execution, number: turn.number, bytes, checksum }
+        Ok(TurnRow { execution, number: turn.number, bytes, checksum })
+    }
+
+    /// Decodes the turn of an instance with its payloads. That it follows the turns before it is checked by
+    /// [`read_turns_with`].
+    pub fn decode(&self, codecs: &Codecs, key: InstanceKey) -> Result<Turn, HistoryError> {
+        decode_turn_with(self.number, &self.bytes, &Mode::Decode(codecs.clone(), PayloadContext::of(key)))
     }
 
     /// Whether the checksum is right for a turn that follows one with the checksum `previous`.
@@ -45,15 +64,33 @@ pub struct ReadTurns {
     pub checksum: u32,
 }
 
-/// Decodes all turns of an execution and checks that they are just that.
+/// Decodes all turns of an execution and checks that they are just that. Of encoded payloads there are
+/// [markers](crate::codec::EncodedPayload::marker).
 pub fn read_turns(key: InstanceKey, rows: &[TurnRow]) -> Result<ReadTurns, HistoryError> {
+    read_in_mode(key, rows, &Mode::Mark)
+}
+
+/// The same, with decoded payloads. One that cannot be decoded is an error.
+pub fn read_turns_with(
+    codecs: &Codecs,
+    key: InstanceKey,
+    rows: &[TurnRow],
+) -> Result<ReadTurns, HistoryError> {
+    read_in_mode(key, rows, &Mode::Decode(codecs.clone(), PayloadContext::of(key)))
+}
+
+fn read_in_mode(key: InstanceKey, rows: &[TurnRow], mode: &Mode) -> Result<ReadTurns, HistoryError> {
     let mut read = ReadTurns { turns: Vec::with_capacity(rows.len()), checksum: 0 };
     for (number, row) in (1..).zip(rows) {
         let corrupt = |problem: String| HistoryError::from(CorruptHistory::turn(number, problem));
         if row.number != number {
             return Err(corrupt(format!("turn {} is stored in its place", row.number)));
         }
-        let turn = decode_turn(number, &row.bytes)?;
+        let (turn, undecodable) = match decode_turn_with(number, &row.bytes, mode) {
+            // Damage is damage, whatever a codec makes of it.
+            Err(error @ HistoryError::Undecodable { .. }) => (decode_turn(number, &row.bytes)?, Some(error)),
+            decoded => (decoded?, None),
+        };
         if let Some(started) = turn.started() {
             read.checksum = started.chain;
             if started.execution != row.execution {
@@ -67,6 +104,9 @@ pub fn read_turns(key: InstanceKey, rows: &[TurnRow]) -> Result<ReadTurns, Histo
             return Err(corrupt(
                 "its checksum does not match: it was changed, or another turn was".to_owned(),
             ));
+        }
+        if let Some(undecodable) = undecodable {
+            return Err(undecodable);
         }
         read.checksum = row.checksum;
         read.turns.push(turn);

@@ -1,11 +1,13 @@
 //! The integration tests of the crate, in one program: they link once.
 
 mod branch_cases;
+mod codec_cases;
 mod history_builders;
 mod log;
 mod misuse_calls;
 mod shard_cases;
 
+mod conformance_encoded;
 mod conformance_memory;
 mod divergence;
 mod fuzz_bodies;
@@ -81,6 +83,7 @@ mod shard_bindings;
 mod shard_blocking;
 mod shard_child_options;
 mod shard_children;
+mod shard_codecs;
 mod shard_continuations;
 mod shard_convicts;
 mod shard_cures;

@@ -21,7 +21,7 @@ fn putting(commit: Commit, tasks: impl IntoIterator<Item = TaskRow>) -> Commit {
 }
 
 fn served() -> Served {
-    Served { names: ["charge".to_owned()].into(), tags: ["gpu".to_owned()].into() }
+    Served { names: ["charge".to_owned()].into(), tags: ["gpu".to_owned()].into(), ..Served::default() }
 }
 
 fn take(subject: &Subject, limit: usize) -> Vec<TaskRow> {

@@ -248,6 +248,7 @@ macro_rules! __store_rules {
             s5_a_lease_outlives_its_holders_session
             s5_a_result_is_never_refused_for_unread_messages
             s5_a_task_of_an_earlier_execution_is_finished_like_others
+            g51_tasks_are_taken_by_how_their_names_begin
             s5_a_task_that_waits_forever_is_written
             s5_every_column_of_a_task_is_kept
             s5_a_task_is_put_over_an_older_one

@@ -397,7 +397,10 @@ impl Operations {
         let mut some = |words: &[&str]| {
             words.iter().filter(|_| self.chance.percent(75)).map(|word| (*word).to_owned()).collect()
         };
-        Served { names: some(&ACTIVITIES), tags: some(&TAGS) }
+        let (names, tags) = (some(&ACTIVITIES), some(&TAGS));
+        // The beginnings of some names, and now and then of all.
+        let prefixes = ["", "c", "ch", "s", "z"].into_iter().filter(|_| self.chance.percent(10));
+        Served { names, tags, prefixes: prefixes.map(str::to_owned).collect() }
     }
 
     pub(super) fn dedupe(&mut self) -> Option<String> {

@@ -11,7 +11,7 @@ use super::subject::{Make, Subject};
 /// What a node can run.
 pub(super) fn served(names: &[&str], tags: &[&str]) -> Served {
     let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    Served { names: set(names), tags: set(tags) }
+    Served { names: set(names), tags: set(tags), ..Served::default() }
 }
 
 /// A store with `a` under way, and the session that owns it.
@@ -45,6 +45,25 @@ pub fn s5_a_task_that_waits_forever_is_written(make: Make<'_>) {
     subject.write(session, member(&a).putting([forever]));
     let due_ms = tasks(&subject, &a)[0].due_ms;
     assert!(due_ms >= Some(1 << 62), "{due_ms:?}");
+}
+
+pub fn g51_tasks_are_taken_by_how_their_names_begin(make: Make<'_>) {
+    let (subject, session, a) = with_one(make);
+    let names = ["http.get", "http.post", "httq", "HTTP.get", "http.é", "mail", "http"];
+    let named = |(name, event): (&str, u64)| TaskRow { name: name.to_owned(), ..task(&a, event) };
+    let tagged = TaskRow { name: "http.put".to_owned(), tag: Some("gpu".to_owned()), ..task(&a, 20) };
+    subject.write(session, member(&a).putting(names.into_iter().zip(2..).map(named).chain([tagged])));
+    let holder = subject.open_session(60_000);
+    let taken = |prefixes: &[&str], names: &[&str], limit: usize| {
+        let prefixes = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
+        let served = Served { prefixes, ..served(names, &[]) };
+        let rows = subject.take(holder, &served, limit, 60_000);
+        rows.into_iter().map(|row| row.name).collect::<Vec<_>>()
+    };
+    assert_eq!(taken(&["z", "http.x"], &[], 10), [""; 0]);
+    assert_eq!(taken(&["http."], &[], 1), ["http.get"], "no more than asked for, by event");
+    assert_eq!(taken(&["http.", "http"], &["http.post"], 10), ["http.post", "http.é", "http"], "each once");
+    assert_eq!(taken(&[""], &[], 10), ["httq", "HTTP.get", "mail"], "all, but for tags that are not served");
 }
 
 fn past() -> Trail {

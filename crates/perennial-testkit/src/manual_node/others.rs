@@ -15,7 +15,7 @@ impl ManualNode {
     /// What serves these names and tags.
     pub fn served(names: &[&str], tags: &[&str]) -> Served {
         let all = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        Served { names: all(names), tags: all(tags) }
+        Served { names: all(names), tags: all(tags), ..Served::default() }
     }
 
     /// Another node takes the queued tasks of these names, for a time.

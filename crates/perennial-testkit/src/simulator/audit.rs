@@ -6,14 +6,14 @@ use perennial_core::store::InboxNumber;
 use perennial_core::{ActivityFailure, EventKind, InstanceKey, Job};
 
 use super::Simulation;
-use crate::invariants::{Snapshot, breaches};
+use crate::invariants::breaches;
 
 impl Simulation {
     pub(super) fn audit(&mut self) {
         if self.failure.is_some() {
             return;
         }
-        let mut snapshot = Snapshot::read_memory(&self.store).expect("the store is open");
+        let mut snapshot = self.decoded_snapshot().expect("the store is open");
         if let Some(keep) = self.plan.keep_executions {
             snapshot.excuse_pruned(keep);
         }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::{Answer, Message, Request, RequestId};
-use perennial_core::store::{InboxNumber, SendOutcome, SendRequest, Store, StoreError};
+use perennial_core::store::{InboxNumber, SendOutcome, SendRequest, StoreError};
 use perennial_core::{InstanceKey, Job, ShardId, Started};
 
 use super::Simulation;
@@ -237,7 +237,7 @@ impl Simulation {
                 return this.count("send refused");
             }
             let outcomes: Result<Vec<SendOutcome>, StoreError> =
-                ask(|reply| this.store.send(vec![request], reply));
+                this.with_sound_codecs(|_| ask(|reply| this.coded.send(vec![request], reply)));
             let outcome = outcomes.expect("the store is open").remove(0);
             if let SendOutcome::Sent(number) = outcome {
                 this.witness.sent.insert(number);

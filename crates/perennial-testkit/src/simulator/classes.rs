@@ -8,6 +8,7 @@ use crate::Chance;
 
 /// Every class with what is counted for it.
 pub const CLASSES: &[(&str, &[&str])] = &[
+    ("codecs", &["payload encoded", "codec without its key", "process that serves by pattern"]),
     (
         "clocks that stall and step",
         &[

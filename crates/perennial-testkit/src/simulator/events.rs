@@ -172,7 +172,11 @@ impl Simulation {
         let Some(key) = tables.ids.get(id) else { return false };
         let all = (*key, 0, 0)..=(*key, u64::MAX, u64::MAX);
         tables.instances[key].status.is_final()
-            || tables.inbox.values().rev().any(|message| message.to == *key && holds(&message.body))
-            || self.witness.turns.range(all).rev().any(|(_, turn)| holds(&turn.bytes))
+            || tables
+                .inbox
+                .values()
+                .rev()
+                .any(|message| message.to == *key && holds(&self.plain_body(&message.body)))
+            || self.witness.turns.range(all).rev().any(|(_, turn)| holds(&self.plain_turn(*key, turn)))
     }
 }

@@ -35,6 +35,7 @@ impl Simulation {
     /// What is down comes up; what is up goes on, or starts again.
     fn restart(&mut self) {
         self.is_healed = true;
+        self.heal_codecs();
         self.set_clock_right();
         self.deploy_cure();
         for process in 0..self.processes.len() {

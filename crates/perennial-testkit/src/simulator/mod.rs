@@ -24,6 +24,7 @@
 //! | damaged rows | a bit of a turn, message, task or request, while it is served and between lives | `damage` |
 //! | payloads of another type | inputs that the next version cannot read, events that are no text; cured by a deployment or by skipping | `mistypes` |
 //! | repairs by people | instances that are paused, resumed and reset to earlier turns | `repairs` |
+//! | codecs | payloads encoded under keys that change, and now and then are missing; activities served by pattern | `codecs` |
 //! | full queues | a handful of unread events refuses the next, across eviction and continue-as-new | `callers`, `witness` |
 //!
 //! Not drawn: damage of instance rows and of what SQLite itself keeps (the damage test of the runtime has them), failing
@@ -35,6 +36,7 @@ mod audit;
 mod callers;
 mod classes;
 mod clocks;
+mod codecs;
 mod damage;
 mod deployments;
 mod driving;
@@ -81,6 +83,7 @@ use crate::{Chance, SideEffects};
 use agenda::Agenda;
 use callers::Callers;
 use clocks::StoreClock;
+use codecs::CodecLog;
 use damage::Damaged;
 use deployments::{Code, NEXT_VERSION};
 use driving::Pending;
@@ -109,6 +112,9 @@ pub struct Simulation {
     now_ms: u64,
     clock: StoreClock,
     store: Arc<MemoryStore>,
+    /// The same as processes and callers have it, with encoded payloads.
+    coded: Arc<dyn Store>,
+    codec_log: Arc<CodecLog>,
     /// What the store has told its watchers and nobody has been hinted at yet.
     told: Arc<Mutex<Vec<Changes>>>,
     handlers: Handlers,
@@ -180,7 +186,9 @@ impl Simulation {
     /// The run that belongs to a seed.
     pub fn new(seed: u64) -> Simulation {
         let mut chance = Chance::new(seed);
-        let plan = Plan::new(&mut chance);
+        let mut plan = Plan::new(&mut chance);
+        let codec_log: Arc<CodecLog> = Arc::default();
+        codecs::draw(seed, &mut plan, &codec_log);
         let clock = StoreClock::new(START_MS);
         let store = Arc::new(MemoryStore::new(clock.reader()));
         let told = Arc::new(Mutex::new(Vec::new()));
@@ -189,6 +197,7 @@ impl Simulation {
             watched.lock().expect("nobody panics while it is locked").push(*changes);
         }));
         let callers = Callers::new(&mut chance, &plan);
+        let coded = codecs::store_of(&store, &plan.shard.codecs);
         Simulation {
             seed,
             flaw: None,
@@ -206,6 +215,8 @@ impl Simulation {
             now_ms: START_MS,
             clock,
             store,
+            coded,
+            codec_log,
             told,
             handlers: Handlers::default(),
             side_effects: SideEffects::default(),
@@ -273,6 +284,7 @@ impl Simulation {
         self.heal();
         self.run_healed();
         self.audit();
+        self.count_codecs();
         match self.failure.take() {
             None => Ok(Finished { trace_hash: self.trace.hash, tally: self.tally }),
             Some(what) => {

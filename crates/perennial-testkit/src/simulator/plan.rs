@@ -199,7 +199,7 @@ fn served(chance: &mut Chance, processes: usize) -> Vec<Served> {
         let names = (0..4).map(|number| format!("activity-{number}"));
         let names = names.filter(|_| process == 0 || chance.percent(90)).collect();
         let tags = (process == 0 || chance.percent(30)).then(|| TAG.to_owned());
-        Served { names, tags: tags.into_iter().collect() }
+        Served { names, tags: tags.into_iter().collect(), ..Served::default() }
     };
     (0..processes).map(of_process).collect()
 }

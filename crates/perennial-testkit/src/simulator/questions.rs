@@ -115,7 +115,9 @@ impl Simulation {
             let body = question.encode();
             let after = this.last_row(&id, sender);
             let row = NewRequest { instance: id, key, patience_ms, after, body };
-            let outcome = ask(|reply| this.store.put_request(row, reply)).expect("the store is open");
+            let outcome = this
+                .with_sound_codecs(|_| ask(|reply| this.coded.put_request(row, reply)))
+                .expect("the store is open");
             this.tell_changes();
             if let RequestOutcome::Written(number) = outcome {
                 this.count("request row written");
@@ -129,7 +131,9 @@ impl Simulation {
     fn poll_reply(&mut self, number: RequestNumber, deadline_ms: u64, deaths: u64, asked: Asked) {
         let pause_ms = self.chance.between(1, 300);
         self.later(pause_ms, format!("the reply to request row {number} is looked for"), move |this| {
-            let reply = ask(|reply| this.store.read_reply(number, reply)).expect("the store is open");
+            let reply = this
+                .with_sound_codecs(|_| ask(|reply| this.coded.read_reply(number, reply)))
+                .expect("the store is open");
             if let Some(body) = reply {
                 this.count("request row answered");
                 let reply = AskReply::decode(&body).expect("the engine wrote it");

@@ -162,7 +162,7 @@ impl Simulation {
     /// The store does what is asked.
     fn make(&mut self, call: StoreCall) -> StoreAnswer {
         let before = self.before_call(&call);
-        let store = Arc::clone(&self.store);
+        let store = Arc::clone(&self.coded);
         let (sender, receiver) = mpsc::channel();
         call.clone().make(&*store, move |answer| sender.send(answer).expect("the asker waits"));
         let answer = receiver.recv().expect("the store in memory answers at once");

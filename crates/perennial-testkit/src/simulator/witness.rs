@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use perennial_core::history::decode_turn;
 use perennial_core::lane::{Answered, Lane, StoreAnswer, StoreCall};
 use perennial_core::shard::{ActivityTask, Message};
 use perennial_core::store::{
@@ -214,7 +213,8 @@ impl Simulation {
                 }
                 None => {}
             }
-            let decoded = decode_turn(turn.number, &turn.bytes).expect("the engine wrote it");
+            let decoded = self.with_sound_codecs(|codecs| turn.decode(codecs, commit.key));
+            let decoded = decoded.expect("the engine wrote it");
             if decoded.at_ms > self.witness.latest_us.div_ceil(1_000) {
                 let what =
                     format!("I10: turn {} is of {}, and it is not that late", turn.number, decoded.at_ms);
@@ -240,8 +240,10 @@ impl Simulation {
             if self.store.tables().inbox.contains_key(number) {
                 return self.fail(format!("I4: message {number} was applied and is still there"));
             }
-            if let Some(Ok(Message::Job(Job::ExternalEvent { payload, .. }))) =
-                body.as_ref().map(|body| Message::decode(body))
+            let message = self.with_sound_codecs(|codecs| {
+                body.as_ref().and_then(|body| Message::decode_with(codecs, body).ok())
+            });
+            if let Some(Message::Job(Job::ExternalEvent { payload, .. })) = message
                 && !self.is_applied(commit.key, &payload)
             {
                 return self.fail(format!("I8: {payload:?} was taken out of the inbox and not applied"));

@@ -21,10 +21,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use perennial_core::codec::Codecs;
 use perennial_core::store::{Reply, Store, StoreError, Watcher};
 use perennial_core::{NameError, Payload, TraceContext};
 use tokio::sync::{Notify, oneshot};
 
+use crate::codec::encoded;
 use crate::error::{ClientError, Error};
 use crate::runtime::Driver;
 use crate::store_url::open_guest;
@@ -49,6 +51,9 @@ const GUEST_PAYLOAD_LIMIT: usize = 4 << 20;
 #[derive(Clone)]
 pub struct Client {
     store: Arc<dyn Store>,
+    /// The store as it is, with encoded payloads. The same as `store` if there are no codecs.
+    stored: Arc<dyn Store>,
+    codecs: Codecs,
     /// The runtime of this process, if it is one's client. What it does not own is reached through the store.
     driver: Option<Arc<Driver>>,
     changed: Arc<Notify>,
@@ -79,6 +84,8 @@ impl Client {
     pub(crate) fn with_sender(driver: Arc<Driver>, sender: Arc<Sender>) -> Client {
         Client {
             store: Arc::clone(&driver.store),
+            stored: Arc::clone(&driver.stored),
+            codecs: driver.codecs().clone(),
             changed: Arc::clone(&driver.changed),
             driver: Some(driver),
             url: None,
@@ -97,19 +104,42 @@ impl Client {
     /// assert!(error.to_string().starts_with("PER-0627 no store"));
     /// ```
     pub fn open(url: &str) -> Result<Client, Error> {
-        let client = Client::of_store(open_guest(url)?);
+        Client::open_with_codecs(url, Codecs::default())
+    }
+
+    /// The same, with the [codecs](crate::codec) of the runtime. Without them a client sends payloads in plain, and sees
+    /// only [markers](crate::codec::EncodedPayload::marker) of those that are encoded.
+    ///
+    /// ```
+    /// use perennial::codec::{BlobDirectory, Codecs, Offload};
+    /// use perennial::prelude::*;
+    ///
+    /// # fn open() -> perennial::Result<()> {
+    /// let codecs = Codecs::default().with(Offload::above(64 << 10, BlobDirectory::open("blobs")?));
+    /// let client = Client::open_with_codecs("sqlite:shop.db", codecs)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open_with_codecs(url: &str, codecs: Codecs) -> Result<Client, Error> {
+        let client = Client::of_store_with_codecs(open_guest(url)?, codecs);
         Ok(Client { url: Some(Arc::from(url)), ..client })
     }
 
     /// A client beside whoever owns this store. For tests.
     #[doc(hidden)]
     pub fn of_store(store: Arc<dyn Store>) -> Client {
+        Client::of_store_with_codecs(store, Codecs::default())
+    }
+
+    fn of_store_with_codecs(stored: Arc<dyn Store>, codecs: Codecs) -> Client {
+        // Without codecs, too: what is encoded is shown as such.
+        let store = encoded(Arc::clone(&stored), &codecs);
         let changed: Arc<Notify> = Arc::default();
         let hinted = Arc::clone(&changed);
         let watcher: Watcher = Arc::new(move |_| hinted.notify_waiters());
         store.watch(watcher);
         let (sender, ask_patience) = (Arc::default(), asking::ASK_PATIENCE);
-        Client { store, driver: None, changed, url: None, sender, ask_patience, trace: None }
+        Client { store, stored, codecs, driver: None, changed, url: None, sender, ask_patience, trace: None }
     }
 
     /// This client with a trace context: the W3C headers `traceparent` (up to 128 bytes) and `tracestate` (up to 512).
@@ -127,7 +157,12 @@ impl Client {
         Ok(Client { trace: Some(trace), ..self.clone() })
     }
 
-    async fn call<T: Send + 'static>(
+    /// This client, looking at payloads as they are stored.
+    pub(crate) fn as_stored(&self) -> Client {
+        Client { store: Arc::clone(&self.stored), ..self.clone() }
+    }
+
+    pub(crate) async fn call<T: Send + 'static>(
         &self,
         id: &str,
         call: impl FnOnce(&dyn Store, Reply<T>),

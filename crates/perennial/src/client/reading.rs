@@ -4,8 +4,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use perennial_core::shard::{Answer, Request};
-use perennial_core::store::{InstanceRow, PageLimit, Reply, Store, StoreError, TurnRow, read_turns};
-use perennial_core::{Ending, History, InstanceKey, Ledger, Payload, TurnFailure, check_derived_id};
+use perennial_core::store::{
+    InstanceRow, PageLimit, Reply, Store, StoreError, TurnRow, read_turns, read_turns_with,
+};
+use perennial_core::{
+    Ending, History, HistoryError, InstanceKey, Ledger, Payload, TurnFailure, check_derived_id,
+};
 
 use serde::de::DeserializeOwned;
 
@@ -219,7 +223,7 @@ impl Client {
         Ok(None)
     }
 
-    pub(super) async fn turn_rows(
+    pub(crate) async fn turn_rows(
         &self,
         row: &InstanceRow,
         execution: u64,
@@ -243,7 +247,12 @@ impl Client {
     pub(super) async fn turns(&self, row: &InstanceRow, execution: u64) -> Result<History, ClientError> {
         let (key, rows) = (row.key, self.turn_rows(row, execution).await?);
         let mut ledger = Ledger::default();
-        let read = read_turns(key, &rows)
+        // Only markers are left of payloads that nothing here decodes.
+        let read = match read_turns_with(&self.codecs, key, &rows) {
+            Err(HistoryError::Undecodable { .. }) => read_turns(key, &rows),
+            read => read,
+        };
+        let read = read
             .and_then(|read| read.turns.iter().try_for_each(|turn| ledger.apply_turn(turn)).map(|()| read));
         let read = read.map_err(|error| {
             let source = StoreError::CorruptRow(TurnFailure::from(error).to_string());

@@ -75,7 +75,7 @@ impl Client {
     pub(super) async fn own_for_maintenance(&self) -> Option<Runtime> {
         let url = self.url.as_ref()?;
         // A store that somebody owns, or that cannot be owned, is reached by a message.
-        Runtime::open(&**url).for_maintenance().start().await.ok()
+        Runtime::open(&**url).codecs(self.codecs.clone()).for_maintenance().start().await.ok()
     }
 
     /// Tries a blocked instance again.

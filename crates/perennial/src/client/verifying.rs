@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use perennial_core::codec::{Codecs, is_encoded};
 use perennial_core::history::{Decision, EventId, History, HistoryError, Ledger, Started, Turn};
-use perennial_core::shard::{AskReply, Message, Question, TaskWork};
+use perennial_core::shard::{AskReply, BodyError, Message, Question, TaskWork};
 use perennial_core::store::{
     DamagedRow, Filter, InstanceRow, LoadedInstance, PageLimit, ReadTurns, Status, StoreError, TaskRow,
-    TaskState, TurnRow, read_turns,
+    TaskState, TurnRow, read_turns, read_turns_with,
 };
-use perennial_core::{Ending, InstanceKey};
+use perennial_core::{Ending, InstanceKey, Payload};
 
 use super::Client;
 use crate::error::ClientError;
@@ -110,17 +111,18 @@ impl Client {
         &self,
         mut progress: impl FnMut(&VerifyProgress),
     ) -> Result<VerifyReport, ClientError> {
+        let stored = self.as_stored();
         let (mut report, mut unread) = (VerifyReport::default(), Unread::new());
-        let count = self.call("", |store, reply| store.count(Filter::default(), u64::MAX, reply)).await?;
+        let count = stored.call("", |store, reply| store.count(Filter::default(), u64::MAX, reply)).await?;
         let mut after = None;
         loop {
             let from = after.take();
             let list = |store: &dyn perennial_core::store::Store, reply| {
                 store.list(Filter::default(), from, ROWS_PER_PAGE, reply);
             };
-            let page = self.call("", list).await?;
+            let page = stored.call("", list).await?;
             for row in &page.rows {
-                self.verify_instance(row, &mut report, &mut unread).await?;
+                stored.verify_instance(row, &mut report, &mut unread).await?;
                 let VerifyReport { instances, damaged, .. } = report;
                 progress(&VerifyProgress { instances, of: count.rows.max(instances), damaged });
             }
@@ -129,7 +131,7 @@ impl Client {
                 None => break,
             }
         }
-        self.verify_rows(&mut report, &mut unread).await?;
+        stored.verify_rows(&mut report, &mut unread).await?;
         // Where none of its rows tells more, the instance as a whole is named.
         for (key, (id, problem)) in unread {
             report.name(Damage { id, key: Some(key), what: "row".to_owned(), problem });
@@ -156,13 +158,17 @@ impl Client {
                 }
             }
             for request in page.requests {
-                if let Err(problem) = Question::decode(&request.body) {
+                if let Err(problem) = Question::decode(&request.body)
+                    && !matches!(problem, BodyError::Undecodable(_))
+                {
                     let (what, problem) = (format!("request {}", request.number), problem.to_string());
                     report.name(Damage { id: String::new(), key: Some(request.key), what, problem });
                 }
             }
             for (number, body) in page.replies {
-                if let Err(problem) = AskReply::decode(&body) {
+                if let Err(problem) = AskReply::decode(&body)
+                    && !matches!(problem, BodyError::Undecodable(_))
+                {
                     let (what, problem) = (format!("reply {number}"), problem.to_string());
                     report.name(Damage { id: String::new(), key: None, what, problem });
                 }
@@ -269,7 +275,7 @@ impl Client {
             report.executions += 1;
             report.turns += rows.len() as u64;
             let what = format!("execution {execution}");
-            let (read, ledger) = match checked(row.key, rows) {
+            let (read, ledger) = match checked(&self.codecs, row.key, rows) {
                 Ok(read) => read,
                 Err(problem) => {
                     report.found(row, what, problem);
@@ -306,10 +312,21 @@ fn starts_after_reset(body: &[u8]) -> bool {
     matches!(Message::decode(body), Ok(Message::Start(start)) if start.started.reset.is_some())
 }
 
-/// The turns of an execution, if they are one.
-fn checked(key: InstanceKey, rows: &[TurnRow]) -> Result<(ReadTurns, Ledger), HistoryError> {
+/// Whether a row says what its history does, as far as that is not encoded.
+fn is_same(row: Option<&Payload>, recorded: Option<&Payload>) -> bool {
+    row == recorded || [row, recorded].into_iter().flatten().any(is_encoded)
+}
+
+fn is_attributed(row: &InstanceRow, ledger: &Ledger) -> bool {
+    let recorded = ledger.attributes();
+    row.attributes.len() == recorded.len()
+        && row.attributes.iter().all(|(name, value)| is_same(Some(value), recorded.get(name)))
+}
+
+/// The turns of an execution, if they are one. Whoever has codecs also learns whether they decode it.
+fn checked(codecs: &Codecs, key: InstanceKey, rows: &[TurnRow]) -> Result<(ReadTurns, Ledger), HistoryError> {
     let mut ledger = Ledger::default();
-    let read = read_turns(key, rows)?;
+    let read = if codecs.is_empty() { read_turns(key, rows)? } else { read_turns_with(codecs, key, rows)? };
     read.turns.iter().try_for_each(|turn| ledger.apply_turn(turn))?;
     Ok((read, ledger))
 }
@@ -327,8 +344,8 @@ fn fault_of_row(
         (row.name == started.name, "its history is that of another orchestration"),
         (row.version == started.version, "its history is that of another version"),
         (row.parent == started.parent, "its history is that of another instance's child"),
-        (row.attributes == *ledger.attributes(), "its attributes are not those that its code set"),
-        (row.published.as_ref() == ledger.status(), "it publishes something else than its code did"),
+        (is_attributed(row, ledger), "its attributes are not those that its code set"),
+        (is_same(row.published.as_ref(), ledger.status()), "it publishes something else than its code did"),
         (row.status != Status::Pending, "it is pending, and has a history"),
         (goes_on || ending.is_some_and(|ending| Status::after(ending) == row.status), "it ended otherwise"),
         (

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use perennial_core::Handlers;
+use perennial_core::codec::{Codecs, PayloadCodec};
 use perennial_core::node::{StopPatience, Unfinished};
 use perennial_core::shard::{Counters, ShardOptions};
 use perennial_core::store::{AsyncStore, SessionRole, SpawnedStore, Store, StoreError};
@@ -13,11 +14,15 @@ use perennial_core::store::{AsyncStore, SessionRole, SpawnedStore, Store, StoreE
 use super::clock::{LocalClock, MachineClock};
 use super::driver::{Driver, Failure, Standing};
 use super::registry::Registry;
-use crate::activity::WithState;
+use crate::activity::{ActivityContext, WithState};
 use crate::client::Client;
 use crate::error::{Error, StartError};
 use crate::store_url::open_owner;
-use crate::typed::{ActivityCode, BlockingCode, OrchestrationCode, Register, Registration};
+use crate::typed::{
+    ActivityCode, BlockingCode, OrchestrationCode, OrchestrationContext, Register, Registration, fallback,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// How long a runtime waits for its store to close. One batch may be under way.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
@@ -118,6 +123,7 @@ pub struct RuntimeBuilder {
     store: Option<OwnStore>,
     clock: Option<Arc<dyn LocalClock>>,
     role: SessionRole,
+    codecs: Codecs,
 }
 
 impl RuntimeBuilder {
@@ -141,6 +147,41 @@ impl RuntimeBuilder {
             Arc::new(SpawnedStore::new(store, move |task| drop(handle.spawn(task))))
         };
         self.store = Some(OwnStore::Async(Box::new(spawned)));
+        self
+    }
+
+    /// Passes payloads through a codec on their way to the store and back: to compress, to encrypt, or to keep large ones
+    /// elsewhere. Several are applied in the order in which they are added. See [`codec`](crate::codec).
+    ///
+    /// ```
+    /// use perennial::codec::{BlobDirectory, Offload};
+    /// use perennial::prelude::*;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path();
+    /// let blobs = BlobDirectory::open(path.join("blobs"))?;
+    /// let runtime = Runtime::open("memory:")
+    ///     .codec(Offload::above(64 << 10, blobs))
+    ///     .orchestration("count", "1.0.0", |_: OrchestrationContext, text: String| async move {
+    ///         Ok::<_, String>(text.len())
+    ///     })
+    ///     .start()
+    ///     .await?;
+    /// let book = "word ".repeat(100_000);
+    /// assert_eq!(runtime.client().start("count", "book-1", book).await?.result().await?, 500_000);
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn codec(mut self, codec: impl PayloadCodec) -> RuntimeBuilder {
+        self.codecs = self.codecs.with(codec);
+        self
+    }
+
+    /// Sets the codecs, instead of adding them one by one: for a program that also opens clients with them.
+    pub fn codecs(mut self, codecs: Codecs) -> RuntimeBuilder {
+        self.codecs = codecs;
         self
     }
 
@@ -284,6 +325,78 @@ impl RuntimeBuilder {
         self.add(|registry| registry.add_activity(name, code.into_handler()))
     }
 
+    /// Registers code for all activities whose names begin alike and are not registered themselves: a gateway or an
+    /// interpreter. The pattern is that beginning and a star, `http.*`; the longest one that covers a name counts. The code
+    /// is given the name too.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// let runtime = Runtime::open("memory:")
+    ///     .fallback_activity("http.*", |_: ActivityContext, name: String, url: String| async move {
+    ///         Ok::<_, String>(format!("{} {url}", name["http.".len()..].to_uppercase()))
+    ///     })
+    ///     .orchestration("fetch", "1.0.0", |ctx: OrchestrationContext, url: String| async move {
+    ///         ctx.schedule_activity("http.get", url).await
+    ///     })
+    ///     .start()
+    ///     .await?;
+    /// assert_eq!(runtime.client().start("fetch", "f-1", "/tea").await?.result().await?, "GET /tea");
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn fallback_activity<F, Fut, I, O, E>(self, pattern: &str, code: F) -> RuntimeBuilder
+    where
+        F: Fn(ActivityContext, String, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + 'static,
+        E: Serialize + 'static,
+    {
+        self.add(|registry| registry.add_fallback_activity(pattern, fallback::activity(code)))
+    }
+
+    /// Registers code for all orchestrations whose names begin alike and are not registered themselves, under a version.
+    /// The pattern is that beginning and a star; the longest one that covers a name counts. The code is given the name too.
+    ///
+    /// Versions are those of the pattern: a start gets the highest, and an instance stays with its own, even if its name
+    /// is registered later at other versions.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// let runtime = Runtime::open("memory:")
+    ///     .fallback_orchestration("flow.*", "1.0.0", |_: OrchestrationContext, name: String, steps: Vec<String>| async move {
+    ///         Ok::<_, String>(format!("{name} has {} steps", steps.len()))
+    ///     })
+    ///     .start()
+    ///     .await?;
+    /// let run = runtime.client().start("flow.tea", "t-1", ["boil", "steep"]).await?;
+    /// assert_eq!(run.result().await?, "flow.tea has 2 steps");
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub fn fallback_orchestration<F, Fut, I, O, E>(
+        self,
+        pattern: &str,
+        version: &str,
+        code: F,
+    ) -> RuntimeBuilder
+    where
+        F: Fn(OrchestrationContext, String, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + 'static,
+        E: Serialize + 'static,
+    {
+        let handler = fallback::orchestration(code);
+        self.add(|registry| registry.add_fallback_orchestration(pattern, version, handler))
+    }
+
     /// Does what it is asked and nothing by itself: for a client that owns a store for a moment while no runtime does.
     pub(crate) fn for_maintenance(mut self) -> RuntimeBuilder {
         self.role = SessionRole::Maintenance;
@@ -299,8 +412,11 @@ impl RuntimeBuilder {
     /// What a preflight needs.
     #[allow(clippy::type_complexity, reason = "it is taken apart at once")]
     pub(super) fn into_parts(
-        self,
+        mut self,
     ) -> (String, RuntimeOptions, Result<Registry, StartError>, Option<OwnStore>) {
+        if !self.codecs.is_empty() {
+            self.options.shard.codecs = self.codecs;
+        }
         (self.url, self.options, self.registry, self.store)
     }
 
@@ -319,9 +435,12 @@ impl RuntimeBuilder {
     /// # }
     /// ```
     pub async fn start(self) -> Result<Runtime, Error> {
-        let RuntimeBuilder { url, mut options, registry, store, clock, role } = self;
+        let RuntimeBuilder { url, mut options, registry, store, clock, role, codecs } = self;
         options.lease_ms = options.lease_ms.max(MIN_LEASE_MS);
         let registry = registry?;
+        if !codecs.is_empty() {
+            options.shard.codecs = codecs;
+        }
         options.shard.served = Some(Arc::new(registry.served(&options.tags)));
         let handle = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoTokio)?;
         let clock = clock.unwrap_or_else(|| Arc::new(MachineClock::new()));
@@ -411,6 +530,7 @@ impl Runtime {
             store: None,
             clock: None,
             role: SessionRole::Lane,
+            codecs: Codecs::default(),
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use perennial_core::codec::Codecs;
 use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
 use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience, Unfinished};
 use perennial_core::shard::{ActivityTask, Answer, Counters, Request, ShardOptions, TokenKey};
@@ -23,11 +24,14 @@ use super::registry::Registry;
 use super::timekeeper::{Timekeeper, Waker};
 use super::turn_threads::{TurnThreads, TurnWork};
 use super::workers::{Admitted, Place, Workers};
+use crate::codec::encoded;
 
 pub(crate) struct Driver {
     pub(super) options: RuntimeOptions,
     pub(crate) registry: Registry,
     pub(crate) store: Arc<dyn Store>,
+    /// The store as it is, with encoded payloads.
+    pub(crate) stored: Arc<dyn Store>,
     pub(super) clock: Arc<dyn LocalClock>,
     clock_check: ClockCheck,
     lane: Mutex<Lane>,
@@ -112,6 +116,10 @@ impl Driver {
         role: SessionRole,
     ) -> Arc<Driver> {
         let now = clock.running();
+        let stored = Arc::clone(&store);
+        let codecs = &options.shard.codecs;
+        // A runtime without codecs has nothing between it and its store.
+        let store = if codecs.is_empty() { store } else { encoded(store, codecs) };
         let info = registry.node_info(&options);
         let draw = || uuid::Uuid::new_v4().as_u64_pair().0;
         let node = Node::new(
@@ -150,6 +158,7 @@ impl Driver {
             options,
             registry,
             store,
+            stored,
             clock,
             clock_check: ClockCheck::default(),
             lane: Mutex::new(lane),
@@ -163,6 +172,11 @@ impl Driver {
             changed: Arc::default(),
             acting: Notify::new(),
         })
+    }
+
+    /// What happens to payloads on their way to the store and back.
+    pub(crate) fn codecs(&self) -> &Codecs {
+        &self.options.shard.codecs
     }
 
     /// Begins to drive: threads are started, and what the lane and the node want first is done.

@@ -11,14 +11,15 @@ use std::time::Duration;
 use perennial_core::history::PayloadSource;
 use perennial_core::shard::{HandlerSource, Message};
 use perennial_core::store::{
-    Count, Filter, InstanceRow, LoadedInstance, PageLimit, Reply, Status, Store, StoreError, read_turns,
+    Count, Filter, InstanceRow, LoadedInstance, PageLimit, Reply, Status, Store, StoreError, read_turns_with,
 };
 use perennial_core::{EventId, Execution, ExecutionOptions, HistoryError, Interrupter, Turn, TurnFailure};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::builder::RuntimeBuilder;
+use super::builder::{RuntimeBuilder, RuntimeOptions};
 use super::registry::Registry;
+use crate::codec::encoded;
 use crate::error::{Error, StartError};
 use crate::store_url::open_guest;
 
@@ -179,7 +180,8 @@ impl RuntimeBuilder {
             Some(store) => store.on(tokio::runtime::Handle::try_current().map_err(|_| StartError::NoTokio)?),
             None => open_guest(&url)?,
         };
-        let outcome = check_all(&*store, &registry, options.turn_deadline, &mut progress).await;
+        let store = encoded(store, &options.shard.codecs);
+        let outcome = check_all(&*store, &registry, &options, &mut progress).await;
         if !is_given {
             let _ = call(&*store, |store, reply| store.close(reply)).await;
         }
@@ -190,7 +192,7 @@ impl RuntimeBuilder {
 async fn check_all(
     store: &dyn Store,
     registry: &Arc<Registry>,
-    deadline: Duration,
+    options: &RuntimeOptions,
     progress: &mut impl FnMut(PreflightProgress),
 ) -> Result<PreflightReport, StoreError> {
     let open = Filter { statuses: vec![Status::Pending, Status::Running], ..Filter::default() };
@@ -201,7 +203,7 @@ async fn check_all(
     loop {
         let page = call(store, |store, reply| store.list(open.clone(), after, PAGE, reply)).await?;
         for row in page.rows {
-            match check(store, registry, deadline, &row).await? {
+            match check(store, registry, options, &row).await? {
                 Finding::Gone => continue,
                 Finding::Compatible => report.compatible += 1,
                 Finding::Incompatible(found) => report.incompatible.push(*found),
@@ -231,7 +233,7 @@ async fn check_all(
 async fn check(
     store: &dyn Store,
     registry: &Arc<Registry>,
-    deadline: Duration,
+    options: &RuntimeOptions,
     row: &InstanceRow,
 ) -> Result<Finding, StoreError> {
     let load = |store: &dyn Store, reply| store.load(row.shard, row.key, 0, PageLimit::rows(1_000), reply);
@@ -247,7 +249,7 @@ async fn check(
     if loaded.turns.is_empty() {
         return Ok(check_start(registry, &loaded));
     }
-    let turns = match read_turns(row.key, &loaded.turns) {
+    let turns = match read_turns_with(&options.shard.codecs, row.key, &loaded.turns) {
         Ok(read) => read.turns,
         Err(error) => return Ok(failed(&loaded.row, TurnFailure::from(error))),
     };
@@ -258,6 +260,7 @@ async fn check(
     let Some(handler) = registry.handler(&started.name, &started.version) else {
         return Ok(Finding::Missing { name: started.name, version: started.version });
     };
+    let deadline = options.turn_deadline;
     let options = ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() };
     Ok(match Execution::new(row.id.as_str(), handler, started, options) {
         Err(error) => failed(&loaded.row, TurnFailure::from(error)),

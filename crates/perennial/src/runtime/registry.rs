@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use perennial_core::shard::HandlerSource;
 use perennial_core::store::{NodeInfo, Served};
-use perennial_core::{Handlers, NotOfType, OrchestrationHandler, Payload, check_name};
+use perennial_core::{Handlers, NamePattern, NotOfType, OrchestrationHandler, Payload, check_name};
 use semver::Version;
 
 use super::builder::RuntimeOptions;
@@ -17,6 +17,8 @@ use crate::store_url::system_now_ms;
 pub(crate) struct Registry {
     orchestrations: BTreeMap<String, BTreeMap<Version, Code>>,
     activities: BTreeMap<String, Arc<dyn ActivityHandler>>,
+    fallback_orchestrations: BTreeMap<NamePattern, BTreeMap<Version, Code>>,
+    fallback_activities: BTreeMap<NamePattern, Arc<dyn ActivityHandler>>,
 }
 
 /// The code of one version of an orchestration.
@@ -34,15 +36,27 @@ impl Registry {
         handler: Arc<dyn OrchestrationHandler>,
     ) -> Result<(), StartError> {
         check(name)?;
-        let parsed = Version::parse(version).map_err(|problem| StartError::Version {
-            name: name.to_owned(),
-            version: version.to_owned(),
-            problem: problem.to_string(),
-        })?;
         let versions = self.orchestrations.entry(name.to_owned()).or_default();
-        let code = Code { version: parsed.to_string(), handler };
-        match versions.insert(parsed, code) {
-            Some(_) => Err(StartError::RegisteredTwice { what: format!("orchestration {name:?} {version}") }),
+        add_version(versions, name, version, handler)
+    }
+
+    pub(crate) fn add_fallback_orchestration(
+        &mut self,
+        pattern: &str,
+        version: &str,
+        handler: Arc<dyn OrchestrationHandler>,
+    ) -> Result<(), StartError> {
+        let versions = self.fallback_orchestrations.entry(parse(pattern)?).or_default();
+        add_version(versions, pattern, version, handler)
+    }
+
+    pub(crate) fn add_fallback_activity(
+        &mut self,
+        pattern: &str,
+        handler: Arc<dyn ActivityHandler>,
+    ) -> Result<(), StartError> {
+        match self.fallback_activities.insert(parse(pattern)?, handler) {
+            Some(_) => Err(StartError::RegisteredTwice { what: format!("fallback activity {pattern:?}") }),
             None => Ok(()),
         }
     }
@@ -67,24 +81,36 @@ impl Registry {
                 handlers = handlers.with_shared(name, code.version.as_str(), Arc::clone(&code.handler));
             }
         }
+        for (pattern, versions) in &self.fallback_orchestrations {
+            for code in versions.values() {
+                handlers = handlers.with_fallback(pattern, code.version.as_str(), Arc::clone(&code.handler));
+            }
+        }
         handlers
     }
 
     pub(crate) fn activity(&self, name: &str) -> Option<Arc<dyn ActivityHandler>> {
-        self.activities.get(name).cloned()
+        let own = self.activities.get(name);
+        own.or_else(|| covering(&self.fallback_activities, name).next().map(|(_, handler)| handler)).cloned()
     }
 
     /// Which activities can run here.
     pub(crate) fn served(&self, tags: &[String]) -> Served {
         let tags: BTreeSet<String> = tags.iter().cloned().collect();
-        Served { names: self.activities.keys().cloned().collect(), tags }
+        let prefixes = self.fallback_activities.keys().map(|pattern| pattern.prefix().to_owned());
+        Served { names: self.activities.keys().cloned().collect(), tags, prefixes: prefixes.collect() }
     }
 
     /// What a node says of itself to people and to other nodes.
     pub(super) fn node_info(&self, options: &RuntimeOptions) -> NodeInfo {
-        let versions = |(name, versions): (&String, &BTreeMap<Version, _>)| {
+        let versions = |(name, versions): (String, &BTreeMap<Version, _>)| {
             versions.keys().map(|version| (name.clone(), version.to_string())).collect::<Vec<_>>()
         };
+        // Patterns are told apart by their stars.
+        let named = self.orchestrations.iter().map(|(name, versions)| (name.clone(), versions));
+        let fallbacks = self.fallback_orchestrations.iter();
+        let fallbacks = fallbacks.map(|(pattern, versions)| (pattern.to_string(), versions));
+        let fallback_activities = self.fallback_activities.keys().map(NamePattern::to_string);
         NodeInfo {
             name: options.node.clone(),
             host: host_name(),
@@ -92,8 +118,8 @@ impl Registry {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             since_ms: system_now_ms(),
             owns_shards: true,
-            orchestrations: self.orchestrations.iter().flat_map(versions).collect(),
-            activities: self.activities.keys().cloned().collect(),
+            orchestrations: named.chain(fallbacks).flat_map(versions).collect(),
+            activities: self.activities.keys().cloned().chain(fallback_activities).collect(),
             tags: options.tags.clone(),
             slots: options.activity_slots,
         }
@@ -101,12 +127,18 @@ impl Registry {
 
     /// Whether there is code for an orchestration, of any version.
     pub(crate) fn has_orchestration(&self, name: &str) -> bool {
-        self.orchestrations.contains_key(name)
+        self.versions(name).is_some()
+    }
+
+    /// The code that new instances of a name get: its own, else that of the longest pattern that covers it.
+    fn versions(&self, name: &str) -> Option<&BTreeMap<Version, Code>> {
+        let own = self.orchestrations.get(name);
+        own.or_else(|| covering(&self.fallback_orchestrations, name).next().map(|(_, versions)| versions))
     }
 
     /// The code that a start gets: the highest version by semver, and no pre-release if there is a release.
     fn latest_code(&self, name: &str) -> Option<&Code> {
-        let versions = self.orchestrations.get(name)?;
+        let versions = self.versions(name)?;
         let release = versions.iter().rev().find(|(version, _)| version.pre.is_empty());
         release.or_else(|| versions.iter().next_back()).map(|(_, code)| code)
     }
@@ -132,11 +164,15 @@ impl Registry {
 
 impl HandlerSource for Registry {
     fn handler(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
-        let versions = self.orchestrations.get(name)?;
-        // Versions are few, and are nearly always spelled as they were registered.
-        let code = versions.values().find(|code| code.version == version);
-        let code = code.or_else(|| versions.get(&Version::parse(version).ok()?))?;
-        Some(Arc::clone(&code.handler))
+        let of = |versions: &BTreeMap<Version, Code>| {
+            // Versions are few, and are nearly always spelled as they were registered.
+            let code = versions.values().find(|code| code.version == version);
+            let code = code.or_else(|| versions.get(&Version::parse(version).ok()?))?;
+            Some(Arc::clone(&code.handler))
+        };
+        // An instance that a pattern's code began stays with it when its name is registered at another version.
+        let own = self.orchestrations.get(name).and_then(of);
+        own.or_else(|| covering(&self.fallback_orchestrations, name).find_map(|(_, versions)| of(versions)))
     }
 
     fn latest(&self, name: &str) -> Option<String> {
@@ -148,6 +184,37 @@ impl HandlerSource for Registry {
 fn host_name() -> String {
     let named = std::fs::read_to_string("/etc/hostname").ok().map(|name| name.trim().to_owned());
     named.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default()
+}
+
+fn add_version(
+    versions: &mut BTreeMap<Version, Code>,
+    name: &str,
+    version: &str,
+    handler: Arc<dyn OrchestrationHandler>,
+) -> Result<(), StartError> {
+    let parsed = Version::parse(version).map_err(|problem| StartError::Version {
+        name: name.to_owned(),
+        version: version.to_owned(),
+        problem: problem.to_string(),
+    })?;
+    let code = Code { version: parsed.to_string(), handler };
+    match versions.insert(parsed, code) {
+        Some(_) => Err(StartError::RegisteredTwice { what: format!("orchestration {name:?} {version}") }),
+        None => Ok(()),
+    }
+}
+
+/// What covers a name, the longest pattern first.
+fn covering<'a, 'b, T>(
+    fallbacks: &'a BTreeMap<NamePattern, T>,
+    name: &'b str,
+) -> impl Iterator<Item = (&'a NamePattern, &'a T)> + use<'a, 'b, T> {
+    // Of two patterns that cover a name, one is the beginning of the other: order is by length.
+    fallbacks.iter().rev().filter(move |(pattern, _)| pattern.covers(name))
+}
+
+fn parse(pattern: &str) -> Result<NamePattern, StartError> {
+    NamePattern::parse(pattern).map_err(|source| StartError::Pattern { pattern: pattern.to_owned(), source })
 }
 
 fn check(name: &str) -> Result<(), StartError> {

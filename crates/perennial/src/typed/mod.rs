@@ -10,6 +10,7 @@ mod context;
 mod described;
 mod error;
 mod events;
+pub(crate) mod fallback;
 mod handlers;
 mod later;
 mod register;

@@ -16,7 +16,7 @@ use super::{arguments, by};
 use crate::activity::{ActivityContext, ActivityHandler};
 
 /// What the engine calls.
-type Boxed = Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
+pub(super) type Boxed = Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
 
 /// Something that can be registered as it is: a function marked with `#[activity]` or `#[orchestration]`.
 #[diagnostic::on_unimplemented(
@@ -95,7 +95,7 @@ pub trait BlockingCode<K> {
 }
 
 /// Runs typed code on payloads.
-async fn on_payloads<O: Serialize + 'static, E: Serialize + 'static>(
+pub(super) async fn on_payloads<O: Serialize + 'static, E: Serialize + 'static>(
     outcome: impl Future<Output = Result<O, E>>,
 ) -> Result<Payload, Payload> {
     let unwritable = |error: serde_json::Error| {
@@ -116,7 +116,7 @@ pub(super) fn encode<T: Serialize + 'static>(value: &T) -> Result<Payload, serde
 }
 
 /// Reads a value; what is to be a payload is given as it is.
-fn decode<T: DeserializeOwned + 'static>(payload: Payload) -> Result<T, NotOfType> {
+pub(super) fn decode<T: DeserializeOwned + 'static>(payload: Payload) -> Result<T, NotOfType> {
     let mut payload = Some(payload);
     if let Some(same) = (&mut payload as &mut dyn Any).downcast_mut::<Option<T>>()
         && let Some(same) = same.take()
@@ -127,9 +127,9 @@ fn decode<T: DeserializeOwned + 'static>(payload: Payload) -> Result<T, NotOfTyp
 }
 
 /// The code of an orchestration on payloads, and whether it can read one.
-struct TypedOrchestration<F> {
-    run: F,
-    check: fn(Payload) -> Result<(), NotOfType>,
+pub(super) struct TypedOrchestration<F> {
+    pub(super) run: F,
+    pub(super) check: fn(Payload) -> Result<(), NotOfType>,
 }
 
 impl<F> OrchestrationHandler for TypedOrchestration<F>
@@ -146,7 +146,7 @@ where
 }
 
 /// An input that is not what an activity takes.
-fn bad_input(error: &NotOfType) -> Payload {
+pub(super) fn bad_input(error: &NotOfType) -> Payload {
     let (expected, reason) = (error.type_name, error.reason());
     Payload::from(format!(
         "PER-0406 bad input: the activity takes a {expected}, and was given something else: {reason}"

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use perennial_core::codec::is_encoded;
 use perennial_core::{Ending, InstanceKey, NotOfType, Payload};
 
 use super::error::words;
@@ -129,7 +130,14 @@ impl<O, E> Run<O, E> {
     pub(crate) async fn result_of(&self, key: Option<InstanceKey>) -> Result<O, RunError<E>> {
         let id = self.id.clone();
         let unreadable = |error: NotOfType| RunError::Client(ClientError::unreadable(&self.id, &error));
-        match self.client.wait_bound(&self.id, key).await? {
+        let ending = self.client.wait_bound(&self.id, key).await?;
+        if let Ending::OrchestrationCompleted { output: payload }
+        | Ending::OrchestrationFailed { error: payload } = &ending
+            && is_encoded(payload)
+        {
+            return Err(RunError::Client(ClientError::Encoded { id, marker: payload.clone() }));
+        }
+        match ending {
             Ending::OrchestrationCompleted { output } => (self.read_output)(output).map_err(unreadable),
             Ending::OrchestrationFailed { error } => {
                 Err((self.read_error)(error).map_or_else(unreadable, |error| RunError::Failed { id, error }))

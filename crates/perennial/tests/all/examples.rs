@@ -74,6 +74,12 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("channels_and_streams", "Oslo: 4\nBergen: 6\nÅ: 2\n"),
     (
+        "encrypted_payloads",
+        "with the keys: sent to account 4711\n\
+         without: transfer with {\"@codec\":[[\"xchacha20poly1305\",\"may\"]],\"size\":14}\n\
+         without: completed with {\"@codec\":[[\"xchacha20poly1305\",\"june\"]],\"size\":22}\n",
+    ),
+    (
         "delayed_and_policies",
         "r-1 is pending\n\
          reminded Ada\n\

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use perennial::codec::Codecs;
 use perennial::prelude::*;
 use tempfile::TempDir;
 
@@ -96,7 +97,14 @@ impl Shop {
 
     /// Runs the shop's program again.
     pub(crate) async fn reopen(&mut self) {
+        self.reopen_with(Codecs::default()).await;
+    }
+
+    /// The same, with payloads that are encoded in the store.
+    pub(crate) async fn reopen_with(&mut self, codecs: Codecs) {
+        self.runtime = None;
         let runtime = Runtime::open(self.url())
+            .codecs(codecs)
             .register(checkout)
             .register(parcel)
             .register(counter)

@@ -38,7 +38,11 @@ impl Instance {
         }
         let messages = Batch::new(messages);
         self.kept_events = messages.events();
-        let blocked = self.blocked(now_ms, failure);
+        let mut blocked = self.blocked(now_ms, failure);
+        if !shared.options.codecs.is_empty() {
+            // The row is stored in plain.
+            blocked.remove_payloads();
+        }
         let wake_at_ms = self.blocked_wake(shared, now_ms, &messages, failure, blocked.attempts);
         tracing::warn!(
             instance = &*self.id,

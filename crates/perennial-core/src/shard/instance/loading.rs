@@ -109,8 +109,7 @@ impl Instance {
         if self.stays_paused(shared, row) {
             return self.stay_blocked(shared, now_ms);
         }
-        if let Some(reason) = self.queue.unreadable() {
-            let failure = TaskFailure::UnreadableMessage(reason.to_owned());
+        if let Some(failure) = self.queue.unreadable().or_else(|| self.tasks.undecodable()) {
             return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
         }
         if !row.is_sound() {

@@ -12,6 +12,7 @@ use crate::store::{InboxNumber, InboxRow};
 
 use super::super::gaps::{Gaps, Grace};
 use super::super::message::{Message, Start};
+use super::super::turn_task::TaskFailure;
 use super::questions::Questions;
 use super::queued::{Arrived, Origin, Queued};
 
@@ -376,9 +377,11 @@ impl Queue {
     }
 
     /// Why a message that waits cannot be read.
-    pub(super) fn unreadable(&self) -> Option<&str> {
+    pub(super) fn unreadable(&self) -> Option<TaskFailure> {
         self.find(self.counts.unreadable, |queued| match &queued.message {
-            Message::Unreadable { reason } => Some(reason.as_str()),
+            Message::Unreadable { number, error } => {
+                Some(TaskFailure::UnreadableMessage { number: *number, error: error.clone() })
+            }
             _ => None,
         })
     }

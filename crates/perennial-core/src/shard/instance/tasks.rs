@@ -10,6 +10,8 @@ use crate::history::{EventId, Ledger};
 use crate::store::{Commit, SessionId, TaskChange, TaskRow, TaskState};
 
 use super::super::output::Output;
+use super::super::task_work::decoded_details;
+use super::super::turn_task::TaskFailure;
 use super::in_flight::InFlight;
 
 #[derive(Default)]
@@ -91,6 +93,14 @@ impl Tasks {
         self.clear_rows();
         self.has_deadlines = false;
         rows.into_iter().for_each(|row| self.insert(row, None));
+    }
+
+    /// Why details of a task cannot be decoded, if that is so.
+    pub(super) fn undecodable(&self) -> Option<TaskFailure> {
+        self.rows.iter().find_map(|(event, Row { row, .. })| {
+            let cause = decoded_details(row).err()?;
+            Some(TaskFailure::UndecodableDetails { event: *event, cause })
+        })
     }
 
     /// The instance was hydrated: somebody has to look for open activities that nobody runs.

@@ -117,6 +117,21 @@ impl Instance {
 
     fn commit_termination(&mut self, shared: &mut Shared, last: &LastTurn, alive: Option<Box<Execution>>) {
         let LastTurn { turn, previous, ledger, started } = last;
+        // Codecs are called under the lane's lock only here, and only for an input that nobody has read: no other payload
+        // comes with a termination.
+        let row = TurnRow::seal_with(&shared.options.codecs, self.key, started.execution, *previous, turn);
+        let row = match row {
+            Ok(row) => row,
+            Err(error) => {
+                return self.block(
+                    shared,
+                    turn.at_ms,
+                    Vec::new(),
+                    &TaskFailure::Unencodable(error),
+                    Vec::new(),
+                );
+            }
+        };
         let messages = self.queue.take_all();
         let stored = self.stored();
         let ending = turn.ending().expect("it ends").clone();
@@ -125,7 +140,7 @@ impl Instance {
         let mut plan = TaskPlan::of(&mut self.tasks, |_| false);
         plan.close_all(&mut self.tasks);
         let mut commit = Commit {
-            turn: Some(TurnRow::seal(self.key, started.execution, *previous, turn)),
+            turn: Some(row),
             change: RowChange { ended_ms: Some(Some(turn.at_ms)), ..facts.change_from(&stored) },
             consumed: messages.iter().filter_map(Queued::number).collect(),
             ..shared.empty_commit(self.key)

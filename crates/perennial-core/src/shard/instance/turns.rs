@@ -74,8 +74,7 @@ impl Instance {
             let name = name.clone();
             return self.pause_idle(shared, now_ms, &name);
         }
-        if let Some(reason) = self.queue.unreadable() {
-            let failure = TaskFailure::UnreadableMessage(reason.to_owned());
+        if let Some(failure) = self.queue.unreadable() {
             return self.block_idle(shared, now_ms, &failure);
         }
         let Some(execution) = self.take_idle() else { return };
@@ -253,6 +252,7 @@ impl Instance {
             jobs,
             now_ms,
             options: shared.options.execution.clone(),
+            codecs: shared.options.codecs.clone(),
             is_on_probation: runs_code && self.lost_turns > 0 && !self.is_asked_for,
             is_full,
         })));

@@ -1,0 +1,64 @@
+//! S12: the command has no codecs. It shows what happened, with markers in place of payloads, and can act on it.
+
+use perennial::codec::{CodecError, Codecs, Encoded, PayloadCodec, PayloadContext};
+use perennial::prelude::*;
+use serde_json::{Value, json};
+
+use crate::support::Shop;
+
+struct Flipped;
+
+impl PayloadCodec for Flipped {
+    fn name(&self) -> &str {
+        "flipped"
+    }
+
+    fn encode(&self, bytes: &[u8], _: &PayloadContext) -> Result<Option<Encoded>, CodecError> {
+        Ok(Some(Encoded { key: Some("may".to_owned()), bytes: bytes.iter().map(|byte| !byte).collect() }))
+    }
+
+    fn decode(&self, encoded: &Encoded, _: &PayloadContext) -> Result<Vec<u8>, CodecError> {
+        Ok(encoded.bytes.iter().map(|byte| !byte).collect())
+    }
+}
+
+#[tokio::test]
+async fn s12_commands_without_the_codec_print_markers_and_find_nothing_wrong() {
+    let mut shop = Shop::open().await;
+    shop.reopen_with(Codecs::default().with(Flipped)).await;
+    let client = shop.client();
+    client.start("checkout", "order-1", Payload::from_json("1200").unwrap()).await.unwrap();
+    client.raise_event("order-1", Event::<bool>::named("approved"), true).await.unwrap();
+    client.wait("order-1").await.unwrap();
+    let history = shop.run(&["history", "order-1", "--json"]).await.stdout;
+    assert!(history.contains(r#"{"@codec":[["flipped","may"]],"size":4}"#), "{history}");
+    for look in [
+        &["history", "order-1"][..],
+        &["show", "order-1"],
+        &["show", "order-1", "--json"],
+        &["list", "--json"],
+    ] {
+        let said = shop.run(look).await;
+        assert!(said.stdout.contains("checkout"), "{look:?}: {said:?}");
+        assert!(!said.stdout.contains("\"data\"") && !said.stdout.contains("rose"), "{look:?}: {said:?}");
+    }
+    let published: Value =
+        serde_json::from_str(&shop.run(&["show", "order-1", "--json"]).await.stdout).unwrap();
+    assert_eq!(published["published"], json!({"@codec": [["flipped", "may"]], "size": 10}));
+    let verified = shop.run(&["verify"]).await;
+    assert_eq!(verified.code, 0, "{verified:?}");
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn s11_a_command_terminates_what_nobody_can_decode() {
+    let mut shop = Shop::open().await;
+    shop.reopen_with(Codecs::default().with(Flipped)).await;
+    shop.client().start("counter", "c", Payload::from_json("7").unwrap()).await.unwrap();
+    shop.client().query("c", "count", ()).await.unwrap();
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+    let ended = shop.run(&["terminate", "c"]).await;
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let history = shop.run(&["history", "c"]).await;
+    assert!(history.stdout.contains("OrchestrationTerminated"), "{history:?}");
+}

@@ -1,0 +1,179 @@
+//! How an encoded payload is stored: `{"@codec":[["zstd"],["aes-256-gcm","key-7"]],"size":1234,"data":"…"}`.
+//!
+//! The steps are the codecs that were applied, in order, each with the key that it named; `size` is the length of the
+//! payload's own text; `data` is what the last codec gave, in base64. It is a JSON value like any other, so everything
+//! around it is read by who has no codec. A payload whose own text begins like this is stored without steps, with or
+//! without codecs, so that the form can never be mistaken.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use serde_json::ser::Formatter;
+
+use super::{CodecError, Codecs, PayloadContext, base64};
+use crate::history::Payload;
+
+/// How the text of every encoded payload begins.
+const MARK: &str = r#"{"@codec":"#;
+
+/// Whether a payload's text is that of an encoded one.
+pub(crate) fn is_marked(json: &str) -> bool {
+    json.starts_with(MARK)
+}
+
+/// Whether a marked text is in the form of an encoded payload, with its data or without.
+pub(super) fn is_form(json: &str) -> bool {
+    serde_json::from_str::<Wire>(json).is_ok()
+}
+
+/// Whether some of these bytes may be an encoded payload.
+pub(super) fn may_be_encoded(bytes: &[u8]) -> bool {
+    // Most bodies have no such byte, and looking for one is fast.
+    let mut rest = bytes;
+    while let Some(place) = rest.iter().position(|byte| *byte == b'@') {
+        if rest[..place].ends_with(br#"{""#) && rest[place..].starts_with(br#"@codec":"#) {
+            return true;
+        }
+        rest = &rest[place + 1..];
+    }
+    false
+}
+
+/// A payload as a store has it that codecs have encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedPayload {
+    pub(super) steps: Vec<(String, Option<String>)>,
+    pub(super) size: u64,
+    pub(super) data: Vec<u8>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    #[serde(rename = "@codec")]
+    steps: Vec<Vec<String>>,
+    size: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data: Option<String>,
+}
+
+impl EncodedPayload {
+    /// The encoded form that a payload is, if it is one.
+    pub fn of(payload: &Payload) -> Option<EncodedPayload> {
+        is_marked(payload.as_json()).then(|| EncodedPayload::parse(payload.as_json()))?
+    }
+
+    /// The codecs that were applied, in order, each with the key that it named.
+    pub fn steps(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.steps.iter().map(|(codec, key)| (codec.as_str(), key.as_deref()))
+    }
+
+    /// How many bytes of JSON the payload has when it is decoded.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What people see instead of the payload: the codecs and the size, without the data.
+    pub fn marker(&self) -> Payload {
+        self.payload(None)
+    }
+
+    /// Text that is stored as it is, in the form of an encoded payload.
+    pub(super) fn plain(json: &str) -> EncodedPayload {
+        EncodedPayload { steps: Vec::new(), size: json.len() as u64, data: json.as_bytes().to_vec() }
+    }
+
+    pub(super) fn to_payload(&self) -> Payload {
+        self.payload(Some(base64::encode(&self.data)))
+    }
+
+    fn payload(&self, data: Option<String>) -> Payload {
+        let step = |(codec, key): &(String, Option<String>)| {
+            [codec].into_iter().chain(key).cloned().collect::<Vec<String>>()
+        };
+        let wire = Wire { steps: self.steps.iter().map(step).collect(), size: self.size, data };
+        Payload::encode(&wire).expect("strings and a number encode")
+    }
+
+    /// Nothing for what begins alike but was never written by an engine, and for a marker.
+    pub(super) fn parse(json: &str) -> Option<EncodedPayload> {
+        let Wire { steps, size, data } = serde_json::from_str(json).ok()?;
+        let steps = steps.into_iter().map(|step| {
+            let mut parts = step.into_iter();
+            match (parts.next(), parts.next(), parts.next()) {
+                (Some(codec), key, None) => Some((codec, key)),
+                _ => None,
+            }
+        });
+        Some(EncodedPayload { steps: steps.collect::<Option<_>>()?, size, data: base64::decode(&data?)? })
+    }
+}
+
+/// The payload of decoded bytes.
+pub(super) fn payload_of(bytes: Vec<u8>) -> Result<Payload, CodecError> {
+    let text = String::from_utf8(bytes).ok().and_then(|text| Payload::from_json(text).ok());
+    text.ok_or_else(|| CodecError::Failed("what it gave is not the payload that was encoded".to_owned()))
+}
+
+/// Writes JSON in which every embedded payload is encoded.
+///
+/// Payloads are the only raw fragments that are ever written, so none can be left out.
+pub(crate) struct PayloadFormatter<'a> {
+    pub(crate) codecs: &'a Codecs,
+    pub(crate) context: PayloadContext,
+}
+
+/// A failure of a codec on its way through the serializer.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(crate) struct Failed(pub(crate) CodecError);
+
+impl Formatter for PayloadFormatter<'_> {
+    fn write_raw_fragment<W: ?Sized + io::Write>(&mut self, writer: &mut W, json: &str) -> io::Result<()> {
+        if self.codecs.is_empty() && !is_marked(json) {
+            return writer.write_all(json.as_bytes());
+        }
+        match self.codecs.encode_json(json, &self.context).map_err(|error| io::Error::other(Failed(error)))? {
+            Some(encoded) => writer.write_all(encoded.to_payload().as_json().as_bytes()),
+            None => writer.write_all(json.as_bytes()),
+        }
+    }
+}
+
+impl PayloadFormatter<'_> {
+    /// Writes a value into a buffer.
+    pub(crate) fn write<T: Serialize>(self, buffer: &mut Vec<u8>, value: &T) -> Result<(), CodecError> {
+        let written = value.serialize(&mut serde_json::Serializer::with_formatter(buffer, self));
+        written.map_err(|error| {
+            assert!(error.is_io(), "what is stored holds nothing that JSON cannot: {error}");
+            match io::Error::from(error).downcast::<Failed>() {
+                Ok(Failed(error)) => error,
+                Err(error) => CodecError::Failed(error.to_string()),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s10_a_payload_that_looks_encoded_is_read_back_as_itself() {
+        let tricky = Payload::from_json(r#"{"@codec":[["none"]],"size":1,"data":"QQ=="}"#).unwrap();
+        let codecs = Codecs::default();
+        let mut bytes = Vec::new();
+        PayloadFormatter { codecs: &codecs, context: PayloadContext::default() }
+            .write(&mut bytes, &tricky)
+            .unwrap();
+        let stored = Payload::from_json(String::from_utf8(bytes).unwrap()).unwrap();
+        assert_ne!(stored, tricky);
+        assert_eq!(codecs.decode(&stored, &PayloadContext::default()).unwrap(), tricky);
+    }
+
+    #[test]
+    fn s10_encoded_payloads_are_found_in_bodies() {
+        assert!(may_be_encoded(br#"{"a":"@","b":{"@codec":[],"size":0}}"#));
+        assert!(!may_be_encoded(br#"{"a":"@codec","b":"a@b"}"#));
+    }
+}

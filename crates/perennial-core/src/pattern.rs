@@ -1,0 +1,68 @@
+//! Patterns over the names of activities and orchestrations.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::instance::{NameError, check_name};
+
+/// Names by how they begin: `http.*` stands for all names that begin with `http.`, and `*` for all names.
+///
+/// ```
+/// use perennial_core::NamePattern;
+///
+/// let pattern = NamePattern::parse("http.*").unwrap();
+/// assert!(pattern.covers("http.get") && !pattern.covers("https.get"));
+/// assert!(NamePattern::parse("http").is_err(), "a pattern ends with a star");
+/// assert!(NamePattern::parse("*.get").is_err(), "and has no other");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamePattern {
+    prefix: String,
+}
+
+/// Why a text is not a pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatternError {
+    /// It has no star at its end, or more than that one.
+    #[error(
+        "PER-0601 invalid name: a pattern is the beginning of names followed by one star, as in \"http.*\""
+    )]
+    NotAPrefix,
+    /// No name can begin like this.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+impl NamePattern {
+    /// Reads a pattern.
+    pub fn parse(text: &str) -> Result<NamePattern, PatternError> {
+        let prefix = text.strip_suffix('*').filter(|prefix| !prefix.contains('*'));
+        let prefix = prefix.ok_or(PatternError::NotAPrefix)?;
+        if !prefix.is_empty() {
+            check_name(prefix)?;
+        }
+        Ok(NamePattern { prefix: prefix.to_owned() })
+    }
+
+    /// Whether a name is one of them.
+    pub fn covers(&self, name: &str) -> bool {
+        name.starts_with(&self.prefix)
+    }
+
+    /// How all of its names begin.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}*", self.prefix)
+    }
+}
+
+/// Whether one of some prefixes is how a name begins.
+pub(crate) fn covers(prefixes: &BTreeSet<String>, name: &str) -> bool {
+    prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+}
