@@ -90,8 +90,8 @@ extern crate self as perennial;
 pub mod history {
     pub use perennial_core::{
         ActivityFailure, ChildFailure, ChildOptions, Decision, Ending, Event, EventId, EventKind, History,
-        HistoryError, Job, Ledger, ParentLink, PastAttempt, Reset, Started, TimeoutKind, TraceContext, Trail, Turn,
-        TurnFailure, UnitId,
+        HistoryError, Job, Ledger, ParentLink, PastAttempt, Reset, Started, TimeoutKind, TraceContext, Trail,
+        Turn, TurnFailure, UnitId,
     };
 }
 

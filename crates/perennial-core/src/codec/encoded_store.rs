@@ -80,7 +80,7 @@ impl Work {
 }
 
 fn unencodable(error: &CodecError) -> String {
-    format!("PER-0309 payload cannot be encoded: {error}")
+    format!("PER-0310 payload cannot be encoded: {error}")
 }
 
 /// Rows that may hold encoded payloads.

@@ -151,11 +151,11 @@ impl Recoder {
             Outgoing::ToKey { body, .. } | Outgoing::ToId { body, .. } => {
                 *body = self.encode_message(body)?
             }
-            Outgoing::Start { row, body, otherwise } => {
+            Outgoing::Start { row, body, otherwise, started, replaces_ended: _ } => {
                 self.encode_row(row)?;
                 *body = self.encode_message(body)?;
-                if let Some(otherwise) = otherwise {
-                    *otherwise = self.encode_message(otherwise)?;
+                for told in [otherwise, started].into_iter().flatten() {
+                    *told = self.encode_message(told)?;
                 }
             }
         }

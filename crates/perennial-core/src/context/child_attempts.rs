@@ -15,7 +15,8 @@ use crate::history::{
 };
 
 use super::ChildFuture;
-use super::operations::{OperationFuture, whole_ms};
+use super::operations::OperationFuture;
+use crate::history::whole_ms;
 
 /// How often, and how soon, an id is tried whose instance was terminated: after 50 ms, 100 ms, … up to 5 s.
 const TAKEN_ID_TRIES: u32 = 30;

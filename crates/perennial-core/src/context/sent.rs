@@ -14,7 +14,8 @@ use crate::execution::state::Access;
 use crate::history::{Decision, Delivery};
 
 use super::OrchestrationContext;
-use super::operations::{OperationFuture, whole_ms};
+use super::operations::OperationFuture;
+use crate::history::whole_ms;
 
 impl OrchestrationContext {
     /// Asks another instance to cancel. It may be any: one that has ended, or does not exist, is left alone.

@@ -30,8 +30,8 @@ pub use event::{
     ActivityFailure, Attributes, ChildFailure, ClosePolicy, Decision, Delivery, Ending, Event, EventId,
     EventKind, Job, ParentLink, Started, TimeoutKind,
 };
-pub(crate) use ledger::upsert_attributes;
 pub(crate) use event::{ID_TAKEN, TIMEOUT_REASON};
+pub(crate) use ledger::upsert_attributes;
 pub use ledger::{CancelRequest, DRAWN_KEY_PREFIX, Ledger, StaleReason, is_drawn_key};
 pub use not_of_type::NotOfType;
 pub use payload::Payload;

@@ -111,7 +111,12 @@ pub(super) fn outgoing(
 }
 
 /// What starts the child that a decision schedules; or, if it can have no such id, what its parent is told.
-pub(super) fn start_child(from: &Sender<'_>, event: EventId, at_ms: u64, decision: &Decision) -> Vec<Outgoing> {
+pub(super) fn start_child(
+    from: &Sender<'_>,
+    event: EventId,
+    at_ms: u64,
+    decision: &Decision,
+) -> Vec<Outgoing> {
     let Decision::SubOrchestrationScheduled { name, version, instance, input, options, .. } = decision else {
         return Vec::new();
     };

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::codec::{CodecError, Codecs};
 use crate::history::{Decision, EventId, EventKind, Job, Ledger, Reset, Started, Turn, Why};
 use crate::instance::InstanceKey;
 use crate::store::TurnRow;
@@ -92,8 +93,8 @@ impl ResetTask {
         &self.turns
     }
 
-    pub(super) fn run(self, key: InstanceKey) -> ResetOutcome {
-        let record = match Record::read(key, &self.turns) {
+    pub(super) fn run(self, codecs: &Codecs, key: InstanceKey) -> ResetOutcome {
+        let record = match Record::read(codecs, key, &self.turns) {
             Ok(record) => record,
             Err(failure) => return ResetOutcome::Refused(format!("its history cannot be read: {failure}")),
         };
@@ -113,10 +114,22 @@ impl ResetTask {
                 "there is no turn {turn} to go back to; the last one before an end is {last}"
             ));
         }
-        ResetOutcome::Ready(Box::new(self.cut(key, record, turn)))
+        if let Some(failure) = &record.undecodable {
+            return ResetOutcome::Refused(format!("its history cannot be read: {failure}"));
+        }
+        match self.cut(codecs, key, record, turn) {
+            Ok(run) => ResetOutcome::Ready(Box::new(run)),
+            Err(error) => ResetOutcome::Refused(format!("a payload cannot be encoded: {error}")),
+        }
     }
 
-    fn cut(self, key: InstanceKey, before: Record, turn: u64) -> ResetRun {
+    fn cut(
+        self,
+        codecs: &Codecs,
+        key: InstanceKey,
+        before: Record,
+        turn: u64,
+    ) -> Result<ResetRun, CodecError> {
         let (kept, later) = before.history.turns.split_at(turn as usize);
         let cut = kept.iter().flat_map(|turn| &turn.events).next_back().map_or(EventId(0), |event| event.id);
         let jobs = delivered_again(later, cut);
@@ -150,13 +163,13 @@ impl ResetTask {
             children_cancelled: 0,
             already_made: false,
         };
-        let rows = copies(key, kept, &started);
+        let rows = copies(codecs, key, kept, &started)?;
         // The limits on all time of its activities count from the reset on, which the first event tells.
         let ledger = match rows.is_empty() {
             true => ledger,
             false => relearned(kept, &started),
         };
-        ResetRun { report, started, rows, ledger, jobs, restarted, before, cut }
+        Ok(ResetRun { report, started, rows, ledger, jobs, restarted, before, cut })
     }
 
     /// The first event of the next execution.
@@ -216,6 +229,8 @@ fn delivered_again(later: &[Turn], cut: EventId) -> Vec<Job> {
         Job::UpdateRequested { .. } => true,
         Job::ActivityCompleted { source_event_id, .. }
         | Job::SubOrchestrationCompleted { source_event_id, .. }
+        | Job::SubOrchestrationStarted { source_event_id }
+        | Job::DeliveryReported { source_event_id, .. }
         | Job::TimerFired { source_event_id } => *source_event_id <= cut,
         Job::ActivityFailed { .. }
         | Job::SubOrchestrationFailed { .. }
@@ -257,15 +272,20 @@ fn copy(turn: &Turn, started: &Started) -> Turn {
     turn
 }
 
-fn copies(key: InstanceKey, kept: &[Turn], started: &Started) -> Vec<TurnRow> {
+fn copies(
+    codecs: &Codecs,
+    key: InstanceKey,
+    kept: &[Turn],
+    started: &Started,
+) -> Result<Vec<TurnRow>, CodecError> {
     let mut previous = started.chain;
     let mut rows = Vec::with_capacity(kept.len());
     for turn in kept {
-        let row = TurnRow::seal(key, started.execution, previous, &copy(turn, started));
+        let row = TurnRow::seal_with(codecs, key, started.execution, previous, &copy(turn, started))?;
         previous = row.checksum;
         rows.push(row);
     }
-    rows
+    Ok(rows)
 }
 
 fn relearned(kept: &[Turn], started: &Started) -> Ledger {

@@ -254,7 +254,7 @@ pub enum TaskFailure {
         cause: Undecodable,
     },
     /// A codec cannot encode a payload of the turn.
-    #[error("PER-0309 payload cannot be encoded: {0}; the turn is tried again")]
+    #[error("PER-0310 payload cannot be encoded: {0}; the turn is tried again")]
     Unencodable(CodecError),
     /// The store cannot give the instance.
     #[error("{0}")]
@@ -274,7 +274,7 @@ impl TaskFailure {
             TaskFailure::UnreadableMessage { error: BodyError::Undecodable(_), .. }
             | TaskFailure::UndecodableDetails { .. } => "PER-0104",
             TaskFailure::UnreadableMessage { .. } => "PER-0308",
-            TaskFailure::Unencodable(_) => "PER-0309",
+            TaskFailure::Unencodable(_) => "PER-0310",
             TaskFailure::Unreadable(_) => "PER-0508",
         }
     }

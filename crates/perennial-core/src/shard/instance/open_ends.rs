@@ -21,7 +21,7 @@ use super::Instance;
 use super::asking::reply_to;
 use super::in_flight::InFlight;
 use super::queued::Queued;
-use super::results::retry_at_ms;
+use super::results::{Ended, retry_at_ms};
 
 /// What comes of something that was said with a token.
 pub(in crate::shard) enum Verdict {
@@ -180,7 +180,8 @@ impl Instance {
         let (attempt, past, details) = (row.attempt, row.past.clone(), row.details.clone());
         let task = ActivityTask { attempt, past, ..task };
         let (ran, result) = (left.ended(now_ms), Err(ActivityFailure::Timeout(kind)));
-        if let Some(message) = self.attempt_ended(shared, now_ms, &task, details, Some(ran), result) {
+        let ended = Ended { details, ran: Some(ran), result, is_last: false };
+        if let Some(message) = self.attempt_ended(shared, now_ms, &task, ended) {
             self.queue.push(Queued::engine(message, now_ms));
         }
     }
@@ -261,7 +262,12 @@ impl Instance {
             let may_run = open.is_some_and(|open| open.left.is_none());
             if may_run && !matches!(call.said, Said::UnderWay(_)) {
                 let (execution, event) = (call.execution, call.event);
-                in_flight.outputs.push(Output::CancelActivity { key: self.key, execution, event });
+                in_flight.outputs.push(Output::CancelActivity {
+                    key: self.key,
+                    execution,
+                    event,
+                    is_awaited: false,
+                });
             }
             let reply = AskReply::Answered(Payload::null());
             in_flight.outputs.extend(reply_to(ask.asker, reply, &mut commit.replies));

@@ -145,9 +145,9 @@ impl Instance {
             );
         }
         let from = Sender { key: self.key, id: &self.id, started: &started };
-        send.extend(restarted.into_iter().filter_map(|event| {
-            let (at_ms, decision) = (ledger.scheduled_at_ms(event)?, ledger.open_decision(event)?);
-            start_child(&from, event, at_ms, decision)
+        send.extend(restarted.into_iter().flat_map(|event| {
+            let scheduled = ledger.scheduled_at_ms(event).zip(ledger.open_decision(event));
+            scheduled.map_or_else(Vec::new, |(at_ms, decision)| start_child(&from, event, at_ms, decision))
         }));
         let is_begun_again = rows.is_empty();
         send.extend(self.carried_rows(shared, &started, jobs, is_begun_again));

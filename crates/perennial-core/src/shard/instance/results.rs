@@ -18,14 +18,14 @@ use super::queued::{Batch, Queued};
 use super::tasks::TaskPlan;
 
 /// What came of an attempt.
-struct Ended {
+pub(super) struct Ended {
     /// What it had reported last.
-    details: Option<Payload>,
+    pub(super) details: Option<Payload>,
     /// When and where it ran, if that is known.
-    ran: Option<PastAttempt>,
-    result: Result<Payload, ActivityFailure>,
+    pub(super) ran: Option<PastAttempt>,
+    pub(super) result: Result<Payload, ActivityFailure>,
     /// The activity was asked to stop: no other attempt follows.
-    is_last: bool,
+    pub(super) is_last: bool,
 }
 
 impl Instance {
