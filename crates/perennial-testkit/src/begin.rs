@@ -187,7 +187,9 @@ impl Interpreter {
             }
             Awaitable::Attempted { program } => {
                 let child = self.child(program, accumulator, false, false);
-                let mut child = child.retry(RetryPolicy::fixed(2, 50)).timeout(Duration::from_secs(90));
+                let mut child = child
+                    .retry(RetryPolicy::fixed(Duration::from_millis(50)).attempts(2))
+                    .timeout(Duration::from_secs(90));
                 let started = child.started();
                 Pending::combined(async move {
                     let started = started.await;

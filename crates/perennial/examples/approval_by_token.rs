@@ -21,7 +21,7 @@ async fn order(ctx: OrchestrationContext, cents: u64) -> Result<String, String> 
     let approval = ctx
         .schedule_activity(ask, ("Grace".to_owned(), cents))
         .timeout(Duration::from_secs(86_400))
-        .retry(RetryPolicy::fixed(2, 1_000));
+        .retry(RetryPolicy::fixed(Duration::from_millis(1_000)).attempts(2));
     match approval.await {
         Ok(true) => Ok("ordered".to_owned()),
         Ok(false) => Ok("declined".to_owned()),

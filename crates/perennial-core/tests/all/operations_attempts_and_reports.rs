@@ -23,7 +23,7 @@ fn reported(source: u64, outcome: Delivery) -> Job {
 }
 
 fn policy(attempts: u32) -> RetryPolicy {
-    RetryPolicy::fixed(attempts, 1_000).jitter(0)
+    RetryPolicy::fixed(Duration::from_secs(1)).attempts(attempts).jitter(0)
 }
 
 fn tries(

@@ -235,7 +235,9 @@ fn e31_a_stopped_operation_that_is_dropped_is_cancelled_like_any_other() {
 fn e31_a_child_is_asked_to_cancel_with_reason_and_grace_and_waited_for() {
     let mut drive = Drive::start(
         |ctx: OrchestrationContext, _: Payload| async move {
-            let mut child = ctx.schedule_sub_orchestration("child", ()).retry(RetryPolicy::fixed(5, 1_000));
+            let mut child = ctx
+                .schedule_sub_orchestration("child", ())
+                .retry(RetryPolicy::fixed(Duration::from_millis(1_000)).attempts(5));
             let reason = ctx.select2(&mut child, ctx.schedule_wait("n")).await;
             assert!(matches!(reason, Either::Second(_)));
             child.cancel_within("enough", Duration::from_secs(7));

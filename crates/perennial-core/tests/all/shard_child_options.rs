@@ -1,5 +1,7 @@
 //! Children with a timeout, with ids that exist, with a start that is reported, and with a grace of their own (G35, G36).
 
+use std::time::Duration;
+
 use crate::shard_cases::{Outcome, handlers, number, secs};
 use perennial_core::shard::Request;
 use perennial_core::{Handlers, OnTakenId, OrchestrationContext, Payload, RetryPolicy};
@@ -36,7 +38,7 @@ fn g36_a_child_with_a_timeout_is_terminated_when_its_time_is_up() {
 fn g36_each_attempt_of_a_named_child_takes_the_id_of_the_one_before() {
     let mut node = ManualNode::new(with("parent", |ctx: OrchestrationContext, _: Payload| async move {
         let child = ctx.schedule_sub_orchestration_with_id("steps", "child", number(1));
-        text(child.retry(RetryPolicy::fixed(3, 1_000).jitter(0)).await)
+        text(child.retry(RetryPolicy::fixed(Duration::from_millis(1_000)).attempts(3).jitter(0)).await)
     }));
     node.start("parent", "a", ());
     node.settle();

@@ -1,5 +1,7 @@
 //! Activities that are asked to stop, and whose end is waited for (G38).
 
+use std::time::Duration;
+
 use crate::shard_cases::{Outcome, handlers, secs};
 use perennial_core::shard::ShardOptions;
 use perennial_core::{ActivityFailure, Handlers, OrchestrationContext, Payload, RetryPolicy};
@@ -7,7 +9,7 @@ use perennial_testkit::ManualNode;
 
 /// An activity with retries that is asked to stop by an event; ends with what came of it.
 async fn stops(ctx: OrchestrationContext, _: Payload) -> Outcome {
-    let policy = RetryPolicy::fixed(5, 60_000).jitter(0);
+    let policy = RetryPolicy::fixed(Duration::from_millis(60_000)).attempts(5).jitter(0);
     let mut work = ctx.schedule_activity("work", ()).retry(policy).timeout(secs(3_600));
     ctx.select2(&mut work, ctx.schedule_wait("n")).await;
     work.cancel();

@@ -31,7 +31,7 @@ async fn asks(ctx: OrchestrationContext, input: Payload) -> Outcome {
     let plan: Plan = input.decode().expect("a plan");
     let mut ask = ctx.schedule_activity("ask", ()).completes_later();
     if plan.attempts > 1 {
-        ask = ask.retry(RetryPolicy::fixed(plan.attempts, 500));
+        ask = ask.retry(RetryPolicy::fixed(Duration::from_millis(500)).attempts(plan.attempts));
     }
     if let Some(ms) = plan.attempt_ms {
         ask = ask.timeout(Duration::from_millis(ms));

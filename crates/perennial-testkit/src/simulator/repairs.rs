@@ -84,7 +84,7 @@ impl Simulation {
             }
             None => {
                 let sender = self.chance.below(SENDERS);
-                self.ask_far(row.id.clone(), question, Asked::Repair, sender);
+                self.ask_far(row.id.clone(), None, question, Asked::Repair, sender);
             }
         }
     }

@@ -144,7 +144,7 @@ impl Client {
             Question::Update { key, .. } => key,
             // One that is repeated does nothing if it was made.
             Question::Reset { .. } => return Ok(!self.has_owner(id).await?),
-            Question::Query { .. } | Question::Raise { .. } => return Ok(true),
+            Question::Query { .. } | Question::Raise { .. } | Question::Token(_) => return Ok(true),
         };
         if self.has_owner(id).await? {
             return Ok(false);

@@ -4,8 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use perennial_core::{
-    ActivityFuture, ChildFuture, ContinueAsNewFuture, EndCancelledFuture, Events, NotOfType, Payload, Sent,
-    WaitFuture,
+    ActivityFuture, ChildFuture, ContinueAsNewFuture, EndCancelledFuture, Events, Payload, Sent, WaitFuture,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -58,7 +58,10 @@ async fn picky(ctx: OrchestrationContext) -> Result<String, String> {
 #[orchestration]
 async fn parent(ctx: OrchestrationContext) -> Result<String, String> {
     let child = ctx.schedule_sub_orchestration_with_id(picky, "child", ());
-    Ok(child.retry(RetryPolicy::fixed(5, 1)).on_existing(OnTakenId::TerminateAndReplace).await?)
+    Ok(child
+        .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(5))
+        .on_existing(OnTakenId::TerminateAndReplace)
+        .await?)
 }
 
 /// A child whose start is waited for.

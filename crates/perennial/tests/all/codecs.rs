@@ -81,9 +81,11 @@ async fn keeper(ctx: OrchestrationContext, text: String) -> Result<String, Strin
     ctx.set_status("secret status");
     ctx.upsert_attributes([("place", "open attribute")]);
     let state = ctx.state(text.clone());
-    let shown = state.clone();
-    ctx.on_query("held", move |(): ()| shown.read(Clone::clone));
-    let done = ctx.schedule_activity(whisper, text).retry(RetryPolicy::fixed(3, 1)).await?;
+    ctx.on_query("held", &state, |state, (): ()| state.read(Clone::clone));
+    let done = ctx
+        .schedule_activity(whisper, text)
+        .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(3))
+        .await?;
     let child =
         ctx.schedule_sub_orchestration(child, done.clone()).await.map_err(|error| error.to_string())?;
     let word = ctx.schedule_wait(GO).await;

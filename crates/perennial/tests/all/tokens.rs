@@ -37,13 +37,17 @@ async fn approved(ctx: OrchestrationContext) -> Result<u32, String> {
 
 #[orchestration]
 async fn hurried(ctx: OrchestrationContext) -> Result<u32, String> {
-    let approval = ctx.schedule_activity(approval, ()).retry(RetryPolicy::fixed(2, 1));
+    let approval =
+        ctx.schedule_activity(approval, ()).retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(2));
     Ok(approval.timeout(Duration::from_millis(30)).await?)
 }
 
 #[orchestration]
 async fn tried_twice(ctx: OrchestrationContext) -> Result<u32, String> {
-    Ok(ctx.schedule_activity(approval, ()).retry(RetryPolicy::fixed(2, 1)).await?)
+    Ok(ctx
+        .schedule_activity(approval, ())
+        .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(2))
+        .await?)
 }
 
 #[orchestration]

@@ -78,7 +78,10 @@ async fn approval(ctx: ActivityContext, mailbox: String) -> Result<Later<bool>, 
 
 #[orchestration(version = "1.0.0")]
 async fn approved(ctx: OrchestrationContext, mailbox: String) -> Result<bool, String> {
-    Ok(ctx.schedule_activity(approval, mailbox).retry(RetryPolicy::fixed(2, 1)).await?)
+    Ok(ctx
+        .schedule_activity(approval, mailbox)
+        .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(2))
+        .await?)
 }
 
 /// A store on a file, with its runtime or without.

@@ -1,6 +1,8 @@
 //! Histories written by hand, for tests of what may be recorded.
 #![allow(dead_code, reason = "each test file uses the part it needs")]
 
+use std::time::Duration;
+
 use perennial_core::history::{FORMAT, SEMANTICS, decode_history, encode_turn};
 use perennial_core::{
     ActivityFailure, ActivityOptions, Attributes, Backoff, ChildFailure, ChildOptions, ClosePolicy,
@@ -281,7 +283,9 @@ pub(crate) fn every_decision() -> Vec<Decision> {
             close: ClosePolicy::Abandon,
             options: Some(Box::new(ChildOptions {
                 timeout_ms: Some(5),
-                retry: Some(RetryPolicy::fixed(3, 10).non_retryable(["Declined"])),
+                retry: Some(
+                    RetryPolicy::fixed(Duration::from_millis(10)).attempts(3).non_retryable(["Declined"]),
+                ),
                 on_existing: OnTakenId::TerminateAndReplace,
                 reports_start: true,
             })),
