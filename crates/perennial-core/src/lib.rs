@@ -19,6 +19,7 @@ pub mod history;
 mod instance;
 pub mod lane;
 pub mod node;
+mod planned;
 pub mod shard;
 pub mod store;
 
