@@ -22,6 +22,7 @@ mod instance;
 pub mod lane;
 pub mod node;
 mod pattern;
+mod planned;
 pub mod shard;
 mod siphash;
 pub mod store;

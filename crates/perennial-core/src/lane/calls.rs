@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::planned::Planned;
 use crate::store::SessionId;
 
 use super::call::CallId;
@@ -27,7 +28,7 @@ pub(super) struct Open {
 pub(super) struct Calls {
     next: u64,
     open: BTreeMap<CallId, Open>,
-    later: BTreeMap<(Moment, u64), Purpose>,
+    planned: Planned<Purpose>,
     /// How often in a row the store could not be reached.
     failures: u32,
 }
@@ -47,7 +48,7 @@ impl Calls {
 
     /// Whether a call for something like this is under way or planned.
     pub(super) fn has(&self, is_it: impl Fn(&Purpose) -> bool) -> bool {
-        self.open.values().map(|open| &open.purpose).chain(self.later.values()).any(is_it)
+        self.open.values().map(|open| &open.purpose).chain(self.planned.iter()).any(is_it)
     }
 
     /// Whether a call for something like this is under way that was made under a session.
@@ -69,34 +70,25 @@ impl Calls {
 
     /// Makes a call at a time.
     pub(super) fn at(&mut self, at: Moment, purpose: Purpose) {
-        self.next += 1;
-        self.later.insert((at, self.next), purpose);
+        self.planned.add(at, purpose);
     }
 
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<Purpose> {
-        let later = self.later.split_off(&(now + Duration::from_nanos(1), 0));
-        std::mem::replace(&mut self.later, later).into_values().collect()
+        self.planned.take_due(now)
     }
 
     /// The planned calls that waited for the lane to be able to act: they are made now.
     pub(super) fn take_commits(&mut self) -> Vec<Purpose> {
-        let is_commit = |purpose: &Purpose| matches!(purpose, Purpose::Commit);
-        if !self.later.values().any(is_commit) {
-            return Vec::new();
-        }
-        let (commits, rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.later).into_iter().partition(|(_, purpose)| is_commit(purpose));
-        self.later = rest.into_iter().collect();
-        commits.into_iter().map(|(_, purpose)| purpose).collect()
+        self.planned.take_all(|purpose| matches!(purpose, Purpose::Commit))
     }
 
     pub(super) fn next_wake(&self) -> Option<Moment> {
-        self.later.first_key_value().map(|((at, _), _)| *at)
+        self.planned.next_wake()
     }
 
     /// Forgets all calls that are under way or planned: their answers are late.
     pub(super) fn clear(&mut self) {
         self.open.clear();
-        self.later.clear();
+        self.planned.clear();
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::instance::ShardId;
 use crate::lane::{CallId, Moment};
+use crate::planned::Planned;
 use crate::shard::{ActivityTask, Tenure};
 use crate::store::TaskId;
 
@@ -46,7 +47,7 @@ pub(super) struct Calls {
     next: u64,
     /// With the moment at which each was made.
     open: BTreeMap<CallId, (Purpose, Moment)>,
-    planned: BTreeMap<(Moment, u64), Purpose>,
+    planned: Planned<Purpose>,
 }
 
 impl Calls {
@@ -64,7 +65,7 @@ impl Calls {
 
     /// Whether a call for something like this is under way or planned.
     pub(super) fn has(&self, is_it: impl Fn(&Purpose) -> bool) -> bool {
-        self.open.values().map(|(purpose, _)| purpose).chain(self.planned.values()).any(is_it)
+        self.open.values().map(|(purpose, _)| purpose).chain(self.planned.iter()).any(is_it)
     }
 
     /// The store could not be reached: the call is made again after a pause.
@@ -74,24 +75,22 @@ impl Calls {
 
     /// Makes a call at a time.
     pub(super) fn at(&mut self, at: Moment, purpose: Purpose) {
-        self.next += 1;
-        self.planned.insert((at, self.next), purpose);
+        self.planned.add(at, purpose);
     }
 
     /// Removes the planned calls whose time has come, in order.
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<Purpose> {
-        let rest = self.planned.split_off(&(now + Duration::from_nanos(1), 0));
-        std::mem::replace(&mut self.planned, rest).into_values().collect()
+        self.planned.take_due(now)
     }
 
     /// Removes the planned calls for something like this, whatever their time, in order.
     pub(super) fn take_planned(&mut self, is_it: impl Fn(&Purpose) -> bool) -> Vec<Purpose> {
-        self.planned.extract_if(.., |_, purpose| is_it(purpose)).map(|(_, purpose)| purpose).collect()
+        self.planned.take_all(is_it)
     }
 
     /// When the next planned call is to be made.
     pub(super) fn next_wake(&self) -> Option<Moment> {
-        self.planned.first_key_value().map(|((at, _), _)| *at)
+        self.planned.next_wake()
     }
 }
 
@@ -101,18 +100,6 @@ mod tests {
 
     const fn at(ms: u64) -> Moment {
         Duration::from_millis(ms)
-    }
-
-    #[test]
-    fn n5_planned_calls_come_in_the_order_of_their_times_and_of_being_planned() {
-        let mut calls = Calls::default();
-        calls.at(at(30), Purpose::Renew);
-        calls.at(at(10), Purpose::Held);
-        calls.at(at(10), Purpose::Directory);
-        assert_eq!(calls.next_wake(), Some(at(10)));
-        assert!(calls.take_due(at(9)).is_empty());
-        assert!(matches!(calls.take_due(at(10))[..], [Purpose::Held, Purpose::Directory]));
-        assert_eq!(calls.next_wake(), Some(at(30)));
     }
 
     #[test]

@@ -4,14 +4,20 @@ use crate::shard_cases::handlers;
 use perennial_core::lane::LaneOptions;
 use perennial_testkit::ManualNode;
 
-#[test]
-fn e23_a_grace_does_not_run_while_a_session_is_being_replaced() {
+/// A node with an instance that was cancelled and cleans up.
+fn cleaning_up() -> ManualNode {
     let options = LaneOptions { lease_ms: 10_000, ..ManualNode::lane_options() };
     let mut node = ManualNode::with_lane_options(handlers(), options);
     node.start("cleans_up", "a", ());
     node.settle();
     node.cancel("a", "enough");
     node.settle();
+    node
+}
+
+#[test]
+fn e23_a_grace_does_not_run_while_a_session_is_being_replaced() {
+    let mut node = cleaning_up();
     assert_eq!(node.running("a"), ["clean"]);
     node.raise("a", "n", "1");
     node.take_turns();
@@ -26,12 +32,7 @@ fn e23_a_grace_does_not_run_while_a_session_is_being_replaced() {
 
 #[test]
 fn e23_a_grace_does_not_run_in_a_gap_before_the_shards_were_lost_and_gained_again() {
-    let options = LaneOptions { lease_ms: 10_000, ..ManualNode::lane_options() };
-    let mut node = ManualNode::with_lane_options(handlers(), options);
-    node.start("cleans_up", "a", ());
-    node.settle();
-    node.cancel("a", "enough");
-    node.settle();
+    let mut node = cleaning_up();
     node.cut_off(true).at(41_000);
     node.cut_off(false).at(43_000).settle();
     assert_eq!(node.status("a"), "running", "nobody could act meanwhile");

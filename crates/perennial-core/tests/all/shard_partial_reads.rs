@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::shard_cases::{Outcome, fails_later, handlers, handlers_and, number, settle_for_a_while};
 use perennial_core::shard::{Request, ShardOptions};
-use perennial_core::store::{CommitOutcome, SendOutcome, StoreError};
+use perennial_core::store::{CommitOutcome, InboxNumber, SendOutcome, StoreError};
 use perennial_core::{Handlers, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
 
@@ -63,17 +63,23 @@ fn g12_a_page_of_due_instances_that_is_late_makes_no_wake_later() {
     assert_eq!(node.next_wake_ms("a"), Some(ends_ms), "the grace would end late");
 }
 
-#[test]
-fn n16_a_request_waits_for_a_message_that_a_cut_read_does_not_bring() {
-    let mut node = ManualNode::new(handlers());
-    node.start("collect", "a", ());
-    node.settle();
+/// Sends more events than one read brings. Returns the number of the last.
+fn send_more_than_a_read(node: &mut ManualNode) -> Option<InboxNumber> {
     let mut last = None;
     for _ in 0..17 {
         if let SendOutcome::Sent(number) = node.send_event("a", "n", "x".repeat(4_000_000)) {
             last = Some(number);
         }
     }
+    last
+}
+
+#[test]
+fn n16_a_request_waits_for_a_message_that_a_cut_read_does_not_bring() {
+    let mut node = ManualNode::new(handlers());
+    node.start("collect", "a", ());
+    node.settle();
+    let last = send_more_than_a_read(&mut node);
     let (name, payload) = ("n".to_owned(), Payload::from("after"));
     node.request_after("a", Request::Raise { name, payload, key: None, trace: None }, last);
     settle_for_a_while(&mut node);
@@ -87,12 +93,7 @@ fn n16_a_request_behind_a_cut_read_is_kept_when_its_instance_blocks() {
     let mut node = ManualNode::new(handlers_and("fails_later", fails_later));
     node.start("fails_later", "a", ());
     node.settle();
-    let mut last = None;
-    for _ in 0..17 {
-        if let SendOutcome::Sent(number) = node.send_event("a", "n", "x".repeat(4_000_000)) {
-            last = Some(number);
-        }
-    }
+    let last = send_more_than_a_read(&mut node);
     let (name, payload) = ("n".to_owned(), Payload::from("after"));
     let request = node.request_after("a", Request::Raise { name, payload, key: None, trace: None }, last);
     node.settle();

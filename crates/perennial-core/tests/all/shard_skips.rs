@@ -5,14 +5,20 @@ use perennial_core::shard::{Message, Request};
 use perennial_core::{EventId, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
 
-#[test]
-fn g29_a_skip_whose_turn_is_lost_is_not_tried_again_and_again() {
+/// A node with an instance whose turn did not end.
+fn with_a_lost_turn() -> ManualNode {
     let mut node = ManualNode::new(handlers());
     node.start("collect", "a", ());
     node.settle();
     node.raise("a", "n", "1");
     node.lose_turn("a");
     node.settle();
+    node
+}
+
+#[test]
+fn g29_a_skip_whose_turn_is_lost_is_not_tried_again_and_again() {
+    let mut node = with_a_lost_turn();
     assert_eq!(node.status("a"), "running, blocked: PER-0205");
     node.request("a", Request::Skip { event: EventId(3) });
     for lost in 1..=5 {
@@ -33,12 +39,7 @@ fn g29_a_skip_whose_turn_is_lost_is_not_tried_again_and_again() {
 
 #[test]
 fn g29_a_retry_from_elsewhere_is_one_try_also_if_something_comes_meanwhile() {
-    let mut node = ManualNode::new(handlers());
-    node.start("collect", "a", ());
-    node.settle();
-    node.raise("a", "n", "1");
-    node.lose_turn("a");
-    node.settle();
+    let mut node = with_a_lost_turn();
     node.send_message("a", &Message::Retry);
     node.pass_inbox();
     do_all_but_turns(&mut node);

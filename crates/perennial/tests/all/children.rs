@@ -246,7 +246,8 @@ async fn g25_however_a_parent_ends_its_children_end_or_stay_by_their_close_polic
                 _ => Status::Terminated,
             };
             assert_eq!(status, expected, "{end}");
-            assert_eq!(ended_as(&client, &leave).await, Status::Running, "{end}");
+            // It may not have begun yet.
+            assert!(!ended_as(&client, &leave).await.is_final(), "{end}");
             // Its outcome comes to a parent that is gone, and is left at that.
             client.raise_event(&leave, "go", end).await.unwrap();
             assert_eq!(client.result(&leave).await.unwrap(), Payload::from(end));
