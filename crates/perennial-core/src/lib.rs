@@ -24,7 +24,6 @@ pub mod node;
 mod pattern;
 mod planned;
 pub mod shard;
-mod siphash;
 pub mod store;
 
 pub use context::{
