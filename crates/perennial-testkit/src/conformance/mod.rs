@@ -297,6 +297,7 @@ macro_rules! __store_rules {
             s7_a_reply_outlives_its_instance_until_the_deadline
             s7_deletions_and_commits_at_the_same_time_leave_no_orphans
             s7_a_setting_is_kept_until_it_is_replaced_or_deleted
+            s7_of_two_who_change_a_setting_that_both_read_one_is_told_to_read_again
             s8_a_message_gives_a_hint
             s8_starts_requests_replies_and_results_give_a_hint
             s8_tasks_that_can_be_taken_give_a_hint

@@ -2,6 +2,7 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 
 use perennial_core::shard::{AskReply, Question, Request, ResetReport};
 use perennial_core::store::{Filter, InstanceRow, Pause, PausedOrchestration, PausedOrchestrations, Status};
@@ -64,7 +65,7 @@ impl Client {
     pub async fn resume(&self, id: &str) -> Result<(), ClientError> {
         let row = self.unfinished(id).await?;
         let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
-        if pause.is_some_and(|pause| pause.orchestration) && self.read_paused().await?.contains(&row.name) {
+        if pause.is_some_and(|pause| pause.orchestration) && self.read_paused().await?.0.contains(&row.name) {
             return Err(ClientError::OrchestrationPaused { id: id.to_owned(), name: row.name });
         }
         self.resume_bound(id, row.key).await
@@ -110,36 +111,40 @@ impl Client {
 
     /// The orchestrations that are paused, by name.
     pub async fn paused_orchestrations(&self) -> Result<Vec<(String, PausedOrchestration)>, ClientError> {
-        let paused = self.read_paused().await?;
+        let (paused, _) = self.read_paused().await?;
         Ok(paused.iter().map(|(name, paused)| (name.to_owned(), paused.clone())).collect())
     }
 
-    async fn read_paused(&self) -> Result<PausedOrchestrations, ClientError> {
+    /// What is paused, and the setting that says so.
+    async fn read_paused(&self) -> Result<(PausedOrchestrations, Option<Arc<[u8]>>), ClientError> {
         let name = PausedOrchestrations::SETTING;
-        let value = self.call("", |store, reply| store.read_setting(name, reply)).await?;
-        PausedOrchestrations::decode(value.as_deref()).map_err(|error| ClientError::Store {
-            id: String::new(),
-            source: perennial_core::store::StoreError::CorruptRow(format!("the setting {name:?}: {error}")),
-        })
+        let setting = self.call("", |store, reply| store.read_setting(name, reply)).await?;
+        let paused =
+            PausedOrchestrations::decode(setting.as_deref()).map_err(|error| ClientError::Store {
+                id: String::new(),
+                source: perennial_core::store::StoreError::CorruptRow(format!(
+                    "the setting {name:?}: {error}"
+                )),
+            })?;
+        Ok((paused, setting))
     }
 
-    /// Changes the setting, and looks whether somebody else wrote over it meanwhile.
+    /// Changes the setting, again if somebody else changes it at the same time.
     async fn change_paused(
         &self,
         mut change: impl FnMut(&mut PausedOrchestrations),
     ) -> Result<(), ClientError> {
         loop {
-            let mut paused = self.read_paused().await?;
+            let (mut paused, read) = self.read_paused().await?;
             let before = paused.clone();
             change(&mut paused);
             if paused == before {
                 return Ok(());
             }
-            let value = paused.encode();
-            self.call("", |store, reply| {
-                store.write_setting(PausedOrchestrations::SETTING, value, reply);
-            })
-            .await?;
+            let (name, value) = (PausedOrchestrations::SETTING, paused.encode());
+            if self.call("", |store, reply| store.write_setting(name, read, value, reply)).await? {
+                return Ok(());
+            }
         }
     }
 
