@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use perennial::history::{Decision, EventKind, Job};
 use perennial::{Ending, EventId, History};
 
-use crate::output::{many, short, span};
+use crate::output::{many, moment, short, span};
 
 /// How many columns the bars have.
 const WIDTH: usize = 48;
@@ -179,6 +179,14 @@ fn bars(history: &History) -> Vec<Bar> {
                     }
                     Job::ExternalEventSkipped { event_id } => {
                         open(format!("event {event_id} skipped"));
+                        answer(&mut bars, id, String::new());
+                    }
+                    Job::InstanceResumed { paused_ms, why, .. } => {
+                        open(format!("paused since {}, resumed {why}", moment(*paused_ms)));
+                        answer(&mut bars, id, String::new());
+                    }
+                    Job::MessageSkipped { number, .. } => {
+                        open(format!("message {number} skipped"));
                         answer(&mut bars, id, String::new());
                     }
                     Job::UpdateRequested { name, .. } => open(format!("update {name}")),

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::{Message, Request};
-use perennial_core::store::{Blocked, Commit, InstanceRow, Status};
+use perennial_core::store::{Blocked, Commit, InstanceRow, Skippable, Status};
 use perennial_core::{EventId, InstanceKey, Job, Payload};
 
 use super::Simulation;
@@ -135,7 +135,9 @@ impl Simulation {
 
     fn skip(&mut self, id: &str, event: EventId) {
         match self.near(id) {
-            Some(place) => self.ask_near(place, id, Asked::Retry, Request::Skip { event }, None),
+            Some(place) => {
+                self.ask_near(place, id, Asked::Retry, Request::Skip(Skippable::Event(event)), None)
+            }
             None => {
                 let message = Message::Job(Job::ExternalEventSkipped { event_id: event });
                 self.send(to_instance(id, None, &message), |_, _| ());

@@ -429,6 +429,8 @@ impl Simulation {
                 Job::ExternalEventSkipped { .. } => self.count("mistyped event skipped"),
                 Job::SubOrchestrationStarted { .. } => self.count("start of a child reported"),
                 Job::DeliveryReported { .. } => self.count("delivery reported"),
+                Job::InstanceResumed { .. } => self.count("resume recorded"),
+                Job::MessageSkipped { .. } => self.count("unreadable message skipped"),
                 _ => {}
             }
         }

@@ -132,7 +132,7 @@ async fn g46_a_paused_order_waits_over_a_restart_and_goes_on_when_a_guest_resume
     let filter = Filter { paused: Some(true), ..Filter::default() };
     assert_eq!(guest.count(filter).await.unwrap().rows, 1);
     assert_eq!(shop.charged.load(Ordering::Relaxed), 0);
-    guest.resume("o").await.unwrap();
+    guest.resume("o", "repaired").await.unwrap();
     assert_eq!(soon(guest.result("o")).await.unwrap().as_json(), "7");
     let ended = guest.pause("o", "too late").await.unwrap_err();
     assert!(matches!(ended, ClientError::Ended { .. }), "{ended}");
@@ -158,14 +158,17 @@ async fn g47_a_paused_orchestration_holds_old_and_new_orders_until_it_is_resumed
     let client = runtime.client();
     client.start("order", "new", Payload::null()).await.unwrap();
     assert!(pause_of(&status(&client, "new").await).is_some_and(|pause| pause.orchestration));
-    let alone = client.resume("new").await.unwrap_err();
+    let alone = client.resume("new", "repaired").await.unwrap_err();
     assert!(matches!(alone, ClientError::OrchestrationPaused { .. }), "{alone}");
     for id in ["old", "new"] {
         client.raise_event(id, GO, 7).await.unwrap();
     }
     assert_eq!(shop.charged.load(Ordering::Relaxed), 0);
-    assert!(guest.resume_orchestration("order").await.unwrap());
-    assert!(!guest.resume_orchestration("order").await.unwrap(), "it is as good as once");
+    assert!(guest.resume_orchestration("order", Why::new("done").by("ada")).await.unwrap());
+    assert!(
+        !guest.resume_orchestration("order", Why::new("done").by("ada")).await.unwrap(),
+        "it is as good as once"
+    );
     for id in ["old", "new"] {
         assert_eq!(soon(client.result(id)).await.unwrap().as_json(), "7");
     }
