@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use perennial::prelude::*;
-use perennial::{InstanceStatus, RuntimeBuilder, StartOptions, Status};
+use perennial::{InstanceStatus, RuntimeBuilder, Skippable, StartOptions, Status};
 use perennial_testkit::invariants::ClientLog;
 use serde::{Deserialize, Serialize};
 
