@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use perennial::history::{Decision, EventKind, Job};
 use perennial::{Ending, EventId, History};
 
-use crate::output::{many, moment, short, span};
+use crate::output::{many, short, span};
 
 /// How many columns the bars have.
 const WIDTH: usize = 48;
@@ -181,8 +181,8 @@ fn bars(history: &History) -> Vec<Bar> {
                         open(format!("event {event_id} skipped"));
                         answer(&mut bars, id, String::new());
                     }
-                    Job::InstanceResumed { paused_ms, why, .. } => {
-                        open(format!("paused since {}, resumed {why}", moment(*paused_ms)));
+                    Job::InstanceResumed { why, .. } => {
+                        open(format!("resumed {why}"));
                         answer(&mut bars, id, String::new());
                     }
                     Job::MessageSkipped { number, .. } => {

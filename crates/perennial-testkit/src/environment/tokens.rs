@@ -189,6 +189,7 @@ impl Driver {
         let answer = self.ask(id, || Request::Ask(Question::Token(Box::new(call.clone()))));
         match answer {
             Answer::Asked(AskReply::NotOpen | AskReply::Outdated { .. } | AskReply::Ended)
+            | Answer::EndedBefore
                 if self.crashes() > crashes =>
             {
                 AskReply::Answered(Payload::null())

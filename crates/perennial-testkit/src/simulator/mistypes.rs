@@ -105,7 +105,7 @@ impl Simulation {
     pub(super) fn help_blocked(&mut self, id: &str) {
         let Some(InstanceRow { blocked: Some(blocked), .. }) = self.row(id) else { return };
         if self.is_damaged(id) {
-            return self.end_damaged(id);
+            return self.end_damaged(id, &blocked);
         }
         if self.plan.classes.mistypes == Some(Cure::Skip)
             && let Some(event) = refused_event(&blocked).filter(|event| *event != INPUT)

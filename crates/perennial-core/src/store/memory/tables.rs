@@ -243,7 +243,7 @@ impl Tables {
                 if *replaces_ended
                     && let Some(key) = self.ids.get(&row.id).copied().filter(|key| *key != row.key)
                 {
-                    self.delete(key);
+                    self.delete_family(key);
                 }
                 match self.ids.get(&row.id) {
                     Some(key) if *key == row.key => None,
