@@ -174,9 +174,16 @@ async fn run_change(store: &StoreAt, change: Change, as_json: bool) -> Result<()
             let verb = Verb { action: Action::Retry, name: "retry", done: "retry requested" };
             act(&client, &verb, &which, as_json).await
         }
-        Change::Skip { id, event } => {
-            client.skip_event(&id, EventId(event)).await?;
-            acting::skipped(as_json, &id, event)
+        Change::Skip { id, event, message } => {
+            if let Some(event) = event {
+                client.skip_event(&id, EventId(event)).await?;
+                acting::skipped(as_json, &id, "event", event)?;
+            }
+            if let Some(number) = message {
+                client.skip_message(&id, number).await?;
+                acting::skipped(as_json, &id, "message", number)?;
+            }
+            Ok(())
         }
         Change::Activity(attempt) => {
             let outcome = match attempt {
@@ -196,15 +203,15 @@ async fn run_change(store: &StoreAt, change: Change, as_json: bool) -> Result<()
             let action = Action::Pause { why: why.into_why() };
             act(&client, &Verb { action, name: "pause", done: "pause requested" }, &which, as_json).await
         }
-        Change::Resume { which, orchestration: None } => {
-            let verb = Verb { action: Action::Resume, name: "resume", done: "resume requested" };
-            act(&client, &verb, &which, as_json).await
+        Change::Resume { which, orchestration: None, why } => {
+            let action = Action::Resume { why: why.into_why() };
+            act(&client, &Verb { action, name: "resume", done: "resume requested" }, &which, as_json).await
         }
         Change::Pause { which, orchestration: Some(name), why } => {
             repairing::pause_orchestration(&client, &which, &name, why.into_why(), as_json).await
         }
-        Change::Resume { which, orchestration: Some(name) } => {
-            repairing::resume_orchestration(&client, &which, &name, as_json).await
+        Change::Resume { which, orchestration: Some(name), why } => {
+            repairing::resume_orchestration(&client, &which, &name, why.into_why(), as_json).await
         }
         Change::Reset { id, to_turn, at_version, why, patience } => {
             let client = client.patience(patience);

@@ -47,7 +47,7 @@ mod task;
 mod turn;
 
 pub use async_store::{AsyncStore, SpawnedStore, StoreTask};
-pub use blocked::{Blocked, Divergence, DivergenceRow, DivergenceSide, Pause};
+pub use blocked::{Blocked, Divergence, DivergenceRow, DivergenceSide, Pause, Skippable};
 pub use change::{Changes, Watcher};
 pub use check::{CheckedRows, DamagedRow, RowPlace};
 pub use commit::{

@@ -186,6 +186,7 @@ macro_rules! __store_rules {
             s2_to_a_key_that_is_missing_or_has_ended_nothing_is_sent
             s2_the_sender_is_told_what_became_of_a_message_to_an_id
             s2_a_start_replaces_one_that_has_ended_if_it_may_and_its_sender_is_told
+            s2_what_is_replaced_takes_its_children_along_that_have_ended
             s2_whoever_ends_in_a_batch_is_sent_nothing_more_by_it
             s2_an_urgent_message_of_a_member_is_read_although_its_instance_is_blocked
             s2_urgent_messages_that_were_seen_are_urgent_no_more

@@ -81,7 +81,7 @@ impl ManualNode {
 
     /// Somebody resumes an instance.
     pub fn resume(&mut self, id: &str) -> RequestId {
-        self.request(id, Request::Resume)
+        self.request(id, Request::Resume(Why::new("repaired").by("ada")))
     }
 
     /// Somebody resets an instance to a turn; if none is given, to the last one before its end.

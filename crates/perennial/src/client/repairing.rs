@@ -39,7 +39,7 @@ impl Client {
     /// client.raise_event("hello-1", NAME, "Grace".to_owned()).await?;
     /// assert_eq!(client.status("hello-1").await?.blocked.unwrap().code, "PER-0309");
     ///
-    /// client.resume("hello-1").await?;
+    /// client.resume("hello-1", Why::new("it is replaced").by("ada")).await?;
     /// assert_eq!(run.result().await?, "Hello, Grace!");
     /// # runtime.shutdown().await
     /// # }
@@ -62,17 +62,21 @@ impl Client {
 
     /// Lets a paused instance go on. One that is not paused is left as it is. An instance that is paused together with its
     /// orchestration goes on with that ([`ClientError::OrchestrationPaused`]).
-    pub async fn resume(&self, id: &str) -> Result<(), ClientError> {
+    ///
+    /// The history records who resumed it, when and why, and the same of the pause
+    /// ([`Job::InstanceResumed`](crate::history::Job::InstanceResumed)).
+    pub async fn resume(&self, id: &str, why: impl Into<Why>) -> Result<(), ClientError> {
         let row = self.unfinished(id).await?;
         let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
         if pause.is_some_and(|pause| pause.orchestration) && self.read_paused().await?.0.contains(&row.name) {
             return Err(ClientError::OrchestrationPaused { id: id.to_owned(), name: row.name });
         }
-        self.resume_bound(id, row.key).await
+        self.resume_bound(id, row.key, why.into()).await
     }
 
-    pub(super) async fn resume_bound(&self, id: &str, key: InstanceKey) -> Result<(), ClientError> {
-        self.deliver(id, bound(Some(key), Request::Resume)).await
+    pub(super) async fn resume_bound(&self, id: &str, key: InstanceKey, why: Why) -> Result<(), ClientError> {
+        self.check_size(id, why.size())?;
+        self.deliver(id, bound(Some(key), Request::Resume(why))).await
     }
 
     /// Pauses an orchestration: all its instances, of all versions, and those that are started while it is paused. It is a
@@ -99,13 +103,15 @@ impl Client {
 
     /// Lets a paused orchestration go on, with all its instances that are not paused by themselves. Returns whether it was
     /// paused.
-    pub async fn resume_orchestration(&self, name: &str) -> Result<bool, ClientError> {
+    pub async fn resume_orchestration(&self, name: &str, why: impl Into<Why>) -> Result<bool, ClientError> {
         check("orchestration", name, check_name)?;
+        let why = why.into();
+        self.check_size("", why.size())?;
         let mut was_paused = false;
         self.change_paused(|paused| was_paused |= paused.resume(name)).await?;
         // A runtime that has not heard of the pause would not notice that it is over.
         let filter = Filter { paused: Some(true), name: Some(name.to_owned()), ..Filter::default() };
-        self.for_each(filter, Action::ResumeWithOrchestration, |_| {}).await?;
+        self.for_each(filter, Action::ResumeWithOrchestration { why }, |_| {}).await?;
         Ok(was_paused)
     }
 

@@ -81,6 +81,7 @@ async fn approved(ctx: OrchestrationContext, mailbox: String) -> Result<bool, St
     Ok(ctx
         .schedule_activity(approval, mailbox)
         .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(2))
+        .total_timeout(Duration::from_secs(3_600))
         .await?)
 }
 
