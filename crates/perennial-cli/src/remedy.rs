@@ -2,12 +2,14 @@
 
 use perennial::Blocked;
 
-/// What to do about the instance with an id, by what blocks it.
-pub(crate) fn remedy(id: &str, blocked: &Blocked) -> String {
+/// What to do about the instance with an id and an orchestration, by what blocks it.
+pub(crate) fn remedy(id: &str, orchestration: &str, blocked: &Blocked) -> String {
     match blocked.pause.as_deref() {
         Some(pause) if pause.orchestration => {
-            return "it is paused with its orchestration; `perennial resume --orchestration` lets all of it go on"
-                .to_owned();
+            return format!(
+                "it is paused with its orchestration; `perennial resume --orchestration {}` lets all instances go on",
+                quoted(orchestration)
+            );
         }
         Some(_) => return format!("it is paused; `perennial resume {}` lets it go on", quoted(id)),
         None => {}
@@ -47,7 +49,7 @@ fn by_code(code: &str) -> &'static str {
             "give the program the codec, key or blob that the reason names, and start it again, or `perennial retry` it; if \
              that is lost, `perennial terminate` it"
         }
-        "PER-0309" => {
+        "PER-0310" => {
             "see to what the codec needs; it is tried again by itself, or at once with `perennial retry`"
         }
         "PER-0201" => "fix the panic, start the program again, and `perennial retry` it",
@@ -61,5 +63,17 @@ fn by_code(code: &str) -> &'static str {
             "check that the program is as new as those who send to it; if nobody can read it, terminate the instance"
         }
         _ => "`perennial show` has the whole report; when it is fixed, `perennial retry` it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_code;
+
+    #[test]
+    fn s11_what_cannot_be_encoded_and_what_cannot_be_decoded_have_remedies_of_their_own() {
+        assert!(by_code("PER-0310").contains("what the codec needs"));
+        assert!(by_code("PER-0104").contains("codec, key or blob"));
+        assert!(!by_code("PER-0309").contains("codec"), "that is the code of a pause");
     }
 }

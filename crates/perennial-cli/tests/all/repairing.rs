@@ -54,6 +54,8 @@ async fn g47_a_whole_orchestration_is_paused_and_resumed() {
         }
     };
     assert_eq!((alone.code, alone.stderr.contains("PER-0646")), (4, true), "{alone:?}");
+    let shown = says(&shop, &["show", "c"]).await;
+    assert!(shown.contains("`perennial resume --orchestration counter`"), "{shown}");
     assert_eq!(says(&shop, &["resume", "--orchestration", "counter"]).await, "counter: resumed");
     assert_eq!(says(&shop, &["resume", "--orchestration", "counter"]).await, "counter: was not paused");
     while shop.client().status("c").await.unwrap().blocked.is_some() {
