@@ -135,8 +135,7 @@ pub enum ClientError {
     },
     /// The instance has ended.
     #[error(
-        "PER-0607 ended: instance {id:?} had ended before the request reached it; nothing was done. For more work, start \
-         another"
+        "PER-0607 ended: instance {id:?} has ended; the request had no effect. For more work, start another"
     )]
     Ended {
         /// The id.
@@ -322,7 +321,8 @@ pub enum ClientError {
     },
     /// What an instance returned or answered is not of the type that the caller expects.
     #[error(
-        "PER-0628 unreadable: what instance {id:?} returned is no {expected}; ask for the type that its code returns, or for a `Payload`"
+        "PER-0628 unreadable: what instance {id:?} returned, answered or published is no {expected}; ask for the type that its \
+         code has, or for a `Payload`"
     )]
     Unreadable {
         /// The id.

@@ -78,7 +78,7 @@ impl Client {
         Runtime::open(&**url).codecs(self.codecs.clone()).for_maintenance().start().await.ok()
     }
 
-    /// Tries a blocked instance again.
+    /// Tries a blocked instance again. One that is paused stays paused: see [`Client::resume`].
     pub async fn retry(&self, id: &str) -> Result<(), ClientError> {
         self.deliver(id, Request::Retry).await
     }
