@@ -11,6 +11,8 @@ use crate::support::until;
 
 const CLEANED: Event<String> = Event::named("cleaned");
 const GO: Event<String> = Event::named("go");
+/// That an attempt of [`half`] runs.
+static BEGUN: tokio::sync::Notify = tokio::sync::Notify::const_new();
 
 /// Waits to be cancelled, then for somebody to clean up, and ends as cancelled.
 #[orchestration]
@@ -34,6 +36,7 @@ async fn pays(ctx: OrchestrationContext) -> Result<String, String> {
 /// Runs until it is told to stop, and says how far it got.
 #[activity]
 async fn half(ctx: ActivityContext) -> Result<String, String> {
+    BEGUN.notify_one();
     ctx.cancelled().await;
     Ok("half".to_owned())
 }
@@ -68,7 +71,7 @@ async fn parent(ctx: OrchestrationContext) -> Result<String, String> {
 #[orchestration]
 async fn hears_start(ctx: OrchestrationContext, id: String) -> Result<String, String> {
     let mut child = ctx.schedule_sub_orchestration_with_id(picky, id, ());
-    child.started().await.map_err(|failure| format!("{failure:?}"))?;
+    child.started().await?;
     ctx.set_status("started");
     Ok(child.await?)
 }
@@ -166,6 +169,8 @@ async fn g38_a_stopped_activity_returns_its_own_last_result() {
     on_both_stages(async |stage| {
         let runtime = all(stage.runtime()).start().await.unwrap();
         let run = runtime.client().start(stops, "s", ()).await.unwrap();
+        // One that has not begun would end without a result.
+        soon(BEGUN.notified()).await;
         runtime.client().raise_event("s", GO, String::new()).await.unwrap();
         assert_eq!(soon(run.result()).await.unwrap(), "half");
         stage.finish(runtime, &ClientLog::default(), all).await;
