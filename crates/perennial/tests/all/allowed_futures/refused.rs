@@ -193,6 +193,12 @@ async fn tokio_timeout(ctx: OrchestrationContext) -> Output {
 }
 
 #[orchestration]
+async fn tokio_interval(_: OrchestrationContext) -> Output {
+    tokio::time::interval(Duration::from_millis(1)).tick().await;
+    Ok(Vec::new())
+}
+
+#[orchestration]
 async fn tokio_blocking(_: OrchestrationContext) -> Output {
     tokio::task::spawn_blocking(Vec::new).await.map_err(|error| error.to_string())
 }
@@ -244,6 +250,7 @@ async fn e8_what_other_tasks_threads_and_instances_wake_is_refused_with_the_repl
     let runtime = Runtime::open("memory:")
         .register(tokio_sleep)
         .register(tokio_timeout)
+        .register(tokio_interval)
         .register(tokio_blocking)
         .register(tokio_set)
         .register(tokio_spawn)
@@ -257,6 +264,7 @@ async fn e8_what_other_tasks_threads_and_instances_wake_is_refused_with_the_repl
     for (name, code, replacement) in [
         ("tokio_sleep", "PER-0201", "use schedule_timer for time"),
         ("tokio_timeout", "PER-0201", "use schedule_timer for time"),
+        ("tokio_interval", "PER-0201", "use schedule_timer for time"),
         ("tokio_blocking", "PER-0201", "activities for I/O"),
         ("tokio_set", "PER-0201", "spawn for units"),
         ("tokio_spawn", "PER-0201", "spawn for units"),
