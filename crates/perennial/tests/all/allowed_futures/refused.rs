@@ -40,7 +40,7 @@ fn assert_names(report: &str, words: &[&str]) {
     }
 }
 
-// ---- what chooses by chance -------------------------------------------------------------------------------------
+// ---- what chooses at random -------------------------------------------------------------------------------------
 
 #[orchestration]
 async fn unbiased(ctx: OrchestrationContext) -> Output {
@@ -88,7 +88,7 @@ fn e7_selects_that_choose_by_chance_diverge_and_the_report_says_what_to_write() 
     assert_names(&divergence!(futures_select), &["What may be awaited"]);
 }
 
-/// A watch wakes its receivers in an order of chance, and `FuturesUnordered` goes by that order.
+/// A watch wakes its receivers in random order, and `FuturesUnordered` goes by that order.
 #[orchestration]
 async fn watched_unordered(ctx: OrchestrationContext) -> Output {
     let mut order = Vec::new();
