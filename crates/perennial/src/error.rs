@@ -227,8 +227,11 @@ pub enum ClientError {
         /// How many.
         unread: usize,
     },
-    /// The instance is not blocked.
-    #[error("PER-0611 not blocked: instance {id:?} needs no retry; it goes on by itself")]
+    /// The instance is not blocked, or paused.
+    #[error(
+        "PER-0611 not blocked: instance {id:?} has nothing to retry; it goes on by itself, or if it is paused, when it is \
+         resumed"
+    )]
     NotBlocked {
         /// The id.
         id: String,

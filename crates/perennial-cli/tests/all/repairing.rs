@@ -31,8 +31,10 @@ async fn g46_pause_and_resume_are_shown_where_people_look() {
     assert_eq!(shown["blocked"]["pause"]["why"]["by"], "ada");
     let doctor = shop.run(&["doctor"]).await;
     assert!(doctor.stdout.contains("PER-0309 paused: by ada: an audit"), "{doctor:?}");
-    let retried = shop.run(&["query", "c", "count"]).await;
-    assert_eq!((retried.code, retried.stderr.contains("PER-0309")), (4, true), "{retried:?}");
+    let asked = shop.run(&["query", "c", "count"]).await;
+    assert_eq!((asked.code, asked.stderr.contains("PER-0309")), (4, true), "{asked:?}");
+    let retried = shop.run(&["retry", "c"]).await;
+    assert_eq!((retried.code, retried.stderr.contains("PER-0611")), (4, true), "{retried:?}");
     assert_eq!(says(&shop, &["resume", "c", "--json"]).await, r#"{"id":"c","outcome":"resume requested"}"#);
     assert_eq!(says(&shop, &["resume", "c"]).await, "c: resume requested", "twice is as good as once");
     assert_eq!(says(&shop, &["query", "c", "count"]).await, "7");

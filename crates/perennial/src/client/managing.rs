@@ -465,7 +465,9 @@ impl Client {
             Action::Resume if !is_paused(row) => return Ok(false),
             Action::ResumeWithOrchestration if !is_held(row) => return Ok(false),
             Action::Resume | Action::ResumeWithOrchestration => self.resume_bound(&row.id, row.key).await,
-            Action::Retry if row.blocked.is_none() => return Ok(false),
+            Action::Retry if row.blocked.as_ref().is_none_or(|blocked| blocked.pause.is_some()) => {
+                return Ok(false);
+            }
             Action::Retry => self.retry_bound(&row.id, row.key).await,
         };
         match done {
