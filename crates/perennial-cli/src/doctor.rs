@@ -231,7 +231,7 @@ fn tell_blocked(stats: &StoreStats, blocked: &[InstanceRow]) -> Result<(), Failu
         let since = moment(blocked.since_ms);
         let tried = many(blocked.attempts.into(), "time");
         line(format!("        {} (since {since}, tried {tried})", blocked.reason))?;
-        line(format!("        remedy: {}", remedy(&row.id, blocked)))?;
+        line(format!("        remedy: {}", remedy(&row.id, &row.name, blocked)))?;
     }
     Ok(())
 }
@@ -259,7 +259,7 @@ fn report(
     };
     let blocked: Vec<Value> = blocked
         .iter()
-        .map(|row| json!({"instance": row_object(row), "remedy": row.blocked.as_ref().map(|blocked| remedy(&row.id, blocked))}))
+        .map(|row| json!({"instance": row_object(row), "remedy": row.blocked.as_ref().map(|blocked| remedy(&row.id, &row.name, blocked))}))
         .collect();
     let content = found.content.as_ref();
     let oldest = content.and_then(|content| content.oldest_overdue.as_ref());

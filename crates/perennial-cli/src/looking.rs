@@ -58,7 +58,7 @@ pub(crate) async fn list(
     table(&shown)?;
     for row in &page.rows {
         if let Some(blocked) = row.blocked.as_ref().filter(|blocked| blocked.event.is_some()) {
-            line(format!("\n{} is blocked by an event: {}", row.id, remedy(&row.id, blocked)))?;
+            line(format!("\n{} is blocked by an event: {}", row.id, remedy(&row.id, &row.name, blocked)))?;
         }
     }
     if let (Some(_), Some(last)) = (page.next, page.rows.last()) {
@@ -186,7 +186,7 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
             waits_for,
             activities,
             trace,
-            remedy: status.blocked.as_ref().map(|blocked| remedy(&status.id, blocked)),
+            remedy: status.blocked.as_ref().map(|blocked| remedy(&status.id, &status.name, blocked)),
             damage,
         });
     }
@@ -236,7 +236,7 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
                 rows.push(("blocked", format!("since {}, tried {tried}", moment(blocked.since_ms))));
             }
         }
-        rows.push(("remedy", remedy(&status.id, blocked)));
+        rows.push(("remedy", remedy(&status.id, &status.name, blocked)));
     }
     table(&pairs(rows))?;
     if let Some(blocked) = &status.blocked {

@@ -2,12 +2,14 @@
 
 use perennial::{Blocked, Skippable};
 
-/// What to do about the instance with an id, by what blocks it.
-pub(crate) fn remedy(id: &str, blocked: &Blocked) -> String {
+/// What to do about the instance with an id and an orchestration, by what blocks it.
+pub(crate) fn remedy(id: &str, orchestration: &str, blocked: &Blocked) -> String {
     match blocked.pause.as_deref() {
         Some(pause) if pause.orchestration => {
-            return "it is paused with its orchestration; `perennial resume --orchestration` lets all of it go on"
-                .to_owned();
+            return format!(
+                "it is paused with its orchestration; `perennial resume --orchestration {}` lets all instances go on",
+                quoted(orchestration)
+            );
         }
         Some(_) => return format!("it is paused; `perennial resume {}` lets it go on", quoted(id)),
         None => {}
@@ -63,5 +65,17 @@ fn by_code(code: &str) -> &'static str {
         "PER-0301" => "register that orchestration and version, and start the program again",
         "PER-0302" => "fix what ends the process, then `perennial retry` it",
         _ => "`perennial show` has the whole report; when it is fixed, `perennial retry` it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_code;
+
+    #[test]
+    fn s11_what_cannot_be_encoded_and_what_cannot_be_decoded_have_remedies_of_their_own() {
+        assert!(by_code("PER-0310").contains("what the codec needs"));
+        assert!(by_code("PER-0104").contains("codec, key or blob"));
+        assert!(!by_code("PER-0309").contains("codec"), "that is the code of a pause");
     }
 }

@@ -30,7 +30,7 @@ async fn survey(ctx: OrchestrationContext, cities: Vec<String>) -> Result<Vec<St
     });
     let mut lines = Vec::new();
     loop {
-        // `biased;` makes the choice follow from the record; without it, it would be one of chance.
+        // `biased;` makes the choice follow from the record; without it, it would be random.
         tokio::select! {
             biased;
             result = results.recv() => match result {

@@ -135,8 +135,7 @@ pub enum ClientError {
     },
     /// The instance has ended.
     #[error(
-        "PER-0607 ended: instance {id:?} had ended before the request reached it; nothing was done. For more work, start \
-         another"
+        "PER-0607 ended: instance {id:?} has ended; the request had no effect. For more work, start another"
     )]
     Ended {
         /// The id.
@@ -228,8 +227,11 @@ pub enum ClientError {
         /// How many.
         unread: usize,
     },
-    /// The instance is not blocked.
-    #[error("PER-0611 not blocked: instance {id:?} needs no retry; it goes on by itself")]
+    /// The instance is not blocked, or paused.
+    #[error(
+        "PER-0611 not blocked: instance {id:?} has nothing to retry; it goes on by itself, or if it is paused, when it is \
+         resumed"
+    )]
     NotBlocked {
         /// The id.
         id: String,
@@ -322,7 +324,8 @@ pub enum ClientError {
     },
     /// What an instance returned or answered is not of the type that the caller expects.
     #[error(
-        "PER-0628 unreadable: what instance {id:?} returned is no {expected}; ask for the type that its code returns, or for a `Payload`"
+        "PER-0628 unreadable: what instance {id:?} returned, answered or published is no {expected}; ask for the type that its \
+         code has, or for a `Payload`"
     )]
     Unreadable {
         /// The id.

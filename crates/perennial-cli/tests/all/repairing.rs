@@ -31,8 +31,10 @@ async fn g46_pause_and_resume_are_shown_where_people_look() {
     assert_eq!(shown["blocked"]["pause"]["why"]["by"], "ada");
     let doctor = shop.run(&["doctor"]).await;
     assert!(doctor.stdout.contains("PER-0309 paused: by ada: an audit"), "{doctor:?}");
-    let retried = shop.run(&["query", "c", "count"]).await;
-    assert_eq!((retried.code, retried.stderr.contains("PER-0309")), (4, true), "{retried:?}");
+    let asked = shop.run(&["query", "c", "count"]).await;
+    assert_eq!((asked.code, asked.stderr.contains("PER-0309")), (4, true), "{asked:?}");
+    let retried = shop.run(&["retry", "c"]).await;
+    assert_eq!((retried.code, retried.stderr.contains("PER-0611")), (4, true), "{retried:?}");
     assert_eq!(
         says(&shop, &["resume", "c", "--reason", "it is over", "--by", "grace", "--json"]).await,
         r#"{"id":"c","outcome":"resume requested"}"#
@@ -70,6 +72,8 @@ async fn g47_a_whole_orchestration_is_paused_and_resumed() {
         }
     };
     assert_eq!((alone.code, alone.stderr.contains("PER-0646")), (4, true), "{alone:?}");
+    let shown = says(&shop, &["show", "c"]).await;
+    assert!(shown.contains("`perennial resume --orchestration counter`"), "{shown}");
     assert_eq!(says(&shop, &["resume", "--orchestration", "counter"]).await, "counter: resumed");
     assert_eq!(says(&shop, &["resume", "--orchestration", "counter"]).await, "counter: was not paused");
     while shop.client().status("c").await.unwrap().blocked.is_some() {

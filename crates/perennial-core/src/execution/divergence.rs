@@ -349,7 +349,7 @@ and BTreeMap. The guide's page \"What may be awaited\" lists what is determinist
 
 const BY_ORDER: &str = "\
 Likely the order in which futures or entries are looked at: tokio::select! without `biased;` and
-futures::select! choose by chance, and so does a HashMap. Use ctx.select2 or ctx.race, `biased;`
+futures::select! choose at random, and a HashMap has no order. Use ctx.select2 or ctx.race, `biased;`
 or futures::select_biased!, and BTreeMap.";
 
 const BY_CLOCK: &str = "\

@@ -431,6 +431,31 @@ pub enum ChildFailure {
     },
 }
 
+impl fmt::Display for ChildFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChildFailure::Application(error) => f.write_str(&error.to_text()),
+            ChildFailure::Cancelled { reason, .. } => {
+                write!(f, "the sub-orchestration was cancelled: {reason}")
+            }
+            ChildFailure::Terminated { reason } => {
+                write!(f, "the sub-orchestration was terminated: {reason}")
+            }
+            ChildFailure::NotStarted { reason } => {
+                write!(f, "the sub-orchestration was not started: {reason}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ChildFailure {}
+
+impl From<ChildFailure> for String {
+    fn from(failure: ChildFailure) -> String {
+        failure.to_string()
+    }
+}
+
 /// How the reason begins of a child that was not started because its id is another instance's.
 pub(crate) const ID_TAKEN: &str = "PER-0306";
 /// The reason of an instance that was terminated because its time was up.

@@ -473,7 +473,9 @@ impl Client {
             Action::Resume { why } | Action::ResumeWithOrchestration { why } => {
                 self.resume_bound(&row.id, row.key, why.clone()).await
             }
-            Action::Retry if row.blocked.is_none() => return Ok(false),
+            Action::Retry if row.blocked.as_ref().is_none_or(|blocked| blocked.pause.is_some()) => {
+                return Ok(false);
+            }
             Action::Retry => self.retry_bound(&row.id, row.key).await,
         };
         match done {

@@ -77,8 +77,15 @@ impl Client {
         Runtime::open(&**url).codecs(self.codecs.clone()).for_maintenance().start().await.ok()
     }
 
-    /// Tries a blocked instance again.
+    /// Tries a blocked instance again. One that is paused is [`ClientError::NotBlocked`]: see [`Client::resume`].
     pub async fn retry(&self, id: &str) -> Result<(), ClientError> {
+        if self.driver.is_none() {
+            // The owner takes the request from the store and has nobody to answer.
+            let blocked = self.row(id).await?.blocked;
+            if blocked.is_some_and(|blocked| blocked.pause.is_some()) {
+                return Err(ClientError::NotBlocked { id: id.to_owned() });
+            }
+        }
         self.deliver(id, Request::Retry).await
     }
 

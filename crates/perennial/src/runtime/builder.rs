@@ -170,7 +170,7 @@ impl RuntimeBuilder {
     ///     .start()
     ///     .await?;
     /// let book = "word ".repeat(100_000);
-    /// assert_eq!(runtime.client().start("count", "book-1", book).await?.result().await?, 500_000);
+    /// assert_eq!(runtime.client().start("count", "book-1", book).await?.result().await?, "500000");
     /// # runtime.shutdown().await
     /// # }
     /// ```
@@ -375,7 +375,8 @@ impl RuntimeBuilder {
     ///     })
     ///     .start()
     ///     .await?;
-    /// let run = runtime.client().start("flow.tea", "t-1", ["boil", "steep"]).await?;
+    /// const TEA: Orchestration<Vec<String>, String> = Orchestration::named("flow.tea");
+    /// let run = runtime.client().start(TEA, "t-1", vec!["boil".to_owned(), "steep".to_owned()]).await?;
     /// assert_eq!(run.result().await?, "flow.tea has 2 steps");
     /// # runtime.shutdown().await
     /// # }

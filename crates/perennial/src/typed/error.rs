@@ -166,18 +166,6 @@ impl<E: fmt::Display> From<ChildError<E>> for String {
     }
 }
 
-/// A failure in words, as calls by name get it.
-pub(super) fn child_failure_text(failure: ChildFailure) -> String {
-    match failure {
-        ChildFailure::Application(payload) => payload.to_text(),
-        ChildFailure::Cancelled { reason, output } => {
-            ChildError::<String>::Cancelled { reason, output }.to_string()
-        }
-        ChildFailure::Terminated { reason } => ChildError::<String>::Terminated { reason }.to_string(),
-        ChildFailure::NotStarted { reason } => ChildError::<String>::NotStarted { reason }.to_string(),
-    }
-}
-
 /// Why an update gave no answer.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

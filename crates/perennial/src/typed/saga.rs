@@ -47,7 +47,31 @@ type Compensation = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Result<(), S
 /// ```
 ///
 /// A cancel request ends an orchestration without running its code, unless that watches for it:
-/// `ctx.select2(pin!(saga.run(…)), ctx.cancelled())`, and then [`Saga::compensate`].
+///
+/// ```
+/// # use perennial::prelude::*;
+/// # #[activity]
+/// # async fn book(_: ActivityContext, what: String) -> Result<String, String> { Ok(what) }
+/// # #[activity]
+/// # async fn unbook(_: ActivityContext, booking: String) -> Result<(), String> { Ok(drop(booking)) }
+/// #[orchestration]
+/// async fn trip(ctx: OrchestrationContext) -> Result<(), String> {
+///     let saga = Saga::new(&ctx);
+///     let steps = saga.run(async {
+///         saga.undo(unbook, ctx.schedule_activity(book, "flight".to_owned()).await?);
+///         ctx.schedule_wait("paid").await;
+///         Ok(())
+///     });
+///     // Boxed, so that the steps are dropped, and what they still wait for is cancelled, when they are undone.
+///     match ctx.select2(Box::pin(steps), ctx.cancelled()).await {
+///         Either::First(outcome) => outcome,
+///         Either::Second(_) => {
+///             saga.compensate().await;
+///             ctx.end_cancelled(()).await
+///         }
+///     }
+/// }
+/// ```
 #[must_use = "a saga that is dropped undoes nothing"]
 pub struct Saga {
     ctx: OrchestrationContext,

@@ -15,7 +15,7 @@ use super::by;
 use super::call::{ActivityMeta, Call, OrchestrationMeta, PayloadInput};
 use super::context::OrchestrationContext;
 use super::described::{Activity, Orchestration, Query, Update};
-use super::error::{ActivityError, ChildError, activity_failure_text, child_failure_text, text};
+use super::error::{ActivityError, ChildError, activity_failure_text, text};
 use super::later::Awaited;
 use crate::activity::ActivityContext;
 
@@ -362,7 +362,7 @@ names!(
     texts {
         reads!(read_output, Output = String as text);
         reads!(read_error, Error = String as text);
-        reads_child!(Result<String, String>, |outcome| Ok(text(outcome, child_failure_text)));
+        reads_child!(Result<String, String>, |outcome| Ok(text(outcome, String::from)));
     },
     payloads {
         reads!(read_output, Output = Payload as payload);

@@ -69,7 +69,7 @@ async fn parent(ctx: OrchestrationContext) -> Result<String, String> {
 #[orchestration]
 async fn hears_start(ctx: OrchestrationContext, id: String) -> Result<String, String> {
     let mut child = ctx.schedule_sub_orchestration_with_id(picky, id, ());
-    child.started().await.map_err(|failure| format!("{failure:?}"))?;
+    child.started().await?;
     ctx.set_status("started");
     Ok(child.await?)
 }

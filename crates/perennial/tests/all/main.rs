@@ -45,6 +45,7 @@ mod preflight;
 mod repairs;
 mod retries;
 mod running_work;
+mod sagas;
 mod scenarios;
 mod searching;
 mod shop;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use perennial::prelude::*;
-use perennial::{Filter, InstanceStatus, Pause, RuntimeBuilder, Skippable};
+use perennial::{Action, Filter, InstanceStatus, Pause, RuntimeBuilder, Skippable};
 
 use crate::support::{Place, soon};
 
@@ -132,6 +132,11 @@ async fn g46_a_paused_order_waits_over_a_restart_and_goes_on_when_a_guest_resume
     let filter = Filter { paused: Some(true), ..Filter::default() };
     assert_eq!(guest.count(filter).await.unwrap().rows, 1);
     assert_eq!(shop.charged.load(Ordering::Relaxed), 0);
+    for client in [&runtime.client(), &guest] {
+        assert_eq!(client.retry("o").await, Err(ClientError::NotBlocked { id: "o".to_owned() }));
+    }
+    let tried = guest.for_each(Filter::default(), Action::Retry, |_| ()).await.unwrap();
+    assert_eq!((tried.done, tried.skipped), (0, 1), "a retry is no resume");
     guest.resume("o", Why::new("it is over").by("ada")).await.unwrap();
     assert_eq!(soon(guest.result("o")).await.unwrap().as_json(), "7");
     let history = guest.history("o").await.unwrap();

@@ -351,3 +351,19 @@ async fn p1_a_function_whose_name_is_a_keyword_is_registered_without_its_mark() 
     assert_eq!(run.result().await, Ok("moved".to_owned()));
     runtime.shutdown().await.unwrap();
 }
+
+#[orchestration]
+async fn taken(ctx: OrchestrationContext) -> Result<(), String> {
+    let mut child = ctx.schedule_sub_orchestration_with_id(taken, ctx.info().instance, ());
+    child.started().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn p3_a_child_that_cannot_be_started_says_so_in_words() {
+    let runtime = Runtime::open("memory:").register(taken).start().await.unwrap();
+    let run = runtime.client().start(taken, "taken-1", ()).await.unwrap();
+    let error = run.result().await.unwrap_err().to_string();
+    assert!(error.contains("the sub-orchestration was not started: PER-0306"), "{error}");
+    runtime.shutdown().await.unwrap();
+}

@@ -12,7 +12,7 @@ use perennial::prelude::*;
 
 type Output = Result<Vec<u64>, String>;
 
-/// How often a history is replayed: a choice by chance between two would go unnoticed once in a million times.
+/// How often a history is replayed: a random choice between two would go unnoticed once in a million times.
 const REPLAYS: usize = 20;
 
 #[activity]

@@ -40,7 +40,7 @@ fn assert_names(report: &str, words: &[&str]) {
     }
 }
 
-// ---- what chooses by chance -------------------------------------------------------------------------------------
+// ---- what chooses at random -------------------------------------------------------------------------------------
 
 #[orchestration]
 async fn unbiased(ctx: OrchestrationContext) -> Output {
@@ -88,7 +88,7 @@ fn e7_selects_that_choose_by_chance_diverge_and_the_report_says_what_to_write() 
     assert_names(&divergence!(futures_select), &["What may be awaited"]);
 }
 
-/// A watch wakes its receivers in an order of chance, and `FuturesUnordered` goes by that order.
+/// A watch wakes its receivers in random order, and `FuturesUnordered` goes by that order.
 #[orchestration]
 async fn watched_unordered(ctx: OrchestrationContext) -> Output {
     let mut order = Vec::new();
@@ -193,6 +193,12 @@ async fn tokio_timeout(ctx: OrchestrationContext) -> Output {
 }
 
 #[orchestration]
+async fn tokio_interval(_: OrchestrationContext) -> Output {
+    tokio::time::interval(Duration::from_millis(1)).tick().await;
+    Ok(Vec::new())
+}
+
+#[orchestration]
 async fn tokio_blocking(_: OrchestrationContext) -> Output {
     tokio::task::spawn_blocking(Vec::new).await.map_err(|error| error.to_string())
 }
@@ -244,6 +250,7 @@ async fn e8_what_other_tasks_threads_and_instances_wake_is_refused_with_the_repl
     let runtime = Runtime::open("memory:")
         .register(tokio_sleep)
         .register(tokio_timeout)
+        .register(tokio_interval)
         .register(tokio_blocking)
         .register(tokio_set)
         .register(tokio_spawn)
@@ -257,6 +264,7 @@ async fn e8_what_other_tasks_threads_and_instances_wake_is_refused_with_the_repl
     for (name, code, replacement) in [
         ("tokio_sleep", "PER-0201", "use schedule_timer for time"),
         ("tokio_timeout", "PER-0201", "use schedule_timer for time"),
+        ("tokio_interval", "PER-0201", "use schedule_timer for time"),
         ("tokio_blocking", "PER-0201", "activities for I/O"),
         ("tokio_set", "PER-0201", "spawn for units"),
         ("tokio_spawn", "PER-0201", "spawn for units"),

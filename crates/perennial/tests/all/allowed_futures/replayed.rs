@@ -84,6 +84,7 @@ async fn joined(ctx: OrchestrationContext) -> Output {
     assert_eq!(shared, twice);
     let ordered: FuturesOrdered<_> = [2, 1].into_iter().map(noting).collect();
     all.extend([a, b, c, d, pair.0, pair.1]);
+    all.extend(future::try_join_all([2, 1].map(|seconds| noting(seconds).map(Ok::<_, String>))).await?);
     all.extend(ordered.collect::<Vec<u64>>().await);
     Ok(all)
 }
@@ -100,7 +101,7 @@ async fn many_joined(ctx: OrchestrationContext) -> Output {
 
 #[test]
 fn e10_joins_of_futures_replay() {
-    let expected = [&SECONDS[..], &[2, 1, 2, 1, 1, 2], &[2, 1]].concat();
+    let expected = [&SECONDS[..], &[2, 1, 2, 1, 1, 2], &[2, 1], &[2, 1]].concat();
     assert_steady!(joined, expected);
     assert_replays!(many_joined, (0..40).map(|n| n % 3).collect::<Vec<u64>>());
 }
