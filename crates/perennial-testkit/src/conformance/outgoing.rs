@@ -353,7 +353,10 @@ pub fn s2_the_sender_is_told_what_became_of_a_message_to_an_id(make: Make<'_>) {
 pub fn s2_a_start_replaces_one_that_has_ended_if_it_may_and_its_sender_is_told(make: Make<'_>) {
     let (subject, session, a, b) = with_two(make);
     let over = InstanceRow { status: Status::Completed, ..row(3, "over") };
-    subject.write(session, member(&over).inserting(over.clone()));
+    let damaged = InstanceRow { status: Status::Running, checksum: 1, ..row(4, "damaged") };
+    for row in [&over, &damaged] {
+        subject.write(session, member(row).inserting(row.clone()));
+    }
     let replacing =
         |number, id: &str, replaces_ended| match starting(&row(number, id), "start", Some("taken")) {
             Outgoing::Start { row, body, otherwise, .. } => {
@@ -361,14 +364,19 @@ pub fn s2_a_start_replaces_one_that_has_ended_if_it_may_and_its_sender_is_told(m
             }
             other => other,
         };
-    let send = [replacing(10, "over", false), replacing(11, "b", true), replacing(12, "new", false)];
+    let send = [
+        replacing(10, "over", false),
+        replacing(11, "b", true),
+        replacing(12, "damaged", true),
+        replacing(13, "new", false),
+    ];
     subject.write(session, member(&a).turn(2, "sent").sending(send));
-    assert_eq!(bodies(&subject, &a), ["taken", "taken", "started"]);
+    assert_eq!(bodies(&subject, &a), ["taken", "taken", "taken", "started"]);
     assert!(subject.load(&b, 0).is_some() && subject.load(&over, 0).is_some(), "nothing is replaced");
-    subject.write(session, member(&a).turn(3, "again").sending([replacing(13, "over", true)]));
-    assert_eq!(bodies(&subject, &a)[3], "started");
+    subject.write(session, member(&a).turn(3, "again").sending([replacing(14, "over", true)]));
+    assert_eq!(bodies(&subject, &a)[4], "started");
     assert!(subject.load(&over, 0).is_none(), "what has ended is gone");
-    assert_eq!(bodies(&subject, &row(13, "over")), ["start"]);
+    assert_eq!(bodies(&subject, &row(14, "over")), ["start"]);
 }
 
 pub fn s2_what_is_replaced_takes_its_children_along_that_have_ended(make: Make<'_>) {

@@ -31,16 +31,15 @@ async fn pays(ctx: OrchestrationContext) -> Result<String, String> {
     Ok("paid".to_owned())
 }
 
-/// Says that it runs, runs until it is told to stop, and says how far it got.
+/// Tells its orchestration that it began, runs until it is told to stop, and says how far it got.
 #[activity]
 async fn half(ctx: ActivityContext) -> Result<String, String> {
-    let begun = ctx.client().raise_event(ctx.instance(), GO, String::new()).await;
-    begun.map_err(|error| error.to_string())?;
+    ctx.client().raise_event(ctx.instance(), GO, String::new()).await.map_err(|error| error.to_string())?;
     ctx.cancelled().await;
     Ok("half".to_owned())
 }
 
-/// Stops an activity at an event, and waits for it.
+/// Stops an activity once it has begun, and waits for it.
 #[orchestration]
 async fn stops(ctx: OrchestrationContext) -> Result<String, String> {
     let mut work = ctx.schedule_activity(half, ());

@@ -241,9 +241,11 @@ impl Tables {
             }
             Outgoing::Start { row, body, otherwise, replaces_ended, started } => {
                 if *replaces_ended
-                    && let Some(key) = self.ids.get(&row.id).copied().filter(|key| *key != row.key)
+                    && let Some(taken) = self.find(&row.id)
+                    && taken.key != row.key
+                    && taken.status.is_final()
                 {
-                    self.delete_family(key);
+                    self.delete_family(taken.key);
                 }
                 match self.ids.get(&row.id) {
                     Some(key) if *key == row.key => None,

@@ -128,8 +128,9 @@ impl Tables {
                 (row, dedupe.clone(), *urgent, body)
             }
             Outgoing::Start { row, body, otherwise, replaces_ended, started } => {
-                let taken = self.find(&row.id).map(|taken| taken.key).filter(|key| *key != row.key);
-                if let Some(key) = taken.filter(|_| *replaces_ended) {
+                let taken =
+                    self.find(&row.id).filter(|taken| taken.key != row.key && taken.status.is_final());
+                if let Some(key) = taken.map(|taken| taken.key).filter(|_| *replaces_ended) {
                     self.delete_family(key);
                 }
                 match self.find(&row.id).map(|taken| taken.key) {

@@ -74,6 +74,11 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("cancelled_with_care", |env| {
         ran(env.cancel_at(HOUR, "enough"), |env| drop(env.run(cancelled_with_care, ())))
     }),
+    ("ended_as_cancelled", |env| {
+        ran(env.cancel_at(HOUR, "enough"), |env| drop(env.run(ended_as_cancelled, ())))
+    }),
+    ("stopped", |env| ran(env.takes("slow", HOUR), |env| drop(env.run(stopped, ())))),
+    ("told", |env| ran(env, |env| drop(env.run(told, ())))),
     ("saga", |env| ran(env, |env| drop(env.run(saga, ())))),
     ("side_values", |env| ran(env, |env| drop(env.run(side_values, ())))),
     ("branches", |env| ran(env, |env| drop(env.run(branches, 4)))),
@@ -105,6 +110,9 @@ pub(crate) fn registered(env: TestEnvironment) -> TestEnvironment {
         .register(versions)
         .register(cancelled)
         .register(cancelled_with_care)
+        .register(ended_as_cancelled)
+        .register(stopped)
+        .register(told)
         .register(saga)
         .register(side_values)
         .register(branches)
@@ -291,6 +299,36 @@ pub(crate) async fn cancelled_with_care(ctx: OrchestrationContext) -> Result<Str
         Either::First(()) => Ok("slept".to_owned()),
         Either::Second(_) => Ok(ctx.schedule_activity(slow, "cleaned up".to_owned()).await?),
     }
+}
+
+#[orchestration]
+pub(crate) async fn ended_as_cancelled(ctx: OrchestrationContext) -> Result<(), String> {
+    let inner = ctx.clone();
+    let kept = ctx.uncancellable(async move { inner.schedule_timer(2 * HOUR).await });
+    let reason = ctx.cancelled().await;
+    kept.await;
+    ctx.end_cancelled(format!("cleaned up: {reason}")).await
+}
+
+#[orchestration]
+pub(crate) async fn stopped(ctx: OrchestrationContext) -> Result<String, String> {
+    let mut work = ctx.schedule_activity(slow, "late".to_owned());
+    let in_time = ctx.timeout(HOUR / 2, &mut work).await.is_ok();
+    work.cancel();
+    let mut long = ctx.schedule_sub_orchestration(cancelled, ());
+    long.started().await.map_err(|failure| format!("{failure:?}"))?;
+    long.cancel("enough");
+    Ok(format!("{in_time} {:?} {:?}", work.await, long.await))
+}
+
+#[orchestration]
+pub(crate) async fn told(ctx: OrchestrationContext) -> Result<String, String> {
+    let started = ctx.schedule_orchestration(listener, "told", ()).delivered().await;
+    let raised = ctx.raise_event("told", GO, 5).delivered().await;
+    ctx.schedule_timer(HOUR).await;
+    let cancelled = ctx.cancel_orchestration("told", "no longer needed").grace(HOUR).delivered().await;
+    let nobody = ctx.raise_event("nobody", GO, 5).delivered().await;
+    Ok(format!("{started:?} {raised:?} {cancelled:?} {nobody:?}"))
 }
 
 #[orchestration]
