@@ -78,7 +78,11 @@ async fn p8_skip_refuses_what_does_not_block_and_names_what_does() {
         let words = format!("is event {number}; skip that one");
         assert!(other.stderr.contains("PER-0632") && other.stderr.contains(&words), "{other:?}");
         let panicked = shop.run(&["skip", "b", "1"]).await;
-        assert_eq!((panicked.code, panicked.stderr.contains("nothing that can be skipped blocks")), (4, true), "{panicked:?}");
+        assert_eq!(
+            (panicked.code, panicked.stderr.contains("nothing that can be skipped blocks")),
+            (4, true),
+            "{panicked:?}"
+        );
     }
 }
 
