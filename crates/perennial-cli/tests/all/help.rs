@@ -31,7 +31,7 @@ fn p8_help_lists_commands_and_exit_codes() {
           cancel       Ask instances to cancel; their code may clean up first
           terminate    End instances without running their code
           retry        Try blocked instances again
-          skip         Let a blocked instance go on without the event that its code cannot read
+          skip         Let a blocked instance go on without the event that its code cannot read, or the message that nobody can read
           activity     Say what came of an attempt of an activity, with the token that it handed out
           pause        Pause instances, or all of an orchestration: they take no turn until they are resumed
           resume       Let paused instances go on, or all of an orchestration

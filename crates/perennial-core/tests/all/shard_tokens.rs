@@ -417,6 +417,31 @@ fn g43_a_result_that_overtakes_the_return_of_another_nodes_attempt_counts() {
     assert!(matches!(rows[..], [TaskState::Leased { cancelled: true, .. }]), "its node is told: {rows:?}");
 }
 
+/// Found by the simulator, seed 16.
+#[test]
+fn g45_a_token_that_comes_with_the_result_of_another_node_hears_that_the_activity_is_over() {
+    let served = Some(Arc::new(ManualNode::served(&["ask"], &[])));
+    let mut node = ManualNode::with_options(all(), ShardOptions { served, ..ShardOptions::default() });
+    let plan = Plan { is_tagged: true, ..Plan::default() };
+    node.start("asks", "a", Payload::encode(&plan).expect("a plan encodes"));
+    node.settle();
+    let task = node.take_tasks(&["ask"], 30_000).pop().expect("it is queued");
+    let work = perennial_core::shard::ActivityTask::from_row(&task).expect("a shard writes what can be run");
+    let token = CompletionToken::of(&work).expect("it completes later");
+    // A commit is under way when the token is used, and then the result of the other node is read.
+    node.raise("a", "other", ());
+    node.take_turns();
+    let told = node.request("a", Request::Ask(question(&token, completed(42))));
+    let (execution, event, attempt) = (task.id.execution, task.id.event, task.attempt);
+    let result = Ok(number(7));
+    let body = Message::Attempt { execution, event, attempt, result, details: None, ran: None }.encode();
+    let done = Box::new(|done: Result<bool, _>| assert!(done.unwrap()));
+    node.store().finish_task(ManualNode::WORKER, task.id, attempt, body, done);
+    node.pass_inbox().settle();
+    assert_eq!(end_of(&node), "completed: 7");
+    assert!(!node.told(told).contains("PER-0635"), "it was handed out: {}", node.told(told));
+}
+
 #[test]
 fn g45_the_token_of_an_activity_that_nobody_waits_for_says_so() {
     let mut node = ManualNode::new(all());

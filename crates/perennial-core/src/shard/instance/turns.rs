@@ -303,15 +303,29 @@ impl Instance {
         if self.has_ended() {
             return self.questions.take_all();
         }
-        let delivered = delivered.iter().filter(|queued| queued.is_job()).map(|queued| queued.place);
-        let first = delivered.chain(self.queue.first_place()).min();
+        let places = delivered.iter().filter(|queued| queued.is_job()).map(|queued| queued.place);
+        let first = places.chain(self.queue.first_place()).min();
         let mut asks = self.questions.take_before(first);
+        if let Some(early) = asks.iter().position(|ask| self.is_early(ask, delivered)) {
+            let later = asks.split_off(early);
+            self.questions.put_back(later);
+        }
         for ask in &mut asks {
             if let Question::Token(call) = &ask.question {
                 ask.row = self.open_row(shared, call);
             }
         }
         asks
+    }
+
+    /// Whether somebody speaks about an attempt whose row went with the message of another node that ran it. What the message
+    /// says is recorded first, and tells what is to be answered.
+    fn is_early(&self, ask: &PendingAsk, delivered: &[Queued]) -> bool {
+        let Question::Token(call) = &ask.question else { return false };
+        let (execution, event) = (call.execution, call.event);
+        let mut results = delivered.iter().flat_map(Queued::results_of);
+        self.tasks.latest(event).is_none()
+            && (self.queue.has_result(execution, event) || results.any(|it| it == (execution, event)))
     }
 
     /// A turn task was run.
