@@ -96,13 +96,13 @@ pub(crate) fn done(as_json: bool, id: &str, what: &str) -> Result<(), Failure> {
     if as_json { object(&json!({"id": id, "outcome": what})) } else { line(format!("{id}: {what}")) }
 }
 
-/// Says which event is skipped.
-pub(crate) fn skipped(as_json: bool, id: &str, event: u64) -> Result<(), Failure> {
+/// Says which event or message is skipped.
+pub(crate) fn skipped(as_json: bool, id: &str, kind: &str, number: u64) -> Result<(), Failure> {
     let what = "skip requested";
     if as_json {
-        object(&json!({"id": id, "event": event, "outcome": what}))
+        object(&json!({"id": id, kind: number, "outcome": what}))
     } else {
-        line(format!("{id}: {what}, event {event}"))
+        line(format!("{id}: {what}, {kind} {number}"))
     }
 }
 
@@ -140,7 +140,7 @@ pub(crate) async fn act(client: &Client, verb: &Verb, which: &Which, as_json: bo
             let filter = store::filter(client, &which.filter).await?;
             let filter = match verb.action {
                 Action::Retry => Filter { blocked: Some(true), ..filter },
-                Action::Resume => Filter { paused: Some(true), ..filter },
+                Action::Resume { .. } => Filter { paused: Some(true), ..filter },
                 _ => filter,
             };
             let count = client.count(filter.clone()).await?;
@@ -188,8 +188,8 @@ async fn act_on(client: &Client, verb: &Verb, id: &str, as_json: bool) -> Result
             }
         }
         Action::Pause { why } => client.pause(id, why.clone()).await?,
-        Action::Resume => client.resume(id).await?,
-        Action::PauseWithOrchestration { .. } | Action::ResumeWithOrchestration => {
+        Action::Resume { why } => client.resume(id, why.clone()).await?,
+        Action::PauseWithOrchestration { .. } | Action::ResumeWithOrchestration { .. } => {
             return Err(Failure::usage("use --orchestration"));
         }
         Action::Delete { force } => {

@@ -212,12 +212,16 @@ pub(crate) enum Change {
         #[command(flatten)]
         which: Which,
     },
-    /// Let a blocked instance go on without the event that its code cannot read
+    /// Let a blocked instance go on without the event that its code cannot read, or the message that nobody can read
     Skip {
         /// The instance
         id: String,
         /// The event's number, which `show` and `doctor` name
-        event: u64,
+        #[arg(required_unless_present = "message")]
+        event: Option<u64>,
+        /// The message's number in the inbox, which `show` and `doctor` name
+        #[arg(long, value_name = "NUMBER", conflicts_with = "event")]
+        message: Option<u64>,
     },
     /// Say what came of an attempt of an activity, with the token that it handed out
     #[command(subcommand)]
@@ -239,6 +243,8 @@ pub(crate) enum Change {
         /// All instances of this orchestration that are not paused by themselves
         #[arg(long, value_name = "NAME")]
         orchestration: Option<String>,
+        #[command(flatten)]
+        why: WhyArguments,
     },
     /// Take an instance back to one of its turns: it goes on from there with the code that is registered now
     Reset {

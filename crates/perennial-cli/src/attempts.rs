@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use perennial::History;
 use perennial::history::{Decision, EventId, EventKind, Job, PastAttempt, Trail};
 use perennial::store::{TaskRow, TaskState};
+use perennial::{ActivityOptions, History};
 use serde::Serialize;
 
 use crate::output::{many, moment, short, span};
@@ -19,8 +19,12 @@ pub(crate) struct Tried<'a> {
     /// How many attempts were made, or which is next.
     attempt: u32,
     state: &'static str,
+    /// When it is tried again; of one that waits for its token, when the attempt is given up.
     #[serde(skip_serializing_if = "Option::is_none")]
     due_ms: Option<u64>,
+    /// When the attempt began that waits for whoever has its token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for_token_since_ms: Option<u64>,
     /// How often in a row the process died while it ran, as far as that is evidence against it.
     #[serde(skip_serializing_if = "Option::is_none")]
     interruptions: Option<NonZeroU32>,
@@ -30,11 +34,18 @@ pub(crate) struct Tried<'a> {
 /// The activities that were tried more than once, failed, or wait for another attempt, in the order of their schedule.
 pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried<'a>> {
     let mut names: BTreeMap<EventId, &str> = BTreeMap::new();
+    let mut deadlines: BTreeMap<EventId, u64> = BTreeMap::new();
     let mut found: BTreeMap<EventId, Tried<'_>> = BTreeMap::new();
-    for event in history.flatten() {
+    let reset_ms =
+        history.started().and_then(|started| started.reset.as_ref()).map_or(0, |reset| reset.at_ms);
+    let events = history.turns.iter().flat_map(|turn| turn.events.iter().map(|event| (turn.at_ms, event)));
+    for (at_ms, event) in events {
         match &event.kind {
-            EventKind::Decision { decision: Decision::ActivityScheduled { name, .. }, .. } => {
+            EventKind::Decision { decision: Decision::ActivityScheduled { name, options, .. }, .. } => {
                 names.insert(event.id, name);
+                let total_ms = |options: &ActivityOptions| options.total_timeout_ms;
+                let total_ms = options.as_deref().and_then(total_ms);
+                deadlines.extend(total_ms.map(|ms| (event.id, at_ms.max(reset_ms).saturating_add(ms))));
             }
             EventKind::Job(
                 job @ (Job::ActivityCompleted { source_event_id, attempts, trail, .. }
@@ -45,10 +56,19 @@ pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried
                     let (event, name) = (*source_event_id, names.get(source_event_id).copied());
                     let state = if has_failed { "failed" } else { "completed" };
                     let (name, attempt) = (name.unwrap_or_default(), *attempts);
-                    let (due_ms, interruptions) = (None, None);
+                    let (due_ms, waits_for_token_since_ms, interruptions) = (None, None, None);
                     found.insert(
                         event,
-                        Tried { name, event, attempt, state, due_ms, interruptions, attempts: trail },
+                        Tried {
+                            name,
+                            event,
+                            attempt,
+                            state,
+                            due_ms,
+                            waits_for_token_since_ms,
+                            interruptions,
+                            attempts: trail,
+                        },
                     );
                 }
             }
@@ -59,9 +79,22 @@ pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried
         let (event, name, attempt) = (task.id.event, task.name.as_str(), task.attempt);
         let (state, due_ms) = (task.state.name(), task.due_ms.filter(|_| task.state == TaskState::Waiting));
         let interruptions = NonZeroU32::new(task.interruptions);
+        let waits_for_token_since_ms = task.waits_for_token_since_ms();
+        // It is given up at the end of all its time, too.
+        let deadline_ms = deadlines.get(&event).filter(|_| waits_for_token_since_ms.is_some());
+        let due_ms = due_ms.into_iter().chain(deadline_ms.copied()).min();
         found.insert(
             event,
-            Tried { name, event, attempt, state, due_ms, interruptions, attempts: &task.past },
+            Tried {
+                name,
+                event,
+                attempt,
+                state,
+                due_ms,
+                waits_for_token_since_ms,
+                interruptions,
+                attempts: &task.past,
+            },
         );
     }
     found.into_values().collect()
@@ -70,12 +103,22 @@ pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried
 impl Tried<'_> {
     /// One line for the activity, and one for each attempt.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let Tried { name, event, attempt, state, due_ms, interruptions, attempts } = self;
-        let due = due_ms.map_or_else(String::new, |due_ms| format!(", due {}", moment(due_ms)));
+        let Tried { name, event, attempt, state, due_ms, interruptions, attempts, .. } = self;
+        let due_ms = due_ms.map(moment);
+        let state = match (self.waits_for_token_since_ms, due_ms) {
+            (Some(since_ms), Some(due)) => {
+                format!("waits for its token since {}, is given up {due}", moment(since_ms))
+            }
+            (Some(since_ms), None) => {
+                format!("waits for its token since {}, without a time limit", moment(since_ms))
+            }
+            (None, Some(due)) => format!("{state}, due {due}"),
+            (None, None) => (*state).to_owned(),
+        };
         let interrupted = interruptions.map_or_else(String::new, |times| {
             format!("; its process died {} in a row while it ran", many(times.get().into(), "time"))
         });
-        let head = format!("activity {name:?} (event {event}): attempt {attempt} {state}{due}{interrupted}");
+        let head = format!("activity {name:?} (event {event}): attempt {attempt} {state}{interrupted}");
         std::iter::once(head).chain(attempts.iter().map(attempt_line)).collect()
     }
 }
@@ -98,9 +141,18 @@ mod tests {
         let (name, event, state, due_ms) = ("bomb", EventId(2), "waiting", Some(0));
         let line = |interruptions| {
             let interruptions = NonZeroU32::new(interruptions);
-            Tried { name, event, attempt: 1, state, due_ms, interruptions, attempts: &attempts }
-                .lines()
-                .remove(0)
+            let (attempt, waits_for_token_since_ms, attempts) = (1, None, &attempts);
+            let tried = Tried {
+                name,
+                event,
+                attempt,
+                state,
+                due_ms,
+                waits_for_token_since_ms,
+                interruptions,
+                attempts,
+            };
+            tried.lines().remove(0)
         };
         let due = r#"activity "bomb" (event 2): attempt 1 waiting, due 1970-01-01T00:00:00.000Z"#;
         assert_eq!(line(0), due);

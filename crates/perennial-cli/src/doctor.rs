@@ -10,7 +10,7 @@ use crate::exit::{ExitKind, Failure};
 use crate::looking::{row_object, version};
 use crate::output::{line, many, moment, now_ms, object, span};
 use crate::remedy::remedy;
-use crate::store::{self, Seen};
+use crate::store::{Seen, StoreAt};
 use crate::watching::{count, stats_object};
 
 /// Later than this, and nobody seems to take care of the store.
@@ -37,17 +37,17 @@ fn trouble(what: impl Into<String>, remedy: impl Into<String>) -> Sign {
 }
 
 /// Looks for trouble. What it finds comes with what to do about it.
-pub(crate) async fn run(url: Option<&str>, as_json: bool) -> Result<(), Failure> {
-    let (url, found) = match store::look(url)? {
+pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
+    let (url, found) = match store.look()? {
         Seen { url, inspection: Some(found) } => (url, found),
         // What is no file is refused here, in the words of everybody else.
-        Seen { url, inspection: None } => return store::open(Some(url)).map(drop),
+        Seen { inspection: None, .. } => return store.open().map(drop),
     };
     let mut signs = vec![schema_sign(&found), owner_sign(&found)];
     signs.extend(file_signs(&found));
     let (mut stats, mut blocked) = (None, Vec::new());
     if let Some(content) = &found.content {
-        let client = store::open(Some(url))?;
+        let client = store.open()?;
         let counted = client.stats().await?;
         signs.extend(clock_sign(content, matches!(found.owner, Owner::Alive(_))));
         signs.extend(stats_signs(&counted, content, matches!(found.owner, Owner::Alive(_))));

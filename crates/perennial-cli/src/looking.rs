@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use perennial::history::TraceContext;
-use perennial::history::{Decision, Event, EventKind, Reset};
+use perennial::history::{Decision, Event, EventKind, Job, Reset, Turn};
 use perennial::{
     Attributes, Blocked, Client, ClientError, Ending, ExportedInstance, Filter, History, InstanceKey,
     InstanceRow, InstanceStatus, PageKey, Payload, Status, StoreError, Tree,
@@ -206,6 +206,7 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         let Reset { execution, turn, at_ms, why, .. } = &**reset;
         ("reset", format!("to turn {turn} of execution {execution}, {}, {why}", moment(*at_ms)))
     }));
+    rows.extend(last_resume(&history).map(|words| ("resumed", words)));
     rows.extend(parent.map(|link| ("parent", link.instance.clone())));
     // Of a damaged history nobody can say how long it is.
     if damage.is_none() {
@@ -242,6 +243,19 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         line(format!("\n{}", blocked.report.trim_end()))?;
     }
     Ok(())
+}
+
+/// The last time that the instance was resumed, and the pause that it ended. The history has those before.
+fn last_resume(history: &History) -> Option<String> {
+    let of_turn = |turn: &Turn| {
+        turn.jobs().find_map(|(_, job)| match job {
+            Job::InstanceResumed { why, paused_ms, paused } => {
+                Some(format!("{}, {why}; it was paused {}, {paused}", moment(turn.at_ms), moment(*paused_ms)))
+            }
+            _ => None,
+        })
+    };
+    history.turns.iter().rev().find_map(of_turn)
 }
 
 /// An event on a line of its own.

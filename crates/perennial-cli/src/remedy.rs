@@ -1,6 +1,6 @@
 //! What to do about a blocked instance.
 
-use perennial::Blocked;
+use perennial::{Blocked, Skippable};
 
 /// What to do about the instance with an id and an orchestration, by what blocks it.
 pub(crate) fn remedy(id: &str, orchestration: &str, blocked: &Blocked) -> String {
@@ -14,17 +14,22 @@ pub(crate) fn remedy(id: &str, orchestration: &str, blocked: &Blocked) -> String
         Some(_) => return format!("it is paused; `perennial resume {}` lets it go on", quoted(id)),
         None => {}
     }
-    match (blocked.code.as_str(), blocked.event) {
-        (_, Some(event)) => format!(
+    match (blocked.code.as_str(), blocked.skippable()) {
+        (_, Some(Skippable::Event(event))) => format!(
             "let the type read what was sent, and start the program again; or go on without that event: `perennial skip \
              {} {event}`; or `perennial cancel` the instance, which ends it 30 s later",
+            quoted(id)
+        ),
+        ("PER-0308", Some(Skippable::Message(number))) => format!(
+            "check that the program is as new as those who send to it; if nobody can read the message, go on without it: \
+             `perennial skip {} --message {number}`, or `perennial terminate` the instance",
             quoted(id)
         ),
         ("PER-0103", None) => {
             "let the type read what is recorded, and start the program again; or `perennial terminate` the instance"
                 .to_owned()
         }
-        (code, None) => by_code(code).to_owned(),
+        (code, None | Some(Skippable::Message(_))) => by_code(code).to_owned(),
     }
 }
 
@@ -59,9 +64,6 @@ fn by_code(code: &str) -> &'static str {
         "PER-0205" => "move the long computation into an activity",
         "PER-0301" => "register that orchestration and version, and start the program again",
         "PER-0302" => "fix what ends the process, then `perennial retry` it",
-        "PER-0308" => {
-            "check that the program is as new as those who send to it; if nobody can read it, terminate the instance"
-        }
         _ => "`perennial show` has the whole report; when it is fixed, `perennial retry` it",
     }
 }

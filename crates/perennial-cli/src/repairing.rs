@@ -30,10 +30,11 @@ pub(crate) async fn resume_orchestration(
     client: &Client,
     which: &Which,
     name: &str,
+    why: Why,
     as_json: bool,
 ) -> Result<(), Failure> {
     only_orchestration(which)?;
-    let outcome = if client.resume_orchestration(name).await? { "resumed" } else { "was not paused" };
+    let outcome = if client.resume_orchestration(name, why).await? { "resumed" } else { "was not paused" };
     if as_json {
         return object(&json!({"orchestration": name, "outcome": outcome}));
     }

@@ -3,12 +3,19 @@
 use std::path::Path;
 use std::time::Duration;
 
+use perennial::codec::Codecs;
 use perennial::{Client, Filter, Status};
 use perennial_sqlite::{Inspection, inspect};
 
 use crate::arguments::Filters;
 use crate::exit::{ExitKind, Failure};
 use crate::output::now_ms;
+
+/// The store that a command is about, and the codecs of its payloads.
+pub(crate) struct StoreAt {
+    pub(crate) url: Option<String>,
+    pub(crate) codecs: Codecs,
+}
 
 /// A store as it looks from outside.
 pub(crate) struct Seen<'a> {
@@ -17,42 +24,44 @@ pub(crate) struct Seen<'a> {
     pub(crate) inspection: Option<Inspection>,
 }
 
-/// Looks at a store from outside. A file that is missing is not made: it would be an empty store, and a surprise.
-pub(crate) fn look(url: Option<&str>) -> Result<Seen<'_>, Failure> {
-    let Some(url) = url else {
-        return Err(Failure::usage("which store? Say --store sqlite:PATH, or set PERENNIAL_STORE"));
-    };
-    let path = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
-    let Some(path) = path.filter(|path| !path.is_empty() && *path != ":memory:") else {
-        return Ok(Seen { url, inspection: None });
-    };
-    if !Path::new(path).exists() {
-        let message = format!(
-            "PER-0627 no store: there is none at {path}; a runtime makes it when it is first started"
-        );
-        return Err(Failure::new(ExitKind::Unavailable, message));
-    }
-    let inspection = inspect(Path::new(path), now_ms()).map_err(perennial::Error::from)?;
-    Ok(Seen { url, inspection: Some(inspection) })
-}
-
-/// Opens a store to look and to send. One that would have to be changed for that is left to a runtime.
-pub(crate) fn open(url: Option<&str>) -> Result<Client, Failure> {
-    let Seen { url, inspection } = look(url)?;
-    match inspection {
-        Some(Inspection { schema: 0, .. }) => {
-            let message =
-                format!("{url} is an empty file; a runtime makes it a store when it is first started");
-            Err(Failure::new(ExitKind::Unavailable, message))
-        }
-        Some(Inspection { schema, known_schema, .. }) if schema < known_schema => {
+impl StoreAt {
+    /// Looks at the store from outside. A file that is missing is not made: it would be an empty store, and a surprise.
+    pub(crate) fn look(&self) -> Result<Seen<'_>, Failure> {
+        let Some(url) = self.url.as_deref() else {
+            return Err(Failure::usage("which store? Say --store sqlite:PATH, or set PERENNIAL_STORE"));
+        };
+        let path = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
+        let Some(path) = path.filter(|path| !path.is_empty() && *path != ":memory:") else {
+            return Ok(Seen { url, inspection: None });
+        };
+        if !Path::new(path).exists() {
             let message = format!(
-                "the schema of {url} has version {schema}, and this command needs {known_schema}; start the program with the \
-                 newer Perennial, which migrates it, or use the command of the older one"
+                "PER-0627 no store: there is none at {path}; a runtime makes it when it is first started"
             );
-            Err(Failure::new(ExitKind::Unavailable, message))
+            return Err(Failure::new(ExitKind::Unavailable, message));
         }
-        _ => Ok(Client::open(url)?),
+        let inspection = inspect(Path::new(path), now_ms()).map_err(perennial::Error::from)?;
+        Ok(Seen { url, inspection: Some(inspection) })
+    }
+
+    /// Opens the store to look and to send. One that would have to be changed for that is left to a runtime.
+    pub(crate) fn open(&self) -> Result<Client, Failure> {
+        let Seen { url, inspection } = self.look()?;
+        match inspection {
+            Some(Inspection { schema: 0, .. }) => {
+                let message =
+                    format!("{url} is an empty file; a runtime makes it a store when it is first started");
+                Err(Failure::new(ExitKind::Unavailable, message))
+            }
+            Some(Inspection { schema, known_schema, .. }) if schema < known_schema => {
+                let message = format!(
+                    "the schema of {url} has version {schema}, and this command needs {known_schema}; start the program \
+                     with the newer Perennial, which migrates it, or use the command of the older one"
+                );
+                Err(Failure::new(ExitKind::Unavailable, message))
+            }
+            _ => Ok(Client::open_with_codecs(url, self.codecs.clone())?),
+        }
     }
 }
 

@@ -181,6 +181,14 @@ fn bars(history: &History) -> Vec<Bar> {
                         open(format!("event {event_id} skipped"));
                         answer(&mut bars, id, String::new());
                     }
+                    Job::InstanceResumed { why, .. } => {
+                        open(format!("resumed {why}"));
+                        answer(&mut bars, id, String::new());
+                    }
+                    Job::MessageSkipped { number, .. } => {
+                        open(format!("message {number} skipped"));
+                        answer(&mut bars, id, String::new());
+                    }
                     Job::UpdateRequested { name, .. } => open(format!("update {name}")),
                     Job::OrchestrationCancelRequested { .. } => {
                         open("cancel requested".to_owned());

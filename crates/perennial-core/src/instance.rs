@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::fnv::Fnv1a;
+use crate::history::is_drawn_key;
 
 /// How many shards all instances are divided into, for ever.
 pub const SHARDS: usize = 256;
@@ -65,6 +66,13 @@ pub fn check_derived_id(id: &str) -> Result<(), NameError> {
         Some((at, _)) => Err(NameError::ControlCharacter { at }),
         None => Ok(()),
     }
+}
+
+/// Checks a key against duplicates that a caller chose. Those that begin with `~` are drawn by clients, and are not
+/// remembered for long.
+pub fn check_key(key: &str) -> Result<(), NameError> {
+    check_derived_id(key)?;
+    if is_drawn_key(key) { Err(NameError::DrawnKey) } else { Ok(()) }
 }
 
 /// One of 256 fixed slices of all instances.

@@ -24,7 +24,6 @@ pub mod node;
 mod pattern;
 mod planned;
 pub mod shard;
-mod siphash;
 pub mod store;
 
 pub use context::{
@@ -44,5 +43,5 @@ pub use history::{
     HistoryError, Job, Ledger, NotOfType, OnTakenId, ParentLink, PastAttempt, Payload, Reset, RetryPolicy,
     Segment, StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, UnitId, Why,
 };
-pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_name};
+pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_key, check_name};
 pub use pattern::{NamePattern, PatternError};

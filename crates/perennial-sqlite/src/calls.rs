@@ -80,7 +80,7 @@ pub(crate) enum WriteCall {
     WithdrawRequest(Call<RequestNumber, bool>),
     Sweep(Call<Sweep, Swept>),
     PruneExecutions(Call<Pruning, Swept>),
-    WriteSetting(Call<Setting, ()>),
+    WriteSetting(Call<Setting, bool>),
     Delete(Call<Vec<InstanceKey>, Vec<DeleteOutcome>>),
 }
 
@@ -97,6 +97,8 @@ pub(crate) struct ShardNotes {
 
 pub(crate) struct Setting {
     pub(crate) name: String,
+    /// What it was when it was read.
+    pub(crate) read: Option<Arc<[u8]>>,
     pub(crate) value: Option<Arc<[u8]>>,
 }
 

@@ -213,13 +213,14 @@ fn tell_sender(scope: &mut WriteScope<'_, '_>, sender: &Commit, body: &Arc<[u8]>
     Ok(())
 }
 
-/// Deletes an instance that has ended and has the id of one that starts. One that has not ended stays.
+/// Deletes an instance that has ended and has the id of one that starts, and its children that have ended. One that has not
+/// ended stays.
 fn delete_ended(tables: &mut Tables<'_>, row: &InstanceRow) -> Result<(), Stop> {
     if let Some(existing) = tables.addressee(&row.id)?
         && existing.has_ended
         && existing.key != row.key
     {
-        delete::delete(tables.connection(), existing.key)?;
+        delete::delete_family(tables.connection(), existing.key)?;
         tables.forget();
     }
     Ok(())

@@ -4,8 +4,10 @@
 //! sweeps, each of which deletes a bounded number; until then its key lies in `graves`, and whoever reads or writes turns
 //! looks there.
 
+use std::collections::VecDeque;
+
 use perennial_core::InstanceKey;
-use perennial_core::store::{DeleteOutcome, Swept};
+use perennial_core::store::{DeleteOutcome, Outgoing, Swept};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::attributes;
@@ -21,6 +23,8 @@ const TURNS_AT_ONCE: usize = 1_000;
 /// Whether it has ended is asked here, where nothing can come between.
 pub(crate) const DELETE_ENDED: &str = "DELETE FROM instances WHERE key = ?1 AND status >= 2";
 pub(crate) const DELETE_DAMAGED: &str = "DELETE FROM instances WHERE key = ?1";
+pub(crate) const ENDED_CHILDREN: &str = "SELECT key FROM instances INDEXED BY instances_by_parent \
+     WHERE parent_key = ?1 AND parent_key IS NOT NULL AND status >= 2 ORDER BY key LIMIT ?2";
 /// What an instance has beside its row and its turns. Replies are their readers', and swept.
 pub(crate) const DELETE_ROWS: [&str; 4] = [
     "DELETE FROM inbox WHERE key = ?1",
@@ -57,6 +61,26 @@ pub(crate) fn delete(connection: &Connection, key: InstanceKey) -> rusqlite::Res
         connection.prepare_cached(BURY)?.execute([bytes])?;
     }
     Ok(DeleteOutcome::Deleted)
+}
+
+/// Deletes an instance that has ended, and its children that have, up to a number.
+pub(crate) fn delete_family(connection: &Connection, key: InstanceKey) -> rusqlite::Result<()> {
+    if delete(connection, key)? != DeleteOutcome::Deleted {
+        return Ok(());
+    }
+    let (mut parents, mut left) = (VecDeque::from([key]), Outgoing::CHILDREN_DELETED);
+    while let Some(parent) = parents.pop_front() {
+        let mut ended = connection.prepare_cached(ENDED_CHILDREN)?;
+        let keys = ended.query_map(params![parent.to_string(), at_most(left)], |row| row.get(0))?;
+        let children = keys.map(|key| key.map(InstanceKey::from_bytes));
+        let children = children.collect::<rusqlite::Result<Vec<InstanceKey>>>()?;
+        left -= children.len();
+        for child in children {
+            delete(connection, child)?;
+            parents.push_back(child);
+        }
+    }
+    Ok(())
 }
 
 /// Deletes turns of executions before one, but never of the current one.

@@ -201,6 +201,7 @@ fn g33_what_an_instance_leaves_behind_is_found_by_its_key() {
     for connection in [empty(), filled()] {
         let others = [
             delete::DELETE_ENDED,
+            delete::ENDED_CHILDREN,
             delete::DELETE_TURNS,
             delete::ANY_TURN,
             delete::EXECUTION,

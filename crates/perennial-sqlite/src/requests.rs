@@ -162,6 +162,21 @@ pub(crate) fn read_setting(connection: &Connection, name: &str) -> Result<Option
     body(connection.prepare_cached(READ_SETTING)?.query_row([name], first))
 }
 
+/// Writes a setting, or deletes it, if it still is what was read.
+pub(crate) fn replace_setting(
+    connection: &Connection,
+    name: &str,
+    read: Option<&[u8]>,
+    value: Option<&[u8]>,
+) -> rusqlite::Result<bool> {
+    let stored = connection.prepare_cached(READ_SETTING)?.query_row([name], |row| row.get::<_, Vec<u8>>(0));
+    let is_as_read = stored.optional()?.as_deref() == read;
+    if is_as_read {
+        write_setting(connection, name, value)?;
+    }
+    Ok(is_as_read)
+}
+
 /// Writes a setting, or deletes it.
 pub(crate) fn write_setting(
     connection: &Connection,

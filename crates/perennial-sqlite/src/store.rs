@@ -395,8 +395,14 @@ impl Store for SqliteStore {
         self.read(ReadCall::Setting { name: name.to_owned(), reply: Answer::to(reply) });
     }
 
-    fn write_setting(&self, name: &str, value: Option<Arc<[u8]>>, reply: Reply<()>) {
-        let question = Setting { name: name.to_owned(), value };
+    fn write_setting(
+        &self,
+        name: &str,
+        read: Option<Arc<[u8]>>,
+        value: Option<Arc<[u8]>>,
+        reply: Reply<bool>,
+    ) {
+        let question = Setting { name: name.to_owned(), read, value };
         self.write(WriteCall::WriteSetting(Call::new(question, reply)));
     }
 

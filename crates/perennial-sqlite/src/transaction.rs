@@ -311,8 +311,9 @@ impl<'c> WriteConnection<'c> {
             }
             WriteCall::PruneExecutions(call) => call.answer = Some(self.prune(&call.question)?),
             WriteCall::WriteSetting(call) => {
-                let Setting { name, value } = &call.question;
-                let write = |_: &mut Self| Ok(requests::write_setting(connection, name, value.as_deref())?);
+                let Setting { name, read, value } = &call.question;
+                let (read, value) = (read.as_deref(), value.as_deref());
+                let write = |_: &mut Self| Ok(requests::replace_setting(connection, name, read, value)?);
                 call.answer = Some(self.call(pace, write)?);
             }
             WriteCall::Delete(call) => {

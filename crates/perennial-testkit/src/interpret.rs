@@ -387,6 +387,8 @@ impl Interpreter {
             Statement::RaiseHeard { event, to } => {
                 let instance = self.recipient(*to, *accumulator);
                 let sent = ctx.raise_event(instance, event.as_str(), accumulator.to_string());
+                // Another program may come to the same key, and its event is then dropped where this one was taken.
+                let sent = sent.once(format!("heard-{accumulator}"));
                 accumulator.fold(&format!("{:?}", sent.delivered().await));
             }
             Statement::CancelOther { to } => {

@@ -47,7 +47,7 @@ pub use drive::Drive;
 #[cfg(feature = "environment")]
 pub use environment::{
     CrashDifference, CrashFailure, CrashPoint, CrashReport, Failure, MockTarget, ReplayCheck,
-    ReplayDifference, TestEnvironment, TestHistory, TestRun, crash_everywhere,
+    ReplayDifference, TestEnvironment, TestHistory, TestRun, TokenTarget, crash_everywhere,
 };
 pub use features::Features;
 pub use generate::generate;

@@ -335,6 +335,7 @@ fn foreign(chance: &mut Chance, fits: impl Fn(&Decision) -> bool) -> Decision {
             instance: name.clone(),
             name: name.clone(),
             payload: text.clone(),
+            key: None,
             reported: false,
         },
         Decision::CancelSent {

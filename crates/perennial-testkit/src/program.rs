@@ -134,7 +134,7 @@ pub enum Statement {
         /// The instance.
         to: Recipient,
     },
-    /// Raises an event at an instance, and waits to hear what became of it.
+    /// Raises an event at an instance once, and waits to hear what became of it.
     RaiseHeard {
         /// The event.
         event: String,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use perennial_core::store::{Status, StoreError};
+use perennial_core::store::{Skippable, Status, StoreError};
 use perennial_core::{EventId, NameError, NotOfType, PatternError, Payload};
 
 /// What gives a value or an [`Error`].
@@ -236,13 +236,13 @@ pub enum ClientError {
         /// The id.
         id: String,
     },
-    /// The instance is blocked, but not by the event that was to be skipped.
+    /// The instance is blocked, but not by what was to be skipped.
     #[error("PER-0632 not blocked by that: {}", skippable(.id, *.blocking))]
     NotBlockedBy {
         /// The id.
         id: String,
-        /// The event that can be skipped, if one blocks the instance.
-        blocking: Option<EventId>,
+        /// What can be skipped, if that blocks the instance.
+        blocking: Option<Skippable>,
     },
     /// The instance cannot be reset as it was asked for.
     #[error("PER-0645 not reset: instance {id:?} is as it was: {reason}")]
@@ -442,11 +442,11 @@ pub enum ClientError {
 }
 
 /// What can be skipped instead.
-fn skippable(id: &str, blocking: Option<EventId>) -> String {
+fn skippable(id: &str, blocking: Option<Skippable>) -> String {
     match blocking {
-        Some(event) => format!("what blocks instance {id:?} is event {event}; skip that one"),
+        Some(what) => format!("what blocks instance {id:?} is {what}; skip that one"),
         None => format!(
-            "no event blocks instance {id:?}; its status says what does, and `perennial doctor` how to cure it"
+            "nothing that can be skipped blocks instance {id:?}; its status says what does, and `perennial doctor` how to cure it"
         ),
     }
 }

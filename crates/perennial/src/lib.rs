@@ -58,7 +58,8 @@ pub use export::{ExportedExecution, ExportedInstance};
 pub use perennial_core::shard::{Counters, ResetReport, ShardOptions};
 pub use perennial_core::store::{
     Blocked, Comparison, Condition, ConditionError, Count, Divergence, DivergenceRow, DivergenceSide, Filter,
-    InstanceRow, Page, PageKey, Pause, PausedOrchestration, Status, StoreError, StoreStats, attribute,
+    InstanceRow, Page, PageKey, Pause, PausedOrchestration, Skippable, Status, StoreError, StoreStats,
+    attribute,
 };
 pub use perennial_core::{
     ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFuture, ChildStarted,

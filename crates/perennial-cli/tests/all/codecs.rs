@@ -1,10 +1,11 @@
-//! S12: the command has no codecs. It shows what happened, with markers in place of payloads, and can act on it.
+//! S12: without codecs the command shows what happened, with markers in place of payloads, and can act on it. A command that
+//! was built with the codecs shows payloads.
 
-use perennial::codec::{CodecError, Codecs, Encoded, PayloadCodec, PayloadContext};
+use perennial::codec::{BlobDirectory, CodecError, Codecs, Encoded, Offload, PayloadCodec, PayloadContext};
 use perennial::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::Shop;
+use crate::support::{Shop, run_example};
 
 struct Flipped;
 
@@ -61,4 +62,22 @@ async fn s11_a_command_terminates_what_nobody_can_decode() {
     assert_eq!(ended.code, 0, "{ended:?}");
     let history = shop.run(&["history", "c"]).await;
     assert!(history.stdout.contains("OrchestrationTerminated"), "{history:?}");
+}
+
+#[tokio::test]
+async fn s12_a_command_with_the_codecs_reads_and_writes_payloads() {
+    let directory = tempfile::tempdir().unwrap();
+    let blobs = BlobDirectory::open(directory.path()).unwrap();
+    let mut shop = Shop::open().await;
+    shop.reopen_with(Codecs::default().with(Offload::above(64, blobs))).await;
+    let (url, item) = (shop.url(), "roses, ".repeat(20));
+    let environment = [("PERENNIAL_STORE", &*url), ("SHOP_BLOBS", directory.path().to_str().unwrap())];
+    let started = run_example("command_with_codecs", &["start", "parcel", "p", &item], &environment);
+    assert_eq!(started.code, 0, "{started:?}");
+    assert_eq!(shop.client().result("p").await.unwrap().to_text(), format!("{item}, wrapped"));
+    let decoded = run_example("command_with_codecs", &["history", "p", "--json"], &environment);
+    assert!(decoded.stdout.contains(&item) && !decoded.stdout.contains("@codec"), "{decoded:?}");
+    let marked = shop.run(&["history", "p", "--json"]).await;
+    assert!(!marked.stdout.contains(&item) && marked.stdout.contains("@codec"), "{marked:?}");
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
 }

@@ -74,3 +74,29 @@ async fn p8_activity_refuses_what_is_no_token_and_tells_that_nobody_waits() {
     let over = shop.run(&["activity", "heartbeat", &token, "--json"]).await;
     assert_eq!((over.code, over.stderr.contains("PER-0638")), (4, true), "{over:?}");
 }
+
+#[tokio::test]
+async fn g44_show_tells_that_an_attempt_waits_for_its_token_since_when_and_for_how_long() {
+    let shop = Shop::open().await;
+    let token = token_of(&shop, "a").await;
+    let shown = loop {
+        let shown = shop.run(&["show", "a"]).await.stdout;
+        if shown.contains("waits for its token") {
+            break shown;
+        }
+    };
+    assert!(
+        shown.contains(r#"activity "approval" (event 2): attempt 1 waits for its token since 2"#),
+        "{shown}"
+    );
+    assert!(shown.contains(", is given up 2"), "{shown}");
+    let shown: Value = serde_json::from_str(&shop.run(&["show", "a", "--json"]).await.stdout).unwrap();
+    let tried = &shown["activities"][0];
+    let (since, due) =
+        (tried["waits_for_token_since_ms"].as_u64().unwrap(), tried["due_ms"].as_u64().unwrap());
+    // All of its time counts from its schedule, which was a moment earlier.
+    assert!(due > since && due <= since + 3_600_000, "{tried}");
+    shop.masked(&["activity", "complete", &token, "--result", "true"]).await;
+    shop.client().result("a").await.unwrap();
+    assert!(!shop.run(&["show", "a"]).await.stdout.contains("token"));
+}

@@ -35,9 +35,25 @@ async fn g46_pause_and_resume_are_shown_where_people_look() {
     assert_eq!((asked.code, asked.stderr.contains("PER-0309")), (4, true), "{asked:?}");
     let retried = shop.run(&["retry", "c"]).await;
     assert_eq!((retried.code, retried.stderr.contains("PER-0611")), (4, true), "{retried:?}");
-    assert_eq!(says(&shop, &["resume", "c", "--json"]).await, r#"{"id":"c","outcome":"resume requested"}"#);
+    assert_eq!(
+        says(&shop, &["resume", "c", "--reason", "it is over", "--by", "grace", "--json"]).await,
+        r#"{"id":"c","outcome":"resume requested"}"#
+    );
     assert_eq!(says(&shop, &["resume", "c"]).await, "c: resume requested", "twice is as good as once");
     assert_eq!(says(&shop, &["query", "c", "count"]).await, "7");
+    let history = says(&shop, &["history", "c"]).await;
+    assert_eq!(
+        history.matches("InstanceResumed by grace: it is over; paused by ada: an audit").count(),
+        1,
+        "{history}"
+    );
+    let shown = says(&shop, &["show", "c"]).await;
+    assert!(
+        shown.contains("by grace: it is over; it was paused ") && shown.contains("by ada: an audit"),
+        "{shown}"
+    );
+    let timeline = says(&shop, &["history", "c", "--timeline"]).await;
+    assert!(timeline.contains("resumed by grace"), "{timeline}");
 }
 
 #[tokio::test]

@@ -78,7 +78,11 @@ async fn p8_skip_refuses_what_does_not_block_and_names_what_does() {
         let words = format!("is event {number}; skip that one");
         assert!(other.stderr.contains("PER-0632") && other.stderr.contains(&words), "{other:?}");
         let panicked = shop.run(&["skip", "b", "1"]).await;
-        assert_eq!((panicked.code, panicked.stderr.contains("no event blocks")), (4, true), "{panicked:?}");
+        assert_eq!(
+            (panicked.code, panicked.stderr.contains("nothing that can be skipped blocks")),
+            (4, true),
+            "{panicked:?}"
+        );
     }
 }
 
@@ -89,4 +93,41 @@ async fn p8_cancel_ends_an_instance_that_an_event_blocks() {
     shop.masked(&["cancel", "a"]).await;
     shop.masked(&["terminate", "a"]).await;
     shop.client().wait("a").await.unwrap();
+}
+
+#[tokio::test]
+async fn p8_skip_lets_an_instance_go_on_without_a_message_that_nobody_can_read() {
+    let mut shop = Shop::open().await;
+    shop.masked(&["start", "counter", "c", "7"]).await;
+    assert_eq!(shop.masked(&["query", "c", "count"]).await.trim_end(), "7");
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+    let connection = rusqlite::Connection::open(shop.path()).unwrap();
+    connection
+        .execute("INSERT INTO inbox (key, shard, body) SELECT key, shard, x'7b7d' FROM instances", [])
+        .unwrap();
+    drop(connection);
+    shop.reopen().await;
+    while shop.client().status("c").await.unwrap().blocked.is_none() {
+        tokio::task::yield_now().await;
+    }
+    let report: Value = serde_json::from_str(&shop.run(&["show", "c", "--json"]).await.stdout).unwrap();
+    let number = report["blocked"]["message"].to_string();
+    let cure = format!("`perennial skip c --message {number}`");
+    for look in [&["show", "c"][..], &["doctor"]] {
+        let said = shop.run(look).await;
+        assert!(said.stdout.contains(&cure), "{look:?}: {said:?}");
+    }
+    let event = shop.run(&["skip", "c", &number]).await;
+    assert_eq!((event.code, event.stderr.contains(&format!("message {number}"))), (4, true), "{event:?}");
+    let both = shop.run(&["skip", "c", "1", "--message", &number]).await;
+    let neither = shop.run(&["skip", "c"]).await;
+    assert_eq!((both.code, neither.code), (2, 2));
+    let skipped = shop.masked(&["skip", "c", "--message", &number]).await;
+    assert_eq!(skipped.trim_end(), format!("c: skip requested, message {number}"));
+    while shop.client().status("c").await.unwrap().blocked.is_some() {
+        tokio::task::yield_now().await;
+    }
+    let history = shop.masked(&["history", "c"]).await;
+    assert!(history.contains(&format!("MessageSkipped {number}: ")), "{history}");
+    assert_eq!(shop.masked(&["query", "c", "count"]).await.trim_end(), "7");
 }

@@ -288,7 +288,7 @@ impl Store for EncodedStore {
         ) -> Swept;
         sweep(rows: usize, keep_executions_ms: Option<u64>) -> Swept;
         read_setting(name: &str) -> Option<Arc<[u8]>>;
-        write_setting(name: &str, value: Option<Arc<[u8]>>) -> ();
+        write_setting(name: &str, read: Option<Arc<[u8]>>, value: Option<Arc<[u8]>>) -> bool;
         close() -> ();
     }
 

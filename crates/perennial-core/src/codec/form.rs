@@ -7,10 +7,11 @@
 
 use std::io;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde::{Deserialize, Serialize};
 use serde_json::ser::Formatter;
 
-use super::{CodecError, Codecs, PayloadContext, base64};
+use super::{CodecError, Codecs, PayloadContext};
 use crate::history::Payload;
 
 /// How the text of every encoded payload begins.
@@ -84,7 +85,7 @@ impl EncodedPayload {
     }
 
     pub(super) fn to_payload(&self) -> Payload {
-        self.payload(Some(base64::encode(&self.data)))
+        self.payload(Some(BASE64_STANDARD.encode(&self.data)))
     }
 
     fn payload(&self, data: Option<String>) -> Payload {
@@ -105,7 +106,11 @@ impl EncodedPayload {
                 _ => None,
             }
         });
-        Some(EncodedPayload { steps: steps.collect::<Option<_>>()?, size, data: base64::decode(&data?)? })
+        Some(EncodedPayload {
+            steps: steps.collect::<Option<_>>()?,
+            size,
+            data: BASE64_STANDARD.decode(data?).ok()?,
+        })
     }
 }
 

@@ -11,7 +11,6 @@
 //!
 //! Without a codec neither costs anything: one comparison of a few bytes per payload.
 
-mod base64;
 mod encoded_store;
 mod form;
 mod reading;

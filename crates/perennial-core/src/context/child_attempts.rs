@@ -60,8 +60,11 @@ impl<R> ChildFuture<R> {
         self
     }
 
-    /// Resolves when the child exists, or cannot be started. To be asked for right at the call; of a child with retries it
-    /// tells of the first attempt.
+    /// Resolves when the child exists, or cannot be started. To be asked for right at the call.
+    ///
+    /// It tells of the first attempt only. A child with [`retry`](Self::retry), or with
+    /// [`OnTakenId::TerminateAndReplace`] and an id that still belongs to an instance that runs, may be scheduled again
+    /// after this resolved with an error: further attempts are made while the child itself is awaited.
     pub fn started(&mut self) -> ChildStarted {
         let (ctx, location) = (&self.operation.ctx, self.operation.location);
         let child = self.operation.token;

@@ -343,7 +343,7 @@ impl OrchestrationContext {
         payload: impl Into<Payload>,
     ) -> Sent {
         let (instance, name, payload) = (instance.into(), name.into(), payload.into());
-        let decision = Decision::ExternalEventSent { instance, name, payload, reported: false };
+        let decision = Decision::ExternalEventSent { instance, name, payload, key: None, reported: false };
         self.send("raise_event", decision)
     }
 

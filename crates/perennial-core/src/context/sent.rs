@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::execution::operations::Completion;
 use crate::execution::state::Access;
 use crate::history::{Decision, Delivery};
+use crate::instance::check_key;
 
 use super::OrchestrationContext;
 use super::operations::OperationFuture;
@@ -78,6 +79,30 @@ impl Sent {
             },
         );
         DeliveryFuture { operation: OperationFuture::new(&ctx, token, location) }
+    }
+
+    /// Raises an event once: the instance drops a second one with the same key, whoever raises it. For code that raises an
+    /// event again in a loop, or after continue-as-new. Changes nothing of anything else that is sent.
+    ///
+    /// The instance remembers keys for as long as an execution lasts, and its last 1,000 through continue-as-new. A second
+    /// event that is dropped is [`Delivered`](Delivery::Delivered) as the first one was.
+    pub fn once(self, key: impl Into<String>) -> Sent {
+        let wanted = key.into();
+        let checked = check_key(&wanted);
+        let sent = self.amended(|decision| {
+            if let Decision::ExternalEventSent { key, .. } = decision {
+                *key = Some(wanted);
+            }
+        });
+        if let Err(problem) = checked {
+            sent.ctx.call(
+                "once",
+                Access::Act,
+                || (),
+                |state| Err(state.misuse(format!("once(): {problem}"))),
+            );
+        }
+        sent
     }
 
     fn amended(self, change: impl FnOnce(&mut Decision)) -> Sent {

@@ -114,7 +114,9 @@ impl ExecutionState {
             Job::SubOrchestrationStarted { source_event_id } => {
                 return self.complete_start(*source_event_id, id, Ok(())).into_iter().collect();
             }
-            Job::ExternalEventSkipped { .. } => return Vec::new(),
+            Job::ExternalEventSkipped { .. } | Job::InstanceResumed { .. } | Job::MessageSkipped { .. } => {
+                return Vec::new();
+            }
             Job::ExternalEvent { .. } if self.skipped.contains(&id) => return Vec::new(),
             Job::ExternalEvent { name, payload, key, trace } => {
                 let (payload, key, trace) = (payload.clone(), key.clone(), trace.clone());

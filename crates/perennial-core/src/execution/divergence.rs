@@ -294,6 +294,11 @@ fn differing_field(unit: &UnitId, recorded: &Decision, made: &Emitted) -> &'stat
             Decision::ExternalEventSent { instance, .. },
             Decision::ExternalEventSent { instance: made, .. },
         ) if instance != made => "instance id",
+        (Decision::ExternalEventSent { key, .. }, Decision::ExternalEventSent { key: made, .. })
+            if key != made =>
+        {
+            "key"
+        }
         (Decision::TimerCreated { .. }, _) => "due time",
         (
             Decision::ActivityCancelRequested { .. }

@@ -31,13 +31,14 @@ fn is_false(flag: &bool) -> bool {
 
 /// What happens if the id of a sub-orchestration is another instance's.
 ///
-/// A parent waits for its own child and for nothing else, so the instance that exists is never taken as it is.
+/// A parent waits for its own child and for nothing else, so the instance that exists is never taken as it is. A child has one
+/// parent, which cancels it and gets its outcome; an instance that exists has another, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnTakenId {
     /// The call fails: `ChildFailure::NotStarted`.
     #[default]
     Reject,
-    /// An instance that has ended is deleted and replaced; one that runs fails the call.
+    /// An instance that has ended is deleted, with its children that have ended, and replaced; one that runs fails the call.
     ReplaceEnded,
     /// An instance that runs is terminated first; then it is replaced.
     TerminateAndReplace,

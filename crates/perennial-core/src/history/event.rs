@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{ActivityOptions, ChildOptions, Payload, Reset, TraceContext, Trail, UnitId};
+use super::{ActivityOptions, ChildOptions, Payload, Reset, TraceContext, Trail, UnitId, Why};
 
 /// The place of an event in its execution: 1, 2, 3, … without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -289,11 +289,28 @@ pub enum Job {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trace: Option<Box<TraceContext>>,
     },
+    /// Somebody resumed the instance after a pause. It is for people to read; the code does not see it.
+    InstanceResumed {
+        /// Why, and by whom.
+        why: Why,
+        /// Since when it had been paused.
+        paused_ms: u64,
+        /// Why it had been paused, and by whom.
+        paused: Why,
+    },
+    /// Somebody asked for a message to be deleted that nobody could read. It is for people to read; the code does not see
+    /// it.
+    MessageSkipped {
+        /// The number that the message had in the inbox.
+        number: u64,
+        /// Why it could not be read.
+        problem: String,
+    },
 }
 
 impl Job {
     /// The names of all kinds, as they are recorded.
-    pub const NAMES: [&'static str; 11] = [
+    pub const NAMES: [&'static str; 13] = [
         "ActivityCompleted",
         "ActivityFailed",
         "TimerFired",
@@ -305,6 +322,8 @@ impl Job {
         "ExternalEventSkipped",
         "SubOrchestrationStarted",
         "DeliveryReported",
+        "InstanceResumed",
+        "MessageSkipped",
     ];
 
     /// The name of the kind, as it is recorded.
@@ -321,6 +340,8 @@ impl Job {
             Job::ExternalEventSkipped { .. } => 8,
             Job::SubOrchestrationStarted { .. } => 9,
             Job::DeliveryReported { .. } => 10,
+            Job::InstanceResumed { .. } => 11,
+            Job::MessageSkipped { .. } => 12,
         }]
     }
 
@@ -337,8 +358,15 @@ impl Job {
             | Job::SubOrchestrationStarted { .. }
             | Job::ExternalEventSkipped { .. }
             | Job::OrchestrationCancelRequested { .. }
+            | Job::InstanceResumed { .. }
+            | Job::MessageSkipped { .. }
             | Job::UpdateRequested { .. } => None,
         }
+    }
+
+    /// Whether it records a repair and nothing else.
+    pub(crate) fn is_repair(&self) -> bool {
+        matches!(self, Job::InstanceResumed { .. } | Job::MessageSkipped { .. })
     }
 
     /// The sender's key, for the jobs that can have one.
@@ -565,6 +593,9 @@ pub enum Decision {
         name: String,
         /// What goes with it.
         payload: Payload,
+        /// The code's key against duplicates.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
         /// Whether the code is told what became of it.
         #[serde(default, skip_serializing_if = "is_false")]
         reported: bool,

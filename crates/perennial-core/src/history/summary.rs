@@ -53,6 +53,8 @@ impl Job {
                 format!("{name} {} {}", quoted(event), shown(payload))
             }
             Job::ExternalEventSkipped { event_id } => format!("{name} {event_id}"),
+            Job::InstanceResumed { why, paused, .. } => format!("{name} {why}; paused {paused}"),
+            Job::MessageSkipped { number, problem } => format!("{name} {number}: {problem}"),
             Job::OrchestrationCancelRequested { reason, .. } => format!("{name} {}", quoted(reason)),
         }
     }
@@ -90,8 +92,9 @@ impl Decision {
                 let version = version.as_deref().unwrap_or("latest");
                 format!("{name} {} {version} as {} {}", quoted(started), quoted(instance), shown(input))
             }
-            Decision::ExternalEventSent { instance, name: event, payload, .. } => {
-                format!("{name} {} to {} {}", quoted(event), quoted(instance), shown(payload))
+            Decision::ExternalEventSent { instance, name: event, payload, key, .. } => {
+                let once = key.as_ref().map_or_else(String::new, |key| format!(" once {}", quoted(key)));
+                format!("{name} {} to {} {}{once}", quoted(event), quoted(instance), shown(payload))
             }
             Decision::SystemCall { op, .. } => format!("{name} {}", quoted(op)),
             Decision::PatchMarked { id } => format!("{name} {}", quoted(id)),

@@ -41,8 +41,8 @@ impl Decision {
             Decision::OrchestrationChained { name, instance, input, .. } => {
                 (name.len() + instance.len(), input.size())
             }
-            Decision::ExternalEventSent { instance, name, payload, .. } => {
-                (instance.len() + name.len(), payload.size())
+            Decision::ExternalEventSent { instance, name, payload, key, .. } => {
+                (instance.len() + name.len() + key.as_ref().map_or(0, String::len), payload.size())
             }
             Decision::CancelSent { instance, reason, .. } => (instance.len() + reason.len(), 0),
             Decision::SubOrchestrationStopRequested { reason, .. } => (reason.len(), 0),
@@ -82,6 +82,8 @@ impl Job {
                 name.len() + payload.size() + trace.as_ref().map_or(0, |trace| trace.size())
             }
             Job::ExternalEventSkipped { .. } => 0,
+            Job::InstanceResumed { why, paused, .. } => why.size() + paused.size(),
+            Job::MessageSkipped { problem, .. } => problem.len(),
             Job::OrchestrationCancelRequested { reason, .. } => reason.len(),
             Job::ActivityFailed { trail, .. } => trail.size(),
             Job::TimerFired { .. } | Job::SubOrchestrationFailed { .. } => 0,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{Codecs, PayloadContext};
-use crate::history::{ActivityFailure, EventId, Job, Payload, Started, TraceContext, Trail};
-use crate::store::Pause;
+use crate::history::{ActivityFailure, EventId, Job, Payload, Started, TraceContext, Trail, Why};
+use crate::store::{InboxNumber, Pause, Skippable};
 
 use super::envelope::{self, BodyError, BodyKind};
 use super::request::TokenCall;
@@ -77,7 +77,12 @@ pub enum Message {
     /// Take no turn until resumed.
     Pause(Pause),
     /// Take turns again, if it is paused.
-    Resume,
+    Resume(Why),
+    /// Go on without a message that cannot be read.
+    SkipMessage {
+        /// Its number in the inbox.
+        number: InboxNumber,
+    },
     /// A row that cannot be read. It blocks its instance, and is never written.
     #[serde(skip)]
     Unreadable {
@@ -195,7 +200,8 @@ impl Message {
             self,
             Message::Retry
                 | Message::Pause(_)
-                | Message::Resume
+                | Message::Resume(_)
+                | Message::SkipMessage { .. }
                 | Message::Terminate { .. }
                 | Message::Job(Job::OrchestrationCancelRequested { .. } | Job::ExternalEventSkipped { .. })
         )
@@ -204,6 +210,15 @@ impl Message {
     /// Whether it takes an event out that the code cannot read.
     pub(super) fn is_skip(&self) -> bool {
         matches!(self, Message::Job(Job::ExternalEventSkipped { .. }))
+    }
+
+    /// What it asks to go on without, if it asks for that.
+    pub(super) fn skipped(&self) -> Option<Skippable> {
+        match self {
+            Message::Job(Job::ExternalEventSkipped { event_id }) => Some(Skippable::Event(*event_id)),
+            Message::SkipMessage { number } => Some(Skippable::Message(*number)),
+            _ => None,
+        }
     }
 
     /// The key against duplicates that the message brings.

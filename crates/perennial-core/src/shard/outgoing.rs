@@ -91,9 +91,9 @@ pub(super) fn outgoing(
                     }
                 }
             }
-            Decision::ExternalEventSent { instance, name, payload, reported } => {
+            Decision::ExternalEventSent { instance, name, payload, key, reported } => {
                 let (name, payload, trace) = (name.clone(), payload.clone(), from.started.trace.clone());
-                let message = Message::Job(Job::ExternalEvent { name, payload, key: None, trace });
+                let message = Message::Job(Job::ExternalEvent { name, payload, key: key.clone(), trace });
                 send.push(to_id(instance, &message, reported.then(|| report(from, event))));
             }
             Decision::CancelSent { instance, reason, grace_ms, reported } => {
@@ -226,8 +226,8 @@ fn report(from: &Sender<'_>, event: EventId) -> Box<DeliveryReport> {
 }
 
 fn to_id(id: &str, message: &Message, report: Option<Box<DeliveryReport>>) -> Outgoing {
-    let (id, urgent, body) = (id.to_owned(), message.is_urgent(), message.encode());
-    Outgoing::ToId { id, dedupe: None, urgent, body, report }
+    let (id, dedupe) = (id.to_owned(), message.dedupe().map(str::to_owned));
+    Outgoing::ToId { id, dedupe, urgent: message.is_urgent(), body: message.encode(), report }
 }
 
 /// Ends whatever instance has an id that a child is to have.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{Ending, EventId, Job, Payload, Started, TraceContext, Why};
 use crate::instance::InstanceKey;
-use crate::store::{Pause, RequestNumber, Status, TaskRow};
+use crate::store::{Pause, RequestNumber, Skippable, Status, TaskRow};
 
 use super::envelope::{self, BodyError, BodyKind};
 use super::token::TokenSecret;
@@ -45,15 +45,12 @@ pub enum Request {
     },
     /// Try it again, if it is blocked.
     Retry,
-    /// Try it again, if it is blocked, without an event that its code cannot read.
-    Skip {
-        /// The event, by the number that the failure names.
-        event: EventId,
-    },
+    /// Try it again, if it is blocked, without an event that its code cannot read, or a message that nobody can read.
+    Skip(Skippable),
     /// Take no turn until resumed.
     Pause(Pause),
     /// Take turns again, if it is paused.
-    Resume,
+    Resume(Why),
     /// Tell how it ended, once it has.
     AwaitEnd,
     /// Answer a query, or carry out an update.
@@ -330,10 +327,10 @@ pub enum Answer {
     },
     /// The instance is not blocked.
     NotBlocked,
-    /// The instance is blocked by another event than the one that was to be skipped, or by something else.
+    /// The instance is blocked by something else than what was to be skipped.
     NotBlockedBy {
-        /// The event that could be skipped.
-        blocking: Option<EventId>,
+        /// What could be skipped.
+        blocking: Option<Skippable>,
     },
     /// All instances of its orchestration are paused; it goes on with them.
     OrchestrationPaused,

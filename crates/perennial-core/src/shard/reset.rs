@@ -235,6 +235,8 @@ fn delivered_again(later: &[Turn], cut: EventId) -> Vec<Job> {
         Job::ActivityFailed { .. }
         | Job::SubOrchestrationFailed { .. }
         | Job::OrchestrationCancelRequested { .. }
+        | Job::InstanceResumed { .. }
+        | Job::MessageSkipped { .. }
         | Job::ExternalEventSkipped { .. } => false,
     };
     jobs().filter(is_wanted).map(|(_, job)| job.clone()).collect()

@@ -89,6 +89,13 @@ pub(super) fn open_end(row: &TaskRow) -> Option<OpenEnd> {
     work.open.map(|open| *open)
 }
 
+impl TaskRow {
+    /// When the attempt began whose code has returned and that waits for whoever has its token; `None` if it does not.
+    pub fn waits_for_token_since_ms(&self) -> Option<u64> {
+        open_end(self)?.left.map(|left| left.began_ms)
+    }
+}
+
 /// The row of an attempt that can be completed from outside, as its owner alone needs it.
 pub(super) fn open_work(open: OpenEnd) -> Arc<[u8]> {
     let open = Some(Box::new(open));

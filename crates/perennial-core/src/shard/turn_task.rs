@@ -7,7 +7,7 @@ use crate::codec::{CodecError, Codecs, Undecodable};
 use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFailure, TurnTaken};
 use crate::history::{EventId, HistoryError, Job, PayloadSource, Started};
 use crate::instance::{InstanceKey, ShardId};
-use crate::store::{Blocked, Divergence, Pause, ReadTurns, TaskRow, TurnRow, read_turns_with};
+use crate::store::{Blocked, Divergence, InboxNumber, Pause, ReadTurns, TaskRow, TurnRow, read_turns_with};
 
 use super::envelope::BodyError;
 use super::instance::consult;
@@ -335,6 +335,14 @@ impl TaskFailure {
         }
     }
 
+    /// The message that cannot be read, if that is what failed.
+    pub fn unreadable_message(&self) -> Option<InboxNumber> {
+        match self {
+            TaskFailure::UnreadableMessage { number, .. } => Some(*number),
+            _ => None,
+        }
+    }
+
     /// The external event that the code cannot read, if that is what failed.
     pub fn unreadable_event(&self) -> Option<EventId> {
         match self {
@@ -380,7 +388,7 @@ fn unreadable_message(number: u64, error: &BodyError) -> String {
         ),
         error => format!(
             "PER-0308 unreadable message: number {number} in the inbox: {error}; a newer engine may have written it: use \
-             that one, or terminate the instance"
+             that one, skip the message, or terminate the instance"
         ),
     }
 }

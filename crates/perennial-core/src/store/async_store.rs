@@ -113,7 +113,7 @@ calls! {
     ) -> Swept;
     sweep(rows: usize, keep_executions_ms: Option<u64>) -> Swept;
     read_setting(name: String = str) -> Option<Arc<[u8]>>;
-    write_setting(name: String = str, value: Option<Arc<[u8]>>) -> ();
+    write_setting(name: String = str, read: Option<Arc<[u8]>>, value: Option<Arc<[u8]>>) -> bool;
 }
 
 /// Makes a [`Store`] of an [`AsyncStore`]: each call is a task, run by a spawner that the caller brings.

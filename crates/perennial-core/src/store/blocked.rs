@@ -2,8 +2,11 @@
 //!
 //! Fields may be added: readers take what they know and leave the rest, so that a list of an older tool goes on working.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
+use super::InboxNumber;
 use crate::history::{EventId, Why};
 
 /// Why an instance cannot take its next turn until someone acts. Nothing is lost.
@@ -24,6 +27,10 @@ pub struct Blocked {
     /// The external event that the code cannot read, if that is what blocks it. Skipping it lets the instance go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<EventId>,
+    /// The number of the message in its inbox that cannot be read, if that is what blocks it. Skipping it lets the instance
+    /// go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<InboxNumber>,
     /// Who paused it and why, if that is what keeps it from going on. Resuming it lets it go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Box<Pause>>,
@@ -37,6 +44,11 @@ impl Blocked {
     /// The stable code of an instance that is paused.
     pub const PAUSED: &'static str = "PER-0309";
 
+    /// What can be skipped to let it go on, if something can be.
+    pub fn skippable(&self) -> Option<Skippable> {
+        self.event.map(Skippable::Event).or(self.message.map(Skippable::Message))
+    }
+
     /// Takes out what quotes payloads.
     pub(crate) fn remove_payloads(&mut self) {
         self.report.clone_from(&self.reason);
@@ -45,6 +57,24 @@ impl Blocked {
             for side in [&mut divergence.recorded, &mut divergence.code] {
                 side.line.clone_from(&side.kind);
             }
+        }
+    }
+}
+
+/// Something that a blocked instance can go on without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skippable {
+    /// An external event that the code cannot read, by its place in the history.
+    Event(EventId),
+    /// A message that nobody can read, by its number in the inbox.
+    Message(InboxNumber),
+}
+
+impl fmt::Display for Skippable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Skippable::Event(event) => write!(f, "event {event}"),
+            Skippable::Message(number) => write!(f, "message {number}"),
         }
     }
 }

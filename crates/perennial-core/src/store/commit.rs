@@ -138,7 +138,9 @@ pub enum Outgoing {
         body: Arc<[u8]>,
         /// What the sender is sent instead if the id is another instance's.
         otherwise: Option<Arc<[u8]>>,
-        /// Whether an instance that has ended and has the id is deleted first, with all its rows.
+        /// Whether an instance that has ended and has the id is deleted first, with all its rows. Its children that have
+        /// ended are deleted with it, and theirs, level by level in the order of keys, up to
+        /// [`Outgoing::CHILDREN_DELETED`]. Those that have not ended stay, with all of theirs.
         replaces_ended: bool,
         /// What the sender is sent if the instance is new.
         started: Option<Arc<[u8]>>,
@@ -158,6 +160,10 @@ pub struct DeliveryReport {
 }
 
 impl Outgoing {
+    /// How many children, and children of children, are deleted with an instance that is replaced. A commit is to stay
+    /// short: more of them stay, as those of an instance that is pruned do.
+    pub const CHILDREN_DELETED: usize = 1_000;
+
     /// Whether the sender may be sent something about it.
     pub fn may_come_back(&self) -> bool {
         match self {

@@ -47,7 +47,7 @@ mod task;
 mod turn;
 
 pub use async_store::{AsyncStore, SpawnedStore, StoreTask};
-pub use blocked::{Blocked, Divergence, DivergenceRow, DivergenceSide, Pause};
+pub use blocked::{Blocked, Divergence, DivergenceRow, DivergenceSide, Pause, Skippable};
 pub use change::{Changes, Watcher};
 pub use check::{CheckedRows, DamagedRow, RowPlace};
 pub use commit::{
@@ -335,8 +335,14 @@ pub trait Store: Send + Sync + 'static {
     /// A setting that anybody may write.
     fn read_setting(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>);
 
-    /// Writes a setting, or deletes it.
-    fn write_setting(&self, name: &str, value: Option<Arc<[u8]>>, reply: Reply<()>);
+    /// Writes a setting, or deletes it, if it still is what was read. Answers whether it was.
+    fn write_setting(
+        &self,
+        name: &str,
+        read: Option<Arc<[u8]>>,
+        value: Option<Arc<[u8]>>,
+        reply: Reply<bool>,
+    );
 
     /// Asks to be called when something may have changed: another process sent a message, or a commit concerns others.
     fn watch(&self, watcher: Watcher);

@@ -28,6 +28,7 @@ fn e3_a_turn_is_externally_tagged_json_with_embedded_payloads() {
         instance: "other".to_owned(),
         name: "hi".to_owned(),
         payload: json(r#"{"deep":[1,{"er":"\"quoted\""}]}"#),
+        key: None,
         reported: false,
     };
     let first = Turn {
@@ -100,6 +101,8 @@ fn e2_the_kinds_of_events_are_these() {
         "UpdateCompleted",
         "SubOrchestrationStarted",
         "DeliveryReported",
+        "InstanceResumed",
+        "MessageSkipped",
         "ActivityStopRequested",
         "SubOrchestrationStopRequested",
         "CancelSent",

@@ -133,6 +133,8 @@ fn e2_only_optional_fields_may_be_missing() {
         "SubOrchestrationFailed.output",
         "CancelSent.grace_ms",
         "CancelSent.reported",
+        "InstanceResumed.by",
+        "ExternalEventSent.key",
         "ExternalEventSent.reported",
         "OrchestrationChained.reported",
         "OrchestrationCancelled.output",

@@ -104,6 +104,7 @@ mod shard_pauses;
 mod shard_questions;
 mod shard_raise_requests;
 mod shard_releasing;
+mod shard_repairs;
 mod shard_resets;
 mod shard_residency;
 mod shard_retries;

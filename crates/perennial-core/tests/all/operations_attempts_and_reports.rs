@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use perennial_core::{
-    ChildFailure, ClosePolicy, Delivery, EventId, Job, OrchestrationContext, Payload, RetryPolicy,
+    ChildFailure, ClosePolicy, Delivery, EventId, Job, OnTakenId, OrchestrationContext, Payload, RetryPolicy,
     TurnFailure,
 };
 use perennial_testkit::Drive;
@@ -123,6 +123,25 @@ fn e32_the_start_of_a_child_is_awaited_apart_from_its_end() {
     drive.turn([failed(2, ChildFailure::NotStarted { reason: "taken".to_owned() })]).evict();
     assert!(drive.lines()[3].starts_with(r#"4 StatusSet "Err(NotStarted"#), "{:?}", drive.lines());
     assert!(drive.execution().has_ended());
+}
+
+#[test]
+fn e32_the_start_that_is_awaited_is_that_of_the_first_attempt() {
+    let code = |ctx: OrchestrationContext, _: Payload| async move {
+        let child = ctx.schedule_sub_orchestration_with_id("child", "x", ());
+        let mut child = child.on_existing(OnTakenId::TerminateAndReplace);
+        ctx.set_status(format!("{:?}", child.started().await));
+        Ok(format!("{:?}", child.await).into())
+    };
+    let mut drive = Drive::start(code, ());
+    let taken = "PER-0306 child id taken".to_owned();
+    drive.turn([failed(2, ChildFailure::NotStarted { reason: taken })]).evict();
+    assert!(drive.lines()[3].contains(r#"StatusSet "Err(NotStarted"#), "{:?}", drive.lines());
+    assert!(drive.lines()[4].contains("TimerCreated"), "it is tried on: {:?}", drive.lines());
+    drive.turn([Drive::fired(5)]).evict();
+    assert!(drive.last_lines()[1].contains("SubOrchestrationScheduled"), "{:?}", drive.last_lines());
+    drive.turn([Drive::child_completed(7, "done")]).evict();
+    assert!(drive.last_lines().last().expect("lines").contains("Ok"), "{:?}", drive.last_lines());
 }
 
 #[test]

@@ -92,6 +92,29 @@ fn g36_an_id_that_exists_is_refused_replaced_once_ended_or_freed_by_force() {
     }
 }
 
+/// Has a child of its own, and fails after it.
+async fn fails_after_child(ctx: OrchestrationContext, _: Payload) -> Outcome {
+    let done = ctx.schedule_sub_orchestration("echo", number(1)).await;
+    Err(format!("{done:?}").into())
+}
+
+#[test]
+fn g36_what_an_attempt_of_a_child_leaves_behind_is_deleted_with_it() {
+    let code = |ctx: OrchestrationContext, _: Payload| async move {
+        let child = ctx.schedule_sub_orchestration_with_id("fails", "child", ());
+        text(child.retry(RetryPolicy::fixed(Duration::from_millis(1_000)).attempts(3).jitter(0)).await)
+    };
+    let all = with("parent", code).with("fails", ManualNode::VERSION, fails_after_child);
+    let mut node = ManualNode::new(all);
+    node.start("parent", "a", ());
+    for at_ms in [0, 5_000, 10_000, 15_000] {
+        node.at(at_ms).settle();
+    }
+    assert_eq!(node.status("a"), "completed", "{:?}", node.lines("a"));
+    let ids: Vec<String> = node.tables().instances.values().map(|row| row.id.clone()).collect();
+    assert_eq!(ids, ["a", "child", "child::1.2"], "those of the last attempt");
+}
+
 #[test]
 fn g36_a_start_is_reported_once_and_survives_a_crash() {
     let mut node = ManualNode::new(with("parent", |ctx: OrchestrationContext, _: Payload| async move {

@@ -1,6 +1,6 @@
 //! What becomes of what an orchestration sends: reported with the commit that sends, once (G37).
 
-use crate::shard_cases::{Outcome, handlers, secs};
+use crate::shard_cases::{Outcome, handlers, number, secs};
 use perennial_core::{Handlers, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
 
@@ -112,4 +112,46 @@ fn g37_what_nobody_asks_about_costs_no_message() {
     node.take_turns();
     node.commit();
     assert_eq!(node.inbox("a"), [""; 0]);
+}
+
+/// Raises the same event in each of its executions.
+async fn raises_again(ctx: OrchestrationContext, input: Payload) -> Outcome {
+    let round: u64 = input.decode().expect("a number");
+    let raised = ctx.raise_event("here", "n", number(round)).once("invoice-7").delivered().await;
+    if round < 3 {
+        return ctx.continue_as_new(number(round + 1)).await;
+    }
+    Ok(format!("{raised:?}").into())
+}
+
+#[test]
+fn e33_an_event_that_code_raises_once_arrives_once_over_continue_as_new_and_crashes() {
+    let mut node = ManualNode::new(all().with("raises", ManualNode::VERSION, raises_again));
+    node.start("collect", "here", ());
+    node.settle();
+    node.send_start("raises", "a", number(1));
+    for _ in 0..30 {
+        let _ = node.take_turns() || node.commit() > 0;
+        node.crash().take_over();
+        let _ = node.load();
+    }
+    node.settle();
+    assert_eq!(result(&node, "a"), "Delivered", "it is there, as the first one");
+    node.raise_once("here", "n", "invoice-7", "by a client");
+    node.raise("here", "n", "end");
+    node.settle();
+    assert_eq!(result(&node, "here"), "[1]");
+}
+
+#[test]
+fn e33_a_key_that_clients_draw_is_a_mistake_of_the_code() {
+    let code = |ctx: OrchestrationContext, _: Payload| async move {
+        ctx.raise_event("here", "n", ()).once("~mine");
+        Ok(().into())
+    };
+    let mut node = ManualNode::new(all().with("raises", ManualNode::VERSION, code));
+    node.start("raises", "a", ());
+    node.settle();
+    let blocked = node.row("a").blocked.expect("it is blocked");
+    assert!(blocked.reason.contains("keys that begin with `~`"), "{}", blocked.reason);
 }

@@ -55,7 +55,7 @@ fn g46_a_paused_instance_keeps_messages_and_takes_them_in_order_when_it_is_resum
     );
     node.raise("a", "n", "end");
     node.settle();
-    assert_eq!(node.last_lines("a", 1), ["8 OrchestrationCompleted [1,2]"]);
+    assert_eq!(node.last_lines("a", 1), ["9 OrchestrationCompleted [1,2]"]);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn g46_pausing_and_resuming_twice_is_as_good_as_once() {
     let (first, second) = (node.resume("a"), node.resume("a"));
     node.settle();
     assert_eq!(node.told_all([first, second]), ["accepted", "accepted"]);
-    assert_eq!((node.status("a"), node.lines("a").len()), ("running".into(), 2));
+    assert_eq!((node.status("a"), node.lines("a").len()), ("running".into(), 3));
 }
 
 #[test]
@@ -142,13 +142,13 @@ fn g46_other_processes_pause_and_resume_and_the_last_word_counts() {
     node.settle().pass_inbox().settle();
     assert_eq!((node.status("a"), node.inbox("a").len()), (PAUSED.into(), 0));
     node.send_message("a", &pause());
-    node.send_message("a", &Message::Resume);
+    node.send_message("a", &Message::Resume(Why::new("repaired")));
     node.pass_inbox().settle();
     assert_eq!((node.status("a"), node.inbox("a").len()), ("running".into(), 0));
     // What is not paused is left as it is.
-    node.send_message("a", &Message::Resume);
+    node.send_message("a", &Message::Resume(Why::new("repaired")));
     node.pass_inbox().settle();
-    assert_eq!((node.status("a"), node.inbox("a").len(), node.lines("a").len()), ("running".into(), 0, 2));
+    assert_eq!((node.status("a"), node.inbox("a").len(), node.lines("a").len()), ("running".into(), 0, 3));
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn g47_a_lane_that_never_heard_of_the_pause_resumes_who_was_marked() {
     node.send_message("a", &Message::Pause(Pause { why: Why::new("all of them"), orchestration: true }));
     node.pass_inbox().settle();
     assert_eq!(node.status("a"), PAUSED);
-    node.send_message("a", &Message::Resume);
+    node.send_message("a", &Message::Resume(Why::new("repaired")));
     node.pass_inbox().settle();
     assert_eq!((node.status("a"), node.inbox("a").len()), ("running".into(), 0));
 }

@@ -2,7 +2,7 @@
 
 use crate::shard_cases::{Outcome, handlers};
 use perennial_core::shard::{Answer, AskReply, Question, Request};
-use perennial_core::store::RequestOutcome;
+use perennial_core::store::{RequestOutcome, Skippable};
 use perennial_core::{EventId, Handlers, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
 
@@ -127,12 +127,12 @@ fn g28_only_the_event_that_blocks_an_instance_can_be_skipped() {
     node.send_event("a", "n", "no number");
     node.send_event("a", "n", crate::shard_cases::number(1));
     node.pass_inbox().settle();
-    let asked = node.request("a", Request::Skip { event: EventId(5) });
+    let asked = node.request("a", Request::Skip(Skippable::Event(EventId(5))));
     node.settle();
     let Some(Answer::NotBlockedBy { blocking: Some(blocking) }) = node.answer(asked).cloned() else {
         panic!("{}", node.told(asked))
     };
-    let skipped = node.request("a", Request::Skip { event: blocking });
+    let skipped = node.request("a", Request::Skip(blocking));
     node.settle();
     assert_eq!(node.told(skipped), "accepted");
     node.raise("a", "n", crate::shard_cases::number(2));

@@ -2,6 +2,7 @@
 
 use crate::shard_cases::{Outcome, do_all_but_turns, handlers, handlers_and, number};
 use perennial_core::shard::{Message, Request};
+use perennial_core::store::Skippable;
 use perennial_core::{EventId, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
 
@@ -20,7 +21,7 @@ fn with_a_lost_turn() -> ManualNode {
 fn g29_a_skip_whose_turn_is_lost_is_not_tried_again_and_again() {
     let mut node = with_a_lost_turn();
     assert_eq!(node.status("a"), "running, blocked: PER-0205");
-    node.request("a", Request::Skip { event: EventId(3) });
+    node.request("a", Request::Skip(Skippable::Event(EventId(3))));
     for lost in 1..=5 {
         do_all_but_turns(&mut node);
         if node.turns_to_take().is_empty() {
@@ -82,7 +83,7 @@ fn e16_a_skip_that_did_not_help_takes_no_other_event_out_later() {
     node.pass_inbox().settle();
     for _ in 0..2 {
         let event = unreadable_event(&node);
-        node.request("a", Request::Skip { event });
+        node.request("a", Request::Skip(Skippable::Event(event)));
         node.settle();
         if node.row("a").blocked.is_none() {
             break;
@@ -107,7 +108,7 @@ fn e16_unreadable_events_that_wait_together_are_skipped_one_after_the_other() {
     node.settle();
     for _ in 0..2 {
         let event = unreadable_event(&node);
-        node.request("a", Request::Skip { event });
+        node.request("a", Request::Skip(Skippable::Event(event)));
         node.settle();
     }
     assert_eq!(node.status("a"), "completed", "{:#?}", node.lines("a"));

@@ -61,7 +61,7 @@ pub fn s0_after_closing_every_call_says_so(make: Make<'_>) {
     closed(|reply| store.withdraw_request(1, reply));
     closed(|reply| store.sweep(1, None, reply));
     closed(|reply| store.read_setting("n", reply));
-    closed(|reply| store.write_setting("n", None, reply));
+    closed(|reply| store.write_setting("n", None, None, reply));
     closed(|reply| store.list(Filter::default(), None, 1, reply));
     closed(|reply| store.count(Filter::default(), 1, reply));
     closed(|reply| store.stats(reply));

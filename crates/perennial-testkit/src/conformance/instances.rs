@@ -55,6 +55,7 @@ pub fn blocked() -> Blocked {
             ..Divergence::default()
         })),
         event: Some(EventId(3)),
+        message: Some(7),
         pause: Some(Box::new(Pause { why: Why::new("a \"repair\"").by("é"), orchestration: true })),
         since_ms: 1_700_000_000_123,
         attempts: 3,

@@ -186,6 +186,7 @@ macro_rules! __store_rules {
             s2_to_a_key_that_is_missing_or_has_ended_nothing_is_sent
             s2_the_sender_is_told_what_became_of_a_message_to_an_id
             s2_a_start_replaces_one_that_has_ended_if_it_may_and_its_sender_is_told
+            s2_what_is_replaced_takes_its_children_along_that_have_ended
             s2_whoever_ends_in_a_batch_is_sent_nothing_more_by_it
             s2_an_urgent_message_of_a_member_is_read_although_its_instance_is_blocked
             s2_urgent_messages_that_were_seen_are_urgent_no_more
@@ -297,6 +298,7 @@ macro_rules! __store_rules {
             s7_a_reply_outlives_its_instance_until_the_deadline
             s7_deletions_and_commits_at_the_same_time_leave_no_orphans
             s7_a_setting_is_kept_until_it_is_replaced_or_deleted
+            s7_of_two_who_change_a_setting_that_both_read_one_is_told_to_read_again
             s8_a_message_gives_a_hint
             s8_starts_requests_replies_and_results_give_a_hint
             s8_tasks_that_can_be_taken_give_a_hint

@@ -98,6 +98,8 @@ pub(super) enum Operation {
     PruneExecutions(SessionPlace, InstanceRow, u64, usize),
     ReadSetting(&'static str),
     WriteSetting(&'static str, Option<&'static str>),
+    /// The second is what is taken for its value.
+    ReplaceSetting(&'static str, Option<&'static str>, Option<&'static str>),
     List(Filter, Option<InstanceKey>, usize),
     Count(Filter, u64),
     Stats,
@@ -246,7 +248,12 @@ const DRAWS: &[(u64, Draw)] = &[
     (15, |this| Operation::ReadSetting(word(&mut this.chance, &SETTINGS))),
     (15, |this| {
         let name = word(&mut this.chance, &SETTINGS);
-        Operation::WriteSetting(name, this.chance.percent(70).then(|| word(&mut this.chance, &BODIES)))
+        let mut value = || this.chance.percent(70).then(|| word(&mut this.chance, &BODIES));
+        let (read, value) = (value(), value());
+        match this.chance.percent(50) {
+            true => Operation::WriteSetting(name, value),
+            false => Operation::ReplaceSetting(name, read, value),
+        }
     }),
     (90, |this| Operation::List(this.filter(), this.maybe_key(), this.limit())),
     (20, |this| Operation::Count(this.filter(), *this.chance.pick(&[0, 1, 3, 10_000]))),

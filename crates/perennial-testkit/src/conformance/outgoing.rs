@@ -1,10 +1,10 @@
 //! S2: the messages and starts that leave with a member.
 
-use perennial_core::SHARDS;
 use perennial_core::store::{
     CommitOutcome, Conflict, DeleteOutcome, DeliveryReport, InboxNumber, InstanceRow, Outgoing, RowChange,
     SendOutcome, SessionId, Status,
 };
+use perennial_core::{EventId, ParentLink, SHARDS};
 
 use super::instances::{
     Build, attributes, blocked, bytes, member, message, outgoing, row, start, start_request, starting,
@@ -377,4 +377,32 @@ pub fn s2_a_start_replaces_one_that_has_ended_if_it_may_and_its_sender_is_told(m
     assert_eq!(bodies(&subject, &a)[4], "started");
     assert!(subject.load(&over, 0).is_none(), "what has ended is gone");
     assert_eq!(bodies(&subject, &row(14, "over")), ["start"]);
+}
+
+pub fn s2_what_is_replaced_takes_its_children_along_that_have_ended(make: Make<'_>) {
+    let (subject, session, a, _) = with_two(make);
+    let of = |number, id: &str, parent: &InstanceRow, status| {
+        let (instance, key) = (parent.id.clone(), parent.key.to_string());
+        let parent = Some(ParentLink { instance, key, execution: 1, event_id: EventId(2) });
+        InstanceRow { parent, status, ..row(number, id) }.sealed()
+    };
+    let over = InstanceRow { status: Status::Failed, ..row(3, "over") };
+    let ended = of(4, "ended", &over, Status::Completed);
+    let runs = of(5, "runs", &over, Status::Running);
+    let below_ended = of(6, "below ended", &ended, Status::Cancelled);
+    let below_running = of(7, "below running", &runs, Status::Completed);
+    let stranger = of(8, "stranger", &a, Status::Completed);
+    let all = [&over, &ended, &runs, &below_ended, &below_running, &stranger];
+    for row in all {
+        subject.write(session, member(row).inserting(row.clone()));
+    }
+    let replacing = match starting(&row(13, "over"), "start", None) {
+        Outgoing::Start { row, body, otherwise, started, .. } => {
+            Outgoing::Start { row, body, otherwise, started, replaces_ended: true }
+        }
+        other => other,
+    };
+    subject.write(session, member(&a).turn(2, "sent").sending([replacing]));
+    let is_there = all.map(|row| subject.load(row, 0).is_some());
+    assert_eq!(is_there, [false, false, true, false, true, true]);
 }

@@ -22,3 +22,16 @@ pub fn s7_a_setting_is_kept_until_it_is_replaced_or_deleted(make: Make<'_>) {
     assert_eq!((subject.setting("retention"), subject.setting("never written")), (None, None));
     assert_eq!(subject.setting("Retention"), Some(bytes("another name's")));
 }
+
+pub fn s7_of_two_who_change_a_setting_that_both_read_one_is_told_to_read_again(make: Make<'_>) {
+    let subject = Subject::new(make);
+    assert!(subject.replace_setting("paused", None, Some("a")));
+    assert!(!subject.replace_setting("paused", None, Some("b")), "it is there by now");
+    assert!(!subject.replace_setting("paused", Some(bytes("")), None));
+    assert_eq!(subject.setting("paused"), Some(bytes("a")));
+    assert!(subject.replace_setting("paused", Some(bytes("a")), Some("a, b")));
+    assert!(!subject.replace_setting("paused", Some(bytes("a")), None), "it is another by now");
+    assert!(subject.replace_setting("paused", Some(bytes("a, b")), None));
+    assert!(!subject.replace_setting("paused", Some(bytes("a, b")), Some("c")), "it is gone");
+    assert_eq!(subject.setting("paused"), None);
+}

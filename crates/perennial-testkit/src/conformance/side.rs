@@ -10,6 +10,7 @@ use perennial_core::store::{
     ShardSet, StoreError,
 };
 
+use super::instances::bytes;
 use super::operation::{Member, MessagePlace, Operation, RequestPlace, SessionPlace, Shards, session_id};
 use super::subject::{Make, Subject, ask};
 
@@ -99,6 +100,9 @@ impl Side {
             }
             Operation::ReadSetting(name) => format!("setting {:?}", subject.setting(name)),
             Operation::WriteSetting(name, value) => text(&subject.write_setting(name, value)),
+            Operation::ReplaceSetting(name, read, value) => {
+                text(&subject.replace_setting(name, read.map(bytes), value))
+            }
             other => self.perform_of_sessions_and_tasks(other),
         }
     }

@@ -237,10 +237,15 @@ impl Subject {
         ask(|reply| self.store().read_setting(name, reply)).expect("the setting, or none")
     }
 
-    /// Writes a setting, or deletes it.
+    /// Writes a setting, or deletes it, whatever it was.
     pub fn write_setting(&self, name: &str, value: Option<&str>) {
+        assert!(self.replace_setting(name, self.setting(name), value), "nobody else writes");
+    }
+
+    /// Writes a setting, or deletes it, if it still is what was read. Tells whether it was.
+    pub fn replace_setting(&self, name: &str, read: Option<Arc<[u8]>>, value: Option<&str>) -> bool {
         let value = value.map(|value| Arc::from(value.as_bytes()));
-        ask(|reply| self.store().write_setting(name, value, reply)).expect("the setting is written");
+        ask(|reply| self.store().write_setting(name, read, value, reply)).expect("the setting, or another")
     }
 
     /// Closes the store.

@@ -7,12 +7,13 @@
 mod starting;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, Client, LoneAttempt};
 use perennial_core::shard::{ActivityTask, Answer, AskReply, Question, Request, RequestId, ShardOptions};
+use perennial_core::store::memory::Tables;
 use perennial_core::store::{Filter, InstanceRow, Status, Store};
 use perennial_core::{ActivityFailure, Decision, EventKind, Handlers, History, Job, Ledger, Payload, Turn};
 use tokio::sync::mpsc;
@@ -422,6 +423,18 @@ impl Driver {
         let due = due.map(|(number, scripted)| (number, scripted.clone())).collect::<Vec<_>>();
         for (number, scripted) in due {
             let Some(id) = scripted.instance.clone().or_else(|| self.latest.clone()) else { continue };
+            if let Action::Say { activity, said } = &scripted.action {
+                let Some(call) = self.waiting_attempt(&id, activity, said) else { continue };
+                let reply = self.say(&id, &call);
+                assert!(
+                    matches!(reply, AskReply::Answered(_)),
+                    "{:?} of the script cannot be said to {id:?}: {reply:?}",
+                    scripted.action
+                );
+                self.config.script[number].is_done = true;
+                return true;
+            }
+            let Some(request) = scripted.request(number) else { continue };
             let is_due = match &scripted.when {
                 When::AfterMs(after_ms) => *after_ms <= elapsed_ms && self.row(&id).is_some(),
                 When::Waiting => scripted.awaited().is_some_and(|event| self.waits_for(&id, event)),
@@ -439,7 +452,7 @@ impl Driver {
                     _ => {
                         let crashes = self.crashes;
                         let id = scripted.asked.as_ref().map_or(id, |asked| asked.id.clone());
-                        let request = self.node.request(&id, scripted.request(number));
+                        let request = self.node.request(&id, request);
                         self.config.script[number].asked = Some(Asked { id, request, crashes });
                         return true;
                     }
@@ -447,7 +460,7 @@ impl Driver {
                 continue;
             }
             // What is raised at an instance that has ended is of no use to anybody.
-            let answer = self.ask(&id, || scripted.request(number));
+            let answer = self.ask(&id, || request.clone());
             assert!(
                 matches!(answer, Answer::Accepted | Answer::EndedBefore | Answer::TooLate),
                 "{:?} of the script cannot be done to {id:?}: {answer:?}",
@@ -492,6 +505,15 @@ impl Driver {
 
     pub(super) fn row(&self, id: &str) -> Option<InstanceRow> {
         self.node.try_row(id)
+    }
+
+    pub(super) fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.node.tables()
+    }
+
+    /// How often the process has died.
+    pub(super) fn crashes(&self) -> u64 {
+        self.crashes
     }
 
     /// All rows, the oldest first.

@@ -10,6 +10,7 @@ mod mocks;
 mod replaying;
 mod script;
 mod starting;
+mod tokens;
 mod trouble;
 
 use std::fmt;
@@ -18,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use perennial::typed::{
-    ActivityCode, EventContent, EventTarget, OrchestrationCode, OrchestrationTarget, Register, Registration,
-    UpdateTarget,
+    ActivityCode, ActivityReturn, EventContent, EventTarget, OrchestrationCode, OrchestrationTarget,
+    Register, Registration, UpdateTarget,
 };
 use perennial::{ActivityContext, ActivityHandler, ExportedExecution, ExportedInstance};
 use perennial_core::OrchestrationHandler;
@@ -39,6 +40,7 @@ pub use failure::Failure;
 pub use histories::TestHistory;
 pub use mocks::MockTarget;
 pub use replaying::{ReplayCheck, ReplayDifference};
+pub use tokens::TokenTarget;
 
 /// Runs orchestrations with the real engine over a store in memory, under a virtual clock.
 ///
@@ -195,7 +197,7 @@ impl TestEnvironment {
     where
         F: MockTarget<A, O, E, K>,
         A: DeserializeOwned + Send + 'static,
-        O: Serialize + Send + 'static,
+        O: ActivityReturn + Send + 'static,
         E: Serialize + Send + 'static,
     {
         let code = move |_: ActivityContext, input: A| std::future::ready(mock(input));

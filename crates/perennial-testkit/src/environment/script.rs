@@ -1,7 +1,7 @@
 //! What happens to instances from outside, as a test has written it down beforehand.
 
 use perennial_core::Payload;
-use perennial_core::shard::{Question, Request, RequestId};
+use perennial_core::shard::{Question, Request, RequestId, Said};
 
 /// One thing that is to happen.
 #[derive(Clone, Debug)]
@@ -35,15 +35,30 @@ pub(super) enum When {
 
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    Raise { event: String, payload: Payload },
-    Update { name: String, payload: Payload },
-    Cancel { reason: String },
+    Raise {
+        event: String,
+        payload: Payload,
+    },
+    Update {
+        name: String,
+        payload: Payload,
+    },
+    Cancel {
+        reason: String,
+    },
+    /// Say something about an attempt that waits for its token.
+    Say {
+        activity: String,
+        said: Said,
+    },
 }
 
 impl Scripted {
-    /// What is asked of the instance. The number tells this action from others when it has to be asked again.
-    pub(super) fn request(&self, number: usize) -> Request {
-        match &self.action {
+    /// What is asked of the instance. The number tells this action from others when it has to be asked again. What is said
+    /// about an attempt depends on the attempt.
+    pub(super) fn request(&self, number: usize) -> Option<Request> {
+        Some(match &self.action {
+            Action::Say { .. } => return None,
             Action::Raise { event, payload } => Request::Raise {
                 name: event.clone(),
                 payload: payload.clone(),
@@ -57,7 +72,7 @@ impl Scripted {
                 trace: None,
             }),
             Action::Cancel { reason } => Request::Cancel { reason: reason.clone(), grace_ms: None },
-        }
+        })
     }
 
     /// What tells the action of a number from others.

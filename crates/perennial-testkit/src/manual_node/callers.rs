@@ -81,7 +81,7 @@ impl ManualNode {
 
     /// Somebody resumes an instance.
     pub fn resume(&mut self, id: &str) -> RequestId {
-        self.request(id, Request::Resume)
+        self.request(id, Request::Resume(Why::new("repaired").by("ada")))
     }
 
     /// Somebody resets an instance to a turn; if none is given, to the last one before its end.
@@ -101,8 +101,10 @@ impl ManualNode {
         let mut paused = PausedOrchestrations::default();
         names.iter().for_each(|name| paused.pause(name, 1, Why::new("all of them")));
         let value = paused.encode();
-        ask_store(|reply| self.store.write_setting(PausedOrchestrations::SETTING, value, reply))
-            .expect("the store is open");
+        let name = PausedOrchestrations::SETTING;
+        let read = ask_store(|reply| self.store.read_setting(name, reply)).expect("the store is open");
+        let written = ask_store(|reply| self.store.write_setting(name, read, value, reply));
+        assert!(written.expect("the store is open"), "nobody else writes");
         self
     }
 

@@ -128,7 +128,8 @@ impl ManualNode {
             Ok(Message::Terminate { reason }) => format!("Terminate {reason:?}"),
             Ok(Message::Retry) => "Retry".to_owned(),
             Ok(Message::Pause(pause)) => format!("Pause {}", pause.why),
-            Ok(Message::Resume) => "Resume".to_owned(),
+            Ok(Message::Resume(why)) => format!("Resume {why}"),
+            Ok(Message::SkipMessage { number }) => format!("SkipMessage {number}"),
             Ok(Message::Unreadable { .. }) | Err(_) => "unreadable".to_owned(),
         })
         .collect()

@@ -59,6 +59,7 @@ pub const CLASSES: &[(&str, &[&str])] = &[
             "damaged between lives",
             "damaged instance blocked",
             "damaged instance ended by a person",
+            "unreadable message skipped",
         ],
     ),
     (
@@ -82,7 +83,7 @@ pub const CLASSES: &[(&str, &[&str])] = &[
             "instance has room again",
         ],
     ),
-    ("repairs by people", &["instance paused", "instance resumed", "instance reset"]),
+    ("repairs by people", &["instance paused", "instance resumed", "resume recorded", "instance reset"]),
 ];
 
 /// More unread events than a run raises.

@@ -1,7 +1,7 @@
 //! Rows that change while nobody looks: a turn, a message, a task, a request.
 //!
 //! A damaged turn or message is its instance's trouble: it is blocked and says so, or ends without having read the row.
-//! Somebody ends and deletes it. A damaged task is written again from the history, a damaged request comes to nothing. All
+//! Somebody ends and deletes it, perhaps after having the message skipped. A damaged task is written again from the history, a damaged request comes to nothing. All
 //! others go on (I16).
 
 use std::collections::BTreeSet;
@@ -9,9 +9,13 @@ use std::sync::Arc;
 
 use perennial_core::InstanceKey;
 use perennial_core::lane::Lane;
-use perennial_core::store::{Commit, InboxNumber, RequestNumber, TaskId, TaskRow, TaskState};
+use perennial_core::shard::{Message, Request};
+use perennial_core::store::{
+    Blocked, Commit, InboxNumber, RequestNumber, Skippable, TaskId, TaskRow, TaskState,
+};
 
 use super::Simulation;
+use super::callers::{Asked, to_instance};
 
 /// What blocks an instance that cannot be read: corrupt history, unreadable message, corrupt row.
 const CODES: [&str; 3] = ["PER-0101", "PER-0308", "PER-0508"];
@@ -150,11 +154,33 @@ impl Simulation {
         self.count("damaged instance blocked");
     }
 
-    /// Somebody ends a damaged instance that is blocked.
-    pub(super) fn end_damaged(&mut self, id: &str) {
+    /// Somebody ends a damaged instance that is blocked, or has a message skipped that cannot be read. What the message
+    /// said is lost, and the instance may wait for it: so it is ended a while later.
+    pub(super) fn end_damaged(&mut self, id: &str, blocked: &Blocked) {
+        if let Some(number) = blocked.message
+            && self.chance.percent(40)
+        {
+            self.skip_message(id, number);
+            let (id, pause_ms) = (id.to_owned(), self.chance.between(10, 3_000));
+            return self.later(pause_ms, "somebody ends what lost a message", move |this| {
+                if this.is_damaged(&id) {
+                    this.end_instance(&id, false);
+                }
+            });
+        }
         if self.chance.percent(30) {
             self.count("damaged instance ended by a person");
             self.end_instance(id, false);
+        }
+    }
+
+    fn skip_message(&mut self, id: &str, number: InboxNumber) {
+        match self.near(id) {
+            Some(place) => {
+                let request = Request::Skip(Skippable::Message(number));
+                self.ask_near(place, id, Asked::Retry, request, None);
+            }
+            None => self.send(to_instance(id, None, &Message::SkipMessage { number }), |_, _| ()),
         }
     }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::{Message, Request};
-use perennial_core::store::{Blocked, Commit, InstanceRow, Status};
+use perennial_core::store::{Blocked, Commit, InstanceRow, Skippable, Status};
 use perennial_core::{EventId, InstanceKey, Job, Payload};
 
 use super::Simulation;
@@ -105,7 +105,7 @@ impl Simulation {
     pub(super) fn help_blocked(&mut self, id: &str) {
         let Some(InstanceRow { blocked: Some(blocked), .. }) = self.row(id) else { return };
         if self.is_damaged(id) {
-            return self.end_damaged(id);
+            return self.end_damaged(id, &blocked);
         }
         if self.plan.classes.mistypes == Some(Cure::Skip)
             && let Some(event) = refused_event(&blocked).filter(|event| *event != INPUT)
@@ -135,7 +135,9 @@ impl Simulation {
 
     fn skip(&mut self, id: &str, event: EventId) {
         match self.near(id) {
-            Some(place) => self.ask_near(place, id, Asked::Retry, Request::Skip { event }, None),
+            Some(place) => {
+                self.ask_near(place, id, Asked::Retry, Request::Skip(Skippable::Event(event)), None)
+            }
             None => {
                 let message = Message::Job(Job::ExternalEventSkipped { event_id: event });
                 self.send(to_instance(id, None, &message), |_, _| ());

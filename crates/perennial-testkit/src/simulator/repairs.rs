@@ -61,9 +61,10 @@ impl Simulation {
 
     /// Somebody resumes an instance that is paused.
     pub(super) fn resume(&mut self, id: &str) {
+        let why = Why::new("repaired").by("somebody");
         match self.near(id) {
-            Some(place) => self.ask_near(place, id, Asked::Repair, Request::Resume, None),
-            None => self.send(to_instance(id, None, &Message::Resume), |_, _| ()),
+            Some(place) => self.ask_near(place, id, Asked::Repair, Request::Resume(why), None),
+            None => self.send(to_instance(id, None, &Message::Resume(why)), |_, _| ()),
         }
     }
 

@@ -410,6 +410,9 @@ impl Simulation {
                 Decision::SubOrchestrationStopRequested { .. } => self.count("child asked to stop"),
                 Decision::OrchestrationChained { .. } => self.count("detached start"),
                 Decision::CancelSent { .. } => self.count("cancel of another instance"),
+                Decision::ExternalEventSent { key: Some(_), .. } => {
+                    self.count("event to another instance, once");
+                }
                 Decision::ExternalEventSent { .. } => self.count("event to another instance"),
                 Decision::AttributesUpserted { .. } => self.count("attributes"),
                 Decision::StatusSet { .. } => self.count("published status"),
@@ -429,6 +432,8 @@ impl Simulation {
                 Job::ExternalEventSkipped { .. } => self.count("mistyped event skipped"),
                 Job::SubOrchestrationStarted { .. } => self.count("start of a child reported"),
                 Job::DeliveryReported { .. } => self.count("delivery reported"),
+                Job::InstanceResumed { .. } => self.count("resume recorded"),
+                Job::MessageSkipped { .. } => self.count("unreadable message skipped"),
                 _ => {}
             }
         }

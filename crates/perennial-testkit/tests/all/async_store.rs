@@ -83,7 +83,7 @@ impl AsyncStore for Remote {
         prune_executions(session: SessionId, shard: ShardId, key: InstanceKey, execution: u64, rows: usize) -> Swept;
         sweep(rows: usize, keep_executions_ms: Option<u64>) -> Swept;
         read_setting(name: String as str) -> Option<Arc<[u8]>>;
-        write_setting(name: String as str, value: Option<Arc<[u8]>>) -> ();
+        write_setting(name: String as str, read: Option<Arc<[u8]>>, value: Option<Arc<[u8]>>) -> bool;
         close() -> ();
     }
 

@@ -180,3 +180,25 @@ fn e17_random_values_of_the_next_execution_and_of_children_survive_every_crash()
     let report = crash_everywhere(|env| env.register(names).register(name).run(names, vec![])).unwrap();
     assert!(report.commits > 6, "{report:?}");
 }
+
+#[activity]
+async fn approval(_: ActivityContext, _order: u32) -> Result<Later<bool>, String> {
+    Ok(Later::Pending)
+}
+
+#[orchestration]
+async fn approved(ctx: OrchestrationContext, order: u32) -> Result<bool, String> {
+    let retry = RetryPolicy::fixed(Duration::from_secs(60)).attempts(2).jitter(0);
+    ctx.schedule_activity(approval, order).retry(retry).await.map_err(|error| error.to_string())
+}
+
+#[test]
+fn g43_what_a_test_says_with_tokens_counts_once_wherever_it_crashes() {
+    let report = crash_everywhere(|env| {
+        let env = env.register(approved).register(approval);
+        let mut env =
+            env.fail_when_waiting(approval, "not now".to_owned()).complete_when_waiting(approval, true);
+        env.run(approved, 7).map_err(|failure| format!("{failure:?}"))
+    });
+    assert!(report.is_ok(), "{report:?}");
+}

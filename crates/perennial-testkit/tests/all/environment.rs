@@ -381,3 +381,53 @@ fn g13_the_clock_does_not_outrun_an_activity_that_takes_real_time() {
     assert_eq!(env.run(impatient, ()), Ok(7));
     assert!(env.elapsed() < Duration::from_secs(3_600));
 }
+
+#[activity]
+async fn approval(ctx: ActivityContext, order: u32) -> Result<Later<bool>, String> {
+    println!("order {order}: {}", ctx.completion_token());
+    Ok(Later::Pending)
+}
+
+#[orchestration]
+async fn approved(ctx: OrchestrationContext, order: u32) -> Result<bool, String> {
+    let retry = RetryPolicy::fixed(Duration::from_secs(60)).attempts(2).jitter(0);
+    ctx.schedule_activity(approval, order).timeout(DAY).retry(retry).await.map_err(|error| error.to_string())
+}
+
+#[test]
+fn g43_a_test_fails_one_attempt_with_its_token_and_completes_the_next() {
+    let env = TestEnvironment::new().register(approved).register(approval);
+    let mut env = env.fail_when_waiting(approval, "not now".to_owned()).complete_when_waiting(approval, true);
+    assert!(env.run(approved, 7).unwrap());
+    assert_eq!(env.elapsed(), Duration::from_secs(60));
+}
+
+#[test]
+fn g44_an_activity_that_nobody_completes_times_out_by_the_virtual_clock() {
+    let mut env = TestEnvironment::new().register(approved).mock(approval, |_| Ok(Later::Pending));
+    let failed = env.run(approved, 7).unwrap_err();
+    assert!(
+        format!("{failed:?}").contains("timeout") || format!("{failed:?}").contains("long"),
+        "{failed:?}"
+    );
+    assert_eq!(env.elapsed(), 2 * DAY + Duration::from_secs(60));
+}
+
+#[test]
+fn g43_a_test_completes_an_activity_on_the_way_by_name_too() {
+    let mut env = TestEnvironment::new().register(approved).register(approval);
+    let runs = ["a", "b"].map(|id| env.start(approved, id, 7));
+    env.advance(Duration::from_secs(3_600));
+    env.complete_activity("a", approval, true);
+    env.complete_activity("b", "approval", Payload::from_json("false").unwrap());
+    assert_eq!(runs.map(|run| env.result(&run).unwrap()), [true, false]);
+    assert_eq!(env.elapsed(), Duration::from_secs(3_600));
+}
+
+#[test]
+#[should_panic(expected = "no attempt of the activity \"approval\" waits for its token in \"a\"")]
+fn g43_a_test_that_completes_what_nobody_waits_for_is_told_so() {
+    let mut env = TestEnvironment::new().register(checkout).register(approval);
+    env.start(checkout, "a", 500);
+    env.complete_activity("a", approval, true);
+}

@@ -69,7 +69,10 @@ pub enum Action {
         why: Why,
     },
     /// Let it go on, if it is paused.
-    Resume,
+    Resume {
+        /// Why, and by whom.
+        why: Why,
+    },
     /// Pause it until its orchestration is resumed. [`Client::pause_orchestration`] does that.
     #[doc(hidden)]
     PauseWithOrchestration {
@@ -78,7 +81,10 @@ pub enum Action {
     },
     /// Let it go on if it is paused with its orchestration. [`Client::resume_orchestration`] does that.
     #[doc(hidden)]
-    ResumeWithOrchestration,
+    ResumeWithOrchestration {
+        /// Why, and by whom.
+        why: Why,
+    },
     /// Delete it, with its children.
     Delete {
         /// Whether it is terminated first, if it runs.
@@ -462,9 +468,11 @@ impl Client {
                 let pause = Pause { why: why.clone(), orchestration: true };
                 self.pause_bound(&row.id, row.key, pause).await
             }
-            Action::Resume if !is_paused(row) => return Ok(false),
-            Action::ResumeWithOrchestration if !is_held(row) => return Ok(false),
-            Action::Resume | Action::ResumeWithOrchestration => self.resume_bound(&row.id, row.key).await,
+            Action::Resume { .. } if !is_paused(row) => return Ok(false),
+            Action::ResumeWithOrchestration { .. } if !is_held(row) => return Ok(false),
+            Action::Resume { why } | Action::ResumeWithOrchestration { why } => {
+                self.resume_bound(&row.id, row.key, why.clone()).await
+            }
             Action::Retry if row.blocked.as_ref().is_none_or(|blocked| blocked.pause.is_some()) => {
                 return Ok(false);
             }

@@ -5,9 +5,9 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
 use perennial_core::shard::Request;
-use perennial_core::{InstanceKey, Payload, check_name};
+use perennial_core::{InstanceKey, Payload, check_key, check_name};
 
-use super::sending::{Route, bound, check_key};
+use super::sending::{Route, bound};
 use super::{Client, check};
 use crate::error::ClientError;
 use crate::typed::EventContent;

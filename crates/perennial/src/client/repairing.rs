@@ -2,6 +2,7 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 
 use perennial_core::shard::{AskReply, Question, Request, ResetReport};
 use perennial_core::store::{Filter, InstanceRow, Pause, PausedOrchestration, PausedOrchestrations, Status};
@@ -38,7 +39,7 @@ impl Client {
     /// client.raise_event("hello-1", NAME, "Grace".to_owned()).await?;
     /// assert_eq!(client.status("hello-1").await?.blocked.unwrap().code, "PER-0309");
     ///
-    /// client.resume("hello-1").await?;
+    /// client.resume("hello-1", Why::new("it is replaced").by("ada")).await?;
     /// assert_eq!(run.result().await?, "Hello, Grace!");
     /// # runtime.shutdown().await
     /// # }
@@ -61,17 +62,21 @@ impl Client {
 
     /// Lets a paused instance go on. One that is not paused is left as it is. An instance that is paused together with its
     /// orchestration goes on with that ([`ClientError::OrchestrationPaused`]).
-    pub async fn resume(&self, id: &str) -> Result<(), ClientError> {
+    ///
+    /// The history records who resumed it, when and why, and the same of the pause
+    /// ([`Job::InstanceResumed`](crate::history::Job::InstanceResumed)).
+    pub async fn resume(&self, id: &str, why: impl Into<Why>) -> Result<(), ClientError> {
         let row = self.unfinished(id).await?;
         let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
-        if pause.is_some_and(|pause| pause.orchestration) && self.read_paused().await?.contains(&row.name) {
+        if pause.is_some_and(|pause| pause.orchestration) && self.read_paused().await?.0.contains(&row.name) {
             return Err(ClientError::OrchestrationPaused { id: id.to_owned(), name: row.name });
         }
-        self.resume_bound(id, row.key).await
+        self.resume_bound(id, row.key, why.into()).await
     }
 
-    pub(super) async fn resume_bound(&self, id: &str, key: InstanceKey) -> Result<(), ClientError> {
-        self.deliver(id, bound(Some(key), Request::Resume)).await
+    pub(super) async fn resume_bound(&self, id: &str, key: InstanceKey, why: Why) -> Result<(), ClientError> {
+        self.check_size(id, why.size())?;
+        self.deliver(id, bound(Some(key), Request::Resume(why))).await
     }
 
     /// Pauses an orchestration: all its instances, of all versions, and those that are started while it is paused. It is a
@@ -98,48 +103,54 @@ impl Client {
 
     /// Lets a paused orchestration go on, with all its instances that are not paused by themselves. Returns whether it was
     /// paused.
-    pub async fn resume_orchestration(&self, name: &str) -> Result<bool, ClientError> {
+    pub async fn resume_orchestration(&self, name: &str, why: impl Into<Why>) -> Result<bool, ClientError> {
         check("orchestration", name, check_name)?;
+        let why = why.into();
+        self.check_size("", why.size())?;
         let mut was_paused = false;
         self.change_paused(|paused| was_paused |= paused.resume(name)).await?;
         // A runtime that has not heard of the pause would not notice that it is over.
         let filter = Filter { paused: Some(true), name: Some(name.to_owned()), ..Filter::default() };
-        self.for_each(filter, Action::ResumeWithOrchestration, |_| {}).await?;
+        self.for_each(filter, Action::ResumeWithOrchestration { why }, |_| {}).await?;
         Ok(was_paused)
     }
 
     /// The orchestrations that are paused, by name.
     pub async fn paused_orchestrations(&self) -> Result<Vec<(String, PausedOrchestration)>, ClientError> {
-        let paused = self.read_paused().await?;
+        let (paused, _) = self.read_paused().await?;
         Ok(paused.iter().map(|(name, paused)| (name.to_owned(), paused.clone())).collect())
     }
 
-    async fn read_paused(&self) -> Result<PausedOrchestrations, ClientError> {
+    /// What is paused, and the setting that says so.
+    async fn read_paused(&self) -> Result<(PausedOrchestrations, Option<Arc<[u8]>>), ClientError> {
         let name = PausedOrchestrations::SETTING;
-        let value = self.call("", |store, reply| store.read_setting(name, reply)).await?;
-        PausedOrchestrations::decode(value.as_deref()).map_err(|error| ClientError::Store {
-            id: String::new(),
-            source: perennial_core::store::StoreError::CorruptRow(format!("the setting {name:?}: {error}")),
-        })
+        let setting = self.call("", |store, reply| store.read_setting(name, reply)).await?;
+        let paused =
+            PausedOrchestrations::decode(setting.as_deref()).map_err(|error| ClientError::Store {
+                id: String::new(),
+                source: perennial_core::store::StoreError::CorruptRow(format!(
+                    "the setting {name:?}: {error}"
+                )),
+            })?;
+        Ok((paused, setting))
     }
 
-    /// Changes the setting, and looks whether somebody else wrote over it meanwhile.
+    /// Changes the setting, again if somebody else changes it at the same time.
     async fn change_paused(
         &self,
         mut change: impl FnMut(&mut PausedOrchestrations),
     ) -> Result<(), ClientError> {
         loop {
-            let mut paused = self.read_paused().await?;
+            let (mut paused, read) = self.read_paused().await?;
             let before = paused.clone();
             change(&mut paused);
             if paused == before {
                 return Ok(());
             }
-            let value = paused.encode();
-            self.call("", |store, reply| {
-                store.write_setting(PausedOrchestrations::SETTING, value, reply);
-            })
-            .await?;
+            let (name, value) = (PausedOrchestrations::SETTING, paused.encode());
+            if self.call("", |store, reply| store.write_setting(name, read, value, reply)).await? {
+                return Ok(());
+            }
         }
     }
 

@@ -5,10 +5,9 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
-use perennial_core::history::is_drawn_key;
 use perennial_core::shard::{Answer, Message, Request};
-use perennial_core::store::{InboxNumber, SendOutcome, SendRequest};
-use perennial_core::{Ending, EventId, InstanceKey, Job, NameError, Turn, check_derived_id};
+use perennial_core::store::{InboxNumber, SendOutcome, SendRequest, Skippable};
+use perennial_core::{Ending, EventId, InstanceKey, Job, Turn, check_derived_id};
 
 use super::{Client, check};
 use crate::error::ClientError;
@@ -94,6 +93,18 @@ impl Client {
     /// [`Blocked::event`](crate::Blocked::event), which the reason of the block names; any other is refused. That the
     /// event was skipped is recorded, and the code gets the next of its name.
     pub async fn skip_event(&self, id: &str, event: EventId) -> Result<(), ClientError> {
+        self.skip(id, Skippable::Event(event)).await
+    }
+
+    /// Tries a blocked instance again without the message in its inbox that nobody can read. `number` is that in
+    /// [`Blocked::message`](crate::Blocked::message), which the reason of the block names; any other is refused. The message
+    /// is deleted, and the history records that. What it said is lost: if it was the outcome of a child, the instance
+    /// waits for that child on, and can be [reset](Client::reset).
+    pub async fn skip_message(&self, id: &str, number: u64) -> Result<(), ClientError> {
+        self.skip(id, Skippable::Message(number)).await
+    }
+
+    async fn skip(&self, id: &str, what: Skippable) -> Result<(), ClientError> {
         let mut key = None;
         if self.driver.is_none() {
             // The owner takes the request from the store and has nobody to answer.
@@ -101,14 +112,15 @@ impl Client {
             match row.blocked {
                 _ if row.status.is_final() => return Err(ClientError::Ended { id: id.to_owned() }),
                 None => return Err(ClientError::NotBlocked { id: id.to_owned() }),
-                Some(blocked) if blocked.event != Some(event) => {
-                    return Err(ClientError::NotBlockedBy { id: id.to_owned(), blocking: blocked.event });
+                Some(blocked) if blocked.skippable() != Some(what) => {
+                    let blocking = blocked.skippable();
+                    return Err(ClientError::NotBlockedBy { id: id.to_owned(), blocking });
                 }
                 // That instance is meant, and not another one that has its id by then.
                 Some(_) => key = Some(row.key),
             }
         }
-        self.deliver(id, bound(key, Request::Skip { event })).await
+        self.deliver(id, bound(key, Request::Skip(what))).await
     }
 
     pub(super) async fn retry_bound(&self, id: &str, key: InstanceKey) -> Result<(), ClientError> {
@@ -186,8 +198,9 @@ impl Client {
             Request::Terminate { reason } => Message::Terminate { reason },
             Request::Retry => Message::Retry,
             Request::Pause(pause) => Message::Pause(pause),
-            Request::Resume => Message::Resume,
-            Request::Skip { event } => Message::Job(Job::ExternalEventSkipped { event_id: event }),
+            Request::Resume(why) => Message::Resume(why),
+            Request::Skip(Skippable::Event(event_id)) => Message::Job(Job::ExternalEventSkipped { event_id }),
+            Request::Skip(Skippable::Message(number)) => Message::SkipMessage { number },
             Request::Start(_) | Request::AwaitEnd | Request::Ask(_) | Request::Bound { .. } => {
                 let what = "starts, questions and waiting have calls of their own";
                 return Err(ClientError::NotHere { what });
@@ -331,10 +344,4 @@ pub(super) fn bound(key: Option<InstanceKey>, request: Request) -> Request {
         Some(key) => Request::Bound { key, request: Box::new(request) },
         None => request,
     }
-}
-
-/// A key that a caller gives. Those that begin with `~` are drawn by clients, and are not remembered for long.
-pub(super) fn check_key(key: &str) -> Result<(), NameError> {
-    check_derived_id(key)?;
-    if is_drawn_key(key) { Err(NameError::DrawnKey) } else { Ok(()) }
 }

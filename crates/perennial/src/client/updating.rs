@@ -5,10 +5,9 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
 use perennial_core::shard::{AskReply, Question};
-use perennial_core::{Decision, InstanceKey, Job, NotOfType, Payload, Turn};
+use perennial_core::{Decision, InstanceKey, Job, NotOfType, Payload, Turn, check_key};
 
 use super::asking::outcome;
-use super::sending::check_key;
 use super::{Client, OnExisting, StartOptions, check};
 use crate::error::ClientError;
 use crate::typed::{OrchestrationTarget, UpdateError, UpdateTarget};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use perennial::prelude::*;
-use perennial::{InstanceStatus, RuntimeBuilder, StartOptions, Status};
+use perennial::{InstanceStatus, RuntimeBuilder, Skippable, StartOptions, Status};
 use perennial_testkit::invariants::ClientLog;
 use serde::{Deserialize, Serialize};
 
@@ -257,7 +257,10 @@ async fn e16_an_event_that_the_code_cannot_read_is_skipped_by_its_number_and_the
             assert!(blocked.reason.contains(&format!("event {number} ")), "{}", blocked.reason);
             // Only what blocks it can be skipped.
             let refused = skipper.skip_event(id, perennial::EventId(number.0 + 1)).await.unwrap_err();
-            assert_eq!(refused, ClientError::NotBlockedBy { id: id.to_owned(), blocking: Some(number) });
+            assert_eq!(
+                refused,
+                ClientError::NotBlockedBy { id: id.to_owned(), blocking: Some(Skippable::Event(number)) }
+            );
             skipper.skip_event(id, number).await.unwrap();
             assert_eq!(soon(client.result(id)).await.unwrap().as_json(), "3");
             let history = client.history(id).await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use perennial::prelude::*;
-use perennial::{Action, Filter, InstanceStatus, Pause, RuntimeBuilder};
+use perennial::{Action, Filter, InstanceStatus, Pause, RuntimeBuilder, Skippable};
 
 use crate::support::{Place, soon};
 
@@ -137,8 +137,15 @@ async fn g46_a_paused_order_waits_over_a_restart_and_goes_on_when_a_guest_resume
     }
     let tried = guest.for_each(Filter::default(), Action::Retry, |_| ()).await.unwrap();
     assert_eq!((tried.done, tried.skipped), (0, 1), "a retry is no resume");
-    guest.resume("o").await.unwrap();
+    guest.resume("o", Why::new("it is over").by("ada")).await.unwrap();
     assert_eq!(soon(guest.result("o")).await.unwrap().as_json(), "7");
+    let history = guest.history("o").await.unwrap();
+    let resumes: Vec<String> = history
+        .flatten()
+        .map(|event| event.summary())
+        .filter(|line| line.starts_with("InstanceResumed"))
+        .collect();
+    assert_eq!(resumes, ["InstanceResumed by ada: it is over; paused by grace: an audit"]);
     let ended = guest.pause("o", "too late").await.unwrap_err();
     assert!(matches!(ended, ClientError::Ended { .. }), "{ended}");
     runtime.shutdown().await.unwrap();
@@ -163,14 +170,17 @@ async fn g47_a_paused_orchestration_holds_old_and_new_orders_until_it_is_resumed
     let client = runtime.client();
     client.start("order", "new", Payload::null()).await.unwrap();
     assert!(pause_of(&status(&client, "new").await).is_some_and(|pause| pause.orchestration));
-    let alone = client.resume("new").await.unwrap_err();
+    let alone = client.resume("new", "repaired").await.unwrap_err();
     assert!(matches!(alone, ClientError::OrchestrationPaused { .. }), "{alone}");
     for id in ["old", "new"] {
         client.raise_event(id, GO, 7).await.unwrap();
     }
     assert_eq!(shop.charged.load(Ordering::Relaxed), 0);
-    assert!(guest.resume_orchestration("order").await.unwrap());
-    assert!(!guest.resume_orchestration("order").await.unwrap(), "it is as good as once");
+    assert!(guest.resume_orchestration("order", Why::new("done").by("ada")).await.unwrap());
+    assert!(
+        !guest.resume_orchestration("order", Why::new("done").by("ada")).await.unwrap(),
+        "it is as good as once"
+    );
     for id in ["old", "new"] {
         assert_eq!(soon(client.result(id)).await.unwrap().as_json(), "7");
     }
@@ -187,4 +197,41 @@ async fn g48_a_reset_without_a_runtime_says_that_nobody_answers() {
     let nobody = guest.reset("o").to_turn(1).await.unwrap_err();
     assert!(matches!(nobody, ClientError::NotAnswered { .. }), "{nobody}");
     assert_eq!(status(&guest, "o").await.execution, 1);
+}
+
+#[tokio::test]
+async fn g50_a_message_that_nobody_can_read_is_skipped_by_a_guest_over_a_restart() {
+    let (place, shop) = (Place::new(), Shop::default());
+    let runtime = shop.runtime(&place.url()).start().await.unwrap();
+    runtime.client().start("order", "o", Payload::null()).await.unwrap();
+    runtime.shutdown().await.unwrap();
+    let guest = place.guest();
+    let connection = rusqlite::Connection::open(place.path()).unwrap();
+    let sql = "INSERT INTO inbox (key, shard, body) SELECT key, shard, x'7b7d' FROM instances";
+    assert_eq!(connection.execute(sql, []).unwrap(), 1);
+    drop(connection);
+
+    let runtime = shop.runtime(&place.url()).start().await.unwrap();
+    let is_unreadable = |status: &InstanceStatus| status.blocked.is_some();
+    let blocked = until(&guest, "o", is_unreadable).await.blocked.unwrap();
+    assert_eq!(blocked.code, "PER-0308");
+    let number = blocked.message.unwrap();
+    let refused = runtime.client().skip_message("o", number + 1).await.unwrap_err();
+    let expected =
+        ClientError::NotBlockedBy { id: "o".to_owned(), blocking: Some(Skippable::Message(number)) };
+    assert_eq!(refused, expected);
+    assert_eq!(guest.skip_message("o", number + 1).await.unwrap_err(), expected);
+    guest.skip_message("o", number).await.unwrap();
+    until(&guest, "o", |status| status.blocked.is_none()).await;
+    let late = guest.skip_message("o", number).await.unwrap_err();
+    assert!(matches!(late, ClientError::NotBlocked { .. }), "{late}");
+    runtime.shutdown().await.unwrap();
+
+    let runtime = shop.runtime(&place.url()).start().await.unwrap();
+    runtime.client().raise_event("o", GO, 8).await.unwrap();
+    assert_eq!(soon(guest.result("o")).await.unwrap().as_json(), "8");
+    let history = guest.history("o").await.unwrap();
+    let skips = history.flatten().filter(|event| event.summary().starts_with("MessageSkipped"));
+    assert_eq!(skips.count(), 1);
+    runtime.shutdown().await.unwrap();
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,7 @@ async fn approved(ctx: OrchestrationContext, mailbox: String) -> Result<bool, St
     Ok(ctx
         .schedule_activity(approval, mailbox)
         .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(2))
+        .total_timeout(Duration::from_secs(3_600))
         .await?)
 }
 
@@ -181,7 +182,17 @@ pub(crate) struct Said {
 
 /// Runs the command to its end.
 pub(crate) fn run(arguments: &[impl AsRef<str>], environment: &[(&str, &str)]) -> Said {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_perennial"))
+    run_program(Path::new(env!("CARGO_BIN_EXE_perennial")), arguments, environment)
+}
+
+/// Runs a program of this package's examples to its end.
+pub(crate) fn run_example(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Said {
+    let beside = Path::new(env!("CARGO_BIN_EXE_perennial")).with_file_name("examples");
+    run_program(&beside.join(name), arguments, environment)
+}
+
+fn run_program(program: &Path, arguments: &[impl AsRef<str>], environment: &[(&str, &str)]) -> Said {
+    let mut child = Command::new(program)
         .args(arguments.iter().map(AsRef::as_ref))
         .env_remove("PERENNIAL_STORE")
         .envs(environment.iter().copied())

@@ -68,7 +68,9 @@ impl Ledger {
             },
             // Whether that is an event, and unread, is known to the execution.
             Job::ExternalEventSkipped { event_id } if event_id.0 > self.events => Err(StaleReason::NotOpen),
-            Job::ExternalEventSkipped { .. } => Ok(()),
+            Job::ExternalEventSkipped { .. } | Job::InstanceResumed { .. } | Job::MessageSkipped { .. } => {
+                Ok(())
+            }
             Job::OrchestrationCancelRequested { grace_ms, .. } => match &self.cancel {
                 // Judged without the times in which nobody owned the instance, so that replay agrees.
                 Some(earlier) if at_ms.saturating_add(*grace_ms) >= earlier.until_ms() => {

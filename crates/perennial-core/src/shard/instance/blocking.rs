@@ -95,6 +95,7 @@ impl Instance {
             report: failure.report(),
             divergence: failure.divergence(),
             event: failure.unreadable_event(),
+            message: failure.unreadable_message(),
             pause: failure.pause().cloned().map(Box::new),
             since_ms,
             attempts: self.attempts(failure),
@@ -155,7 +156,7 @@ impl Instance {
             wake_at_ms,
             blocked_attempts: blocked.attempts,
             blocked_cause: Some((blocked.cause.as_str().into(), blocked.since_ms)),
-            blocked_event: blocked.event,
+            skippable: blocked.skippable(),
             pause: blocked.pause.as_ref().map(|pause| pause.orchestration),
             ..stored.clone()
         };
@@ -260,7 +261,7 @@ impl Instance {
 
     /// The messages that are not in the inbox yet and would be lost, as rows for it. Each has a key, so that a commit
     /// that is sent again appends nothing twice.
-    fn kept(&self, shared: &mut Shared, messages: &Batch) -> Vec<Outgoing> {
+    pub(super) fn kept(&self, shared: &mut Shared, messages: &Batch) -> Vec<Outgoing> {
         let mut rows = Vec::new();
         for queued in messages.iter().filter(|queued| queued.is_only_here()) {
             let dedupe = queued.message.dedupe().map_or_else(|| shared.kept_keys.next(), str::to_owned);

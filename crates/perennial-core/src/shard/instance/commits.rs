@@ -312,11 +312,10 @@ fn as_request(queued: Queued) -> Option<(RequestId, Request)> {
             Request::Cancel { reason, grace_ms: Some(grace_ms) }
         }
         Message::Terminate { reason } => Request::Terminate { reason },
-        Message::Job(Job::ExternalEventSkipped { event_id }) => Request::Skip { event: event_id },
         Message::Retry => Request::Retry,
         Message::Pause(pause) => Request::Pause(pause),
-        Message::Resume => Request::Resume,
-        _ => return None,
+        Message::Resume(why) => Request::Resume(why),
+        message => Request::Skip(message.skipped()?),
     };
     Some((request_id, request))
 }

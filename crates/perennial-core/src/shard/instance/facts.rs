@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::execution::Execution;
-use crate::history::{Ending, EventId, Ledger, Started};
-use crate::store::{InstanceRow, RowChange, Status};
+use crate::history::{Ending, Ledger, Started};
+use crate::store::{Blocked, InstanceRow, RowChange, Skippable, Status};
 
 use super::limits::Limits;
 use super::tasks::Tasks;
@@ -20,8 +20,8 @@ pub(super) struct Facts {
     pub(super) blocked_attempts: u32,
     /// What blocks it, and since when.
     pub(super) blocked_cause: Option<(Arc<str>, u64)>,
-    /// The event that can be skipped to let it go on.
-    pub(super) blocked_event: Option<EventId>,
+    /// What can be skipped to let it go on.
+    pub(super) skippable: Option<Skippable>,
     /// Whether it is paused: by itself, or together with its orchestration (`true`).
     pub(super) pause: Option<bool>,
     pub(super) execution: u64,
@@ -38,7 +38,7 @@ impl Facts {
             wake_at_ms: None,
             blocked_attempts: 0,
             blocked_cause: None,
-            blocked_event: None,
+            skippable: None,
             pause: None,
             execution,
             version: Arc::from(""),
@@ -65,7 +65,7 @@ impl Facts {
 
     /// The same, with nothing in its way.
     pub(super) fn unblocked(self) -> Facts {
-        Facts { blocked_attempts: 0, blocked_cause: None, blocked_event: None, pause: None, ..self }
+        Facts { blocked_attempts: 0, blocked_cause: None, skippable: None, pause: None, ..self }
     }
 
     pub(super) fn of_row(row: &InstanceRow) -> Facts {
@@ -79,7 +79,7 @@ impl Facts {
                 .blocked
                 .as_ref()
                 .map(|blocked| (blocked.cause.as_str().into(), blocked.since_ms)),
-            blocked_event: row.blocked.as_ref().and_then(|blocked| blocked.event),
+            skippable: row.blocked.as_ref().and_then(Blocked::skippable),
             pause: row
                 .blocked
                 .as_ref()
@@ -119,7 +119,7 @@ impl Facts {
             wake_at_ms,
             blocked_attempts: 0,
             blocked_cause: None,
-            blocked_event: None,
+            skippable: None,
             pause: None,
             execution: started.execution,
             version: pinned(started, stored),

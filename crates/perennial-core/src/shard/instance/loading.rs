@@ -106,9 +106,10 @@ impl Instance {
         if self.heed_pauses(shared, now_ms, row) {
             return;
         }
-        if self.stays_paused(shared, row) {
+        if self.stays_paused(row) {
             return self.stay_blocked(shared, now_ms);
         }
+        self.queue.skip_messages();
         if let Some(failure) = self.queue.unreadable().or_else(|| self.tasks.undecodable()) {
             return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
         }
@@ -240,6 +241,7 @@ impl Instance {
         if self.queue.has_cancel() {
             self.take_first_jobs(shared, &mut delivery);
         }
+        delivery.append(self.queue.take_repairs());
         let skips = self.queue.take_skips();
         self.deliver_skips(shared, skips, &mut delivery);
         self.take_turn(shared, now_ms, source, delivery);

@@ -1,6 +1,7 @@
 //! Pausing an instance, and resuming it. A paused instance is blocked by a person: it takes no turn and is not tried
 //! again, what comes for it is kept, and its deadline and the grace of a cancel still end it.
 
+use crate::history::{Job, Why};
 use crate::store::{Commit, InstanceRow, Pause};
 
 use super::super::message::Message;
@@ -20,27 +21,31 @@ impl Instance {
     /// that is all that is to be done for now.
     pub(super) fn heed_pauses(&mut self, shared: &mut Shared, now_ms: u64, row: &InstanceRow) -> bool {
         let taken = self.queue.take_pauses();
-        let pause = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref());
-        // Whether it goes on with its orchestration alone, as far as is known here.
-        let is_held = pause.is_some_and(|pause| pause.orchestration) && shared.paused.contains(&row.name);
         match taken.last().map(|queued| &queued.message) {
             Some(Message::Pause(pause)) => {
                 let pause = pause.clone();
                 self.pause(shared, now_ms, taken, pause);
                 true
             }
-            Some(_) => {
-                let answer = if is_held { Answer::OrchestrationPaused } else { Answer::Accepted };
-                self.resume(shared, now_ms, taken, pause.is_some() && !is_held, &answer)
+            Some(Message::Resume(why)) => {
+                let why = why.clone();
+                self.heed_resume(shared, now_ms, row, taken, why)
             }
-            None => self.heed_orchestration(shared, now_ms, row),
+            _ => self.heed_orchestration(shared, now_ms, row),
         }
     }
 
-    /// Pauses it if its orchestration is. Returns whether it did.
+    /// Pauses it if its orchestration is paused, and lets it go on if it was paused with that, which is not any more.
+    /// Returns whether it did.
     fn heed_orchestration(&mut self, shared: &mut Shared, now_ms: u64, row: &InstanceRow) -> bool {
-        if row.blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some()) {
-            return false;
+        if let Some((since_ms, pause)) = pause_of(row) {
+            let is_over = pause.orchestration && !shared.paused.contains(&row.name);
+            if is_over {
+                shared.given_up.remove(&self.key);
+                let why = Why::new("its orchestration was resumed");
+                self.resume(shared, now_ms, Vec::new(), why, (since_ms, pause));
+            }
+            return is_over;
         }
         let Some(pause) = shared.paused.pause_of(&row.name) else { return false };
         self.pause(shared, now_ms, Vec::new(), pause);
@@ -78,48 +83,78 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// Lets it go on, if it is paused. Returns whether something is to be written first.
+    /// Lets it go on, if it is paused and not held by its orchestration. Returns whether something is to be written first.
+    fn heed_resume(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        row: &InstanceRow,
+        wanted: Vec<Queued>,
+        why: Why,
+    ) -> bool {
+        let Some((since_ms, pause)) = pause_of(row) else {
+            return self.drop_requests(shared, wanted, &Answer::Accepted);
+        };
+        // As far as is known here.
+        if pause.orchestration && shared.paused.contains(&row.name) {
+            return self.drop_requests(shared, wanted, &Answer::OrchestrationPaused);
+        }
+        self.resume(shared, now_ms, wanted, why, (since_ms, pause));
+        true
+    }
+
+    /// Lets it go on. The record of that is a message to it, which it takes in its next turn. The requests stay in its
+    /// inbox: a commit that sends and takes no turn may be written twice, and must not consume. They are deleted when it
+    /// is loaded next, since it is not paused any more.
     fn resume(
         &mut self,
         shared: &mut Shared,
         now_ms: u64,
         wanted: Vec<Queued>,
-        is_paused: bool,
-        answer: &Answer,
-    ) -> bool {
+        why: Why,
+        (paused_ms, pause): (u64, &Pause),
+    ) {
+        tracing::info!(instance = &*self.id, "resumed {why}");
+        let job = Job::InstanceResumed { why, paused_ms, paused: pause.why.clone() };
+        let record = Batch::new(vec![Queued::engine(Message::Job(job), now_ms)]);
         let wanted = Batch::new(wanted);
         let stored = self.stored();
-        let facts = match is_paused {
-            true => Facts { wake_at_ms: Some(now_ms), ..stored.clone().unblocked() },
-            false => stored.clone(),
-        };
+        let facts = Facts { wake_at_ms: Some(now_ms), ..stored.clone().unblocked() };
+        let (send, change) = (self.kept(shared, &record), facts.change_from(&stored));
+        let mut commit = Commit { send, change, ..shared.empty_commit(self.key) };
+        let outputs = wanted.replies(&Answer::Accepted).collect();
+        let mut in_flight = InFlight { outputs, ..InFlight::new(facts, Next::Reloaded, wanted) };
+        TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
+        self.commit(shared, commit, in_flight);
+    }
+
+    /// Answers and deletes requests that come to nothing. Returns whether something is to be written first.
+    fn drop_requests(&mut self, shared: &mut Shared, wanted: Vec<Queued>, answer: &Answer) -> bool {
+        let wanted = Batch::new(wanted);
         let mut commit = Commit { consumed: wanted.numbers().to_vec(), ..shared.empty_commit(self.key) };
-        commit.change = facts.change_from(&stored);
         if commit.is_empty() {
             shared.outputs.extend(wanted.replies(answer));
             return false;
         }
-        if is_paused {
-            tracing::info!(instance = &*self.id, "resumed");
-        }
         let outputs = wanted.replies(answer).collect();
-        let mut in_flight = InFlight { outputs, ..InFlight::new(facts, Next::Reloaded, wanted) };
+        let mut in_flight = InFlight { outputs, ..InFlight::new(self.stored(), Next::Reloaded, wanted) };
         TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
         true
     }
 
-    /// Whether a loaded instance is paused, by itself or because its orchestration still is. Those who want it to be tried
-    /// are not heard before it is resumed.
-    pub(super) fn stays_paused(&mut self, shared: &mut Shared, row: &InstanceRow) -> bool {
-        let Some(pause) = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref()) else {
-            return false;
-        };
-        if pause.orchestration && !shared.paused.contains(&row.name) {
-            shared.given_up.remove(&self.key);
-            return false;
+    /// Whether a loaded instance is paused. Those who want it to be tried are not heard before it is resumed.
+    pub(super) fn stays_paused(&mut self, row: &InstanceRow) -> bool {
+        let is_paused = pause_of(row).is_some();
+        if is_paused {
+            self.tried.extend(self.queue.one_try_numbers());
         }
-        self.tried.extend(self.queue.one_try_numbers());
-        true
+        is_paused
     }
+}
+
+/// Since when an instance is paused, and how.
+fn pause_of(row: &InstanceRow) -> Option<(u64, &Pause)> {
+    let blocked = row.blocked.as_ref()?;
+    Some((blocked.since_ms, blocked.pause.as_deref()?))
 }

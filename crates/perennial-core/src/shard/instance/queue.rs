@@ -40,7 +40,9 @@ struct Counts {
     terminations: usize,
     retries: usize,
     skips: usize,
+    message_skips: usize,
     pauses: usize,
+    repairs: usize,
     carried: usize,
     unreadable: usize,
 }
@@ -51,7 +53,9 @@ impl Counts {
             Message::Start(_) => &mut self.starts,
             Message::Terminate { .. } => &mut self.terminations,
             Message::Retry => &mut self.retries,
-            Message::Pause(_) | Message::Resume => &mut self.pauses,
+            Message::Pause(_) | Message::Resume(_) => &mut self.pauses,
+            Message::SkipMessage { .. } => &mut self.message_skips,
+            Message::Job(job) if job.is_repair() => &mut self.repairs,
             Message::Unreadable { .. } => &mut self.unreadable,
             Message::Carried { .. } => &mut self.carried,
             Message::Job(_) if queued.message.is_skip() => &mut self.skips,
@@ -212,6 +216,31 @@ impl Queue {
         }
     }
 
+    /// Takes the records of repairs, and the requests to skip messages, which have led to some of them.
+    pub(super) fn take_repairs(&mut self) -> Vec<Queued> {
+        match self.counts.repairs > 0 {
+            true => self.take_where(|queued| is_message_skip(queued) || queued.is_repair()),
+            false => Vec::new(),
+        }
+    }
+
+    /// Puts the record that it is skipped in the place of every message that cannot be read and that somebody asks to go
+    /// on without.
+    pub(super) fn skip_messages(&mut self) {
+        if self.counts.message_skips == 0 || self.counts.unreadable == 0 {
+            return;
+        }
+        let skipped: Vec<InboxNumber> = self.iter().filter_map(message_skip).collect();
+        for number in skipped {
+            let Some(mut queued) = self.take_row(number) else { continue };
+            if let Message::Unreadable { error, .. } = &queued.message {
+                let problem = error.to_string();
+                queued.message = Message::Job(Job::MessageSkipped { number, problem });
+            }
+            self.put_back(vec![queued]);
+        }
+    }
+
     /// Takes what crossed to the current execution, and the events and cancel requests, in the order in which they are
     /// delivered.
     pub(super) fn take_jobs(&mut self) -> Vec<Queued> {
@@ -327,7 +356,7 @@ impl Queue {
     /// Whether somebody asks for a try who has not had it.
     pub(super) fn asks_for_try(&self, tried: &BTreeSet<InboxNumber>) -> bool {
         let is_untried = |queued: &Queued| queued.number().is_none_or(|number| !tried.contains(&number));
-        (self.has_retry() || self.has_skip())
+        (self.has_retry() || self.has_skip() || self.counts.message_skips > 0)
             && self.iter().any(|queued| queued.is_one_try() && is_untried(queued))
     }
 
@@ -376,8 +405,12 @@ impl Queue {
         })
     }
 
-    /// Why a message that waits cannot be read.
+    /// Why a message that waits cannot be read. Repairs are recorded before that blocks the instance: skipping one such
+    /// message would be for nothing if the next one kept that from being recorded.
     pub(super) fn unreadable(&self) -> Option<TaskFailure> {
+        if self.counts.repairs > 0 {
+            return None;
+        }
         self.find(self.counts.unreadable, |queued| match &queued.message {
             Message::Unreadable { number, error } => {
                 Some(TaskFailure::UnreadableMessage { number: *number, error: error.clone() })
@@ -442,7 +475,18 @@ impl Queue {
 }
 
 fn is_pause(queued: &Queued) -> bool {
-    matches!(queued.message, Message::Pause(_) | Message::Resume)
+    matches!(queued.message, Message::Pause(_) | Message::Resume(_))
+}
+
+fn message_skip(queued: &Queued) -> Option<InboxNumber> {
+    match queued.message {
+        Message::SkipMessage { number } => Some(number),
+        _ => None,
+    }
+}
+
+fn is_message_skip(queued: &Queued) -> bool {
+    message_skip(queued).is_some()
 }
 
 fn decrease<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {

@@ -77,7 +77,7 @@ impl Queued {
     /// Whether it asks for one try, and is of no use after it. A request to skip an event would skip another one later,
     /// which gets the same number.
     pub(super) fn is_one_try(&self) -> bool {
-        matches!(self.message, Message::Retry) || self.message.is_skip()
+        matches!(self.message, Message::Retry) || self.message.skipped().is_some()
     }
 
     /// The number of its row, if it asks for one try.
@@ -116,6 +116,11 @@ impl Queued {
             Message::Start(start) => count_events(&start.jobs),
             _ => 0,
         }
+    }
+
+    /// Whether it records a repair.
+    pub(super) fn is_repair(&self) -> bool {
+        matches!(&self.message, Message::Job(job) if job.is_repair())
     }
 
     /// Whether it is one event.

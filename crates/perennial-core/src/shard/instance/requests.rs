@@ -2,7 +2,7 @@
 
 use crate::flaws::{self, Flaw};
 use crate::history::Job;
-use crate::store::{InboxNumber, Status};
+use crate::store::{InboxNumber, Skippable, Status};
 
 use super::super::message::Message;
 use super::super::request::{Answer, Asker, Question, Request, RequestId};
@@ -143,8 +143,9 @@ impl Instance {
             Request::Terminate { reason } => Message::Terminate { reason },
             Request::Retry => Message::Retry,
             Request::Pause(pause) => Message::Pause(pause),
-            Request::Resume => Message::Resume,
-            Request::Skip { event } => Message::Job(Job::ExternalEventSkipped { event_id: event }),
+            Request::Resume(why) => Message::Resume(why),
+            Request::Skip(Skippable::Event(event_id)) => Message::Job(Job::ExternalEventSkipped { event_id }),
+            Request::Skip(Skippable::Message(number)) => Message::SkipMessage { number },
             Request::AwaitEnd => return shared.waiters.add(self.key, request_id),
             Request::Ask(question) => {
                 return self.put_question(shared, now_ms, Asker::Request(request_id), question);
@@ -155,11 +156,12 @@ impl Instance {
             return shared.reply(request_id, Answer::Full { unread: self.unread_events() });
         }
         let is_paused = self.facts.as_ref().is_some_and(Facts::is_paused);
-        if (matches!(message, Message::Retry) || message.is_skip()) && (is_paused || !self.is_blocked()) {
+        let skipped = message.skipped();
+        if (matches!(message, Message::Retry) || skipped.is_some()) && (is_paused || !self.is_blocked()) {
             return shared.reply(request_id, Answer::NotBlocked);
         }
-        if message.is_skip() && !self.is_wanted_skip(&message) {
-            return shared.reply(request_id, Answer::NotBlockedBy { blocking: self.blocked_event() });
+        if skipped.is_some() && skipped != self.skippable() {
+            return shared.reply(request_id, Answer::NotBlockedBy { blocking: self.skippable() });
         }
         self.queue.push(Queued::new(message, Origin::Caller(request_id), now_ms));
         self.go_on(shared, now_ms);

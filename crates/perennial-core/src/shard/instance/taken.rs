@@ -168,10 +168,10 @@ impl Instance {
         if !self.queue.is_empty() || (is_due && messages.is_empty()) {
             // What has changed is written with what waits; a blocked instance is cured when that has gone through.
             let (blocked_attempts, blocked_cause) = (stored.blocked_attempts, stored.blocked_cause.clone());
-            let (blocked_event, pause) = (stored.blocked_event, stored.pause);
+            let (skippable, pause) = (stored.skippable, stored.pause);
             facts = match plan.is_empty() {
                 true => stored.clone(),
-                false => Facts { blocked_attempts, blocked_cause, blocked_event, pause, ..facts },
+                false => Facts { blocked_attempts, blocked_cause, skippable, pause, ..facts },
             };
         }
         commit.change = facts.change_from(&stored);

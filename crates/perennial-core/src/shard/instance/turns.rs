@@ -80,6 +80,10 @@ impl Instance {
         let Some(execution) = self.take_idle() else { return };
         self.tend_tasks(shared, now_ms, &execution, View::Memory);
         self.hand_over(shared, now_ms, &execution);
+        let repairs = self.queue.take_repairs();
+        if !repairs.is_empty() {
+            return self.record_repairs(shared, now_ms, execution, repairs);
+        }
         let skips = self.queue.take_skips();
         let mut delivery = self.take_jobs(shared, now_ms, &execution, jobs_before(&skips, &execution));
         self.deliver_skips(shared, skips, &mut delivery);
@@ -94,6 +98,22 @@ impl Instance {
         }
         let messages = Batch::new(delivery.messages);
         self.nothing_taken(shared, now_ms, messages, execution, Vec::new());
+    }
+
+    /// Takes a turn that records repairs and nothing else: what comes after them may make a turn fail, and they have been
+    /// made.
+    fn record_repairs(
+        &mut self,
+        shared: &mut Shared,
+        now_ms: u64,
+        execution: Box<Execution>,
+        repairs: Vec<Queued>,
+    ) {
+        let mut delivery = Delivery::default();
+        delivery.append(repairs);
+        shared.residents.leave(&mut self.stay);
+        shared.wakes.set(self.key, None);
+        self.take_turn(shared, now_ms, TurnSource::Resident(execution, self.checksum), delivery);
     }
 
     /// There is nothing to do until a time comes.
@@ -211,7 +231,8 @@ impl Instance {
             | Message::Terminate { .. }
             | Message::Retry
             | Message::Pause(_)
-            | Message::Resume
+            | Message::Resume(_)
+            | Message::SkipMessage { .. }
             | Message::Unreadable { .. } => {}
         }
         delivery.messages.push(queued);

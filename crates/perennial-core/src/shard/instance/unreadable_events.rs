@@ -1,8 +1,8 @@
 //! External events that the code cannot read: refused while somebody waits for the answer, else skipped by a person.
 
 use crate::execution::TurnFailure;
-use crate::history::{EventId, HistoryError, Job, PayloadSource};
-use crate::store::{Commit, RequestReply};
+use crate::history::{HistoryError, Job, PayloadSource};
+use crate::store::{Commit, RequestReply, Skippable};
 
 use super::super::message::Message;
 use super::super::request::{Answer, AskReply, PendingAsk, Question};
@@ -81,21 +81,18 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// The event that can be skipped to let the instance go on.
-    pub(super) fn blocked_event(&self) -> Option<EventId> {
+    /// What can be skipped to let the instance go on.
+    pub(super) fn skippable(&self) -> Option<Skippable> {
         let facts = match &self.phase {
             Phase::Committing(in_flight) => Some(&in_flight.facts),
             _ => self.facts.as_ref(),
         };
-        facts.and_then(|facts: &Facts| facts.blocked_event)
+        facts.and_then(|facts: &Facts| facts.skippable)
     }
 
     /// Whether a message asks for skipping the event that blocks the instance.
-    pub(super) fn is_wanted_skip(&self, message: &Message) -> bool {
-        match message {
-            Message::Job(Job::ExternalEventSkipped { event_id }) => self.blocked_event() == Some(*event_id),
-            _ => false,
-        }
+    fn is_wanted_skip(&self, message: &Message) -> bool {
+        message.is_skip() && message.skipped() == self.skippable()
     }
 
     /// Delivers the requests to skip the event that blocks the instance, after everything else. Those that name another

@@ -391,13 +391,21 @@ impl Store for MemoryStore {
         self.answer(reply, |tables, _| Ok(tables.settings.get(name).cloned()));
     }
 
-    fn write_setting(&self, name: &str, value: Option<Arc<[u8]>>, reply: Reply<()>) {
+    fn write_setting(
+        &self,
+        name: &str,
+        read: Option<Arc<[u8]>>,
+        value: Option<Arc<[u8]>>,
+        reply: Reply<bool>,
+    ) {
         self.answer(reply, |tables, _| {
-            match value {
-                Some(value) => tables.settings.insert(name.to_owned(), value),
-                None => tables.settings.remove(name),
-            };
-            Ok(())
+            let is_as_read = tables.settings.get(name) == read.as_ref();
+            match value.filter(|_| is_as_read) {
+                Some(value) => drop(tables.settings.insert(name.to_owned(), value)),
+                None if is_as_read => drop(tables.settings.remove(name)),
+                None => {}
+            }
+            Ok(is_as_read)
         });
     }
 

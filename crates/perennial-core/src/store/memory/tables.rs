@@ -245,7 +245,7 @@ impl Tables {
                     && taken.key != row.key
                     && taken.status.is_final()
                 {
-                    self.delete(taken.key);
+                    self.delete_family(taken.key);
                 }
                 match self.ids.get(&row.id) {
                     Some(key) if *key == row.key => None,

@@ -1,9 +1,11 @@
 //! Requests and their replies, deleting, sweeping, and counts.
 
+use std::collections::VecDeque;
+
 use crate::instance::InstanceKey;
-use crate::store::commit::DeleteOutcome;
+use crate::store::commit::{DeleteOutcome, Outgoing};
 use crate::store::request::{NewRequest, RequestOutcome, RequestReply, RequestRow};
-use crate::store::row::Status;
+use crate::store::row::{InstanceRow, Status};
 use crate::store::stats::{Count, StoreStats};
 use crate::store::{CheckedRows, RowPlace, Swept};
 
@@ -77,6 +79,25 @@ impl Tables {
             self.graves.remove(&key);
         }
         DeleteOutcome::Deleted
+    }
+
+    /// Deletes an instance that has ended, and its children that have.
+    pub(super) fn delete_family(&mut self, key: InstanceKey) {
+        if self.delete(key) != DeleteOutcome::Deleted {
+            return;
+        }
+        let (mut parents, mut left) = (VecDeque::from([key]), Outgoing::CHILDREN_DELETED);
+        while let Some(parent) = parents.pop_front() {
+            let parent = parent.to_string();
+            let is_child = |row: &&InstanceRow| row.parent.as_ref().is_some_and(|link| link.key == parent);
+            let rows = self.instances.values().filter(is_child).filter(|row| row.status.is_final());
+            let children: Vec<InstanceKey> = rows.map(|row| row.key).take(left).collect();
+            left -= children.len();
+            for child in children {
+                self.delete(child);
+                parents.push_back(child);
+            }
+        }
     }
 
     pub(super) fn prune(&mut self, key: InstanceKey, execution: u64, rows: usize) -> Swept {

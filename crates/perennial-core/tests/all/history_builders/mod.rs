@@ -210,6 +210,12 @@ pub(crate) fn every_job() -> Vec<Job> {
         Job::SubOrchestrationStarted { source_event_id },
         Job::DeliveryReported { source_event_id, outcome: Delivery::NotFound },
         Job::OrchestrationCancelRequested { reason: "enough".to_owned(), grace_ms: 31_000 },
+        Job::InstanceResumed {
+            why: Why::new("it is repaired").by("ada"),
+            paused_ms: 7,
+            paused: Why::new("for repair").by("grace"),
+        },
+        Job::MessageSkipped { number: 9, problem: "it is \"damaged\"".to_owned() },
         Job::UpdateRequested {
             name: "rename".to_owned(),
             payload: json("\"new\""),
@@ -314,6 +320,7 @@ pub(crate) fn every_decision() -> Vec<Decision> {
             instance: "other-1".to_owned(),
             name: "hello".to_owned(),
             payload: json("-0.0"),
+            key: Some("hello-1".to_owned()),
             reported: true,
         },
         Decision::SystemCall { op: "side_effect:dice".to_owned(), value: json("4") },

@@ -1,6 +1,6 @@
 //! Commits, messages, and what follows from them. A member is checked first and then written as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use perennial_core::InstanceKey;
@@ -131,7 +131,7 @@ impl Tables {
                 let taken =
                     self.find(&row.id).filter(|taken| taken.key != row.key && taken.status.is_final());
                 if let Some(key) = taken.map(|taken| taken.key).filter(|_| *replaces_ended) {
-                    self.delete(key);
+                    self.delete_family(key);
                 }
                 match self.find(&row.id).map(|taken| taken.key) {
                     Some(key) if key == row.key => return None,
@@ -288,6 +288,26 @@ impl Tables {
         rows.into_iter().for_each(|row| self.write(row));
         self.write(Change::InstanceGone(key));
         DeleteOutcome::Deleted
+    }
+
+    /// Deletes an instance that has ended, and its children that have.
+    fn delete_family(&mut self, key: InstanceKey) {
+        let mut parents = VecDeque::from([key]);
+        if self.delete(key) != DeleteOutcome::Deleted {
+            return;
+        }
+        let mut left = Outgoing::CHILDREN_DELETED;
+        while let Some(parent) = parents.pop_front() {
+            let parent = parent.to_string();
+            let is_child = |row: &&InstanceRow| row.parent.as_ref().is_some_and(|link| link.key == parent);
+            let rows = self.instances.values().filter(is_child).filter(|row| row.status.is_final());
+            let children: Vec<InstanceKey> = rows.map(|row| row.key).take(left).collect();
+            left -= children.len();
+            for child in children {
+                self.delete(child);
+                parents.push_back(child);
+            }
+        }
     }
 
     pub(super) fn prune(&mut self, key: InstanceKey, execution: u64, rows: usize) -> Swept {

@@ -454,11 +454,20 @@ impl Store for JsonLinesStore {
         self.call(reply, |tables, _| Ok(tables.settings.get(name).cloned()));
     }
 
-    fn write_setting(&self, name: &str, value: Option<Arc<[u8]>>, reply: Reply<()>) {
+    fn write_setting(
+        &self,
+        name: &str,
+        read: Option<Arc<[u8]>>,
+        value: Option<Arc<[u8]>>,
+        reply: Reply<bool>,
+    ) {
         self.call(reply, |tables, _| {
+            if tables.settings.get(name) != read.as_ref() {
+                return Ok(false);
+            }
             let name = name.to_owned();
             tables.write(value.map_or(Change::SettingGone(name.clone()), |it| Change::Setting(name, it)));
-            Ok(())
+            Ok(true)
         });
     }
 

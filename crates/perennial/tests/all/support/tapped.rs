@@ -299,7 +299,7 @@ impl Store for Tapped {
         prune_executions(session: SessionId, shard: ShardId, key: InstanceKey, execution: u64, rows: usize) -> Swept;
         sweep(rows: usize, keep_executions_ms: Option<u64>) -> Swept;
         read_setting(name: &str) -> Option<Arc<[u8]>>;
-        write_setting(name: &str, value: Option<Arc<[u8]>>) -> ();
+        write_setting(name: &str, read: Option<Arc<[u8]>>, value: Option<Arc<[u8]>>) -> bool;
     }
 
     fn delete(&self, instances: Vec<(ShardId, InstanceKey)>, reply: Reply<Vec<DeleteOutcome>>) {

@@ -1,0 +1,201 @@
+//! Attempts that wait for whoever has their token: a test says what came of them.
+
+use std::borrow::Cow;
+use std::future::Future;
+
+use perennial::ActivityContext;
+use perennial::typed::{Activity, ActivityMeta, Call, Later, by};
+use perennial_core::Payload;
+use perennial_core::shard::{Answer, AskReply, Question, Request, Said, TaskWork, TokenCall};
+use serde::Serialize;
+
+use super::TestEnvironment;
+use super::asking::{told, written};
+use super::driver::Driver;
+use super::script::{Action, When};
+
+/// Something that stands for an activity whose result comes later: a function marked with `#[activity]` that returns
+/// `Result<Later<T>, E>`, an [`Activity`], or a name (then results and errors are payloads).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an activity that is completed later",
+    label = "not an activity that returns `Result<Later<T>, E>`",
+    note = "pass a function marked with `#[activity]` that returns `Result<Later<T>, E>`, or a name"
+)]
+pub trait TokenTarget<K> {
+    /// What completes it.
+    type Value: Serialize;
+    /// What fails it.
+    type Error: Serialize;
+
+    /// The registered name.
+    fn name(&self) -> Cow<'_, str>;
+}
+
+macro_rules! functions {
+    ($($kind:ident($($type:ident),*) = $input:ty;)*) => {$(
+        impl<Fun, M, Fut, V, E $(, $type)*> TokenTarget<(by::$kind, $input)> for Fun
+        where
+            Fun: Fn(ActivityContext $(, $type)*) -> Call<M, Fut>,
+            M: ActivityMeta,
+            Fut: Future<Output = Result<Later<V>, E>>,
+            V: Serialize,
+            E: Serialize,
+        {
+            type Value = V;
+            type Error = E;
+
+            fn name(&self) -> Cow<'_, str> {
+                Cow::Borrowed(M::NAME)
+            }
+        }
+    )*};
+}
+
+functions! {
+    Function0() = ();
+    Function1(A) = A;
+    Function2(A, B) = (A, B);
+    Function3(A, B, C) = (A, B, C);
+    Function4(A, B, C, D) = (A, B, C, D);
+}
+
+impl TokenTarget<by::Name> for &str {
+    type Value = Payload;
+    type Error = Payload;
+
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(self)
+    }
+}
+
+impl<A, O: Serialize, E: Serialize> TokenTarget<by::Described> for Activity<A, O, E> {
+    type Value = O;
+    type Error = E;
+
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(Activity::name(self))
+    }
+}
+
+impl TestEnvironment {
+    /// Completes an activity as soon as an attempt of it waits for its token, in the instance that was started last. Several
+    /// for one activity complete one after the other.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    /// use perennial_testkit::TestEnvironment;
+    ///
+    /// #[activity]
+    /// async fn approval(ctx: ActivityContext, order: u32) -> Result<Later<bool>, String> {
+    ///     println!("mailing {}", ctx.completion_token());
+    ///     Ok(Later::Pending)
+    /// }
+    ///
+    /// #[orchestration]
+    /// async fn order(ctx: OrchestrationContext, order: u32) -> Result<String, String> {
+    ///     let approved = ctx.schedule_activity(approval, order).timeout(Duration::from_secs(86_400)).await;
+    ///     Ok(match approved {
+    ///         Ok(true) => "sent".to_owned(),
+    ///         Ok(false) => "declined".to_owned(),
+    ///         Err(error) => format!("no answer: {error}"),
+    ///     })
+    /// }
+    ///
+    /// let env = || TestEnvironment::new().register(order).register(approval);
+    /// assert_eq!(env().complete_when_waiting(approval, true).run(order, 7).unwrap(), "sent");
+    /// let asked = env().fail_when_waiting(approval, "on holiday".to_owned()).run(order, 7).unwrap();
+    /// assert!(asked.starts_with("no answer") && asked.contains("on holiday"));
+    ///
+    /// // Or on the way, whenever the test wants.
+    /// let mut env = env();
+    /// let run = env.start(order, "order-7", 7);
+    /// env.advance(Duration::from_secs(3_600));
+    /// env.complete_activity("order-7", approval, false);
+    /// assert_eq!(env.result(&run).unwrap(), "declined");
+    /// ```
+    pub fn complete_when_waiting<T: TokenTarget<K>, K>(
+        self,
+        activity: T,
+        result: T::Value,
+    ) -> TestEnvironment {
+        let said = Said::Completed(written(Payload::encode(&result)));
+        self.say_when_waiting(&activity, said)
+    }
+
+    /// Fails the attempt of an activity as soon as it waits for its token, in the instance that was started last. Its retry
+    /// policy says what is next.
+    pub fn fail_when_waiting<T: TokenTarget<K>, K>(self, activity: T, error: T::Error) -> TestEnvironment {
+        let said = Said::Failed(written(Payload::encode(&error)));
+        self.say_when_waiting(&activity, said)
+    }
+
+    fn say_when_waiting<T: TokenTarget<K>, K>(self, activity: &T, said: Said) -> TestEnvironment {
+        let activity = activity.name().into_owned();
+        self.script(When::Waiting, None, Action::Say { activity, said })
+    }
+
+    /// Completes an activity of an instance that waits for its token.
+    ///
+    /// # Panics
+    ///
+    /// If no attempt of it waits, or the orchestration cannot read the result.
+    #[track_caller]
+    pub fn complete_activity<T: TokenTarget<K>, K>(&mut self, id: &str, activity: T, result: T::Value) {
+        let said = Said::Completed(written(Payload::encode(&result)));
+        told(self.say(id, &activity.name(), &said));
+    }
+
+    /// Fails the attempt of an activity of an instance that waits for its token. Its retry policy says what is next.
+    ///
+    /// # Panics
+    ///
+    /// If no attempt of it waits.
+    #[track_caller]
+    pub fn fail_activity<T: TokenTarget<K>, K>(&mut self, id: &str, activity: T, error: T::Error) {
+        let said = Said::Failed(written(Payload::encode(&error)));
+        told(self.say(id, &activity.name(), &said));
+    }
+
+    fn say(&mut self, id: &str, activity: &str, said: &Said) -> Result<(), String> {
+        let reply = self.drive(|driver| {
+            let call = driver.waiting_attempt(id, activity, said)?;
+            Some(driver.say(id, &call))
+        });
+        match reply {
+            Some(AskReply::Answered(_)) => Ok(()),
+            None => Err(format!("no attempt of the activity {activity:?} waits for its token in {id:?}")),
+            Some(other) => Err(format!("{id:?} does not take what is said of {activity:?}: {other:?}")),
+        }
+    }
+}
+
+impl Driver {
+    /// What is said of the oldest attempt of an activity that waits for its token, if there is one.
+    pub(super) fn waiting_attempt(&self, id: &str, activity: &str, said: &Said) -> Option<TokenCall> {
+        let key = self.row(id)?.key;
+        let tables = self.tables();
+        let mut mine = tables.tasks.values().filter(|row| row.id.key == key && row.name == activity);
+        mine.find_map(|row| {
+            let open =
+                TaskWork::decode(row.work.as_deref()?).ok()?.open.filter(|open| open.left.is_some())?;
+            let (execution, event, attempt) = (row.id.execution, row.id.event, row.attempt);
+            Some(TokenCall { execution, event, attempt, secret: open.secret, said: said.clone() })
+        })
+    }
+
+    /// Says something about an attempt. Asked again after a crash, it may have been taken before.
+    pub(super) fn say(&mut self, id: &str, call: &TokenCall) -> AskReply {
+        let crashes = self.crashes();
+        let answer = self.ask(id, || Request::Ask(Question::Token(Box::new(call.clone()))));
+        match answer {
+            Answer::Asked(AskReply::NotOpen | AskReply::Outdated { .. } | AskReply::Ended)
+            | Answer::EndedBefore
+                if self.crashes() > crashes =>
+            {
+                AskReply::Answered(Payload::null())
+            }
+            Answer::Asked(reply) => reply,
+            other => told(Err(format!("{id:?} does not answer who has a token: {other:?}"))),
+        }
+    }
+}
