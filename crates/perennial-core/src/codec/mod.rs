@@ -1,7 +1,7 @@
 //! Codecs: what happens to payloads on their way to the store and back.
 //!
 //! A payload is plain JSON in memory. Where turns, messages, tasks, requests and replies become bytes, each payload passes
-//! through the configured [`Codecs`], and the result is embedded in its place, in the form that [`form`] describes; names,
+//! through the configured [`Codecs`], and the result is embedded in its place, in the form that the module `form` describes; names,
 //! ids, times and the structure of a history stay readable. Reading goes the other way before anything looks at the
 //! payload, so replay compares decoded payloads, while checksums cover the bytes that are stored.
 //!

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use perennial_core::{NotOfType, OrchestrationHandler, Payload};
+use serde::de::Error;
 
 use crate::activity::{ActivityContext, ActivityFutureBox, ActivityHandler};
 
@@ -44,7 +45,11 @@ impl OrchestrationHandler for ByName<dyn OrchestrationHandler> {
     }
 
     fn check_input(&self, input: &Payload) -> Result<(), NotOfType> {
-        self.handler.check_input(&in_order(self.names, input.clone()))
+        let checked = self.handler.check_input(&in_order(self.names, input.clone()));
+        checked.map_err(|problem| match wrong_name(self.names, input) {
+            Some(error) => NotOfType { error, ..problem },
+            None => problem,
+        })
     }
 }
 
@@ -67,9 +72,32 @@ fn in_order(names: &[&str], input: Payload) -> Payload {
     }
 }
 
+/// What is wrong with the names of an object, which the decoder of a list does not tell.
+fn wrong_name(names: &'static [&'static str], input: &Payload) -> Option<serde_json::Error> {
+    let fields = input.decode::<BTreeMap<String, Payload>>().ok()?;
+    let missing = names.iter().find(|name| !fields.contains_key(**name));
+    let unknown = || fields.keys().find(|field| !names.contains(&field.as_str()));
+    match missing {
+        Some(name) => Some(serde_json::Error::missing_field(name)),
+        None => unknown().map(|field| serde_json::Error::unknown_field(field, names)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn p3_a_wrong_name_of_an_argument_is_named() {
+        let wrong = |json: &str| wrong_name(&["card", "cents"], &Payload::from_json(json).unwrap());
+        let words = |json: &str| wrong(json).unwrap().to_string();
+        assert_eq!(words(r#"{"cents":5,"cart":"x"}"#), "missing field `card`");
+        assert_eq!(
+            words(r#"{"cents":5,"card":"x","more":1}"#),
+            "unknown field `more`, expected `card` or `cents`"
+        );
+        assert!(wrong(r#"{"cents":"many","card":"x"}"#).is_none() && wrong(r#"["x",5]"#).is_none());
+    }
 
     #[test]
     fn p1_arguments_by_name_are_put_in_order_if_the_names_are_right() {

@@ -367,3 +367,17 @@ async fn p3_a_child_that_cannot_be_started_says_so_in_words() {
     assert!(error.contains("the sub-orchestration was not started: PER-0306"), "{error}");
     runtime.shutdown().await.unwrap();
 }
+
+#[orchestration]
+async fn sum(_: OrchestrationContext, a: u32, b: u32) -> Result<u32, String> {
+    Ok(a + b)
+}
+
+#[tokio::test]
+async fn p3_an_input_with_a_wrong_name_says_which_argument_is_missing() {
+    let runtime = Runtime::open("memory:").register(sum).start().await.unwrap();
+    let input = Payload::encode(&json!({"a": 2, "c": 3})).unwrap();
+    let refused = runtime.client().start("sum", "sum-1", input).await.unwrap_err().to_string();
+    assert!(refused.starts_with("PER-0630") && refused.contains("missing field `b`"), "{refused}");
+    runtime.shutdown().await.unwrap();
+}
