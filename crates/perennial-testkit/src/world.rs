@@ -251,6 +251,9 @@ impl World {
                 grace_ms: self.chance.between(0, 30_000),
             });
         }
+        if self.chance.percent(5) {
+            surprises.push(self.repair());
+        }
         for surprise in surprises {
             jobs.insert(self.chance.below(jobs.len() + 1), surprise);
         }
@@ -260,6 +263,20 @@ impl World {
             let event_id = EventId(ledger.events()).next();
             jobs.insert(0, self.some_event(program));
             jobs.push(Job::ExternalEventSkipped { event_id });
+        }
+    }
+
+    /// A repair on record, which the program does not see.
+    fn repair(&mut self) -> Job {
+        match self.chance.percent(50) {
+            true => Job::InstanceResumed {
+                why: perennial_core::Why::new("it is over"),
+                paused_ms: self.now_ms,
+                paused: perennial_core::Why::new("an audit").by("somebody"),
+            },
+            false => {
+                Job::MessageSkipped { number: self.turns, problem: "it is of a newer version".to_owned() }
+            }
         }
     }
 

@@ -207,7 +207,7 @@ mod tests {
             "more: true",
             "Deleted",
             "NotEnded",
-            "-> [Gone",
+            "Gone]",
         ];
         let missing: Vec<_> = kinds.into_iter().filter(|kind| !met.contains(kind)).collect();
         assert_eq!(missing, Vec::<&str>::new(), "no operation was answered with these");

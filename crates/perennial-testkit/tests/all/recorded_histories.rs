@@ -18,7 +18,7 @@ use perennial_testkit::TestEnvironment;
 use programs_of_0_1_0::{PROGRAMS, Program, registered};
 
 /// Kinds of events that no program causes by itself: an operator does.
-const BY_OPERATORS: [&str; 1] = ["ExternalEventSkipped"];
+const BY_OPERATORS: [&str; 3] = ["ExternalEventSkipped", "InstanceResumed", "MessageSkipped"];
 
 /// A store that is kept is small.
 const MOST_STORE_BYTES: u64 = 300_000;
