@@ -254,12 +254,28 @@ impl World {
         for surprise in surprises {
             jobs.insert(self.chance.below(jobs.len() + 1), surprise);
         }
+        if let Some(repair) = self.repairs() {
+            jobs.insert(self.chance.below(jobs.len() + 1), repair);
+        }
         let ledger = stage.execution.ledger();
         if ledger.turns() > 0 && self.chance.percent(8) {
             // One more than the program needs, first so that its number is known, and nobody is to see it.
             let event_id = EventId(ledger.events()).next();
             jobs.insert(0, self.some_event(program));
             jobs.push(Job::ExternalEventSkipped { event_id });
+        }
+    }
+
+    /// Records of repairs, which no code sees.
+    fn repairs(&mut self) -> Option<Job> {
+        let (why, paused) = ("repaired".into(), "for repair".into());
+        match self.chance.below(100) {
+            0..4 => Some(Job::InstanceResumed { why, paused_ms: self.chance.between(0, 1_000), paused }),
+            4..8 => {
+                let number = self.chance.between(1, 1_000);
+                Some(Job::MessageSkipped { number, problem: "it is damaged".to_owned() })
+            }
+            _ => None,
         }
     }
 
