@@ -32,7 +32,7 @@ fn is_false(flag: &bool) -> bool {
 /// What happens if the id of a sub-orchestration is another instance's.
 ///
 /// A parent waits for its own child and for nothing else, so the instance that exists is never taken as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum OnTakenId {
     /// The call fails: `ChildFailure::NotStarted`.
     #[default]

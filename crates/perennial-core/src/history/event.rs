@@ -169,7 +169,12 @@ impl Started {
         }
     }
 
-    /// The execution that started the child of a schedule event: this one, unless a reset kept the child.
+    /// The number that the code reads: that of the execution in which the first turn was taken.
+    pub fn execution_as_read(&self) -> u64 {
+        self.reset.as_ref().map_or(self.execution, |reset| reset.began_as)
+    }
+
+    /// The execution that began what an event scheduled or sent: this one, unless a reset kept it.
     pub fn starter_of(&self, event: EventId) -> u64 {
         let adopted = self.reset.as_ref().and_then(|reset| {
             reset.adopted.iter().find(|(adopted, _)| *adopted == event).map(|(_, execution)| *execution)

@@ -105,6 +105,7 @@ mod shard_questions;
 mod shard_raise_requests;
 mod shard_releasing;
 mod shard_resets;
+mod shard_resets_kept;
 mod shard_residency;
 mod shard_retries;
 mod shard_rows;

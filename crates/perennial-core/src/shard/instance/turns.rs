@@ -368,9 +368,13 @@ impl Instance {
     }
 }
 
-/// Whether a message brings the outcome of a child that was started by an earlier execution, and that this one kept.
+/// Whether a message brings the start or the outcome of a child, or the report on a send, that an earlier execution began
+/// and this one kept.
 fn is_of_adopted(execution: &Execution, starter: u64, message: &Message) -> bool {
     match message {
+        Message::Outcome { job: Job::SubOrchestrationStarted { source_event_id: event }, .. } => {
+            execution.started().starter_of(*event) == starter
+        }
         Message::Outcome { job, .. } => {
             job.source_event_id().is_some_and(|event| execution.started().starter_of(event) == starter)
         }

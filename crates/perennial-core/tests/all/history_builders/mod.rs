@@ -174,6 +174,7 @@ pub(crate) fn every_kind() -> Vec<EventKind> {
         trace: Some(Box::new(trace())),
         chain: 77,
         reset: Some(Box::new(Reset {
+            began_as: 1,
             execution: 3,
             turn: 1,
             at_ms: 950,
