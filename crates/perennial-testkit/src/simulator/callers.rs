@@ -20,7 +20,7 @@ use super::stopping::Stage;
 use super::store_calls::ask;
 use super::tokens::Spoken;
 use crate::invariants::ClientLog;
-use crate::program::{HandlerKind, PROGRAM};
+use crate::program::{ActivityInput, Awaitable, HandlerKind, PROGRAM, Statement};
 use crate::{Chance, Features, Program, ProgramInput, generate};
 
 /// Shards that the instances share, far apart, so that several processes have some of them.
@@ -57,6 +57,16 @@ pub(super) struct Subject {
     /// Whether it is started at an exact version.
     pub(super) is_exact: bool,
     pub(super) is_tried: bool,
+}
+
+impl Subject {
+    /// Lets it wait for an activity before all else, with nothing that would end the wait.
+    pub(super) fn begin_with_an_activity(&mut self) {
+        let name = "activity-0".to_owned();
+        let activity = Awaitable::Activity { name, input: ActivityInput::Fixed, tuned: false };
+        self.program.body.0.insert(0, Statement::Await(activity));
+        self.name = PROGRAM;
+    }
 }
 
 /// What a caller asked for.
@@ -136,6 +146,8 @@ impl Simulation {
                 self.count("start again");
                 self.start(subject);
             }
+            // A storm is to hit what lasts, so nobody ends that.
+            1 | 2 if self.plan.has_aim && self.is_of_lasting(&id) => {}
             1 if self.chance.percent(50) => self.end_instance(&id, true),
             2 if self.chance.percent(25) => self.end_instance(&id, false),
             3 | 4 => self.await_end(&id),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use perennial_core::shard::{Message, Question, Request};
 use perennial_core::store::{Commit, InstanceRow, Pause, Status, TurnRow};
-use perennial_core::{InstanceKey, Turn, Why};
+use perennial_core::{Ending, InstanceKey, Turn, Why};
 
 use super::Simulation;
 use super::callers::{Asked, SENDERS, to_instance};
@@ -122,6 +122,13 @@ impl Simulation {
     /// Whether what an instance took or answered once may come another time.
     pub(super) fn was_reset(&self, key: InstanceKey) -> bool {
         self.repairs.reset.contains(&key)
+    }
+
+    /// Whether an instance had ended at least once, and runs again or not.
+    pub(super) fn has_ended_before(&self, key: InstanceKey) -> bool {
+        let is_end = |ending: &Ending| !matches!(ending, Ending::OrchestrationContinuedAsNew { .. });
+        let mut lasts = self.executions(key).filter_map(|history| history.turns.last());
+        lasts.any(|turn| turn.ending().is_some_and(is_end))
     }
 
     /// Who was paused and not resumed is resumed by somebody in the end.
