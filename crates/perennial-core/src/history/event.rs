@@ -174,6 +174,12 @@ impl Started {
         self.reset.as_ref().map_or(self.execution, |reset| reset.began_as)
     }
 
+    /// Whether an event of an execution is also one of this execution.
+    pub(crate) fn has_event_of(&self, execution: u64, event: EventId) -> bool {
+        let same = self.reset.as_ref().and_then(|reset| reset.same.iter().find(|(of, _)| *of == execution));
+        execution == self.execution || same.is_some_and(|(_, last)| event <= *last)
+    }
+
     /// The execution that began what an event scheduled or sent: this one, unless a reset kept it.
     pub fn starter_of(&self, event: EventId) -> u64 {
         let adopted = self.reset.as_ref().and_then(|reset| {
@@ -343,6 +349,15 @@ impl Job {
             | Job::ExternalEventSkipped { .. }
             | Job::OrchestrationCancelRequested { .. }
             | Job::UpdateRequested { .. } => None,
+        }
+    }
+
+    /// The earlier event that it is about, whether that ends with it or not.
+    pub(crate) fn subject(&self) -> Option<EventId> {
+        match self {
+            Job::SubOrchestrationStarted { source_event_id: event }
+            | Job::ExternalEventSkipped { event_id: event } => Some(*event),
+            job => job.source_event_id(),
         }
     }
 

@@ -78,4 +78,8 @@ pub struct Reset {
     /// the execution that began each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<(EventId, u64)>,
+    /// Up to which event executions before it are the same as it is. What waits to be delivered again to one of them is
+    /// about these events, if it is about any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub same: Vec<(u64, EventId)>,
 }

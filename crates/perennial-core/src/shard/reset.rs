@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{CodecError, Codecs};
+use crate::flaws::{self, Flaw};
 use crate::history::{ChildFailure, Decision, EventId, EventKind, Job, Ledger, Reset, Started, Turn, Why};
 use crate::instance::InstanceKey;
 use crate::store::TurnRow;
@@ -150,7 +151,7 @@ impl ResetTask {
         kept.iter().try_for_each(|turn| ledger.apply_turn(turn)).expect("turns that were read");
         let (adopted, again) = self.outstanding(&ledger, &answered, before.started(), later);
         let children_kept = adopted.iter().filter(|(event, _)| is_child(&ledger, *event)).count() as u64;
-        let started = self.next_started(&before, turn, adopted);
+        let started = self.next_started(&before, (turn, cut), adopted);
         let is_activity = |(event, open): &(EventId, &Decision)| {
             matches!(open, Decision::ActivityScheduled { .. }) && !answered.contains(event)
         };
@@ -200,8 +201,16 @@ impl ResetTask {
     }
 
     /// The first event of the next execution.
-    fn next_started(&self, before: &Record, turn: u64, adopted: Vec<(EventId, u64)>) -> Started {
+    fn next_started(
+        &self,
+        before: &Record,
+        (turn, cut): (u64, EventId),
+        adopted: Vec<(EventId, u64)>,
+    ) -> Started {
         let started = before.started();
+        let same = started.reset.iter().flat_map(|reset| reset.same.iter().copied());
+        let same = same.chain([(started.execution, cut)]).map(|(of, last)| (of, last.min(cut)));
+        let same = same.filter(|(_, last)| last.0 > 0).collect();
         let last_at_ms = before.history.turns.last().map(|turn| turn.at_ms);
         let timeout_ms = started.deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.created_ms));
         Started {
@@ -222,6 +231,7 @@ impl ResetTask {
                 at_ms: self.now_ms,
                 why: self.why.clone(),
                 adopted,
+                same,
             })),
             ..started.clone()
         }
@@ -257,7 +267,7 @@ fn delivered_again(later: &[Turn], cut: EventId) -> Vec<Job> {
         })
         .collect();
     let is_wanted = |(event, job): &(EventId, &Job)| match job {
-        Job::ExternalEvent { .. } => !skipped.contains(event),
+        Job::ExternalEvent { .. } => !skipped.contains(event) && !flaws::is(Flaw::ResetForgetsEvents),
         Job::UpdateRequested { .. } => true,
         Job::ActivityCompleted { source_event_id, .. }
         | Job::SubOrchestrationCompleted { source_event_id, .. }

@@ -1,7 +1,7 @@
 //! What a reset keeps stays as it was: turns replay to the same decisions, and what they had begun is heard of (G48, G49).
 
 use crate::shard_cases::{Outcome, handlers_and, number, secs};
-use perennial_core::shard::{Answer, AskReply, Request, ResetReport};
+use perennial_core::shard::{Answer, AskReply, Request, ResetReport, ShardOptions};
 use perennial_core::{EventId, OrchestrationContext, Payload, Started};
 use perennial_testkit::ManualNode;
 
@@ -77,6 +77,37 @@ fn g48_an_event_of_a_kept_turn_that_was_skipped_later_stays_skipped() {
     node.raise("a", "n", number(2));
     node.settle();
     assert_eq!(last(&node, "a"), "OrchestrationCompleted 3");
+}
+
+/// Activities one after the other.
+async fn goes(ctx: OrchestrationContext, activities: &[&str]) -> Outcome {
+    let mut last = Payload::null();
+    for activity in activities {
+        last = ctx.schedule_activity(*activity, ()).await.map_err(|_| Payload::null())?;
+    }
+    Ok(last)
+}
+
+#[test]
+fn g48_a_second_reset_delivers_no_result_of_what_the_first_one_had_kept() {
+    let before = |ctx: OrchestrationContext, _: Payload| async move { goes(ctx, &["A", "B", "C"]).await };
+    let after = |ctx: OrchestrationContext, _: Payload| async move { goes(ctx, &["A", "X"]).await };
+    // A turn takes one job.
+    let mut options = ShardOptions::default();
+    options.execution.limits.turn_decisions = 2;
+    let mut node = ManualNode::with_options(handlers_and("goes", before), options);
+    node.start("goes", "a", ());
+    node.settle().finish("a", "A", "a").settle().finish("a", "B", "b").settle();
+    node.pause("a", "for repair");
+    node.settle();
+    assert_eq!(reset(&mut node, "a", Some(2)).results, 1);
+    assert_eq!(reset(&mut node, "a", Some(1)).results, 1);
+    node.replace_code(handlers_and("goes", after)).restart();
+    node.resume("a");
+    node.settle();
+    assert_eq!(node.running("a"), ["X"], "{:#?}", node.lines("a"));
+    node.finish("a", "X", "x").settle();
+    assert_eq!(last(&node, "a"), r#"OrchestrationCompleted "x""#);
 }
 
 /// Tells two instances something, waits for an event, fails if it says so, and ends with what became of it.

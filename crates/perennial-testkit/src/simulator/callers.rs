@@ -268,20 +268,21 @@ impl Simulation {
     pub(super) fn end_instance(&mut self, id: &str, cancels: bool) {
         self.count(if cancels { "cancel" } else { "terminate" });
         let reason = "enough".to_owned();
+        let grace_ms = self.chance.percent(30).then(|| self.chance.between(0, 5_000));
+        if cancels && grace_ms.is_some() {
+            self.count("cancel with a grace of its own");
+        }
         if let Some(place) = self.near(id) {
-            let request = if cancels {
-                Request::Cancel { reason, grace_ms: None }
-            } else {
-                Request::Terminate { reason }
-            };
+            let request =
+                if cancels { Request::Cancel { reason, grace_ms } } else { Request::Terminate { reason } };
             return self.ask_near(place, id, Asked::End { id: id.to_owned(), cancels }, request, None);
         }
-        self.end_far(id, cancels);
+        self.end_far(id, cancels, grace_ms);
     }
 
-    fn end_far(&mut self, id: &str, cancels: bool) {
+    fn end_far(&mut self, id: &str, cancels: bool, grace_ms: Option<u64>) {
         let reason = "enough".to_owned();
-        let grace_ms = self.plan.shard.cancel_grace_ms;
+        let grace_ms = grace_ms.unwrap_or(self.plan.shard.cancel_grace_ms);
         let message = match cancels {
             true => Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms }),
             false => Message::Terminate { reason },
@@ -384,7 +385,7 @@ impl Simulation {
                 self.start_far(subject, key, *started, None, event);
             }
             Asked::Raise { event, .. } => self.raise_far(event),
-            Asked::End { id, cancels } => self.end_far(&id, cancels),
+            Asked::End { id, cancels } => self.end_far(&id, cancels, None),
             // Somebody else may, or the same one another time.
             Asked::Retry | Asked::Repair => {}
             Asked::AwaitEnd { id, .. } => {

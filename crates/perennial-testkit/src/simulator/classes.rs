@@ -82,7 +82,17 @@ pub const CLASSES: &[(&str, &[&str])] = &[
             "instance has room again",
         ],
     ),
-    ("repairs by people", &["instance paused", "instance resumed", "instance reset"]),
+    (
+        "repairs by people",
+        &[
+            "instance paused",
+            "instance resumed",
+            "instance reset",
+            "ended instance run again",
+            "orchestration paused",
+            "instance paused with all others",
+        ],
+    ),
 ];
 
 /// More unread events than a run raises.

@@ -1,6 +1,7 @@
 //! Pausing an instance, and resuming it. A paused instance is blocked by a person: it takes no turn and is not tried
 //! again, what comes for it is kept, and its deadline and the grace of a cancel still end it.
 
+use crate::flaws::{self, Flaw};
 use crate::store::{Commit, InstanceRow, Pause};
 
 use super::super::message::Message;
@@ -115,6 +116,9 @@ impl Instance {
         let Some(pause) = row.blocked.as_ref().and_then(|blocked| blocked.pause.as_ref()) else {
             return false;
         };
+        if flaws::is(Flaw::PausesForgotten) {
+            return false;
+        }
         if pause.orchestration && !shared.paused.contains(&row.name) {
             shared.given_up.remove(&self.key);
             return false;

@@ -1,5 +1,6 @@
 //! Requests and their replies, deleting, sweeping, and counts.
 
+use crate::flaws::{self, Flaw};
 use crate::instance::InstanceKey;
 use crate::store::commit::DeleteOutcome;
 use crate::store::request::{NewRequest, RequestOutcome, RequestReply, RequestRow};
@@ -61,7 +62,9 @@ impl Tables {
     pub(super) fn delete(&mut self, key: InstanceKey) -> DeleteOutcome {
         match self.instances.get(&key) {
             None => return DeleteOutcome::Gone,
-            Some(row) if !row.status.is_final() && row.is_sound() => return DeleteOutcome::NotEnded,
+            Some(row) if !row.status.is_final() && row.is_sound() && !flaws::is(Flaw::ReplacesRunning) => {
+                return DeleteOutcome::NotEnded;
+            }
             Some(_) => {}
         }
         if let Some(row) = self.instances.remove(&key) {

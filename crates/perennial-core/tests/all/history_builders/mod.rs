@@ -180,6 +180,7 @@ pub(crate) fn every_kind() -> Vec<EventKind> {
             at_ms: 950,
             why: Why::new("a repair").by("ada"),
             adopted: vec![(EventId(2), 1)],
+            same: vec![(3, EventId(2))],
         })),
     }))];
     kinds.extend(every_job().into_iter().map(job));
