@@ -237,7 +237,7 @@ impl Generator {
         Statement::Start {
             program: self.smaller_program(),
             versioned: self.chance.percent(30),
-            heard: self.chance.percent(40),
+            heard: self.chance.percent(40) && self.features.sent_events,
         }
     }
 
@@ -350,7 +350,8 @@ impl Generator {
             on_existing: self.chance.weighted(&[
                 (3, OnTakenId::Reject),
                 (2, OnTakenId::ReplaceEnded),
-                (1, OnTakenId::TerminateAndReplace),
+                // It waits before it tries again.
+                (weight(self.features.timers, 1), OnTakenId::TerminateAndReplace),
             ]),
         }
     }

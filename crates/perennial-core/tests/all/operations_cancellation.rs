@@ -277,11 +277,11 @@ fn e23_a_second_request_that_comes_late_is_dropped_without_a_trace() {
     let taken = drive.at(5_000).try_turn([Drive::cancel("again", 1_500)]).unwrap();
     assert_eq!((taken.turn, taken.stale[0].reason), (None, StaleReason::AlreadyCancelling));
     let ledger = drive.execution().ledger();
-    assert_eq!((ledger.events(), ledger.cancel_reason()), (4, Some("first")));
+    assert_eq!((ledger.events(), ledger.cancel_reason()), (3, Some("first")));
     drive.turn([Drive::event("cleaned", "done")]).evict();
     assert_eq!(
         drive.last_lines(),
-        [r#"5 ExternalEvent "cleaned" "done""#, r#"6 OrchestrationCompleted "done""#]
+        [r#"4 ExternalEvent "cleaned" "done""#, r#"5 OrchestrationCompleted "done""#]
     );
 }
 

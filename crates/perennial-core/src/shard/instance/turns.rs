@@ -282,9 +282,17 @@ impl Instance {
         if self.has_ended() {
             return self.questions.take_all();
         }
-        let delivered = delivered.iter().filter(|queued| queued.is_job()).map(|queued| queued.place);
-        let first = delivered.chain(self.queue.first_place()).min();
-        let mut asks = self.questions.take_before(first);
+        let places = delivered.iter().filter(|queued| queued.is_job()).map(|queued| queued.place);
+        let first = places.chain(self.queue.first_place()).min();
+        // Rows are as they were read, which may be after another node ended an attempt that a message tells of.
+        let is_told = |place: (u64, EventId)| {
+            self.queue.has_result(place.0, place.1)
+                || delivered.iter().any(|it| it.results_of().any(|of| of == place))
+        };
+        let is_ahead = |ask: &PendingAsk| matches!(&ask.question, Question::Token(call) if is_told((call.execution, call.event)));
+        let (ahead, mut asks): (Vec<_>, Vec<_>) =
+            self.questions.take_before(first).into_iter().partition(is_ahead);
+        self.questions.put_back(ahead);
         for ask in &mut asks {
             if let Question::Token(call) = &ask.question {
                 ask.row = self.open_row(shared, call);
