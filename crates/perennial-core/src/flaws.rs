@@ -49,12 +49,18 @@ pub enum Flaw {
     ForgottenTakes,
     /// A node that stops ends its session together with its lanes, not after them (N3).
     EndsWithLanes,
+    /// A paused instance goes on when it is loaded (G46).
+    PausesForgotten,
+    /// A reset does not deliver the events again that came after the turn (G48).
+    ResetForgetsEvents,
+    /// A child that may replace an instance that has ended also replaces one that runs (G36).
+    ReplacesRunning,
 }
 
 impl Flaw {
     /// All of them.
     #[cfg(feature = "flaws")]
-    pub const ALL: [Flaw; 21] = [
+    pub const ALL: [Flaw; 24] = [
         Flaw::NoFencing,
         Flaw::EpochUnchecked,
         Flaw::TenureUnchecked,
@@ -76,6 +82,9 @@ impl Flaw {
         Flaw::TasksDieWithLanes,
         Flaw::ForgottenTakes,
         Flaw::EndsWithLanes,
+        Flaw::PausesForgotten,
+        Flaw::ResetForgetsEvents,
+        Flaw::ReplacesRunning,
     ];
 }
 

@@ -132,8 +132,8 @@ impl Interpreter {
                 let wait = ctx.schedule_wait(name.as_str());
                 Pending::Event(if self.wants_text() { wait.read_by(text_alone) } else { wait })
             }
-            Awaitable::Child { program, named, versioned, abandoned } => {
-                let child = self.child(program, accumulator, *named, *versioned);
+            Awaitable::Child { program, named, versioned, abandoned, on_existing } => {
+                let child = self.child(program, accumulator, *named, *versioned).on_existing(*on_existing);
                 Pending::Child(if *abandoned { child.close_policy(ClosePolicy::Abandon) } else { child })
             }
             Awaitable::Signals { name, at_least } => {

@@ -10,6 +10,7 @@ use crate::program::{
     Statement,
 };
 use crate::{Chance, Features};
+use perennial_core::OnTakenId;
 
 /// How deep blocks are nested.
 const DEPTH: usize = 4;
@@ -233,7 +234,11 @@ impl Generator {
     }
 
     fn start(&mut self, _: Place) -> Statement {
-        Statement::Start { program: self.smaller_program(), versioned: self.chance.percent(30) }
+        Statement::Start {
+            program: self.smaller_program(),
+            versioned: self.chance.percent(30),
+            heard: self.chance.percent(40) && self.features.sent_events,
+        }
     }
 
     fn raise(&mut self, _: Place) -> Statement {
@@ -342,6 +347,12 @@ impl Generator {
             named: self.chance.percent(30),
             versioned: self.chance.percent(30),
             abandoned: self.chance.percent(30),
+            on_existing: self.chance.weighted(&[
+                (3, OnTakenId::Reject),
+                (2, OnTakenId::ReplaceEnded),
+                // It waits before it tries again.
+                (weight(self.features.timers, 1), OnTakenId::TerminateAndReplace),
+            ]),
         }
     }
 

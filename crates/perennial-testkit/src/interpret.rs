@@ -372,12 +372,14 @@ impl Interpreter {
                 let value = if *remove { Payload::null() } else { Payload::from(accumulator.to_string()) };
                 ctx.upsert_attributes([(name.as_str(), value)]);
             }
-            Statement::Start { program, versioned } => {
+            Statement::Start { program, versioned, heard } => {
                 let (instance, input) = (self.new_instance(*accumulator), self.given(program, *accumulator));
-                if *versioned {
-                    ctx.schedule_orchestration_versioned(PROGRAM, PROGRAM_VERSION, instance, input);
-                } else {
-                    ctx.schedule_orchestration(PROGRAM, instance, input);
+                let sent = match versioned {
+                    true => ctx.schedule_orchestration_versioned(PROGRAM, PROGRAM_VERSION, instance, input),
+                    false => ctx.schedule_orchestration(PROGRAM, instance, input),
+                };
+                if *heard {
+                    accumulator.fold(&format!("{:?}", sent.delivered().await));
                 }
             }
             Statement::Raise { event, to } => {

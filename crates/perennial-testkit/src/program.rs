@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use perennial_core::Payload;
+use perennial_core::{OnTakenId, Payload};
 use serde::{Deserialize, Serialize};
 
 use crate::Accumulator;
@@ -126,6 +126,8 @@ pub enum Statement {
         program: Box<Program>,
         /// Whether it is started at its exact version.
         versioned: bool,
+        /// Whether this one waits to hear what became of it.
+        heard: bool,
     },
     /// Raises an event at an instance.
     Raise {
@@ -182,6 +184,8 @@ pub enum Awaitable {
         versioned: bool,
         /// Whether it may outlive this instance.
         abandoned: bool,
+        /// What happens if its id is another's.
+        on_existing: OnTakenId,
     },
     /// A handler has begun this many times.
     Signals {

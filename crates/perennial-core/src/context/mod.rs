@@ -59,7 +59,8 @@ pub struct OrchestrationContext {
 pub struct Info {
     /// The instance id.
     pub instance: String,
-    /// 1 for the first execution; continue-as-new counts on.
+    /// 1 for the first execution; continue-as-new counts on. An execution that keeps turns of another one after a reset
+    /// reads the number of the execution in which they were taken.
     pub execution: u64,
     /// The registered name.
     pub name: String,
@@ -170,7 +171,7 @@ impl OrchestrationContext {
         self.call("info", Access::Look, inert, |state| {
             Ok(Info {
                 instance: state.instance.to_string(),
-                execution: state.started.execution,
+                execution: state.started.execution_as_read(),
                 name: state.started.name.clone(),
                 version: state.started.version.clone(),
                 parent: state.started.parent.clone(),

@@ -183,7 +183,7 @@ impl Execution {
             job => state.ledger.admit_at(at_ms, job).is_ok(),
         };
         if !is_first && !jobs.iter().any(is_wanted) {
-            let (_, stale) = admit(state, jobs);
+            let (_, stale) = admit(state, at_ms, jobs);
             return Ok(TurnTaken { stale, ..TurnTaken::default() });
         }
         let due = jobs.iter().map(|job| state.ledger.not_before_ms(job)).max().unwrap_or(0);
@@ -196,7 +196,7 @@ impl Execution {
                 .push(Event { id: EventId(1), kind: EventKind::Started(Box::new(Started::clone(&started))) });
         }
         let first_job = events.len();
-        let (admitted, stale) = admit(state, jobs);
+        let (admitted, stale) = admit(state, at_ms, jobs);
         events.extend(admitted);
         let job_count = events.len() - first_job;
 
@@ -475,8 +475,8 @@ pub(super) fn jobs_of(events: &[Event]) -> impl Iterator<Item = (EventId, &Job)>
     })
 }
 
-/// Records the jobs that something waits for; the others are stale.
-fn admit(state: &mut ExecutionState, jobs: Vec<Job>) -> (Vec<Event>, Vec<StaleJob>) {
+/// Records the jobs that something waits for in a turn of this time; the others are stale.
+fn admit(state: &mut ExecutionState, at_ms: u64, jobs: Vec<Job>) -> (Vec<Event>, Vec<StaleJob>) {
     let ExecutionState { ledger, mailbox, .. } = state;
     let mut admitted: Vec<Event> = Vec::with_capacity(jobs.len());
     let mut skipped = BTreeSet::new();
@@ -490,7 +490,7 @@ fn admit(state: &mut ExecutionState, jobs: Vec<Job>) -> (Vec<Event>, Vec<StaleJo
             }
             _ => true,
         };
-        match ledger.admit(&job).and(if is_there { Ok(()) } else { Err(StaleReason::NotOpen) }) {
+        match ledger.admit_at(at_ms, &job).and(if is_there { Ok(()) } else { Err(StaleReason::NotOpen) }) {
             Ok(()) => {
                 let id = EventId(ledger.events()).next();
                 ledger.apply_job(ledger.turns(), id, &job).expect("an admitted job applies");

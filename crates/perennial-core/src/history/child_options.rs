@@ -33,7 +33,7 @@ fn is_false(flag: &bool) -> bool {
 ///
 /// A parent waits for its own child and for nothing else, so the instance that exists is never taken as it is. A child has one
 /// parent, which cancels it and gets its outcome; an instance that exists has another, or none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum OnTakenId {
     /// The call fails: `ChildFailure::NotStarted`.
     #[default]

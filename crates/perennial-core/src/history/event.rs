@@ -169,7 +169,18 @@ impl Started {
         }
     }
 
-    /// The execution that started the child of a schedule event: this one, unless a reset kept the child.
+    /// The number that the code reads: that of the execution in which the first turn was taken.
+    pub fn execution_as_read(&self) -> u64 {
+        self.reset.as_ref().map_or(self.execution, |reset| reset.began_as)
+    }
+
+    /// Whether an event of an execution is also one of this execution.
+    pub(crate) fn has_event_of(&self, execution: u64, event: EventId) -> bool {
+        let same = self.reset.as_ref().and_then(|reset| reset.same.iter().find(|(of, _)| *of == execution));
+        execution == self.execution || same.is_some_and(|(_, last)| event <= *last)
+    }
+
+    /// The execution that began what an event scheduled or sent: this one, unless a reset kept it.
     pub fn starter_of(&self, event: EventId) -> u64 {
         let adopted = self.reset.as_ref().and_then(|reset| {
             reset.adopted.iter().find(|(adopted, _)| *adopted == event).map(|(_, execution)| *execution)
@@ -367,6 +378,15 @@ impl Job {
     /// Whether it records a repair and nothing else.
     pub(crate) fn is_repair(&self) -> bool {
         matches!(self, Job::InstanceResumed { .. } | Job::MessageSkipped { .. })
+    }
+
+    /// The earlier event that it is about, whether that ends with it or not.
+    pub(crate) fn subject(&self) -> Option<EventId> {
+        match self {
+            Job::SubOrchestrationStarted { source_event_id: event }
+            | Job::ExternalEventSkipped { event_id: event } => Some(*event),
+            job => job.source_event_id(),
+        }
     }
 
     /// The sender's key, for the jobs that can have one.

@@ -67,11 +67,19 @@ pub struct Reset {
     pub execution: u64,
     /// The last turn that it keeps; zero if it begins again.
     pub turn: u64,
+    /// The execution in which its first turn was taken. It is the number that the code reads, so that the turns that are
+    /// kept replay to the same decisions.
+    pub began_as: u64,
     /// When it was reset, by turn time.
     pub at_ms: u64,
     /// Why, and by whom.
     pub why: Why,
-    /// Children that go on: their schedule events, and the execution that started each.
+    /// What goes on and answers this execution: the events of children that run and of sends that will be reported on, and
+    /// the execution that began each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<(EventId, u64)>,
+    /// Up to which event executions before it are the same as it is. What waits to be delivered again to one of them is
+    /// about these events, if it is about any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub same: Vec<(u64, EventId)>,
 }

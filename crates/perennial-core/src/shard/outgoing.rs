@@ -49,7 +49,6 @@ pub(super) fn outgoing(
 ) -> Vec<Outgoing> {
     let mut send = Vec::new();
     let ending = turn.ending();
-    let seed = |event| Stream::derived_seed(from.started, event);
     for (event, _, decision) in turn.decisions() {
         match decision {
             // A child that its parent's end would cancel in the same breath is not started.
@@ -64,50 +63,56 @@ pub(super) fn outgoing(
                 let wanted = Some((reason.as_str(), *grace_ms));
                 send.extend(cancel_child(shared, from, ledger, *source_event_id, wanted));
             }
-            Decision::OrchestrationChained { name, version, instance, input, reported } => {
-                match check_name(instance) {
-                    Ok(()) => {
-                        let version = version.clone().unwrap_or_default();
-                        let trace = from.started.trace.clone();
-                        let started = Started {
-                            trace,
-                            ..Started::new(name.as_str(), version, input.clone(), seed(event))
-                        };
-                        let told = |delivery| reported.then(|| reported_as(from, event, delivery));
-                        let told = Told {
-                            taken: told(Delivery::AlreadyExists),
-                            started: told(Delivery::Delivered),
-                            replaces_ended: false,
-                        };
-                        send.push(start(from, event, turn.at_ms, instance, started, &told));
-                    }
-                    Err(error) => {
-                        shared.counters.undelivered += 1;
-                        tracing::warn!(instance = from.id, %event, %error, "a detached start has no usable id");
-                        if *reported {
-                            let message = reported_as(from, event, Delivery::BadId);
-                            send.push(to_key(from.key, ShardId::of(from.id), &message));
-                        }
-                    }
-                }
-            }
-            Decision::ExternalEventSent { instance, name, payload, key, reported } => {
-                let (name, payload, trace) = (name.clone(), payload.clone(), from.started.trace.clone());
-                let message = Message::Job(Job::ExternalEvent { name, payload, key: key.clone(), trace });
-                send.push(to_id(instance, &message, reported.then(|| report(from, event))));
-            }
-            Decision::CancelSent { instance, reason, grace_ms, reported } => {
-                let grace_ms = grace_ms.unwrap_or(shared.options.cancel_grace_ms);
-                let job = Job::OrchestrationCancelRequested { reason: reason.clone(), grace_ms };
-                send.push(to_id(instance, &Message::Job(job), reported.then(|| report(from, event))));
-            }
-            _ => {}
+            sent => send.extend(send_other(shared, from, event, turn.at_ms, sent)),
         }
     }
     if let Some(ending) = ending {
         send.extend(parting(shared, from, ledger, ending, turn));
     }
     send
+}
+
+/// What a decision sends to an instance that is no child: a start, an event or a cancel. Others send nothing.
+pub(super) fn send_other(
+    shared: &mut Shared,
+    from: &Sender<'_>,
+    event: EventId,
+    at_ms: u64,
+    decision: &Decision,
+) -> Option<Outgoing> {
+    match decision {
+        Decision::OrchestrationChained { name, version, instance, input, reported } => {
+            if let Err(error) = check_name(instance) {
+                shared.counters.undelivered += 1;
+                tracing::warn!(instance = from.id, %event, %error, "a detached start has no usable id");
+                let told =
+                    || to_key(from.key, ShardId::of(from.id), &reported_as(from, event, Delivery::BadId));
+                return reported.then(told);
+            }
+            let (version, seed) =
+                (version.clone().unwrap_or_default(), Stream::derived_seed(from.started, event));
+            let trace = from.started.trace.clone();
+            let started = Started { trace, ..Started::new(name.as_str(), version, input.clone(), seed) };
+            let told = |delivery| reported.then(|| reported_as(from, event, delivery));
+            let told = Told {
+                taken: told(Delivery::AlreadyExists),
+                started: told(Delivery::Delivered),
+                replaces_ended: false,
+            };
+            Some(start(from, event, at_ms, instance, started, &told))
+        }
+        Decision::ExternalEventSent { instance, name, payload, key, reported } => {
+            let (name, payload, trace) = (name.clone(), payload.clone(), from.started.trace.clone());
+            let message = Message::Job(Job::ExternalEvent { name, payload, key: key.clone(), trace });
+            Some(to_id(instance, &message, reported.then(|| report(from, event))))
+        }
+        Decision::CancelSent { instance, reason, grace_ms, reported } => {
+            let grace_ms = grace_ms.unwrap_or(shared.options.cancel_grace_ms);
+            let job = Job::OrchestrationCancelRequested { reason: reason.clone(), grace_ms };
+            Some(to_id(instance, &Message::Job(job), reported.then(|| report(from, event))))
+        }
+        _ => None,
+    }
 }
 
 /// What starts the child that a decision schedules; or, if it can have no such id, what its parent is told.

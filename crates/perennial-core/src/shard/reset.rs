@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{CodecError, Codecs};
-use crate::history::{Decision, EventId, EventKind, Job, Ledger, Reset, Started, Turn, Why};
+use crate::flaws::{self, Flaw};
+use crate::history::{ChildFailure, Decision, EventId, EventKind, Job, Ledger, Reset, Started, Turn, Why};
 use crate::instance::InstanceKey;
 use crate::store::TurnRow;
 
@@ -69,12 +70,23 @@ pub struct ResetRun {
     pub(super) ledger: Ledger,
     /// What is delivered again, in order.
     pub(super) jobs: Vec<Job>,
-    /// Children that are started again.
-    pub(super) restarted: Vec<EventId>,
+    /// What was scheduled or sent, has no outcome, and is begun again.
+    pub(super) again: Vec<Again>,
     /// The execution before, whose later children are told that nobody waits for them.
     pub(super) before: Record,
     /// The last event that is kept.
     pub(super) cut: EventId,
+}
+
+/// Something that a kept turn decided and that is begun again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    /// A child that could not be started.
+    Unstarted(EventId),
+    /// A child that has ended, or is about to. It may have the id that its successor is to have.
+    Started(EventId),
+    /// Something that was sent, whose report was lost with the end of the instance.
+    Sent(EventId),
 }
 
 /// What comes of a [`ResetTask`].
@@ -137,17 +149,9 @@ impl ResetTask {
         let mut ledger = Ledger::default();
         // They were applied when the record was read.
         kept.iter().try_for_each(|turn| ledger.apply_turn(turn)).expect("turns that were read");
-        let children = open_children(&ledger, &answered);
-        let failed = failed_children(later);
-        let started = before.started();
-        let goes_on = |event: &EventId| !self.has_ended && !failed.contains(event);
-        let adopted: Vec<(EventId, u64)> = children
-            .iter()
-            .filter(|event| goes_on(event))
-            .map(|event| (*event, started.starter_of(*event)))
-            .collect();
-        let restarted: Vec<EventId> = children.into_iter().filter(|event| !goes_on(event)).collect();
-        let started = self.next_started(&before, turn, adopted);
+        let (adopted, again) = self.outstanding(&ledger, &answered, before.started(), later);
+        let children_kept = adopted.iter().filter(|(event, _)| is_child(&ledger, *event)).count() as u64;
+        let started = self.next_started(&before, (turn, cut), adopted);
         let is_activity = |(event, open): &(EventId, &Decision)| {
             matches!(open, Decision::ActivityScheduled { .. }) && !answered.contains(event)
         };
@@ -155,11 +159,11 @@ impl ResetTask {
             execution: started.execution,
             turn,
             left_turns: later.len() as u64,
-            messages: jobs.iter().filter(|job| job.source_event_id().is_none()).count() as u64,
+            messages: jobs.iter().filter(|job| is_message(job)).count() as u64,
             results: answered.len() as u64,
             activities: ledger.open().filter(is_activity).count() as u64,
-            children_kept: started.reset.as_ref().map_or(0, |reset| reset.adopted.len() as u64),
-            children_started: restarted.len() as u64,
+            children_kept,
+            children_started: again.iter().filter(|it| !matches!(it, Again::Sent(_))).count() as u64,
             children_cancelled: 0,
             already_made: false,
         };
@@ -169,12 +173,44 @@ impl ResetTask {
             true => ledger,
             false => relearned(kept, &started),
         };
-        Ok(ResetRun { report, started, rows, ledger, jobs, restarted, before, cut })
+        Ok(ResetRun { report, started, rows, ledger, jobs, again, before, cut })
+    }
+
+    /// What the kept turns had begun beyond this instance and nobody has heard of yet: what goes on, with the execution
+    /// that began it, and what is begun again. Nobody takes answers for an instance that has ended.
+    fn outstanding(
+        &self,
+        ledger: &Ledger,
+        answered: &BTreeSet<EventId>,
+        started: &Started,
+        later: &[Turn],
+    ) -> (Vec<(EventId, u64)>, Vec<Again>) {
+        let (mut adopted, mut again) = (Vec::new(), Vec::new());
+        let (unstarted, over) = (unstarted_children(later), failed_children(later));
+        for (event, open) in ledger.open().filter(|(event, _)| !answered.contains(event)) {
+            let is_child = matches!(open, Decision::SubOrchestrationScheduled { .. });
+            match self.has_ended || over.contains(&event) {
+                false if is_child || open.is_reported() => adopted.push((event, started.starter_of(event))),
+                true if is_child && unstarted.contains(&event) => again.push(Again::Unstarted(event)),
+                true if is_child => again.push(Again::Started(event)),
+                true if open.is_reported() => again.push(Again::Sent(event)),
+                _ => {}
+            }
+        }
+        (adopted, again)
     }
 
     /// The first event of the next execution.
-    fn next_started(&self, before: &Record, turn: u64, adopted: Vec<(EventId, u64)>) -> Started {
+    fn next_started(
+        &self,
+        before: &Record,
+        (turn, cut): (u64, EventId),
+        adopted: Vec<(EventId, u64)>,
+    ) -> Started {
         let started = before.started();
+        let same = started.reset.iter().flat_map(|reset| reset.same.iter().copied());
+        let same = same.chain([(started.execution, cut)]).map(|(of, last)| (of, last.min(cut)));
+        let same = same.filter(|(_, last)| last.0 > 0).collect();
         let last_at_ms = before.history.turns.last().map(|turn| turn.at_ms);
         let timeout_ms = started.deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.created_ms));
         Started {
@@ -187,9 +223,15 @@ impl ResetTask {
             reset: Some(Box::new(Reset {
                 execution: started.execution,
                 turn,
+                began_as: if turn == 0 {
+                    started.execution.saturating_add(1)
+                } else {
+                    started.execution_as_read()
+                },
                 at_ms: self.now_ms,
                 why: self.why.clone(),
                 adopted,
+                same,
             })),
             ..started.clone()
         }
@@ -214,8 +256,8 @@ pub(super) fn gone_on(seen: u64, execution: u64) -> String {
 }
 
 /// What came after the turns that are kept, and is delivered again: events and updates, and what went well of what these
-/// turns had begun. What failed is tried again instead. Cancel requests are left behind, and events that somebody had
-/// taken out.
+/// turns had begun. What failed is tried again instead. Cancel requests are left behind. Events that somebody had taken
+/// out stay out: one of a kept turn is taken out again.
 fn delivered_again(later: &[Turn], cut: EventId) -> Vec<Job> {
     let jobs = || later.iter().flat_map(Turn::jobs);
     let skipped: BTreeSet<EventId> = jobs()
@@ -225,29 +267,40 @@ fn delivered_again(later: &[Turn], cut: EventId) -> Vec<Job> {
         })
         .collect();
     let is_wanted = |(event, job): &(EventId, &Job)| match job {
-        Job::ExternalEvent { .. } => !skipped.contains(event),
+        Job::ExternalEvent { .. } => !skipped.contains(event) && !flaws::is(Flaw::ResetForgetsEvents),
         Job::UpdateRequested { .. } => true,
         Job::ActivityCompleted { source_event_id, .. }
         | Job::SubOrchestrationCompleted { source_event_id, .. }
         | Job::SubOrchestrationStarted { source_event_id }
         | Job::DeliveryReported { source_event_id, .. }
         | Job::TimerFired { source_event_id } => *source_event_id <= cut,
+        Job::ExternalEventSkipped { event_id } => *event_id <= cut,
         Job::ActivityFailed { .. }
         | Job::SubOrchestrationFailed { .. }
         | Job::OrchestrationCancelRequested { .. }
         | Job::InstanceResumed { .. }
-        | Job::MessageSkipped { .. }
-        | Job::ExternalEventSkipped { .. } => false,
+        | Job::MessageSkipped { .. } => false,
     };
     jobs().filter(is_wanted).map(|(_, job)| job.clone()).collect()
 }
 
-/// The children that nobody has heard of yet.
-fn open_children(ledger: &Ledger, answered: &BTreeSet<EventId>) -> Vec<EventId> {
-    let is_child = |(event, open): &(EventId, &Decision)| {
-        matches!(open, Decision::SubOrchestrationScheduled { .. }) && !answered.contains(event)
-    };
-    ledger.open().filter(is_child).map(|(event, _)| event).collect()
+fn is_message(job: &Job) -> bool {
+    matches!(job, Job::ExternalEvent { .. } | Job::UpdateRequested { .. })
+}
+
+fn is_child(ledger: &Ledger, event: EventId) -> bool {
+    matches!(ledger.open_decision(event), Some(Decision::SubOrchestrationScheduled { .. }))
+}
+
+/// The children that could not be started.
+fn unstarted_children(later: &[Turn]) -> BTreeSet<EventId> {
+    let unstarted = later.iter().flat_map(Turn::jobs).filter_map(|(_, job)| match job {
+        Job::SubOrchestrationFailed { source_event_id, error: ChildFailure::NotStarted { .. } } => {
+            Some(*source_event_id)
+        }
+        _ => None,
+    });
+    unstarted.collect()
 }
 
 /// The children that are over, or about to be: they failed, or were asked to cancel.

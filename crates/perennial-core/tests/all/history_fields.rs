@@ -103,6 +103,7 @@ fn e2_only_optional_fields_may_be_missing() {
         "OrchestrationStarted.trace",
         "OrchestrationStarted.chain",
         "OrchestrationStarted.reset",
+        "OrchestrationStarted.same",
         "OrchestrationStarted.adopted",
         "OrchestrationStarted.by",
         "ExternalEvent.key",

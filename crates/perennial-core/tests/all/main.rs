@@ -106,6 +106,7 @@ mod shard_raise_requests;
 mod shard_releasing;
 mod shard_repairs;
 mod shard_resets;
+mod shard_resets_kept;
 mod shard_residency;
 mod shard_retries;
 mod shard_rows;

@@ -262,6 +262,29 @@ fn e23_a_second_request_is_dropped_unless_its_grace_ends_sooner() {
     assert_eq!(ledger.cancel_request().map(CancelRequest::until_ms), Some(31_999));
 }
 
+/// Found by the simulator, seed 807: the request was judged by the time of the turn before.
+#[test]
+fn e23_a_second_request_that_comes_late_is_dropped_without_a_trace() {
+    let mut drive = Drive::start(
+        |ctx: OrchestrationContext, _: Payload| async move {
+            ctx.cancelled().await;
+            Ok(ctx.schedule_wait("cleaned").await)
+        },
+        (),
+    );
+    drive.turn([Drive::cancel("first", 5_000)]).evict();
+    // Until 6,000 by the first; until 6,500 by the second, which is less than that from the turn before on.
+    let taken = drive.at(5_000).try_turn([Drive::cancel("again", 1_500)]).unwrap();
+    assert_eq!((taken.turn, taken.stale[0].reason), (None, StaleReason::AlreadyCancelling));
+    let ledger = drive.execution().ledger();
+    assert_eq!((ledger.events(), ledger.cancel_reason()), (3, Some("first")));
+    drive.turn([Drive::event("cleaned", "done")]).evict();
+    assert_eq!(
+        drive.last_lines(),
+        [r#"4 ExternalEvent "cleaned" "done""#, r#"5 OrchestrationCompleted "done""#]
+    );
+}
+
 #[test]
 fn e23_the_execution_ends_at_the_first_request_for_its_reason() {
     let mut drive = Drive::start(publishes, ());

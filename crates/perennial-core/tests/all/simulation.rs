@@ -30,6 +30,7 @@ const TROUBLE: &[&str] = &[
     "call unknown and not done",
     "call unknown and still under way",
     "cancel",
+    "cancel with a grace of its own",
     "child",
     "child cancelled",
     "child completed",
@@ -62,6 +63,8 @@ const TROUBLE: &[&str] = &[
     "start of a child reported",
     "delivery reported",
     "ended as cancelled by itself",
+    "ended instance replaced by a child",
+    "start heard of",
     "event to another instance",
     "events carried",
     "events taken before continuing",
@@ -249,6 +252,21 @@ fn g22_interruptions_that_are_counted_without_evidence_are_noticed() {
     }
     let found = (0..20).find_map(|seed| storm(seed).with_flaw(Flaw::EveryEndCounts).run().err());
     assert!(found.expect("it is noticed").what.starts_with("G22"));
+}
+
+#[test]
+fn g46_paused_instances_that_go_on_are_noticed() {
+    assert_eq!(noticed(Flaw::PausesForgotten), "G46");
+}
+
+#[test]
+fn g48_resets_that_forget_events_are_noticed() {
+    assert_eq!(noticed(Flaw::ResetForgetsEvents), "G48");
+}
+
+#[test]
+fn g36_children_that_replace_instances_that_run_are_noticed() {
+    assert_eq!(noticed(Flaw::ReplacesRunning), "G36");
 }
 
 #[test]

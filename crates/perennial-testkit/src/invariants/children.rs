@@ -106,16 +106,28 @@ impl Families<'_> {
     fn check_parent(&mut self, parent: &Decoded<'_>, execution: u64, turns: &[Turn]) {
         let row = parent.row();
         for (event, scheduled) in schedules(turns) {
-            let place = (row.key.to_string(), self.starter(parent, execution, event), event);
-            let children = self.children.get(&place).cloned().unwrap_or_default();
-            if children.len() > 1 {
-                self.breach(&row.id, format!("schedule {event} has {} children", children.len()));
+            for starter in starters(parent, execution) {
+                let children = self.children.get(&(row.key.to_string(), starter, event)).map_or(0, Vec::len);
+                if children > 1 {
+                    self.breach(&row.id, format!("schedule {event} has {children} children"));
+                }
             }
-            let child = children.first().copied();
             let is_current = execution == row.execution && !row.status.is_final();
             match scheduled.outcome {
-                Some(outcome) => self.check_outcome(parent, &place, &scheduled, outcome, child),
+                Some(outcome) => {
+                    // After a reset it is not recorded of which of these children it was told.
+                    let place = |starter| (row.key.to_string(), starter, event);
+                    let explain =
+                        |starter| self.explain_outcome(parent, &place(starter), &scheduled, outcome);
+                    let is_explained = starters(parent, execution).any(|starter| explain(starter).is_none());
+                    let wrong = explain(self.starter(parent, execution, event)).filter(|_| !is_explained);
+                    if let Some(wrong) = wrong {
+                        self.breach(&row.id, wrong);
+                    }
+                }
                 None if is_current && !scheduled.cancelled => {
+                    let place = (row.key.to_string(), self.starter(parent, execution, event), event);
+                    let child = self.children.get(&place).and_then(|children| children.first()).copied();
                     self.check_open(parent, &place, &scheduled, child);
                 }
                 None => {}
@@ -125,36 +137,33 @@ impl Families<'_> {
 
     /// The execution that started a child: after a reset it may be an earlier one.
     fn starter(&self, parent: &Decoded<'_>, execution: u64, event: EventId) -> u64 {
-        if parent.reset_of(execution).is_none() {
-            return execution;
-        }
         let key = parent.row().key.to_string();
         let has_child = |starter: &u64| {
             let place = (key.clone(), *starter, event);
             let is_on_its_way = self.starts.as_ref().is_some_and(|starts| starts.contains(&place));
             self.children.contains_key(&place) || is_on_its_way
         };
-        (1..=execution).rev().find(has_child).unwrap_or(execution)
+        starters(parent, execution).rev().find(has_child).unwrap_or(execution)
     }
 
-    /// The parent was told what became of the child.
-    fn check_outcome(
-        &mut self,
+    /// The parent was told what became of the child of a place. Returns what cannot be, if so.
+    fn explain_outcome(
+        &self,
         parent: &Decoded<'_>,
         place: &Place,
         scheduled: &Scheduled<'_>,
         outcome: &Job,
-        child: Option<&StoredInstance>,
-    ) {
-        let (id, event) = (&parent.row().id, place.2);
+    ) -> Option<String> {
+        let event = place.2;
         let is_not_started =
             matches!(outcome, Job::SubOrchestrationFailed { error: ChildFailure::NotStarted { .. }, .. });
+        let child = self.children.get(place).and_then(|children| children.first());
         match child {
             Some(child) if is_not_started => {
-                self.breach(id, format!("child {} of {event} is there, and was not started", child.row.id));
+                Some(format!("child {} of {event} is there, and was not started", child.row.id))
             }
             Some(child) => {
-                let Some(child) = self.all.get(&child.row.key) else { return };
+                let child = self.all.get(&child.row.key)?;
                 let expected =
                     child.current().last().and_then(Turn::ending).and_then(|it| as_outcome(event, it));
                 // One that was reset had another end before.
@@ -162,18 +171,15 @@ impl Families<'_> {
                 let was_told = (1..=child.row().execution).any(|it| child.reset_of(it).is_some())
                     && (ends.filter_map(|it| as_outcome(event, it)).any(|it| it == *outcome)
                         || !child.is_whole());
-                if expected.as_ref() != Some(outcome) && !was_told {
-                    let (child, told) = (&child.row().id, outcome.name());
-                    let what =
-                        format!("of child {child} of {event} it was told {told}, which is not its end");
-                    self.breach(id, what);
-                }
+                let is_it = expected.as_ref() == Some(outcome) || was_told;
+                let (child, told) = (&child.row().id, outcome.name());
+                (!is_it)
+                    .then(|| format!("of child {child} of {event} it was told {told}, which is not its end"))
             }
-            None if is_not_started => {}
+            None if is_not_started => None,
             None => {
-                if !self.is_deleted(parent, place, scheduled) && !self.is_replaced(scheduled) {
-                    self.breach(id, format!("{event} has the outcome of a child that does not exist"));
-                }
+                let is_gone = self.is_deleted(parent, place, scheduled) || self.is_replaced(scheduled);
+                (!is_gone).then(|| format!("{event} has the outcome of a child that does not exist"))
             }
         }
     }
@@ -225,6 +231,12 @@ impl Families<'_> {
             _ => self.log.is_deleted(&derived_id(&parent.row().id, place.1, place.2)),
         }
     }
+}
+
+/// The executions that may have started a child of this one: after a reset, it may be an earlier one.
+fn starters(parent: &Decoded<'_>, execution: u64) -> std::ops::RangeInclusive<u64> {
+    let first = if parent.reset_of(execution).is_some() { 1 } else { execution };
+    first..=execution
 }
 
 fn derived_id(parent: &str, execution: u64, event: EventId) -> String {

@@ -350,8 +350,13 @@ impl Simulation {
 
     /// Whether this is an activity that takes longer than all trouble.
     pub(super) fn is_lasting(&self, task: &ActivityTask) -> bool {
+        !self.is_healed && self.is_of_lasting(&task.instance)
+    }
+
+    /// Whether this is the instance whose activities last.
+    pub(super) fn is_of_lasting(&self, id: &str) -> bool {
         let subject = self.plan.lasting.and_then(|subject| self.callers.subjects.get(subject));
-        !self.is_healed && subject.is_some_and(|subject| *subject.id == *task.instance)
+        subject.is_some_and(|subject| subject.id == id)
     }
 
     /// Whether this is the activity that takes its process down.

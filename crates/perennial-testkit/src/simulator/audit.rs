@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use perennial_core::store::InboxNumber;
-use perennial_core::{ActivityFailure, EventKind, InstanceKey, Job};
+use perennial_core::{ActivityFailure, Decision, EventKind, InstanceKey, Job, Turn};
 
 use super::Simulation;
 use crate::invariants::breaches;
@@ -36,7 +36,10 @@ impl Simulation {
         let is_stored = |(place, turn): (&_, &_)| tables.turns.get(place) == Some(turn) || may_be_gone(place);
         let is_known = |place| self.witness.turns.contains_key(place);
         if !(self.witness.turns.iter().all(is_stored) && tables.turns.keys().all(is_known)) {
-            return self.fail("I1: the turns that are stored are not those that were committed".to_owned());
+            let lost = self.witness.turns.iter().find(|it| !is_stored(*it)).map(|(place, _)| *place);
+            let unknown = tables.turns.keys().find(|place| !is_known(place)).copied();
+            let what = "I1: the turns that are stored are not those that were committed";
+            return self.fail(format!("{what}: lost or changed {lost:?}, unknown {unknown:?}"));
         }
         let there: BTreeSet<InboxNumber> = tables.inbox.keys().copied().collect();
         let lost: Vec<InboxNumber> = self
@@ -79,11 +82,15 @@ impl Simulation {
             EventKind::Job(job) if job.source_event_id() == Some(event) => Some(job.clone()),
             _ => None,
         });
+        let stop = Decision::ActivityStopRequested { source_event_id: event };
+        let is_stopped = history.turns.iter().flat_map(Turn::decisions).any(|(_, _, it)| *it == stop);
         match completion {
             Some(Job::ActivityFailed { error: ActivityFailure::Poisoned, .. }) => {
                 self.count("killer given up")
             }
             Some(Job::ActivityFailed { error: ActivityFailure::Timeout(_), .. }) | None => {}
+            // G38: it was asked to stop, and its process was gone.
+            Some(Job::ActivityFailed { error: ActivityFailure::Cancelled, .. }) if is_stopped => {}
             Some(job) => {
                 let what = format!("G22: the activity that takes its process down has {}", job.name());
                 self.fail(what);

@@ -20,7 +20,7 @@ use super::stopping::Stage;
 use super::store_calls::ask;
 use super::tokens::Spoken;
 use crate::invariants::ClientLog;
-use crate::program::{HandlerKind, PROGRAM};
+use crate::program::{ActivityInput, Awaitable, HandlerKind, PROGRAM, Statement};
 use crate::{Chance, Features, Program, ProgramInput, generate};
 
 /// Shards that the instances share, far apart, so that several processes have some of them.
@@ -57,6 +57,16 @@ pub(super) struct Subject {
     /// Whether it is started at an exact version.
     pub(super) is_exact: bool,
     pub(super) is_tried: bool,
+}
+
+impl Subject {
+    /// Lets it wait for an activity before all else, with nothing that would end the wait.
+    pub(super) fn begin_with_an_activity(&mut self) {
+        let name = "activity-0".to_owned();
+        let activity = Awaitable::Activity { name, input: ActivityInput::Fixed, tuned: false };
+        self.program.body.0.insert(0, Statement::Await(activity));
+        self.name = PROGRAM;
+    }
 }
 
 /// What a caller asked for.
@@ -136,6 +146,8 @@ impl Simulation {
                 self.count("start again");
                 self.start(subject);
             }
+            // A storm is to hit what lasts, so nobody ends that.
+            1 | 2 if self.plan.has_aim && self.is_of_lasting(&id) => {}
             1 if self.chance.percent(50) => self.end_instance(&id, true),
             2 if self.chance.percent(25) => self.end_instance(&id, false),
             3 | 4 => self.await_end(&id),
@@ -256,20 +268,21 @@ impl Simulation {
     pub(super) fn end_instance(&mut self, id: &str, cancels: bool) {
         self.count(if cancels { "cancel" } else { "terminate" });
         let reason = "enough".to_owned();
+        let grace_ms = self.chance.percent(30).then(|| self.chance.between(0, 5_000));
+        if cancels && grace_ms.is_some() {
+            self.count("cancel with a grace of its own");
+        }
         if let Some(place) = self.near(id) {
-            let request = if cancels {
-                Request::Cancel { reason, grace_ms: None }
-            } else {
-                Request::Terminate { reason }
-            };
+            let request =
+                if cancels { Request::Cancel { reason, grace_ms } } else { Request::Terminate { reason } };
             return self.ask_near(place, id, Asked::End { id: id.to_owned(), cancels }, request, None);
         }
-        self.end_far(id, cancels);
+        self.end_far(id, cancels, grace_ms);
     }
 
-    fn end_far(&mut self, id: &str, cancels: bool) {
+    fn end_far(&mut self, id: &str, cancels: bool, grace_ms: Option<u64>) {
         let reason = "enough".to_owned();
-        let grace_ms = self.plan.shard.cancel_grace_ms;
+        let grace_ms = grace_ms.unwrap_or(self.plan.shard.cancel_grace_ms);
         let message = match cancels {
             true => Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms }),
             false => Message::Terminate { reason },
@@ -372,7 +385,7 @@ impl Simulation {
                 self.start_far(subject, key, *started, None, event);
             }
             Asked::Raise { event, .. } => self.raise_far(event),
-            Asked::End { id, cancels } => self.end_far(&id, cancels),
+            Asked::End { id, cancels } => self.end_far(&id, cancels, None),
             // Somebody else may, or the same one another time.
             Asked::Retry | Asked::Repair => {}
             Asked::AwaitEnd { id, .. } => {

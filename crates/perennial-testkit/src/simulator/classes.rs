@@ -83,7 +83,18 @@ pub const CLASSES: &[(&str, &[&str])] = &[
             "instance has room again",
         ],
     ),
-    ("repairs by people", &["instance paused", "instance resumed", "resume recorded", "instance reset"]),
+    (
+        "repairs by people",
+        &[
+            "instance paused",
+            "instance resumed",
+            "resume recorded",
+            "instance reset",
+            "ended instance run again",
+            "orchestration paused",
+            "instance paused with all others",
+        ],
+    ),
 ];
 
 /// More unread events than a run raises.

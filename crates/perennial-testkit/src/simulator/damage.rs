@@ -11,7 +11,7 @@ use perennial_core::InstanceKey;
 use perennial_core::lane::Lane;
 use perennial_core::shard::{Message, Request};
 use perennial_core::store::{
-    Blocked, Commit, InboxNumber, RequestNumber, Skippable, TaskId, TaskRow, TaskState,
+    Blocked, Commit, InboxNumber, RequestNumber, Skippable, Status, TaskId, TaskRow, TaskState,
 };
 
 use super::Simulation;
@@ -22,7 +22,7 @@ const CODES: [&str; 3] = ["PER-0101", "PER-0308", "PER-0508"];
 
 /// The instances with a damaged turn or message.
 #[derive(Default)]
-pub(super) struct Damaged(BTreeSet<InstanceKey>);
+pub(super) struct Damaged(pub(super) BTreeSet<InstanceKey>);
 
 impl Simulation {
     pub(super) fn plan_damage(&mut self) {
@@ -143,6 +143,11 @@ impl Simulation {
 
     /// I16: only what is damaged is blocked as such.
     pub(super) fn witness_damage(&mut self, commit: &Commit) {
+        let is_ended_unread = commit.turn.is_none() && commit.change.status == Some(Status::Terminated);
+        if is_ended_unread && !self.plan.shard.codecs.is_empty() && self.damaged.0.insert(commit.key) {
+            // S11: its start could not be decoded, so its row alone says that it was ended.
+            self.count("ended while its start could not be decoded");
+        }
         let Some(Some(blocked)) = &commit.change.blocked else { return };
         if !CODES.contains(&blocked.code.as_str()) {
             return;

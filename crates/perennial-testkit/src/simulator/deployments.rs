@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use perennial_core::shard::HandlerSource;
-use perennial_core::{Handlers, OrchestrationHandler};
+use perennial_core::{Handlers, NamePattern, OrchestrationHandler};
 
 use super::Simulation;
 use crate::program::{PROGRAM, PROGRAM_VERSION};
@@ -42,8 +42,12 @@ impl Simulation {
     pub(super) fn deployed(&self, process: usize) -> Deployed {
         let versions = self.code[process].iter();
         let programs = versions.filter_map(|version| Some((*version, self.handlers.get(PROGRAM, version)?)));
-        let programs = programs.fold(Handlers::default(), |handlers, (version, handler)| {
-            handlers.with_shared(PROGRAM, version, handler)
+        // Who serves activities by pattern has its programs by pattern, too.
+        let by_pattern = !self.plan.served[process].prefixes.is_empty();
+        let pattern = NamePattern::parse("prog*").expect("it is a pattern");
+        let programs = programs.fold(Handlers::default(), |handlers, (version, handler)| match by_pattern {
+            true => handlers.with_fallback(&pattern, version, handler),
+            false => handlers.with_shared(PROGRAM, version, handler),
         });
         Deployed { programs, others: self.handlers.clone() }
     }

@@ -172,6 +172,8 @@ impl Simulation {
         let Some(key) = tables.ids.get(id) else { return false };
         let all = (*key, 0, 0)..=(*key, u64::MAX, u64::MAX);
         tables.instances[key].status.is_final()
+            // What came before an end is not there after it, even if the instance runs again.
+            || self.has_ended_before(*key)
             || tables
                 .inbox
                 .values()

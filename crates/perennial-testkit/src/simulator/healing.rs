@@ -36,6 +36,7 @@ impl Simulation {
     fn restart(&mut self) {
         self.is_healed = true;
         self.heal_codecs();
+        self.pause_all(false);
         self.set_clock_right();
         self.deploy_cure();
         for process in 0..self.processes.len() {

@@ -253,6 +253,9 @@ impl Simulation {
     #[must_use]
     pub fn with_storm_of_kills(mut self) -> Simulation {
         self.plan.be_storm();
+        if let Some(subject) = self.plan.lasting.and_then(|subject| self.callers.subjects.get_mut(subject)) {
+            subject.begin_with_an_activity();
+        }
         self
     }
 

@@ -176,6 +176,8 @@ impl Plan {
         self.task_lease_ms = 3_000;
         self.shard.healthy_ms = 400;
         self.trouble_ms = self.trouble_ms.max(60_000);
+        // Who pauses or resets the instance ends the attempt that is to last.
+        self.classes.repairs = false;
     }
 
     /// By how much the store's clock may be behind when the trouble ends: sessions of the dead last so much longer.

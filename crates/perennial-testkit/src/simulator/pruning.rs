@@ -1,10 +1,17 @@
 //! The pruner: finished instances are deleted while everything goes on, and their ids are used again.
 
-use perennial_core::store::{DeleteOutcome, Store};
+use perennial_core::store::{Commit, DeleteOutcome, InboxNumber, Outgoing, Store};
 use perennial_core::{InstanceKey, ShardId};
 
 use super::Simulation;
 use super::store_calls::ask;
+
+/// An instance whose id a commit gives to another one, if it has ended.
+pub(super) struct Replaceable {
+    id: String,
+    key: InstanceKey,
+    inbox: Vec<InboxNumber>,
+}
 
 impl Simulation {
     pub(super) fn prune_later(&mut self) {
@@ -35,11 +42,7 @@ impl Simulation {
     /// Somebody deletes an instance that has ended.
     pub(super) fn delete_ended(&mut self, key: InstanceKey) {
         let id = self.store.tables().instances[&key].id.clone();
-        let inbox: Vec<u64> = {
-            let tables = self.store.tables();
-            let mine = tables.inbox.iter().filter(|(_, message)| message.to == key);
-            mine.map(|(number, _)| *number).collect()
-        };
+        let inbox = self.inbox_of(key);
         let shard = ShardId::of(&id);
         let outcomes = ask(|reply| self.store.delete(vec![(shard, key)], reply)).expect("the store is open");
         if outcomes != [DeleteOutcome::Deleted] {
@@ -47,6 +50,11 @@ impl Simulation {
         }
         self.note(|| format!("{id} is deleted"));
         self.count("deleted");
+        self.witness_deleted(key, id, inbox);
+    }
+
+    /// An instance is gone, with what was in its inbox.
+    fn witness_deleted(&mut self, key: InstanceKey, id: String, inbox: Vec<InboxNumber>) {
         self.witness.consumed.extend(inbox);
         self.witness.turns.retain(|(owner, _, _), _| *owner != key);
         self.witness.histories.forget(key);
@@ -55,6 +63,41 @@ impl Simulation {
         self.callers.log.deleted(&id);
         if let Some(keys) = self.callers.acknowledged.get_mut(&id) {
             keys.remove(&key);
+        }
+    }
+
+    fn inbox_of(&self, key: InstanceKey) -> Vec<InboxNumber> {
+        let tables = self.store.tables();
+        let mine = tables.inbox.iter().filter(|(_, message)| message.to == key);
+        mine.map(|(number, _)| *number).collect()
+    }
+
+    /// Whoever has an id that a commit is to give to a child, even if somebody else has it.
+    pub(super) fn replaceable(&self, commit: &Commit) -> Vec<Replaceable> {
+        let tables = self.store.tables();
+        let key_of = |sent: &Outgoing| match sent {
+            Outgoing::Start { row, replaces_ended: true, .. } => {
+                Some((row.id.clone(), *tables.ids.get(&row.id)?)).filter(|(_, key)| *key != row.key)
+            }
+            _ => None,
+        };
+        let found: Vec<(String, InstanceKey)> = commit.send.iter().filter_map(key_of).collect();
+        drop(tables);
+        found.into_iter().map(|(id, key)| Replaceable { id, key, inbox: self.inbox_of(key) }).collect()
+    }
+
+    /// G36: a child replaces an instance that has ended, and no other.
+    pub(super) fn witness_replaced(&mut self, before: &[Replaceable]) {
+        for Replaceable { id, key, inbox } in before {
+            if self.store.tables().instances.contains_key(key) || self.witness.deleted.contains(key) {
+                continue;
+            }
+            if !self.has_ended_before(*key) && !self.damaged.0.contains(key) {
+                return self.fail(format!("G36: {id} had not ended, and is replaced by a child"));
+            }
+            self.count("ended instance replaced by a child");
+            self.note(|| format!("{id} is replaced"));
+            self.witness_deleted(*key, id.clone(), inbox.clone());
         }
     }
 

@@ -1,20 +1,28 @@
 //! People who repair: they pause instances and resume them, and reset them to earlier turns, whatever else goes on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::{Message, Question, Request};
-use perennial_core::store::{Commit, InstanceRow, Pause, Status, TurnRow};
-use perennial_core::{InstanceKey, Turn, Why};
+use perennial_core::store::{
+    Commit, InstanceRow, Outgoing, Pause, PausedOrchestrations, Status, Store, TurnRow,
+};
+use perennial_core::{Ending, InstanceKey, Job, Turn, Why};
 
 use super::Simulation;
 use super::callers::{Asked, SENDERS, to_instance};
+use super::store_calls::ask;
+use crate::program::PROGRAM;
 
 #[derive(Default)]
 pub(super) struct Repairs {
-    /// Who is paused, as far as the store says.
-    paused: BTreeSet<InstanceKey>,
+    /// Who is paused, as far as the store says: since when, if it is with all others.
+    paused: BTreeMap<InstanceKey, Option<u64>>,
     /// Who was reset: what came before may come again.
     reset: BTreeSet<InstanceKey>,
+    /// Whether the orchestration of all programs is paused.
+    all_paused: bool,
+    /// When it was resumed last.
+    all_resumed_ms: u64,
 }
 
 impl Simulation {
@@ -41,6 +49,9 @@ impl Simulation {
             let id = self.chance.pick(&paused).id.clone();
             return self.resume(&id);
         }
+        if self.chance.percent(12) {
+            return self.pause_all(!self.repairs.all_paused);
+        }
         if rows.is_empty() {
             return;
         }
@@ -49,6 +60,26 @@ impl Simulation {
             true => self.pause(&row.id),
             false => self.reset(&row),
         }
+    }
+
+    /// Somebody pauses all programs, or lets them go on. Lanes hear of it with their leases.
+    pub(super) fn pause_all(&mut self, pauses: bool) {
+        if pauses == self.repairs.all_paused {
+            return;
+        }
+        self.repairs.all_paused = pauses;
+        if !pauses {
+            self.repairs.all_resumed_ms = self.now_ms;
+        }
+        self.count(if pauses { "orchestration paused" } else { "orchestration resumed" });
+        let mut paused = PausedOrchestrations::default();
+        if pauses {
+            paused.pause(PROGRAM, self.store_ms(), Why::new("all of them"));
+        }
+        let (name, value) = (PausedOrchestrations::SETTING, paused.encode());
+        let read = ask(|reply| self.store.read_setting(name, reply)).expect("the store is open");
+        let written = ask(|reply| self.store.write_setting(name, read, value, reply));
+        assert!(written.expect("the store is open"), "nobody else writes");
     }
 
     fn pause(&mut self, id: &str) {
@@ -96,33 +127,92 @@ impl Simulation {
             let is_end = commit.change.status == Some(Status::Terminated);
             // The turns that a reset keeps are written with the row's change to their execution.
             let is_reset = commit.change.execution == Some(row.execution);
-            if self.repairs.paused.contains(&commit.key) && !is_end && !is_reset {
+            if self.stays_paused(commit.key) && !is_end && !is_reset {
                 let (key, number) = (commit.key, row.number);
                 return self.fail(format!("G46: {key} took turn {number} while it was paused"));
             }
             if is_reset && turn.number == 1 {
-                self.count("instance reset");
-                self.repairs.reset.insert(commit.key);
+                self.witness_reset(commit, row.execution);
             }
         }
         // One that begins again has no turn to copy.
-        if commit.turn.is_none() && commit.change.execution.is_some() {
-            self.count("instance reset");
-            self.repairs.reset.insert(commit.key);
+        if let (None, Some(execution)) = (&commit.turn, commit.change.execution) {
+            self.witness_reset(commit, execution);
         }
         let Some(blocked) = &commit.change.blocked else { return };
         let is_paused = blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some());
-        if is_paused && self.repairs.paused.insert(commit.key) {
-            self.count("instance paused");
+        if is_paused {
+            let is_by_all =
+                blocked.as_ref().and_then(|it| it.pause.as_ref()).is_some_and(|it| it.orchestration);
+            let since_ms = is_by_all.then_some(self.now_ms);
+            if self.repairs.paused.insert(commit.key, since_ms).is_none() {
+                self.count(if is_by_all { "instance paused with all others" } else { "instance paused" });
+            }
         }
-        if !is_paused && self.repairs.paused.remove(&commit.key) {
+        if !is_paused && self.repairs.paused.remove(&commit.key).is_some() {
             self.count("instance resumed");
+        }
+    }
+
+    /// Whether an instance has to stay as it is. One that is paused with all others goes on when they do. Its lane hears of
+    /// that, and of the pause, as much as a few leases later.
+    fn stays_paused(&self, key: InstanceKey) -> bool {
+        let Repairs { paused, all_paused, all_resumed_ms, .. } = &self.repairs;
+        match paused.get(&key) {
+            Some(None) => true,
+            Some(Some(since_ms)) => *all_paused && all_resumed_ms + 4 * self.plan.lease_ms < *since_ms,
+            None => false,
+        }
+    }
+
+    /// G48: the turns that are kept are those of the execution before, and the events and updates of the others are
+    /// delivered again, in order, but for those that were skipped.
+    fn witness_reset(&mut self, commit: &Commit, execution: u64) {
+        self.count("instance reset");
+        self.repairs.reset.insert(commit.key);
+        let Some(before) = self.witness.histories.of(commit.key, execution - 1) else { return };
+        if before.turns.last().and_then(Turn::ending).is_some() {
+            self.count("ended instance run again");
+        }
+        let kept = usize::from(commit.turn.is_some()) + commit.more_turns.len();
+        let rows = commit.turn.iter().chain(&commit.more_turns);
+        let copies: Vec<Turn> = self.with_sound_codecs(|codecs| {
+            rows.map(|row| row.decode(codecs, commit.key).expect("the engine wrote it")).collect()
+        });
+        let Some(before) = self.witness.histories.of(commit.key, execution - 1) else { return };
+        let same = |(copy, turn): (&Turn, &Turn)| {
+            let rest =
+                |turn: &Turn| turn.events.iter().filter(|event| event.id.0 > 1).cloned().collect::<Vec<_>>();
+            (copy.number, copy.at_ms, copy.draws) == (turn.number, turn.at_ms, turn.draws)
+                && rest(copy) == rest(turn)
+        };
+        if kept > before.turns.len() || !copies.iter().zip(&before.turns).all(same) {
+            return self
+                .fail(format!("G48: execution {execution} of {} does not keep its turns", commit.key));
+        }
+        let later = || before.turns[kept..].iter().flat_map(Turn::jobs);
+        let is_skipped = |id| later().any(|(_, job)| *job == Job::ExternalEventSkipped { event_id: id });
+        let expected: Vec<&Job> = later().filter(|(id, _)| !is_skipped(*id)).map(|(_, job)| job).collect();
+        let carried = carried(commit);
+        let messages =
+            |jobs: &[&Job]| jobs.iter().copied().filter(|job| is_message(job)).cloned().collect::<Vec<_>>();
+        let (expected, found) = (messages(&expected), messages(&carried.iter().collect::<Vec<_>>()));
+        if expected != found {
+            let what = format!("{expected:?} came after turn {kept}, and {found:?} is delivered again");
+            self.fail(format!("G48: execution {execution} of {}: {what}", commit.key));
         }
     }
 
     /// Whether what an instance took or answered once may come another time.
     pub(super) fn was_reset(&self, key: InstanceKey) -> bool {
         self.repairs.reset.contains(&key)
+    }
+
+    /// Whether an instance had ended at least once, and runs again or not.
+    pub(super) fn has_ended_before(&self, key: InstanceKey) -> bool {
+        let is_end = |ending: &Ending| !matches!(ending, Ending::OrchestrationContinuedAsNew { .. });
+        let mut lasts = self.executions(key).filter_map(|history| history.turns.last());
+        lasts.any(|turn| turn.ending().is_some_and(is_end))
     }
 
     /// Who was paused and not resumed is resumed by somebody in the end.
@@ -135,4 +225,22 @@ impl Simulation {
 
 fn is_paused(row: &InstanceRow) -> bool {
     row.blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some())
+}
+
+fn is_message(job: &Job) -> bool {
+    matches!(job, Job::ExternalEvent { .. } | Job::UpdateRequested { .. })
+}
+
+/// What a commit sends to its own instance, to be delivered to the next execution.
+fn carried(commit: &Commit) -> Vec<Job> {
+    let to_itself = commit.send.iter().filter_map(|outgoing| match outgoing {
+        Outgoing::ToKey { to, body, .. } if *to == commit.key => Message::decode(body).ok(),
+        _ => None,
+    });
+    let jobs = to_itself.flat_map(|message| match message {
+        Message::Start(start) => start.jobs,
+        Message::Carried { jobs, .. } => jobs,
+        _ => Vec::new(),
+    });
+    jobs.collect()
 }

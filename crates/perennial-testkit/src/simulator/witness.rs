@@ -20,6 +20,7 @@ use super::clocks::MAX_DRIFT_PPM;
 use super::deployments::NEXT_VERSION;
 use super::histories::Histories;
 use super::ownership::{Owners, Standing};
+use super::pruning::Replaceable;
 use crate::invariants::is_left_open;
 
 /// What the store has seen, kept apart from the store.
@@ -71,6 +72,8 @@ pub(super) struct Member {
     messages: Vec<(InboxNumber, Option<Arc<[u8]>>)>,
     /// Whether its instance took no more events.
     was_full: bool,
+    /// Who may be replaced by what it starts.
+    replaceable: Vec<Replaceable>,
 }
 
 impl Witness {
@@ -139,6 +142,8 @@ impl Simulation {
     }
 
     fn members_before(&self, session: SessionId, batch: &[Commit]) -> Vec<Member> {
+        let mut replaceable =
+            batch.iter().map(|commit| self.replaceable(commit)).collect::<Vec<_>>().into_iter();
         let tables = self.store.tables();
         let body = |number: &InboxNumber| tables.inbox.get(number).map(|message| Arc::clone(&message.body));
         let before = |commit: &Commit| {
@@ -149,6 +154,7 @@ impl Simulation {
                     && shard.is_some_and(|it| it.owner == Some(session) && it.epoch == commit.epoch),
                 messages: commit.consumed.iter().map(|number| (*number, body(number))).collect(),
                 was_full: tables.instances.get(&commit.key).is_some_and(|row| row.full),
+                replaceable: replaceable.next().unwrap_or_default(),
             }
         };
         batch.iter().map(before).collect()
@@ -167,6 +173,7 @@ impl Simulation {
             CommitOutcome::Rejected(_) => return,
         };
         self.witness.sent.extend(sent.iter().flatten());
+        self.witness_replaced(&before.replaceable);
         for change in &commit.tasks {
             self.note(|| match change {
                 TaskChange::Put(row) => {
@@ -408,6 +415,7 @@ impl Simulation {
                 Decision::SubOrchestrationCancelRequested { .. } => self.count("child cancelled"),
                 Decision::ActivityStopRequested { .. } => self.count("activity asked to stop"),
                 Decision::SubOrchestrationStopRequested { .. } => self.count("child asked to stop"),
+                Decision::OrchestrationChained { reported: true, .. } => self.count("start heard of"),
                 Decision::OrchestrationChained { .. } => self.count("detached start"),
                 Decision::CancelSent { .. } => self.count("cancel of another instance"),
                 Decision::ExternalEventSent { key: Some(_), .. } => {

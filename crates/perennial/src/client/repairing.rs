@@ -160,8 +160,9 @@ impl Client {
     /// Events and updates that came after that turn are delivered again, in order, and so are results of what had been
     /// scheduled by then. Activities without a result run again, those that failed, too. Children that were started later are
     /// asked to cancel, those that were started before go on; if the instance had ended, or they failed, they are started
-    /// again. Cancel requests that came later are dropped, and a timeout begins again. What later turns sent to others
-    /// (events, detached starts) was sent, and is sent again if the code decides so again. [`ResetReport`] counts it.
+    /// again, and replace those that have their ids. Cancel requests that came later are dropped, and a timeout begins
+    /// again. What later turns sent to others (events, detached starts) was sent, and is sent again if the code decides so
+    /// again. [`ResetReport`] counts it.
     ///
     /// The turns that are left stay in the history of the execution before. It needs a runtime, but no code: if the code
     /// does not fit the turns that are kept, the instance is blocked, and can be reset again. What is paused stays paused.

@@ -148,7 +148,8 @@ impl Ledger {
                 }
             }
             Job::OrchestrationCancelRequested { reason, grace_ms } => {
-                let (reason, delivered_ms) = (reason.clone(), self.last_at_ms);
+                // After a reset the code has all the time to clean up once more.
+                let (reason, delivered_ms) = (reason.clone(), self.last_at_ms.max(self.reset_at_ms));
                 self.cancel = Some(CancelRequest { reason, delivered_ms, grace_ms: *grace_ms });
             }
             Job::SubOrchestrationStarted { source_event_id } => {

@@ -1,6 +1,6 @@
 //! From dormant to alive.
 
-use crate::history::Job;
+use crate::history::{Job, Started};
 use crate::store::{Blocked, Commit, InboxRow, InstanceRow, LoadedInstance, TaskRow};
 
 use super::super::gaps::Gaps;
@@ -15,6 +15,7 @@ use super::in_flight::{Delivery, InFlight, Next, Phase};
 use super::limits::{Limits, not_done_in_time};
 use super::queued::{Arrived, Batch, Origin, Queued};
 use super::tending::View;
+use super::turns::still_of;
 
 impl Instance {
     /// A new instance begins, because this caller starts it.
@@ -228,8 +229,7 @@ impl Instance {
     /// Takes the first turn of an execution, with what waits for it.
     pub(super) fn begin(&mut self, shared: &mut Shared, now_ms: u64, start: Arrived<Start>) {
         let Arrived { what: start, origin, arrived_ms } = start;
-        let jobs = start.jobs.clone();
-        let source = TurnSource::Start(Box::new(start.started.clone()));
+        let (jobs, started) = (start.jobs.clone(), Box::new(start.started.clone()));
         self.limits = Limits::of_start(&start, arrived_ms, &shared.gaps);
         let messages = vec![Queued::new(Message::Start(Box::new(start)), origin, arrived_ms)];
         let mut delivery = Delivery { jobs, messages, fired_ms: None };
@@ -239,16 +239,16 @@ impl Instance {
         }
         // A cancel request that came before must not let the first turn take effect.
         if self.queue.has_cancel() {
-            self.take_first_jobs(shared, &mut delivery);
+            self.take_first_jobs(shared, &started, &mut delivery);
         }
         delivery.append(self.queue.take_repairs());
         let skips = self.queue.take_skips();
         self.deliver_skips(shared, skips, &mut delivery);
-        self.take_turn(shared, now_ms, source, delivery);
+        self.take_turn(shared, now_ms, TurnSource::Start(started), delivery);
     }
 
     /// Takes what waits for a first turn that a cancel request is part of: as much as a turn takes, and the request.
-    fn take_first_jobs(&mut self, shared: &Shared, delivery: &mut Delivery) {
+    fn take_first_jobs(&mut self, shared: &Shared, started: &Started, delivery: &mut Delivery) {
         let (limit, max_bytes) = shared.options.jobs_per_turn();
         let mut bytes: u64 = delivery.jobs.iter().map(Job::weight).sum();
         let mut rest = Vec::new();
@@ -260,7 +260,7 @@ impl Instance {
                 continue;
             }
             bytes += weight;
-            delivery.append([queued]);
+            delivery.append([still_of(started, queued)]);
         }
         self.queue.put_back(rest);
     }

@@ -1,6 +1,7 @@
 //! Pausing an instance, and resuming it. A paused instance is blocked by a person: it takes no turn and is not tried
 //! again, what comes for it is kept, and its deadline and the grace of a cancel still end it.
 
+use crate::flaws::{self, Flaw};
 use crate::history::{Job, Why};
 use crate::store::{Commit, InstanceRow, Pause};
 
@@ -145,7 +146,7 @@ impl Instance {
 
     /// Whether a loaded instance is paused. Those who want it to be tried are not heard before it is resumed.
     pub(super) fn stays_paused(&mut self, row: &InstanceRow) -> bool {
-        let is_paused = pause_of(row).is_some();
+        let is_paused = pause_of(row).is_some() && !flaws::is(Flaw::PausesForgotten);
         if is_paused {
             self.tried.extend(self.queue.one_try_numbers());
         }

@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use crate::history::{ClosePolicy, Decision, EventId, Payload, Started};
+use crate::history::{ClosePolicy, Decision, EventId, Ledger, OnTakenId, Payload, Started};
 use crate::store::{Commit, InstanceRow, Outgoing, RequestReply, RowChange, Status, TurnRow};
 
 use super::super::message::{Message, Start};
-use super::super::outgoing::{Sender, cancel_child, start_child};
+use super::super::outgoing::{Sender, cancel_child, send_other, start_child};
 use super::super::output::Output;
 use super::super::request::{AskReply, PendingAsk, Question};
-use super::super::reset::{ResetOutcome, ResetReport, ResetRun, ResetTask, gone_on, made_before};
+use super::super::reset::{Again, ResetOutcome, ResetReport, ResetRun, ResetTask, gone_on, made_before};
 use super::super::shared::Shared;
 use super::super::turn_task::TurnSource;
 use super::Instance;
@@ -121,7 +121,7 @@ impl Instance {
     }
 
     fn commit_reset(&mut self, shared: &mut Shared, now_ms: u64, ask: PendingAsk, run: ResetRun) {
-        let ResetRun { mut report, started, rows, ledger, jobs, restarted, before, cut } = run;
+        let ResetRun { mut report, started, rows, ledger, jobs, again, before, cut } = run;
         let stored = self.stored();
         tracing::info!(
             instance = &*self.id,
@@ -145,10 +145,7 @@ impl Instance {
             );
         }
         let from = Sender { key: self.key, id: &self.id, started: &started };
-        send.extend(restarted.into_iter().flat_map(|event| {
-            let scheduled = ledger.scheduled_at_ms(event).zip(ledger.open_decision(event));
-            scheduled.map_or_else(Vec::new, |(at_ms, decision)| start_child(&from, event, at_ms, decision))
-        }));
+        send.extend(again.into_iter().flat_map(|again| begin_again(shared, &from, &ledger, now_ms, again)));
         let is_begun_again = rows.is_empty();
         send.extend(self.carried_rows(shared, &started, jobs, is_begun_again));
         let facts = Facts {
@@ -245,6 +242,36 @@ impl Instance {
         self.lost_turns = 0;
         self.reload(shared);
     }
+}
+
+/// What begins something again.
+fn begin_again(
+    shared: &mut Shared,
+    from: &Sender<'_>,
+    ledger: &Ledger,
+    now_ms: u64,
+    again: Again,
+) -> Vec<Outgoing> {
+    let (Again::Unstarted(event) | Again::Started(event) | Again::Sent(event)) = again;
+    let Some(decision) = ledger.open_decision(event) else { return Vec::new() };
+    if again == Again::Sent(event) {
+        return send_other(shared, from, event, now_ms, decision).into_iter().collect();
+    }
+    let (mut decision, Some(at_ms)) = (decision.clone(), ledger.scheduled_at_ms(event)) else {
+        return Vec::new();
+    };
+    if let Decision::SubOrchestrationScheduled { instance, options, .. } = &mut decision {
+        // The one before has the id, if its parent chose it.
+        if again == Again::Started(event) && instance.is_some() {
+            let on_existing = &mut options.get_or_insert_default().on_existing;
+            *on_existing = (*on_existing).max(OnTakenId::ReplaceEnded);
+        }
+        // Its key follows from when it was scheduled; its timeout counts from now on.
+        if let Some(timeout_ms) = options.as_mut().and_then(|options| options.timeout_ms.as_mut()) {
+            *timeout_ms = timeout_ms.saturating_add(now_ms.saturating_sub(at_ms));
+        }
+    }
+    start_child(from, event, at_ms, &decision)
 }
 
 fn told(report: &ResetReport) -> AskReply {

@@ -1,7 +1,7 @@
 //! Giving an instance its next turn.
 
 use crate::execution::Execution;
-use crate::history::{EventId, Job};
+use crate::history::{EventId, Job, Started};
 use crate::store::{InstanceRow, TurnRow};
 
 use super::super::message::Message;
@@ -150,7 +150,7 @@ impl Instance {
             (delivery.jobs.is_empty() && limit > 0)
                 || (delivery.jobs.len() + jobs.len() <= limit && bytes + weight(jobs) <= max_bytes)
         }) {
-            delivery.append([carried]);
+            delivery.append([still_of(execution.started(), carried)]);
             bytes = weight(&delivery.jobs);
         }
         if self.queue.has_carried() {
@@ -403,14 +403,23 @@ impl Instance {
     }
 }
 
-/// Whether a message brings the outcome of a child that was started by an earlier execution, and that this one kept.
+/// Whether a message brings the start or the outcome of a child, or the report on a send, that an earlier execution began
+/// and this one kept.
 fn is_of_adopted(execution: &Execution, starter: u64, message: &Message) -> bool {
     match message {
         Message::Outcome { job, .. } => {
-            job.source_event_id().is_some_and(|event| execution.started().starter_of(event) == starter)
+            job.subject().is_some_and(|event| execution.started().starter_of(event) == starter)
         }
         _ => false,
     }
+}
+
+/// What crossed to an earlier execution and was not delivered there, as far as it is about events of this one.
+pub(super) fn still_of(started: &Started, queued: Queued) -> Queued {
+    let Message::Carried { execution, jobs } = queued.message else { return queued };
+    let is_of = |job: &Job| job.subject().is_none_or(|event| started.has_event_of(execution, event));
+    let jobs = jobs.into_iter().filter(is_of).collect();
+    Queued { message: Message::Carried { execution, jobs }, ..queued }
 }
 
 /// How many jobs a turn takes that skips events: those up to the last one that is skipped. Another event that the code

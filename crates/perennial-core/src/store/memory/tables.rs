@@ -243,7 +243,7 @@ impl Tables {
                 if *replaces_ended
                     && let Some(taken) = self.find(&row.id)
                     && taken.key != row.key
-                    && taken.status.is_final()
+                    && (taken.status.is_final() || flaws::is(Flaw::ReplacesRunning))
                 {
                     self.delete_family(taken.key);
                 }

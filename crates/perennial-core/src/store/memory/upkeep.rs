@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::flaws::{self, Flaw};
 use crate::instance::InstanceKey;
 use crate::store::commit::{DeleteOutcome, Outgoing};
 use crate::store::request::{NewRequest, RequestOutcome, RequestReply, RequestRow};
@@ -63,7 +64,9 @@ impl Tables {
     pub(super) fn delete(&mut self, key: InstanceKey) -> DeleteOutcome {
         match self.instances.get(&key) {
             None => return DeleteOutcome::Gone,
-            Some(row) if !row.status.is_final() && row.is_sound() => return DeleteOutcome::NotEnded,
+            Some(row) if !row.status.is_final() && row.is_sound() && !flaws::is(Flaw::ReplacesRunning) => {
+                return DeleteOutcome::NotEnded;
+            }
             Some(_) => {}
         }
         if let Some(row) = self.instances.remove(&key) {

@@ -174,11 +174,13 @@ pub(crate) fn every_kind() -> Vec<EventKind> {
         trace: Some(Box::new(trace())),
         chain: 77,
         reset: Some(Box::new(Reset {
+            began_as: 1,
             execution: 3,
             turn: 1,
             at_ms: 950,
             why: Why::new("a repair").by("ada"),
             adopted: vec![(EventId(2), 1)],
+            same: vec![(3, EventId(2))],
         })),
     }))];
     kinds.extend(every_job().into_iter().map(job));
