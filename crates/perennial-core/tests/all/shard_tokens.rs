@@ -442,29 +442,6 @@ fn g45_a_token_that_comes_with_the_result_of_another_node_hears_that_the_activit
     assert!(!node.told(told).contains("PER-0635"), "it was handed out: {}", node.told(told));
 }
 
-/// Found by the simulator: the row was gone when the token was judged, and the result that it went with came after it.
-#[test]
-fn g42_a_token_that_comes_just_before_another_nodes_result_is_not_taken_for_a_bad_one() {
-    let served = Some(Arc::new(ManualNode::served(&["ask"], &[])));
-    let mut node = ManualNode::with_options(all(), ShardOptions { served, ..ShardOptions::default() });
-    let plan = Plan { is_tagged: true, ..Plan::default() };
-    node.start("asks", "a", Payload::encode(&plan).expect("a plan encodes"));
-    node.settle();
-    let task = node.take_tasks(&["ask"], 30_000).pop().expect("it is queued");
-    let work = perennial_core::shard::ActivityTask::from_row(&task).expect("a shard writes what can be run");
-    let token = CompletionToken::of(&work).expect("it completes later");
-    // While a turn is being committed, somebody asks, and then the result is read.
-    node.raise("a", "n", ());
-    while node.batch().is_empty() {
-        assert!(node.look_up() || node.load() || node.take_turns(), "it comes to a commit");
-    }
-    let request = Box::new(Request::Ask(question(&token, completed(42))));
-    let told = node.request("a", Request::Bound { key: token.task.key, request });
-    assert!(node.finish_task(&task, Ok(number(7))));
-    node.pass_inbox().settle();
-    assert_eq!((node.told(told), end_of(&node)), ("ended before".to_owned(), "completed: 7".to_owned()));
-}
-
 #[test]
 fn g45_the_token_of_an_activity_that_nobody_waits_for_says_so() {
     let mut node = ManualNode::new(all());
