@@ -15,14 +15,12 @@ use crate::program::PROGRAM;
 
 #[derive(Default)]
 pub(super) struct Repairs {
-    /// Who is paused, as far as the store says: since when, if it is with all others.
-    paused: BTreeMap<InstanceKey, Option<u64>>,
+    /// Who is paused, as far as the store says, and whether with all others.
+    paused: BTreeMap<InstanceKey, bool>,
     /// Who was reset: what came before may come again.
     reset: BTreeSet<InstanceKey>,
-    /// Whether the orchestration of all programs is paused.
-    all_paused: bool,
-    /// When it was resumed last.
-    all_resumed_ms: u64,
+    /// Since when the orchestration of all programs is paused, if it is.
+    all_paused_ms: Option<u64>,
 }
 
 impl Simulation {
@@ -50,7 +48,7 @@ impl Simulation {
             return self.resume(&id);
         }
         if self.chance.percent(12) {
-            return self.pause_all(!self.repairs.all_paused);
+            return self.pause_all(self.repairs.all_paused_ms.is_none());
         }
         if rows.is_empty() {
             return;
@@ -64,13 +62,10 @@ impl Simulation {
 
     /// Somebody pauses all programs, or lets them go on. Lanes hear of it with their leases.
     pub(super) fn pause_all(&mut self, pauses: bool) {
-        if pauses == self.repairs.all_paused {
+        if pauses == self.repairs.all_paused_ms.is_some() {
             return;
         }
-        self.repairs.all_paused = pauses;
-        if !pauses {
-            self.repairs.all_resumed_ms = self.now_ms;
-        }
+        self.repairs.all_paused_ms = pauses.then_some(self.now_ms);
         self.count(if pauses { "orchestration paused" } else { "orchestration resumed" });
         let mut paused = PausedOrchestrations::default();
         if pauses {
@@ -144,8 +139,7 @@ impl Simulation {
         if is_paused {
             let is_by_all =
                 blocked.as_ref().and_then(|it| it.pause.as_ref()).is_some_and(|it| it.orchestration);
-            let since_ms = is_by_all.then_some(self.now_ms);
-            if self.repairs.paused.insert(commit.key, since_ms).is_none() {
+            if self.repairs.paused.insert(commit.key, is_by_all).is_none() {
                 self.count(if is_by_all { "instance paused with all others" } else { "instance paused" });
             }
         }
@@ -154,13 +148,13 @@ impl Simulation {
         }
     }
 
-    /// Whether an instance has to stay as it is. One that is paused with all others goes on when they do. Its lane hears of
-    /// that, and of the pause, as much as a few leases later.
+    /// Whether an instance has to stay as it is. One that is paused with all others goes on when they do, or under a lane
+    /// that has not heard of the pause yet: it is told of it with its leases.
     fn stays_paused(&self, key: InstanceKey) -> bool {
-        let Repairs { paused, all_paused, all_resumed_ms, .. } = &self.repairs;
-        match paused.get(&key) {
-            Some(None) => true,
-            Some(Some(since_ms)) => *all_paused && all_resumed_ms + 4 * self.plan.lease_ms < *since_ms,
+        let until_ms = |since_ms: u64| since_ms + 4 * self.plan.lease_ms;
+        match self.repairs.paused.get(&key) {
+            Some(true) => self.repairs.all_paused_ms.is_some_and(|since_ms| until_ms(since_ms) < self.now_ms),
+            Some(false) => true,
             None => false,
         }
     }
