@@ -1,6 +1,6 @@
 //! The pruner: finished instances are deleted while everything goes on, and their ids are used again.
 
-use perennial_core::store::{Commit, DeleteOutcome, InboxNumber, Outgoing, Store};
+use perennial_core::store::{Commit, DeleteOutcome, InboxNumber, InstanceRow, Outgoing, Store};
 use perennial_core::{InstanceKey, ShardId};
 
 use super::Simulation;
@@ -72,7 +72,7 @@ impl Simulation {
         mine.map(|(number, _)| *number).collect()
     }
 
-    /// Whoever has an id that a commit is to give to a child, even if somebody else has it.
+    /// Whoever has an id that a commit is to give to a child, even if somebody else has it, with its children and theirs.
     pub(super) fn replaceable(&self, commit: &Commit) -> Vec<Replaceable> {
         let tables = self.store.tables();
         let key_of = |sent: &Outgoing| match sent {
@@ -81,7 +81,15 @@ impl Simulation {
             }
             _ => None,
         };
-        let found: Vec<(String, InstanceKey)> = commit.send.iter().filter_map(key_of).collect();
+        let mut found: Vec<(String, InstanceKey)> = commit.send.iter().filter_map(key_of).collect();
+        let mut looked_at = 0;
+        while let Some((_, parent)) = found.get(looked_at) {
+            let parent = parent.to_string();
+            let is_child = |row: &&InstanceRow| row.parent.as_ref().is_some_and(|link| link.key == parent);
+            let children = tables.instances.values().filter(is_child);
+            found.extend(children.map(|row| (row.id.clone(), row.key)));
+            looked_at += 1;
+        }
         drop(tables);
         found.into_iter().map(|(id, key)| Replaceable { id, key, inbox: self.inbox_of(key) }).collect()
     }
