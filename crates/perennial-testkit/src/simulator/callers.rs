@@ -351,8 +351,10 @@ impl Simulation {
                 self.count("end told");
                 let Some(id) = self.ends.remove(&request) else { return };
                 let key = self.store.tables().ids.get(&id).copied();
-                let history = key.and_then(|key| self.history(key));
-                let is_stored = history.and_then(|history| history.ending()) == Some(&*ending);
+                // It may have been reset, and run again, before the caller is told.
+                let mut histories = key.into_iter().flat_map(|key| self.executions(key));
+                let is_stored = histories.any(|history| history.ending() == Some(&*ending));
+                drop(histories);
                 // It may be deleted before the one who ended it is told.
                 // Of what cannot be read, its row alone says that it has ended.
                 if !is_stored && deletions + self.deletions(&id) == 0 && !self.is_damaged(&id) {

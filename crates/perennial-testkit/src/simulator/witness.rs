@@ -116,9 +116,11 @@ impl Simulation {
     pub(super) fn after_call(&mut self, call: &StoreCall, answer: &StoreAnswer, before: Before) {
         match (call, answer, before) {
             (StoreCall::Commit { batch, .. }, Ok(Answered::Committed(outcomes)), Before::Batch(before)) => {
-                for ((commit, outcome), before) in batch.iter().zip(outcomes).zip(before) {
-                    self.witness_commit(commit, outcome, &before);
+                for ((commit, outcome), before) in batch.iter().zip(outcomes).zip(&before) {
+                    self.witness_commit(commit, outcome, before);
                 }
+                // One member may end what another one replaces.
+                before.iter().for_each(|member| self.witness_replaced(&member.replaceable));
             }
             (call, answer, Before::Owners(before)) => self.witness_owners(call, answer, &before),
             (StoreCall::PruneExecutions { key, execution, .. }, ..) => self.witness_pruning(*key, *execution),
@@ -173,7 +175,6 @@ impl Simulation {
             CommitOutcome::Rejected(_) => return,
         };
         self.witness.sent.extend(sent.iter().flatten());
-        self.witness_replaced(&before.replaceable);
         for change in &commit.tasks {
             self.note(|| match change {
                 TaskChange::Put(row) => {
@@ -210,7 +211,8 @@ impl Simulation {
             let place = (commit.key, turn.execution, turn.number);
             let known = self.witness.turns.get(&place).cloned();
             let stored = self.store.tables().turns.get(&place).cloned();
-            if stored.as_ref() != Some(turn) {
+            let is_there = self.store.tables().instances.contains_key(&commit.key);
+            if stored.as_ref() != Some(turn) && is_there {
                 return self.fail(format!("I4: turn {} was durable and is not what is stored", turn.number));
             }
             match known {
