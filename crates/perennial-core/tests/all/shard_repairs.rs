@@ -4,8 +4,8 @@
 use crate::shard_cases::{handlers, number};
 use perennial_core::lane::LaneOptions;
 use perennial_core::shard::{Message, Request};
-use perennial_core::store::{InboxNumber, Skippable};
-use perennial_core::{Handlers, Job};
+use perennial_core::store::{InboxNumber, Pause, Skippable};
+use perennial_core::{Handlers, Job, Why};
 use perennial_testkit::ManualNode;
 
 fn node() -> ManualNode {
@@ -219,4 +219,20 @@ fn g50_a_start_that_nobody_can_read_is_not_skipped() {
     node.terminate("a", "enough");
     node.settle();
     assert_eq!(node.status("a"), "terminated");
+}
+
+/// Found by the simulator: the record of the resume hid that the start cannot be read.
+#[test]
+fn g50_a_resumed_instance_whose_start_nobody_can_read_says_so() {
+    let mut node = ManualNode::new(handlers());
+    node.send_start("echo", "a", number(1));
+    if let Some(message) = node.tables().inbox.values_mut().next_back() {
+        message.body = b"nothing"[..].into();
+    }
+    node.send_message("a", &Message::Pause(Pause::default()));
+    node.pass_inbox().settle();
+    assert!(node.status("a").starts_with("pending, blocked: PER-0309"), "{}", node.status("a"));
+    node.send_message("a", &Message::Resume(Why::new("it is over")));
+    node.pass_inbox().settle();
+    assert!(node.status("a").starts_with(&UNREADABLE.replace("running", "pending")), "{}", node.status("a"));
 }

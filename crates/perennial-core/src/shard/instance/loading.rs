@@ -111,7 +111,10 @@ impl Instance {
             return self.stay_blocked(shared, now_ms);
         }
         self.queue.skip_messages();
-        if let Some(failure) = self.queue.unreadable().or_else(|| self.tasks.undecodable()) {
+        // Without a start there is no turn that could record repairs.
+        let has_begun = !matches!(&past, Past::Stored(turns) if turns.is_empty());
+        let can_record = has_begun || self.queue.start().is_some();
+        if let Some(failure) = self.queue.unreadable(can_record).or_else(|| self.tasks.undecodable()) {
             return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
         }
         if !row.is_sound() {

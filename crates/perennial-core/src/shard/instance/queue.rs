@@ -405,10 +405,10 @@ impl Queue {
         })
     }
 
-    /// Why a message that waits cannot be read. Repairs are recorded before that blocks the instance: skipping one such
-    /// message would be for nothing if the next one kept that from being recorded.
-    pub(super) fn unreadable(&self) -> Option<TaskFailure> {
-        if self.counts.repairs > 0 {
+    /// Why a message that waits cannot be read. Repairs are recorded before that blocks the instance, if they can be: skipping
+    /// one such message would be for nothing if the next one kept that from being recorded.
+    pub(super) fn unreadable(&self, can_record: bool) -> Option<TaskFailure> {
+        if can_record && self.counts.repairs > 0 {
             return None;
         }
         self.find(self.counts.unreadable, |queued| match &queued.message {

@@ -74,7 +74,7 @@ impl Instance {
             let name = name.clone();
             return self.pause_idle(shared, now_ms, &name);
         }
-        if let Some(failure) = self.queue.unreadable() {
+        if let Some(failure) = self.queue.unreadable(true) {
             return self.block_idle(shared, now_ms, &failure);
         }
         let Some(execution) = self.take_idle() else { return };
