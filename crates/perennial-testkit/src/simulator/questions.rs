@@ -143,13 +143,27 @@ impl Simulation {
                 return this.poll_reply(number, deadline_ms, deaths, asked);
             }
             this.count("request row withdrawn");
+            let instance = this.asked_instance(number);
             let _ = ask(|reply| this.store.withdraw_request(number, reply));
             // Who owns the instance may be down again and again until that activity is given up.
             if matches!(asked, Asked::Query { healed: true, .. }) && this.deaths == deaths {
                 let unserved = this.unserved();
-                this.fail(format!("I17: the query of request row {number} was not answered, {unserved}"));
+                this.fail(format!(
+                    "I17: the query of request row {number} was not answered by {instance}, {unserved}"
+                ));
             }
         });
+    }
+
+    /// The instance that a request row asks, and how it is.
+    fn asked_instance(&self, number: RequestNumber) -> String {
+        let tables = self.store.tables();
+        let key = tables.requests.get(&number).map(|request| request.key);
+        let row = key.and_then(|key| tables.instances.get(&key));
+        row.map_or("nobody".to_owned(), |row| {
+            let blocked = row.blocked.as_ref().map_or("", |blocked| &blocked.code);
+            format!("{} ({} {blocked})", row.id, row.status.name())
+        })
     }
 
     /// Somebody is told what became of a question.
