@@ -14,6 +14,7 @@ mod blobs;
 mod cancelling;
 mod children;
 mod clocks;
+mod codec_leaks;
 mod codecs;
 mod continuing;
 mod crash;
