@@ -110,7 +110,7 @@ impl Instance {
         if self.stays_paused(row) {
             return self.stay_blocked(shared, now_ms);
         }
-        self.queue.skip_messages();
+        self.queue.skip_messages(self.skippable());
         if let Some(failure) = self.queue.unreadable().or_else(|| self.tasks.undecodable()) {
             return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
         }
