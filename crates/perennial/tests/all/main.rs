@@ -15,6 +15,7 @@ mod cancelling;
 mod children;
 mod clocks;
 mod codec_leaks;
+mod codec_troubles;
 mod codecs;
 mod continuing;
 mod crash;
