@@ -25,6 +25,11 @@ pub(crate) fn remedy(id: &str, orchestration: &str, blocked: &Blocked) -> String
              `perennial skip {} --message {number}`, or `perennial terminate` the instance",
             quoted(id)
         ),
+        ("PER-0103", Some(Skippable::Message(number))) => format!(
+            "let the type read the result that came with a token, and start the program again; or go on waiting for another: \
+             `perennial skip {} --message {number}`",
+            quoted(id)
+        ),
         ("PER-0103", None) => {
             "let the type read what is recorded, and start the program again; or `perennial terminate` the instance"
                 .to_owned()

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use perennial_core::codec::quoted;
 use perennial_core::shard::{ActivityTask, CompletionToken};
 use perennial_core::{EventId, Payload};
 use serde::Serialize;
@@ -71,7 +72,7 @@ impl ActivityContext {
     /// If the details cannot be written as JSON. The attempt then fails and says so.
     pub fn heartbeat(&self, details: impl Serialize) {
         match Payload::encode(&details) {
-            Ok(details) => self.pulse.beat(details),
+            Ok(details) => self.pulse.beat(quoted(&details)),
             Err(error) => panic!(
                 "PER-0408 unwritable details: what the activity {:?} reports cannot be written as JSON: {error}",
                 self.task.name

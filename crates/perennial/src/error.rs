@@ -195,9 +195,9 @@ pub enum ClientError {
         /// What is wrong with it.
         problem: String,
     },
-    /// What the instance returned is encoded, and this client does not decode it.
+    /// What the instance returned or published is encoded, and this client does not decode it.
     #[error(
-        "PER-0104 payload cannot be decoded: what instance {id:?} returned is encoded ({marker}); give the client the \
+        "PER-0104 payload cannot be decoded: what instance {id:?} says is encoded ({marker}); give the client the \
          codecs of the runtime"
     )]
     Encoded {

@@ -145,6 +145,17 @@ pub fn is_encoded(payload: &Payload) -> bool {
     is_marked(payload.as_json()) && form::is_form(payload.as_json())
 }
 
+/// A payload for a place where one may stand that is still encoded: details of tasks. What only looks encoded is put into
+/// the form of a payload that no codec has changed. See [`unquoted`].
+pub fn quoted(payload: &Payload) -> Payload {
+    Codecs::default().encode(payload, &PayloadContext::default()).expect("no codec can fail")
+}
+
+/// The payload that was [`quoted`]; an error for one that is still encoded.
+pub fn unquoted(payload: &Payload) -> Result<Payload, Undecodable> {
+    Codecs::default().decode(payload, &PayloadContext::default())
+}
+
 /// The codecs of a runtime or a client, in the order in which they encode. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Codecs(Option<Arc<[Arc<dyn PayloadCodec>]>>);

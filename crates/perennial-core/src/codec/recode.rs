@@ -12,7 +12,8 @@ use crate::store::{
 };
 
 use super::form::may_be_encoded;
-use super::{CodecError, Codecs, PayloadContext};
+use super::{CodecError, Codecs, PayloadContext, quoted, unquoted};
+use crate::history::Payload;
 
 type Body = Arc<[u8]>;
 
@@ -44,7 +45,8 @@ impl Recoder {
         self.decode::<AskReply>(BodyKind::Reply, PayloadContext::default(), body)
     }
 
-    /// A body that is not one of an engine is left alone: whoever reads it finds it damaged.
+    /// A body that is not one of an engine is left alone: whoever reads it finds it damaged. One that could not be decoded
+    /// when it was read is written back as it was.
     fn encode<T: Serialize + DeserializeOwned>(
         &self,
         kind: BodyKind,
@@ -53,7 +55,7 @@ impl Recoder {
     ) -> Result<Body, CodecError> {
         match envelope::open_decoded::<T>(kind, body) {
             Ok(opened) => envelope::seal_with(&self.codecs, context, kind, &opened),
-            Err(_) => Ok(Arc::clone(body)),
+            Err(_) => Ok(envelope::as_stored(body)),
         }
     }
 
@@ -83,8 +85,16 @@ impl Recoder {
     fn encode_task(&self, row: &TaskRow) -> Result<TaskRow, CodecError> {
         let context = PayloadContext::of(row.id.key);
         let work = row.work.as_ref().map(|work| self.encode::<TaskWork>(BodyKind::Task, context, work));
-        let details = row.details.as_ref().map(|details| self.codecs.encode(details, &context));
+        let details = row.details.as_ref().map(|details| self.encode_details(details, &context));
         Ok(TaskRow { work: work.transpose()?, details: details.transpose()?, ..row.clone() })
+    }
+
+    /// What could not be decoded when it was read is written back as it was.
+    fn encode_details(&self, details: &Payload, context: &PayloadContext) -> Result<Payload, CodecError> {
+        match unquoted(details) {
+            Ok(details) => self.codecs.encode(&details, context),
+            Err(_) => Ok(details.clone()),
+        }
     }
 
     /// Details that cannot be decoded stay as they are: nobody may run the activity without them.
@@ -92,7 +102,7 @@ impl Recoder {
         let context = PayloadContext::of(row.id.key);
         if let Some(details) = &row.details {
             match self.codecs.decode(details, &context) {
-                Ok(decoded) => row.details = Some(decoded),
+                Ok(decoded) => row.details = Some(quoted(&decoded)),
                 Err(cause) => tracing::warn!(activity = %row.name, %cause, "details cannot be decoded"),
             }
         }
@@ -102,7 +112,7 @@ impl Recoder {
     /// Details that cannot be encoded now are reported again with the next heartbeat.
     pub(super) fn encode_report(&self, report: &mut TaskReport) {
         let Some(details) = &report.details else { return };
-        match self.codecs.encode(details, &PayloadContext::of(report.task.key)) {
+        match self.encode_details(details, &PayloadContext::of(report.task.key)) {
             Ok(encoded) => report.details = Some(encoded),
             Err(error) => {
                 tracing::warn!(event = %report.task.event, %error, "details of a heartbeat cannot be encoded");
@@ -181,3 +191,7 @@ impl Recoder {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "recode_tests.rs"]
+mod tests;

@@ -104,8 +104,16 @@ struct Undecoded {
 
 /// A body as it is stored, together with why its payloads cannot be decoded.
 pub(crate) fn seal_undecoded(cause: Undecodable, sealed: &[u8]) -> Option<Arc<[u8]>> {
-    let body = serde_json::from_slice(sealed).ok()?;
+    let body = serde_json::from_slice(&as_stored(sealed)).ok()?;
     Some(seal(BodyKind::Undecodable, &Undecoded { cause, body }))
+}
+
+/// A body as it was stored, without the reason why its payloads could not be decoded.
+pub(crate) fn as_stored(sealed: &[u8]) -> Arc<[u8]> {
+    match open_as::<Undecoded>(BodyKind::Undecodable, sealed) {
+        Ok(undecoded) => undecoded.body.get().as_bytes().into(),
+        Err(_) => sealed.into(),
+    }
 }
 
 /// Reads a body that the engine is to act on. A payload that is still encoded must not pass for the value itself.

@@ -109,7 +109,7 @@ pub struct ActivityTask {
     pub interruptions: u32,
     /// The node that begins it with care, because a process ended under it before.
     pub begun: Option<SessionId>,
-    /// What earlier attempts reported last.
+    /// What earlier attempts reported last, [`quoted`](crate::codec::quoted).
     pub details: Option<Payload>,
     /// When it could have begun.
     pub queued_ms: u64,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::codec::{self, Codecs, PayloadContext, Undecodable};
+use crate::codec::{Undecodable, unquoted};
 use crate::history::{ActivityOptions, PastAttempt, Payload};
 use crate::instance::ShardId;
 use crate::store::{TaskId, TaskRow, TaskState};
@@ -118,9 +118,7 @@ impl TaskWork {
 
 /// Whether the details of a task were decoded. Nobody may run it without what its attempts had reported.
 pub(super) fn decoded_details(row: &TaskRow) -> Result<(), Undecodable> {
-    let details = row.details.as_ref().filter(|details| codec::is_encoded(details));
-    let decoded = details.map(|details| Codecs::default().decode(details, &PayloadContext::of(row.id.key)));
-    decoded.transpose().map(|_| ())
+    row.details.as_ref().map_or(Ok(()), |details| unquoted(details).map(drop))
 }
 
 /// Whether a task is leased to its holder because a lane there handed it over: it was not taken.

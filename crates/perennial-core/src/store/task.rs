@@ -36,7 +36,7 @@ pub struct TaskRow {
     /// When a waiting task is to run, a queued one is given up, a leased one's lease ends; by state. What the owner
     /// runs itself is leased without an end.
     pub due_ms: Option<u64>,
-    /// What its attempts reported last.
+    /// What its attempts reported last, [`quoted`](crate::codec::quoted).
     pub details: Option<Payload>,
     /// How many attempts ended with their process, one after the other.
     pub interruptions: u32,

@@ -117,6 +117,7 @@ mod shard_stopping;
 mod shard_takeover;
 mod shard_task_rows;
 mod shard_timers;
+mod shard_token_edges;
 mod shard_tokens;
 mod shard_turns;
 mod shard_unknown_commits;

@@ -19,9 +19,41 @@ use crate::Chance;
 pub(super) const IDS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "order-1", "order-2", "order-10", "ö"];
 pub(super) const KEYS: [&str; 3] = ["k", "l", "m"];
 pub(super) const BODIES: [&str; 3] = ["x", "y", ""];
-pub(super) const VALUES: [&str; 8] =
-    ["1", "1.0", "\"x\"", "null", "-2.5", "\"xy\"", "true", "9007199254740993"];
-const CONDITIONS: [&str; 8] = [
+pub(super) const VALUES: [&str; 20] = [
+    "1",
+    "1.0",
+    "\"x\"",
+    "null",
+    "-2.5",
+    "\"xy\"",
+    "true",
+    "9007199254740993",
+    "-0.0",
+    "1e400",
+    "18446744073709551615",
+    "18446744073709551616",
+    "-1e-400",
+    "\"\"",
+    "\"\\u0000\"",
+    "\"x\\u0000\"",
+    "\"\\ud800\"",
+    "\"\u{10ffff}\"",
+    "\"x\u{10ffff}y\"",
+    "[1]",
+];
+const CONDITIONS: [&str; 20] = [
+    "customer^=",
+    "customer^=x\u{10ffff}",
+    "customer^=\u{10ffff}",
+    "customer^=\"\\u0000\"",
+    "customer>\"\"",
+    "customer<=\"\u{10ffff}\"",
+    "customer=\"\\ud800\"",
+    "customer>=0",
+    "customer<=-0.0",
+    "customer>18446744073709551615",
+    "customer<1e400",
+    "customer=[1]",
     "customer>=1",
     "customer<1",
     "customer>-2.5",

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use perennial_core::codec::is_encoded;
 use perennial_core::shard::{Answer, Request};
 use perennial_core::store::{
     InstanceRow, PageLimit, Reply, Store, StoreError, TurnRow, read_turns, read_turns_with,
@@ -101,6 +102,10 @@ impl Client {
         let key = Some(row.key);
         loop {
             if let Some(published) = &row.published {
+                if is_encoded(published) {
+                    let (id, marker) = (id.to_owned(), published.clone());
+                    return Err(ClientError::Encoded { id, marker });
+                }
                 let status = published.decode_as::<T>();
                 let status = status.map_err(|problem| ClientError::unreadable(id, &problem))?;
                 if condition(&status) {

@@ -56,6 +56,20 @@ impl BlobDirectory {
     fn lock(&self) -> io::Result<File> {
         File::options().append(true).open(&self.lock)
     }
+
+    /// Renamed once it is complete: a file under its name is the blob, whatever happened meanwhile.
+    fn write(&self, file: &Path, bytes: &[u8]) -> io::Result<()> {
+        let incoming = self.path.join("incoming").join(uuid::Uuid::new_v4().simple().to_string());
+        let mut created = File::create_new(&incoming)?;
+        let written = created.write_all(bytes).and_then(|()| created.sync_all());
+        let directory = file.parent().expect("it is in a directory");
+        let renamed =
+            written.and_then(|()| fs::create_dir_all(directory)).and_then(|()| fs::rename(&incoming, file));
+        renamed.inspect_err(|_| {
+            // A disk that is full must not be filled by what was tried in vain. What cannot be deleted, a sweep finds.
+            let _ = fs::remove_file(&incoming);
+        })
+    }
 }
 
 impl BlobStore for BlobDirectory {
@@ -63,23 +77,15 @@ impl BlobStore for BlobDirectory {
         let file = self.file(name)?;
         let lock = self.lock()?;
         lock.lock_shared()?;
-        match File::options().append(true).open(&file) {
-            Ok(existing) => return existing.set_modified(SystemTime::now()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+        // One that was damaged is written again: whoever puts it is told that it is there.
+        if self.get(name)?.is_some_and(|existing| existing == bytes) {
+            File::options().append(true).open(&file)?.set_modified(SystemTime::now())?;
+        } else {
+            self.write(&file, bytes)?;
         }
-        // Renamed once it is complete: a file under its name is the blob, whatever happened meanwhile.
-        let incoming = self.path.join("incoming").join(uuid::Uuid::new_v4().simple().to_string());
-        let mut written = File::create_new(&incoming)?;
-        written.write_all(bytes)?;
-        written.sync_all()?;
-        let directory = file.parent().expect("it is in a directory");
-        if !directory.exists() {
-            fs::create_dir_all(directory)?;
-            sync(&self.path)?;
-        }
-        fs::rename(&incoming, &file)?;
-        sync(directory)
+        // Also if it existed: who renamed it may not have come that far.
+        sync(file.parent().expect("it is in a directory"))?;
+        sync(&self.path)
     }
 
     fn get(&self, name: &str) -> io::Result<Option<Vec<u8>>> {

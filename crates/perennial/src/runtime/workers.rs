@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use perennial_core::codec::{is_encoded, unquoted};
 use perennial_core::lane::LaneOutput;
 use perennial_core::shard::ActivityTask;
 use perennial_core::{ActivityFailure, ActivityOptions, EventId, InstanceKey, Payload, TimeoutKind};
@@ -353,7 +354,7 @@ pub(super) async fn run_attempt(
         after(|options| options.attempt_timeout_ms).and_then(|span| Instant::now().checked_add(span));
     let silence = after(|options| options.heartbeat_timeout_ms);
     let ctx = ActivityContext {
-        task: Arc::clone(task),
+        task: as_reported(task),
         cancellation: cancellation.clone(),
         pulse: Arc::clone(pulse),
         client,
@@ -385,6 +386,17 @@ pub(super) async fn run_attempt(
         Err(ActivityFailure::Timeout(kind))
     })
     .await
+}
+
+/// The task with what earlier attempts reported as they reported it.
+fn as_reported(task: &Arc<ActivityTask>) -> Arc<ActivityTask> {
+    match &task.details {
+        Some(details) if is_encoded(details) => {
+            // None of those begins whose details are still encoded.
+            Arc::new(ActivityTask { details: unquoted(details).ok(), ..(**task).clone() })
+        }
+        _ => Arc::clone(task),
+    }
 }
 
 fn settle(result: Result<Result<Payload, Payload>, String>) -> Result<Payload, ActivityFailure> {

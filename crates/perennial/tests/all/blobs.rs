@@ -165,3 +165,74 @@ fn s14_a_blob_that_is_put_again_is_young_and_not_deleted() {
     assert_eq!(blobs.get(&name).unwrap(), None);
     assert!(blobs.get("../../etc/passwd").is_err(), "a name is no path");
 }
+
+#[test]
+fn s13_a_damaged_blob_is_whole_again_once_it_is_put() {
+    let home = Home::new();
+    let blobs = home.blobs();
+    let name = "0".repeat(64);
+    blobs.put(&name, b"all of the bytes").unwrap();
+    let [file] = &home.files()[..] else { panic!("{:?}", home.files()) };
+    for damaged in [&b"all of"[..], b"", b"all of the bytez"] {
+        std::fs::write(file, damaged).unwrap();
+        blobs.put(&name, b"all of the bytes").unwrap();
+        assert_eq!(blobs.get(&name).unwrap().unwrap(), b"all of the bytes");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn s13_a_blob_that_cannot_be_written_leaves_nothing_behind() {
+    let home = Home::new();
+    let blobs = home.blobs();
+    // Where its directory would be is a link to nowhere.
+    std::os::unix::fs::symlink("nowhere", home.directory.path().join("blobs").join("00")).unwrap();
+    for _ in 0..3 {
+        assert!(blobs.put(&"0".repeat(64), b"bytes").is_err());
+    }
+    assert_eq!(home.files(), Vec::<PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s13_a_blob_that_was_cut_or_swapped_blocks_and_is_named() {
+    let home = Home::new();
+    let runtime = home.runtime().await;
+    runtime.client().start(length, "a", text("x")).await.unwrap();
+    runtime.client().start(length, "b", text("y")).await.unwrap();
+    drop(runtime);
+    let [one, other] = &home.files()[..] else { panic!("{:?}", home.files()) };
+    let cut = std::fs::read(one).unwrap();
+    std::fs::write(one, &cut[..100]).unwrap();
+    std::fs::write(other, &cut).unwrap();
+    let runtime = home.runtime().await;
+    let client = runtime.client();
+    for id in ["a", "b"] {
+        client.raise_event(id, GO, "".to_owned()).await.unwrap();
+        let blocked = crate::support::until_blocked(&client, id, "PER-0104").await.blocked.unwrap();
+        assert!(blocked.reason.contains("was changed"), "{}", blocked.reason);
+    }
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s14_a_sweep_keeps_what_messages_and_pending_starts_refer_to() {
+    let home = Home::new();
+    let runtime = home.runtime().await;
+    runtime.client().start(length, "a", "".to_owned()).await.unwrap();
+    runtime.shutdown().await.unwrap();
+    let codecs = Codecs::default().with(Offload::above_shared(1_000, home.blobs()));
+    let guest = Client::open_with_codecs(&home.url(), codecs).unwrap();
+    guest.raise_event("a", GO, text("m")).await.unwrap();
+    guest.start("length", "b", text("p")).await.unwrap();
+    home.age();
+    assert_eq!(home.files().len(), 2);
+    // Whoever sweeps needs no codec.
+    let sweeper = Client::open(&home.url()).unwrap();
+    let swept = sweeper.sweep_blobs(home.blobs(), HOUR).await.unwrap();
+    assert_eq!((swept.deleted, swept.kept), (0, 2));
+    let runtime = home.runtime().await;
+    assert_eq!(soon(runtime.client().result("a")).await.unwrap().as_json(), "5000");
+    runtime.client().raise_event("b", GO, "".to_owned()).await.unwrap();
+    assert_eq!(soon(runtime.client().result("b")).await.unwrap().as_json(), "5000");
+    runtime.shutdown().await.unwrap();
+}

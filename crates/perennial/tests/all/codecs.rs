@@ -266,6 +266,23 @@ async fn s12_a_client_without_the_codec_sees_markers() {
     assert_eq!(guest.verify(|_| ()).await.unwrap().damage, []);
     let result = guest.result("a").await.unwrap_err().to_string();
     assert!(result.starts_with("PER-0104") && result.contains("masked"), "{result}");
+    let status = guest.wait_for("a", |_: &serde_json::Value| true).await.unwrap_err().to_string();
+    assert!(status.starts_with("PER-0104") && status.contains("masked"), "{status}");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s12_a_client_without_the_codec_asks_and_is_told_that_it_cannot_read_the_answer() {
+    let home = Home::new();
+    let runtime = home.runtime(Masked::codecs(&["k1"])).await;
+    runtime.client().start(keeper, "a", "secret".to_owned()).await.unwrap();
+    until_waiting(&runtime.client(), "a").await;
+    let guest = home.guest(Codecs::default());
+    let answer = soon(guest.query("a", "held", ())).await;
+    let answer = answer.map_err(|error| error.to_string()).unwrap_err();
+    assert!(answer.contains("PER-0104") && answer.contains("masked"), "{answer}");
+    guest.cancel("a", "in plain").await.unwrap();
+    soon(guest.wait("a")).await.unwrap();
     runtime.shutdown().await.unwrap();
 }
 
@@ -289,4 +306,42 @@ async fn s10_a_codec_is_told_whose_payload_it_is() {
     let mine = codecs.encode(&payload, &PayloadContext::of(row.key)).unwrap();
     assert_eq!(codecs.decode(&mine, &PayloadContext::of(row.key)).unwrap(), payload);
     assert!(codecs.decode(&mine, &PayloadContext::default()).is_err());
+}
+
+/// What an activity reports is a value like any other, even if it looks like a payload of some codec.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s10_details_that_look_encoded_come_back_and_block_nobody() {
+    #[activity]
+    async fn quoting(ctx: ActivityContext) -> Result<serde_json::Value, String> {
+        if ctx.attempt() < 3 {
+            let details = ctx.decode_details().unwrap_or_else(
+                || serde_json::json!({ "@codec": [["elsewhere", "k1"]], "size": 1, "data": "QQ==" }),
+            );
+            ctx.heartbeat(&details);
+            return Err("once more".to_owned());
+        }
+        Ok(ctx.decode_details().unwrap_or_default())
+    }
+
+    #[orchestration(version = "1.0.0")]
+    async fn quotes(ctx: OrchestrationContext) -> Result<String, String> {
+        let retry = RetryPolicy::fixed(Duration::from_millis(200)).attempts(3);
+        Ok(ctx.schedule_activity(quoting, ()).retry(retry).await?.to_string())
+    }
+
+    for codecs in [Codecs::default(), Masked::codecs(&["k1"])] {
+        let home = Home::new();
+        let open = async || {
+            let runtime = Runtime::open(home.url()).options(relaxed()).codecs(codecs.clone());
+            runtime.register(quotes).register(quoting).start().await.unwrap()
+        };
+        let runtime = open().await;
+        runtime.client().start(quotes, "a", ()).await.unwrap();
+        soon(async { while runtime.client().tasks("a").await.unwrap().is_empty() {} }).await;
+        drop(runtime);
+        let runtime = open().await;
+        let result = soon(runtime.client().result("a")).await.unwrap().to_text();
+        assert_eq!(result, r#"{"@codec":[["elsewhere","k1"]],"data":"QQ==","size":1}"#);
+        runtime.shutdown().await.unwrap();
+    }
 }

@@ -14,6 +14,8 @@ mod blobs;
 mod cancelling;
 mod children;
 mod clocks;
+mod codec_leaks;
+mod codec_troubles;
 mod codecs;
 mod continuing;
 mod crash;

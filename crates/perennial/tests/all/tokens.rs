@@ -278,3 +278,90 @@ async fn g43_a_described_and_a_named_activity_complete_later_too() {
     assert!(words.contains("PER-0410 no token"), "{words}");
     office.close(runtime, &["a", "b"]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g43_of_two_who_complete_an_attempt_at_once_each_hears_what_counts() {
+    let mut office = Office::new();
+    let runtime = office.open().await;
+    let client = runtime.client();
+    let guests = [office.place.guest(), office.place.guest()];
+    for round in 0..5 {
+        let id = format!("a{round}");
+        client.start(approved, &id, ()).await.unwrap();
+        let token = office.token().await;
+        let said = futures::join!(
+            guests[0].complete_activity(&token, 1),
+            guests[1].complete_activity(&token, 2),
+            client.complete_activity(&token, 3)
+        );
+        let said = [said.0, said.1, said.2];
+        let result: u32 = soon(client.result(&id)).await.unwrap().decode().unwrap();
+        for (value, said) in (1..).zip(said) {
+            match said {
+                Ok(()) => assert_eq!(value, result),
+                Err(error) => {
+                    assert!(value != result && matches!(error, ClientError::ActivityOver { .. }), "{error}");
+                }
+            }
+        }
+        // Whoever says what counts is not told off, however late.
+        assert_eq!(guests[1].complete_activity(&token, result).await, Ok(()));
+    }
+    office.close(runtime, &["a0", "a1", "a2", "a3", "a4"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g43_what_is_said_to_a_paused_instance_waits_for_it() {
+    let mut office = Office::new();
+    let runtime = office.open().await;
+    let client = runtime.client();
+    for (id, by_guest) in [("a", false), ("b", true)] {
+        client.start(approved, id, ()).await.unwrap();
+        let token = office.token().await;
+        client.pause(id, "a look").await.unwrap();
+        let guest = office.place.guest();
+        let speaker = if by_guest { &guest } else { &client };
+        speaker.heartbeat_activity(&token, "half").await.unwrap();
+        speaker.complete_activity(&token, 5).await.unwrap();
+        client.resume(id, "seen").await.unwrap();
+        assert_eq!(soon(client.result(id)).await.unwrap().as_json(), "5");
+    }
+    office.close(runtime, &["a", "b"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g48_a_reset_hands_out_another_token_and_the_old_one_says_so() {
+    let mut office = Office::new();
+    let runtime = office.open().await;
+    let client = runtime.client();
+    client.start(approved, "a", ()).await.unwrap();
+    let first = office.token().await;
+    soon(async { client.reset("a").to_turn(1).await }).await.unwrap();
+    let second = office.token().await;
+    for speaker in [&client, &office.place.guest()] {
+        let late = speaker.complete_activity(&first, 1).await.unwrap_err();
+        assert!(matches!(late, ClientError::ActivityCancelled { .. }), "{late}");
+    }
+    client.complete_activity(&second, 2).await.unwrap();
+    assert_eq!(soon(client.result("a")).await.unwrap().as_json(), "2");
+    let late = client.complete_activity(&first, 2).await.unwrap_err();
+    assert!(matches!(late, ClientError::ActivityCancelled { .. }), "{late}");
+    office.close(runtime, &["a"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g24_a_result_that_is_too_large_is_refused_and_the_attempt_goes_on_waiting() {
+    let mut office = Office::new();
+    let runtime = office.open().await;
+    runtime.client().start(approved, "a", ()).await.unwrap();
+    let token = office.token().await;
+    let large = "x".repeat(4 << 20);
+    for client in [&runtime.client(), &office.place.guest()] {
+        let error = client.complete_activity(&token, &large).await.unwrap_err();
+        assert!(matches!(error, ClientError::TooLarge { .. }), "{error}");
+        assert!(client.heartbeat_activity(&token, &large).await.is_err());
+    }
+    runtime.client().complete_activity(&token, 2).await.unwrap();
+    assert_eq!(soon(runtime.client().result("a")).await.unwrap().as_json(), "2");
+    office.close(runtime, &["a"]).await;
+}

@@ -39,6 +39,7 @@ impl Instance {
         let messages = Batch::new(messages);
         self.kept_events = messages.events();
         let mut blocked = self.blocked(now_ms, failure);
+        blocked.message = blocked.message.or_else(|| self.unreadable_result(failure, &messages));
         if !shared.options.codecs.is_empty() {
             // The row is stored in plain.
             blocked.remove_payloads();

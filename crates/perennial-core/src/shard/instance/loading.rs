@@ -110,7 +110,7 @@ impl Instance {
         if self.stays_paused(row) {
             return self.stay_blocked(shared, now_ms);
         }
-        self.queue.skip_messages();
+        self.queue.skip_messages(self.skippable());
         // Without a start there is no turn that could record repairs.
         let has_begun = !matches!(&past, Past::Stored(turns) if turns.is_empty());
         let can_record = has_begun || self.queue.start().is_some();

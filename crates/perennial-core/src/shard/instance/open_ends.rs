@@ -6,6 +6,7 @@
 //! whether the token is that of the current attempt, and the answer leaves with the commit that takes what was said. A
 //! message says the same where nobody waits for an answer.
 
+use crate::codec::quoted;
 use crate::execution::Execution;
 use crate::history::{ActivityFailure, ActivityOptions, Decision, Job, Ledger, Payload, TimeoutKind, Trail};
 use crate::store::{Commit, TaskRow, TaskState};
@@ -77,7 +78,7 @@ pub(in crate::shard) fn judge(
         // While its code runs, the attempt reports by itself.
         Said::UnderWay(details) => Verdict::Writes(open.left.map(|left| {
             let due_ms = left.due_ms(now_ms);
-            Box::new(TaskRow { due_ms, details: Some(details.clone()), ..known.row.clone() })
+            Box::new(TaskRow { due_ms, details: Some(quoted(details)), ..known.row.clone() })
         })),
     }
 }
@@ -169,6 +170,10 @@ impl Instance {
         task: ActivityTask,
         left: &Left,
     ) {
+        // What was said while nobody was there may have come in time.
+        if self.queue.has_token(task.execution, task.event) {
+            return;
+        }
         let Some(row) = self.tasks.get(task.event) else { return };
         let is_up = |until_ms: Option<u64>| until_ms.is_some_and(|until_ms| until_ms <= now_ms);
         let kind = match row.due_ms {

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::history::{EventId, Job};
-use crate::store::{InboxNumber, InboxRow};
+use crate::store::{InboxNumber, InboxRow, Skippable};
 
 use super::super::gaps::{Gaps, Grace};
 use super::super::message::{Message, Start};
@@ -225,16 +225,22 @@ impl Queue {
     }
 
     /// Puts the record that it is skipped in the place of every message that cannot be read and that somebody asks to go
-    /// on without.
-    pub(super) fn skip_messages(&mut self) {
-        if self.counts.message_skips == 0 || self.counts.unreadable == 0 {
+    /// on without. The code cannot read the result that the message in `blocking` brought.
+    pub(super) fn skip_messages(&mut self, blocking: Option<Skippable>) {
+        if self.counts.message_skips == 0 {
             return;
         }
         let skipped: Vec<InboxNumber> = self.iter().filter_map(message_skip).collect();
         for number in skipped {
             let Some(mut queued) = self.take_row(number) else { continue };
-            if let Message::Unreadable { error, .. } = &queued.message {
-                let problem = error.to_string();
+            let problem = match &queued.message {
+                Message::Unreadable { error, .. } => Some(error.to_string()),
+                Message::Token(_) if blocking == Some(Skippable::Message(number)) => {
+                    Some("the code cannot read the result that came with a token".to_owned())
+                }
+                _ => None,
+            };
+            if let Some(problem) = problem {
                 queued.message = Message::Job(Job::MessageSkipped { number, problem });
             }
             self.put_back(vec![queued]);
@@ -329,6 +335,14 @@ impl Queue {
     /// Whether an outcome of an execution's activity waits: it need not run again.
     pub(super) fn has_result(&self, execution: u64, event: EventId) -> bool {
         self.results.contains_key(&(execution, event))
+    }
+
+    /// Whether something waits that was said with the token of an execution's activity.
+    pub(super) fn has_token(&self, execution: u64, event: EventId) -> bool {
+        self.iter().any(|queued| match &queued.message {
+            Message::Token(call) => (call.execution, call.event) == (execution, event),
+            _ => false,
+        })
     }
 
     /// How many events wait.

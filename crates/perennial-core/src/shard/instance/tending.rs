@@ -12,7 +12,7 @@
 
 use crate::execution::Execution;
 use crate::flaws::{self, Flaw};
-use crate::history::{ActivityFailure, Decision, EventId, Job, Ledger, Payload, TimeoutKind};
+use crate::history::{ActivityFailure, Decision, EventId, Job, Ledger, Payload, TimeoutKind, Trail};
 use crate::store::{TaskId, TaskRow, TaskState};
 
 use super::super::attempts::Attempt;
@@ -113,9 +113,12 @@ impl Instance {
             (Some(_), View::Fresh) | (None, _) => {}
         }
         let row = self.tasks.get(task.event);
-        let is_waiting = row.is_some_and(|row| row.state == TaskState::Waiting);
+        // One that waits for whoever has its token has run.
+        let left = row.and_then(open_end).and_then(|open| open.left);
+        let is_waiting = row.is_some_and(|row| row.state == TaskState::Waiting) && left.is_none();
         if let Some(row) = row {
-            (task.attempt, task.past) = (row.attempt, row.past.clone());
+            let ran = left.map(|left| left.ended(now_ms));
+            (task.attempt, task.past) = (row.attempt, ran.into_iter().fold(row.past.clone(), Trail::and));
         }
         self.give_up(now_ms, task, is_waiting, ActivityFailure::Cancelled);
     }

@@ -2,11 +2,12 @@
 
 use crate::execution::TurnFailure;
 use crate::history::{HistoryError, Job, PayloadSource};
-use crate::store::{Commit, RequestReply, Skippable};
+use crate::store::{Commit, InboxNumber, RequestReply, Skippable};
 
 use super::super::message::Message;
 use super::super::request::{Answer, AskReply, PendingAsk, Question};
 use super::super::shared::Shared;
+use super::super::task_work::open_end;
 use super::super::turn_task::TaskFailure;
 use super::Instance;
 use super::asking::reply_to;
@@ -79,6 +80,22 @@ impl Instance {
             return self.reload(shared);
         }
         self.commit(shared, commit, in_flight);
+    }
+
+    /// The message that brought a result with a token, if the code cannot read it. The activity goes on waiting without it.
+    pub(super) fn unreadable_result(&self, failure: &TaskFailure, messages: &Batch) -> Option<InboxNumber> {
+        let TaskFailure::Turn(TurnFailure::History(HistoryError::PayloadMismatch {
+            came_with: PayloadSource::NewResult { activity },
+            ..
+        })) = failure
+        else {
+            return None;
+        };
+        self.tasks.get(*activity).and_then(open_end)?;
+        messages.iter().find_map(|queued| match &queued.message {
+            Message::Outcome { job, .. } if job.source_event_id() == Some(*activity) => queued.number(),
+            _ => None,
+        })
     }
 
     /// What can be skipped to let the instance go on.
