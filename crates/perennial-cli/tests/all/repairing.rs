@@ -39,8 +39,11 @@ async fn g46_pause_and_resume_are_shown_where_people_look() {
         says(&shop, &["resume", "c", "--reason", "it is over", "--by", "grace", "--json"]).await,
         r#"{"id":"c","outcome":"resume requested"}"#
     );
-    assert_eq!(says(&shop, &["resume", "c"]).await, "c: resume requested", "twice is as good as once");
+    while shop.client().status("c").await.unwrap().blocked.is_some() {
+        tokio::task::yield_now().await;
+    }
     assert_eq!(says(&shop, &["query", "c", "count"]).await, "7");
+    assert_eq!(says(&shop, &["resume", "c"]).await, "c: resume requested", "twice is as good as once");
     let history = says(&shop, &["history", "c"]).await;
     assert_eq!(
         history.matches("InstanceResumed by grace: it is over; paused by ada: an audit").count(),
