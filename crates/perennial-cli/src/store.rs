@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use perennial::ErrorCode;
 use perennial::codec::Codecs;
 use perennial::{Client, Filter, Status};
 use perennial_sqlite::{Inspection, inspect};
@@ -35,9 +36,9 @@ impl StoreAt {
             return Ok(Seen { url, inspection: None });
         };
         if !Path::new(path).exists() {
-            let message = format!(
-                "PER-0627 no store: there is none at {path}; a runtime makes it when it is first started"
-            );
+            let message = ErrorCode::NoStore.message(format_args!(
+                "there is none at {path}; a runtime makes it when it is first started"
+            ));
             return Err(Failure::new(ExitKind::Unavailable, message));
         }
         let inspection = inspect(Path::new(path), now_ms()).map_err(perennial::Error::from)?;

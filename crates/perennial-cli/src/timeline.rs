@@ -217,7 +217,7 @@ fn attempts_note(outcome: &str, attempts: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use perennial::history::{ActivityFailure, Decision, Event, EventKind, Job, Started, Turn, UnitId};
+    use perennial::history::{ActivityError, Decision, Event, EventKind, Job, Started, Turn, UnitId};
     use perennial::{Ending, EventId, History, Payload};
 
     use super::{Marks, draw};
@@ -275,7 +275,7 @@ mod tests {
                     raised("approved"),
                     EventKind::Job(Job::ActivityFailed {
                         source_event_id: EventId(8),
-                        error: ActivityFailure::Cancelled,
+                        error: ActivityError::Cancelled,
                         attempts: 1,
                         trail: Default::default(),
                     }),

@@ -398,7 +398,7 @@ pub(crate) fn shown(row: &Row<'_>) -> InstanceRow {
         owed: false,
         wake_at_ms: None,
         blocked: Some(Blocked {
-            code: fault.code().to_owned(),
+            code: fault.code().to_string(),
             cause: "corrupt row".to_owned(),
             reason: reason(&fault),
             report: fault.to_string(),

@@ -39,6 +39,7 @@ mod activity;
 mod client;
 pub mod codec;
 mod error;
+mod error_code;
 mod export;
 #[cfg(doctest)]
 mod guide;
@@ -64,10 +65,10 @@ pub use perennial_core::store::{
 pub use perennial_core::{
     ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFuture, ChildStarted,
     ClosePolicy, ContinueAsNewFuture, Delivery, DeliveryFuture, Either, Either3, Elapsed, EndCancelledFuture,
-    Ending, EventId, Events, ExecutionOptions, Handlers, HandlersIdle, History, Info, InstanceKey, Join,
-    Join2, Join3, Limits, NameError, NotOfType, OnTakenId, ParentLink, Payload, Race, Receive, ReplayReport,
-    Replayer, RetryPolicy, Select, Select2, Select3, Sent, Shield, State, SystemCallFuture, Timeout,
-    TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil, Why,
+    Ending, ErrorCode, EventId, Events, ExecutionOptions, Handlers, HandlersIdle, History, Info, InstanceKey,
+    Join, Join2, Join3, Limits, NameError, NotOfType, OnTakenId, ParentLink, Payload, Race, Receive,
+    ReplayReport, Replayer, RetryPolicy, Select, Select2, Select3, Sent, Shield, State, SystemCallFuture,
+    Timeout, TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil, Why,
 };
 pub use runtime::{
     Incompatible, MissingVersion, PreflightProgress, PreflightReport, Runtime, RuntimeBuilder, RuntimeOptions,
@@ -90,7 +91,7 @@ extern crate self as perennial;
 /// What is recorded of an instance: events in turns. [`Client::history`] reads it, [`Replayer`] holds it against code.
 pub mod history {
     pub use perennial_core::{
-        ActivityFailure, ChildFailure, ChildOptions, Decision, Ending, Event, EventId, EventKind, History,
+        ActivityError, ChildError, ChildOptions, Decision, Ending, Event, EventId, EventKind, History,
         HistoryError, Job, Ledger, ParentLink, PastAttempt, Reset, Started, TimeoutKind, TraceContext, Trail,
         Turn, TurnFailure, UnitId,
     };

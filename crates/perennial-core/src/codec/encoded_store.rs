@@ -9,6 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::code::ErrorCode;
 use crate::history::Payload;
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::*;
@@ -80,7 +81,7 @@ impl Work {
 }
 
 fn unencodable(error: &CodecError) -> String {
-    format!("PER-0310 payload cannot be encoded: {error}")
+    ErrorCode::PayloadUnencodable.message(error)
 }
 
 /// Rows that may hold encoded payloads.

@@ -29,6 +29,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::code::ErrorCode;
 use crate::execution::outside::Outside;
 use crate::execution::state::{Access, Closure, ContinueAsNew, ExecutionState, Stop};
 use crate::execution::{Limits, TurnFailure, panic_message, panic_place, turn_local, uuid4_text};
@@ -110,11 +111,11 @@ impl OrchestrationContext {
             Some(Ok(value)) => value,
             Some(Err(_)) if thread::panicking() => inert(),
             Some(Err(Stop::Unwind)) => resume_unwind(Box::new(TurnHasFailed)),
-            Some(Err(Stop::Misuse(what))) => panic!("PER-0206 misuse: {what}"),
+            Some(Err(Stop::Misuse(what))) => panic!("{}", ErrorCode::Misuse.message(what)),
             None if self.outside.is_inert() => inert(),
             None => {
                 let what = self.note_out_of_turn(call);
-                if thread::panicking() { inert() } else { panic!("PER-0206 misuse: {what}") }
+                if thread::panicking() { inert() } else { panic!("{}", ErrorCode::Misuse.message(what)) }
             }
         }
     }
@@ -349,11 +350,13 @@ impl OrchestrationContext {
 
     /// Ends this execution and lets the instance go on in a next one, at the latest version. Await the result: it
     /// never comes.
+    #[track_caller]
     pub fn continue_as_new<T>(&self, input: impl Into<Payload>) -> ContinueAsNewFuture<T> {
         self.continue_at(None, input.into())
     }
 
     /// Like [`continue_as_new`](Self::continue_as_new), at an exact version.
+    #[track_caller]
     pub fn continue_as_new_versioned<T>(
         &self,
         version: impl Into<String>,
@@ -362,12 +365,15 @@ impl OrchestrationContext {
         self.continue_at(Some(version.into()), input.into())
     }
 
+    #[track_caller]
     fn continue_at<T>(&self, version: Option<String>, input: Payload) -> ContinueAsNewFuture<T> {
+        let location = Location::caller();
         self.call(
             "continue_as_new",
             Access::Act,
             || (),
             |state| {
+                state.last_call = Some(location);
                 state.check_payload(input.size() as u64)?;
                 state.continued = Some(ContinueAsNew { input, version });
                 Ok(())
@@ -378,13 +384,16 @@ impl OrchestrationContext {
 
     /// Ends the instance as cancelled, with what it leaves behind: for code that took cancellation over and has cleaned up.
     /// The reason is that of the cancel request. Await the result: it never comes.
+    #[track_caller]
     pub fn end_cancelled<T>(&self, output: impl Into<Payload>) -> EndCancelledFuture<T> {
+        let location = Location::caller();
         let output = output.into();
         self.call(
             "end_cancelled",
             Access::Act,
             || (),
             |state| {
+                state.last_call = Some(location);
                 state.check_payload(output.size() as u64)?;
                 state.ended_cancelled = Some(output);
                 Ok(())

@@ -1,5 +1,6 @@
 //! A future with a time limit.
 
+use crate::code::ErrorCode;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -52,3 +53,12 @@ impl<F> fmt::Debug for Timeout<F> {
         f.debug_struct("Timeout").finish_non_exhaustive()
     }
 }
+
+impl Elapsed {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::Elapsed
+    }
+}
+
+crate::error_model!(Elapsed);

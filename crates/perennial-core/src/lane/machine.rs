@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
-use crate::history::{ActivityFailure, EventId, Payload};
+use crate::history::{ActivityError, EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
 use crate::shard::{
     ActivityTask, Answer, Counters, Output, Request, RequestId, Shard, TaskFailure, TaskRun, Tenure,
@@ -278,7 +278,7 @@ impl Lane {
         &mut self,
         now: Moment,
         task: &ActivityTask,
-        result: Result<Payload, ActivityFailure>,
+        result: Result<Payload, ActivityError>,
     ) {
         self.feed_activity(now, task, |shard, now_ms| shard.handle_activity_done(now_ms, task, result));
     }

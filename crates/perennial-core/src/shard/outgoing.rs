@@ -3,12 +3,13 @@
 //! All of it is part of the commit of the turn. A child's key follows from its schedule event, so that a parent reaches
 //! exactly its own child, whoever has the id later.
 
+use crate::code::ErrorCode;
 use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
 use crate::fnv::Fnv1a;
 use crate::history::{
-    ChildFailure, ClosePolicy, Decision, Delivery, Ending, EventId, ID_TAKEN, Job, Ledger, OnTakenId,
-    ParentLink, Started, Turn,
+    ChildError, ClosePolicy, Decision, Delivery, Ending, EventId, Job, Ledger, OnTakenId, ParentLink,
+    Started, Turn,
 };
 use crate::instance::{InstanceKey, NameError, ShardId, check_derived_id, check_name};
 use crate::store::{DeliveryReport, InstanceRow, Outgoing};
@@ -134,7 +135,7 @@ pub(super) fn start_child(
     let id = match checked {
         Ok(id) => id,
         Err(error) => {
-            let reason = format!("PER-0307 child id refused: {error}");
+            let reason = ErrorCode::ChildIdRefused.message(error);
             return vec![to_key(from.key, ShardId::of(from.id), &not_started(from, event, reason))];
         }
     };
@@ -145,7 +146,7 @@ pub(super) fn start_child(
         trace: from.started.trace.clone(),
         ..Started::new(name.as_str(), version, input.clone(), Stream::derived_seed(from.started, event))
     };
-    let reason = format!("{ID_TAKEN} child id taken: an instance {id:?} exists");
+    let reason = ErrorCode::ChildIdTaken.message(format_args!("an instance {id:?} exists"));
     let job = Job::SubOrchestrationStarted { source_event_id: event };
     let told = Told {
         taken: Some(not_started(from, event, reason)),
@@ -203,7 +204,7 @@ fn derived_id(from: &Sender<'_>, event: EventId) -> Result<String, NameError> {
 }
 
 fn not_started(from: &Sender<'_>, source_event_id: EventId, reason: String) -> Message {
-    let error = ChildFailure::NotStarted { reason };
+    let error = ChildError::NotStarted { reason };
     outcome(from, Job::SubOrchestrationFailed { source_event_id, error })
 }
 
@@ -268,12 +269,12 @@ pub(super) fn outcome_for(link: &ParentLink, ending: &Ending) -> Option<Outgoing
         Ending::OrchestrationCompleted { output } => {
             Job::SubOrchestrationCompleted { source_event_id, result: output.clone() }
         }
-        Ending::OrchestrationFailed { error } => failed(ChildFailure::Application(error.clone())),
+        Ending::OrchestrationFailed { error } => failed(ChildError::Application(error.clone())),
         Ending::OrchestrationCancelled { reason, output } => {
-            failed(ChildFailure::Cancelled { reason: reason.clone(), output: output.clone() })
+            failed(ChildError::Cancelled { reason: reason.clone(), output: output.clone() })
         }
         Ending::OrchestrationTerminated { reason } => {
-            failed(ChildFailure::Terminated { reason: reason.clone() })
+            failed(ChildError::Terminated { reason: reason.clone() })
         }
         Ending::OrchestrationContinuedAsNew { .. } => return None,
     };

@@ -41,9 +41,6 @@ pub struct Blocked {
 }
 
 impl Blocked {
-    /// The stable code of an instance that is paused.
-    pub const PAUSED: &'static str = "PER-0309";
-
     /// What can be skipped to let it go on, if something can be.
     pub fn skippable(&self) -> Option<Skippable> {
         self.event.map(Skippable::Event).or(self.message.map(Skippable::Message))

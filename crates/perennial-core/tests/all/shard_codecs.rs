@@ -106,7 +106,7 @@ fn s11_a_turn_that_cannot_be_encoded_leaves_no_trace_and_is_tried_again() {
     codec.lose_key(true);
     node.raise("a", "n", "1");
     node.settle();
-    assert_eq!(node.row("a").blocked.expect("it cannot be written").code, "PER-0310");
+    assert_eq!(node.row("a").blocked.expect("it cannot be written").code, "PER-0305");
     codec.lose_key(false);
     node.raise("a", "n", "end");
     node.settle();

@@ -15,7 +15,7 @@ use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, Client, Lon
 use perennial_core::shard::{ActivityTask, Answer, AskReply, Question, Request, RequestId, ShardOptions};
 use perennial_core::store::memory::Tables;
 use perennial_core::store::{Filter, InstanceRow, Status, Store};
-use perennial_core::{ActivityFailure, Decision, EventKind, Handlers, History, Job, Ledger, Payload, Turn};
+use perennial_core::{ActivityError, Decision, EventKind, Handlers, History, Job, Ledger, Payload, Turn};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -56,7 +56,7 @@ pub(super) enum Until<'a> {
     TimeMs(u64),
 }
 
-type Outcome = Result<Payload, ActivityFailure>;
+type Outcome = Result<Payload, ActivityError>;
 
 struct RunningAttempt {
     task: Arc<ActivityTask>,

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use perennial_core::shard::Message;
-use perennial_core::{
-    ChildFailure, Decision, Ending, EventId, EventKind, InstanceKey, Job, ParentLink, Turn,
-};
+use perennial_core::{ChildError, Decision, Ending, EventId, EventKind, InstanceKey, Job, ParentLink, Turn};
 
 use super::{Breach, ClientLog, Decoded, Snapshot, StoredInstance, all_events};
 
@@ -148,7 +146,7 @@ impl Families<'_> {
     ) {
         let (id, event) = (&parent.row().id, place.2);
         let is_not_started =
-            matches!(outcome, Job::SubOrchestrationFailed { error: ChildFailure::NotStarted { .. }, .. });
+            matches!(outcome, Job::SubOrchestrationFailed { error: ChildError::NotStarted { .. }, .. });
         match child {
             Some(child) if is_not_started => {
                 self.breach(id, format!("child {} of {event} is there, and was not started", child.row.id));
@@ -267,9 +265,9 @@ fn as_outcome(source_event_id: EventId, ending: &Ending) -> Option<Job> {
             return Some(Job::SubOrchestrationCompleted { source_event_id, result });
         }
         Ending::OrchestrationContinuedAsNew { .. } => return None,
-        Ending::OrchestrationFailed { error } => ChildFailure::Application(error),
-        Ending::OrchestrationCancelled { reason, output } => ChildFailure::Cancelled { reason, output },
-        Ending::OrchestrationTerminated { reason } => ChildFailure::Terminated { reason },
+        Ending::OrchestrationFailed { error } => ChildError::Application(error),
+        Ending::OrchestrationCancelled { reason, output } => ChildError::Cancelled { reason, output },
+        Ending::OrchestrationTerminated { reason } => ChildError::Terminated { reason },
     };
     Some(Job::SubOrchestrationFailed { source_event_id, error })
 }

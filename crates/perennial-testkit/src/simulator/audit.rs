@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use perennial_core::store::InboxNumber;
-use perennial_core::{ActivityFailure, EventKind, InstanceKey, Job};
+use perennial_core::{ActivityError, EventKind, InstanceKey, Job};
 
 use super::Simulation;
 use crate::invariants::breaches;
@@ -80,10 +80,8 @@ impl Simulation {
             _ => None,
         });
         match completion {
-            Some(Job::ActivityFailed { error: ActivityFailure::Poisoned, .. }) => {
-                self.count("killer given up")
-            }
-            Some(Job::ActivityFailed { error: ActivityFailure::Timeout(_), .. }) | None => {}
+            Some(Job::ActivityFailed { error: ActivityError::Poisoned, .. }) => self.count("killer given up"),
+            Some(Job::ActivityFailed { error: ActivityError::Timeout(_), .. }) | None => {}
             Some(job) => {
                 let what = format!("G22: the activity that takes its process down has {}", job.name());
                 self.fail(what);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::store_url::system_now_ms;
+use perennial_core::ErrorCode;
 
 /// Further off the store's clock than this, the system's clock is warned about.
 const WARN_OFF_MS: u64 = 5_000;
@@ -86,15 +87,16 @@ impl ClockCheck {
         if set_back_ms > 0 {
             tracing::warn!(
                 seconds = set_back_ms / 1_000,
-                "PER-0304 clock set back: the store's clock is behind turn time; timers go on by this machine's steady clock"
+                "{}: the store's clock was set back behind turn time; timers go on by this machine's steady clock",
+                ErrorCode::ClockFarOff.prefix()
             );
         }
         if off_ms > 0 {
             let (own, store) = (utc(system_ms), utc(store_ms));
             tracing::warn!(
                 seconds = off_ms / 1_000,
-                "PER-0304 clock far off: this machine's clock says {own} and the store's {store}; timers go by the store's, \
-                 set the other (NTP)"
+                "{}: this machine's clock says {own} and the store's {store}; timers go by the store's, set the other (NTP)",
+                ErrorCode::ClockFarOff.prefix()
             );
         }
     }

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use perennial_core::ErrorCode;
 use perennial_core::codec::Codecs;
 use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
 use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience, Unfinished};
 use perennial_core::shard::{ActivityTask, Answer, Counters, Request, ShardOptions, TokenKey};
 use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, StoreError, Watcher};
-use perennial_core::{ActivityFailure, NotOfType, Payload};
+use perennial_core::{ActivityError, NotOfType, Payload};
 use tokio::sync::{Notify, watch};
 
 use super::builder::RuntimeOptions;
@@ -380,7 +381,7 @@ impl Driver {
         self: &Arc<Driver>,
         place: Place,
         task: &ActivityTask,
-        result: Result<Payload, ActivityFailure>,
+        result: Result<Payload, ActivityError>,
         details: Option<Payload>,
     ) {
         let result = self.within_limits(result);
@@ -443,7 +444,8 @@ impl Driver {
                 activity = task.name,
                 bytes = details.size(),
                 limit,
-                "PER-0401 too large: the details of a heartbeat are not kept"
+                "{}: the details of a heartbeat are not kept",
+                ErrorCode::ResultTooLarge.prefix()
             );
             return;
         }
@@ -460,15 +462,13 @@ impl Driver {
     }
 
     /// An activity's result over the limit is an error of the activity.
-    fn within_limits(&self, result: Result<Payload, ActivityFailure>) -> Result<Payload, ActivityFailure> {
+    fn within_limits(&self, result: Result<Payload, ActivityError>) -> Result<Payload, ActivityError> {
         let limit = self.payload_limit();
         match &result {
-            Ok(payload) | Err(ActivityFailure::Application(payload)) if payload.size() > limit => {
-                let text = format!(
-                    "PER-0401 too large: the result has {} bytes, {limit} are allowed",
-                    payload.size()
-                );
-                Err(ActivityFailure::Application(Payload::from(text)))
+            Ok(payload) | Err(ActivityError::Application(payload)) if payload.size() > limit => {
+                let text = ErrorCode::ResultTooLarge
+                    .message(format_args!("the result has {} bytes, {limit} are allowed", payload.size()));
+                Err(ActivityError::Application(Payload::from(text)))
             }
             _ => result,
         }

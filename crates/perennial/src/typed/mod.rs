@@ -23,12 +23,13 @@ pub use call::{ActivityMeta, Call, Carried, OrchestrationMeta, PayloadInput, Ret
 pub use call::{blocking, carried};
 pub use context::OrchestrationContext;
 pub use described::{Activity, Orchestration, Query, Update};
-pub use error::{ActivityError, ChildError, UpdateError};
+pub use error::UpdateError;
 pub use events::{Event, EventContent, EventTarget};
 pub use handlers::UpdateHandler;
 #[doc(hidden)]
 pub use later::carried_back;
 pub use later::{ActivityReturn, Awaited, CarriedBack, Later};
+pub use perennial_core::{ActivityError, ChildError};
 #[doc(hidden)]
 pub use register::Registration;
 pub use register::{ActivityCode, BlockingCode, OrchestrationCode, Register};

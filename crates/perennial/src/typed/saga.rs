@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::context::OrchestrationContext;
-use super::error::activity_failure_text;
 use super::targets::ActivityTarget;
 
 /// What undoes one step, once it is called. Its failure is told in words.
@@ -99,7 +98,7 @@ impl Saga {
                 Some(options) => undone.defaults(options),
                 None => undone,
             };
-            async move { undone.await.map(drop).map_err(activity_failure_text) }
+            async move { undone.await.map(drop).map_err(String::from) }
         });
     }
 

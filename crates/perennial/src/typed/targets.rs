@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::future::Future;
 
-use perennial_core::{ActivityFailure, ActivityOptions, ChildFailure, NotOfType, Payload};
+use perennial_core::{ActivityError, ActivityOptions, ChildError, NotOfType, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -15,7 +15,7 @@ use super::by;
 use super::call::{ActivityMeta, Call, OrchestrationMeta, PayloadInput};
 use super::context::OrchestrationContext;
 use super::described::{Activity, Orchestration, Query, Update};
-use super::error::{ActivityError, ChildError, activity_failure_text, text};
+use super::error::text;
 use super::later::Awaited;
 use crate::activity::ActivityContext;
 
@@ -43,7 +43,7 @@ pub trait ActivityTarget<I, K> {
     fn encode(input: I) -> Result<Payload, serde_json::Error>;
 
     /// The outcome of what is recorded.
-    fn read(outcome: Result<Payload, ActivityFailure>) -> Result<Self::Outcome, NotOfType>;
+    fn read(outcome: Result<Payload, ActivityError>) -> Result<Self::Outcome, NotOfType>;
 }
 
 /// Something that stands for an orchestration that takes an `I`: a function, a name, an [`Orchestration`].
@@ -75,7 +75,7 @@ pub trait OrchestrationTarget<I, K> {
     fn read_error(payload: Payload) -> Result<Self::Error, NotOfType>;
 
     /// What a parent is told, of what is recorded.
-    fn read(outcome: Result<Payload, ChildFailure>) -> Result<Self::Outcome, NotOfType>;
+    fn read(outcome: Result<Payload, ChildError>) -> Result<Self::Outcome, NotOfType>;
 }
 
 /// Something that stands for a query that takes an `I`: a name, a [`Query`].
@@ -290,8 +290,8 @@ macro_rules! reads_activity {
     ($outcome:ty, $read:expr) => {
         type Outcome = $outcome;
 
-        fn read(outcome: Result<Payload, ActivityFailure>) -> Result<Self::Outcome, NotOfType> {
-            let read: fn(Result<Payload, ActivityFailure>) -> Result<$outcome, NotOfType> = $read;
+        fn read(outcome: Result<Payload, ActivityError>) -> Result<Self::Outcome, NotOfType> {
+            let read: fn(Result<Payload, ActivityError>) -> Result<$outcome, NotOfType> = $read;
             read(outcome)
         }
     };
@@ -301,28 +301,28 @@ macro_rules! reads_child {
     ($outcome:ty, $read:expr) => {
         type Outcome = $outcome;
 
-        fn read(outcome: Result<Payload, ChildFailure>) -> Result<Self::Outcome, NotOfType> {
-            let read: fn(Result<Payload, ChildFailure>) -> Result<$outcome, NotOfType> = $read;
+        fn read(outcome: Result<Payload, ChildError>) -> Result<Self::Outcome, NotOfType> {
+            let read: fn(Result<Payload, ChildError>) -> Result<$outcome, NotOfType> = $read;
             read(outcome)
         }
     };
 }
 
 fn read_activity<O: Awaited, E: DeserializeOwned>(
-    outcome: Result<Payload, ActivityFailure>,
+    outcome: Result<Payload, ActivityError>,
 ) -> Result<Result<O::Value, ActivityError<E>>, NotOfType> {
     match outcome {
         Ok(payload) => payload.decode_as().map(Ok),
-        Err(failure) => ActivityError::read(failure).map(Err),
+        Err(failure) => failure.decode().map(Err),
     }
 }
 
 fn read_child<O: DeserializeOwned, E: DeserializeOwned>(
-    outcome: Result<Payload, ChildFailure>,
+    outcome: Result<Payload, ChildError>,
 ) -> Result<Result<O, ChildError<E>>, NotOfType> {
     match outcome {
         Ok(payload) => payload.decode_as().map(Ok),
-        Err(failure) => ChildError::read(failure).map(Err),
+        Err(failure) => failure.decode().map(Err),
     }
 }
 
@@ -343,7 +343,7 @@ described!(ActivityTarget for Activity<O: Awaited, E: DeserializeOwned> {
 });
 names!(
     ActivityTarget,
-    texts { reads_activity!(Result<String, String>, |outcome| Ok(text(outcome, activity_failure_text))); },
+    texts { reads_activity!(Result<String, String>, |outcome| Ok(text(outcome, String::from))); },
     payloads { reads_activity!(Result<Payload, ActivityError<Payload>>, read_activity::<Payload, Payload>); }
 );
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use perennial::history::ChildFailure;
+use perennial::history::ChildError;
 use perennial::history::{EventKind, Job};
 use perennial::{
     Client, ClosePolicy, Ending, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
@@ -97,7 +97,7 @@ async fn nests(ctx: OrchestrationContext, depth: Payload) -> Outcome {
     }
     match ctx.schedule_sub_orchestration("nests", number(depth - 1)).typed::<u64>().await {
         Ok(below) => Ok(number(below + 1)),
-        Err(ChildFailure::Application(error)) => Err(error),
+        Err(ChildError::Application(error)) => Err(error),
         Err(other) => Err(failed(other)),
     }
 }

@@ -179,14 +179,12 @@ async fn reads(ctx: OrchestrationContext, what: String) -> Result<String, String
     Ok("read".to_owned())
 }
 
-fn placed(
-    outcome: Result<Payload, perennial_core::ActivityFailure>,
-) -> Result<(), perennial_core::NotOfType> {
+fn placed(outcome: Result<Payload, perennial_core::ActivityError>) -> Result<(), perennial_core::NotOfType> {
     outcome.map_or(Ok(()), |payload| payload.decode_as::<Placed>().map(drop))
 }
 
 fn placed_by_child(
-    outcome: Result<Payload, perennial_core::ChildFailure>,
+    outcome: Result<Payload, perennial_core::ChildError>,
 ) -> Result<(), perennial_core::NotOfType> {
     outcome.map_or(Ok(()), |payload| payload.decode_as::<Placed>().map(drop))
 }

@@ -88,7 +88,7 @@ async fn g49_a_failed_order_runs_again_after_a_restart_and_only_what_failed_is_r
     let reset = history.started().unwrap().reset.clone().unwrap();
     assert_eq!((reset.why.reason.as_str(), reset.why.by.as_deref()), ("the bank is open", Some("ada")));
     let completed = client.rerun("o").await.unwrap_err();
-    assert!(completed.to_string().starts_with("PER-0645 not reset"), "{completed}");
+    assert!(completed.to_string().starts_with("PER-0639 not reset"), "{completed}");
     runtime.shutdown().await.unwrap();
 }
 

@@ -12,7 +12,7 @@
 
 use crate::execution::Execution;
 use crate::flaws::{self, Flaw};
-use crate::history::{ActivityFailure, Decision, EventId, Job, Ledger, Payload, TimeoutKind};
+use crate::history::{ActivityError, Decision, EventId, Job, Ledger, Payload, TimeoutKind};
 use crate::store::{TaskId, TaskRow, TaskState};
 
 use super::super::attempts::Attempt;
@@ -49,7 +49,7 @@ enum TaskStep {
     Hold {
         until_ms: u64,
     },
-    GiveUp(ActivityFailure),
+    GiveUp(ActivityError),
 }
 
 impl Instance {
@@ -117,11 +117,11 @@ impl Instance {
         if let Some(row) = row {
             (task.attempt, task.past) = (row.attempt, row.past.clone());
         }
-        self.give_up(now_ms, task, is_waiting, ActivityFailure::Cancelled);
+        self.give_up(now_ms, task, is_waiting, ActivityError::Cancelled);
     }
 
     /// An activity comes to this without another attempt.
-    fn give_up(&mut self, now_ms: u64, task: ActivityTask, is_waiting: bool, error: ActivityFailure) {
+    fn give_up(&mut self, now_ms: u64, task: ActivityTask, is_waiting: bool, error: ActivityError) {
         // The attempt that a task waits for was not made.
         let attempts = if is_waiting { (task.attempt - 1).max(1) } else { task.attempt };
         let (execution, source_event_id, trail) = (task.execution, task.event, task.past);
@@ -289,10 +289,10 @@ fn next_step(
                 return TaskStep::Refresh;
             }
             TaskState::Queued | TaskState::Leased { .. } if is_over => {
-                return TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Total));
+                return TaskStep::GiveUp(ActivityError::Timeout(TimeoutKind::Total));
             }
             TaskState::Queued if is_due => {
-                return TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Queue));
+                return TaskStep::GiveUp(ActivityError::Timeout(TimeoutKind::Queue));
             }
             TaskState::Waiting | TaskState::Queued | TaskState::Leased { .. } => return TaskStep::None,
         }
@@ -300,10 +300,10 @@ fn next_step(
     let is_noted_here = task.begun == Some(shared.node);
     judge(task, was_running, shared);
     if task.interruptions > shared.options.max_interruptions {
-        TaskStep::GiveUp(ActivityFailure::Poisoned)
+        TaskStep::GiveUp(ActivityError::Poisoned)
     } else if is_over {
         // No time is left for another attempt.
-        TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Total))
+        TaskStep::GiveUp(ActivityError::Timeout(TimeoutKind::Total))
     } else if shared.options.is_gated(task) && !is_noted_here {
         task.begun = Some(shared.node);
         TaskStep::Hold { until_ms: now_ms.saturating_add(shared.options.hold_ms(task.interruptions)) }
