@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use perennial::{Condition, OnExisting, Payload, Status, Why};
+use perennial::{Condition, Filter, OnExisting, Payload, Status, Why};
 
 use crate::exit::AFTER_HELP;
 
@@ -319,6 +319,9 @@ impl WhyArguments {
 /// Which instances. Everything that is given has to hold.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Filters {
+    /// Terms such as "status=running name=order attr.customer=7"; the other options narrow it further
+    #[arg(long = "filter", value_name = "TERMS")]
+    pub(crate) terms: Option<Filter>,
     /// Where they stand: pending, running, completed, failed, cancelled, terminated
     #[arg(long, value_delimiter = ',', value_parser = status)]
     pub(crate) status: Vec<Status>,
@@ -354,7 +357,8 @@ pub(crate) struct Filters {
 impl Filters {
     /// Whether anything is given that narrows the choice.
     pub(crate) fn is_given(&self) -> bool {
-        !self.status.is_empty()
+        self.terms.is_some()
+            || !self.status.is_empty()
             || self.name.is_some()
             || self.at_version.is_some()
             || self.prefix.is_some()

@@ -2,7 +2,8 @@
 //!
 //! It looks from outside first: what it cannot use it does not open, and what it opens it does not change.
 
-use perennial::{ErrorCode, Filter, InstanceRow, StoreStats};
+use perennial::client::{InstanceRow, StoreStats};
+use perennial::{ErrorCode, Filter};
 use perennial_sqlite::{Content, Inspection, Owner, UnreadableMessage};
 use serde_json::{Value, json};
 
@@ -53,7 +54,7 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
         signs.extend(stats_signs(&counted, content, matches!(found.owner, Owner::Alive(_))));
         signs.extend(message_signs(content));
         signs.extend(stray_sign(content));
-        let filter = Filter { blocked: Some(true), ..Filter::default() };
+        let filter = Filter::new().blocked(true);
         blocked = client.list(filter, None, SHOWN_BLOCKED).await?.rows;
         stats = Some(counted);
     }

@@ -1,6 +1,7 @@
 //! What to do about a blocked instance.
 
-use perennial::{Blocked, ErrorCode, Skippable};
+use perennial::ErrorCode;
+use perennial::client::{Blocked, Skippable};
 
 /// What to do about the instance with an id and an orchestration, by what blocks it.
 pub(crate) fn remedy(id: &str, orchestration: &str, blocked: &Blocked) -> String {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perennial::history::{Decision, EventKind, Job};
-use perennial::{Ending, EventId, History};
+use perennial::history::{Ending, EventId, History};
 
 use crate::output::{many, short, span};
 
@@ -217,8 +217,9 @@ fn attempts_note(outcome: &str, attempts: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use perennial::Payload;
     use perennial::history::{ActivityError, Decision, Event, EventKind, Job, Started, Turn, UnitId};
-    use perennial::{Ending, EventId, History, Payload};
+    use perennial::history::{Ending, EventId, History};
 
     use super::{Marks, draw};
 

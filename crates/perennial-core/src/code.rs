@@ -267,6 +267,8 @@ error_codes! {
         "read the status again, act on the reason in the message, and repeat the request";
     BadFilter "0640" "bad filter" final
         "write FIELD=VALUE terms separated by spaces, such as status=running attr.customer=7";
+    BadTime "0641" "bad time" final
+        "write RFC 3339, such as 2026-11-16T12:00:00Z, or a date";
 }
 
 impl ErrorCode {

@@ -26,6 +26,7 @@ mod pattern;
 mod planned;
 pub mod shard;
 pub mod store;
+mod timestamp;
 
 pub use code::{ErrorCode, UnknownErrorCode};
 pub use context::{
@@ -47,3 +48,4 @@ pub use history::{
 };
 pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_key, check_name};
 pub use pattern::{NamePattern, PatternError};
+pub use timestamp::{Timestamp, TimestampError};

@@ -209,7 +209,7 @@ async fn p8_an_export_holds_histories_that_can_be_read_back() {
     let lines = shop.masked(&["export"]).await;
     assert_eq!(lines.lines().count(), 4, "the broken one has no execution that is recorded: {lines}");
     for line in lines.lines() {
-        let exported: perennial::ExportedInstance = serde_json::from_str(line).unwrap();
+        let exported: perennial::client::ExportedInstance = serde_json::from_str(line).unwrap();
         for execution in exported.executions {
             assert_eq!(execution.into_history().started().unwrap().name, exported.name);
         }

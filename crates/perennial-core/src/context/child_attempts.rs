@@ -125,7 +125,7 @@ impl<R> ChildFuture<R> {
             failed += 1;
             let policy = options.retry.as_ref().filter(|policy| may_pass(failure, policy));
             let policy = policy.filter(|policy| failed < policy.max_attempts);
-            policy.map(|policy| policy.pause_ms(failed, ctx.random()))
+            policy.map(|policy| whole_ms(policy.pause(failed, ctx.random())))
         };
         let Some(pause_ms) = pause_ms else { return false };
         // The attempt before may have the id that the caller chose.

@@ -24,7 +24,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -34,6 +33,7 @@ use crate::execution::outside::Outside;
 use crate::execution::state::{Access, Closure, ContinueAsNew, ExecutionState, Stop};
 use crate::execution::{Limits, TurnFailure, panic_message, panic_place, turn_local, uuid4_text};
 use crate::history::{Attributes, Decision, EventId, NotOfType, ParentLink, Payload, PayloadSource};
+use crate::timestamp::Timestamp;
 
 pub use child_attempts::ChildStarted;
 pub use completions::Completions;
@@ -199,9 +199,9 @@ impl OrchestrationContext {
         )
     }
 
-    /// The time of this turn since 1970. It stands still within a turn and is the same in every replay.
-    pub fn now(&self) -> Duration {
-        self.call("now", Access::Look, || Duration::ZERO, |state| Ok(Duration::from_millis(state.now_ms)))
+    /// The time of this turn. It does not advance within a turn and is the same in every replay.
+    pub fn now(&self) -> Timestamp {
+        self.call("now", Access::Look, Timestamp::default, |state| Ok(Timestamp::from_millis(state.now_ms)))
     }
 
     /// A random number, the same in every replay.
@@ -214,9 +214,9 @@ impl OrchestrationContext {
         self.call("uuid4", Access::Act, String::new, |state| Ok(uuid4_text(state.draw(), state.draw())))
     }
 
-    /// The time of this turn, recorded, in milliseconds since 1970.
+    /// The time of this turn, as an event of its own in the history.
     #[track_caller]
-    pub fn utc_now(&self) -> SystemCallFuture<u64> {
+    pub fn utc_now(&self) -> SystemCallFuture<Timestamp> {
         let location = Location::caller();
         let recorded = self.call("utc_now", Access::Act, no_call, |state| {
             let now = Payload::encode(&state.now_ms).expect("a number encodes");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
+use crate::history::whole_ms;
 use crate::history::{ActivityError, EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
 use crate::shard::{
@@ -76,7 +77,7 @@ impl Lane {
             committer: Committer::new(options.max_batch, options.max_batch_bytes),
             calls: Calls::default(),
             loads: Loads::new(options.max_loads),
-            passes: Passes::new(options.poll_pauses, options.shard.lookahead_ms, options.news_pause),
+            passes: Passes::new(options.poll_pauses, whole_ms(options.shard.lookahead), options.news_pause),
             suspects: Suspects::default(),
             probation: Probation::default(),
             gaps: OwnGaps::default(),

@@ -7,6 +7,7 @@ use crate::code::ErrorCode;
 use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
 use crate::fnv::Fnv1a;
+use crate::history::whole_ms;
 use crate::history::{
     ChildError, ClosePolicy, Decision, Delivery, Ending, EventId, Job, Ledger, OnTakenId, ParentLink,
     Started, Turn,
@@ -98,7 +99,7 @@ pub(super) fn outgoing(
                 send.push(to_id(instance, &message, reported.then(|| report(from, event))));
             }
             Decision::CancelSent { instance, reason, grace_ms, reported } => {
-                let grace_ms = grace_ms.unwrap_or(shared.options.cancel_grace_ms);
+                let grace_ms = grace_ms.unwrap_or(whole_ms(shared.options.cancel_grace));
                 let job = Job::OrchestrationCancelRequested { reason: reason.clone(), grace_ms };
                 send.push(to_id(instance, &Message::Job(job), reported.then(|| report(from, event))));
             }
@@ -191,7 +192,7 @@ pub(super) fn cancel_child(
     let starter = from.started.starter_of(event);
     let key = child_key(from.key, starter, event, ledger.scheduled_at_ms(event)?);
     let no_longer = || format!("its parent {} no longer waits for it", from.id);
-    let grace_ms = wanted.and_then(|(_, grace_ms)| grace_ms).unwrap_or(shared.options.cancel_grace_ms);
+    let grace_ms = wanted.and_then(|(_, grace_ms)| grace_ms).unwrap_or(whole_ms(shared.options.cancel_grace));
     let reason = wanted.map_or_else(no_longer, |(reason, _)| reason.to_owned());
     let job = Job::OrchestrationCancelRequested { reason, grace_ms };
     let shard = ledger.child_shard(event).unwrap_or_else(|| ShardId::of(&child_id(from.id, starter, event)));

@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use crate::code::ErrorCode;
+use crate::history::whole_ms;
 use crate::history::{ActivityError, EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::{
@@ -331,7 +332,7 @@ impl Shard {
                 self.bring(now_ms, key, |instance, shared| instance.handle_wake(shared, now_ms));
             }
         }
-        let idle_since_ms = now_ms.saturating_sub(self.shared.options.idle_ms);
+        let idle_since_ms = now_ms.saturating_sub(whole_ms(self.shared.options.idle));
         while let Some(key) = self.shared.residents.unused_since(idle_since_ms) {
             self.evict(now_ms, key);
         }

@@ -49,7 +49,9 @@ fn run(seeds: u64, length: u64, body: fn(&[u8]) -> Reached) -> BTreeMap<&'static
     loop {
         match progress.recv_timeout(PATIENCE) {
             Ok((seed, None)) => at_work = seed,
-            Ok((_, Some(how_far))) => *reached.entry(how_far.err().map_or("through", ErrorCode::as_str)).or_default() += 1,
+            Ok((_, Some(how_far))) => {
+                *reached.entry(how_far.err().map_or("through", ErrorCode::as_str)).or_default() += 1
+            }
             Err(RecvTimeoutError::Timeout) => panic!("seed {at_work} hangs"),
             Err(RecvTimeoutError::Disconnected) => break,
         }

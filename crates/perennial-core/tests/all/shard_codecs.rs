@@ -6,9 +6,14 @@ use perennial_core::shard::ShardOptions;
 use perennial_core::store::read_turns_with;
 use perennial_core::{Ending, OrchestrationContext, Payload, Turn};
 use perennial_testkit::ManualNode;
+use std::time::Duration;
 
 fn options(codec: &Flipped) -> ShardOptions {
-    ShardOptions { codecs: codec.codecs(), retry_first_ms: 100, ..ShardOptions::default() }
+    ShardOptions {
+        codecs: codec.codecs(),
+        retry_first: Duration::from_millis(100),
+        ..ShardOptions::default()
+    }
 }
 
 /// The stored turns of an instance, as text.

@@ -80,7 +80,11 @@ fn g21_fixed_pauses_are_kept_to_the_millisecond() {
 fn g21_linear_and_exponential_pauses_grow_up_to_their_longest() {
     let exponential = RetryPolicy {
         max_attempts: 5,
-        backoff: Backoff::Exponential { first_ms: 100, factor_percent: 300, max_ms: 1_000 },
+        backoff: Backoff::Exponential {
+            first: Duration::from_millis(100),
+            factor_percent: 300,
+            max: Duration::from_millis(1_000),
+        },
         jitter_percent: 0,
         non_retryable: Vec::new(),
     };

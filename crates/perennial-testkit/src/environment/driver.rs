@@ -14,7 +14,7 @@ use std::time::Duration;
 use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, Client, LoneAttempt};
 use perennial_core::shard::{ActivityTask, Answer, AskReply, Question, Request, RequestId, ShardOptions};
 use perennial_core::store::memory::Tables;
-use perennial_core::store::{Filter, InstanceRow, Status, Store};
+use perennial_core::store::{Criteria, InstanceRow, Status, Store};
 use perennial_core::{ActivityError, Decision, EventKind, Handlers, History, Job, Ledger, Payload, Turn};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -88,7 +88,8 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(config: Config, handlers: Handlers, trouble: Arc<Trouble>) -> Driver {
-        let options = ShardOptions { lookahead_ms: FOR_EVER_MS, ..ShardOptions::default() };
+        let options =
+            ShardOptions { lookahead: Duration::from_millis(FOR_EVER_MS), ..ShardOptions::default() };
         let mut node = ManualNode::with_options(handlers, options);
         node.set_clock(BEGIN_MS);
         let store: Arc<dyn Store> = node.store();
@@ -522,7 +523,7 @@ impl Driver {
     }
 
     fn first_blocked(&self) -> Option<InstanceRow> {
-        let filter = Filter { blocked: Some(true), ..Filter::default() };
+        let filter = Criteria { blocked: Some(true), ..Criteria::default() };
         let tables = self.node.tables();
         tables.instances.values().find(|row| filter.matches(row) && !row.status.is_final()).cloned()
     }

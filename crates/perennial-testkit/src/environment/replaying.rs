@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use perennial::{ExportedExecution, ExportedInstance};
+use perennial::client::{ExportedExecution, ExportedInstance};
 use perennial_core::ErrorCode;
 use perennial_core::{EventId, Execution, ExecutionOptions, Handlers, History, TurnFailure};
 

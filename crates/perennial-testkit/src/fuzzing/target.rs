@@ -94,7 +94,7 @@ async fn branch(ctx: OrchestrationContext, number: u64) -> String {
         }
         1 => {
             ctx.schedule_timer(Duration::from_millis(10 + ctx.random() % 10)).await;
-            ctx.utc_now().await.to_string()
+            ctx.utc_now().await.as_millis().to_string()
         }
         _ => {
             let child = ctx.schedule_sub_orchestration("child", number.to_string());

@@ -269,7 +269,7 @@ impl Simulation {
 
     fn end_far(&mut self, id: &str, cancels: bool) {
         let reason = "enough".to_owned();
-        let grace_ms = self.plan.shard.cancel_grace_ms;
+        let grace_ms = self.plan.shard.cancel_grace.as_millis() as u64;
         let message = match cancels {
             true => Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms }),
             false => Message::Terminate { reason },

@@ -126,10 +126,10 @@ impl Driver {
         let node = Node::new(
             NodeOptions {
                 served: registry.served(&options.tags),
-                lease_ms: options.lease_ms,
+                lease_ms: u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX),
                 lone_from: options.shard.lone_from,
                 max_interruptions: options.shard.max_interruptions,
-                healthy: Duration::from_millis(options.shard.healthy_ms),
+                healthy: options.shard.healthy,
                 info: info.clone(),
                 ..NodeOptions::default()
             },
@@ -143,7 +143,7 @@ impl Driver {
                 role,
                 node: node.id(),
                 info: info.encode(),
-                lease_ms: options.lease_ms,
+                lease_ms: u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX),
                 max_batch: options.max_batch,
                 keep_executions: options.keep_executions,
                 keep_executions_ms: options

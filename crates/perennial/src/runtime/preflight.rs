@@ -12,7 +12,8 @@ use perennial_core::ErrorCode;
 use perennial_core::history::PayloadSource;
 use perennial_core::shard::{HandlerSource, Message};
 use perennial_core::store::{
-    Count, Filter, InstanceRow, LoadedInstance, PageLimit, Reply, Status, Store, StoreError, read_turns_with,
+    Count, Criteria, InstanceRow, LoadedInstance, PageLimit, Reply, Status, Store, StoreError,
+    read_turns_with,
 };
 use perennial_core::{EventId, Execution, ExecutionOptions, HistoryError, Interrupter, Turn, TurnFailure};
 use serde::Serialize;
@@ -197,7 +198,7 @@ async fn check_all(
     options: &RuntimeOptions,
     progress: &mut impl FnMut(PreflightProgress),
 ) -> Result<PreflightReport, StoreError> {
-    let open = Filter { statuses: vec![Status::Pending, Status::Running], ..Filter::default() };
+    let open = Criteria { statuses: vec![Status::Pending, Status::Running], ..Criteria::default() };
     let total = call(store, |store, reply| store.count(open.clone(), Count::EXACT, reply)).await?;
     let mut report = PreflightReport::default();
     let mut missing: BTreeMap<(String, String), (u64, Vec<String>)> = BTreeMap::new();

@@ -7,6 +7,7 @@
 mod arguments;
 mod call;
 mod context;
+mod context_calls;
 mod described;
 mod error;
 mod events;

@@ -93,7 +93,7 @@ impl Saga {
         let input = self.ctx.encoded("the input of an activity", T::encode(input));
         let (name, options, ctx) = (activity.name().into_owned(), activity.options(), self.ctx.clone());
         self.undo_with(move || {
-            let undone = perennial_core::OrchestrationContext::schedule_activity(&ctx, name, input);
+            let undone = ctx.core().schedule_activity(name, input);
             let undone = match options {
                 Some(options) => undone.defaults(options),
                 None => undone,

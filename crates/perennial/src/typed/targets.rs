@@ -159,6 +159,9 @@ pub trait RunTarget<K> {
     /// The error that it returns.
     type Error;
 
+    /// The registered name.
+    fn name(&self) -> Cow<'_, str>;
+
     /// What it returned, of what is recorded.
     fn read_output(payload: Payload) -> Result<Self::Output, NotOfType>;
 
@@ -259,6 +262,10 @@ macro_rules! bare_names {
         }
 
         impl RunTarget<by::Payloads> for $name {
+            fn name(&self) -> Cow<'_, str> {
+                Cow::Borrowed(&self[..])
+            }
+
             reads!(read_output, Output = Payload as payload);
             reads!(read_error, Error = Payload as payload);
         }
@@ -383,6 +390,10 @@ macro_rules! run_functions {
             O: DeserializeOwned,
             E: DeserializeOwned,
         {
+            fn name(&self) -> Cow<'_, str> {
+                Cow::Borrowed(M::NAME)
+            }
+
             reads!(read_output, Output = O as type);
             reads!(read_error, Error = E as type);
         }
@@ -398,6 +409,10 @@ run_functions! {
 }
 
 impl<I, O: DeserializeOwned, E: DeserializeOwned> RunTarget<by::Described> for Orchestration<I, O, E> {
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(Orchestration::name(self))
+    }
+
     reads!(read_output, Output = O as type);
     reads!(read_error, Error = E as type);
 }

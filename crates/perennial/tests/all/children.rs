@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use perennial::client::Tree;
 use perennial::history::ChildError;
+use perennial::history::Ending;
 use perennial::history::{EventKind, Job};
 use perennial::{
-    Client, ClosePolicy, Ending, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
-    StartOptions, Status, Tree,
+    Client, ClosePolicy, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder, StartOptions, Status,
 };
 use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
@@ -374,7 +375,7 @@ async fn g25_a_deep_tree_is_cancelled_from_its_root_down() {
         client.cancel("left", "from above").await.unwrap();
         let ending = until_ended(&client, "left-leaf").await;
         assert!(matches!(ending, Ending::OrchestrationCancelled { .. }), "{ending:?}");
-        let running = Filter { statuses: vec![Status::Pending, Status::Running], ..Filter::default() };
+        let running = Filter::new().statuses([Status::Pending, Status::Running]);
         assert_eq!(
             client.count(running).await.unwrap().rows as usize,
             DEPTH + 2,

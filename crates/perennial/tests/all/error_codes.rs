@@ -7,8 +7,8 @@ use std::time::Duration;
 use perennial::history::{CorruptHistory, HistoryError};
 use perennial::store::StoreError;
 use perennial::{
-    ActivityError, ChildError, ClientError, Elapsed, Error, ErrorCode, OrchestrationError, RunError, StartError,
-    UpdateError,
+    ActivityError, ChildError, ClientError, Elapsed, Error, ErrorCode, OrchestrationError, RunError,
+    StartError, UpdateError,
 };
 use perennial::{Payload, TimeoutKind};
 
@@ -23,7 +23,10 @@ fn the_guide_explains_every_code_of_the_table_in_order_with_cause_and_cure() {
         page.split("\n### ").skip(1).map(|section| section.split_once('\n').unwrap()).collect();
     let headings: Vec<&str> = sections.iter().map(|(heading, _)| *heading).collect();
     let codes: Vec<&str> = ErrorCode::ALL.iter().map(|code| code.prefix()).collect();
-    assert_eq!(headings, codes, "docs/src/errors.md has other headings than the table in perennial-core/src/code.rs");
+    assert_eq!(
+        headings, codes,
+        "docs/src/errors.md has other headings than the table in perennial-core/src/code.rs"
+    );
     for (heading, text) in sections {
         for word in ["**Cause.**", "**Cure.**"] {
             let (_, said) = text.split_once(word).unwrap_or_else(|| panic!("{heading} has no {word}"));
@@ -89,7 +92,9 @@ fn told() -> Vec<(ErrorCode, String, bool, &'static str)> {
         ActivityError::<String>::Cancelled,
         ActivityError::<String>::Poisoned,
         ChildError::<String>::Terminated { reason: "late".to_owned() },
-        ChildError::<String>::NotStarted { reason: "PER-0306 child id taken: an instance \"a\" exists".to_owned() },
+        ChildError::<String>::NotStarted {
+            reason: "PER-0306 child id taken: an instance \"a\" exists".to_owned()
+        },
         StoreError::Closed,
         HistoryError::from(CorruptHistory { turn: 1, event: None, problem: "it is empty".to_owned() }),
         not_a_number,

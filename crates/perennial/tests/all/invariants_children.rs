@@ -2,7 +2,8 @@
 
 use perennial::history::ChildError;
 use perennial::history::{Decision, EventKind, Job, Started, Turn};
-use perennial::{ClosePolicy, Ending, EventId, ParentLink, Payload};
+use perennial::history::{Ending, EventId, ParentLink};
+use perennial::{ClosePolicy, Payload};
 use perennial_core::shard::{Message, Start};
 use perennial_testkit::invariants::{ClientLog, Snapshot, StoredInstance, StoredRows, stored_breaches};
 

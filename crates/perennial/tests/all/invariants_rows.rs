@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use perennial::history::ActivityError;
 use perennial::history::{Decision, EventKind, Job};
-use perennial::{Ending, EventId, Payload, TimeoutKind};
+use perennial::history::{Ending, EventId};
+use perennial::{Payload, TimeoutKind};
 use perennial_core::shard::{Message, Start};
 use perennial_core::store::{Blocked, MemoryStore, TaskId, TurnRow};
 use perennial_sqlite::{SqliteOptions, SqliteStore};

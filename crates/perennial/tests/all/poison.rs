@@ -41,7 +41,7 @@ async fn abort(_: ActivityContext, _: Payload) -> Outcome {
 fn runtime(url: &str) -> RuntimeBuilder {
     let mut options = RuntimeOptions::default();
     // A process that has lived for this long without it is well, and so is an attempt.
-    options.shard.healthy_ms = 500;
+    options.shard.healthy = Duration::from_millis(500);
     let runtime = Runtime::open(url).options(options);
     runtime.orchestration("caller", "1.0.0", caller).activity("abort", abort).activity(
         "nap",

@@ -1,6 +1,7 @@
 //! What came of attempts: results, retries, heartbeats, and attempts of other nodes.
 
 use crate::execution::Execution;
+use crate::history::whole_ms;
 use crate::history::{
     ActivityError, ActivityOptions, EventId, Job, PastAttempt, Payload, TimeoutKind, Trail,
 };
@@ -224,6 +225,6 @@ pub(super) fn retry_at_ms(
     if !may_pass || attempt >= policy.max_attempts {
         return None;
     }
-    let due_ms = now_ms.saturating_add(policy.pause_ms(attempt, draw()));
+    let due_ms = now_ms.saturating_add(whole_ms(policy.pause(attempt, draw())));
     (deadline_ms.is_none_or(|deadline_ms| due_ms < deadline_ms)).then_some(due_ms)
 }

@@ -12,6 +12,7 @@
 
 use crate::execution::Execution;
 use crate::flaws::{self, Flaw};
+use crate::history::whole_ms;
 use crate::history::{ActivityError, Decision, EventId, Job, Ledger, Payload, TimeoutKind};
 use crate::store::{TaskId, TaskRow, TaskState};
 
@@ -74,7 +75,7 @@ impl Instance {
         let current = execution.started().execution;
         for event in events {
             if let Some(began_ms) = shared.attempts.began_ms(self.key, event) {
-                self.tend_health(now_ms, event, began_ms.saturating_add(shared.options.healthy_ms));
+                self.tend_health(now_ms, event, began_ms.saturating_add(whole_ms(shared.options.healthy)));
                 continue;
             }
             let is_looked_after = self.queue.has_result(current, event) || self.tasks.is_written(event);
@@ -174,7 +175,7 @@ impl Instance {
         let state = TaskState::Leased { holder: shared.holder, cancelled: false };
         let (row, deadline_ms) = (task.row(shared.id, state, None), task.deadline_ms);
         if row.is_suspect() {
-            self.tasks.watch_health(task.event, now_ms.saturating_add(shared.options.healthy_ms));
+            self.tasks.watch_health(task.event, now_ms.saturating_add(whole_ms(shared.options.healthy)));
         }
         let run = Output::RunActivity(Box::new(task));
         if flaws::is(Flaw::RetryBeforeRow) {

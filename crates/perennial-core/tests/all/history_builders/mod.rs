@@ -252,9 +252,13 @@ pub(crate) fn every_job() -> Vec<Job> {
 pub(crate) fn every_decision() -> Vec<Decision> {
     let source_event_id = EventId(2);
     let backoffs = [
-        Backoff::Fixed { pause_ms: 10 },
-        Backoff::Linear { step_ms: 20, max_ms: 200 },
-        Backoff::Exponential { first_ms: 30, factor_percent: 150, max_ms: 300 },
+        Backoff::Fixed { pause: Duration::from_millis(10) },
+        Backoff::Linear { step: Duration::from_millis(20), max: Duration::from_millis(200) },
+        Backoff::Exponential {
+            first: Duration::from_millis(30),
+            factor_percent: 150,
+            max: Duration::from_millis(300),
+        },
     ];
     let scheduled = |backoff| Decision::ActivityScheduled {
         name: "charge".to_owned(),
