@@ -319,9 +319,6 @@ impl WhyArguments {
 /// Which instances. Everything that is given has to hold.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Filters {
-    /// Terms such as "status=running name=order attr.customer=7"; the other options narrow it further
-    #[arg(long = "filter", value_name = "TERMS")]
-    pub(crate) terms: Option<Filter>,
     /// Where they stand: pending, running, completed, failed, cancelled, terminated
     #[arg(long, value_delimiter = ',', value_parser = status)]
     pub(crate) status: Vec<Status>,
@@ -352,6 +349,9 @@ pub(crate) struct Filters {
     /// Newest first
     #[arg(long)]
     pub(crate) newest: bool,
+    /// All of that as text, such as "status=running name=order attr.customer=7"
+    #[arg(long = "filter", value_name = "TERMS")]
+    pub(crate) terms: Option<Filter>,
 }
 
 impl Filters {

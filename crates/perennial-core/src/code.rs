@@ -9,6 +9,28 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// Gives error types that have a `code()` the two methods that follow from it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! error_model {
+    (generic: $($type:ident),* $(,)?) => {$($crate::error_model!(@ [E] $type<E>);)*};
+    (@ [$($parameter:ident)?] $type:ty) => {
+        impl$(<$parameter>)? $type {
+            /// Whether the same call may succeed later although nothing was changed. See
+            /// [`ErrorCode::is_retryable`]($crate::ErrorCode::is_retryable).
+            pub fn is_retryable(&self) -> bool {
+                self.code().is_retryable()
+            }
+
+            /// What to do about it, in one sentence.
+            pub fn remedy(&self) -> &'static str {
+                self.code().remedy()
+            }
+        }
+    };
+    ($($type:ty),* $(,)?) => {$($crate::error_model!(@ [] $type);)*};
+}
+
 /// Defines [`ErrorCode`] from its table. `retry` marks failures that may pass without a change, `final` all others.
 macro_rules! error_codes {
     ($($variant:ident $number:literal $title:literal $kind:ident $remedy:literal;)*) => {
@@ -306,8 +328,17 @@ impl fmt::Display for ErrorCode {
 
 /// A text that is not a code of this version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an error code of this version")]
+#[error("{prefix}: {0:?} is not an error code of this version", prefix = self.code().prefix())]
 pub struct UnknownErrorCode(String);
+
+impl UnknownErrorCode {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::InvalidName
+    }
+}
+
+crate::error_model!(UnknownErrorCode);
 
 impl FromStr for ErrorCode {
     type Err = UnknownErrorCode;
@@ -346,28 +377,6 @@ impl<'de> Deserialize<'de> for ErrorCode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ErrorCode, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
-}
-
-/// Gives error types that have a `code()` the two methods that follow from it.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! error_model {
-    (generic: $($type:ident),* $(,)?) => {$($crate::error_model!(@ [E] $type<E>);)*};
-    (@ [$($parameter:ident)?] $type:ty) => {
-        impl$(<$parameter>)? $type {
-            /// Whether the same call may succeed later although nothing was changed. See
-            /// [`ErrorCode::is_retryable`]($crate::ErrorCode::is_retryable).
-            pub fn is_retryable(&self) -> bool {
-                self.code().is_retryable()
-            }
-
-            /// What to do about it, in one sentence.
-            pub fn remedy(&self) -> &'static str {
-                self.code().remedy()
-            }
-        }
-    };
-    ($($type:ty),* $(,)?) => {$($crate::error_model!(@ [] $type);)*};
 }
 
 #[cfg(test)]

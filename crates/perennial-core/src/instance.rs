@@ -146,7 +146,7 @@ impl fmt::Debug for InstanceKey {
 
 /// The text was not a key.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not an instance key")]
+#[error("{prefix}: {0:?} is not an instance key", prefix = self.code().prefix())]
 pub struct NotAKey(String);
 
 impl FromStr for InstanceKey {

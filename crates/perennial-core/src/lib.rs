@@ -43,9 +43,11 @@ pub use execution::{
 pub use history::{
     ActivityError, ActivityOptions, Attributes, Backoff, CancelRequest, ChildError, ChildOptions,
     ClosePolicy, CorruptHistory, Decision, Delivery, Ending, Event, EventId, EventKind, History,
-    HistoryError, Job, Ledger, NotOfType, OnTakenId, ParentLink, PastAttempt, Payload, Reset, RetryPolicy,
-    Segment, StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, UnitId, Why,
+    HistoryError, Job, Ledger, NotAUnitPath, NotOfType, OnTakenId, ParentLink, PastAttempt, Payload, Reset,
+    RetryPolicy, Segment, StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, UnitId, Why,
 };
-pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_key, check_name};
+pub use instance::{
+    InstanceKey, NameError, NotAKey, SHARDS, ShardId, check_derived_id, check_key, check_name,
+};
 pub use pattern::{NamePattern, PatternError};
 pub use timestamp::{Timestamp, TimestampError};

@@ -110,7 +110,7 @@ impl StoreClock {
         if set_back_ms > WARN_SET_BACK_MS {
             tracing::warn!(
                 seconds = set_back_ms / 1_000,
-                "{}: this machine's clock is behind the time that {} was last used at; the store goes on from there by \
+                "{}: this machine's clock was set back behind the time that {} was last used at; the store goes on from there by \
                  the steady clock",
                 ErrorCode::ClockFarOff.prefix(),
                 path.display()

@@ -93,8 +93,9 @@ pub mod history {
     pub use perennial_core::{
         ActivityError, ActivityOptions, Attributes, Backoff, CancelRequest, ChildError, ChildOptions,
         ClosePolicy, CorruptHistory, Decision, Delivery, Ending, Event, EventId, EventKind, History,
-        HistoryError, Job, Ledger, OnTakenId, ParentLink, PastAttempt, Payload, Reset, RetryPolicy, Segment,
-        StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, TurnFailure, UnitId, Why,
+        HistoryError, Job, Ledger, NotAUnitPath, OnTakenId, ParentLink, PastAttempt, Payload, Reset,
+        RetryPolicy, Segment, StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, TurnFailure,
+        UnitId, Why,
     };
 }
 
@@ -119,7 +120,7 @@ pub mod replay {
 /// The guide's page "Write your own store" says how to go about it; `perennial-testkit` has the contract as tests.
 pub mod store {
     pub use perennial_core::store::*;
-    pub use perennial_core::{InstanceKey, SHARDS, ShardId};
+    pub use perennial_core::{InstanceKey, NotAKey, SHARDS, ShardId};
 }
 
 /// Everything that a program with orchestrations and activities needs.

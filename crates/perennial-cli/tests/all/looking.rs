@@ -53,6 +53,8 @@ async fn s16_list_searches_attributes_by_prefix_and_range() {
         rows.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(ids(&["--where", "city^=Os"]).await, ["searched-0", "searched-1"]);
+    assert_eq!(ids(&["--filter", "name=counter attr.city^=Os attr.total>=99.5"]).await, ["searched-0"]);
+    assert_eq!(ids(&["--filter", "attr.city^=Os", "--where", "total<99.5"]).await, ["searched-1"]);
     assert_eq!(ids(&["--where", "total >= 99.5"]).await, ["searched-0", "searched-2"]);
     assert_eq!(ids(&["--where", "total<99.5"]).await, ["searched-1"]);
     assert_eq!(ids(&["--where", "total>-3", "--where", "total<=99.50"]).await, ["searched-0"]);

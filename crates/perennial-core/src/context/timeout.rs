@@ -19,7 +19,7 @@ impl OrchestrationContext {
 
 /// The time limit was reached first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("timed out")]
+#[error("{prefix}: the result was not there in time", prefix = self.code().prefix())]
 pub struct Elapsed;
 
 /// See [`OrchestrationContext::timeout`].

@@ -43,7 +43,7 @@ pub(crate) use summary::shorten;
 pub use trace::TraceContext;
 pub use trail::{PastAttempt, Trail};
 pub use turn::{FORMAT, History, Turn};
-pub use unit_id::{Segment, UnitId};
+pub use unit_id::{NotAUnitPath, Segment, UnitId};
 
 /// The number that fixes order, ids, comparison and randomness for the life of an execution.
 ///

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::InboxNumber;
 use crate::history::{EventId, Why};
+use crate::timestamp::Timestamp;
 
 /// Why an instance cannot take its next turn until someone acts. Nothing is lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +42,11 @@ pub struct Blocked {
 }
 
 impl Blocked {
+    /// Since when the current cause blocks it.
+    pub fn since(&self) -> Timestamp {
+        Timestamp::from_millis(self.since_ms)
+    }
+
     /// What can be skipped to let it go on, if something can be.
     pub fn skippable(&self) -> Option<Skippable> {
         self.event.map(Skippable::Event).or(self.message.map(Skippable::Message))

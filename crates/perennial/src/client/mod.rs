@@ -43,6 +43,7 @@ pub use status::InstanceStatus;
 pub use updating::SendUpdate;
 pub use verifying::{Damage, VerifyProgress, VerifyReport};
 
+pub use perennial_core::UnknownErrorCode;
 pub use perennial_core::shard::{Counters, ResetReport};
 pub use perennial_core::store::{
     AttributeName, Blocked, Comparison, Condition, Count, Divergence, DivergenceRow, DivergenceSide,

@@ -3,6 +3,17 @@
 //! One set of methods serves all of them. A function marked with `#[activity]` or `#[orchestration]` is passed itself
 //! and brings its types; a name takes and gives strings, or payloads; [`Activity`], [`Orchestration`], [`Event`],
 //! [`Query`] and [`Update`] are typed where the code is not at hand.
+//!
+//! The traits are bounds of methods; programs do not implement them. Each kind has one trait for calls. A second one
+//! exists where a method is given no input to infer the types from.
+//!
+//! | kind | calls | other uses |
+//! |---|---|---|
+//! | activity | [`ActivityTarget`] | |
+//! | orchestration | [`OrchestrationTarget`] | [`RunTarget`]: existing instances, filters |
+//! | event | [`EventTarget`] | [`EventContent`]: what is sent with it |
+//! | query | [`QueryTarget`] | [`QueryHandled`]: its handler |
+//! | update | [`UpdateTarget`] | [`UpdateHandled`]: its handler |
 
 mod arguments;
 mod call;

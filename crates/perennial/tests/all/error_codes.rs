@@ -107,7 +107,7 @@ fn told() -> Vec<(ErrorCode, String, bool, &'static str)> {
 #[test]
 fn every_error_begins_with_its_code_and_has_a_remedy() {
     for (code, words, is_retryable, remedy) in told() {
-        assert!(words.starts_with(&format!("{}: ", code.prefix())), "{code}: {words}");
+        assert!(words.starts_with(code.prefix()), "{code}: {words}");
         assert_eq!(words.matches("PER-").count(), 1, "{words}");
         assert_eq!((is_retryable, remedy), (code.is_retryable(), code.remedy()), "{words}");
     }
