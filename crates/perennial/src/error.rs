@@ -311,7 +311,7 @@ pub enum ClientError {
     },
     /// What an instance returned or answered is not of the type that the caller expects.
     #[error(
-        "{prefix}: what instance {id:?} returned, answered or published is not a {expected}: {problem}; ask for the type that its code \
+        "{prefix}: what instance {id:?} returned, answered or published cannot be read as {expected}: {problem}; ask for the type that its code \
          has, or for a `Payload`", prefix = self.code().prefix())]
     Unreadable {
         /// The id.

@@ -146,7 +146,7 @@ pub mod prelude {
         Activity, ActivityContext, ActivityError, Backoff, ChildError, Client, ClientError, ClosePolicy,
         Delivery, Either, Either3, Elapsed, Error, Event, Later, OnExisting, OnTakenId, Orchestration,
         OrchestrationContext, OrchestrationError, Payload, Query, RetryPolicy, Run, RunError, Runtime,
-        RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Update, UpdateError, Why,
+        RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Timestamp, Update, UpdateError, Why,
     };
     #[cfg(feature = "macros")]
     pub use crate::{activity, orchestration};

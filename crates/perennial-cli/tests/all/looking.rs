@@ -132,7 +132,10 @@ async fn p8_show_tells_all_about_one_instance() {
         attempts  [moment], took [span]: ok
         "#);
     let blocked = shop.masked(&["show", "broken-1"]).await;
-    assert!(blocked.contains("PER-0201 panic in unit root: the code is broken"), "{blocked}");
+    assert!(
+        blocked.contains("PER-0201 panic in unit root at crates/perennial-cli/tests/all/support/mod.rs:"),
+        "{blocked}"
+    );
     let object: Value = serde_json::from_str(&shop.masked(&["show", "order-1", "--json"]).await).unwrap();
     assert_eq!(object["output"], "a rose, wrapped");
     assert_eq!(object["input"], 1_200);

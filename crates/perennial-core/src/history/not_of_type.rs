@@ -4,7 +4,7 @@ use crate::code::ErrorCode;
 
 /// A payload is not of the type that was wanted.
 #[derive(Debug, thiserror::Error)]
-#[error("{prefix}: the payload is not a {type_name}: {}", self.reason(), prefix = self.code().prefix())]
+#[error("{prefix}: the payload cannot be read as {type_name}: {}", self.reason(), prefix = self.code().prefix())]
 pub struct NotOfType {
     /// The type that was wanted.
     pub type_name: &'static str,

@@ -143,3 +143,29 @@ fn what_signatures_mention_can_be_named() {
     ];
     assert!(count > 70);
 }
+
+/// The public methods in the `impl OrchestrationContext` blocks of some files.
+fn methods_of_the_context(directory: &str) -> BTreeSet<String> {
+    let mut methods = BTreeSet::new();
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(directory)).unwrap() {
+        let source = fs::read_to_string(entry.unwrap().path()).unwrap();
+        let blocks = source.split("\nimpl OrchestrationContext {\n").skip(1);
+        for block in blocks.map(|block| block.split("\n}\n").next().unwrap()) {
+            let names = block.split("\n    pub fn ").skip(1);
+            methods.extend(names.map(|rest| rest.split(['<', '(']).next().unwrap().to_owned()));
+        }
+    }
+    methods
+}
+
+#[test]
+fn the_context_has_every_call_of_the_core_itself() {
+    let own = methods_of_the_context("src/typed");
+    let core = methods_of_the_context("../perennial-core/src/context");
+    assert!(core.len() > 50, "{core:?}");
+    // For the typed layer alone.
+    let hidden = ["encode", "refuse", "refuse_payload", "try_receive_by", "validate_update"];
+    let missing: Vec<&String> =
+        core.difference(&own).filter(|name| !hidden.contains(&name.as_str())).collect();
+    assert!(missing.is_empty(), "these are not on `perennial::OrchestrationContext`: {missing:?}");
+}
