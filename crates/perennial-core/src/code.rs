@@ -129,9 +129,9 @@ error_codes! {
         "move long computations and blocking calls into activities, then retry the instance";
     Misuse "0206" "misuse" final
         "do as the message says";
-    Query "0207" "query" final
+    QueryRefused "0207" "query" final
         "register the handler with on_query before the first await, and check the spelling";
-    Update "0208" "update" final
+    UpdateRefused "0208" "update" final
         "register the handler with on_update before the first await, and use each key for one update only";
 
     MissingCode "0301" "missing code" final

@@ -245,7 +245,7 @@ impl QueryFailure {
     pub fn code(&self) -> ErrorCode {
         match self {
             QueryFailure::NoHandler { .. } | QueryFailure::Refused { .. } | QueryFailure::Panicked { .. } => {
-                ErrorCode::Query
+                ErrorCode::QueryRefused
             }
             QueryFailure::DeadlinePassed { .. } => ErrorCode::Deadline,
             QueryFailure::Misuse { .. } => ErrorCode::Misuse,
@@ -260,7 +260,7 @@ impl UpdateRefusal {
             UpdateRefusal::NoHandler { .. }
             | UpdateRefusal::Refused { .. }
             | UpdateRefusal::Panicked { .. }
-            | UpdateRefusal::NotRunning { .. } => ErrorCode::Update,
+            | UpdateRefusal::NotRunning { .. } => ErrorCode::UpdateRefused,
             UpdateRefusal::DeadlinePassed { .. } => ErrorCode::Deadline,
             UpdateRefusal::Misuse { .. } => ErrorCode::Misuse,
         }

@@ -185,7 +185,8 @@ pub(super) fn outcome(id: &str, reply: AskReply) -> Result<Payload, ClientError>
         AskReply::Failed(error) => Err(ClientError::UpdateFailed { id, error }),
         AskReply::Refused { reason, error } => Err(ClientError::Refused { id, reason, error }),
         AskReply::KeyTaken => {
-            let reason = ErrorCode::Update.message("an event or update with this key was taken before");
+            let reason =
+                ErrorCode::UpdateRefused.message("an event or update with this key was taken before");
             Err(ClientError::Refused { id, reason, error: None })
         }
         AskReply::Ended => Err(ClientError::Ended { id }),

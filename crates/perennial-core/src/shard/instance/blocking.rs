@@ -282,9 +282,9 @@ impl Instance {
 fn not_begun(question: &Question) -> AskReply {
     let reason = match question {
         Question::Query { .. } => {
-            ErrorCode::Query.message("the instance has not begun, and has nothing to show yet")
+            ErrorCode::QueryRefused.message("the instance has not begun, and has nothing to show yet")
         }
-        Question::Update { .. } => ErrorCode::Update.message("the instance has not begun"),
+        Question::Update { .. } => ErrorCode::UpdateRefused.message("the instance has not begun"),
         Question::Raise { .. } => "the instance has not begun; the event can wait in its inbox".to_owned(),
         Question::Token(_) => {
             ErrorCode::BadToken.message("the instance has not begun, and has handed out none")
