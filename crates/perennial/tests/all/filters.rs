@@ -76,7 +76,7 @@ fn what_is_not_a_filter_is_refused_with_the_term() {
 #[tokio::test]
 async fn filters_take_functions_descriptions_names_and_values() {
     let place = Place::new();
-    let runtime = Runtime::open(&place.url()).register(order).register(other).start().await.unwrap();
+    let runtime = Runtime::open(place.url()).register(order).register(other).start().await.unwrap();
     let client = runtime.client();
     for customer in [7, 8] {
         client.start(order, &format!("order-{customer}"), customer).await.unwrap().result().await.unwrap();
