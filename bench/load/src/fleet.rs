@@ -100,9 +100,9 @@ pub(crate) async fn runtime(site: &Site) -> Outcome<Runtime> {
         })
         .orchestration("sleeper", "1.0.0", |ctx: OrchestrationContext, input: Payload| async move {
             let ms: u64 = input.decode().map_err(|_| Payload::null())?;
-            let due_ms = ctx.now().as_millis() as u64 + ms;
+            let due_ms = ctx.now().as_millis() + ms;
             ctx.schedule_timer(Duration::from_millis(ms)).await;
-            let late_ms = ctx.now().as_millis() as u64 - due_ms;
+            let late_ms = ctx.now().as_millis() - due_ms;
             Ok::<_, Payload>(Payload::from(serde_json::Value::from(late_ms)))
         })
         .activity("echo", |_: ActivityContext, input: Payload| async move { Ok::<_, Payload>(input) })

@@ -3,9 +3,9 @@
 use std::io::{IsTerminal, Read, Write};
 use std::time::Duration;
 
+use perennial::client::Progress;
 use perennial::{
-    Action, Client, ClientError, Filter, InstanceKey, InstanceStatus, Payload, Progress, Prune, StartOptions,
-    Status,
+    Action, Client, ClientError, Filter, InstanceKey, InstanceStatus, Payload, Prune, StartOptions, Status,
 };
 use serde_json::json;
 
@@ -139,8 +139,8 @@ pub(crate) async fn act(client: &Client, verb: &Verb, which: &Which, as_json: bo
         (true, true) => {
             let filter = store::filter(client, &which.filter).await?;
             let filter = match verb.action {
-                Action::Retry => Filter { blocked: Some(true), ..filter },
-                Action::Resume { .. } => Filter { paused: Some(true), ..filter },
+                Action::Retry => filter.blocked(true),
+                Action::Resume { .. } => filter.paused(true),
                 _ => filter,
             };
             let count = client.count(filter.clone()).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use perennial::{Condition, OnExisting, Payload, Status, Why};
+use perennial::{Condition, Filter, OnExisting, Payload, Status, Why};
 
 use crate::exit::AFTER_HELP;
 
@@ -349,12 +349,16 @@ pub(crate) struct Filters {
     /// Newest first
     #[arg(long)]
     pub(crate) newest: bool,
+    /// All of that as text, such as "status=running name=order attr.customer=7"
+    #[arg(long = "filter", value_name = "TERMS")]
+    pub(crate) terms: Option<Filter>,
 }
 
 impl Filters {
     /// Whether anything is given that narrows the choice.
     pub(crate) fn is_given(&self) -> bool {
-        !self.status.is_empty()
+        self.terms.is_some()
+            || !self.status.is_empty()
             || self.name.is_some()
             || self.at_version.is_some()
             || self.prefix.is_some()

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use perennial::history::History;
 use perennial::history::{Decision, EventId, EventKind, Job, PastAttempt, Trail};
+use perennial::options::ActivityOptions;
 use perennial::store::{TaskRow, TaskState};
-use perennial::{ActivityOptions, History};
 use serde::Serialize;
 
 use crate::output::{many, moment, short, span};

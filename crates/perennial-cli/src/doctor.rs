@@ -2,7 +2,8 @@
 //!
 //! It looks from outside first: what it cannot use it does not open, and what it opens it does not change.
 
-use perennial::{Filter, InstanceRow, StoreStats};
+use perennial::client::{InstanceRow, StoreStats};
+use perennial::{ErrorCode, Filter};
 use perennial_sqlite::{Content, Inspection, Owner, UnreadableMessage};
 use serde_json::{Value, json};
 
@@ -53,7 +54,7 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
         signs.extend(stats_signs(&counted, content, matches!(found.owner, Owner::Alive(_))));
         signs.extend(message_signs(content));
         signs.extend(stray_sign(content));
-        let filter = Filter { blocked: Some(true), ..Filter::default() };
+        let filter = Filter::new().blocked(true);
         blocked = client.list(filter, None, SHOWN_BLOCKED).await?.rows;
         stats = Some(counted);
     }
@@ -129,7 +130,11 @@ fn clock_sign(content: &Content, is_owned: bool) -> Option<Sign> {
         at_ms.saturating_sub(now_ms()).max(ahead_ms)
     });
     let what = || {
-        format!("this machine's clock is {} behind the store's: it was set back (PER-0304)", span(behind_ms))
+        format!(
+            "this machine's clock is {} behind the store's: it was set back ({})",
+            span(behind_ms),
+            ErrorCode::ClockFarOff
+        )
     };
     let remedy = "if it is wrong, set it (NTP); if it was ahead before and is right now, nothing needs to be done: until it \
                   has caught up, the store goes on by the steady clock from the time it had";
@@ -186,7 +191,10 @@ fn message_signs(content: &Content) -> Vec<Sign> {
     if !newer.is_empty() {
         signs.push(trouble(
             format!("messages of a newer Perennial: {}", named(&newer)),
-            "run the program that is as new as those who sent them; each blocks its instance until then (PER-0308)",
+            format!(
+                "run the program that is as new as those who sent them; each blocks its instance until then ({})",
+                ErrorCode::UnreadableMessage
+            ),
         ));
     }
     if !damaged.is_empty() {

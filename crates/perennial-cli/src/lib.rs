@@ -36,7 +36,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use perennial::codec::Codecs;
-use perennial::{Action, EventId, StartOptions};
+use perennial::history::EventId;
+use perennial::{Action, StartOptions};
 
 use acting::{Verb, act};
 use arguments::{Arguments, Attempt, Change, Command};

@@ -4,12 +4,11 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use perennial::client::{Blocked, ExportedInstance, InstanceRow, PageKey, Tree};
 use perennial::history::TraceContext;
+use perennial::history::{Attributes, Ending, History};
 use perennial::history::{Decision, Event, EventKind, Job, Reset, Turn};
-use perennial::{
-    Attributes, Blocked, Client, ClientError, Ending, ExportedInstance, Filter, History, InstanceKey,
-    InstanceRow, InstanceStatus, PageKey, Payload, Status, StoreError, Tree,
-};
+use perennial::{Client, ClientError, Filter, InstanceKey, InstanceStatus, Payload, Status, StoreError};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -167,7 +166,7 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
             attributes: &status.attributes,
             published: status.published.as_ref(),
             parent: parent.map(|link| &*link.instance),
-            created_ms: status.created_ms,
+            created_ms: status.created.as_millis(),
             ended_ms,
         };
         let input = started.map(|started| &started.input);
@@ -196,10 +195,10 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         ("orchestration", format!("{} {}", status.name, version(&status.version))),
         ("status", status.status.name().to_owned()),
         ("execution", status.execution.to_string()),
-        ("started", moment(status.created_ms)),
+        ("started", moment(status.created.as_millis())),
     ];
     if let Some(ended_ms) = ended_ms {
-        let took = span(ended_ms.saturating_sub(status.created_ms));
+        let took = span(ended_ms.saturating_sub(status.created.as_millis()));
         rows.push(("ended", format!("{}, after {took}", moment(ended_ms))));
     }
     rows.extend(started.and_then(|started| started.reset.as_ref()).map(|reset| {

@@ -1,6 +1,7 @@
 //! What to do about a blocked instance.
 
-use perennial::{Blocked, Skippable};
+use perennial::ErrorCode;
+use perennial::client::{Blocked, Skippable};
 
 /// What to do about the instance with an id and an orchestration, by what blocks it.
 pub(crate) fn remedy(id: &str, orchestration: &str, blocked: &Blocked) -> String {
@@ -14,23 +15,23 @@ pub(crate) fn remedy(id: &str, orchestration: &str, blocked: &Blocked) -> String
         Some(_) => return format!("it is paused; `perennial resume {}` lets it go on", quoted(id)),
         None => {}
     }
-    match (blocked.code.as_str(), blocked.skippable()) {
+    match (blocked.code.parse().ok(), blocked.skippable()) {
         (_, Some(Skippable::Event(event))) => format!(
             "let the type read what was sent, and start the program again; or go on without that event: `perennial skip \
              {} {event}`; or `perennial cancel` the instance, which ends it 30 s later",
             quoted(id)
         ),
-        ("PER-0308", Some(Skippable::Message(number))) => format!(
+        (Some(ErrorCode::UnreadableMessage), Some(Skippable::Message(number))) => format!(
             "check that the program is as new as those who send to it; if nobody can read the message, go on without it: \
              `perennial skip {} --message {number}`, or `perennial terminate` the instance",
             quoted(id)
         ),
-        ("PER-0103", Some(Skippable::Message(number))) => format!(
+        (Some(ErrorCode::PayloadMismatch), Some(Skippable::Message(number))) => format!(
             "let the type read the result that came with a token, and start the program again; or go on waiting for another: \
              `perennial skip {} --message {number}`",
             quoted(id)
         ),
-        ("PER-0103", None) => {
+        (Some(ErrorCode::PayloadMismatch), None) => {
             "let the type read what is recorded, and start the program again; or `perennial terminate` the instance"
                 .to_owned()
         }
@@ -44,43 +45,53 @@ pub(crate) fn quoted(id: &str) -> String {
     if id.chars().all(is_plain) { id.to_owned() } else { format!("'{}'", id.replace('\'', r"'\''")) }
 }
 
-fn by_code(code: &str) -> &'static str {
+/// The advice for codes that this version of the command has no better one for.
+const UNKNOWN: &str = "`perennial show` has the whole report; when it is fixed, `perennial retry` it";
+
+fn by_code(code: Option<ErrorCode>) -> &'static str {
+    let Some(code) = code else {
+        return UNKNOWN;
+    };
     match code {
-        "PER-0101" => {
+        ErrorCode::CorruptHistory => {
             "its history cannot be read; keep a copy of the store, then `perennial terminate` it, or `perennial delete \
              --force` it"
         }
-        "PER-0508" => {
+        ErrorCode::CorruptRow => {
             "rows of it are damaged, and `perennial verify` names them; keep a copy of the store, then `perennial delete \
              --force` it, by its key if its id is damaged"
         }
-        "PER-0102" => "check that this store is served by the newest program that wrote to it",
-        "PER-0104" => {
+        ErrorCode::NewerEngine => "check that this store is served by the newest program that wrote to it",
+        ErrorCode::PayloadUndecodable => {
             "give the program the codec, key or blob that the reason names, and start it again, or `perennial retry` it; if \
              that is lost, `perennial terminate` it"
         }
-        "PER-0310" => {
+        ErrorCode::PayloadUnencodable => {
             "see to what the codec needs; it is tried again by itself, or at once with `perennial retry`"
         }
-        "PER-0201" => "fix the panic, start the program again, and `perennial retry` it",
-        "PER-0202" => "await only what the context gives; move other waiting into an activity",
-        "PER-0203" => "`perennial show` tells where code and record differ; gate the change with patched()",
-        "PER-0204" => "continue as new earlier, or keep payloads elsewhere and pass references",
-        "PER-0205" => "move the long computation into an activity",
-        "PER-0301" => "register that orchestration and version, and start the program again",
-        "PER-0302" => "fix what ends the process, then `perennial retry` it",
-        _ => "`perennial show` has the whole report; when it is fixed, `perennial retry` it",
+        ErrorCode::Panic => "fix the panic, start the program again, and `perennial retry` it",
+        ErrorCode::NonDurableAwait => {
+            "await only what the context gives; move other waiting into an activity"
+        }
+        ErrorCode::Nondeterminism => {
+            "`perennial show` tells where code and record differ; gate the change with patched()"
+        }
+        ErrorCode::Limit => "continue as new earlier, or keep payloads elsewhere and pass references",
+        ErrorCode::Deadline => "move the long computation into an activity",
+        ErrorCode::MissingCode => "register that orchestration and version, and start the program again",
+        ErrorCode::TakesProcessDown => "fix what ends the process, then `perennial retry` it",
+        _ => UNKNOWN,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::by_code;
+    use super::*;
 
     #[test]
     fn s11_what_cannot_be_encoded_and_what_cannot_be_decoded_have_remedies_of_their_own() {
-        assert!(by_code("PER-0310").contains("what the codec needs"));
-        assert!(by_code("PER-0104").contains("codec, key or blob"));
-        assert!(!by_code("PER-0309").contains("codec"), "that is the code of a pause");
+        assert!(by_code(Some(ErrorCode::PayloadUnencodable)).contains("what the codec needs"));
+        assert!(by_code(Some(ErrorCode::PayloadUndecodable)).contains("codec, key or blob"));
+        assert!(!by_code(Some(ErrorCode::Paused)).contains("codec"), "that is the code of a pause");
     }
 }

@@ -1,6 +1,7 @@
 //! Commands that repair instances: pausing an orchestration, resetting, running again.
 
-use perennial::{Client, ResetReport, Resetting, Why};
+use perennial::client::{ResetReport, Resetting};
+use perennial::{Client, Why};
 use serde_json::json;
 
 use crate::acting::done;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use perennial::ErrorCode;
 use perennial::codec::Codecs;
 use perennial::{Client, Filter, Status};
 use perennial_sqlite::{Inspection, inspect};
@@ -35,9 +36,9 @@ impl StoreAt {
             return Ok(Seen { url, inspection: None });
         };
         if !Path::new(path).exists() {
-            let message = format!(
-                "PER-0627 no store: there is none at {path}; a runtime makes it when it is first started"
-            );
+            let message = ErrorCode::NoStore.message(format_args!(
+                "there is none at {path}; a runtime makes it when it is first started"
+            ));
             return Err(Failure::new(ExitKind::Unavailable, message));
         }
         let inspection = inspect(Path::new(path), now_ms()).map_err(perennial::Error::from)?;
@@ -67,23 +68,32 @@ impl StoreAt {
 
 /// What a list is filtered by. The parent is named by its id, and found here.
 pub(crate) async fn filter(client: &Client, filters: &Filters) -> Result<Filter, Failure> {
-    let parent = match &filters.parent {
-        Some(id) => Some(client.status(id).await?.key),
-        None => None,
-    };
-    Ok(Filter {
-        statuses: filters.status.clone(),
-        name: filters.name.clone(),
-        version: filters.at_version.clone(),
-        id_prefix: filters.prefix.clone(),
-        blocked: filters.blocked.then_some(true),
-        paused: filters.paused.then_some(true),
-        parent,
-        attributes: filters.attributes.iter().cloned().collect(),
-        conditions: filters.conditions.clone(),
-        newest_first: filters.newest,
-        ..Filter::default()
-    })
+    let mut filter = filters.terms.clone().unwrap_or_default().statuses(filters.status.iter().copied());
+    if let Some(name) = &filters.name {
+        filter = filter.orchestration(name);
+    }
+    if let Some(version) = &filters.at_version {
+        filter = filter.version(version);
+    }
+    if let Some(prefix) = &filters.prefix {
+        filter = filter.id_prefix(prefix);
+    }
+    if filters.blocked {
+        filter = filter.blocked(true);
+    }
+    if filters.paused {
+        filter = filter.paused(true);
+    }
+    if let Some(id) = &filters.parent {
+        filter = filter.parent(client.status(id).await?.key);
+    }
+    for (name, value) in &filters.attributes {
+        filter = filter.attribute(name, value);
+    }
+    if filters.newest {
+        filter = filter.newest_first(true);
+    }
+    Ok(filter.conditions(filters.conditions.iter().cloned()))
 }
 
 /// Of what a filter shows, what has ended, at least so long ago by the store's clock.
@@ -92,18 +102,19 @@ pub(crate) async fn ended(
     filter: Filter,
     older_than: Option<Duration>,
 ) -> Result<Filter, Failure> {
-    if let Some(status) = filter.statuses.iter().find(|status| !status.is_final()) {
+    if let Some(status) = filter.criteria().statuses.iter().find(|status| !status.is_final()) {
         let message = format!(
             "what is {} has not ended, and is not pruned; see `perennial delete --force`",
             status.name()
         );
         return Err(Failure::usage(message));
     }
-    let ended = || Status::ALL.into_iter().filter(|status| status.is_final()).collect();
-    let statuses = if filter.statuses.is_empty() { ended() } else { filter.statuses.clone() };
-    let ended_before_ms = match older_than {
-        Some(age) => Some(client.now_ms().await?.saturating_sub(age.as_millis() as u64)),
-        None => None,
+    let mut filter = match filter.criteria().statuses.is_empty() {
+        true => filter.statuses(Status::ALL.into_iter().filter(|status| status.is_final())),
+        false => filter,
     };
-    Ok(Filter { statuses, ended_before_ms, ..filter })
+    if let Some(age) = older_than {
+        filter = filter.ended_before(client.now().await? - age);
+    }
+    Ok(filter)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perennial::history::{Decision, EventKind, Job};
-use perennial::{Ending, EventId, History};
+use perennial::history::{Ending, EventId, History};
 
 use crate::output::{many, short, span};
 
@@ -217,8 +217,9 @@ fn attempts_note(outcome: &str, attempts: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use perennial::history::{ActivityFailure, Decision, Event, EventKind, Job, Started, Turn, UnitId};
-    use perennial::{Ending, EventId, History, Payload};
+    use perennial::Payload;
+    use perennial::history::{ActivityError, Decision, Event, EventKind, Job, Started, Turn, UnitId};
+    use perennial::history::{Ending, EventId, History};
 
     use super::{Marks, draw};
 
@@ -275,7 +276,7 @@ mod tests {
                     raised("approved"),
                     EventKind::Job(Job::ActivityFailed {
                         source_event_id: EventId(8),
-                        error: ActivityFailure::Cancelled,
+                        error: ActivityError::Cancelled,
                         attempts: 1,
                         trail: Default::default(),
                     }),

@@ -1,6 +1,7 @@
 //! `perennial verify`: reads a whole store and names what is damaged.
 
-use perennial::{Client, Damage};
+use perennial::Client;
+use perennial::client::Damage;
 use serde_json::json;
 
 use crate::exit::{ExitKind, Failure};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perennial::History;
+use perennial::history::History;
 use perennial::history::{Decision, EventKind, Job, Ledger};
 
 use crate::output::moment;

@@ -3,7 +3,8 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use perennial::{Client, Count, Status, StoreStats};
+use perennial::client::{Count, StoreStats};
+use perennial::{Client, Status};
 use serde_json::{Map, Value, json};
 
 use crate::exit::Failure;

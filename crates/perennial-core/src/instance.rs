@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::code::ErrorCode;
 use crate::fnv::Fnv1a;
 use crate::history::is_drawn_key;
 
@@ -21,10 +22,10 @@ const MAX_DERIVED_BYTES: usize = 1_000;
 #[non_exhaustive]
 pub enum NameError {
     /// It has no characters.
-    #[error("PER-0601 invalid name: it is empty; use 1 to {MAX_NAME_BYTES} bytes of UTF-8")]
+    #[error("{prefix}: it is empty; use 1 to {MAX_NAME_BYTES} bytes of UTF-8", prefix = self.code().prefix())]
     Empty,
     /// It has too many bytes.
-    #[error("PER-0601 invalid name: it has {bytes} bytes, {limit} are allowed")]
+    #[error("{prefix}: it has {bytes} bytes, {limit} are allowed", prefix = self.code().prefix())]
     TooLong {
         /// How many it has.
         bytes: usize,
@@ -32,16 +33,16 @@ pub enum NameError {
         limit: usize,
     },
     /// It has a control character.
-    #[error("PER-0601 invalid name: it has a control character at byte {at}")]
+    #[error("{prefix}: it has a control character at byte {at}", prefix = self.code().prefix())]
     ControlCharacter {
         /// Where.
         at: usize,
     },
     /// It has the mark of derived ids.
-    #[error("PER-0601 invalid name: `::` is kept for the ids of sub-orchestrations")]
+    #[error("{prefix}: `::` is kept for the ids of sub-orchestrations", prefix = self.code().prefix())]
     Reserved,
     /// It has the mark of keys that clients draw.
-    #[error("PER-0601 invalid name: keys that begin with `~` are drawn by clients; choose another beginning")]
+    #[error("{prefix}: keys that begin with `~` are drawn by clients; choose another beginning", prefix = self.code().prefix())]
     DrawnKey,
 }
 
@@ -145,7 +146,7 @@ impl fmt::Debug for InstanceKey {
 
 /// The text was not a key.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not an instance key")]
+#[error("{prefix}: {0:?} is not an instance key", prefix = self.code().prefix())]
 pub struct NotAKey(String);
 
 impl FromStr for InstanceKey {
@@ -172,6 +173,22 @@ impl<'de> Deserialize<'de> for InstanceKey {
         text.parse().map_err(serde::de::Error::custom)
     }
 }
+
+impl NameError {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::InvalidName
+    }
+}
+
+impl NotAKey {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::InvalidName
+    }
+}
+
+crate::error_model!(NameError, NotAKey);
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@
 //! - [`Replayer`]: a whole history against the current code.
 
 mod ascending_map;
+mod code;
 pub mod codec;
 mod context;
 mod execution;
@@ -25,7 +26,9 @@ mod pattern;
 mod planned;
 pub mod shard;
 pub mod store;
+mod timestamp;
 
+pub use code::{ErrorCode, UnknownErrorCode};
 pub use context::{
     ActivityFuture, Branches, Cancelled, ChildFuture, ChildStarted, Completions, ContinueAsNewFuture,
     DeliveryFuture, Either, Either3, Elapsed, EndCancelledFuture, Events, HandlersIdle, Info, Join, Join2,
@@ -38,10 +41,13 @@ pub use execution::{
     note_panic,
 };
 pub use history::{
-    ActivityFailure, ActivityOptions, Attributes, Backoff, CancelRequest, ChildFailure, ChildOptions,
+    ActivityError, ActivityOptions, Attributes, Backoff, CancelRequest, ChildError, ChildOptions,
     ClosePolicy, CorruptHistory, Decision, Delivery, Ending, Event, EventId, EventKind, History,
-    HistoryError, Job, Ledger, NotOfType, OnTakenId, ParentLink, PastAttempt, Payload, Reset, RetryPolicy,
-    Segment, StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, UnitId, Why,
+    HistoryError, Job, Ledger, NotAUnitPath, NotOfType, OnTakenId, ParentLink, PastAttempt, Payload, Reset,
+    RetryPolicy, Segment, StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, UnitId, Why,
 };
-pub use instance::{InstanceKey, NameError, SHARDS, ShardId, check_derived_id, check_key, check_name};
+pub use instance::{
+    InstanceKey, NameError, NotAKey, SHARDS, ShardId, check_derived_id, check_key, check_name,
+};
 pub use pattern::{NamePattern, PatternError};
+pub use timestamp::{Timestamp, TimestampError};

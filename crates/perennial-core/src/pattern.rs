@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::code::ErrorCode;
 use crate::instance::{NameError, check_name};
 
 /// Names by how they begin: `http.*` stands for all names that begin with `http.`, and `*` for all names.
@@ -26,8 +27,7 @@ pub struct NamePattern {
 pub enum PatternError {
     /// It has no star at its end, or more than that one.
     #[error(
-        "PER-0601 invalid name: a pattern is the beginning of names followed by one star, as in \"http.*\""
-    )]
+        "{prefix}: a pattern is the beginning of names followed by one star, as in \"http.*\"", prefix = self.code().prefix())]
     NotAPrefix,
     /// No name can begin like this.
     #[error(transparent)]
@@ -66,3 +66,12 @@ impl fmt::Display for NamePattern {
 pub(crate) fn covers(prefixes: &BTreeSet<String>, name: &str) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
 }
+
+impl PatternError {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::InvalidName
+    }
+}
+
+crate::error_model!(PatternError);

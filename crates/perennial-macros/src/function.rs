@@ -148,8 +148,8 @@ fn marker(kind: Kind, name: &str, names: &[String], arguments: &Arguments) -> To
                 impl ::perennial::typed::ActivityMeta for Marker {
                     const NAME: &'static str = #name;
                     const ARGUMENTS: &'static [&'static str] = &[#(#names),*];
-                    fn options() -> ::perennial::ActivityOptions {
-                        ::perennial::ActivityOptions {
+                    fn options() -> ::perennial::options::ActivityOptions {
+                        ::perennial::options::ActivityOptions {
                             retry: #retry,
                             queue_timeout_ms: #queue,
                             attempt_timeout_ms: #attempt,

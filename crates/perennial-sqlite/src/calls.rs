@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use perennial_core::store::{
-    CheckedRows, Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage,
+    CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, InboxPage,
     InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
     PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
     SendRequest, Served, SessionId, ShardSet, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport,
@@ -245,13 +245,13 @@ pub(crate) enum ReadCall {
         reply: Answer<Directory>,
     },
     List {
-        filter: Filter,
+        filter: Criteria,
         after: Option<PageKey>,
         limit: usize,
         reply: Answer<Page>,
     },
     Count {
-        filter: Filter,
+        filter: Criteria,
         at_most: u64,
         reply: Answer<Count>,
     },

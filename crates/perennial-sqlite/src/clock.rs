@@ -19,6 +19,7 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::inspect::{Owner, owner};
 use crate::options::{Clock, SqliteOptions, SteadyClock};
 use crate::requests::{READ_SETTING, write_setting};
+use perennial_core::ErrorCode;
 
 /// The setting that keeps the time.
 const SETTING: &str = "perennial.clock";
@@ -109,8 +110,9 @@ impl StoreClock {
         if set_back_ms > WARN_SET_BACK_MS {
             tracing::warn!(
                 seconds = set_back_ms / 1_000,
-                "PER-0304 clock set back: this machine's clock is behind the time that {} was last used at; the store goes \
-                 on from there by the steady clock",
+                "{}: this machine's clock was set back behind the time that {} was last used at; the store goes on from there by \
+                 the steady clock",
+                ErrorCode::ClockFarOff.prefix(),
                 path.display()
             );
         }

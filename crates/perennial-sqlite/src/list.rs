@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use perennial_core::store::{
-    Blocked, Count, Filter, InstanceRow, KeyRange, Page, PageKey, Status, StoreError,
+    Blocked, Count, Criteria, InstanceRow, KeyRange, Page, PageKey, Status, StoreError,
 };
 use perennial_core::{Attributes, InstanceKey};
 use rusqlite::types::ValueRef;
@@ -26,7 +26,7 @@ const VERY_FEW: u64 = 100;
 
 pub(crate) fn list(
     connection: &Connection,
-    filter: &Filter,
+    filter: &Criteria,
     after: Option<PageKey>,
     limit: usize,
 ) -> Result<Page, Fault> {
@@ -55,7 +55,7 @@ fn in_order(mut rows: Vec<InstanceRow>, newest_first: bool) -> Vec<InstanceRow> 
 }
 
 /// How many rows match, exact up to a bound.
-pub(crate) fn count(connection: &Connection, filter: &Filter, at_most: u64) -> Result<Count, Fault> {
+pub(crate) fn count(connection: &Connection, filter: &Criteria, at_most: u64) -> Result<Count, Fault> {
     let mut counted: u64 = 0;
     for source in sources(connection, filter)? {
         walk(connection, &source, filter, None, SNAPSHOT, |_| {
@@ -198,7 +198,7 @@ impl Source {
 }
 
 /// The sources that together have every row that matches: those with the fewest others.
-fn sources(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Source>> {
+fn sources(connection: &Connection, filter: &Criteria) -> rusqlite::Result<Vec<Source>> {
     let mut candidates = candidates(filter);
     if let [only] = &mut candidates[..]
         && !only.iter().any(Source::needs_sorting)
@@ -225,7 +225,7 @@ fn sources(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Sou
 }
 
 /// All ways to get at the rows that match, those first that promise to be short.
-fn candidates(filter: &Filter) -> Vec<Vec<Source>> {
+fn candidates(filter: &Criteria) -> Vec<Vec<Source>> {
     let mut candidates = Vec::new();
     if let Some(parent) = &filter.parent {
         candidates.push(vec![Source::Parent(parent.to_string())]);
@@ -273,7 +273,7 @@ fn after_prefix(prefix: &str) -> Option<String> {
 fn gather(
     connection: &Connection,
     source: &Source,
-    filter: &Filter,
+    filter: &Criteria,
     after: Option<InstanceKey>,
     wanted: usize,
     snapshot: (Duration, usize),
@@ -290,7 +290,7 @@ fn gather(
 fn walk(
     connection: &Connection,
     source: &Source,
-    filter: &Filter,
+    filter: &Criteria,
     after: Option<InstanceKey>,
     (snapshot, look_every): (Duration, usize),
     mut visit: impl FnMut(&Row<'_>) -> Result<ControlFlow<()>, Fault>,
@@ -315,8 +315,8 @@ fn walk(
     }
 }
 
-/// [`Filter::matches`], without decoding the row.
-fn matches(row: &Row<'_>, filter: &Filter) -> rusqlite::Result<bool> {
+/// [`Criteria::matches`], without decoding the row.
+fn matches(row: &Row<'_>, filter: &Criteria) -> rusqlite::Result<bool> {
     let text =
         |column| -> rusqlite::Result<&[u8]> { Ok(row.get_ref(column)?.as_bytes().unwrap_or_default()) };
     let is = |column, asked: &Option<String>| -> rusqlite::Result<bool> {
@@ -398,7 +398,7 @@ pub(crate) fn shown(row: &Row<'_>) -> InstanceRow {
         owed: false,
         wake_at_ms: None,
         blocked: Some(Blocked {
-            code: fault.code().to_owned(),
+            code: fault.code().to_string(),
             cause: "corrupt row".to_owned(),
             reason: reason(&fault),
             report: fault.to_string(),
@@ -461,7 +461,7 @@ mod tests {
     fn s7_a_list_goes_on_from_one_snapshot_to_the_next_in_both_directions() {
         let connection = filled();
         for newest_first in [false, true] {
-            let filter = Filter { statuses: vec![Status::Failed], newest_first, ..Filter::default() };
+            let filter = Criteria { statuses: vec![Status::Failed], newest_first, ..Criteria::default() };
             let sources = [
                 Source::All,
                 Source::Name("checkout".to_owned()),
@@ -494,7 +494,7 @@ mod tests {
     fn s7_a_row_that_moves_from_one_source_to_the_next_is_listed_once_as_it_is_now() {
         let connection = filled();
         for newest_first in [false, true] {
-            let filter = Filter { newest_first, ..Filter::default() };
+            let filter = Criteria { newest_first, ..Criteria::default() };
             let of_status = |status| {
                 let rows = gather(&connection, &Source::Status(status), &filter, None, 100, SNAPSHOT);
                 rows.unwrap_or_else(|_| panic!("{status:?} can be read"))
@@ -516,45 +516,45 @@ mod tests {
     #[test]
     fn s7_the_smallest_source_is_chosen() {
         let connection = filled();
-        let chosen = |filter: Filter| sources(&connection, &filter).unwrap();
-        let everything = Filter::default();
+        let chosen = |filter: Criteria| sources(&connection, &filter).unwrap();
+        let everything = Criteria::default();
         assert_eq!(chosen(everything.clone()), [Source::All]);
-        let name = Filter { name: Some("checkout".to_owned()), ..everything.clone() };
+        let name = Criteria { name: Some("checkout".to_owned()), ..everything.clone() };
         assert_eq!(chosen(name.clone()), [Source::Name("checkout".to_owned())]);
-        let statuses = Filter { statuses: vec![Status::Failed, Status::Running, Status::Failed], ..name };
+        let statuses = Criteria { statuses: vec![Status::Failed, Status::Running, Status::Failed], ..name };
         assert_eq!(
             chosen(statuses.clone()),
             [Source::Status(Status::Running), Source::Status(Status::Failed)]
         );
-        let ids = Filter { id_prefix: Some("order-7".to_owned()), ..statuses };
+        let ids = Criteria { id_prefix: Some("order-7".to_owned()), ..statuses };
         assert_eq!(chosen(ids.clone()), [Source::Ids("order-7".to_owned(), Some("order-8".to_owned()))]);
-        assert_eq!(chosen(Filter { blocked: Some(true), ..ids }), [Source::Blocked]);
+        assert_eq!(chosen(Criteria { blocked: Some(true), ..ids }), [Source::Blocked]);
         // Most instances are completed: an index would not help.
-        let completed = Filter { statuses: vec![Status::Completed], ..everything };
+        let completed = Criteria { statuses: vec![Status::Completed], ..everything };
         assert_eq!(chosen(completed), [Source::All]);
     }
 
     #[test]
     fn s7_what_would_have_to_be_sorted_is_a_source_only_if_it_is_small() {
-        let ended = |at_ms| Filter { ended_before_ms: Some(at_ms), ..Filter::default() };
+        let ended = |at_ms| Criteria { ended_before_ms: Some(at_ms), ..Criteria::default() };
         let chosen =
-            |connection: &Connection, filter: Filter| sources(connection, &filter).unwrap().remove(0);
+            |connection: &Connection, filter: Criteria| sources(connection, &filter).unwrap().remove(0);
         let connection = filled_with(16_000);
         assert_eq!(chosen(&connection, ended(1_000)), Source::EndedBefore(1_000));
         // Those who ended are many, and soon found in the order of keys.
         assert_eq!(chosen(&connection, ended(16_000)), Source::All);
-        let prefix = |prefix: &str| Filter { id_prefix: Some(prefix.to_owned()), ..Filter::default() };
+        let prefix = |prefix: &str| Criteria { id_prefix: Some(prefix.to_owned()), ..Criteria::default() };
         assert_eq!(
             chosen(&connection, prefix("order-1")),
             Source::Ids("order-1".into(), Some("order-2".into()))
         );
         assert_eq!(chosen(&connection, prefix("order-")), Source::All);
         let value = Payload::from_json("\"eu\"").unwrap();
-        let region = Filter { attributes: [("region".to_owned(), value)].into(), ..Filter::default() };
+        let region = Criteria { attributes: [("region".to_owned(), value)].into(), ..Criteria::default() };
         let by_region = Source::Attribute("region".to_owned(), key_of("\"eu\""));
         assert_eq!(chosen(&connection, region.clone()), by_region);
         assert_eq!(
-            chosen(&connection, Filter { ended_before_ms: Some(9), ..region }),
+            chosen(&connection, Criteria { ended_before_ms: Some(9), ..region }),
             Source::EndedBefore(9)
         );
     }
@@ -563,7 +563,7 @@ mod tests {
     fn s16_a_range_is_a_source_if_it_is_small_and_one_value_needs_no_sorting() {
         let connection = filled_with(16_000);
         let chosen = |conditions: Vec<Condition>| {
-            let filter = Filter { conditions, ..Filter::default() };
+            let filter = Criteria { conditions, ..Criteria::default() };
             sources(&connection, &filter).unwrap().remove(0)
         };
         let number = |from: &str, before: &str| KeyRange { from: key_of(from), before: key_of(before) };
@@ -575,22 +575,22 @@ mod tests {
         let both = vec![attribute("region").starts_with("e"), attribute("number").less_than(9)];
         assert!(matches!(chosen(both), Source::AttributeRange(name, _) if name == "number"));
         let nothing = vec![attribute("number").at_least(9), attribute("number").less_than(5)];
-        let filter = Filter { conditions: nothing, ..Filter::default() };
+        let filter = Criteria { conditions: nothing, ..Criteria::default() };
         assert!(list(&connection, &filter, None, 10).is_ok_and(|page| page.rows.is_empty()));
     }
 
     #[test]
     fn g33_a_count_stops_at_its_bound() {
         let connection = filled();
-        let count = |filter: Filter, at_most| {
+        let count = |filter: Criteria, at_most| {
             count(&connection, &filter, at_most).unwrap_or_else(|_| panic!("{filter:?} can be counted"))
         };
-        let unfinished = Filter { statuses: vec![Status::Pending, Status::Running], ..Filter::default() };
+        let unfinished = Criteria { statuses: vec![Status::Pending, Status::Running], ..Criteria::default() };
         assert_eq!(count(unfinished.clone(), 50), Count { rows: 33, more: false });
         assert_eq!(count(unfinished.clone(), 33), Count { rows: 33, more: false });
         assert_eq!(count(unfinished.clone(), 20), Count { rows: 20, more: true });
         assert_eq!(count(unfinished, 5), Count { rows: 5, more: true });
-        assert_eq!(count(Filter { ended_before_ms: Some(9), ..Filter::default() }, 9).rows, 5);
+        assert_eq!(count(Criteria { ended_before_ms: Some(9), ..Criteria::default() }, 9).rows, 5);
     }
 
     #[test]

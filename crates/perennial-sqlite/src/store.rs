@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 
 use perennial_core::store::{
-    CheckedRows, Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage,
+    CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, InboxPage,
     InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
     PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
     SendRequest, Served, SessionId, ShardSet, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal,
@@ -353,11 +353,11 @@ impl Store for SqliteStore {
         self.write(WriteCall::WithdrawRequest(Call::new(number, reply)));
     }
 
-    fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
+    fn list(&self, filter: Criteria, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
         self.read(ReadCall::List { filter, after, limit, reply: Answer::to(reply) });
     }
 
-    fn count(&self, filter: Filter, at_most: u64, reply: Reply<Count>) {
+    fn count(&self, filter: Criteria, at_most: u64, reply: Reply<Count>) {
         self.read(ReadCall::Count { filter, at_most, reply: Answer::to(reply) });
     }
 

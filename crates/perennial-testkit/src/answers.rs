@@ -1,7 +1,7 @@
 //! What a world says to a program: answers to what is open, and what is out of place.
 
 use perennial_core::{
-    ActivityFailure, ChildFailure, Decision, Delivery, EventId, Job, Ledger, Payload, TimeoutKind, Turn,
+    ActivityError, ChildError, Decision, Delivery, EventId, Job, Ledger, Payload, TimeoutKind, Turn,
 };
 
 use crate::Chance;
@@ -137,21 +137,21 @@ pub(crate) fn payload(chance: &mut Chance) -> Payload {
     Payload::from_json(text).expect("it is JSON")
 }
 
-fn activity_failure(chance: &mut Chance) -> ActivityFailure {
+fn activity_failure(chance: &mut Chance) -> ActivityError {
     match chance.below(5) {
-        0 => ActivityFailure::Timeout(TimeoutKind::Attempt),
-        1 => ActivityFailure::Cancelled,
-        2 => ActivityFailure::Poisoned,
-        _ => ActivityFailure::Application(payload(chance)),
+        0 => ActivityError::Timeout(TimeoutKind::Attempt),
+        1 => ActivityError::Cancelled,
+        2 => ActivityError::Poisoned,
+        _ => ActivityError::Application(payload(chance)),
     }
 }
 
-fn child_failure(chance: &mut Chance) -> ChildFailure {
+fn child_failure(chance: &mut Chance) -> ChildError {
     let reason = "so it went".to_owned();
     match chance.below(5) {
-        0 => ChildFailure::Cancelled { reason, output: chance.percent(50).then(|| payload(chance)) },
-        1 => ChildFailure::Terminated { reason },
-        2 => ChildFailure::NotStarted { reason },
-        _ => ChildFailure::Application(payload(chance)),
+        0 => ChildError::Cancelled { reason, output: chance.percent(50).then(|| payload(chance)) },
+        1 => ChildError::Terminated { reason },
+        2 => ChildError::NotStarted { reason },
+        _ => ChildError::Application(payload(chance)),
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use perennial_core::history::encode_turn;
 use perennial_core::{
-    ActivityFailure, Event, EventId, Execution, ExecutionOptions, History, Job, OrchestrationHandler,
-    Payload, Started, Turn, TurnFailure, TurnTaken,
+    ActivityError, Event, EventId, Execution, ExecutionOptions, History, Job, OrchestrationHandler, Payload,
+    Started, Turn, TurnFailure, TurnTaken,
 };
 
 /// Drives one execution and keeps its history. Time starts at 1,000 ms and moves only when told.
@@ -112,7 +112,7 @@ impl Drive {
 
     /// An activity failed.
     pub fn failed(source: u64, error: impl Into<Payload>) -> Job {
-        let error = ActivityFailure::Application(error.into());
+        let error = ActivityError::Application(error.into());
         Job::ActivityFailed {
             source_event_id: EventId(source),
             error,

@@ -9,6 +9,7 @@ mod target;
 
 use std::sync::Arc;
 
+use perennial_core::ErrorCode;
 use perennial_core::history::{decode_history, decode_turn, encode_turn};
 use perennial_core::{
     Execution, ExecutionOptions, Handlers, History, HistoryError, Ledger, ReplayReport, Replayer, Turn,
@@ -18,7 +19,7 @@ use perennial_core::{
 use choices::Choices;
 
 /// How far an input came: all the way, or to a failure with this stable code.
-pub type Reached = Result<(), &'static str>;
+pub type Reached = Result<(), ErrorCode>;
 
 /// Decodes bytes as one turn and, split at newlines, as a history. What decodes is the same once encoded and decoded
 /// again.
@@ -83,9 +84,9 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The code of an error, whose words can be asked for.
-fn told<T>(result: Result<T, HistoryError>) -> Result<T, &'static str> {
+fn told<T>(result: Result<T, HistoryError>) -> Result<T, ErrorCode> {
     result.map_err(|error| {
-        assert!(error.to_string().starts_with(error.code()));
+        assert!(error.to_string().starts_with(error.code().prefix()));
         error.code()
     })
 }
@@ -131,12 +132,12 @@ fn replay_turns(mut turns: Vec<Turn>, choices: &[u8]) -> Reached {
 }
 
 /// Replays turns in a fresh execution.
-fn replay_once(turns: &[Turn]) -> Result<Execution, &'static str> {
+fn replay_once(turns: &[Turn]) -> Result<Execution, ErrorCode> {
     let history = History::from(turns.to_vec());
     let Some(started) = history.started() else {
         let report = Replayer::new(Handlers::default()).replay(target::INSTANCE, &history);
         assert!(matches!(report, ReplayReport::Unusable(_)), "{report:?}");
-        return Err("PER-0101");
+        return Err(ErrorCode::CorruptHistory);
     };
     let mut execution =
         told(Execution::new(target::INSTANCE, Arc::new(target::orchestration), started.clone(), options()))?;
@@ -151,19 +152,19 @@ fn options() -> ExecutionOptions {
 }
 
 /// The code of a failure that a hostile history may lead to. The orchestration itself does nothing wrong.
-fn allowed(failure: &TurnFailure) -> &'static str {
+fn allowed(failure: &TurnFailure) -> ErrorCode {
     match failure {
         TurnFailure::Nondeterminism(difference) => {
             assert!(difference.report().contains("what to do"));
         }
-        TurnFailure::History(error) => assert!(error.to_string().starts_with(error.code())),
+        TurnFailure::History(error) => assert!(error.to_string().starts_with(error.code().prefix())),
         other => panic!("a hostile history led to {other}"),
     }
     failure.code()
 }
 
 /// The code of a failure that going on after a hostile history may lead to.
-fn allowed_live(failure: &TurnFailure) -> &'static str {
+fn allowed_live(failure: &TurnFailure) -> ErrorCode {
     match failure {
         TurnFailure::OverLimit { .. } | TurnFailure::History(HistoryError::PayloadMismatch { .. }) => {
             failure.code()

@@ -346,7 +346,7 @@ impl Interpreter {
                 let value = ctx.side_effect(name, || self.handler.side_effects.next()).await;
                 accumulator.fold(&value.to_string());
             }
-            Statement::UtcNow => accumulator.fold(&ctx.utc_now().await.to_string()),
+            Statement::UtcNow => accumulator.fold(&ctx.utc_now().await.as_millis().to_string()),
             Statement::NewGuid => accumulator.fold(&ctx.new_guid().await),
             Statement::Random => accumulator.fold(&format!("{} {}", ctx.random(), ctx.uuid4())),
             Statement::Look => {

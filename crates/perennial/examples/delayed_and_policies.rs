@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use perennial::Filter;
 use perennial::prelude::*;
-use serde_json::json;
 
 const ITEM: Event<String> = Event::named("item");
 
@@ -33,8 +32,7 @@ async fn main() -> perennial::Result<()> {
     println!("not early: {}", begun.elapsed() >= Duration::from_millis(300));
 
     // Found by what it was given.
-    let in_oslo =
-        Filter { attributes: [("city".to_owned(), json!("Oslo").into())].into(), ..Filter::default() };
+    let in_oslo = Filter::new().attribute("city", "Oslo");
     println!("in Oslo: {}", client.count(in_oslo).await?.rows);
 
     // Once per id: refused by default, or taken as it is, or replaced.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use chacha20poly1305::aead::{Aead, AeadCore, KeyInit, OsRng, Payload as Sealed};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
-use perennial::Ending;
 use perennial::codec::{CodecError, Codecs, Encoded, PayloadCodec, PayloadContext};
+use perennial::history::Ending;
 use perennial::prelude::*;
 
 const APPROVED: Event<bool> = Event::named("approved");

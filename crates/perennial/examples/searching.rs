@@ -15,7 +15,7 @@ async fn delivery(ctx: OrchestrationContext, city: String, cents: u64) -> Result
 }
 
 async fn found(client: &Client, conditions: Vec<Condition>) -> Result<Vec<String>, ClientError> {
-    let filter = Filter { conditions, ..Filter::default() };
+    let filter = Filter::new().conditions(conditions);
     let page = client.list(filter, None, 100).await?;
     Ok(page.rows.into_iter().map(|row| row.id).collect())
 }
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("behind Oslo: {:?}", found(&client, vec!["city > Oslo".parse()?]).await?);
 
     // What takes a filter takes conditions.
-    let small = Filter { conditions: vec!["cents<=7000".parse()?], ..Filter::default() };
+    let small = Filter::new().condition("cents<=7000".parse()?);
     let arrived = Action::Raise { event: "arrived".to_owned(), payload: ().into() };
     println!("arrived: {}", client.for_each(small, arrived, |_| ()).await?.done);
     println!("{} {}", client.result("d-1").await?, client.result("d-4").await?);

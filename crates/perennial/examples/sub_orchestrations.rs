@@ -1,6 +1,6 @@
 //! An orchestration runs others as children, each an instance of its own with its own history.
 
-use perennial::Tree;
+use perennial::client::Tree;
 use perennial::prelude::*;
 
 #[activity]

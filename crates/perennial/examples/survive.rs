@@ -100,6 +100,6 @@ async fn connect(url: &str, directory: &Path) -> Result<Client, Box<dyn std::err
 }
 
 async fn completed(client: &Client) -> Result<usize, Box<dyn std::error::Error>> {
-    let filter = Filter { statuses: vec![Status::Completed], ..Filter::default() };
+    let filter = Filter::new().status(Status::Completed);
     Ok(client.list(filter, None, ORDERS).await?.rows.len())
 }

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use perennial_core::ErrorCode;
 use perennial_core::codec::quoted;
 use perennial_core::shard::{ActivityTask, CompletionToken};
 use perennial_core::{EventId, Payload};
@@ -74,7 +75,8 @@ impl ActivityContext {
         match Payload::encode(&details) {
             Ok(details) => self.pulse.beat(quoted(&details)),
             Err(error) => panic!(
-                "PER-0408 unwritable details: what the activity {:?} reports cannot be written as JSON: {error}",
+                "{}: what the activity {:?} reports cannot be written as JSON: {error}",
+                ErrorCode::UnwritableDetails.prefix(),
                 self.task.name
             ),
         }
@@ -99,7 +101,8 @@ impl ActivityContext {
         let state = self.state.as_ref().and_then(|state| state.downcast_ref());
         state.unwrap_or_else(|| {
             panic!(
-                "PER-0407 no state: the activity {:?} was registered without a {}; use register_with",
+                "{}: the activity {:?} was registered without a {}; use register_with",
+                ErrorCode::NoState.prefix(),
                 self.task.name,
                 std::any::type_name::<T>()
             )
@@ -120,8 +123,9 @@ impl ActivityContext {
         match CompletionToken::of(&self.task) {
             Some(token) => token.to_string(),
             None => panic!(
-                "PER-0410 no token: the activity {:?} was not scheduled to complete later; return a `Later<T>`, or add \
+                "{}: the activity {:?} was not scheduled to complete later; return a `Later<T>`, or add \
                  `.completes_later()` where it is scheduled by its name",
+                ErrorCode::NoToken.prefix(),
                 self.task.name
             ),
         }

@@ -5,6 +5,8 @@ use std::fmt;
 use perennial_core::store::{Skippable, Status, StoreError};
 use perennial_core::{EventId, NameError, NotOfType, PatternError, Payload};
 
+use crate::error_code::words;
+
 /// What gives a value or an [`Error`].
 ///
 /// ```
@@ -37,7 +39,7 @@ pub enum Error {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Blobs cannot be read or written.
-    #[error("PER-0510 blob store failed: {0}")]
+    #[error("{prefix}: {0}", prefix = self.code().prefix())]
     Blobs(#[source] std::io::Error),
 }
 
@@ -52,35 +54,33 @@ impl fmt::Debug for Error {
 #[non_exhaustive]
 pub enum StartError {
     /// The URL names no store that this build knows.
-    #[error("PER-0602 unknown store {url:?}: use sqlite:PATH, sqlite::memory: or memory:")]
+    #[error("{prefix} {url:?}: use sqlite:PATH, sqlite::memory: or memory:", prefix = self.code().prefix())]
     UnknownUrl {
         /// The URL.
         url: String,
     },
     /// There is no store to look into.
     #[error(
-        "PER-0627 no store: there is no file {path:?}; check the path, or start a runtime on it first, which makes it"
-    )]
+        "{prefix}: there is no file {path:?}; check the path, or start a runtime on it first, which makes it", prefix = self.code().prefix())]
     NoStore {
         /// The file.
         path: String,
     },
     /// The same thing was registered twice.
-    #[error("PER-0603 {what} is registered twice; each name and version has one handler")]
+    #[error("{prefix}: {what}; each name and version has one handler", prefix = self.code().prefix())]
     RegisteredTwice {
         /// What.
         what: String,
     },
     /// Only activities share state.
     #[error(
-        "PER-0625 no state: {name:?} is an orchestration; only activities share state, since code that is replayed must not see it"
-    )]
+        "{prefix}: {name:?} is an orchestration; only activities share state, since code that is replayed must not see it", prefix = self.code().prefix())]
     NoState {
         /// The orchestration.
         name: String,
     },
     /// A version is not one.
-    #[error("PER-0619 bad version: orchestration {name:?} {version:?}: {problem}; use semver, such as 1.0.0")]
+    #[error("{prefix}: orchestration {name:?} {version:?}: {problem}; use semver, such as 1.0.0", prefix = self.code().prefix())]
     Version {
         /// The orchestration.
         name: String,
@@ -90,7 +90,7 @@ pub enum StartError {
         problem: String,
     },
     /// A pattern cannot be used.
-    #[error("cannot register {pattern:?}: {source}")]
+    #[error("{prefix}: cannot register {pattern:?}: {}", words(source.code(), source), prefix = self.code().prefix())]
     Pattern {
         /// The pattern.
         pattern: String,
@@ -98,7 +98,7 @@ pub enum StartError {
         source: PatternError,
     },
     /// A name cannot be used.
-    #[error("cannot register {name:?}: {source}")]
+    #[error("{prefix}: cannot register {name:?}: {}", words(source.code(), source), prefix = self.code().prefix())]
     Name {
         /// The name.
         name: String,
@@ -109,7 +109,7 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// There is no tokio runtime to run activities on.
-    #[error("PER-0604 no tokio runtime: start the runtime inside of one, for instance under #[tokio::main]")]
+    #[error("{prefix}: start the runtime inside of one, for instance under #[tokio::main]", prefix = self.code().prefix())]
     NoTokio,
 }
 
@@ -119,14 +119,13 @@ pub enum StartError {
 pub enum ClientError {
     /// No instance has this id.
     #[error(
-        "PER-0605 not found: there is no instance {id:?}; check the id and the store, it may have been deleted"
-    )]
+        "{prefix}: there is no instance {id:?}; check the id and the store, it may have been deleted", prefix = self.code().prefix())]
     NotFound {
         /// The id.
         id: String,
     },
     /// The id is taken.
-    #[error("PER-0606 already exists: instance {id:?} is {}; choose another id, or use the one that is there", .status.name())]
+    #[error("{prefix}: instance {id:?} is {}; choose another id, or use the one that is there", .status.name(), prefix = self.code().prefix())]
     AlreadyExists {
         /// The id.
         id: String,
@@ -135,26 +134,23 @@ pub enum ClientError {
     },
     /// The instance has ended.
     #[error(
-        "PER-0607 ended: instance {id:?} has ended; the request had no effect. For more work, start another"
-    )]
+        "{prefix}: instance {id:?} has ended; the request had no effect. For more work, start another", prefix = self.code().prefix())]
     Ended {
         /// The id.
         id: String,
     },
     /// An update was accepted, and its execution ended before it answered.
     #[error(
-        "PER-0629 unanswered: instance {id:?} accepted the update, and ended or continued as new before it answered; what \
-         the update had done until then is recorded"
-    )]
+        "{prefix}: instance {id:?} accepted the update, and ended or continued as new before it answered; what \
+         the update had done until then is recorded", prefix = self.code().prefix())]
     Unanswered {
         /// The id.
         id: String,
     },
     /// The code of the orchestration cannot read the input.
     #[error(
-        "PER-0630 bad input: orchestration {name:?} takes a {type_name}, and the input of instance {id:?} cannot be read as \
-         one: {problem}; nothing was started"
-    )]
+        "{prefix}: orchestration {name:?} takes a {type_name}, and the input of instance {id:?} cannot be read as \
+         one: {problem}; nothing was started", prefix = self.code().prefix())]
     BadInput {
         /// The id.
         id: String,
@@ -166,7 +162,7 @@ pub enum ClientError {
         problem: String,
     },
     /// The id or a name cannot be used.
-    #[error("{what} {name:?}: {source}")]
+    #[error("{prefix}: {what} {name:?}: {}", words(source.code(), source), prefix = self.code().prefix())]
     InvalidName {
         /// What it names.
         what: &'static str,
@@ -177,16 +173,14 @@ pub enum ClientError {
     },
     /// No orchestration of this name is registered.
     #[error(
-        "PER-0608 not registered: there is no orchestration {name:?} here; register it before starting it"
-    )]
+        "{prefix}: there is no orchestration {name:?} here; register it before starting it", prefix = self.code().prefix())]
     NotRegistered {
         /// The name.
         name: String,
     },
     /// The version that was asked for is not one.
     #[error(
-        "PER-0619 bad version: instance {id:?} cannot be of version {version:?}: {problem}; use semver, such as 1.0.0"
-    )]
+        "{prefix}: instance {id:?} cannot be of version {version:?}: {problem}; use semver, such as 1.0.0", prefix = self.code().prefix())]
     BadVersion {
         /// The id.
         id: String,
@@ -197,9 +191,8 @@ pub enum ClientError {
     },
     /// What the instance returned or published is encoded, and this client does not decode it.
     #[error(
-        "PER-0104 payload cannot be decoded: what instance {id:?} says is encoded ({marker}); give the client the \
-         codecs of the runtime"
-    )]
+        "{prefix}: what instance {id:?} says is encoded ({marker}); give the client the \
+         codecs of the runtime", prefix = self.code().prefix())]
     Encoded {
         /// The id.
         id: String,
@@ -208,9 +201,8 @@ pub enum ClientError {
     },
     /// A payload is too large.
     #[error(
-        "PER-0609 too large: the payload for instance {id:?} has {bytes} bytes, {limit} are allowed; \
-             keep large data elsewhere and pass a reference"
-    )]
+        "{prefix}: the payload for instance {id:?} has {bytes} bytes, {limit} are allowed; \
+             keep large data elsewhere and pass a reference", prefix = self.code().prefix())]
     TooLarge {
         /// The id.
         id: String,
@@ -220,7 +212,7 @@ pub enum ClientError {
         limit: usize,
     },
     /// The instance has too many unread events.
-    #[error("PER-0610 full: instance {id:?} has {unread} unread events; try again when it has read some")]
+    #[error("{prefix}: instance {id:?} has {unread} unread events; try again when it has read some", prefix = self.code().prefix())]
     Full {
         /// The id.
         id: String,
@@ -229,15 +221,14 @@ pub enum ClientError {
     },
     /// The instance is not blocked, or paused.
     #[error(
-        "PER-0611 not blocked: instance {id:?} has nothing to retry; it goes on by itself, or if it is paused, when it is \
-         resumed"
-    )]
+        "{prefix}: instance {id:?} has nothing to retry; it goes on by itself, or if it is paused, when it is \
+         resumed", prefix = self.code().prefix())]
     NotBlocked {
         /// The id.
         id: String,
     },
     /// The instance is blocked, but not by what was to be skipped.
-    #[error("PER-0632 not blocked by that: {}", skippable(.id, *.blocking))]
+    #[error("{prefix}: {}", skippable(.id, *.blocking), prefix = self.code().prefix())]
     NotBlockedBy {
         /// The id.
         id: String,
@@ -245,7 +236,7 @@ pub enum ClientError {
         blocking: Option<Skippable>,
     },
     /// The instance cannot be reset as it was asked for.
-    #[error("PER-0645 not reset: instance {id:?} is as it was: {reason}")]
+    #[error("{prefix}: instance {id:?} is as it was: {reason}", prefix = self.code().prefix())]
     NotReset {
         /// The id.
         id: String,
@@ -254,8 +245,7 @@ pub enum ClientError {
     },
     /// The instance is paused together with its orchestration.
     #[error(
-        "PER-0646 orchestration paused: instance {id:?} goes on when its orchestration {name:?} does; resume that"
-    )]
+        "{prefix}: instance {id:?} goes on when its orchestration {name:?} does; resume that", prefix = self.code().prefix())]
     OrchestrationPaused {
         /// The id.
         id: String,
@@ -264,9 +254,8 @@ pub enum ClientError {
     },
     /// The code that waits for the event cannot read what came with it.
     #[error(
-        "PER-0631 bad event: instance {id:?} takes a {type_name} with event {event:?}, and what was sent cannot be read as \
-         one: {problem}; nothing was recorded"
-    )]
+        "{prefix}: instance {id:?} takes a {type_name} with event {event:?}, and what was sent cannot be read as \
+         one: {problem}; nothing was recorded", prefix = self.code().prefix())]
     BadEvent {
         /// The id.
         id: String,
@@ -279,9 +268,8 @@ pub enum ClientError {
     },
     /// The instance has no such execution, or its history was deleted.
     #[error(
-        "PER-0633 no such execution: instance {id:?} has nothing recorded of execution {execution}; the current one is \
-         {current}, and older ones may have been deleted"
-    )]
+        "{prefix}: instance {id:?} has nothing recorded of execution {execution}; the current one is \
+         {current}, and older ones may have been deleted", prefix = self.code().prefix())]
     NoExecution {
         /// The id.
         id: String,
@@ -291,7 +279,7 @@ pub enum ClientError {
         current: u64,
     },
     /// The store could not be asked.
-    #[error("instance {id:?}: {source}")]
+    #[error("{prefix}: instance {id:?}: {}", words(source.code(), source), prefix = self.code().prefix())]
     Store {
         /// The id.
         id: String,
@@ -300,8 +288,7 @@ pub enum ClientError {
     },
     /// Whether the request was carried out is not known.
     #[error(
-        "PER-0612 outcome unknown: the request to instance {id:?} may or may not have been carried out: {reason}"
-    )]
+        "{prefix}: the request to instance {id:?} may or may not have been carried out: {reason}", prefix = self.code().prefix())]
     Unknown {
         /// The id.
         id: String,
@@ -309,13 +296,13 @@ pub enum ClientError {
         reason: String,
     },
     /// The runtime is stopping or has stopped.
-    #[error("PER-0613 stopped: the runtime takes no more requests: {reason}; start one, and ask its client")]
+    #[error("{prefix}: the runtime takes no more requests: {reason}; start one, and ask its client", prefix = self.code().prefix())]
     Stopped {
         /// Why.
         reason: String,
     },
     /// A value cannot be written as JSON.
-    #[error("PER-0626 unwritable: what is for instance {id:?} cannot be written as JSON: {problem}")]
+    #[error("{prefix}: what is for instance {id:?} cannot be written as JSON: {problem}", prefix = self.code().prefix())]
     Unwritable {
         /// The id.
         id: String,
@@ -324,17 +311,18 @@ pub enum ClientError {
     },
     /// What an instance returned or answered is not of the type that the caller expects.
     #[error(
-        "PER-0628 unreadable: what instance {id:?} returned, answered or published is no {expected}; ask for the type that its \
-         code has, or for a `Payload`"
-    )]
+        "{prefix}: what instance {id:?} returned, answered or published cannot be read as {expected}: {problem}; ask for the type that its code \
+         has, or for a `Payload`", prefix = self.code().prefix())]
     Unreadable {
         /// The id.
         id: String,
         /// The type that was expected.
         expected: &'static str,
+        /// Why it cannot be read as that, without quoting it.
+        problem: String,
     },
     /// The instance has not ended.
-    #[error("PER-0620 not ended: instance {id:?} is {}; wait for it, or terminate it first", .status.name())]
+    #[error("{prefix}: instance {id:?} is {}; wait for it, or terminate it first", .status.name(), prefix = self.code().prefix())]
     NotEnded {
         /// The id.
         id: String,
@@ -343,15 +331,14 @@ pub enum ClientError {
     },
     /// An event or update with this key was taken before, and what came of it is not recorded any more.
     #[error(
-        "PER-0634 outcome deleted: instance {id:?} took an event or update with this key before; the execution that took \
-         it has been deleted, with its outcome. It was not done again"
-    )]
+        "{prefix}: instance {id:?} took an event or update with this key before; the execution that took \
+         it has been deleted, with its outcome. It was not done again", prefix = self.code().prefix())]
     OutcomeDeleted {
         /// The id.
         id: String,
     },
     /// A query or update was refused, and left no trace.
-    #[error("PER-0621 refused: instance {id:?}: {reason}")]
+    #[error("{prefix}: instance {id:?}: {reason}", prefix = self.code().prefix())]
     Refused {
         /// The id.
         id: String,
@@ -362,8 +349,7 @@ pub enum ClientError {
     },
     /// The handler of an accepted update returned an error.
     #[error(
-        "PER-0622 update failed: instance {id:?} accepted it, and its handler returned: {}", .error.to_text()
-    )]
+        "{prefix}: instance {id:?} accepted it, and its handler returned: {}", .error.to_text(), prefix = self.code().prefix())]
     UpdateFailed {
         /// The id.
         id: String,
@@ -371,7 +357,7 @@ pub enum ClientError {
         error: Payload,
     },
     /// The instance is blocked and cannot answer.
-    #[error("PER-0623 blocked: instance {id:?} cannot answer until it is cured: {reason}")]
+    #[error("{prefix}: instance {id:?} cannot answer until it is cured: {reason}", prefix = self.code().prefix())]
     Blocked {
         /// The id.
         id: String,
@@ -382,9 +368,8 @@ pub enum ClientError {
     },
     /// Nobody took a query or update in time. It left no trace.
     #[error(
-        "PER-0624 not answered: no runtime took what was asked of instance {id:?} within {patience:?}; is one running on \
-         this store?"
-    )]
+        "{prefix}: no runtime took what was asked of instance {id:?} within {patience:?}; is one running on \
+         this store?", prefix = self.code().prefix())]
     NotAnswered {
         /// The id.
         id: String,
@@ -392,16 +377,15 @@ pub enum ClientError {
         patience: std::time::Duration,
     },
     /// A token is not one, or was never handed out.
-    #[error("PER-0635 bad token: {problem}; use the token as the activity handed it out")]
+    #[error("{prefix}: {problem}; use the token as the activity handed it out", prefix = self.code().prefix())]
     BadToken {
         /// What is wrong with it.
         problem: String,
     },
     /// The attempt that the token was handed out by is over.
     #[error(
-        "PER-0636 attempt over: attempt {attempt} of activity {event} of instance {id:?} failed or ran out of time, and \
-         attempt {current} has taken its place; nothing was done. That one hands out a token of its own"
-    )]
+        "{prefix}: attempt {attempt} of activity {event} of instance {id:?} failed or ran out of time, and \
+         attempt {current} has taken its place; nothing was done. That one hands out a token of its own", prefix = self.code().prefix())]
     AttemptOver {
         /// The instance.
         id: String,
@@ -414,9 +398,8 @@ pub enum ClientError {
     },
     /// The activity has its result already.
     #[error(
-        "PER-0637 activity over: activity {event} of instance {id:?} has ended before, in another way; nothing was done. \
-         `perennial show` tells how"
-    )]
+        "{prefix}: activity {event} of instance {id:?} has ended before, in another way; nothing was done. \
+         `perennial show` tells how", prefix = self.code().prefix())]
     ActivityOver {
         /// The instance.
         id: String,
@@ -425,8 +408,7 @@ pub enum ClientError {
     },
     /// Nobody waits for the activity any more.
     #[error(
-        "PER-0638 activity cancelled: instance {id:?} waits for activity {event} no more; what is done for it can stop"
-    )]
+        "{prefix}: instance {id:?} waits for activity {event} no more; what is done for it can stop", prefix = self.code().prefix())]
     ActivityCancelled {
         /// The instance.
         id: String,
@@ -434,7 +416,7 @@ pub enum ClientError {
         event: EventId,
     },
     /// This client cannot do that.
-    #[error("PER-0614 not here: {what}")]
+    #[error("{prefix}: {what}", prefix = self.code().prefix())]
     NotHere {
         /// What, and what to do instead.
         what: &'static str,
@@ -454,7 +436,7 @@ fn skippable(id: &str, blocking: Option<Skippable>) -> String {
 impl ClientError {
     /// What came of something is not of the type that the caller expects.
     pub(crate) fn unreadable(id: &str, problem: &NotOfType) -> ClientError {
-        ClientError::Unreadable { id: id.to_owned(), expected: problem.type_name }
+        ClientError::Unreadable { id: id.to_owned(), expected: problem.type_name, problem: problem.reason() }
     }
 
     /// What cannot be written is not sent.
@@ -468,7 +450,7 @@ impl ClientError {
 #[non_exhaustive]
 pub enum OrchestrationError {
     /// It returned an error.
-    #[error("PER-0615 failed: instance {id:?} returned an error: {}", .error.to_text())]
+    #[error("{prefix}: instance {id:?} returned an error: {}", .error.to_text(), prefix = self.code().prefix())]
     Failed {
         /// The id.
         id: String,
@@ -476,7 +458,7 @@ pub enum OrchestrationError {
         error: Payload,
     },
     /// It was cancelled.
-    #[error("PER-0616 cancelled: instance {id:?}: {reason}")]
+    #[error("{prefix}: instance {id:?}: {reason}", prefix = self.code().prefix())]
     Cancelled {
         /// The id.
         id: String,
@@ -486,7 +468,7 @@ pub enum OrchestrationError {
         output: Option<Payload>,
     },
     /// It was ended from outside.
-    #[error("PER-0617 terminated: instance {id:?}: {reason}")]
+    #[error("{prefix}: instance {id:?}: {reason}", prefix = self.code().prefix())]
     Terminated {
         /// The id.
         id: String,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// An instance with all its executions. Files of histories hold one per line, as JSON.
 ///
 /// ```
-/// use perennial::ExportedInstance;
+/// use perennial::client::ExportedInstance;
 ///
 /// let line = r#"{"id":"order-1","name":"checkout","version":"1.0.0","executions":[]}"#;
 /// let instance: ExportedInstance = serde_json::from_str(line)?;

@@ -36,10 +36,12 @@
 //! take and give payloads as they are. [`history`] is what is recorded; [`typed`] holds the traits behind the calls.
 
 mod activity;
-mod client;
+pub mod client;
 pub mod codec;
 mod error;
+mod error_code;
 mod export;
+mod filter;
 #[cfg(doctest)]
 mod guide;
 mod runtime;
@@ -49,35 +51,22 @@ pub mod typed;
 pub use activity::ActivityContext;
 #[doc(hidden)]
 pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
-pub use client::{
-    Action, Cancel, Client, Damage, InstanceStatus, OnExisting, Progress, Prune, RaiseEvent, Resetting,
-    SendUpdate, StartOptions, Tree, VerifyProgress, VerifyReport,
-};
+#[doc(inline)]
+pub use client::{Action, Client, InstanceStatus, OnExisting, Prune, StartOptions};
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
-pub use export::{ExportedExecution, ExportedInstance};
-pub use perennial_core::shard::{Counters, ResetReport, ShardOptions};
-pub use perennial_core::store::{
-    Blocked, Comparison, Condition, ConditionError, Count, Divergence, DivergenceRow, DivergenceSide, Filter,
-    InstanceRow, Page, PageKey, Pause, PausedOrchestration, Skippable, Status, StoreError, StoreStats,
-    attribute,
-};
+pub use filter::Filter;
+pub use perennial_core::store::{Condition, FilterError, Status, StoreError, attribute};
 pub use perennial_core::{
-    ActivityFuture, ActivityOptions, Attributes, Backoff, Branches, Cancelled, ChildFuture, ChildStarted,
-    ClosePolicy, ContinueAsNewFuture, Delivery, DeliveryFuture, Either, Either3, Elapsed, EndCancelledFuture,
-    Ending, EventId, Events, ExecutionOptions, Handlers, HandlersIdle, History, Info, InstanceKey, Join,
-    Join2, Join3, Limits, NameError, NotOfType, OnTakenId, ParentLink, Payload, Race, Receive, ReplayReport,
-    Replayer, RetryPolicy, Select, Select2, Select3, Sent, Shield, State, SystemCallFuture, Timeout,
-    TimeoutKind, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil, Why,
-};
-pub use runtime::{
-    Incompatible, MissingVersion, PreflightProgress, PreflightReport, Runtime, RuntimeBuilder, RuntimeOptions,
+    Backoff, ClosePolicy, Delivery, Either, Either3, Elapsed, ErrorCode, InstanceKey, NameError, NotOfType,
+    OnTakenId, Payload, RetryPolicy, TimeoutKind, Timestamp, TimestampError, Why,
 };
 #[doc(hidden)]
 pub use runtime::{LocalClock, LoneAttempt};
+pub use runtime::{Runtime, RuntimeBuilder, RuntimeOptions};
 #[doc(inline)]
 pub use typed::{
     Activity, ActivityError, ChildError, Event, Later, Orchestration, OrchestrationContext, Query, Run,
-    RunError, Saga, Update, UpdateError, UpdateHandler,
+    RunError, Saga, Update, UpdateError,
 };
 
 #[cfg(feature = "macros")]
@@ -87,12 +76,42 @@ pub use perennial_macros::{activity, orchestration};
 #[allow(unused_extern_crates, reason = "the attributes use it")]
 extern crate self as perennial;
 
-/// What is recorded of an instance: events in turns. [`Client::history`] reads it, [`Replayer`] holds it against code.
+/// What the methods of [`OrchestrationContext`] return: futures, handles and what they resolve to.
+pub mod context {
+    pub use crate::typed::{OrchestrationContext, UpdateHandler};
+    pub use perennial_core::{
+        ActivityFuture, Branches, Cancelled, ChildFuture, ChildStarted, Completions, ContinueAsNewFuture,
+        DeliveryFuture, Either, Either3, Elapsed, EndCancelledFuture, Events, HandlersIdle, Info, Join,
+        Join2, Join3, Operand, Operands, Race, Receive, Select, Select2, Select3, Sent, Shield, State,
+        SystemCallFuture, Timeout, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
+    };
+}
+
+/// What is recorded of an instance: events in turns. [`Client::history`] reads it, [`replay::Replayer`] holds it against
+/// code.
 pub mod history {
     pub use perennial_core::{
-        ActivityFailure, ChildFailure, ChildOptions, Decision, Ending, Event, EventId, EventKind, History,
-        HistoryError, Job, Ledger, ParentLink, PastAttempt, Reset, Started, TimeoutKind, TraceContext, Trail,
-        Turn, TurnFailure, UnitId,
+        ActivityError, ActivityOptions, Attributes, Backoff, CancelRequest, ChildError, ChildOptions,
+        ClosePolicy, CorruptHistory, Decision, Delivery, Ending, Event, EventId, EventKind, History,
+        HistoryError, Job, Ledger, NotAUnitPath, OnTakenId, ParentLink, PastAttempt, Payload, Reset,
+        RetryPolicy, Segment, StaleReason, Started, TimeoutKind, TraceContext, Trail, Turn, TurnFailure,
+        UnitId, Why,
+    };
+}
+
+/// How runtimes, executions and activities behave, beyond [`RuntimeOptions`]. The defaults need no tuning.
+pub mod options {
+    pub use crate::RuntimeOptions;
+    pub use perennial_core::shard::{FailurePolicy, OnFailure, ShardOptions, TokenKey};
+    pub use perennial_core::{ActivityOptions, ExecutionOptions, Limits};
+}
+
+/// Recorded histories against the current code: before a deployment ([`RuntimeBuilder::preflight`]), or one by one.
+pub mod replay {
+    pub use crate::runtime::{Incompatible, MissingVersion, PreflightProgress, PreflightReport};
+    pub use perennial_core::{
+        Handlers, HistoryError, Nondeterminism, OrchestrationHandler, ReplayReport, Replayer, Side,
+        TurnFailure,
     };
 }
 
@@ -101,7 +120,7 @@ pub mod history {
 /// The guide's page "Write your own store" says how to go about it; `perennial-testkit` has the contract as tests.
 pub mod store {
     pub use perennial_core::store::*;
-    pub use perennial_core::{InstanceKey, SHARDS, ShardId};
+    pub use perennial_core::{InstanceKey, NotAKey, SHARDS, ShardId};
 }
 
 /// Everything that a program with orchestrations and activities needs.
@@ -127,7 +146,7 @@ pub mod prelude {
         Activity, ActivityContext, ActivityError, Backoff, ChildError, Client, ClientError, ClosePolicy,
         Delivery, Either, Either3, Elapsed, Error, Event, Later, OnExisting, OnTakenId, Orchestration,
         OrchestrationContext, OrchestrationError, Payload, Query, RetryPolicy, Run, RunError, Runtime,
-        RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Update, UpdateError, Why,
+        RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Timestamp, Update, UpdateError, Why,
     };
     #[cfg(feature = "macros")]
     pub use crate::{activity, orchestration};

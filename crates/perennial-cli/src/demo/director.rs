@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use perennial::{Client, ClientError, Count, Filter, History, Status};
+use perennial::client::Count;
+use perennial::history::History;
+use perennial::{Client, ClientError, Filter, Status};
 use serde::Serialize;
 
 use super::ledger::Ledger;
@@ -213,7 +215,7 @@ impl Fleet {
     }
 
     async fn with_status(&self, statuses: Vec<Status>) -> Result<u64, Failure> {
-        let filter = Filter { statuses, name: Some("order".to_owned()), ..Filter::default() };
+        let filter = Filter::new().statuses(statuses).orchestration("order");
         let Count { rows, .. } = self.client.count(filter).await?;
         Ok(rows)
     }
@@ -301,7 +303,7 @@ impl Fleet {
 
 fn outcome(history: &History) -> Option<Outcome> {
     match history.ending() {
-        Some(perennial::Ending::OrchestrationCompleted { output }) => output.decode().ok(),
+        Some(perennial::history::Ending::OrchestrationCompleted { output }) => output.decode().ok(),
         _ => None,
     }
 }

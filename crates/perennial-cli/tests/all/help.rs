@@ -77,7 +77,7 @@ fn p8_help_lists_commands_and_exit_codes() {
 
 #[test]
 fn p8_help_of_list_names_every_filter() {
-    insta::assert_snapshot!(printed(&["list", "--help"]), @r"
+    insta::assert_snapshot!(printed(&["list", "--help"]), @r#"
         List instances
 
         Usage: perennial list [OPTIONS]
@@ -95,10 +95,11 @@ fn p8_help_of_list_names_every_filter() {
               --where <CONDITION>       What an attribute is like: NAME^=PREFIX, NAME=VALUE, or with <, <=, >, >=
               --parent <ID>             The children of this instance
               --newest                  Newest first
+              --filter <TERMS>          All of that as text, such as "status=running name=order attr.customer=7"
               --limit <LIMIT>           How many at most [default: 50]
               --after <KEY>             Go on behind the instance with this key, which is the last one of the page before
           -h, --help                    Print help
-        ");
+        "#);
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn check(name: &str, page: &Page, directory: Option<&TempDir>) {
         settings.add_filter(&directory.path().display().to_string(), "[directory]");
     }
     settings.add_filter(r"process \d+", "process [id]");
-    settings.add_filter(r"[a-z/_-]*likely_errors\.rs:\d+:\d+", "src/main.rs:[line]");
+    settings.add_filter(r"[a-z/_-]*likely_errors\.rs:\d+(:\d+)?", "src/main.rs:[line]");
     settings.bind(|| insta::assert_snapshot!(name, page.text.trim_end()));
 }
 

@@ -69,13 +69,13 @@ async fn p8_unknown_instances_and_bad_filters_are_named() {
         ");
     insta::assert_snapshot!(told(&shop.run(&["list", "--where", "customer"]).await), @r"
         exit 2
-        error: invalid value 'customer' for '--where <CONDITION>': write it as NAME=VALUE, NAME^=PREFIX, or with <, <=, > or >=
+        error: invalid value 'customer' for '--where <CONDITION>': PER-0640 bad filter: write it as NAME=VALUE, NAME^=PREFIX, or with <, <=, > or >=
 
         For more information, try '--help'.
         ");
     insta::assert_snapshot!(told(&shop.run(&["list", "--after", "order-1"]).await), @r#"
         exit 2
-        error: "order-1" is not an instance key
+        error: PER-0601 invalid name: "order-1" is not an instance key
         "#);
     insta::assert_snapshot!(told(&shop.run(&["prune", "--older-than", "7"]).await), @r"
         exit 2
@@ -94,7 +94,7 @@ async fn p8_bad_inputs_and_requests_without_a_runtime_are_explained() {
         ");
     insta::assert_snapshot!(told(&shop.run(&["start", "checkout", "a::b", "5"]).await), @r#"
         exit 2
-        error: instance id "a::b": PER-0601 invalid name: `::` is kept for the ids of sub-orchestrations
+        error: PER-0601 invalid name: instance id "a::b": `::` is kept for the ids of sub-orchestrations
         "#);
     insta::assert_snapshot!(told(&shop.run(&["raise", "order-1", "approved", "true"]).await), @r#"
         exit 4

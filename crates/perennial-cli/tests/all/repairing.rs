@@ -74,7 +74,7 @@ async fn g47_a_whole_orchestration_is_paused_and_resumed() {
             break ran;
         }
     };
-    assert_eq!((alone.code, alone.stderr.contains("PER-0646")), (4, true), "{alone:?}");
+    assert_eq!((alone.code, alone.stderr.contains("PER-0618")), (4, true), "{alone:?}");
     let shown = says(&shop, &["show", "c"]).await;
     assert!(shown.contains("`perennial resume --orchestration counter`"), "{shown}");
     assert_eq!(says(&shop, &["resume", "--orchestration", "counter"]).await, "counter: resumed");
@@ -105,7 +105,7 @@ async fn g48_reset_and_rerun_tell_what_they_did() {
     let verified = shop.run(&["verify"]).await;
     assert_eq!(verified.code, 0, "{verified:?}");
     let far = shop.run(&["reset", "c", "--to-turn", "99"]).await;
-    assert_eq!((far.code, far.stderr.contains("PER-0645")), (4, true), "{far:?}");
+    assert_eq!((far.code, far.stderr.contains("PER-0639")), (4, true), "{far:?}");
     let running = shop.run(&["rerun", "c"]).await;
     assert_eq!((running.code, running.stderr.contains("has not ended")), (4, true), "{running:?}");
 }

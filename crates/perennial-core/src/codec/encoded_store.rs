@@ -9,6 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::code::ErrorCode;
 use crate::history::Payload;
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::*;
@@ -80,7 +81,7 @@ impl Work {
 }
 
 fn unencodable(error: &CodecError) -> String {
-    format!("PER-0310 payload cannot be encoded: {error}")
+    ErrorCode::PayloadUnencodable.message(error)
 }
 
 /// Rows that may hold encoded payloads.
@@ -279,7 +280,7 @@ impl Store for EncodedStore {
         ) -> Vec<TurnRow>;
         give_back_tasks(holder: SessionId, tasks: Vec<TaskId>) -> ();
         withdraw_request(number: RequestNumber) -> bool;
-        count(filter: Filter, at_most: u64) -> Count;
+        count(filter: Criteria, at_most: u64) -> Count;
         stats() -> StoreStats;
         check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
         delete(instances: Vec<(ShardId, InstanceKey)>) -> Vec<DeleteOutcome>;
@@ -302,7 +303,7 @@ impl Store for EncodedStore {
             session: SessionId, shards: ShardSet, from: RequestNumber, limit: PageLimit
         ) -> RequestPage;
         read_reply(number: RequestNumber) -> Option<Arc<[u8]>>;
-        list(filter: Filter, after: Option<PageKey>, limit: usize) -> Page;
+        list(filter: Criteria, after: Option<PageKey>, limit: usize) -> Page;
     }
 
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::code::ErrorCode;
 use crate::history::Payload;
 use crate::instance::InstanceKey;
 
@@ -247,3 +248,19 @@ impl fmt::Debug for Codecs {
 fn guarded<T>(call: impl FnOnce() -> Result<T, CodecError>) -> Result<T, CodecError> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(CodecError::Failed("it panicked".to_owned())))
 }
+
+impl CodecError {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::Codec
+    }
+}
+
+impl Undecodable {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::PayloadUndecodable
+    }
+}
+
+crate::error_model!(CodecError, Undecodable);

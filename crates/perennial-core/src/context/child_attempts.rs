@@ -8,11 +8,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use crate::code::ErrorCode;
 use crate::execution::operations::{Completion, OperationKind};
 use crate::execution::state::Access;
-use crate::history::{
-    ChildFailure, ChildOptions, Decision, ID_TAKEN, OnTakenId, Payload, RetryPolicy, TIMEOUT_REASON,
-};
+use crate::history::{ChildError, ChildOptions, Decision, OnTakenId, Payload, RetryPolicy, TIMEOUT_REASON};
 
 use super::ChildFuture;
 use super::operations::OperationFuture;
@@ -91,7 +90,7 @@ impl<R> ChildFuture<R> {
 
     #[track_caller]
     fn stop(&mut self, reason: String, grace_ms: Option<u64>) {
-        let error = ChildFailure::Cancelled { reason: reason.clone(), output: None };
+        let error = ChildError::Cancelled { reason: reason.clone(), output: None };
         let at_once = Completion::Child(Err(error), None);
         self.is_stopped = true;
         if self.attempts.as_ref().is_some_and(|attempts| attempts.is_pausing) {
@@ -105,7 +104,7 @@ impl<R> ChildFuture<R> {
     /// Begins the pause before another attempt, if there is to be one.
     pub(super) fn pause(
         &mut self,
-        outcome: &Result<Payload, ChildFailure>,
+        outcome: &Result<Payload, ChildError>,
         mut schedule: Box<Decision>,
     ) -> bool {
         let Err(failure) = outcome else { return false };
@@ -126,7 +125,7 @@ impl<R> ChildFuture<R> {
             failed += 1;
             let policy = options.retry.as_ref().filter(|policy| may_pass(failure, policy));
             let policy = policy.filter(|policy| failed < policy.max_attempts);
-            policy.map(|policy| policy.pause_ms(failed, ctx.random()))
+            policy.map(|policy| whole_ms(policy.pause(failed, ctx.random())))
         };
         let Some(pause_ms) = pause_ms else { return false };
         // The attempt before may have the id that the caller chose.
@@ -166,16 +165,16 @@ impl<R> ChildFuture<R> {
 }
 
 /// Whether a child was not started because its id is another instance's.
-fn is_taken(failure: &ChildFailure) -> bool {
-    matches!(failure, ChildFailure::NotStarted { reason } if reason.starts_with(ID_TAKEN))
+fn is_taken(failure: &ChildError) -> bool {
+    matches!(failure, ChildError::NotStarted { reason } if ErrorCode::leading(reason) == Some(ErrorCode::ChildIdTaken))
 }
 
 /// Whether another attempt may fare better.
-fn may_pass(failure: &ChildFailure, policy: &RetryPolicy) -> bool {
+fn may_pass(failure: &ChildError, policy: &RetryPolicy) -> bool {
     match failure {
-        ChildFailure::Application(error) => !policy.is_final(error),
-        ChildFailure::Terminated { reason } => reason == TIMEOUT_REASON,
-        ChildFailure::Cancelled { .. } | ChildFailure::NotStarted { .. } => false,
+        ChildError::Application(error) => !policy.is_final(error),
+        ChildError::Terminated { reason } => reason == TIMEOUT_REASON,
+        ChildError::Cancelled { .. } | ChildError::NotStarted { .. } => false,
     }
 }
 
@@ -186,7 +185,7 @@ pub struct ChildStarted {
 }
 
 impl Future for ChildStarted {
-    type Output = Result<(), ChildFailure>;
+    type Output = Result<(), ChildError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match ready!(self.operation.poll(cx)) {

@@ -24,15 +24,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::code::ErrorCode;
 use crate::execution::outside::Outside;
 use crate::execution::state::{Access, Closure, ContinueAsNew, ExecutionState, Stop};
 use crate::execution::{Limits, TurnFailure, panic_message, panic_place, turn_local, uuid4_text};
 use crate::history::{Attributes, Decision, EventId, NotOfType, ParentLink, Payload, PayloadSource};
+use crate::timestamp::Timestamp;
 
 pub use child_attempts::ChildStarted;
 pub use completions::Completions;
@@ -111,11 +112,11 @@ impl OrchestrationContext {
             Some(Ok(value)) => value,
             Some(Err(_)) if thread::panicking() => inert(),
             Some(Err(Stop::Unwind)) => resume_unwind(Box::new(TurnHasFailed)),
-            Some(Err(Stop::Misuse(what))) => panic!("PER-0206 misuse: {what}"),
+            Some(Err(Stop::Misuse(what))) => panic!("{}", ErrorCode::Misuse.message(what)),
             None if self.outside.is_inert() => inert(),
             None => {
                 let what = self.note_out_of_turn(call);
-                if thread::panicking() { inert() } else { panic!("PER-0206 misuse: {what}") }
+                if thread::panicking() { inert() } else { panic!("{}", ErrorCode::Misuse.message(what)) }
             }
         }
     }
@@ -199,9 +200,9 @@ impl OrchestrationContext {
         )
     }
 
-    /// The time of this turn since 1970. It stands still within a turn and is the same in every replay.
-    pub fn now(&self) -> Duration {
-        self.call("now", Access::Look, || Duration::ZERO, |state| Ok(Duration::from_millis(state.now_ms)))
+    /// The time of this turn. It does not advance within a turn and is the same in every replay.
+    pub fn now(&self) -> Timestamp {
+        self.call("now", Access::Look, Timestamp::default, |state| Ok(Timestamp::from_millis(state.now_ms)))
     }
 
     /// A random number, the same in every replay.
@@ -214,9 +215,9 @@ impl OrchestrationContext {
         self.call("uuid4", Access::Act, String::new, |state| Ok(uuid4_text(state.draw(), state.draw())))
     }
 
-    /// The time of this turn, recorded, in milliseconds since 1970.
+    /// The time of this turn, as an event of its own in the history.
     #[track_caller]
-    pub fn utc_now(&self) -> SystemCallFuture<u64> {
+    pub fn utc_now(&self) -> SystemCallFuture<Timestamp> {
         let location = Location::caller();
         let recorded = self.call("utc_now", Access::Act, no_call, |state| {
             let now = Payload::encode(&state.now_ms).expect("a number encodes");
@@ -350,11 +351,13 @@ impl OrchestrationContext {
 
     /// Ends this execution and lets the instance go on in a next one, at the latest version. Await the result: it
     /// never comes.
+    #[track_caller]
     pub fn continue_as_new<T>(&self, input: impl Into<Payload>) -> ContinueAsNewFuture<T> {
         self.continue_at(None, input.into())
     }
 
     /// Like [`continue_as_new`](Self::continue_as_new), at an exact version.
+    #[track_caller]
     pub fn continue_as_new_versioned<T>(
         &self,
         version: impl Into<String>,
@@ -363,12 +366,15 @@ impl OrchestrationContext {
         self.continue_at(Some(version.into()), input.into())
     }
 
+    #[track_caller]
     fn continue_at<T>(&self, version: Option<String>, input: Payload) -> ContinueAsNewFuture<T> {
+        let location = Location::caller();
         self.call(
             "continue_as_new",
             Access::Act,
             || (),
             |state| {
+                state.last_call = Some(location);
                 state.check_payload(input.size() as u64)?;
                 state.continued = Some(ContinueAsNew { input, version });
                 Ok(())
@@ -379,13 +385,16 @@ impl OrchestrationContext {
 
     /// Ends the instance as cancelled, with what it leaves behind: for code that took cancellation over and has cleaned up.
     /// The reason is that of the cancel request. Await the result: it never comes.
+    #[track_caller]
     pub fn end_cancelled<T>(&self, output: impl Into<Payload>) -> EndCancelledFuture<T> {
+        let location = Location::caller();
         let output = output.into();
         self.call(
             "end_cancelled",
             Access::Act,
             || (),
             |state| {
+                state.last_call = Some(location);
                 state.check_payload(output.size() as u64)?;
                 state.ended_cancelled = Some(output);
                 Ok(())

@@ -16,7 +16,7 @@ use crate::execution::operations::{Completion, Leftover, OperationKind, Token};
 use crate::execution::state::Access;
 use crate::execution::turn_local;
 use crate::history::{
-    ActivityFailure, ActivityOptions, ChildFailure, ClosePolicy, Decision, EventId, NotOfType, Payload,
+    ActivityError, ActivityOptions, ChildError, ClosePolicy, Decision, EventId, NotOfType, Payload,
     PayloadSource, RetryPolicy, whole_ms,
 };
 
@@ -285,9 +285,9 @@ fn read_typed<T: DeserializeOwned, F>(outcome: Result<Payload, F>) -> Result<Res
 
 /// What came of an activity, as recorded.
 #[must_use = "dropping it cancels the activity"]
-pub struct ActivityFuture<R = Result<Payload, ActivityFailure>> {
+pub struct ActivityFuture<R = Result<Payload, ActivityError>> {
     operation: OperationFuture,
-    read: Read<ActivityFailure, R>,
+    read: Read<ActivityError, R>,
 }
 
 impl ActivityFuture {
@@ -298,14 +298,14 @@ impl ActivityFuture {
 
 impl<R> ActivityFuture<R> {
     /// Decodes the result. A result that does not decode fails the turn and names event and type.
-    pub fn typed<U: DeserializeOwned>(self) -> ActivityFuture<Result<U, ActivityFailure>> {
+    pub fn typed<U: DeserializeOwned>(self) -> ActivityFuture<Result<U, ActivityError>> {
         self.read_by(read_typed)
     }
 
     /// Makes something else of the outcome. What cannot be made fails the turn and names event and type.
     pub fn read_by<S>(
         self,
-        read: fn(Result<Payload, ActivityFailure>) -> Result<S, NotOfType>,
+        read: fn(Result<Payload, ActivityError>) -> Result<S, NotOfType>,
     ) -> ActivityFuture<S> {
         ActivityFuture { operation: self.operation, read }
     }
@@ -347,11 +347,11 @@ impl<R> ActivityFuture<R> {
     }
 
     /// Asks the activity to stop, and goes on waiting: the future then returns what the last attempt came to once that
-    /// has really ended, which may be a result, or `ActivityFailure::Cancelled`. It is not tried again.
+    /// has really ended, which may be a result, or `ActivityError::Cancelled`. It is not tried again.
     #[track_caller]
     pub fn cancel(&mut self) {
         let stop = |source_event_id| Decision::ActivityStopRequested { source_event_id };
-        self.operation.stop(stop, Completion::Activity(Err(ActivityFailure::Cancelled)));
+        self.operation.stop(stop, Completion::Activity(Err(ActivityError::Cancelled)));
     }
 
     /// Lets an attempt hand out a token and return before its result is there. Whoever has the token completes the
@@ -440,10 +440,10 @@ impl<T> Future for WaitFuture<T> {
 
 /// The result of a sub-orchestration.
 #[must_use = "dropping it cancels the sub-orchestration"]
-pub struct ChildFuture<R = Result<Payload, ChildFailure>> {
+pub struct ChildFuture<R = Result<Payload, ChildError>> {
     /// The child, or the pause before it is scheduled again.
     pub(super) operation: OperationFuture,
-    read: Read<ChildFailure, R>,
+    read: Read<ChildError, R>,
     /// Absent unless it has been scheduled more than once.
     pub(super) attempts: Option<Box<Attempts>>,
     /// It was asked to cancel: it is not scheduled again.
@@ -458,15 +458,12 @@ impl ChildFuture {
 
 impl<R> ChildFuture<R> {
     /// Decodes the result. A result that does not decode fails the turn and names event and type.
-    pub fn typed<U: DeserializeOwned>(self) -> ChildFuture<Result<U, ChildFailure>> {
+    pub fn typed<U: DeserializeOwned>(self) -> ChildFuture<Result<U, ChildError>> {
         self.read_by(read_typed)
     }
 
     /// Makes something else of the outcome. What cannot be made fails the turn and names event and type.
-    pub fn read_by<S>(
-        self,
-        read: fn(Result<Payload, ChildFailure>) -> Result<S, NotOfType>,
-    ) -> ChildFuture<S> {
+    pub fn read_by<S>(self, read: fn(Result<Payload, ChildError>) -> Result<S, NotOfType>) -> ChildFuture<S> {
         let ChildFuture { operation, attempts, is_stopped, .. } = self;
         ChildFuture { operation, read, attempts, is_stopped }
     }

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
+use crate::code::ErrorCode;
 use crate::execution::state::{Access, Closure};
 use crate::execution::turn_local;
 
@@ -66,7 +67,7 @@ impl<T> State<T> {
             Ok(value) => value,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                panic!("PER-0206 misuse: a state was used inside a closure on itself")
+                panic!("{}: a state was used inside a closure on itself", ErrorCode::Misuse.prefix())
             }
         }
     }

@@ -1,5 +1,6 @@
 //! A future with a time limit.
 
+use crate::code::ErrorCode;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +19,7 @@ impl OrchestrationContext {
 
 /// The time limit was reached first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("timed out")]
+#[error("{prefix}: the result was not there in time", prefix = self.code().prefix())]
 pub struct Elapsed;
 
 /// See [`OrchestrationContext::timeout`].
@@ -52,3 +53,12 @@ impl<F> fmt::Debug for Timeout<F> {
         f.debug_struct("Timeout").finish_non_exhaustive()
     }
 }
+
+impl Elapsed {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::Elapsed
+    }
+}
+
+crate::error_model!(Elapsed);

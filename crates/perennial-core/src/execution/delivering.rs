@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::history::{
-    ChildFailure, DRAWN_KEY_PREFIX, Decision, Event, EventId, EventKind, Job, Payload, UnitId,
+    ChildError, DRAWN_KEY_PREFIX, Decision, Event, EventId, EventKind, Job, Payload, UnitId,
 };
 
 use super::mailbox::{Arrival, Arrived, EventHandler};
@@ -131,7 +131,7 @@ impl ExecutionState {
         };
         // A child that could not be started, or that ended before its start was reported, has told both.
         let start = match &completion {
-            Completion::Child(Err(error @ ChildFailure::NotStarted { .. }), _) => {
+            Completion::Child(Err(error @ ChildError::NotStarted { .. }), _) => {
                 self.complete_start(source, id, Err(error.clone()))
             }
             Completion::Child(..) => self.complete_start(source, id, Ok(())),

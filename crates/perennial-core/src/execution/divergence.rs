@@ -7,6 +7,7 @@ use std::fmt::{self, Write};
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::code::ErrorCode;
 use crate::history::{Decision, Ending, Event, EventId, Started, UnitId, shorten};
 use crate::store::{Divergence, DivergenceRow, DivergenceSide};
 
@@ -67,11 +68,9 @@ struct Row {
 }
 
 impl Nondeterminism {
-    pub(crate) const CODE: &'static str = "PER-0203";
-
     /// The stable code of this failure.
-    pub fn code(&self) -> &'static str {
-        Nondeterminism::CODE
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::Nondeterminism
     }
 
     /// What instances that part like this are grouped by: a line without ids and payloads.
@@ -125,9 +124,9 @@ impl fmt::Display for Nondeterminism {
         let Nondeterminism { instance, orchestration, execution, turn, event, difference, .. } = self;
         write!(
             f,
-            "{} nondeterminism: instance {instance:?} ({orchestration}), execution {execution}, turn {turn}, \
+            "{}: instance {instance:?} ({orchestration}), execution {execution}, turn {turn}, \
              event {event}: {difference}",
-            Self::CODE,
+            self.code().prefix(),
         )
     }
 }
@@ -416,3 +415,5 @@ fn hint(recorded: &Side, code: &Side, suspect: Option<&str>, started: &Started) 
 fn place(location: &Location<'_>) -> String {
     format!("{}:{}:{}", location.file(), location.line(), location.column())
 }
+
+crate::error_model!(Nondeterminism);

@@ -274,7 +274,7 @@ impl Execution {
             return Err(TurnFailure::Misuse { what });
         }
         if self.outside.had_foreign_wake() {
-            return Err(foreign_wake());
+            return Err(foreign_wake(self.state().last_call_place()));
         }
         let is_first = self.ledger().turns() == 1;
         let state = self.state_mut();
@@ -314,7 +314,7 @@ impl Execution {
             if let Ids::Recorded(cursor) = ids {
                 self.compare_end(cursor, None)?;
             }
-            return Err(nobody_waits());
+            return Err(nobody_waits(self.state().last_call_place()));
         }
         Ok((ending, rest.len()))
     }
@@ -523,21 +523,21 @@ fn name_new_event(mut failure: TurnFailure, jobs: &[Event]) -> TurnFailure {
     failure
 }
 
-fn foreign_wake() -> TurnFailure {
+fn foreign_wake(last_call: Option<String>) -> TurnFailure {
     let what =
         "something outside of this execution woke it (another thread, a tokio task, another orchestration), \
                 likely through a channel, lock or Notify that it shares with them; \
                 wait for outside things with activities, timers, events or sub-orchestrations"
             .to_owned();
-    TurnFailure::NonDurableAwait { what }
+    TurnFailure::NonDurableAwait { what, last_call }
 }
 
-fn nobody_waits() -> TurnFailure {
+fn nobody_waits(last_call: Option<String>) -> TurnFailure {
     let what = "the code waits, but for nothing that the engine could ever deliver, \
                 likely for a channel, lock or future that nobody in this execution will complete; \
                 await activities, timers, events, sub-orchestrations, units or conditions of the context"
         .to_owned();
-    TurnFailure::NonDurableAwait { what }
+    TurnFailure::NonDurableAwait { what, last_call }
 }
 
 fn warn_about_abort() {

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::code::ErrorCode;
 use crate::history::{HistoryError, Payload, UnitId};
 
 use super::divergence::Nondeterminism;
@@ -19,7 +20,7 @@ pub enum TurnFailure {
     #[error(transparent)]
     History(#[from] HistoryError),
     /// The code panicked.
-    #[error("PER-0201 panic in unit {unit}: {message}{}", tokio_hint(.message))]
+    #[error("{prefix} in unit {unit}{}: {message}{}", at(.place.as_deref()), tokio_hint(.message), prefix = self.code().prefix())]
     Panicked {
         /// The unit that panicked.
         unit: UnitId,
@@ -29,13 +30,15 @@ pub enum TurnFailure {
         place: Option<String>,
     },
     /// The code waits for something that is not recorded.
-    #[error("PER-0202 non-durable await: {what}")]
+    #[error("{prefix}: {what}{}", after(.last_call.as_deref()), prefix = self.code().prefix())]
     NonDurableAwait {
         /// What was noticed, and what to use instead.
         what: String,
+        /// The last call of the context before it that decided something, as `file:line`.
+        last_call: Option<String>,
     },
     /// The turn went over a limit.
-    #[error("PER-0204 limit: {what} would be {found}, allowed are {limit}; {remedy}")]
+    #[error("{prefix}: {what} would be {found}, allowed are {limit}; {remedy}{}", after(.last_call.as_deref()), prefix = self.code().prefix())]
     OverLimit {
         /// What is limited.
         what: &'static str,
@@ -45,12 +48,14 @@ pub enum TurnFailure {
         limit: u64,
         /// What to do about it.
         remedy: &'static str,
+        /// The call of the context that went over the limit, or the last one before it, as `file:line`.
+        last_call: Option<String>,
     },
     /// The turn took too long.
-    #[error("PER-0205 deadline: the turn took too long; move long computations into activities")]
+    #[error("{prefix}: the turn took too long; move long computations into activities", prefix = self.code().prefix())]
     DeadlinePassed,
     /// The context was used where it must not be.
-    #[error("PER-0206 misuse: {what}")]
+    #[error("{prefix}: {what}", prefix = self.code().prefix())]
     Misuse {
         /// What was done, and what to do instead.
         what: String,
@@ -59,15 +64,15 @@ pub enum TurnFailure {
 
 impl TurnFailure {
     /// The stable code of this failure.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            TurnFailure::Nondeterminism(_) => Nondeterminism::CODE,
+            TurnFailure::Nondeterminism(divergence) => divergence.code(),
             TurnFailure::History(error) => error.code(),
-            TurnFailure::Panicked { .. } => "PER-0201",
-            TurnFailure::NonDurableAwait { .. } => "PER-0202",
-            TurnFailure::OverLimit { .. } => "PER-0204",
-            TurnFailure::DeadlinePassed => "PER-0205",
-            TurnFailure::Misuse { .. } => "PER-0206",
+            TurnFailure::Panicked { .. } => ErrorCode::Panic,
+            TurnFailure::NonDurableAwait { .. } => ErrorCode::NonDurableAwait,
+            TurnFailure::OverLimit { .. } => ErrorCode::Limit,
+            TurnFailure::DeadlinePassed => ErrorCode::Deadline,
+            TurnFailure::Misuse { .. } => ErrorCode::Misuse,
         }
     }
 }
@@ -97,6 +102,17 @@ impl TurnFailure {
     }
 }
 
+fn at(place: Option<&str>) -> String {
+    place.map_or_else(String::new, |place| format!(" at {place}"))
+}
+
+fn after(last_call: Option<&str>) -> String {
+    match last_call {
+        Some(place) => format!(" (last call of the context: {place})"),
+        None => " (before the first call of the context)".to_owned(),
+    }
+}
+
 /// Tokio's panics say what is missing, not what to do about it in an orchestration.
 fn tokio_hint(message: &str) -> &'static str {
     if message.contains("no reactor running") || message.contains("Tokio 1.x") {
@@ -111,13 +127,13 @@ fn tokio_hint(message: &str) -> &'static str {
 #[non_exhaustive]
 pub enum QueryFailure {
     /// The code has no handler of that name.
-    #[error("PER-0207 query: no handler for {name:?}; the code adds one with on_query")]
+    #[error("{prefix}: no handler for {name:?}; the code adds one with on_query", prefix = self.code().prefix())]
     NoHandler {
         /// The name asked for.
         name: String,
     },
     /// The handler returned this error.
-    #[error("PER-0207 query: {name:?} was refused by its handler")]
+    #[error("{prefix}: {name:?} was refused by its handler", prefix = self.code().prefix())]
     Refused {
         /// The name asked for.
         name: String,
@@ -125,7 +141,7 @@ pub enum QueryFailure {
         error: Payload,
     },
     /// The handler panicked.
-    #[error("PER-0207 query: the handler of {name:?} panicked: {message}")]
+    #[error("{prefix}: the handler of {name:?} panicked: {message}", prefix = self.code().prefix())]
     Panicked {
         /// The name asked for.
         name: String,
@@ -133,13 +149,13 @@ pub enum QueryFailure {
         message: String,
     },
     /// The handler took too long.
-    #[error("PER-0205 deadline: the handler of query {name:?} took too long")]
+    #[error("{prefix}: the handler of query {name:?} took too long", prefix = self.code().prefix())]
     DeadlinePassed {
         /// The name asked for.
         name: String,
     },
     /// The handler did what only a turn may do.
-    #[error("PER-0206 misuse in query {name:?}: {what}")]
+    #[error("{prefix} in query {name:?}: {what}", prefix = self.code().prefix())]
     Misuse {
         /// The name asked for.
         name: String,
@@ -153,13 +169,13 @@ pub enum QueryFailure {
 #[non_exhaustive]
 pub enum UpdateRefusal {
     /// The code has no handler of that name.
-    #[error("PER-0208 update: no handler for {name:?}; the code adds one with on_update")]
+    #[error("{prefix}: no handler for {name:?}; the code adds one with on_update", prefix = self.code().prefix())]
     NoHandler {
         /// The name asked for.
         name: String,
     },
     /// The validator returned this error.
-    #[error("PER-0208 update: {name:?} was refused by its validator")]
+    #[error("{prefix}: {name:?} was refused by its validator", prefix = self.code().prefix())]
     Refused {
         /// The name asked for.
         name: String,
@@ -167,7 +183,7 @@ pub enum UpdateRefusal {
         error: Payload,
     },
     /// The validator panicked.
-    #[error("PER-0208 update: the validator of {name:?} panicked: {message}")]
+    #[error("{prefix}: the validator of {name:?} panicked: {message}", prefix = self.code().prefix())]
     Panicked {
         /// The name asked for.
         name: String,
@@ -175,13 +191,13 @@ pub enum UpdateRefusal {
         message: String,
     },
     /// The validator took too long.
-    #[error("PER-0205 deadline: the validator of update {name:?} took too long")]
+    #[error("{prefix}: the validator of update {name:?} took too long", prefix = self.code().prefix())]
     DeadlinePassed {
         /// The name asked for.
         name: String,
     },
     /// The validator did what only a turn may do.
-    #[error("PER-0206 misuse in the validator of {name:?}: {what}")]
+    #[error("{prefix} in the validator of {name:?}: {what}", prefix = self.code().prefix())]
     Misuse {
         /// The name asked for.
         name: String,
@@ -189,7 +205,7 @@ pub enum UpdateRefusal {
         what: String,
     },
     /// The instance has not taken its first turn, or has ended.
-    #[error("PER-0208 update: {name:?} came when the instance was not running")]
+    #[error("{prefix}: {name:?} came when the instance was not running", prefix = self.code().prefix())]
     NotRunning {
         /// The name asked for.
         name: String,
@@ -223,3 +239,32 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
         "a panic without a message".to_owned()
     }
 }
+
+impl QueryFailure {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            QueryFailure::NoHandler { .. } | QueryFailure::Refused { .. } | QueryFailure::Panicked { .. } => {
+                ErrorCode::QueryRefused
+            }
+            QueryFailure::DeadlinePassed { .. } => ErrorCode::Deadline,
+            QueryFailure::Misuse { .. } => ErrorCode::Misuse,
+        }
+    }
+}
+
+impl UpdateRefusal {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            UpdateRefusal::NoHandler { .. }
+            | UpdateRefusal::Refused { .. }
+            | UpdateRefusal::Panicked { .. }
+            | UpdateRefusal::NotRunning { .. } => ErrorCode::UpdateRefused,
+            UpdateRefusal::DeadlinePassed { .. } => ErrorCode::Deadline,
+            UpdateRefusal::Misuse { .. } => ErrorCode::Misuse,
+        }
+    }
+}
+
+crate::error_model!(TurnFailure, QueryFailure, UpdateRefusal);

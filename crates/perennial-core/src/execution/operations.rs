@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use std::thread;
 
 use crate::ascending_map::AscendingMap;
-use crate::history::{ActivityFailure, ChildFailure, Decision, Delivery, EventId, Job, Payload};
+use crate::history::{ActivityError, ChildError, Decision, Delivery, EventId, Job, Payload};
 
 use super::mailbox::Arrival;
 use super::recorder::{Emitted, Fate};
@@ -110,11 +110,11 @@ enum Binding {
 
 /// What an operation came to.
 pub(crate) enum Completion {
-    Activity(Result<Payload, ActivityFailure>),
+    Activity(Result<Payload, ActivityError>),
     Timer,
     /// The second is the schedule of a child that may be scheduled again.
-    Child(Result<Payload, ChildFailure>, Option<Box<Decision>>),
-    ChildStart(Result<(), ChildFailure>),
+    Child(Result<Payload, ChildError>, Option<Box<Decision>>),
+    ChildStart(Result<(), ChildError>),
     Delivery(Delivery),
     Wait(Payload),
 }
@@ -501,7 +501,7 @@ impl ExecutionState {
         &mut self,
         source: EventId,
         event: EventId,
-        start: Result<(), ChildFailure>,
+        start: Result<(), ChildError>,
     ) -> Option<Waker> {
         let token = self.operations.starts.remove(&source)?;
         self.store_completion(token, event, Completion::ChildStart(start))
@@ -523,7 +523,7 @@ impl ExecutionState {
     }
 }
 
-fn withdrawn() -> ChildFailure {
+fn withdrawn() -> ChildError {
     let reason = "the future of the sub-orchestration was dropped before it was started".to_owned();
-    ChildFailure::NotStarted { reason }
+    ChildError::NotStarted { reason }
 }

@@ -91,6 +91,8 @@ pub(crate) struct ExecutionState {
     pub(crate) mode: Mode,
     /// The unit that runs, in a step.
     pub(crate) unit: UnitId,
+    /// The source line of the last call that decided something, for reports of what went wrong after it.
+    pub(crate) last_call: Option<&'static Location<'static>>,
     /// The closure of the code's that is running, in which nothing may be decided.
     pub(crate) closure: Closure,
 
@@ -162,6 +164,7 @@ impl ExecutionState {
             replaying: false,
             mode: Mode::Between,
             unit: UnitId::ROOT,
+            last_call: None,
             closure: Closure::None,
             ledger: Box::default(),
             step: StepBuffer::default(),
@@ -229,8 +232,19 @@ impl ExecutionState {
     }
 
     fn over_limit(&mut self, what: &'static str, found: u64, limit: u64, remedy: &'static str) -> Stop {
-        self.failure.get_or_insert(TurnFailure::OverLimit { what, found, limit, remedy });
+        self.failure.get_or_insert(TurnFailure::OverLimit {
+            what,
+            found,
+            limit,
+            remedy,
+            last_call: self.last_call_place(),
+        });
         Stop::Unwind
+    }
+
+    /// The source line of the last call that decided something, as `file:line`.
+    pub(crate) fn last_call_place(&self) -> Option<String> {
+        self.last_call.map(|location| format!("{}:{}", location.file(), location.line()))
     }
 
     /// Tells one step from another.
@@ -252,6 +266,7 @@ impl ExecutionState {
         decision: Decision,
         location: &'static Location<'static>,
     ) -> Result<usize, Stop> {
+        self.last_call = Some(location);
         if !self.replaying {
             self.check_limits(&decision)?;
         }
@@ -313,6 +328,7 @@ impl ExecutionState {
             found: self.tally.steps,
             limit: self.limits.turn_steps,
             remedy: "units that keep waking each other never let a turn end",
+            last_call: self.last_call_place(),
         })
     }
 

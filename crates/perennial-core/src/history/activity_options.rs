@@ -48,11 +48,11 @@ pub struct ActivityOptions {
 ///
 /// // 250 ms before each further attempt; a declined card is not asked again.
 /// let policy = RetryPolicy::fixed(Duration::from_millis(250)).attempts(3).non_retryable(["Declined"]);
-/// assert_eq!(policy.pause_ms(1, 0), 250);
+/// assert_eq!(policy.pause(1, 0), Duration::from_millis(250));
 ///
 /// // 1 s, 2 s, 3 s, 3 s, … with up to a fifth of jitter, until it succeeds or is cancelled.
 /// let policy = RetryPolicy::linear(Duration::from_secs(1), Duration::from_secs(3)).forever().jitter(20);
-/// assert!((2_400..=3_600).contains(&policy.pause_ms(7, u64::MAX)));
+/// assert_eq!(policy.pause(7, u64::MAX), Duration::from_millis(3_600));
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -75,41 +75,50 @@ pub enum Backoff {
     /// The same pause each time.
     Fixed {
         /// The pause.
-        pause_ms: u64,
+        #[serde(rename = "pause_ms", with = "millis")]
+        pause: Duration,
     },
     /// A pause that grows by the same amount each time.
     Linear {
         /// The first pause, and what each further one adds.
-        step_ms: u64,
+        #[serde(rename = "step_ms", with = "millis")]
+        step: Duration,
         /// The longest pause.
-        max_ms: u64,
+        #[serde(rename = "max_ms", with = "millis")]
+        max: Duration,
     },
     /// A pause that is multiplied each time.
     Exponential {
         /// The first pause.
-        first_ms: u64,
+        #[serde(rename = "first_ms", with = "millis")]
+        first: Duration,
         /// What each pause is multiplied by, in percent: 200 doubles it.
         factor_percent: u32,
         /// The longest pause.
-        max_ms: u64,
+        #[serde(rename = "max_ms", with = "millis")]
+        max: Duration,
     },
 }
 
 impl RetryPolicy {
     /// Up to `max_attempts` attempts with doubling pauses from 1 s to 100 s and 10 % of jitter.
     pub fn exponential(max_attempts: u32) -> RetryPolicy {
-        let backoff = Backoff::Exponential { first_ms: 1_000, factor_percent: 200, max_ms: 100_000 };
+        let backoff = Backoff::Exponential {
+            first: Duration::from_secs(1),
+            factor_percent: 200,
+            max: Duration::from_secs(100),
+        };
         RetryPolicy { max_attempts, backoff, jitter_percent: 10, non_retryable: Vec::new() }
     }
 
     /// The same pause before each further attempt. [`Backoff::attempts`] or [`Backoff::forever`] makes it a policy.
     pub fn fixed(pause: Duration) -> Backoff {
-        Backoff::Fixed { pause_ms: whole_ms(pause) }
+        Backoff::Fixed { pause }
     }
 
     /// Pauses that grow by `step` up to `max`. [`Backoff::attempts`] or [`Backoff::forever`] makes it a policy.
     pub fn linear(step: Duration, max: Duration) -> Backoff {
-        Backoff::Linear { step_ms: whole_ms(step), max_ms: whole_ms(max) }
+        Backoff::Linear { step, max }
     }
 
     /// Tries again without a limit on the number of attempts.
@@ -142,12 +151,13 @@ impl RetryPolicy {
     }
 
     /// The pause after attempt `attempt`, jittered by a random number.
-    pub fn pause_ms(&self, attempt: u32, random: u64) -> u64 {
+    pub fn pause(&self, attempt: u32, random: u64) -> Duration {
         let pause_ms = self.backoff.pause_ms(attempt);
         let spread = u128::from(pause_ms) * u128::from(self.jitter_percent.min(100)) / 100;
         // From one spread below to one above.
         let stray = (u128::from(random) * (2 * spread + 1)) >> 64;
-        u64::try_from((u128::from(pause_ms) + stray).saturating_sub(spread)).unwrap_or(u64::MAX)
+        let pause_ms = (u128::from(pause_ms) + stray).saturating_sub(spread);
+        Duration::from_millis(u64::try_from(pause_ms).unwrap_or(u64::MAX))
     }
 }
 
@@ -163,20 +173,42 @@ impl Backoff {
         self.attempts(u32::MAX)
     }
 
-    /// The pause after attempt `attempt`, from 1.
-    pub fn pause_ms(&self, attempt: u32) -> u64 {
+    /// The pause after attempt `attempt`, from 1, in whole milliseconds.
+    pub fn pause(&self, attempt: u32) -> Duration {
+        Duration::from_millis(self.pause_ms(attempt))
+    }
+
+    fn pause_ms(&self, attempt: u32) -> u64 {
         match *self {
-            Backoff::Fixed { pause_ms } => pause_ms,
-            Backoff::Linear { step_ms, max_ms } => step_ms.saturating_mul(u64::from(attempt)).min(max_ms),
-            Backoff::Exponential { first_ms, factor_percent, max_ms } => {
+            Backoff::Fixed { pause } => whole_ms(pause),
+            Backoff::Linear { step, max } => {
+                whole_ms(step).saturating_mul(u64::from(attempt)).min(whole_ms(max))
+            }
+            Backoff::Exponential { first, factor_percent, max } => {
+                let max_ms = whole_ms(max);
                 let grow = |pause_ms: u64, _: u32| {
                     let grown = u128::from(pause_ms) * u128::from(factor_percent.max(100)) / 100;
                     u64::try_from(grown).unwrap_or(u64::MAX).min(max_ms)
                 };
                 // A pause that no longer grows need not be multiplied on.
-                (1..attempt.min(1_000)).fold(first_ms.min(max_ms), grow)
+                (1..attempt.min(1_000)).fold(whole_ms(first).min(max_ms), grow)
             }
         }
+    }
+}
+
+/// Durations as whole milliseconds, as histories have them.
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(super::whole_ms(*duration))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
     }
 }
 
@@ -204,21 +236,24 @@ mod tests {
     #[test]
     fn g21_pauses_are_fixed_linear_or_exponential_and_bounded() {
         let pauses = |backoff: Backoff| [1, 2, 3, 4].map(|attempt| backoff.pause_ms(attempt));
-        assert_eq!(pauses(Backoff::Fixed { pause_ms: 7 }), [7, 7, 7, 7]);
-        assert_eq!(pauses(Backoff::Linear { step_ms: 10, max_ms: 25 }), [10, 20, 25, 25]);
-        let exponential = Backoff::Exponential { first_ms: 10, factor_percent: 200, max_ms: 70 };
+        let ms = Duration::from_millis;
+        assert_eq!(pauses(Backoff::Fixed { pause: ms(7) }), [7, 7, 7, 7]);
+        assert_eq!(pauses(Backoff::Linear { step: ms(10), max: ms(25) }), [10, 20, 25, 25]);
+        let exponential = Backoff::Exponential { first: ms(10), factor_percent: 200, max: ms(70) };
         assert_eq!(pauses(exponential), [10, 20, 40, 70]);
-        let endless = Backoff::Exponential { first_ms: 1, factor_percent: 300, max_ms: u64::MAX };
+        let endless = Backoff::Exponential { first: ms(1), factor_percent: 300, max: Duration::MAX };
         assert_eq!(endless.pause_ms(u32::MAX), u64::MAX);
     }
 
     #[test]
     fn g21_jitter_strays_to_both_sides_by_its_share() {
         let policy = RetryPolicy::fixed(Duration::from_secs(1)).attempts(3).jitter(10);
-        assert_eq!(policy.pause_ms(1, 0), 900);
-        assert_eq!(policy.pause_ms(1, u64::MAX), 1_100);
-        assert_eq!(policy.pause_ms(1, u64::MAX / 2), 1_000);
-        assert_eq!(RetryPolicy::fixed(Duration::from_secs(1)).attempts(3).pause_ms(1, u64::MAX), 1_000);
+        let pause = |random| policy.pause(1, random).as_millis();
+        assert_eq!(pause(0), 900);
+        assert_eq!(pause(u64::MAX), 1_100);
+        assert_eq!(pause(u64::MAX / 2), 1_000);
+        let steady = RetryPolicy::fixed(Duration::from_secs(1)).attempts(3);
+        assert_eq!(steady.pause(1, u64::MAX), Duration::from_secs(1));
     }
 
     #[test]

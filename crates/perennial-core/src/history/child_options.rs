@@ -35,7 +35,7 @@ fn is_false(flag: &bool) -> bool {
 /// parent, which cancels it and gets its outcome; an instance that exists has another, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum OnTakenId {
-    /// The call fails: `ChildFailure::NotStarted`.
+    /// The call fails: `ChildError::NotStarted`.
     #[default]
     Reject,
     /// An instance that has ended is deleted, with its children that have ended, and replaced; one that runs fails the call.

@@ -1,5 +1,6 @@
 //! What can be wrong with a recorded history. Each of these blocks one instance and nothing else.
 
+use crate::code::ErrorCode;
 use crate::codec::Undecodable;
 
 use super::EventId;
@@ -13,9 +14,8 @@ pub enum HistoryError {
     Corrupt(#[from] CorruptHistory),
     /// A newer engine wrote this. Nothing is wrong with it.
     #[error(
-        "PER-0102 newer engine: turn {turn} has {what} {found}, this engine knows up to {known}; \
-         run the instance with the newer engine"
-    )]
+        "{prefix}: turn {turn} has {what} {found}, this engine knows up to {known}; \
+         run the instance with the newer engine", prefix = self.code().prefix())]
     NewerEngine {
         /// The turn that says so.
         turn: u64,
@@ -27,7 +27,7 @@ pub enum HistoryError {
         known: u32,
     },
     /// A recorded payload is not of the type that the code expects.
-    #[error("PER-0103 payload does not decode: event {event} as {type_name}: {problem}")]
+    #[error("{prefix}: event {event} as {type_name}: {problem}", prefix = self.code().prefix())]
     PayloadMismatch {
         /// The event that carries the payload.
         event: EventId,
@@ -40,10 +40,9 @@ pub enum HistoryError {
     },
     /// A recorded payload was encoded by a codec that cannot decode it now.
     #[error(
-        "PER-0104 payload cannot be decoded: turn {turn}, {}: {cause}; configure the codec or key that it was written \
+        "{prefix}: turn {turn}, {}: {cause}; configure the codec or key that it was written \
          with, and it is tried again",
-        place(*.event)
-    )]
+        place(*.event), prefix = self.code().prefix())]
     Undecodable {
         /// The turn.
         turn: u64,
@@ -76,19 +75,19 @@ pub enum PayloadSource {
 
 impl HistoryError {
     /// The stable code of this failure.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            HistoryError::Corrupt(_) => "PER-0101",
-            HistoryError::NewerEngine { .. } => "PER-0102",
-            HistoryError::PayloadMismatch { .. } => "PER-0103",
-            HistoryError::Undecodable { .. } => "PER-0104",
+            HistoryError::Corrupt(_) => ErrorCode::CorruptHistory,
+            HistoryError::NewerEngine { .. } => ErrorCode::NewerEngine,
+            HistoryError::PayloadMismatch { .. } => ErrorCode::PayloadMismatch,
+            HistoryError::Undecodable { .. } => ErrorCode::PayloadUndecodable,
         }
     }
 }
 
 /// A record that contradicts itself or cannot be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("PER-0101 corrupt history: turn {turn}, {}: {problem}", place(*.event))]
+#[error("{prefix}: turn {turn}, {}: {problem}", place(*.event), prefix = self.code().prefix())]
 pub struct CorruptHistory {
     /// The turn in question, as counted from 1.
     pub turn: u64,
@@ -111,3 +110,12 @@ impl CorruptHistory {
 fn place(event: Option<EventId>) -> String {
     event.map_or_else(|| "as a whole".to_owned(), |id| format!("event {id}"))
 }
+
+impl CorruptHistory {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::CorruptHistory
+    }
+}
+
+crate::error_model!(HistoryError, CorruptHistory);

@@ -8,7 +8,10 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{ActivityOptions, ChildOptions, Payload, Reset, TraceContext, Trail, UnitId, Why};
+use super::{
+    ActivityError, ActivityOptions, ChildError, ChildOptions, Payload, Reset, TraceContext, Trail, UnitId,
+    Why,
+};
 
 /// The place of an event in its execution: 1, 2, 3, … without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -134,7 +137,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 /// A payload that is there, even if it is `null`.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Payload>, D::Error> {
+pub(super) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Payload>, D::Error> {
     Payload::deserialize(deserializer).map(Some)
 }
 
@@ -224,7 +227,7 @@ pub enum Job {
         /// The activity's schedule event.
         source_event_id: EventId,
         /// Why.
-        error: ActivityFailure,
+        error: ActivityError,
         /// How many attempts were made.
         attempts: u32,
         /// When and where they ran.
@@ -261,7 +264,7 @@ pub enum Job {
         /// The child's schedule event.
         source_event_id: EventId,
         /// Why.
-        error: ChildFailure,
+        error: ChildError,
     },
     /// Somebody asked for the instance to be cancelled.
     OrchestrationCancelRequested {
@@ -398,86 +401,6 @@ impl Job {
     }
 }
 
-/// Why an activity gave no result.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub enum ActivityFailure {
-    /// The activity returned this error.
-    Application(Payload),
-    /// A timeout ran out.
-    Timeout(TimeoutKind),
-    /// It was cancelled before it had a result.
-    Cancelled,
-    /// It took its process down too often.
-    Poisoned,
-}
-
-/// Which timeout of an activity ran out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TimeoutKind {
-    /// No worker took it in time.
-    Queue,
-    /// One attempt ran too long.
-    Attempt,
-    /// All attempts together took too long.
-    Total,
-    /// An attempt stayed silent too long.
-    Heartbeat,
-}
-
-/// Why a sub-orchestration gave no result.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub enum ChildFailure {
-    /// It returned this error.
-    Application(Payload),
-    /// It was cancelled.
-    Cancelled {
-        /// Why.
-        reason: String,
-        /// What its code left behind when it ended as cancelled by itself.
-        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-        output: Option<Payload>,
-    },
-    /// It was ended from outside.
-    Terminated {
-        /// Why.
-        reason: String,
-    },
-    /// It could not be started, for instance because its id is taken.
-    NotStarted {
-        /// Why.
-        reason: String,
-    },
-}
-
-impl fmt::Display for ChildFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ChildFailure::Application(error) => f.write_str(&error.to_text()),
-            ChildFailure::Cancelled { reason, .. } => {
-                write!(f, "the sub-orchestration was cancelled: {reason}")
-            }
-            ChildFailure::Terminated { reason } => {
-                write!(f, "the sub-orchestration was terminated: {reason}")
-            }
-            ChildFailure::NotStarted { reason } => {
-                write!(f, "the sub-orchestration was not started: {reason}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ChildFailure {}
-
-impl From<ChildFailure> for String {
-    fn from(failure: ChildFailure) -> String {
-        failure.to_string()
-    }
-}
-
-/// How the reason begins of a child that was not started because its id is another instance's.
-pub(crate) const ID_TAKEN: &str = "PER-0306";
 /// The reason of an instance that was terminated because its time was up.
 pub(crate) const TIMEOUT_REASON: &str = "timeout";
 

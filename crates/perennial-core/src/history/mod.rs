@@ -3,7 +3,9 @@
 //! Nothing here runs user code or knows how decisions come about. A [`Turn`] is the unit of commit and of encoding;
 //! a [`Ledger`] reads turns in order, refuses what cannot be a history, and knows what is open.
 
+mod activity_error;
 mod activity_options;
+mod child_error;
 mod child_options;
 mod codec;
 mod error;
@@ -20,17 +22,18 @@ mod turn;
 mod unit_id;
 mod weight;
 
+pub use activity_error::{ActivityError, TimeoutKind};
 pub(crate) use activity_options::whole_ms;
 pub use activity_options::{ActivityOptions, Backoff, RetryPolicy};
+pub use child_error::ChildError;
 pub use child_options::{ChildOptions, OnTakenId};
 pub use codec::{decode_history, decode_turn, encode_turn};
 pub(crate) use codec::{decode_turn_with, encode_turn_with};
 pub use error::{CorruptHistory, HistoryError, PayloadSource};
+pub(crate) use event::TIMEOUT_REASON;
 pub use event::{
-    ActivityFailure, Attributes, ChildFailure, ClosePolicy, Decision, Delivery, Ending, Event, EventId,
-    EventKind, Job, ParentLink, Started, TimeoutKind,
+    Attributes, ClosePolicy, Decision, Delivery, Ending, Event, EventId, EventKind, Job, ParentLink, Started,
 };
-pub(crate) use event::{ID_TAKEN, TIMEOUT_REASON};
 pub(crate) use ledger::upsert_attributes;
 pub use ledger::{CancelRequest, DRAWN_KEY_PREFIX, Ledger, StaleReason, is_drawn_key};
 pub use not_of_type::NotOfType;
@@ -40,7 +43,7 @@ pub(crate) use summary::shorten;
 pub use trace::TraceContext;
 pub use trail::{PastAttempt, Trail};
 pub use turn::{FORMAT, History, Turn};
-pub use unit_id::{Segment, UnitId};
+pub use unit_id::{NotAUnitPath, Segment, UnitId};
 
 /// The number that fixes order, ids, comparison and randomness for the life of an execution.
 ///

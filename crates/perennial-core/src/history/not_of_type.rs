@@ -1,8 +1,10 @@
 //! Payloads that are not of the type that was wanted, described without quoting them.
 
+use crate::code::ErrorCode;
+
 /// A payload is not of the type that was wanted.
 #[derive(Debug, thiserror::Error)]
-#[error("the payload is no {type_name}")]
+#[error("{prefix}: the payload cannot be read as {type_name}: {}", self.reason(), prefix = self.code().prefix())]
 pub struct NotOfType {
     /// The type that was wanted.
     pub type_name: &'static str,
@@ -61,3 +63,12 @@ impl NotOfType {
         "refused by the type's own check".to_owned()
     }
 }
+
+impl NotOfType {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::PayloadMismatch
+    }
+}
+
+crate::error_model!(NotOfType);

@@ -2,7 +2,7 @@
 //!
 //! A summary shows the beginning of payloads. It is for the person who looks at an instance, never for a log.
 
-use super::{ActivityFailure, ChildFailure, Decision, Ending, Event, EventKind, Job, Payload, UnitId};
+use super::{ActivityError, ChildError, Decision, Ending, Event, EventKind, Job, Payload, UnitId};
 
 /// How much of a payload or name is shown.
 const SHOWN_CHARS: usize = 60;
@@ -31,13 +31,13 @@ impl Job {
                 format!("{name} of {source_event_id} {}", shown(result))
             }
             Job::ActivityFailed { source_event_id, error, .. } => match error {
-                ActivityFailure::Application(error) => {
+                ActivityError::Application(error) => {
                     format!("{name} of {source_event_id} {}", shown(error))
                 }
                 other => format!("{name} of {source_event_id} {other:?}"),
             },
             Job::SubOrchestrationFailed { source_event_id, error } => match error {
-                ChildFailure::Application(error) => format!("{name} of {source_event_id} {}", shown(error)),
+                ChildError::Application(error) => format!("{name} of {source_event_id} {}", shown(error)),
                 other => {
                     format!("{name} of {source_event_id} {}", shorten(&format!("{other:?}"), SHOWN_CHARS))
                 }

@@ -11,7 +11,7 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{ActivityFailure, TimeoutKind};
+use super::{ActivityError, TimeoutKind};
 
 /// How many attempts are kept from the beginning, and how many from the end.
 const KEPT: usize = 10;
@@ -89,15 +89,16 @@ impl PastAttempt {
 
     /// The attempt, which failed like this.
     #[must_use]
-    pub fn failed(self, failure: &ActivityFailure) -> PastAttempt {
+    pub fn failed(self, failure: &ActivityError) -> PastAttempt {
         let words = match failure {
-            ActivityFailure::Application(payload) => cut(payload.as_json(), ERROR_BYTES),
-            ActivityFailure::Timeout(TimeoutKind::Queue) => "timeout: queue".to_owned(),
-            ActivityFailure::Timeout(TimeoutKind::Attempt) => "timeout: attempt".to_owned(),
-            ActivityFailure::Timeout(TimeoutKind::Total) => "timeout: total".to_owned(),
-            ActivityFailure::Timeout(TimeoutKind::Heartbeat) => "timeout: heartbeat".to_owned(),
-            ActivityFailure::Cancelled => "cancelled".to_owned(),
-            ActivityFailure::Poisoned => "poisoned".to_owned(),
+            ActivityError::Application(payload) => cut(payload.as_json(), ERROR_BYTES),
+            ActivityError::Timeout(TimeoutKind::Queue) => "timeout: queue".to_owned(),
+            ActivityError::Timeout(TimeoutKind::Attempt) => "timeout: attempt".to_owned(),
+            ActivityError::Timeout(TimeoutKind::Total) => "timeout: total".to_owned(),
+            ActivityError::Timeout(TimeoutKind::Heartbeat) => "timeout: heartbeat".to_owned(),
+            ActivityError::Cancelled => "cancelled".to_owned(),
+            ActivityError::Poisoned => "poisoned".to_owned(),
+            ActivityError::Broken { message } => cut(message, ERROR_BYTES),
         };
         PastAttempt { error: Some(words), ..self }
     }
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn h39_attempts_are_read_back_as_they_were_written() {
         let at = PastAttempt::new(1_700_000_000_000, 1_700_000_000_003, 1_700_000_000_128);
-        let failed = at.clone().failed(&ActivityFailure::Application("no é".into()));
+        let failed = at.clone().failed(&ActivityError::Application("no é".into()));
         let elsewhere = at.clone().on("shop-2");
         let both = failed.clone().on("shop-2");
         let trail = [failed, elsewhere, both, at].into_iter().fold(Trail::default(), Trail::and);
@@ -200,7 +201,7 @@ mod tests {
 
     #[test]
     fn h39_errors_and_names_are_cut_and_times_never_go_back() {
-        let long = ActivityFailure::Application("é".repeat(5_000).into());
+        let long = ActivityError::Application("é".repeat(5_000).into());
         let attempt = PastAttempt::new(50, 40, 30).failed(&long).on(&"n".repeat(500));
         assert!(attempt.error.as_ref().is_some_and(|error| error.len() <= 1024 && error.len() > 1000));
         assert!(attempt.node.as_ref().is_some_and(|node| node.len() == 64));

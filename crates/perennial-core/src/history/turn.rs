@@ -5,6 +5,7 @@ use std::slice;
 use serde::{Deserialize, Serialize};
 
 use super::{Decision, Ending, Event, EventId, EventKind, Job, Started, UnitId};
+use crate::timestamp::Timestamp;
 
 /// How turns are written today. Stamped into every turn; older numbers stay readable.
 pub const FORMAT: u32 = 1;
@@ -31,6 +32,11 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Turn {
+    /// When the turn was taken.
+    pub fn at(&self) -> Timestamp {
+        Timestamp::from_millis(self.at_ms)
+    }
+
     /// How the execution started, if this is its first turn.
     pub fn started(&self) -> Option<&Started> {
         match self.events.first().map(|event| &event.kind) {

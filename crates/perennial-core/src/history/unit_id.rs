@@ -3,6 +3,7 @@
 //! Ids are given by structure, never by timing, so they are the same in every replay. They order lexicographically,
 //! parents before children, branches before handlers.
 
+use crate::code::ErrorCode;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -87,8 +88,17 @@ impl fmt::Debug for UnitId {
 
 /// The text was not a unit path such as `p0.p2` or `h1`.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not a unit path")]
+#[error("{prefix}: {0:?} is not a unit path", prefix = self.code().prefix())]
 pub struct NotAUnitPath(String);
+
+impl NotAUnitPath {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::InvalidName
+    }
+}
+
+crate::error_model!(NotAUnitPath);
 
 impl FromStr for UnitId {
     type Err = NotAUnitPath;

@@ -1,6 +1,6 @@
 //! What events weigh: about how many bytes they take. A function of the record alone, so that every replay weighs alike.
 
-use super::{ActivityFailure, ChildFailure, Decision, Ending, Job, Payload};
+use super::{ActivityError, ChildError, Decision, Ending, Job, Payload};
 
 /// What an event takes beside its texts: id, kind and field names.
 const EVENT_FRAME: u64 = 64;
@@ -69,11 +69,11 @@ impl Job {
         let text = match self {
             Job::ActivityCompleted { result, trail, .. } => result.size() + trail.size(),
             Job::SubOrchestrationCompleted { result, .. } => result.size(),
-            Job::ActivityFailed { error: ActivityFailure::Application(error), trail, .. } => {
+            Job::ActivityFailed { error: ActivityError::Application(error), trail, .. } => {
                 error.size() + trail.size()
             }
-            Job::SubOrchestrationFailed { error: ChildFailure::Application(error), .. } => error.size(),
-            Job::SubOrchestrationFailed { error: ChildFailure::Cancelled { output, .. }, .. } => {
+            Job::SubOrchestrationFailed { error: ChildError::Application(error), .. } => error.size(),
+            Job::SubOrchestrationFailed { error: ChildError::Cancelled { output, .. }, .. } => {
                 output.as_ref().map_or(0, Payload::size)
             }
             Job::SubOrchestrationStarted { .. } | Job::DeliveryReported { .. } => 0,

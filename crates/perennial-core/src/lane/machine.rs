@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
-use crate::history::{ActivityFailure, EventId, Payload};
+use crate::history::whole_ms;
+use crate::history::{ActivityError, EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
 use crate::shard::{
     ActivityTask, Answer, Counters, Output, Request, RequestId, Shard, TaskFailure, TaskRun, Tenure,
@@ -76,7 +77,7 @@ impl Lane {
             committer: Committer::new(options.max_batch, options.max_batch_bytes),
             calls: Calls::default(),
             loads: Loads::new(options.max_loads),
-            passes: Passes::new(options.poll_pauses, options.shard.lookahead_ms, options.news_pause),
+            passes: Passes::new(options.poll_pauses, whole_ms(options.shard.lookahead), options.news_pause),
             suspects: Suspects::default(),
             probation: Probation::default(),
             gaps: OwnGaps::default(),
@@ -278,7 +279,7 @@ impl Lane {
         &mut self,
         now: Moment,
         task: &ActivityTask,
-        result: Result<Payload, ActivityFailure>,
+        result: Result<Payload, ActivityError>,
     ) {
         self.feed_activity(now, task, |shard, now_ms| shard.handle_activity_done(now_ms, task, result));
     }

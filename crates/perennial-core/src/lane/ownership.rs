@@ -5,6 +5,7 @@
 use std::mem;
 use std::sync::Arc;
 
+use crate::code::ErrorCode;
 use crate::execution::Stream;
 use crate::instance::{InstanceKey, ShardId};
 use crate::shard::{ActivityTask, Output, Shard, Tenure};
@@ -284,7 +285,7 @@ impl Lane {
 
     /// The session is gone, and all its shards: forget them, and open the next one.
     pub(super) fn lose_session(&mut self, now: Moment) {
-        tracing::warn!("PER-0504 session gone: another node may own this node's shards");
+        tracing::warn!("{}: another node may own this node's shards", ErrorCode::SessionGone.prefix());
         let lost = self.tenures.set();
         self.calls.clear();
         self.committer.clear();

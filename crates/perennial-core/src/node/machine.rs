@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
-use crate::history::{ActivityFailure, Payload};
+use crate::history::{ActivityError, Payload};
 use crate::instance::{SHARDS, ShardId};
 use crate::lane::{Answered, CallId, LeaseKeeper, Moment, Standing, StoreAnswer, StoreCall};
 use crate::shard::{
-    ActivityTask, BodyError, CANNOT_BE_LEFT_OPEN, LeftOpen, Message, RanElsewhere, Tenure, hold_ms,
+    ActivityTask, BodyError, LeftOpen, Message, RanElsewhere, Tenure, cannot_be_left_open, hold_ms,
     is_handed_over, max_together,
 };
 use crate::store::{
@@ -220,7 +220,7 @@ impl Node {
         &mut self,
         now: Moment,
         task: &ActivityTask,
-        result: Result<Payload, ActivityFailure>,
+        result: Result<Payload, ActivityError>,
         details: Option<Payload>,
     ) {
         if !self.taken.is_kept(task) {
@@ -242,7 +242,7 @@ impl Node {
         details: Option<Payload>,
     ) {
         let Some(secret) = task.secret else {
-            let error = ActivityFailure::Application(Payload::from(CANNOT_BE_LEFT_OPEN));
+            let error = cannot_be_left_open();
             return self.handle_task_done(now, task, Err(error), details);
         };
         if !self.taken.is_kept(task) {
@@ -559,7 +559,7 @@ impl Node {
         }
         if task.interruptions > self.options.max_interruptions {
             let details = task.details.clone();
-            return self.handle_task_done(now, &task, Err(ActivityFailure::Poisoned), details);
+            return self.handle_task_done(now, &task, Err(ActivityError::Poisoned), details);
         }
         let (lone_from, interruptions) = (self.options.lone_from, task.interruptions);
         if !row.is_suspect() && max_together(lone_from, interruptions).is_none() {

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::code::ErrorCode;
 use crate::codec::{self, CodecError, Codecs, Mode, PayloadContext, PayloadFormatter, Undecodable};
 use crate::history::shorten;
 
@@ -51,7 +52,7 @@ pub enum BodyError {
         found: u32,
     },
     /// A payload in it was encoded by a codec that cannot decode it now.
-    #[error("PER-0104 payload cannot be decoded: {0}; configure the codec or key that it was written with")]
+    #[error("{prefix}: {0}; configure the codec or key that it was written with", prefix = self.code().prefix())]
     Undecodable(Undecodable),
     /// It is not what an engine wrote.
     #[error("{0}")]
@@ -171,6 +172,16 @@ fn checksum(format: u32, kind: BodyKind, json: &[u8]) -> u32 {
     hasher.update(&[0]);
     hasher.update(json);
     hasher.finalize()
+}
+
+impl BodyError {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            BodyError::Undecodable(_) => ErrorCode::PayloadUndecodable,
+            BodyError::NewerEngine { .. } | BodyError::Damaged(_) => ErrorCode::UnreadableMessage,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{Codecs, PayloadContext};
-use crate::history::{ActivityFailure, EventId, Job, Payload, Started, TraceContext, Trail, Why};
+use crate::history::{ActivityError, EventId, Job, Payload, Started, TraceContext, Trail, Why};
 use crate::store::{InboxNumber, Pause, Skippable};
 
 use super::envelope::{self, BodyError, BodyKind};
@@ -43,7 +43,7 @@ pub enum Message {
         /// Which attempt.
         attempt: u32,
         /// What came of it.
-        result: Result<Payload, ActivityFailure>,
+        result: Result<Payload, ActivityError>,
         /// What it had reported last.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         details: Option<Payload>,

@@ -70,8 +70,8 @@ pub use request::{
     Answer, AskReply, Asker, PendingAsk, Question, Request, RequestId, Said, StartRequest, TokenCall,
 };
 pub use reset::{ResetOutcome, ResetReport, ResetRun, ResetTask};
-pub(crate) use state_machine::CANNOT_BE_LEFT_OPEN;
 pub use state_machine::Shard;
+pub(crate) use state_machine::cannot_be_left_open;
 pub(crate) use task_work::is_handed_over;
 pub use task_work::{Left, OpenEnd, TaskWork};
 pub use tenure::Tenure;

@@ -1,10 +1,11 @@
 //! How a shard behaves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::codec::Codecs;
 use crate::execution::{ExecutionOptions, Limits, TurnFailure};
-use crate::history::Job;
+use crate::history::{Job, whole_ms};
 use crate::store::Served;
 
 use super::output::ActivityTask;
@@ -21,15 +22,15 @@ pub struct ShardOptions {
     /// its history alone has more. Default 4 MiB per shard, which is 1 GiB for a node with all shards.
     pub max_resident_bytes: u64,
     /// How long an idle execution stays in memory. Default 5 minutes.
-    pub idle_ms: u64,
+    pub idle: Duration,
     /// How far ahead due instances are read from the store; those due sooner keep a place in memory. Default 1 minute.
-    pub lookahead_ms: u64,
+    pub lookahead: Duration,
     /// How long code that took cancellation over may clean up. Default 30 s.
-    pub cancel_grace_ms: u64,
+    pub cancel_grace: Duration,
     /// The first pause before a blocked instance is tried again; it doubles each time. Default 1 s.
-    pub retry_first_ms: u64,
+    pub retry_first: Duration,
     /// The longest pause before a blocked instance is tried again. Default 5 minutes.
-    pub retry_max_ms: u64,
+    pub retry_max: Duration,
     /// Which failures of a turn end the instance instead of blocking it. Default: none.
     pub on_failure: FailurePolicy,
     /// More unread events than this refuse the next. Default 10,000.
@@ -42,7 +43,7 @@ pub struct ShardOptions {
     pub lone_from: u32,
     /// An attempt that has run for so long is healthy: that its process ends later says nothing against it. Default 1
     /// minute.
-    pub healthy_ms: u64,
+    pub healthy: Duration,
     /// Which activities this node can run; all if not given.
     pub served: Option<Arc<Served>>,
     /// What the secrets of tokens are drawn with: random, and known to nobody else.
@@ -139,12 +140,14 @@ impl ShardOptions {
 
     /// For how long a process has to live without an activity before it runs it.
     pub(super) fn hold_ms(&self, interruptions: u32) -> u64 {
-        hold_ms(self.lone_from, interruptions, self.healthy_ms)
+        hold_ms(self.lone_from, interruptions, whole_ms(self.healthy))
     }
 
     /// The pause before attempt `attempts` + 1 of a blocked instance.
     pub(super) fn retry_pause_ms(&self, attempts: u32) -> u64 {
-        self.retry_first_ms.saturating_mul(1 << attempts.saturating_sub(1).min(32)).min(self.retry_max_ms)
+        whole_ms(self.retry_first)
+            .saturating_mul(1 << attempts.saturating_sub(1).min(32))
+            .min(whole_ms(self.retry_max))
     }
 }
 
@@ -172,16 +175,16 @@ impl Default for ShardOptions {
             execution: ExecutionOptions::default(),
             max_resident: 1_000,
             max_resident_bytes: 4 << 20,
-            idle_ms: 300_000,
-            lookahead_ms: 60_000,
-            cancel_grace_ms: 30_000,
-            retry_first_ms: 1_000,
-            retry_max_ms: 300_000,
+            idle: Duration::from_millis(300_000),
+            lookahead: Duration::from_millis(60_000),
+            cancel_grace: Duration::from_millis(30_000),
+            retry_first: Duration::from_millis(1_000),
+            retry_max: Duration::from_millis(300_000),
             on_failure: FailurePolicy::default(),
             max_unread: 10_000,
             max_interruptions: 5,
             lone_from: 4,
-            healthy_ms: 60_000,
+            healthy: Duration::from_millis(60_000),
             served: None,
             token_key: TokenKey::default(),
             codecs: Codecs::default(),

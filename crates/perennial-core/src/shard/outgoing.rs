@@ -3,12 +3,14 @@
 //! All of it is part of the commit of the turn. A child's key follows from its schedule event, so that a parent reaches
 //! exactly its own child, whoever has the id later.
 
+use crate::code::ErrorCode;
 use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
 use crate::fnv::Fnv1a;
+use crate::history::whole_ms;
 use crate::history::{
-    ChildFailure, ClosePolicy, Decision, Delivery, Ending, EventId, ID_TAKEN, Job, Ledger, OnTakenId,
-    ParentLink, Started, Turn,
+    ChildError, ClosePolicy, Decision, Delivery, Ending, EventId, Job, Ledger, OnTakenId, ParentLink,
+    Started, Turn,
 };
 use crate::instance::{InstanceKey, NameError, ShardId, check_derived_id, check_name};
 use crate::store::{DeliveryReport, InstanceRow, Outgoing};
@@ -107,7 +109,7 @@ pub(super) fn send_other(
             Some(to_id(instance, &message, reported.then(|| report(from, event))))
         }
         Decision::CancelSent { instance, reason, grace_ms, reported } => {
-            let grace_ms = grace_ms.unwrap_or(shared.options.cancel_grace_ms);
+            let grace_ms = grace_ms.unwrap_or(whole_ms(shared.options.cancel_grace));
             let job = Job::OrchestrationCancelRequested { reason: reason.clone(), grace_ms };
             Some(to_id(instance, &Message::Job(job), reported.then(|| report(from, event))))
         }
@@ -139,7 +141,7 @@ pub(super) fn start_child(
     let id = match checked {
         Ok(id) => id,
         Err(error) => {
-            let reason = format!("PER-0307 child id refused: {error}");
+            let reason = ErrorCode::ChildIdRefused.message(error);
             return vec![to_key(from.key, ShardId::of(from.id), &not_started(from, event, reason))];
         }
     };
@@ -150,7 +152,7 @@ pub(super) fn start_child(
         trace: from.started.trace.clone(),
         ..Started::new(name.as_str(), version, input.clone(), Stream::derived_seed(from.started, event))
     };
-    let reason = format!("{ID_TAKEN} child id taken: an instance {id:?} exists");
+    let reason = ErrorCode::ChildIdTaken.message(format_args!("an instance {id:?} exists"));
     let job = Job::SubOrchestrationStarted { source_event_id: event };
     let told = Told {
         taken: Some(not_started(from, event, reason)),
@@ -195,7 +197,7 @@ pub(super) fn cancel_child(
     let starter = from.started.starter_of(event);
     let key = child_key(from.key, starter, event, ledger.scheduled_at_ms(event)?);
     let no_longer = || format!("its parent {} no longer waits for it", from.id);
-    let grace_ms = wanted.and_then(|(_, grace_ms)| grace_ms).unwrap_or(shared.options.cancel_grace_ms);
+    let grace_ms = wanted.and_then(|(_, grace_ms)| grace_ms).unwrap_or(whole_ms(shared.options.cancel_grace));
     let reason = wanted.map_or_else(no_longer, |(reason, _)| reason.to_owned());
     let job = Job::OrchestrationCancelRequested { reason, grace_ms };
     let shard = ledger.child_shard(event).unwrap_or_else(|| ShardId::of(&child_id(from.id, starter, event)));
@@ -208,7 +210,7 @@ fn derived_id(from: &Sender<'_>, event: EventId) -> Result<String, NameError> {
 }
 
 fn not_started(from: &Sender<'_>, source_event_id: EventId, reason: String) -> Message {
-    let error = ChildFailure::NotStarted { reason };
+    let error = ChildError::NotStarted { reason };
     outcome(from, Job::SubOrchestrationFailed { source_event_id, error })
 }
 
@@ -273,12 +275,12 @@ pub(super) fn outcome_for(link: &ParentLink, ending: &Ending) -> Option<Outgoing
         Ending::OrchestrationCompleted { output } => {
             Job::SubOrchestrationCompleted { source_event_id, result: output.clone() }
         }
-        Ending::OrchestrationFailed { error } => failed(ChildFailure::Application(error.clone())),
+        Ending::OrchestrationFailed { error } => failed(ChildError::Application(error.clone())),
         Ending::OrchestrationCancelled { reason, output } => {
-            failed(ChildFailure::Cancelled { reason: reason.clone(), output: output.clone() })
+            failed(ChildError::Cancelled { reason: reason.clone(), output: output.clone() })
         }
         Ending::OrchestrationTerminated { reason } => {
-            failed(ChildFailure::Terminated { reason: reason.clone() })
+            failed(ChildError::Terminated { reason: reason.clone() })
         }
         Ending::OrchestrationContinuedAsNew { .. } => return None,
     };

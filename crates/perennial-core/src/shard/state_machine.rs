@@ -3,7 +3,9 @@
 use std::mem;
 use std::sync::Arc;
 
-use crate::history::{ActivityFailure, EventId, Payload};
+use crate::code::ErrorCode;
+use crate::history::whole_ms;
+use crate::history::{ActivityError, EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::{
     CommitOutcome, Gap, InboxNumber, InboxRow, InstanceRow, LoadedInstance, PausedOrchestrations, RequestRow,
@@ -25,7 +27,10 @@ use super::tenure::Tenure;
 use super::turn_task::{TaskRun, TurnTaskDone};
 
 /// What an attempt fails with that returns without a result and may not.
-pub(crate) const CANNOT_BE_LEFT_OPEN: &str = "PER-0410 no token: the attempt returned to be completed later, and was not scheduled with completes_later()";
+pub(crate) fn cannot_be_left_open() -> ActivityError {
+    let words = "the attempt returned to be completed later, and was not scheduled with completes_later()";
+    ActivityError::Application(Payload::from(ErrorCode::NoToken.message(words)))
+}
 
 /// The instances of one shard, as far as they are not dormant.
 pub struct Shard {
@@ -327,7 +332,7 @@ impl Shard {
                 self.bring(now_ms, key, |instance, shared| instance.handle_wake(shared, now_ms));
             }
         }
-        let idle_since_ms = now_ms.saturating_sub(self.shared.options.idle_ms);
+        let idle_since_ms = now_ms.saturating_sub(whole_ms(self.shared.options.idle));
         while let Some(key) = self.shared.residents.unused_since(idle_since_ms) {
             self.evict(now_ms, key);
         }
@@ -401,7 +406,7 @@ impl Shard {
         &mut self,
         now_ms: u64,
         task: &ActivityTask,
-        result: Result<Payload, ActivityFailure>,
+        result: Result<Payload, ActivityError>,
     ) {
         let Some(attempt) = self.end_attempt(task) else { return };
         self.load_if_dormant(task.key);
@@ -414,7 +419,7 @@ impl Shard {
     /// Only an attempt that has a secret can be left open; any other fails.
     pub fn handle_activity_left_open(&mut self, now_ms: u64, task: &ActivityTask, ran_ms: u64) {
         let Some(secret) = task.secret else {
-            let error = ActivityFailure::Application(Payload::from(CANNOT_BE_LEFT_OPEN));
+            let error = cannot_be_left_open();
             return self.handle_activity_done(now_ms, task, Err(error));
         };
         let Some(attempt) = self.end_attempt(task) else { return };

@@ -12,6 +12,7 @@ use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
+use crate::code::ErrorCode;
 use crate::history::EventId;
 use crate::instance::InstanceKey;
 use crate::store::TaskId;
@@ -166,6 +167,15 @@ fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     }
     None
 }
+
+impl BadToken {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::BadToken
+    }
+}
+
+crate::error_model!(BadToken);
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::code::ErrorCode;
 use crate::codec::{CodecError, Codecs, Undecodable};
 use crate::execution::{Execution, ExecutionOptions, OrchestrationHandler, TurnFailure, TurnTaken};
 use crate::history::{EventId, HistoryError, Job, PayloadSource, Started};
@@ -203,9 +204,8 @@ pub enum TaskFailure {
     Turn(#[from] TurnFailure),
     /// The code is not registered here.
     #[error(
-        "PER-0301 missing code: {name} {} is not registered; register it and start the node again",
-        if version.is_empty() { "in any version" } else { version }
-    )]
+        "{prefix}: {name} {} is not registered; register it and start the node again",
+        if version.is_empty() { "in any version" } else { version }, prefix = self.code().prefix())]
     MissingCode {
         /// The orchestration.
         name: String,
@@ -214,25 +214,22 @@ pub enum TaskFailure {
     },
     /// The process ended, more than once, while this instance alone was being brought back.
     #[error(
-        "PER-0302 takes the process down: it ended each time this instance was brought back; fix its code and retry"
-    )]
+        "{prefix}: it ended each time this instance was brought back; fix its code and retry", prefix = self.code().prefix())]
     TakesProcessDown,
     /// The thread that took the turn was given up.
     #[error(
-        "PER-0205 deadline: the turn did not end and its thread was given up; it runs again in the next process"
-    )]
+        "{prefix}: the turn did not end and its thread was given up; it runs again in the next process", prefix = self.code().prefix())]
     ThreadLost,
     /// Turns of the instance did not end in earlier processes, nor did those of others like it in this one.
     #[error(
-        "PER-0205 deadline: its turn did not end in an earlier process, and is not tried in this one; fix its code and \
-         retry"
-    )]
+        "{prefix}: its turn did not end in an earlier process, and is not tried in this one; fix its code and \
+         retry", prefix = self.code().prefix())]
     NotTried,
     /// Somebody paused it, or its orchestration.
-    #[error("PER-0309 paused{}: {}; nothing is lost, and it goes on once it is resumed", if _0.orchestration { " with its orchestration" } else { "" }, _0.why)]
+    #[error("{prefix}{}: {}; nothing is lost, and it goes on once it is resumed", if _0.orchestration { " with its orchestration" } else { "" }, _0.why, prefix = self.code().prefix())]
     Paused(Pause),
     /// The store cannot take the turn.
-    #[error("PER-0303 the store refused the turn: {0}")]
+    #[error("{prefix}: {0}", prefix = self.code().prefix())]
     StoreRefused(String),
     /// A message to the instance cannot be read.
     #[error("{}", unreadable_message(*.number, .error))]
@@ -244,9 +241,8 @@ pub enum TaskFailure {
     },
     /// What the attempts of an activity reported cannot be decoded.
     #[error(
-        "PER-0104 payload cannot be decoded: details of activity {event}: {cause}; configure the codec or key that they \
-         were written with, and it is tried again"
-    )]
+        "{prefix}: details of activity {event}: {cause}; configure the codec or key that they \
+         were written with, and it is tried again", prefix = self.code().prefix())]
     UndecodableDetails {
         /// The activity's schedule event.
         event: EventId,
@@ -254,7 +250,7 @@ pub enum TaskFailure {
         cause: Undecodable,
     },
     /// A codec cannot encode a payload of the turn.
-    #[error("PER-0310 payload cannot be encoded: {0}; the turn is tried again")]
+    #[error("{prefix}: {0}; the turn is tried again", prefix = self.code().prefix())]
     Unencodable(CodecError),
     /// The store cannot give the instance.
     #[error("{0}")]
@@ -263,19 +259,19 @@ pub enum TaskFailure {
 
 impl TaskFailure {
     /// The stable code of this failure.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
             TaskFailure::Turn(failure) => failure.code(),
-            TaskFailure::MissingCode { .. } => "PER-0301",
-            TaskFailure::TakesProcessDown => "PER-0302",
-            TaskFailure::ThreadLost | TaskFailure::NotTried => "PER-0205",
-            TaskFailure::Paused(_) => Blocked::PAUSED,
-            TaskFailure::StoreRefused(_) => "PER-0303",
+            TaskFailure::MissingCode { .. } => ErrorCode::MissingCode,
+            TaskFailure::TakesProcessDown => ErrorCode::TakesProcessDown,
+            TaskFailure::ThreadLost | TaskFailure::NotTried => ErrorCode::Deadline,
+            TaskFailure::Paused(_) => ErrorCode::Paused,
+            TaskFailure::StoreRefused(_) => ErrorCode::TurnRefused,
             TaskFailure::UnreadableMessage { error: BodyError::Undecodable(_), .. }
-            | TaskFailure::UndecodableDetails { .. } => "PER-0104",
-            TaskFailure::UnreadableMessage { .. } => "PER-0308",
-            TaskFailure::Unencodable(_) => "PER-0310",
-            TaskFailure::Unreadable(_) => "PER-0508",
+            | TaskFailure::UndecodableDetails { .. } => ErrorCode::PayloadUndecodable,
+            TaskFailure::UnreadableMessage { .. } => ErrorCode::UnreadableMessage,
+            TaskFailure::Unencodable(_) => ErrorCode::PayloadUnencodable,
+            TaskFailure::Unreadable(_) => ErrorCode::CorruptRow,
         }
     }
 
@@ -382,14 +378,14 @@ impl TaskFailure {
 
 fn unreadable_message(number: u64, error: &BodyError) -> String {
     match error {
-        BodyError::Undecodable(cause) => format!(
-            "PER-0104 payload cannot be decoded: message {number} in the inbox: {cause}; configure the codec or key that \
+        BodyError::Undecodable(cause) => ErrorCode::PayloadUndecodable.message(format_args!(
+            "message {number} in the inbox: {cause}; configure the codec or key that \
              it was written with, and it is tried again"
-        ),
-        error => format!(
-            "PER-0308 unreadable message: number {number} in the inbox: {error}; a newer engine may have written it: use \
+        )),
+        error => ErrorCode::UnreadableMessage.message(format_args!(
+            "number {number} in the inbox: {error}; a newer engine may have written it: use \
              that one, skip the message, or terminate the instance"
-        ),
+        )),
     }
 }
 
@@ -514,3 +510,5 @@ fn prepare(
         Execution::new(Arc::clone(instance), handler, started, options).map_err(TurnFailure::from)?;
     Ok((Box::new(execution), history))
 }
+
+crate::error_model!(TaskFailure);

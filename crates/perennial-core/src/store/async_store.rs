@@ -103,8 +103,8 @@ calls! {
     read_requests(session: SessionId, shards: ShardSet, from: RequestNumber, limit: PageLimit) -> RequestPage;
     read_reply(number: RequestNumber) -> Option<Arc<[u8]>>;
     withdraw_request(number: RequestNumber) -> bool;
-    list(filter: Filter, after: Option<PageKey>, limit: usize) -> Page;
-    count(filter: Filter, at_most: u64) -> Count;
+    list(filter: Criteria, after: Option<PageKey>, limit: usize) -> Page;
+    count(filter: Criteria, at_most: u64) -> Count;
     stats() -> StoreStats;
     check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
     delete(instances: Vec<(ShardId, InstanceKey)>) -> Vec<DeleteOutcome>;

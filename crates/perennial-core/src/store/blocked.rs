@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::InboxNumber;
 use crate::history::{EventId, Why};
+use crate::timestamp::Timestamp;
 
 /// Why an instance cannot take its next turn until someone acts. Nothing is lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,8 +42,10 @@ pub struct Blocked {
 }
 
 impl Blocked {
-    /// The stable code of an instance that is paused.
-    pub const PAUSED: &'static str = "PER-0309";
+    /// Since when the current cause blocks it.
+    pub fn since(&self) -> Timestamp {
+        Timestamp::from_millis(self.since_ms)
+    }
 
     /// What can be skipped to let it go on, if something can be.
     pub fn skippable(&self) -> Option<Skippable> {

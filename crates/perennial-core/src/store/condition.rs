@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
+use crate::code::ErrorCode;
 use crate::history::Payload;
 
 use super::order_key::{order_key, ordered_type, text_key};
@@ -22,7 +23,7 @@ use super::order_key::{order_key, ordered_type, text_key};
 /// assert_eq!(condition, attribute("city").starts_with("Os"));
 /// let condition: Condition = "total>=99.5".parse()?;
 /// assert_eq!(condition, attribute("total").at_least(99.5));
-/// # Ok::<(), perennial_core::store::ConditionError>(())
+/// # Ok::<(), perennial_core::store::FilterError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
@@ -36,7 +37,7 @@ pub struct Condition {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Comparison {
-    /// Equal as a value: `1` equals `1.0`. [`Filter::attributes`](super::Filter::attributes) compares JSON text instead.
+    /// Equal as a value: `1` equals `1.0`. [`Criteria::attributes`](super::Criteria::attributes) compares JSON text instead.
     Equal(Payload),
     /// Less than this.
     LessThan(Payload),
@@ -183,26 +184,53 @@ impl KeyRange {
     }
 }
 
-/// A text is not a condition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConditionError(String);
+/// A text that is not a condition or a filter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{prefix}: {0}", prefix = self.code().prefix())]
+pub struct FilterError(String);
 
-impl fmt::Display for ConditionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl FilterError {
+    /// An error that says this about the text.
+    pub fn new(problem: impl Into<String>) -> FilterError {
+        FilterError(problem.into())
+    }
+
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        ErrorCode::BadFilter
     }
 }
 
-impl std::error::Error for ConditionError {}
+crate::error_model!(FilterError);
+
+/// The condition as text that parses as the same condition.
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (operator, value) = match &self.comparison {
+            Comparison::Equal(value) => ("=", value),
+            Comparison::LessThan(value) => ("<", value),
+            Comparison::AtMost(value) => ("<=", value),
+            Comparison::GreaterThan(value) => (">", value),
+            Comparison::AtLeast(value) => (">=", value),
+            Comparison::StartsWith(prefix) => {
+                let is_plain =
+                    !prefix.starts_with(['"', '=', '<', '>']) && !prefix.contains(char::is_whitespace);
+                let prefix =
+                    if is_plain { prefix.clone() } else { Payload::from(&**prefix).as_json().to_owned() };
+                return write!(f, "{}^={prefix}", self.attribute);
+            }
+        };
+        write!(f, "{}{operator}{}", self.attribute, value.as_json())
+    }
+}
 
 impl FromStr for Condition {
-    type Err = ConditionError;
+    type Err = FilterError;
 
     /// Reads `NAME=VALUE`, `NAME^=PREFIX`, `NAME>VALUE`, `NAME>=VALUE`, `NAME<VALUE` or `NAME<=VALUE`. A value is JSON, or
     /// else text; a prefix is text, or a JSON string. Spaces around either side are left out.
-    fn from_str(text: &str) -> Result<Condition, ConditionError> {
-        let wrong =
-            || ConditionError("write it as NAME=VALUE, NAME^=PREFIX, or with <, <=, > or >=".to_owned());
+    fn from_str(text: &str) -> Result<Condition, FilterError> {
+        let wrong = || FilterError("write it as NAME=VALUE, NAME^=PREFIX, or with <, <=, > or >=".to_owned());
         let place = text.find(['=', '^', '<', '>']).ok_or_else(wrong)?;
         let (name, rest) = (text[..place].trim(), &text[place..]);
         let operators = ["^=", "<=", ">=", "=", "<", ">"];
@@ -228,11 +256,11 @@ impl FromStr for Condition {
 }
 
 /// JSON, or else plain text. What begins like JSON has to be JSON: a typing error must not become a string.
-fn value_of(text: &str) -> Result<Payload, ConditionError> {
+fn value_of(text: &str) -> Result<Payload, FilterError> {
     match Payload::from_json(text) {
         Ok(value) => Ok(value),
         Err(error) if text.starts_with(['{', '[', '"']) => {
-            Err(ConditionError(format!("this is not JSON: {error}")))
+            Err(FilterError(format!("this is not JSON: {error}")))
         }
         Err(_) => Ok(Payload::from(text)),
     }
@@ -304,7 +332,7 @@ mod tests {
         for wrong in ["city", "=5", "a!=5", "a==5", "a=>5", "a^5", "", "a=<5", "a=[1"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }
-        assert!(parsed("a=[1").unwrap_err().to_string().starts_with("this is not JSON: "));
+        assert!(parsed("a=[1").unwrap_err().to_string().contains("this is not JSON: "));
     }
 
     #[test]

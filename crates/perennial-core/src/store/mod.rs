@@ -32,8 +32,8 @@ mod change;
 mod check;
 mod commit;
 mod condition;
+mod criteria;
 mod error;
-mod filter;
 pub mod memory;
 mod order_key;
 mod page;
@@ -54,9 +54,9 @@ pub use commit::{
     Commit, CommitOutcome, Conflict, DeleteOutcome, DeliveryReport, InboxNumber, InboxPage, InboxQuery,
     InboxRow, Outgoing, SendOutcome, SendRequest,
 };
-pub use condition::{AttributeName, Comparison, Condition, ConditionError, KeyRange, attribute};
+pub use condition::{AttributeName, Comparison, Condition, FilterError, KeyRange, attribute};
+pub use criteria::{Criteria, Page, PageKey};
 pub use error::StoreError;
-pub use filter::{Filter, Page, PageKey};
 pub use memory::MemoryStore;
 pub use order_key::order_key;
 pub use page::{PageFill, PageLimit};
@@ -291,10 +291,10 @@ pub trait Store: Send + Sync + 'static {
     // ---- looking --------------------------------------------------------------------------------------------------
 
     /// A page of rows, in the filter's order: at least one, if there are any.
-    fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>);
+    fn list(&self, filter: Criteria, after: Option<PageKey>, limit: usize, reply: Reply<Page>);
 
     /// How many rows there are, exact up to `at_most`.
-    fn count(&self, filter: Filter, at_most: u64, reply: Reply<Count>);
+    fn count(&self, filter: Criteria, at_most: u64, reply: Reply<Count>);
 
     /// Row counts and scheduling lag.
     fn stats(&self, reply: Reply<StoreStats>);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::history::Why;
+use crate::timestamp::Timestamp;
 
 use super::blocked::Pause;
 
@@ -22,6 +23,13 @@ pub struct PausedOrchestration {
     /// Why, and by whom.
     #[serde(default)]
     pub why: Why,
+}
+
+impl PausedOrchestration {
+    /// Since when it is paused.
+    pub fn since(&self) -> Timestamp {
+        Timestamp::from_millis(self.since_ms)
+    }
 }
 
 impl PausedOrchestrations {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{Attributes, Ending, ParentLink, Payload, Started};
 use crate::instance::{InstanceKey, ShardId};
+use crate::timestamp::Timestamp;
 
 use super::blocked::Blocked;
 
@@ -110,6 +111,16 @@ pub struct InstanceRow {
 }
 
 impl InstanceRow {
+    /// When it was started.
+    pub fn created(&self) -> Timestamp {
+        Timestamp::from_millis(self.created_ms)
+    }
+
+    /// When it ended, if it has.
+    pub fn ended(&self) -> Option<Timestamp> {
+        self.ended_ms.map(Timestamp::from_millis)
+    }
+
     /// An instance whose first turn has not been taken.
     pub fn pending(key: InstanceKey, id: &str, started: &Started, created_ms: u64) -> InstanceRow {
         InstanceRow {

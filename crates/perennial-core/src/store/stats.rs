@@ -1,6 +1,7 @@
 //! Counts over all rows, for people who operate a store.
 
 use super::row::Status;
+use std::time::Duration;
 
 /// How many rows there are, up to a bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,4 +41,11 @@ pub struct StoreStats {
     pub requests: Count,
     /// How late the earliest instance is that wants attention; 0 if none is late.
     pub lag_ms: u64,
+}
+
+impl StoreStats {
+    /// How late the oldest due instance is.
+    pub fn lag(&self) -> Duration {
+        Duration::from_millis(self.lag_ms)
+    }
 }

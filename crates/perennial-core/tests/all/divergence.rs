@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use perennial_core::{
-    ActivityFailure, Execution, ExecutionOptions, Nondeterminism, OrchestrationContext, OrchestrationHandler,
+    ActivityError, Execution, ExecutionOptions, Nondeterminism, OrchestrationContext, OrchestrationHandler,
     Payload, TurnFailure,
 };
 use perennial_testkit::Drive;
@@ -31,7 +31,7 @@ fn report(drive: &Drive, changed: impl OrchestrationHandler) -> String {
     }
 }
 
-fn ignore(_: ActivityFailure) -> Payload {
+fn ignore(_: ActivityError) -> Payload {
     Payload::null()
 }
 

@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use perennial_core::ErrorCode;
 use perennial_core::history::decode_history;
 use perennial_testkit::fuzzing::{self, Reached};
 
@@ -48,7 +49,9 @@ fn run(seeds: u64, length: u64, body: fn(&[u8]) -> Reached) -> BTreeMap<&'static
     loop {
         match progress.recv_timeout(PATIENCE) {
             Ok((seed, None)) => at_work = seed,
-            Ok((_, Some(how_far))) => *reached.entry(how_far.err().unwrap_or("through")).or_default() += 1,
+            Ok((_, Some(how_far))) => {
+                *reached.entry(how_far.err().map_or("through", ErrorCode::as_str)).or_default() += 1
+            }
             Err(RecvTimeoutError::Timeout) => panic!("seed {at_work} hangs"),
             Err(RecvTimeoutError::Disconnected) => break,
         }

@@ -8,8 +8,8 @@ use crate::history_builders::{
 };
 use perennial_core::history::{FORMAT, decode_turn, encode_turn};
 use perennial_core::{
-    ActivityFailure, Attributes, ChildFailure, Decision, Ending, Event, EventId, EventKind, Job, Ledger,
-    Payload, Segment, Started, Turn, UnitId,
+    ActivityError, Attributes, ChildError, Decision, Ending, Event, EventId, EventKind, Job, Ledger, Payload,
+    Segment, Started, Turn, UnitId,
 };
 
 /// SplitMix64.
@@ -166,7 +166,7 @@ impl Writer {
             return match opened {
                 Decision::ActivityScheduled { .. } if fails => Job::ActivityFailed {
                     source_event_id,
-                    error: ActivityFailure::Application(payload),
+                    error: ActivityError::Application(payload),
                     attempts,
                     trail: Default::default(),
                 },
@@ -178,7 +178,7 @@ impl Writer {
                 },
                 Decision::TimerCreated { .. } => Job::TimerFired { source_event_id },
                 _ if fails => {
-                    Job::SubOrchestrationFailed { source_event_id, error: ChildFailure::Application(payload) }
+                    Job::SubOrchestrationFailed { source_event_id, error: ChildError::Application(payload) }
                 }
                 _ => Job::SubOrchestrationCompleted { source_event_id, result: payload },
             };

@@ -160,7 +160,7 @@ fn e1_turn_boundaries_are_part_of_the_record() {
     let code = |ctx: OrchestrationContext, _: Payload| async move {
         let (first, second) = (ctx.schedule_activity("a", ()), ctx.schedule_activity("b", ()));
         let _ = first.await;
-        let seen_ms = u64::try_from(ctx.now().as_millis()).unwrap_or_default();
+        let seen_ms = ctx.now().as_millis();
         let _ = second.await;
         Ok(Payload::encode(&seen_ms).expect("a number"))
     };

@@ -204,7 +204,7 @@ fn n8_a_blocked_instance_does_not_keep_its_shard() {
         panic!("boom")
     }
     // It is not tried again before the shard leaves.
-    let shard = ShardOptions { retry_first_ms: 100_000, ..ShardOptions::default() };
+    let shard = ShardOptions { retry_first: Duration::from_millis(100_000), ..ShardOptions::default() };
     let lane = ManualNode::lane_options();
     let options = LaneOptions { lease_ms: 10_000, releases_per_renewal: SHARDS, shard, ..lane };
     let mut node = ManualNode::with_lane_options(handlers_and("panics", panics), options);

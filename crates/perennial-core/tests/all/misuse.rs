@@ -111,11 +111,11 @@ fn e27_a_state_closure_may_look() {
                 *n += 1;
                 (ctx.now(), ctx.is_replaying(), ctx.is_cancelled(), ctx.info().execution)
             });
-            Ok(Payload::from(format!("{:?} {}", seen.0, state.read(|n| *n))))
+            Ok(Payload::from(format!("{} {}", seen.0, state.read(|n| *n))))
         },
         (),
     );
-    assert_eq!(drive.last_lines()[1], r#"2 OrchestrationCompleted "1s 1""#);
+    assert_eq!(drive.last_lines()[1], r#"2 OrchestrationCompleted "1970-01-01T00:00:01Z 1""#);
 }
 
 #[test]

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use perennial_core::{
-    ChildFailure, ClosePolicy, Delivery, EventId, Job, OnTakenId, OrchestrationContext, Payload, RetryPolicy,
+    ChildError, ClosePolicy, Delivery, EventId, Job, OnTakenId, OrchestrationContext, Payload, RetryPolicy,
     TurnFailure,
 };
 use perennial_testkit::Drive;
 
 type Outcome = Result<Payload, Payload>;
 
-fn failed(source: u64, error: ChildFailure) -> Job {
+fn failed(source: u64, error: ChildError) -> Job {
     Job::SubOrchestrationFailed { source_event_id: EventId(source), error }
 }
 
 fn broke(source: u64) -> Job {
-    failed(source, ChildFailure::Application("broke".into()))
+    failed(source, ChildError::Application("broke".into()))
 }
 
 fn reported(source: u64, outcome: Delivery) -> Job {
@@ -44,7 +44,7 @@ fn e32_a_child_that_fails_is_scheduled_again_after_a_pause() {
     assert_eq!(drive.last_lines()[1], "4 TimerCreated due 2000");
     drive.at(2_000).fire(4).evict();
     assert_eq!(drive.last_lines()[1], r#"6 SubOrchestrationScheduled "child" latest as "mine" null"#);
-    drive.turn([failed(6, ChildFailure::Terminated { reason: "timeout".to_owned() })]).evict();
+    drive.turn([failed(6, ChildError::Terminated { reason: "timeout".to_owned() })]).evict();
     drive.at(3_000).fire(8).evict();
     drive.turn([Drive::child_completed(10, "third time lucky")]).evict();
     assert_eq!(drive.last_lines()[1], r#"12 OrchestrationCompleted "third time lucky""#);
@@ -54,9 +54,9 @@ fn e32_a_child_that_fails_is_scheduled_again_after_a_pause() {
 fn e32_attempts_end_and_some_failures_are_final() {
     let reason = || "because".to_owned();
     let finals = [
-        ChildFailure::Cancelled { reason: reason(), output: None },
-        ChildFailure::Terminated { reason: reason() },
-        ChildFailure::NotStarted { reason: reason() },
+        ChildError::Cancelled { reason: reason(), output: None },
+        ChildError::Terminated { reason: reason() },
+        ChildError::NotStarted { reason: reason() },
     ];
     for error in finals {
         let mut drive = Drive::start(tries(3), ());
@@ -120,7 +120,7 @@ fn e32_the_start_of_a_child_is_awaited_apart_from_its_end() {
     assert!(drive.execution().has_ended());
 
     let mut drive = Drive::start(code, ());
-    drive.turn([failed(2, ChildFailure::NotStarted { reason: "taken".to_owned() })]).evict();
+    drive.turn([failed(2, ChildError::NotStarted { reason: "taken".to_owned() })]).evict();
     assert!(drive.lines()[3].starts_with(r#"4 StatusSet "Err(NotStarted"#), "{:?}", drive.lines());
     assert!(drive.execution().has_ended());
 }
@@ -135,7 +135,7 @@ fn e32_the_start_that_is_awaited_is_that_of_the_first_attempt() {
     };
     let mut drive = Drive::start(code, ());
     let taken = "PER-0306 child id taken".to_owned();
-    drive.turn([failed(2, ChildFailure::NotStarted { reason: taken })]).evict();
+    drive.turn([failed(2, ChildError::NotStarted { reason: taken })]).evict();
     assert!(drive.lines()[3].contains(r#"StatusSet "Err(NotStarted"#), "{:?}", drive.lines());
     assert!(drive.lines()[4].contains("TimerCreated"), "it is tried on: {:?}", drive.lines());
     drive.turn([Drive::fired(5)]).evict();

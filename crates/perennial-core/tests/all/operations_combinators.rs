@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt, select_biased};
-use perennial_core::{ActivityFailure, ActivityFuture, Either, Either3, OrchestrationContext, Payload};
+use perennial_core::{ActivityError, ActivityFuture, Either, Either3, OrchestrationContext, Payload};
 use perennial_testkit::Drive;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ fn three(ctx: &OrchestrationContext) -> [ActivityFuture; 3] {
     ["A", "B", "C"].map(|name| ctx.schedule_activity(name, ()))
 }
 
-fn unwrapped(results: impl IntoIterator<Item = Result<Payload, ActivityFailure>>) -> Payload {
+fn unwrapped(results: impl IntoIterator<Item = Result<Payload, ActivityError>>) -> Payload {
     let results: Vec<Payload> = results.into_iter().map(Result::unwrap).collect();
     json!(results).into()
 }

@@ -4,20 +4,20 @@
 use std::time::Duration;
 
 use perennial_core::{
-    ActivityFailure, ChildFailure, Either, Job, OrchestrationContext, Payload, RetryPolicy, TurnFailure,
+    ActivityError, ChildError, Either, Job, OrchestrationContext, Payload, RetryPolicy, TurnFailure,
 };
 use perennial_testkit::Drive;
 
 type Outcome = Result<Payload, Payload>;
 
-fn child_failed(source: u64, error: ChildFailure) -> Job {
+fn child_failed(source: u64, error: ChildError) -> Job {
     Job::SubOrchestrationFailed { source_event_id: perennial_core::EventId(source), error }
 }
 
 fn activity_cancelled(source: u64) -> Job {
     Job::ActivityFailed {
         source_event_id: perennial_core::EventId(source),
-        error: ActivityFailure::Cancelled,
+        error: ActivityError::Cancelled,
         attempts: 1,
         trail: Default::default(),
     }
@@ -247,7 +247,7 @@ fn e31_a_child_is_asked_to_cancel_with_reason_and_grace_and_waited_for() {
     );
     drive.raise("n", ()).evict();
     assert_eq!(drive.last_lines()[1], r#"5 SubOrchestrationStopRequested of 2 "enough""#);
-    let error = ChildFailure::Cancelled { reason: "enough".to_owned(), output: Some("half".into()) };
+    let error = ChildError::Cancelled { reason: "enough".to_owned(), output: Some("half".into()) };
     drive.turn([child_failed(2, error)]).evict();
     assert!(drive.last_lines()[1].contains("OrchestrationCompleted"), "it is not tried again");
     assert!(drive.last_lines()[1].contains("half"), "{:?}", drive.last_lines());

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use perennial_core::{
-    ActivityFailure, ChildFailure, Event, EventId, EventKind, HistoryError, Job, OrchestrationContext,
-    Payload, StaleReason, TurnFailure, TurnTaken,
+    ActivityError, ChildError, Event, EventId, EventKind, HistoryError, Job, OrchestrationContext, Payload,
+    StaleReason, TurnFailure, TurnTaken,
 };
 use perennial_testkit::Drive;
 
@@ -22,7 +22,7 @@ async fn waits_for_everything(ctx: OrchestrationContext, _: Payload) -> Result<P
 /// Every kind of completion of `source`.
 fn completions_of(source: u64) -> [Job; 5] {
     let source_event_id = EventId(source);
-    let (activity_error, child_error) = (ActivityFailure::Poisoned, ChildFailure::Application(().into()));
+    let (activity_error, child_error) = (ActivityError::Poisoned, ChildError::Application(().into()));
     [
         Drive::completed(source, ()),
         Job::ActivityFailed {

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use perennial_core::{ActivityFailure, ActivityFuture, EventId, Operand, OrchestrationContext, Payload};
+use perennial_core::{ActivityError, ActivityFuture, EventId, Operand, OrchestrationContext, Payload};
 use perennial_testkit::Drive;
 
 thread_local! {
@@ -22,7 +22,7 @@ fn look() {
 struct Counted(ActivityFuture);
 
 impl Future for Counted {
-    type Output = Result<Payload, ActivityFailure>;
+    type Output = Result<Payload, ActivityError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         look();

@@ -103,7 +103,7 @@ impl Drop for Meddler {
         ctx.trace_info("not to be seen");
         drop(self.timer.take());
         let told = format!(
-            "now {:?}, random {}, uuid {:?}, patched {}, replaying {}, cancelled {}, instance {:?}",
+            "now {}, random {}, uuid {:?}, patched {}, replaying {}, cancelled {}, instance {:?}",
             ctx.now(),
             ctx.random(),
             ctx.uuid4(),
@@ -148,7 +148,8 @@ fn e4_destructors_find_the_context_inert_at_eviction() {
     drive.evict();
     assert_eq!(
         *told.lock().expect("not poisoned"),
-        [r#"now 0ns, random 0, uuid "", patched false, replaying true, cancelled false, instance """#; 3]
+        [r#"now 1970-01-01T00:00:00Z, random 0, uuid "", patched false, replaying true, cancelled false, instance """#;
+            3]
     );
     assert_eq!(drive.lines(), lines, "nothing was recorded");
     drive.complete(5, "a");

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use perennial_core::Timestamp;
 use perennial_core::{
     Execution, ExecutionOptions, Interrupter, Nondeterminism, OrchestrationContext, Payload, TimerFuture,
     TurnFailure,
@@ -149,7 +150,7 @@ fn e7_a_decision_that_the_unwinding_took_back_still_diverged() {
     // The future of the differing decision is a local of the step that panics.
     let changed = |ctx: OrchestrationContext, _: Payload| async move {
         let _held = ctx.schedule_activity("Other", "");
-        if ctx.now() > Duration::ZERO {
+        if ctx.now() > Timestamp::UNIX_EPOCH {
             panic!("and then it panics");
         }
         Ok(Payload::null())
@@ -163,7 +164,7 @@ fn e7_what_unwinding_drops_is_no_divergence_of_a_panic() {
     let panics = |ctx: OrchestrationContext, order: Payload| async move {
         let limit = until_checked(&ctx, order).await;
         let _ = ctx.schedule_activity("Charge", "in stock").await;
-        if ctx.now() > Duration::ZERO {
+        if ctx.now() > Timestamp::UNIX_EPOCH {
             panic!("a bug in turn 3");
         }
         limit.await;

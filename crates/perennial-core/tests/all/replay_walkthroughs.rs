@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use perennial_core::{
-    ActivityFailure, ChildFailure, Either, EventId, EventKind, HistoryError, Job, OrchestrationContext,
-    Payload, StaleReason, TurnFailure,
+    ActivityError, ChildError, Either, EventId, EventKind, HistoryError, Job, OrchestrationContext, Payload,
+    StaleReason, TurnFailure,
 };
 use perennial_testkit::Drive;
 
 type Output = Result<Payload, Payload>;
 
-fn application_error(failure: ActivityFailure) -> Payload {
+fn application_error(failure: ActivityError) -> Payload {
     match failure {
-        ActivityFailure::Application(error) => error,
+        ActivityError::Application(error) => error,
         other => Payload::from(format!("{other:?}")),
     }
 }
@@ -83,7 +83,7 @@ fn waits_take_events_in_subscription_order_early_ones_included() {
 fn a_sub_orchestration_returns_or_fails() {
     let parent = |ctx: OrchestrationContext, _: Payload| async move {
         ctx.schedule_sub_orchestration("Child", "input").await.map_err(|failure| match failure {
-            ChildFailure::Application(error) => error,
+            ChildError::Application(error) => error,
             other => Payload::from(format!("{other:?}")),
         })
     };
@@ -101,7 +101,7 @@ fn a_sub_orchestration_returns_or_fails() {
     let mut drive = Drive::start(parent, ());
     let failed = Job::SubOrchestrationFailed {
         source_event_id: EventId(2),
-        error: ChildFailure::Application("lost".into()),
+        error: ChildError::Application("lost".into()),
     };
     drive.evict().turn([failed]).evict();
     assert_eq!(
@@ -115,8 +115,10 @@ fn system_calls_give_the_recorded_value_at_once() {
     let mut drive = Drive::start(
         |ctx: OrchestrationContext, _: Payload| async move {
             let (guid, now) = (ctx.new_guid().await, ctx.utc_now().await);
-            let result =
-                ctx.schedule_activity("Use", format!("{guid} at {now}")).await.map_err(application_error)?;
+            let result = ctx
+                .schedule_activity("Use", format!("{guid} at {}", now.as_millis()))
+                .await
+                .map_err(application_error)?;
             Ok(Payload::encode(&(guid, now, result)).expect("a triple encodes"))
         },
         (),

@@ -97,7 +97,7 @@ fn e12_a_tokio_sleep_fails_at_the_call_and_says_what_to_use() {
 
 fn non_durable(failure: Result<impl Sized, TurnFailure>) -> String {
     match failure {
-        Err(TurnFailure::NonDurableAwait { what }) => what,
+        Err(TurnFailure::NonDurableAwait { what, .. }) => what,
         Err(other) => panic!("expected a non-durable await, got {other}"),
         Ok(_) => panic!("the turn was taken"),
     }

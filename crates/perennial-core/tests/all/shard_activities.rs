@@ -1,6 +1,7 @@
 //! Activities that nobody waits for any more are told to stop, once that is durable (G5, G20, G23).
 
 use crate::shard_cases::{Outcome, handlers, handlers_and, number, secs};
+use perennial_core::Timestamp;
 use perennial_core::shard::ShardOptions;
 use perennial_core::{OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
@@ -82,7 +83,7 @@ fn g23_an_instance_that_ends_tells_its_running_activities_to_stop() {
 fn g5_an_activity_scheduled_and_dropped_in_one_turn_never_runs() {
     async fn fickle(ctx: OrchestrationContext, _: Payload) -> Outcome {
         let dropped = ctx.schedule_activity("dropped", ());
-        let _: u64 = ctx.utc_now().await;
+        let _: Timestamp = ctx.utc_now().await;
         ctx.spawn(async move { drop(dropped) }).await;
         ctx.schedule_activity("kept", ()).await.map_err(|_| Payload::null())
     }

@@ -6,9 +6,14 @@ use perennial_core::shard::ShardOptions;
 use perennial_core::store::read_turns_with;
 use perennial_core::{Ending, OrchestrationContext, Payload, Turn};
 use perennial_testkit::ManualNode;
+use std::time::Duration;
 
 fn options(codec: &Flipped) -> ShardOptions {
-    ShardOptions { codecs: codec.codecs(), retry_first_ms: 100, ..ShardOptions::default() }
+    ShardOptions {
+        codecs: codec.codecs(),
+        retry_first: Duration::from_millis(100),
+        ..ShardOptions::default()
+    }
 }
 
 /// The stored turns of an instance, as text.
@@ -106,7 +111,7 @@ fn s11_a_turn_that_cannot_be_encoded_leaves_no_trace_and_is_tried_again() {
     codec.lose_key(true);
     node.raise("a", "n", "1");
     node.settle();
-    assert_eq!(node.row("a").blocked.expect("it cannot be written").code, "PER-0310");
+    assert_eq!(node.row("a").blocked.expect("it cannot be written").code, "PER-0305");
     codec.lose_key(false);
     node.raise("a", "n", "end");
     node.settle();

@@ -124,10 +124,10 @@ fn g28_a_convict_needs_no_code_to_be_terminated_or_to_outlive_the_grace_of_a_can
     for from_afar in [false, true] {
         let mut node = convicted();
         node.restart();
-        let grace_until_ms = node.now_ms() + ShardOptions::default().cancel_grace_ms;
+        let grace_until_ms = node.now_ms() + ShardOptions::default().cancel_grace.as_millis() as u64;
         if from_afar {
             let reason = "enough".to_owned();
-            let grace_ms = ShardOptions::default().cancel_grace_ms;
+            let grace_ms = ShardOptions::default().cancel_grace.as_millis() as u64;
             let job = Job::OrchestrationCancelRequested { reason, grace_ms };
             node.send_message("a", &Message::Job(job));
             node.pass_inbox().settle();

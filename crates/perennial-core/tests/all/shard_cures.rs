@@ -6,6 +6,7 @@ use perennial_core::lane::LaneOptions;
 use perennial_core::shard::{Message, ShardOptions};
 use perennial_core::{OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
+use std::time::Duration;
 
 /// Two activities and an event, each of which is part of the result.
 async fn gathers(ctx: OrchestrationContext, _: Payload) -> Outcome {
@@ -71,7 +72,11 @@ fn g28_an_activity_whose_result_was_kept_is_not_run_again_by_a_retry() {
 
 #[test]
 fn g28_the_pause_between_tries_doubles_up_to_its_limit() {
-    let options = ShardOptions { retry_first_ms: 1_000, retry_max_ms: 10_000, ..ShardOptions::default() };
+    let options = ShardOptions {
+        retry_first: Duration::from_millis(1_000),
+        retry_max: Duration::from_millis(10_000),
+        ..ShardOptions::default()
+    };
     let mut node = blocked(options);
     let mut tries = Vec::new();
     while let Some(wake_ms) = node.next_wake_ms("a").filter(|wake_ms| *wake_ms <= 50_000) {

@@ -303,7 +303,7 @@ fn e23_a_cancel_that_was_carried_into_a_blocked_execution_ends_it_when_its_grace
         if is_restarted {
             node.restart();
         }
-        let grace_until_ms = 1_000 + ShardOptions::default().cancel_grace_ms;
+        let grace_until_ms = 1_000 + ShardOptions::default().cancel_grace.as_millis() as u64;
         node.at(grace_until_ms - 1).settle();
         assert_eq!(node.status("a"), "running, blocked: PER-0201");
         node.at(grace_until_ms).settle();

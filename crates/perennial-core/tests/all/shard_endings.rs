@@ -4,6 +4,7 @@ use crate::shard_cases::{Outcome, handlers, handlers_and, number};
 use perennial_core::shard::{Message, ShardOptions};
 use perennial_core::{Handlers, Job, OrchestrationContext, Payload, Started};
 use perennial_testkit::ManualNode;
+use std::time::Duration;
 
 async fn panics(_: OrchestrationContext, _: Payload) -> Outcome {
     panic!("boom")
@@ -224,7 +225,11 @@ fn e23_cancel_taken_over_lets_the_code_clean_up_within_the_grace() {
 fn e23_cancel_taken_over_is_ended_by_the_engine_when_its_grace_is_over() {
     for dormant in [false, true] {
         let max_resident = if dormant { 0 } else { 1_000 };
-        let options = ShardOptions { max_resident, cancel_grace_ms: 10_000, ..ShardOptions::default() };
+        let options = ShardOptions {
+            max_resident,
+            cancel_grace: Duration::from_millis(10_000),
+            ..ShardOptions::default()
+        };
         let mut node = ManualNode::with_options(handlers(), options);
         node.start("cleans_up", "a", ());
         node.settle();
@@ -243,7 +248,7 @@ fn e23_cancel_taken_over_is_ended_by_the_engine_when_its_grace_is_over() {
 #[test]
 fn e23_a_cancel_that_came_in_an_outage_gives_the_code_its_whole_grace() {
     let mut node = started("cleans_up", ());
-    let grace_ms = ShardOptions::default().cancel_grace_ms;
+    let grace_ms = ShardOptions::default().cancel_grace.as_millis() as u64;
     let cancel = Job::OrchestrationCancelRequested { reason: "enough".to_owned(), grace_ms };
     node.send_message("a", &Message::Job(cancel));
     let back_ms = 1_000 + 2 * grace_ms;
@@ -259,7 +264,7 @@ fn e23_a_cancel_that_came_in_an_outage_gives_the_code_its_whole_grace() {
 fn e23_a_grace_does_not_run_while_nobody_owns_the_shard() {
     for is_twice in [false, true] {
         let mut node = started("cleans_up", ());
-        let grace_ms = ShardOptions::default().cancel_grace_ms;
+        let grace_ms = ShardOptions::default().cancel_grace.as_millis() as u64;
         node.cancel("a", "enough");
         node.settle().at(11_000).settle();
         let mut back_ms = 11_000 + 10 * grace_ms;
@@ -281,7 +286,7 @@ fn e23_a_grace_does_not_run_while_nobody_owns_the_shard() {
 #[test]
 fn e23_a_cancel_of_a_blocked_instance_counts_from_its_arrival_less_the_gaps() {
     let mut node = blocked();
-    let grace_ms = ShardOptions::default().cancel_grace_ms;
+    let grace_ms = ShardOptions::default().cancel_grace.as_millis() as u64;
     node.cancel("a", "enough");
     node.settle();
     let back_ms = 1_000 + 10 * grace_ms;
@@ -342,7 +347,7 @@ fn g28_cancel_of_a_blocked_instance_is_kept_and_ends_it_without_code_when_its_gr
 
 #[test]
 fn g28_cancel_of_a_blocked_instance_wakes_it_at_the_end_of_its_grace_however_long_the_back_off() {
-    let options = ShardOptions { retry_first_ms: 300_000, ..ShardOptions::default() };
+    let options = ShardOptions { retry_first: Duration::from_millis(300_000), ..ShardOptions::default() };
     let mut node = ManualNode::with_options(handlers_and("panics", panics), options);
     node.start("panics", "a", ());
     node.settle();
@@ -381,7 +386,7 @@ fn e23_an_instance_that_is_blocked_while_it_cleans_up_is_ended_when_the_grace_is
 
 #[test]
 fn g12_the_wake_of_an_instance_that_is_blocked_while_it_cleans_up_is_not_later_than_its_grace() {
-    let options = ShardOptions { retry_first_ms: 300_000, ..ShardOptions::default() };
+    let options = ShardOptions { retry_first: Duration::from_millis(300_000), ..ShardOptions::default() };
     let mut node = ManualNode::with_options(handlers(), options);
     node.start("cleans_up", "a", ());
     node.settle();

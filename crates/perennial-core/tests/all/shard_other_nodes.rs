@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::shard_cases::{Outcome, handlers_and, secs};
 use perennial_core::shard::ShardOptions;
 use perennial_core::store::{SessionId, TaskRenewal};
-use perennial_core::{ActivityFailure, Job, OrchestrationContext, Payload, RetryPolicy};
+use perennial_core::{ActivityError, Job, OrchestrationContext, Payload, RetryPolicy};
 use perennial_testkit::ManualNode;
 
-fn shown(result: Result<Payload, ActivityFailure>) -> Outcome {
+fn shown(result: Result<Payload, ActivityError>) -> Outcome {
     result.map_err(|failure| Payload::from(format!("{failure:?}")))
 }
 
@@ -63,7 +63,7 @@ fn g22_what_this_node_cannot_run_is_queued_with_the_turn_that_schedules_it() {
 fn h39_a_result_of_another_node_says_which_node_made_it() {
     let mut node = queued("remote");
     let first = node.take_tasks(&["remote"], 10_000);
-    node.finish_task(&first[0], Err(ActivityFailure::Application("no".into())));
+    node.finish_task(&first[0], Err(ActivityError::Application("no".into())));
     node.pass_inbox().settle();
     node.at(2_000).settle();
     let second = node.take_tasks(&["remote"], 10_000);
@@ -112,7 +112,7 @@ fn g21_a_failed_attempt_elsewhere_counts_once_though_the_turn_that_takes_it_fail
     node.start("turns", "a", ());
     node.settle();
     let task = node.take_tasks(&["remote"], 5_000).pop().expect("it is queued");
-    assert!(node.finish_task(&task, Err(ActivityFailure::Application("no".into()))));
+    assert!(node.finish_task(&task, Err(ActivityError::Application("no".into()))));
     node.send_event("a", "n", "1");
     // Whoever loads it finds both messages, and delivers them together.
     node.restart();
@@ -126,7 +126,7 @@ fn g21_a_failed_attempt_elsewhere_counts_once_though_the_turn_that_takes_it_fail
 fn e3_a_task_that_another_node_cannot_read_is_queued_again_with_its_attempt() {
     let mut node = queued("remote");
     let task = node.take_tasks(&["remote"], 60_000).pop().expect("it is queued");
-    assert!(node.finish_task(&task, Err(ActivityFailure::Application("1".into()))));
+    assert!(node.finish_task(&task, Err(ActivityError::Application("1".into()))));
     node.pass_inbox().settle();
     node.at(2_000).settle();
     let task = node.take_tasks(&["remote"], 60_000).pop().expect("its second attempt is queued");
@@ -220,7 +220,7 @@ fn g21_a_failure_on_another_node_is_tried_again_there() {
     for attempt in 1..=3 {
         let task = node.take_tasks(&["remote"], 60_000).pop().expect("it is queued");
         assert_eq!(task.attempt, attempt);
-        node.finish_task(&task, Err(ActivityFailure::Application("boom".into())));
+        node.finish_task(&task, Err(ActivityError::Application("boom".into())));
         node.pass_inbox().settle();
         node.at(1_000 + u64::from(attempt) * 1_000).settle();
     }
@@ -233,7 +233,7 @@ fn g21_a_failure_on_another_node_is_tried_again_there() {
 fn g21_a_retry_on_another_node_is_not_taken_before_its_pause_is_over() {
     let mut node = queued("remote");
     let task = node.take_tasks(&["remote"], 60_000).pop().expect("it is queued");
-    node.finish_task(&task, Err(ActivityFailure::Application("boom".into())));
+    node.finish_task(&task, Err(ActivityError::Application("boom".into())));
     node.pass_inbox().settle();
     assert!(node.take_tasks(&["remote"], 60_000).is_empty(), "it pauses until 2000: {:?}", node.tasks("a"));
     node.at(2_000).settle();
@@ -245,7 +245,7 @@ fn g7_an_unknown_commit_of_another_nodes_failure_counts_it_once() {
     for is_written in [true, false] {
         let mut node = queued("remote");
         let task = node.take_tasks(&["remote"], 60_000).pop().expect("it is queued");
-        node.finish_task(&task, Err(ActivityFailure::Application("boom".into())));
+        node.finish_task(&task, Err(ActivityError::Application("boom".into())));
         node.pass_inbox();
         node.take_turns();
         node.commit_unknown(is_written);
@@ -373,7 +373,7 @@ fn g22_details_of_another_node_survive_its_end() {
     node.give_back_task(task.id);
     let again = node.take_tasks(&["remote"], 30_000).pop().expect("it is queued");
     assert_eq!((again.details.clone(), again.interruptions), (Some("page 1".into()), 0));
-    node.finish_task(&again, Err(ActivityFailure::Application("boom".into())));
+    node.finish_task(&again, Err(ActivityError::Application("boom".into())));
     node.pass_inbox().settle();
     node.at(2_000).settle();
     let third = node.take_tasks(&["remote"], 30_000).pop().expect("it is queued");

@@ -1,6 +1,7 @@
 //! Reads that are cut, late, or fail: nothing is overtaken, forgotten or delivered twice.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::shard_cases::{Outcome, fails_later, handlers, handlers_and, number, settle_for_a_while};
 use perennial_core::shard::{Request, ShardOptions};
@@ -38,7 +39,11 @@ fn g26_a_successor_begins_however_many_bytes_wait_before_its_start() {
 
 #[test]
 fn g12_a_page_of_due_instances_that_is_late_makes_no_wake_later() {
-    let options = ShardOptions { cancel_grace_ms: 1_000, retry_first_ms: 50_000, ..ShardOptions::default() };
+    let options = ShardOptions {
+        cancel_grace: Duration::from_millis(1_000),
+        retry_first: Duration::from_millis(50_000),
+        ..ShardOptions::default()
+    };
     let mut node = ManualNode::with_options(handlers(), options.clone());
     node.start("fan", "a", number(2));
     node.settle();
@@ -147,9 +152,9 @@ fn g15_a_message_that_came_during_a_second_look_that_failed_is_delivered() {
 #[test]
 fn g11_an_instance_that_cannot_be_marked_as_blocked_leaves_memory_and_is_tried_again() {
     let options = ShardOptions {
-        idle_ms: 1_000,
-        lookahead_ms: 1_000,
-        retry_first_ms: 500_000,
+        idle: Duration::from_millis(1_000),
+        lookahead: Duration::from_millis(1_000),
+        retry_first: Duration::from_millis(500_000),
         ..ShardOptions::default()
     };
     let mut node = ManualNode::with_options(handlers(), options);

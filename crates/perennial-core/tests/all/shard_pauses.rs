@@ -179,7 +179,7 @@ fn g46_a_paused_instance_can_be_terminated_and_its_cancel_ends_after_its_grace()
     node.cancel("b", "stop");
     node.settle();
     assert_eq!((node.status("a"), node.status("b")), ("terminated".into(), PAUSED.into()));
-    let grace_ms = ShardOptions::default().cancel_grace_ms;
+    let grace_ms = ShardOptions::default().cancel_grace.as_millis() as u64;
     node.at(node.now_ms() + grace_ms).settle();
     assert_eq!(node.status("b"), "terminated");
 }

@@ -5,6 +5,7 @@ use perennial_core::lane::LaneOptions;
 use perennial_core::shard::ShardOptions;
 use perennial_core::{OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
+use std::time::Duration;
 
 #[test]
 fn n8_a_release_stops_no_activity_of_a_blocked_instance() {
@@ -13,7 +14,7 @@ fn n8_a_release_stops_no_activity_of_a_blocked_instance() {
         let _: Payload = ctx.schedule_wait("n").await;
         panic!("boom")
     };
-    let shard = ShardOptions { retry_first_ms: 60_000, ..ShardOptions::default() };
+    let shard = ShardOptions { retry_first: Duration::from_millis(60_000), ..ShardOptions::default() };
     let options =
         LaneOptions { shard, lease_ms: 10_000, releases_per_renewal: 256, ..ManualNode::lane_options() };
     let mut node = ManualNode::with_lane_options(handlers_and("fails_later", fails_later), options);
@@ -28,7 +29,7 @@ fn n8_a_release_stops_no_activity_of_a_blocked_instance() {
 }
 
 fn releasing() -> LaneOptions {
-    let shard = ShardOptions { retry_first_ms: 60_000, ..ShardOptions::default() };
+    let shard = ShardOptions { retry_first: Duration::from_millis(60_000), ..ShardOptions::default() };
     LaneOptions { shard, lease_ms: 10_000, releases_per_renewal: 256, ..ManualNode::lane_options() }
 }
 

@@ -4,6 +4,7 @@ use crate::shard_cases::{handlers, handlers_and, number};
 use perennial_core::shard::ShardOptions;
 use perennial_core::{Handlers, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
+use std::time::Duration;
 
 fn residents(max_resident: usize) -> ShardOptions {
     ShardOptions { max_resident, ..ShardOptions::default() }
@@ -45,7 +46,11 @@ fn g11_what_was_idle_for_long_is_put_away() {
     let ids = ManualNode::ids_of_one_shard(2);
     let [a, b] = [&ids[0], &ids[1]].map(String::as_str);
     // Half a look-ahead is the pause between two looks.
-    let options = ShardOptions { idle_ms: 10_000, lookahead_ms: 2_000, ..ShardOptions::default() };
+    let options = ShardOptions {
+        idle: Duration::from_millis(10_000),
+        lookahead: Duration::from_millis(2_000),
+        ..ShardOptions::default()
+    };
     let mut node = ManualNode::with_options(handlers(), options);
     node.start("collect", a, ());
     node.start("collect", b, ());
@@ -227,8 +232,8 @@ fn panics() -> Handlers {
 
 #[test]
 fn g11_a_blocked_instance_is_forgotten_when_idle_and_tried_again_in_time() {
-    let mut options = ShardOptions { idle_ms: 10_000, ..ShardOptions::default() };
-    (options.retry_first_ms, options.retry_max_ms) = (50_000, 50_000);
+    let mut options = ShardOptions { idle: Duration::from_millis(10_000), ..ShardOptions::default() };
+    (options.retry_first, options.retry_max) = (Duration::from_millis(50_000), Duration::from_millis(50_000));
     let mut node = ManualNode::with_options(panics(), options);
     node.start("panics", "a", ());
     node.settle();
@@ -245,7 +250,8 @@ fn g11_a_blocked_instance_is_forgotten_when_idle_and_tried_again_in_time() {
 #[test]
 fn g11_blocked_instances_count_and_lose_nothing_when_they_are_forgotten() {
     let mut options = residents(0);
-    (options.retry_first_ms, options.retry_max_ms) = (500_000, 500_000);
+    (options.retry_first, options.retry_max) =
+        (Duration::from_millis(500_000), Duration::from_millis(500_000));
     let mut node = ManualNode::with_options(panics(), options);
     node.start("panics", "a", ());
     node.settle();
@@ -276,7 +282,8 @@ fn g11_a_blocked_instance_whose_activities_run_is_not_forgotten() {
         panic!("while it runs")
     };
     let mut options = residents(0);
-    (options.retry_first_ms, options.retry_max_ms) = (500_000, 500_000);
+    (options.retry_first, options.retry_max) =
+        (Duration::from_millis(500_000), Duration::from_millis(500_000));
     let mut node = ManualNode::with_options(handlers_and("both", both), options);
     node.start("both", "a", ());
     node.settle();
@@ -291,7 +298,8 @@ fn g11_a_blocked_instance_whose_activities_run_is_not_forgotten() {
 #[test]
 fn g11_a_blocked_instance_that_was_only_asked_something_is_forgotten_when_idle() {
     let mut options = ShardOptions::default();
-    (options.retry_first_ms, options.retry_max_ms) = (36_000_000, 36_000_000);
+    (options.retry_first, options.retry_max) =
+        (Duration::from_millis(36_000_000), Duration::from_millis(36_000_000));
     let mut node = ManualNode::with_options(panics(), options);
     node.start("panics", "a", ());
     node.settle();
@@ -301,6 +309,6 @@ fn g11_a_blocked_instance_that_was_only_asked_something_is_forgotten_when_idle()
     let asked = node.query("a", "unknown", ());
     node.settle();
     assert_eq!((node.told(asked), node.in_memory("a")), ("blocked: PER-0201".into(), 1));
-    node.at(1_000 + ShardOptions::default().idle_ms + 1);
+    node.at(1_000 + ShardOptions::default().idle.as_millis() as u64 + 1);
     assert_eq!(node.in_memory("a"), 0);
 }

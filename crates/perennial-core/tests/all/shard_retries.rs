@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::shard_cases::{Outcome, handlers_and, secs};
 use perennial_core::shard::ShardOptions;
 use perennial_core::{
-    ActivityFailure, Backoff, Job, OrchestrationContext, PastAttempt, Payload, RetryPolicy, TimeoutKind,
-    Trail,
+    ActivityError, Backoff, Job, OrchestrationContext, PastAttempt, Payload, RetryPolicy, TimeoutKind, Trail,
 };
 use perennial_testkit::ManualNode;
 use serde_json::json;
@@ -81,7 +80,11 @@ fn g21_fixed_pauses_are_kept_to_the_millisecond() {
 fn g21_linear_and_exponential_pauses_grow_up_to_their_longest() {
     let exponential = RetryPolicy {
         max_attempts: 5,
-        backoff: Backoff::Exponential { first_ms: 100, factor_percent: 300, max_ms: 1_000 },
+        backoff: Backoff::Exponential {
+            first: Duration::from_millis(100),
+            factor_percent: 300,
+            max: Duration::from_millis(1_000),
+        },
         jitter_percent: 0,
         non_retryable: Vec::new(),
     };
@@ -163,12 +166,12 @@ fn g21_timeouts_of_one_attempt_are_tried_again_and_those_of_all_are_not() {
     for (kind, is_retried) in cases {
         let mut node = trying(RetryPolicy::fixed(Duration::from_millis(10)).attempts(3));
         let task = node.pick_activity("a", "flaky");
-        node.bring_result(&task, Err(ActivityFailure::Timeout(kind)));
+        node.bring_result(&task, Err(ActivityError::Timeout(kind)));
         node.settle();
         let status = if is_retried { "running" } else { "failed" };
         assert_eq!(node.status("a"), status, "{kind:?}");
     }
-    for failure in [ActivityFailure::Cancelled, ActivityFailure::Poisoned] {
+    for failure in [ActivityError::Cancelled, ActivityError::Poisoned] {
         let mut node = trying(RetryPolicy::fixed(Duration::from_millis(10)).attempts(3));
         let task = node.pick_activity("a", "flaky");
         node.bring_result(&task, Err(failure));
@@ -251,7 +254,7 @@ fn g20_the_result_of_an_attempt_is_applied_once() {
     fail_and_due_ms(&mut node);
     node.at(1_010).settle();
     let stale = node.counters("a").stale;
-    for late in [Ok(Payload::from("late")), Err(ActivityFailure::Application("late".into()))] {
+    for late in [Ok(Payload::from("late")), Err(ActivityError::Application("late".into()))] {
         node.bring_result(&first, late);
         node.settle();
     }

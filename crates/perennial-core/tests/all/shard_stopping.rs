@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::shard_cases::{Outcome, handlers, secs};
 use perennial_core::shard::ShardOptions;
-use perennial_core::{ActivityFailure, Handlers, OrchestrationContext, Payload, RetryPolicy};
+use perennial_core::{ActivityError, Handlers, OrchestrationContext, Payload, RetryPolicy};
 use perennial_testkit::ManualNode;
 
 /// An activity with retries that is asked to stop by an event; ends with what came of it.
@@ -41,8 +41,8 @@ fn result(node: &ManualNode) -> String {
 fn g38_the_attempt_is_told_and_its_own_last_result_counts() {
     for (outcome, expected) in [
         (Ok("half".into()), r#""Ok(\"half\")""#),
-        (Err(ActivityFailure::Cancelled), r#""Err(Cancelled)""#),
-        (Err(ActivityFailure::Application("torn".into())), r#""Err(Application(\"torn\"))""#),
+        (Err(ActivityError::Cancelled), r#""Err(Cancelled)""#),
+        (Err(ActivityError::Application("torn".into())), r#""Err(Application(\"torn\"))""#),
     ] {
         let mut node = started();
         ask(&mut node);
@@ -98,7 +98,7 @@ fn g38_what_another_node_runs_is_waited_for() {
     assert_eq!(node.status("a"), "running");
     let renewal = node.renew_task(task.id, None, 30_000);
     assert_eq!(renewal, perennial_core::store::TaskRenewal::Cancelled, "the holder is told");
-    assert!(node.finish_task(&task, Err(ActivityFailure::Application("torn".into()))));
+    assert!(node.finish_task(&task, Err(ActivityError::Application("torn".into()))));
     node.pass_inbox().settle();
     assert_eq!(result(&node), r#""Err(Application(\"torn\"))""#, "it is not tried again");
 }

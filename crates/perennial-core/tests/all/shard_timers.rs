@@ -89,7 +89,8 @@ fn g13_resident_instances_wake_in_due_order() {
 
 #[test]
 fn g13_a_dormant_sleeper_is_read_ahead_and_woken_in_time() {
-    let options = ShardOptions { max_resident: 0, lookahead_ms: 60_000, ..ShardOptions::default() };
+    let options =
+        ShardOptions { max_resident: 0, lookahead: Duration::from_millis(60_000), ..ShardOptions::default() };
     let mut node = ManualNode::with_options(handlers(), options);
     node.start("sleep", "a", number(100_000));
     node.settle();

@@ -11,7 +11,7 @@ use perennial_core::shard::{
 };
 use perennial_core::store::{RequestOutcome, Store, TaskRow, TaskState};
 use perennial_core::{
-    ActivityFailure, Ending, EventId, Handlers, Job, OrchestrationContext, Payload, RetryPolicy, TimeoutKind,
+    ActivityError, Ending, EventId, Handlers, Job, OrchestrationContext, Payload, RetryPolicy, TimeoutKind,
 };
 use perennial_testkit::ManualNode;
 use serde_json::json;
@@ -318,7 +318,7 @@ fn g44_the_time_of_an_attempt_counts_from_its_beginning_and_the_next_one_has_a_n
     let second = node.at(7_100).leave_open("a", "ask", 100);
     node.settle();
     node.at(12_000).settle();
-    let timeout = format!("failed: \"{:?}\"", ActivityFailure::Timeout(TimeoutKind::Attempt));
+    let timeout = format!("failed: \"{:?}\"", ActivityError::<Payload>::Timeout(TimeoutKind::Attempt));
     assert_eq!((end_of(&node), recorded(&node)), (timeout, (2, 2)));
     let later = say(&mut node, &second, completed(2));
     assert_eq!(node.told_all([late, later]), ["outdated by attempt 2", "ended before"]);
@@ -338,7 +338,7 @@ fn g44_heartbeats_with_a_token_give_it_more_time() {
     node.at(4_699).settle();
     assert_eq!(end_of(&node), "running");
     node.at(4_700).settle();
-    let timeout = format!("failed: \"{:?}\"", ActivityFailure::Timeout(TimeoutKind::Heartbeat));
+    let timeout = format!("failed: \"{:?}\"", ActivityError::<Payload>::Timeout(TimeoutKind::Heartbeat));
     assert_eq!(end_of(&node), timeout);
 }
 
@@ -350,7 +350,7 @@ fn g44_all_of_its_time_counts_for_an_attempt_that_waits() {
     node.at(3_999).settle();
     assert_eq!(end_of(&node), "running");
     node.at(4_000).settle();
-    let timeout = format!("failed: \"{:?}\"", ActivityFailure::Timeout(TimeoutKind::Total));
+    let timeout = format!("failed: \"{:?}\"", ActivityError::<Payload>::Timeout(TimeoutKind::Total));
     assert_eq!((end_of(&node), recorded(&node)), (timeout, (1, 1)));
 }
 
@@ -364,7 +364,7 @@ fn g44_the_last_attempt_that_somebody_fails_fails_the_activity() {
         assert_eq!((node.told(told), token.attempt), (TAKEN.to_owned(), attempt));
         node.at(1_500).settle();
     }
-    let words = format!("{:?}", ActivityFailure::Application(Payload::from("no")));
+    let words = format!("{:?}", ActivityError::Application(Payload::from("no")));
     assert_eq!(end_of(&node), format!("failed: {}", json!(words)));
     assert_eq!(recorded(&node), (2, 2));
 }

@@ -4,6 +4,7 @@ use crate::shard_cases::{Outcome, handlers, handlers_and, number, settle_for_a_w
 use perennial_core::shard::ShardOptions;
 use perennial_core::{Handlers, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
+use std::time::Duration;
 
 #[test]
 fn g17_an_event_that_comes_with_the_termination_of_an_unreadable_instance_is_told_so() {
@@ -33,7 +34,11 @@ async fn waits_in_update(ctx: OrchestrationContext, _: Payload) -> Outcome {
 
 #[test]
 fn e21_who_waits_for_an_update_of_an_unreadable_instance_hears_of_its_termination() {
-    let options = ShardOptions { idle_ms: 1_000, lookahead_ms: 1_000, ..ShardOptions::default() };
+    let options = ShardOptions {
+        idle: Duration::from_millis(1_000),
+        lookahead: Duration::from_millis(1_000),
+        ..ShardOptions::default()
+    };
     let mut node = ManualNode::with_options(handlers_and("waits", waits_in_update), options);
     node.start("waits", "a", ());
     node.settle();

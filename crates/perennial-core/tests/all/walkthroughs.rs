@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use perennial_core::{
-    ActivityFailure, Either, ExecutionOptions, OrchestrationContext, Payload, StaleReason, Started,
+    ActivityError, Either, ExecutionOptions, OrchestrationContext, Payload, StaleReason, Started,
 };
 use perennial_testkit::Drive;
 
 type Output = Result<Payload, Payload>;
 
-fn application_error(failure: ActivityFailure) -> Payload {
+fn application_error(failure: ActivityError) -> Payload {
     match failure {
-        ActivityFailure::Application(error) => error,
+        ActivityError::Application(error) => error,
         other => Payload::from(format!("{other:?}")),
     }
 }

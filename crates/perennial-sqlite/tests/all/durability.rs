@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::support::{Place, durable};
 use perennial_core::store::{
-    Commit, CommitOutcome, Conflict, Filter, InstanceRow, PageLimit, Status, StoreError, TaskChange, TaskId,
-    TaskRow,
+    Commit, CommitOutcome, Conflict, Criteria, InstanceRow, PageLimit, Status, StoreError, TaskChange,
+    TaskId, TaskRow,
 };
 use perennial_core::{InstanceKey, ShardId};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
@@ -105,7 +105,7 @@ fn g32_a_batch_that_does_not_fit_leaves_nothing_behind() {
     let many = (2..1_000).map(|number| start(&row(number, &format!("order-{number}"))));
     assert!(matches!(owner.try_commit(session, many), Err(StoreError::Failed(_))));
     drop(owner);
-    let rows = place.owner().list(&Filter::default(), None, 10).rows;
+    let rows = place.owner().list(&Criteria::default(), None, 10).rows;
     assert_eq!(rows, [row(1, "a")]);
 }
 
@@ -130,7 +130,7 @@ fn a_corrupt_row_is_named_and_stands_in_nobodys_way() {
         place.connection().execute_batch(&sql).unwrap();
         let corrupt = StoreError::CorruptRow(format!("instance broken (key {}): {reason}", key(2)));
         assert_eq!(load(&owner, key(2)), Err(corrupt.clone()));
-        let page = owner.list(&Filter::default(), None, 10);
+        let page = owner.list(&Criteria::default(), None, 10);
         assert_eq!((&page.rows[0], &page.rows[2]), (&rows[0], &rows[2]));
         assert_eq!(find(&owner, "broken"), Ok(Some(page.rows[1].clone())), "it is found as it is listed");
         let shown = page.rows[1].blocked.clone().expect("it is shown as blocked");
@@ -176,13 +176,13 @@ fn i16_rows_whose_key_cannot_be_read_are_left_out_of_passes_and_shown_in_lists()
     assert_eq!(owner.due(session, 10, None, 10).iter().map(|row| row.key).collect::<Vec<_>>(), readable);
     assert_eq!(owner.owed(session, None, 10).iter().map(|row| row.0).collect::<Vec<_>>(), readable);
     assert_eq!(owner.blocked(session, None, 10).iter().map(|row| row.0).collect::<Vec<_>>(), readable);
-    let listed = owner.list(&Filter::default(), None, 10).rows;
+    let listed = owner.list(&Criteria::default(), None, 10).rows;
     let named = listed.iter().map(|row| (&*row.id, row.blocked.as_ref().map(|blocked| &*blocked.code)));
     let damaged = ("order-2", Some("PER-0508"));
     assert_eq!(named.filter(|named| *named == damaged).count(), 1, "{listed:?}");
     // Page by page, each is shown once.
     for newest_first in [false, true] {
-        let filter = Filter { newest_first, ..Filter::default() };
+        let filter = Criteria { newest_first, ..Criteria::default() };
         let (mut seen, mut after) = (Vec::new(), None);
         loop {
             let page = owner.list(&filter, after, 1);
@@ -234,7 +234,7 @@ fn s2_values_that_sqlite_cannot_hold_are_rejected_alone() {
     assert_eq!(rejected, [false, true, false, true, true, true, false], "{outcomes:?}");
     assert_eq!(owner.load(&a, 0).unwrap().turns, [bytes("started")]);
     let ids: Vec<String> =
-        owner.list(&Filter::default(), None, 10).rows.into_iter().map(|row| row.id).collect();
+        owner.list(&Criteria::default(), None, 10).rows.into_iter().map(|row| row.id).collect();
     assert_eq!(ids, ["a", "b"]);
 }
 

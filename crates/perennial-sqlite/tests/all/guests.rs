@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{Place, durable, hints, wait_for};
 use perennial_core::SHARDS;
 use perennial_core::store::{
-    Changes, Filter, InstanceRow, PageLimit, SendOutcome, SendRequest, SessionId, SessionRole, ShardSet,
+    Changes, Criteria, InstanceRow, PageLimit, SendOutcome, SendRequest, SessionId, SessionRole, ShardSet,
     Status, StoreError,
 };
 use perennial_sqlite::{SqliteOptions, SqliteStore};
@@ -26,7 +26,7 @@ fn s7_a_guest_sees_what_the_owner_has_committed() {
         assert_eq!(guest.turns(&a, 1, number - 1, 10).len(), 1);
     }
     assert_eq!(guest.find("a"), Some(a.clone()));
-    assert_eq!(guest.list(&Filter::default(), None, 10).rows, [a]);
+    assert_eq!(guest.list(&Criteria::default(), None, 10).rows, [a]);
 }
 
 #[test]

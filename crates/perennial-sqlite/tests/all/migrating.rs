@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::support::Place;
 use perennial_core::history::{EventId, ParentLink};
-use perennial_core::store::{DeleteOutcome, Filter, InstanceRow, PageLimit, Status, attribute};
+use perennial_core::store::{Criteria, DeleteOutcome, InstanceRow, PageLimit, Status, attribute};
 use perennial_core::{Attributes, Payload};
 use perennial_testkit::conformance::Subject;
 use perennial_testkit::conformance::instances::{Build, bytes, member, message, row};
@@ -86,12 +86,12 @@ fn make_version_1(place: &Place) {
         .unwrap();
 }
 
-fn ids(subject: &Subject, filter: &Filter) -> Vec<String> {
+fn ids(subject: &Subject, filter: &Criteria) -> Vec<String> {
     subject.list(filter, None, 10).rows.into_iter().map(|row| row.id).collect()
 }
 
-fn having(pairs: &[(&str, &str)]) -> Filter {
-    Filter { attributes: attributes(pairs), ..Filter::default() }
+fn having(pairs: &[(&str, &str)]) -> Criteria {
+    Criteria { attributes: attributes(pairs), ..Criteria::default() }
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn s9_a_database_of_version_1_is_brought_to_this_one_with_all_its_rows() {
     assert_eq!(ids(&owner, &having(&[("customer", "\"x\"")])), ["child", "ended"]);
     assert_eq!(ids(&owner, &having(&[("size", "[1,  2.50]")])), ["child"]);
     assert_eq!(ids(&owner, &having(&[("size", "[1, 2.50]")])), Vec::<String>::new());
-    assert_eq!(ids(&owner, &Filter { parent: Some(parent.key), ..Filter::default() }), ["child"]);
-    let before = |ended_before_ms| Filter { ended_before_ms, ..Filter::default() };
+    assert_eq!(ids(&owner, &Criteria { parent: Some(parent.key), ..Criteria::default() }), ["child"]);
+    let before = |ended_before_ms| Criteria { ended_before_ms, ..Criteria::default() };
     assert_eq!(ids(&owner, &before(ended.ended_ms)), Vec::<String>::new());
     assert_eq!(ids(&owner, &before(ended.ended_ms.map(|at_ms| at_ms + 1))), ["ended"]);
     // It goes on where it was.
@@ -138,7 +138,7 @@ fn s9_a_row_that_version_1_left_corrupt_stands_in_nobodys_way() {
     place.connection().execute_batch(broken).unwrap();
     let owner = place.owner();
     assert_eq!(ids(&owner, &having(&[("customer", "\"x\"")])), ["ended"]);
-    assert_eq!(ids(&owner, &Filter::default()), ["parent", "child", "ended"]);
+    assert_eq!(ids(&owner, &Criteria::default()), ["parent", "child", "ended"]);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn s9_of_fifty_who_open_an_older_database_one_migrates_it() {
             })
             .collect();
         for opened in opening {
-            assert_eq!(ids(&Subject::over(opened.join().unwrap().unwrap()), &Filter::default()).len(), 3);
+            assert_eq!(ids(&Subject::over(opened.join().unwrap().unwrap()), &Criteria::default()).len(), 3);
         }
     });
     let (version, attributes): (i64, i64) = place
@@ -221,7 +221,7 @@ fn s16_a_database_of_version_3_is_searched_by_ranges_once_it_is_brought_here() {
         ))
         .unwrap();
     let owner = place.owner();
-    let searching = |condition| Filter { conditions: vec![condition], ..Filter::default() };
+    let searching = |condition| Criteria { conditions: vec![condition], ..Criteria::default() };
     assert_eq!(ids(&owner, &searching(attribute("customer").starts_with("x"))), ["child", "ended"]);
     assert_eq!(ids(&owner, &searching(attribute("customer").less_than("y"))), ["child", "ended"]);
     assert_eq!(ids(&owner, &searching(attribute("customer").greater_than("x"))), [""; 0]);

@@ -2,7 +2,7 @@
 
 use perennial_core::ShardId;
 use perennial_core::store::{
-    CommitOutcome, Filter, InboxQuery, NewRequest, PageLimit, Served, SessionRole, ShardSet, StoreError,
+    CommitOutcome, Criteria, InboxQuery, NewRequest, PageLimit, Served, SessionRole, ShardSet, StoreError,
 };
 
 use super::instances::{bytes, key, message, row, start, task};
@@ -62,8 +62,8 @@ pub fn s0_after_closing_every_call_says_so(make: Make<'_>) {
     closed(|reply| store.sweep(1, None, reply));
     closed(|reply| store.read_setting("n", reply));
     closed(|reply| store.write_setting("n", None, None, reply));
-    closed(|reply| store.list(Filter::default(), None, 1, reply));
-    closed(|reply| store.count(Filter::default(), 1, reply));
+    closed(|reply| store.list(Criteria::default(), None, 1, reply));
+    closed(|reply| store.count(Criteria::default(), 1, reply));
     closed(|reply| store.stats(reply));
     closed(|reply| store.prune_executions(session, shard, key(1), 1, 1, reply));
     closed(|reply| store.delete(vec![(shard, key(1))], reply));

@@ -1,7 +1,7 @@
 //! S2: members that are not written, and what they leave behind: nothing.
 
 use perennial_core::store::{
-    Commit, CommitOutcome, Conflict, Filter, InboxRow, InstanceRow, Page, RequestRow, RowChange, Served,
+    Commit, CommitOutcome, Conflict, Criteria, InboxRow, InstanceRow, Page, RequestRow, RowChange, Served,
     SessionId, Status, StoreStats, TurnRow,
 };
 use perennial_core::{SHARDS, ShardId};
@@ -143,7 +143,7 @@ struct Everything {
 
 fn everything(subject: &Subject, session: SessionId, rows: &[&InstanceRow]) -> Everything {
     Everything {
-        page: subject.list(&Filter::default(), None, 100),
+        page: subject.list(&Criteria::default(), None, 100),
         inbox: subject.inbox(session, 0, 100),
         turns: rows.iter().map(|row| subject.turns(row, 1, 0, 100).len()).collect(),
         loaded: rows.iter().map(|row| subject.load(row, 0)).collect(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::thread;
 
 use perennial_core::store::{
-    Commit, CommitOutcome, Conflict, Count, DeleteOutcome, Filter, InstanceRow, Page, RowChange, SendOutcome,
-    SessionId, Status, StoreStats, TaskId, TaskRow, TaskState,
+    Commit, CommitOutcome, Conflict, Count, Criteria, DeleteOutcome, InstanceRow, Page, RowChange,
+    SendOutcome, SessionId, Status, StoreStats, TaskId, TaskRow, TaskState,
 };
 
 use super::instances::{
@@ -74,7 +74,7 @@ pub fn s7_a_deleted_instance_leaves_no_rows(make: Make<'_>) {
     assert_eq!(belongings(&subject.stats()), belongings(&only_b), "no row is left behind");
     assert_eq!(subject.stats().instances, only_b.instances);
     assert_eq!(rows_of(&subject, session, &b), of_b, "others keep theirs");
-    assert_eq!(subject.list(&Filter::default(), None, 10).rows.len(), 1);
+    assert_eq!(subject.list(&Criteria::default(), None, 10).rows.len(), 1);
 }
 
 pub fn s7_only_what_has_ended_is_deleted(make: Make<'_>) {
@@ -100,7 +100,7 @@ pub fn s7_only_what_has_ended_is_deleted(make: Make<'_>) {
     for (row, before) in rows.iter().zip(&before).filter(|(row, _)| !row.status.is_final()) {
         assert_eq!(rows_of(&subject, session, row), *before, "{} is untouched", row.id);
     }
-    assert_eq!(subject.list(&Filter::default(), None, 10).rows.len(), 2);
+    assert_eq!(subject.list(&Criteria::default(), None, 10).rows.len(), 2);
     assert_eq!(subject.delete([]), []);
 }
 
@@ -209,7 +209,7 @@ pub fn s7_deletions_and_commits_at_the_same_time_leave_no_orphans(make: Make<'_>
         }
     });
     assert_eq!(deleted, vec![1; rows.len()], "each of them once");
-    assert_eq!(subject.list(&Filter::default(), None, 100), Page::default());
+    assert_eq!(subject.list(&Criteria::default(), None, 100), Page::default());
     assert_eq!(belongings(&subject.stats()), [Count::default(); 5]);
     for row in &rows {
         assert_eq!(subject.turns(row, 1, 0, 10), Vec::<Arc<[u8]>>::new());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use perennial_core::ErrorCode;
 use perennial_core::store::{
     Blocked, Commit, Divergence, DivergenceRow, InboxNumber, InstanceRow, Outgoing, Pause, RequestNumber,
     RequestReply, RowChange, SendRequest, Status, TaskChange, TaskId, TaskRow, TaskState, TurnRow,
@@ -40,7 +41,7 @@ pub fn row(number: u64, id: &str) -> InstanceRow {
 /// Why an instance is blocked, in tests.
 pub fn blocked() -> Blocked {
     Blocked {
-        code: "PER-0203".to_owned(),
+        code: ErrorCode::Nondeterminism.to_string(),
         cause: "nondeterminism: ActivityScheduled differs in its \"name\"".to_owned(),
         reason: "nondeterminism".to_owned(),
         report: "the code went \"another\" way".to_owned(),

@@ -1,6 +1,6 @@
 //! S7: lists of instances.
 
-use perennial_core::store::{Blocked, CommitOutcome, Count, Filter, InstanceRow, RowChange, Status};
+use perennial_core::store::{Blocked, CommitOutcome, Count, Criteria, InstanceRow, RowChange, Status};
 use perennial_core::{EventId, ParentLink};
 
 use super::instances::{Build, attributes, blocked, key, member, row};
@@ -91,7 +91,7 @@ fn filled(make: Make<'_>) -> (Subject, Vec<InstanceRow>) {
 }
 
 /// All rows of a list, page by page.
-fn paged(subject: &Subject, filter: &Filter, limit: usize) -> Vec<InstanceRow> {
+fn paged(subject: &Subject, filter: &Criteria, limit: usize) -> Vec<InstanceRow> {
     let mut rows: Vec<InstanceRow> = Vec::new();
     let mut after = None;
     loop {
@@ -108,9 +108,9 @@ fn paged(subject: &Subject, filter: &Filter, limit: usize) -> Vec<InstanceRow> {
 }
 
 /// Asserts that a list shows what the filter says, whatever its order and the size of its pages, and that it is counted.
-fn assert_shown(subject: &Subject, rows: &[InstanceRow], filter: &Filter) -> usize {
+fn assert_shown(subject: &Subject, rows: &[InstanceRow], filter: &Criteria) -> usize {
     let expected: Vec<InstanceRow> = rows.iter().filter(|row| filter.matches(row)).cloned().collect();
-    let newest_first = Filter { newest_first: true, ..filter.clone() };
+    let newest_first = Criteria { newest_first: true, ..filter.clone() };
     let reversed: Vec<InstanceRow> = expected.iter().rev().cloned().collect();
     for limit in [1, 2, 7, 1_000] {
         assert_eq!(paged(subject, filter, limit), expected, "{filter:?} in pages of {limit}");
@@ -124,23 +124,23 @@ fn assert_shown(subject: &Subject, rows: &[InstanceRow], filter: &Filter) -> usi
 
 pub fn s7_a_list_comes_oldest_first_in_pages(make: Make<'_>) {
     let empty = Subject::new(make);
-    assert_eq!(empty.list(&Filter::default(), None, 10), Default::default());
+    assert_eq!(empty.list(&Criteria::default(), None, 10), Default::default());
     let (subject, rows) = filled(make);
-    assert_eq!(assert_shown(&subject, &rows, &Filter::default()), 60);
-    let page = subject.list(&Filter::default(), None, 10);
+    assert_eq!(assert_shown(&subject, &rows, &Criteria::default()), 60);
+    let page = subject.list(&Criteria::default(), None, 10);
     assert_eq!((page.rows.len(), page.next), (10, Some(rows[9].key)));
-    let last = subject.list(&Filter::default(), Some(rows[49].key), 10);
+    let last = subject.list(&Criteria::default(), Some(rows[49].key), 10);
     assert_eq!((last.rows.len(), last.next), (10, None), "a full page may be the last");
-    let behind = subject.list(&Filter::default(), Some(rows[59].key), 10);
+    let behind = subject.list(&Criteria::default(), Some(rows[59].key), 10);
     assert_eq!((behind.rows.len(), behind.next), (0, None));
-    let smallest = subject.list(&Filter::default(), None, 0);
+    let smallest = subject.list(&Criteria::default(), None, 0);
     assert_eq!((smallest.rows.len(), smallest.next), (1, Some(rows[0].key)), "no row is passed over");
 }
 
 pub fn s7_a_list_is_filtered_by_status(make: Make<'_>) {
     let (subject, rows) = filled(make);
     for status in Status::ALL {
-        let filter = Filter { statuses: vec![status], ..Filter::default() };
+        let filter = Criteria { statuses: vec![status], ..Criteria::default() };
         assert_eq!(assert_shown(&subject, &rows, &filter), 10, "{status:?}");
     }
     let sets = [
@@ -150,14 +150,14 @@ pub fn s7_a_list_is_filtered_by_status(make: Make<'_>) {
         Status::ALL.to_vec(),
     ];
     for statuses in sets {
-        assert_shown(&subject, &rows, &Filter { statuses, ..Filter::default() });
+        assert_shown(&subject, &rows, &Criteria { statuses, ..Criteria::default() });
     }
 }
 
 pub fn s7_a_list_is_filtered_by_name(make: Make<'_>) {
     let (subject, rows) = filled(make);
     for (name, count) in [("checkout", 20), ("archive", 20), ("check", 0), ("Checkout", 0), ("", 0)] {
-        let filter = Filter { name: Some(name.to_owned()), ..Filter::default() };
+        let filter = Criteria { name: Some(name.to_owned()), ..Criteria::default() };
         assert_eq!(assert_shown(&subject, &rows, &filter), count, "{name:?}");
     }
 }
@@ -179,7 +179,7 @@ pub fn s7_a_list_is_filtered_by_the_beginning_of_the_id(make: Make<'_>) {
         ("invoice-57", 1),
     ];
     for (prefix, count) in prefixes {
-        let filter = Filter { id_prefix: Some(prefix.to_owned()), ..Filter::default() };
+        let filter = Criteria { id_prefix: Some(prefix.to_owned()), ..Criteria::default() };
         assert_eq!(assert_shown(&subject, &rows, &filter), count, "{prefix:?}");
     }
 }
@@ -187,18 +187,18 @@ pub fn s7_a_list_is_filtered_by_the_beginning_of_the_id(make: Make<'_>) {
 pub fn s7_a_list_is_filtered_by_being_blocked(make: Make<'_>) {
     let (subject, rows) = filled(make);
     for (blocked, count) in [(true, 9), (false, 51)] {
-        let filter = Filter { blocked: Some(blocked), ..Filter::default() };
+        let filter = Criteria { blocked: Some(blocked), ..Criteria::default() };
         assert_eq!(assert_shown(&subject, &rows, &filter), count, "{blocked}");
     }
     for (paused, count) in [(true, 5), (false, 55)] {
-        let filter = Filter { paused: Some(paused), ..Filter::default() };
+        let filter = Criteria { paused: Some(paused), ..Criteria::default() };
         assert_eq!(assert_shown(&subject, &rows, &filter), count, "{paused}");
     }
 }
 
 pub fn s7_a_list_comes_newest_first_if_asked(make: Make<'_>) {
     let (subject, rows) = filled(make);
-    let newest_first = Filter { newest_first: true, ..Filter::default() };
+    let newest_first = Criteria { newest_first: true, ..Criteria::default() };
     let page = subject.list(&newest_first, None, 10);
     assert_eq!((&page.rows[0], page.rows.len(), page.next), (&rows[59], 10, Some(rows[50].key)));
     let last = subject.list(&newest_first, Some(rows[10].key), 10);
@@ -212,14 +212,14 @@ pub fn s7_a_list_comes_newest_first_if_asked(make: Make<'_>) {
     // A place need not be a row's.
     let from_nowhere = subject.list(&newest_first, Some(key(10_000)), 1);
     assert_eq!(from_nowhere.rows, rows[59..]);
-    assert_eq!(subject.list(&Filter::default(), Some(key(10_000)), 1).rows, []);
+    assert_eq!(subject.list(&Criteria::default(), Some(key(10_000)), 1).rows, []);
 }
 
 pub fn s7_a_list_is_filtered_by_version(make: Make<'_>) {
     let (subject, rows) = filled(make);
     let versions = [("1.0.0", 21), ("1.0.0-rc.1", 21), ("2.0.0", 18), ("1.0", 0), ("0.9.0", 0), ("", 0)];
     for (version, count) in versions {
-        let filter = Filter { version: Some(version.to_owned()), ..Filter::default() };
+        let filter = Criteria { version: Some(version.to_owned()), ..Criteria::default() };
         assert_eq!(assert_shown(&subject, &rows, &filter), count, "{version:?}");
     }
 }
@@ -228,7 +228,7 @@ pub fn s7_a_list_is_filtered_by_parent(make: Make<'_>) {
     let (subject, rows) = filled(make);
     // 30 is in the list itself, 5 is nobody's parent and 2,000 is nobody.
     for (parent, count) in [(1_000, 15), (1_001, 15), (30, 15), (5, 0), (2_000, 0)] {
-        let filter = Filter { parent: Some(key(parent)), ..Filter::default() };
+        let filter = Criteria { parent: Some(key(parent)), ..Criteria::default() };
         assert_eq!(assert_shown(&subject, &rows, &filter), count, "{parent}");
     }
 }
@@ -236,7 +236,7 @@ pub fn s7_a_list_is_filtered_by_parent(make: Make<'_>) {
 pub fn s7_a_list_is_filtered_by_attributes_as_json_text(make: Make<'_>) {
     let (subject, rows) = filled(make);
     let shown = |pairs: &[(&str, &str)]| {
-        let filter = Filter { attributes: attributes(pairs), ..Filter::default() };
+        let filter = Criteria { attributes: attributes(pairs), ..Criteria::default() };
         assert_shown(&subject, &rows, &filter)
     };
     for customer in CUSTOMERS.into_iter().flatten() {
@@ -266,28 +266,28 @@ pub fn s7_a_list_is_filtered_by_times(make: Make<'_>) {
     let mut shown = 0;
     for at_ms in times {
         let filters = [
-            Filter { created_from_ms: Some(at_ms), ..Filter::default() },
-            Filter { created_before_ms: Some(at_ms), ..Filter::default() },
-            Filter { ended_before_ms: Some(at_ms), ..Filter::default() },
+            Criteria { created_from_ms: Some(at_ms), ..Criteria::default() },
+            Criteria { created_before_ms: Some(at_ms), ..Criteria::default() },
+            Criteria { ended_before_ms: Some(at_ms), ..Criteria::default() },
         ];
         shown += filters.map(|filter| assert_shown(&subject, &rows, &filter)).into_iter().sum::<usize>();
-        let between = Filter {
+        let between = Criteria {
             created_from_ms: Some(BEGUN_MS + 400),
             created_before_ms: Some(at_ms),
-            ..Filter::default()
+            ..Criteria::default()
         };
         shown += assert_shown(&subject, &rows, &between);
     }
     assert!(shown > 500, "most of these filters show something: {shown}");
     // A time itself is in what is from it on, and not in what is before it.
-    let at = |from: u64, before: u64| Filter {
+    let at = |from: u64, before: u64| Criteria {
         created_from_ms: Some(BEGUN_MS + from),
         created_before_ms: Some(BEGUN_MS + before),
-        ..Filter::default()
+        ..Criteria::default()
     };
     assert_eq!(assert_shown(&subject, &rows, &at(700, 701)), 2);
     assert_eq!(assert_shown(&subject, &rows, &at(700, 700)), 0);
-    let ended = |before_ms| Filter { ended_before_ms: Some(before_ms), ..Filter::default() };
+    let ended = |before_ms| Criteria { ended_before_ms: Some(before_ms), ..Criteria::default() };
     assert_eq!(assert_shown(&subject, &rows, &ended(u64::MAX)), 40, "only what has ended");
 }
 
@@ -298,7 +298,7 @@ pub fn s7_drawn_filters_show_what_they_say(make: Make<'_>) {
     for _ in 0..150 {
         // What some row is like, so that most filters show something.
         let like = chance.pick(&rows).clone();
-        let mut filter = Filter::default();
+        let mut filter = Criteria::default();
         if chance.percent(30) {
             filter.statuses = vec![like.status, *chance.pick(&Status::ALL)];
         }
@@ -326,12 +326,12 @@ pub fn s7_filters_of_a_list_hold_together_in_every_page(make: Make<'_>) {
         for name in [None, Some("refund")] {
             for prefix in [None, Some("order"), Some("i")] {
                 for blocked in [None, Some(true), Some(false)] {
-                    let filter = Filter {
+                    let filter = Criteria {
                         statuses: statuses.clone(),
                         name: name.map(str::to_owned),
                         id_prefix: prefix.map(str::to_owned),
                         blocked,
-                        ..Filter::default()
+                        ..Criteria::default()
                     };
                     shown += assert_shown(&subject, &rows, &filter);
                 }

@@ -2,7 +2,7 @@
 
 use perennial_core::store::memory::MAX_UNREAD;
 use perennial_core::store::{
-    Count, Filter, InstanceRow, RowChange, SessionId, Status, StoreStats, TaskRow, TaskState,
+    Count, Criteria, InstanceRow, RowChange, SessionId, Status, StoreStats, TaskRow, TaskState,
 };
 
 use super::instances::{Build, blocked, member, message, outgoing, row, start, status, task};
@@ -23,8 +23,8 @@ fn counted(stats: &StoreStats, status: Status) -> Count {
 pub fn s7_a_count_is_exact_up_to_a_bound(make: Make<'_>) {
     let subject = Subject::new(make);
     let session = subject.own_all();
-    assert_eq!(subject.count(&Filter::default(), 10), exactly(0));
-    assert_eq!(subject.count(&Filter::default(), 0), exactly(0));
+    assert_eq!(subject.count(&Criteria::default(), 10), exactly(0));
+    assert_eq!(subject.count(&Criteria::default(), 0), exactly(0));
     let rows: Vec<InstanceRow> = (1..=20)
         .map(|number| InstanceRow {
             name: if number % 4 == 0 { "refund" } else { "checkout" }.to_owned(),
@@ -32,10 +32,10 @@ pub fn s7_a_count_is_exact_up_to_a_bound(make: Make<'_>) {
         })
         .collect();
     subject.commit(session, rows.iter().map(start));
-    let refunds = Filter { name: Some("refund".to_owned()), ..Filter::default() };
+    let refunds = Criteria { name: Some("refund".to_owned()), ..Criteria::default() };
     for newest_first in [false, true] {
         let (all, refunds) =
-            (Filter { newest_first, ..Filter::default() }, Filter { newest_first, ..refunds.clone() });
+            (Criteria { newest_first, ..Criteria::default() }, Criteria { newest_first, ..refunds.clone() });
         let counts = [(&all, 0, 0, true), (&all, 1, 1, true), (&all, 19, 19, true), (&all, 20, 20, false)];
         let of_refunds = [(&refunds, 4, 4, true), (&refunds, 5, 5, false), (&refunds, 6, 5, false)];
         for (filter, at_most, rows, more) in counts.into_iter().chain(of_refunds) {

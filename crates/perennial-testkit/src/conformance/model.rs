@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use perennial_core::SHARDS;
-use perennial_core::store::{Filter, InstanceRow, MemoryStore, PageLimit, SessionRole};
+use perennial_core::store::{Criteria, InstanceRow, MemoryStore, PageLimit, SessionRole};
 
 use super::operation::{Operation, Operations, SETTINGS, Shards};
 use super::side::Side;
@@ -83,7 +83,7 @@ impl Pair {
         let (model, known) = (&self.model, &mut self.operations.known);
         known.messages = model.messages.len();
         known.requests = model.requests.len();
-        let rows = model.subject.list(&Filter::default(), None, 10_000).rows;
+        let rows = model.subject.list(&Criteria::default(), None, 10_000).rows;
         let before = std::mem::replace(&mut known.rows, rows);
         let is_gone = |row: &InstanceRow| known.rows.iter().all(|now| now.key != row.key);
         known.gone.extend(before.into_iter().filter(is_gone));
@@ -104,7 +104,7 @@ impl Pair {
     }
 
     fn compare_everything(&mut self) {
-        let mut looks = vec![Operation::List(Filter::default(), None, usize::MAX - 1), Operation::Stats];
+        let mut looks = vec![Operation::List(Criteria::default(), None, usize::MAX - 1), Operation::Stats];
         looks.extend((0..self.model.requests.len()).map(Operation::ReadReply));
         looks.extend(SETTINGS.map(Operation::ReadSetting));
         looks.push(Operation::Directory);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use perennial_core::store::{
-    Commit, Evidence, Filter, InstanceRow, SendRequest, Served, SessionId, SessionRole, ShardSet, Status,
+    Commit, Criteria, Evidence, InstanceRow, SendRequest, Served, SessionId, SessionRole, ShardSet, Status,
     TaskId, TaskReport, TaskRow, TaskState,
 };
 use perennial_core::{EventId, InstanceKey, Payload, SHARDS, ShardId};
@@ -132,8 +132,8 @@ pub(super) enum Operation {
     WriteSetting(&'static str, Option<&'static str>),
     /// The second is what is taken for its value.
     ReplaceSetting(&'static str, Option<&'static str>, Option<&'static str>),
-    List(Filter, Option<InstanceKey>, usize),
-    Count(Filter, u64),
+    List(Criteria, Option<InstanceKey>, usize),
+    Count(Criteria, u64),
     Stats,
     Delete(Vec<InstanceRow>),
 }
@@ -450,10 +450,10 @@ impl Operations {
         bytes(word(&mut self.chance, &BODIES))
     }
 
-    fn filter(&mut self) -> Filter {
+    fn filter(&mut self) -> Criteria {
         let parent = self.chance.percent(10).then(|| self.key());
         let chance = &mut self.chance;
-        let mut filter = Filter { parent, newest_first: chance.percent(50), ..Filter::default() };
+        let mut filter = Criteria { parent, newest_first: chance.percent(50), ..Criteria::default() };
         for status in Status::ALL {
             if chance.percent(15) {
                 filter.statuses.push(status);

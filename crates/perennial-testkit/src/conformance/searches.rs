@@ -1,9 +1,9 @@
 //! S15, S16, S17: lists by what attributes are like.
 //!
-//! What each condition has to show is written out here, apart from what `Filter` says, so that a mistake in it is found.
+//! What each condition has to show is written out here, apart from what `Criteria` says, so that a mistake in it is found.
 
 use perennial_core::store::{
-    CommitOutcome, Condition, Count, Filter, InstanceRow, RowChange, Status, attribute,
+    CommitOutcome, Condition, Count, Criteria, InstanceRow, RowChange, Status, attribute,
 };
 
 use super::instances::{Build, attributes, key, member, row};
@@ -68,19 +68,19 @@ fn valued(number: u64, value: &str) -> InstanceRow {
     InstanceRow { attributes: attributes(&[("v", value)]), ..row(number, &format!("i-{number}")) }
 }
 
-fn searching(conditions: Vec<Condition>) -> Filter {
-    Filter { conditions, ..Filter::default() }
+fn searching(conditions: Vec<Condition>) -> Criteria {
+    Criteria { conditions, ..Criteria::default() }
 }
 
 /// The values of all rows that a list shows, in pages of every size and in both directions.
-fn values(subject: &Subject, filter: &Filter) -> Vec<String> {
+fn values(subject: &Subject, filter: &Criteria) -> Vec<String> {
     let value =
         |row: &InstanceRow| row.attributes.get("v").map_or("none", |value| value.as_json()).to_owned();
     let all = paged(subject, filter, 1_000, || ());
     for limit in [1, 3] {
         assert_eq!(paged(subject, filter, limit, || ()), all, "{filter:?} in pages of {limit}");
     }
-    let mut newest = paged(subject, &Filter { newest_first: true, ..filter.clone() }, 2, || ());
+    let mut newest = paged(subject, &Criteria { newest_first: true, ..filter.clone() }, 2, || ());
     newest.reverse();
     assert_eq!(newest, all, "{filter:?} newest first");
     let count = Count { rows: u64::try_from(all.len()).unwrap(), more: false };
@@ -89,7 +89,7 @@ fn values(subject: &Subject, filter: &Filter) -> Vec<String> {
 }
 
 /// All rows of a list, with something done after each page.
-fn paged(subject: &Subject, filter: &Filter, limit: usize, mut between: impl FnMut()) -> Vec<InstanceRow> {
+fn paged(subject: &Subject, filter: &Criteria, limit: usize, mut between: impl FnMut()) -> Vec<InstanceRow> {
     let mut rows = Vec::new();
     let mut after = None;
     loop {
@@ -217,12 +217,14 @@ pub fn s16_conditions_hold_together_with_everything_else(make: Make<'_>) {
     }
     // `attributes` asks for the text, and a condition for the value.
     let text = attributes(&[("v", "10")]);
-    let ten = Filter { attributes: text, conditions: vec![attribute("v").at_least(10)], ..Filter::default() };
+    let ten =
+        Criteria { attributes: text, conditions: vec![attribute("v").at_least(10)], ..Criteria::default() };
     assert_eq!(values(&subject, &ten), ["10"]);
-    let named = Filter { id_prefix: Some("i-1".to_owned()), ..searching(vec![attribute("v").less_than(0)]) };
+    let named =
+        Criteria { id_prefix: Some("i-1".to_owned()), ..searching(vec![attribute("v").less_than(0)]) };
     let shown: Vec<&InstanceRow> = rows.iter().filter(|row| named.matches(row)).collect();
     assert_eq!(values(&subject, &named).len(), shown.len());
-    let ended = Filter { statuses: vec![Status::Failed], ..searching(vec![attribute("v").less_than(0)]) };
+    let ended = Criteria { statuses: vec![Status::Failed], ..searching(vec![attribute("v").less_than(0)]) };
     assert_eq!(values(&subject, &ended).len(), 0);
 }
 
@@ -235,7 +237,7 @@ pub fn s17_pages_stay_true_while_attributes_change(make: Make<'_>) {
             .map(|number| valued(number, &(number * 7 % 40).to_string()))
             .collect();
         subject.commit(session, rows.iter().map(|row| member(row).inserting(row.clone())));
-        let filter = Filter { newest_first, ..searching(vec![attribute("v").at_least(10)]) };
+        let filter = Criteria { newest_first, ..searching(vec![attribute("v").at_least(10)]) };
         let (mut round, mut next_new) = (0, 1_000);
         let shown = paged(&subject, &filter, 5, || {
             round += 1;

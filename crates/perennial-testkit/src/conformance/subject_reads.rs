@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use perennial_core::store::{
-    Count, DueInstance, Filter, InboxNumber, InboxPage, InboxQuery, InboxRow, InstanceRow, LoadedInstance,
+    Count, Criteria, DueInstance, InboxNumber, InboxPage, InboxQuery, InboxRow, InstanceRow, LoadedInstance,
     NewRequest, Page, PageKey, PageLimit, RequestNumber, RequestOutcome, RequestPage, RequestRow, Served,
     SessionId, ShardSet, StoreError, StoreStats, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow,
 };
@@ -144,12 +144,12 @@ impl Subject {
     }
 
     /// A page of a list.
-    pub fn list(&self, filter: &Filter, after: Option<PageKey>, limit: usize) -> Page {
+    pub fn list(&self, filter: &Criteria, after: Option<PageKey>, limit: usize) -> Page {
         ask(|reply| self.store().list(filter.clone(), after, limit, reply)).expect("the page")
     }
 
     /// How many rows a list has.
-    pub fn count(&self, filter: &Filter, at_most: u64) -> Count {
+    pub fn count(&self, filter: &Criteria, at_most: u64) -> Count {
         ask(|reply| self.store().count(filter.clone(), at_most, reply)).expect("the count")
     }
 

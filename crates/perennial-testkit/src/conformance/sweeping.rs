@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use perennial_core::store::{
-    Commit, CommitOutcome, Conflict, DeleteOutcome, Filter, InstanceRow, Page, PageLimit, RowChange,
+    Commit, CommitOutcome, Conflict, Criteria, DeleteOutcome, InstanceRow, Page, PageLimit, RowChange,
     SessionId, Status, StoreError, Swept,
 };
 
@@ -82,7 +82,7 @@ pub fn s7_a_large_instance_is_gone_at_once_and_swept_in_steps(make: Make<'_>) {
     assert_eq!(subject.delete([&a]), [DeleteOutcome::Gone]);
     let stats = subject.stats();
     assert_eq!((stats.inbox.rows, stats.tasks_queued.rows, stats.requests.rows), (0, 0, 0));
-    assert_eq!(subject.list(&Filter::default(), None, 10).rows, std::slice::from_ref(&b));
+    assert_eq!(subject.list(&Criteria::default(), None, 10).rows, std::slice::from_ref(&b));
     // Nothing is added to what is left of it.
     for (late, conflict) in [
         (member(&a).turn_of(2, TURNS - TURNS / 2 + 1, "late"), Conflict::MissingTurn),
@@ -190,7 +190,7 @@ pub fn s7_only_the_owner_prunes_executions(make: Make<'_>) {
     subject.claim(other, 1).unwrap();
     assert_eq!(prune(&subject, other, &a, 4, 100), Ok(Swept { rows: 9, more: false }));
     assert_eq!(
-        subject.list(&Filter::default(), None, 10),
+        subject.list(&Criteria::default(), None, 10),
         Page { rows: vec![subject.find("a").unwrap()], next: None }
     );
 }

@@ -3,7 +3,7 @@
 use perennial_core::store::{
     InstanceRow, RowChange, Served, SessionId, TaskId, TaskRenewal, TaskRow, TaskState,
 };
-use perennial_core::{ActivityFailure, EventId, PastAttempt, Payload, Trail};
+use perennial_core::{ActivityError, EventId, PastAttempt, Payload, Trail};
 
 use super::instances::{Build, bytes, member, row, start, task};
 use super::subject::{Make, Subject};
@@ -67,7 +67,7 @@ pub fn g51_tasks_are_taken_by_how_their_names_begin(make: Make<'_>) {
 }
 
 fn past() -> Trail {
-    let failure = ActivityFailure::Application("née\n".into());
+    let failure = ActivityError::Application("née\n".into());
     let first = PastAttempt::new(1_700_000_000_000, 1_700_000_000_001, 1_700_000_000_500).failed(&failure);
     Trail::default().and(first.on("shop-2")).and(PastAttempt::new(1, 2, 3))
 }

@@ -14,8 +14,8 @@ use std::time::Duration;
 use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, Client, LoneAttempt};
 use perennial_core::shard::{ActivityTask, Answer, AskReply, Question, Request, RequestId, ShardOptions};
 use perennial_core::store::memory::Tables;
-use perennial_core::store::{Filter, InstanceRow, Status, Store};
-use perennial_core::{ActivityFailure, Decision, EventKind, Handlers, History, Job, Ledger, Payload, Turn};
+use perennial_core::store::{Criteria, InstanceRow, Status, Store};
+use perennial_core::{ActivityError, Decision, EventKind, Handlers, History, Job, Ledger, Payload, Turn};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -56,7 +56,7 @@ pub(super) enum Until<'a> {
     TimeMs(u64),
 }
 
-type Outcome = Result<Payload, ActivityFailure>;
+type Outcome = Result<Payload, ActivityError>;
 
 struct RunningAttempt {
     task: Arc<ActivityTask>,
@@ -88,7 +88,8 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(config: Config, handlers: Handlers, trouble: Arc<Trouble>) -> Driver {
-        let options = ShardOptions { lookahead_ms: FOR_EVER_MS, ..ShardOptions::default() };
+        let options =
+            ShardOptions { lookahead: Duration::from_millis(FOR_EVER_MS), ..ShardOptions::default() };
         let mut node = ManualNode::with_options(handlers, options);
         node.set_clock(BEGIN_MS);
         let store: Arc<dyn Store> = node.store();
@@ -522,7 +523,7 @@ impl Driver {
     }
 
     fn first_blocked(&self) -> Option<InstanceRow> {
-        let filter = Filter { blocked: Some(true), ..Filter::default() };
+        let filter = Criteria { blocked: Some(true), ..Criteria::default() };
         let tables = self.node.tables();
         tables.instances.values().find(|row| filter.matches(row) && !row.status.is_final()).cloned()
     }

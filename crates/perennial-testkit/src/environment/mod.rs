@@ -18,11 +18,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use perennial::client::{ExportedExecution, ExportedInstance};
 use perennial::typed::{
     ActivityCode, ActivityReturn, EventContent, EventTarget, OrchestrationCode, OrchestrationTarget,
     Register, Registration, UpdateTarget,
 };
-use perennial::{ActivityContext, ActivityHandler, ExportedExecution, ExportedInstance};
+use perennial::{ActivityContext, ActivityHandler};
 use perennial_core::OrchestrationHandler;
 use perennial_core::store::Status;
 use perennial_core::{Ending, Handlers, NotOfType, Payload};

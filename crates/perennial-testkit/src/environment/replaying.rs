@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use perennial::{ExportedExecution, ExportedInstance};
+use perennial::client::{ExportedExecution, ExportedInstance};
+use perennial_core::ErrorCode;
 use perennial_core::{EventId, Execution, ExecutionOptions, Handlers, History, TurnFailure};
 
 use super::TestEnvironment;
@@ -201,16 +202,15 @@ fn replay(
 ) -> Result<(), Different> {
     let history = execution.into_history();
     let Some(started) = history.started().cloned() else {
-        return Err("PER-0101 corrupt history: it does not begin with OrchestrationStarted\n  \
-                    what to do: export the instance again"
-            .to_owned()
-            .into());
+        let words = "it does not begin with OrchestrationStarted\n  what to do: export the instance again";
+        return Err(ErrorCode::CorruptHistory.message(words).into());
     };
     let (name, version) = (started.name.clone(), started.version.clone());
     let Some(handler) = handlers.get(&name, &version) else {
         return Err(format!(
-            "PER-0301 missing code: {name} {version} is not registered\n  what to do: register it here as the \
-             program does, or delete the history once no instance of that version is left"
+            "{}: {name} {version} is not registered\n  what to do: register it here as the program does, or delete \
+             the history once no instance of that version is left",
+            ErrorCode::MissingCode.prefix()
         )
         .into());
     };
@@ -222,8 +222,9 @@ fn replay(
             Different { event, location, report: found.report() }
         }
         TurnFailure::DeadlinePassed => format!(
-            "PER-0205 deadline: turn {turn} of {name} {version} did not come to rest within {deadline:?}\n  what to \
-             do: look for a loop that waits for nothing durable; give long histories more time with `replay_deadline`"
+            "{}: turn {turn} of {name} {version} did not come to rest within {deadline:?}\n  what to do: look for a \
+             loop that waits for nothing durable; give long histories more time with `replay_deadline`",
+            failure.code().prefix()
         )
         .into(),
         failure => format!("{failure}\n  in turn {turn} of {name} {version}").into(),

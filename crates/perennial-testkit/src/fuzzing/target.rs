@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use perennial_core::{
-    ActivityFailure, ChildFailure, Decision, EventId, Execution, Job, Ledger, OrchestrationContext, Payload,
+    ActivityError, ChildError, Decision, EventId, Execution, Job, Ledger, OrchestrationContext, Payload,
     QueryFailure, Started, Turn, UpdateRefusal,
 };
 
@@ -94,7 +94,7 @@ async fn branch(ctx: OrchestrationContext, number: u64) -> String {
         }
         1 => {
             ctx.schedule_timer(Duration::from_millis(10 + ctx.random() % 10)).await;
-            ctx.utc_now().await.to_string()
+            ctx.utc_now().await.as_millis().to_string()
         }
         _ => {
             let child = ctx.schedule_sub_orchestration("child", number.to_string());
@@ -177,7 +177,7 @@ fn completion(source_event_id: EventId, open: &Decision, choices: &mut Choices<'
     Some(match open {
         Decision::ActivityScheduled { .. } if fails => Job::ActivityFailed {
             source_event_id,
-            error: ActivityFailure::Application(value(choices)),
+            error: ActivityError::Application(value(choices)),
             attempts: 2,
             trail: Default::default(),
         },
@@ -190,7 +190,7 @@ fn completion(source_event_id: EventId, open: &Decision, choices: &mut Choices<'
         Decision::TimerCreated { .. } => Job::TimerFired { source_event_id },
         Decision::ExternalSubscribed { name } => event(name, choices),
         Decision::SubOrchestrationScheduled { .. } if fails => {
-            Job::SubOrchestrationFailed { source_event_id, error: ChildFailure::Application(value(choices)) }
+            Job::SubOrchestrationFailed { source_event_id, error: ChildError::Application(value(choices)) }
         }
         Decision::SubOrchestrationScheduled { .. } => {
             Job::SubOrchestrationCompleted { source_event_id, result: value(choices) }

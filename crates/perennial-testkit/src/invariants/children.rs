@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use perennial_core::shard::Message;
-use perennial_core::{
-    ChildFailure, Decision, Ending, EventId, EventKind, InstanceKey, Job, ParentLink, Turn,
-};
+use perennial_core::{ChildError, Decision, Ending, EventId, EventKind, InstanceKey, Job, ParentLink, Turn};
 
 use super::{Breach, ClientLog, Decoded, Snapshot, StoredInstance, all_events};
 
@@ -156,7 +154,7 @@ impl Families<'_> {
     ) -> Option<String> {
         let event = place.2;
         let is_not_started =
-            matches!(outcome, Job::SubOrchestrationFailed { error: ChildFailure::NotStarted { .. }, .. });
+            matches!(outcome, Job::SubOrchestrationFailed { error: ChildError::NotStarted { .. }, .. });
         let child = self.children.get(place).and_then(|children| children.first());
         match child {
             Some(child) if is_not_started => {
@@ -279,9 +277,9 @@ fn as_outcome(source_event_id: EventId, ending: &Ending) -> Option<Job> {
             return Some(Job::SubOrchestrationCompleted { source_event_id, result });
         }
         Ending::OrchestrationContinuedAsNew { .. } => return None,
-        Ending::OrchestrationFailed { error } => ChildFailure::Application(error),
-        Ending::OrchestrationCancelled { reason, output } => ChildFailure::Cancelled { reason, output },
-        Ending::OrchestrationTerminated { reason } => ChildFailure::Terminated { reason },
+        Ending::OrchestrationFailed { error } => ChildError::Application(error),
+        Ending::OrchestrationCancelled { reason, output } => ChildError::Cancelled { reason, output },
+        Ending::OrchestrationTerminated { reason } => ChildError::Terminated { reason },
     };
     Some(Job::SubOrchestrationFailed { source_event_id, error })
 }

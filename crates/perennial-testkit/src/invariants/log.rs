@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::Message;
-use perennial_core::{ActivityFailure, EventId, EventKind, InstanceKey, Job, Payload};
+use perennial_core::{ActivityError, EventId, EventKind, InstanceKey, Job, Payload};
 
 use super::{Breach, Decoded, Snapshot, all_events};
 
@@ -179,7 +179,7 @@ impl ClientLog {
                     Job::ActivityCompleted { source_event_id: activity, .. }
                     | Job::ActivityFailed {
                         source_event_id: activity,
-                        error: ActivityFailure::Application(_),
+                        error: ActivityError::Application(_),
                         ..
                     },
                 ) = &event.kind

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 use perennial_core::InstanceKey;
 use perennial_core::store::{
-    Filter, InboxRow, InstanceRow, MemoryStore, PageLimit, Reply, Store, StoreError, TaskId, TaskRow,
+    Criteria, InboxRow, InstanceRow, MemoryStore, PageLimit, Reply, Store, StoreError, TaskId, TaskRow,
     TaskState, TurnRow,
 };
 
@@ -72,7 +72,7 @@ impl Snapshot {
         let mut snapshot = Snapshot::default();
         let mut after = None;
         loop {
-            let page = ask(|reply| store.list(Filter::default(), after, PAGE, reply))?;
+            let page = ask(|reply| store.list(Criteria::default(), after, PAGE, reply))?;
             for row in page.rows {
                 let mut executions = BTreeMap::new();
                 // One more than there should be, in case there is.

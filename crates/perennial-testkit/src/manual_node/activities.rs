@@ -2,7 +2,7 @@
 
 use perennial_core::shard::{ActivityTask, CompletionToken, Message};
 use perennial_core::store::{Store, TaskId};
-use perennial_core::{ActivityFailure, EventId, InstanceKey, Payload};
+use perennial_core::{ActivityError, EventId, InstanceKey, Payload};
 
 use super::{LoneWish, ManualNode, ask_store};
 
@@ -49,7 +49,7 @@ impl ManualNode {
     }
 
     /// Brings the result of an attempt.
-    pub fn bring_result(&mut self, task: &ActivityTask, result: Result<Payload, ActivityFailure>) {
+    pub fn bring_result(&mut self, task: &ActivityTask, result: Result<Payload, ActivityError>) {
         self.feed(|lane, now| lane.handle_activity_done(now, task, result));
     }
 
@@ -74,7 +74,7 @@ impl ManualNode {
     /// A running activity fails with an error of its own.
     pub fn fail(&mut self, id: &str, activity: &str, error: impl Into<Payload>) -> &mut ManualNode {
         let task = self.pick_activity(id, activity);
-        self.bring_result(&task, Err(ActivityFailure::Application(error.into())));
+        self.bring_result(&task, Err(ActivityError::Application(error.into())));
         self
     }
 

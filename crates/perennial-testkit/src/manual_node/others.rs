@@ -4,7 +4,7 @@ use perennial_core::shard::{ActivityTask, Message, RanElsewhere};
 use perennial_core::store::{
     DeleteOutcome, Served, SessionId, Store, TaskId, TaskRenewal, TaskReport, TaskRow,
 };
-use perennial_core::{ActivityFailure, Payload};
+use perennial_core::{ActivityError, Payload};
 
 use super::{ManualNode, ask_store};
 
@@ -26,7 +26,7 @@ impl ManualNode {
     }
 
     /// Another node ends the attempt that it took. Returns whether it was still its own.
-    pub fn finish_task(&mut self, task: &TaskRow, result: Result<Payload, ActivityFailure>) -> bool {
+    pub fn finish_task(&mut self, task: &TaskRow, result: Result<Payload, ActivityError>) -> bool {
         let work = ActivityTask::from_row(task).expect("a shard writes what can be run");
         let message = Message::Attempt {
             execution: work.execution,

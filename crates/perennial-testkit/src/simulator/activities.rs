@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use perennial_core::lane::LaneOutput;
 use perennial_core::shard::ActivityTask;
 use perennial_core::store::{SessionId, ShardSet, TaskId, TaskState};
-use perennial_core::{ActivityFailure, EventId, InstanceKey, Payload, ShardId, TimeoutKind};
+use perennial_core::{ActivityError, EventId, InstanceKey, Payload, ShardId, TimeoutKind};
 
 use super::Simulation;
 
@@ -166,7 +166,7 @@ impl Simulation {
     }
 
     /// An attempt has come to its end.
-    fn end_attempt(&mut self, process: usize, number: u64, result: Result<Payload, ActivityFailure>) {
+    fn end_attempt(&mut self, process: usize, number: u64, result: Result<Payload, ActivityError>) {
         let Some(run) = self.end_run(process, number) else { return };
         let duplicate = self.faults(|faults| faults.duplicate);
         if self.chance.percent(duplicate) {
@@ -180,7 +180,7 @@ impl Simulation {
         self.bring_result(process, &run, result);
     }
 
-    fn bring_result(&mut self, process: usize, run: &Run, result: Result<Payload, ActivityFailure>) {
+    fn bring_result(&mut self, process: usize, run: &Run, result: Result<Payload, ActivityError>) {
         let Run { task, lane, details, .. } = run;
         if self.node(process).is_some_and(|node| node.holds(task)) {
             if lane.is_some() {
@@ -212,7 +212,7 @@ impl Simulation {
         number: u64,
         duration_ms: u64,
         reports: bool,
-    ) -> (u64, Result<Payload, ActivityFailure>) {
+    ) -> (u64, Result<Payload, ActivityError>) {
         let options = task.options.as_deref();
         let total_ms = task.deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.store_ms()));
         let attempt_ms = options.and_then(|options| options.attempt_timeout_ms);
@@ -227,11 +227,11 @@ impl Simulation {
             first.min_by_key(|(limit, _)| *limit).filter(|(limit, _)| *limit < duration_ms)
         {
             self.count("activity timed out");
-            return (limit_ms, Err(ActivityFailure::Timeout(kind)));
+            return (limit_ms, Err(ActivityError::Timeout(kind)));
         }
         let what = format!("{} of {} by run {number}", task.event, task.instance);
         let result = match self.chance.below(5) {
-            0 => Err(ActivityFailure::Application(Payload::from("no"))),
+            0 => Err(ActivityError::Application(Payload::from("no"))),
             _ => Ok(Payload::from(what)),
         };
         (duration_ms, result)
@@ -294,7 +294,7 @@ impl Simulation {
         for number in self.runs_of(process, is_it, false) {
             // Somebody may wait for its end.
             if let Some(run) = self.tell_off(process, number) {
-                self.bring_result(process, &run, Err(ActivityFailure::Cancelled));
+                self.bring_result(process, &run, Err(ActivityError::Cancelled));
             }
         }
     }
@@ -306,7 +306,7 @@ impl Simulation {
         for number in self.runs_of(process, |run| task_id(&run.task) == id, true) {
             if let Some(run) = self.tell_off(process, number) {
                 let (task, details) = (run.task, run.details);
-                let result = Err(ActivityFailure::Cancelled);
+                let result = Err(ActivityError::Cancelled);
                 self.node_input(process, |node, now, _| node.handle_task_done(now, &task, result, details));
             }
         }

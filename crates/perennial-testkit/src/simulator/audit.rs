@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use perennial_core::store::InboxNumber;
-use perennial_core::{ActivityFailure, Decision, EventKind, InstanceKey, Job, Turn};
+use perennial_core::{ActivityError, Decision, EventKind, InstanceKey, Job, Turn};
 
 use super::Simulation;
 use crate::invariants::breaches;
@@ -85,12 +85,12 @@ impl Simulation {
         let stop = Decision::ActivityStopRequested { source_event_id: event };
         let is_stopped = history.turns.iter().flat_map(Turn::decisions).any(|(_, _, it)| *it == stop);
         match completion {
-            Some(Job::ActivityFailed { error: ActivityFailure::Poisoned, .. }) => {
+            Some(Job::ActivityFailed { error: ActivityError::Poisoned, .. }) => {
                 self.count("killer given up")
             }
-            Some(Job::ActivityFailed { error: ActivityFailure::Timeout(_), .. }) | None => {}
+            Some(Job::ActivityFailed { error: ActivityError::Timeout(_), .. }) | None => {}
             // G38: it was asked to stop, and its process was gone.
-            Some(Job::ActivityFailed { error: ActivityFailure::Cancelled, .. }) if is_stopped => {}
+            Some(Job::ActivityFailed { error: ActivityError::Cancelled, .. }) if is_stopped => {}
             Some(job) => {
                 let what = format!("G22: the activity that takes its process down has {}", job.name());
                 self.fail(what);

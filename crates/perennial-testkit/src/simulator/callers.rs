@@ -282,7 +282,7 @@ impl Simulation {
 
     fn end_far(&mut self, id: &str, cancels: bool, grace_ms: Option<u64>) {
         let reason = "enough".to_owned();
-        let grace_ms = grace_ms.unwrap_or(self.plan.shard.cancel_grace_ms);
+        let grace_ms = grace_ms.unwrap_or(self.plan.shard.cancel_grace.as_millis() as u64);
         let message = match cancels {
             true => Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms }),
             false => Message::Terminate { reason },

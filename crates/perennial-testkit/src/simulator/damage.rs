@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use perennial_core::ErrorCode;
 use perennial_core::InstanceKey;
 use perennial_core::lane::Lane;
 use perennial_core::shard::{Message, Request};
@@ -18,7 +19,8 @@ use super::Simulation;
 use super::callers::{Asked, to_instance};
 
 /// What blocks an instance that cannot be read: corrupt history, unreadable message, corrupt row.
-const CODES: [&str; 3] = ["PER-0101", "PER-0308", "PER-0508"];
+const CODES: [ErrorCode; 3] =
+    [ErrorCode::CorruptHistory, ErrorCode::UnreadableMessage, ErrorCode::CorruptRow];
 
 /// The instances with a damaged turn or message.
 #[derive(Default)]
@@ -149,7 +151,7 @@ impl Simulation {
             self.count("ended while its start could not be decoded");
         }
         let Some(Some(blocked)) = &commit.change.blocked else { return };
-        if !CODES.contains(&blocked.code.as_str()) {
+        if !CODES.iter().any(|code| blocked.code == *code) {
             return;
         }
         if !self.damaged.0.contains(&commit.key) {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use perennial_core::ErrorCode;
 use perennial_core::shard::{Message, Request};
 use perennial_core::store::{Blocked, Commit, InstanceRow, Skippable, Status};
 use perennial_core::{EventId, InstanceKey, Job, Payload};
@@ -15,7 +16,7 @@ use super::deployments::NEXT_VERSION;
 use crate::{Expectations, ProgramHandler};
 
 /// The code of what blocks an instance that cannot read a payload.
-const CODE: &str = "PER-0103";
+const CODE: ErrorCode = ErrorCode::PayloadMismatch;
 /// The event that carries an execution's input.
 const INPUT: EventId = EventId(1);
 

@@ -111,12 +111,12 @@ impl Plan {
         let shard = ShardOptions {
             execution: ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() },
             max_resident: *chance.pick(&[0, 1, 2, 1_000]),
-            idle_ms: *chance.pick(&[0, 100, 3_000, 300_000]),
-            lookahead_ms: *chance.pick(&[2_000, 60_000]),
-            cancel_grace_ms: *chance.pick(&[100, 30_000]),
-            retry_first_ms: 200,
-            retry_max_ms: 5_000,
-            healthy_ms: *chance.pick(&[400, 3_000, 60_000]),
+            idle: Duration::from_millis(*chance.pick(&[0, 100, 3_000, 300_000])),
+            lookahead: Duration::from_millis(*chance.pick(&[2_000, 60_000])),
+            cancel_grace: Duration::from_millis(*chance.pick(&[100, 30_000])),
+            retry_first: Duration::from_millis(200),
+            retry_max: Duration::from_millis(5_000),
+            healthy: Duration::from_millis(*chance.pick(&[400, 3_000, 60_000])),
             max_unread: classes.max_unread,
             ..ShardOptions::default()
         };
@@ -174,7 +174,7 @@ impl Plan {
         self.deadly = None;
         self.lease_ms = 1_000;
         self.task_lease_ms = 3_000;
-        self.shard.healthy_ms = 400;
+        self.shard.healthy = Duration::from_millis(400);
         self.trouble_ms = self.trouble_ms.max(60_000);
         // Who pauses or resets the instance ends the attempt that is to last.
         self.classes.repairs = false;

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use perennial_core::ShardId;
 use perennial_core::lane::{CallId, Lane, LaneOptions};
@@ -117,7 +116,7 @@ impl Simulation {
             lease_ms: self.plan.lease_ms,
             lone_from: self.plan.shard.lone_from,
             max_interruptions: self.plan.shard.max_interruptions,
-            healthy: Duration::from_millis(self.plan.shard.healthy_ms),
+            healthy: self.plan.shard.healthy,
             max_take: 2,
             poll_pauses: self.plan.poll_pauses,
         };

@@ -1,6 +1,7 @@
 //! People who were given the token of an attempt: they complete it, fail it or say that it is under way, from anywhere, and
 //! sooner or later, perhaps when the attempt is over.
 
+use perennial_core::ErrorCode;
 use perennial_core::shard::{
     ActivityTask, AskReply, CompletionToken, Message, Question, Request, Said, TokenCall,
 };
@@ -117,7 +118,8 @@ impl Simulation {
             (AskReply::Outdated { .. }, _) => self.count("token of an attempt that is over"),
             (AskReply::NotOpen | AskReply::Ended, _) => self.count("token of an activity that is over"),
             (AskReply::Refused { reason, .. }, _)
-                if reason.starts_with("PER-0635") && self.plan.classes.damage_ms.is_empty() =>
+                if ErrorCode::leading(reason) == Some(ErrorCode::BadToken)
+                    && self.plan.classes.damage_ms.is_empty() =>
             {
                 self.fail(format!("G42: a token of activity {event} of {id} was handed out and is refused"));
             }

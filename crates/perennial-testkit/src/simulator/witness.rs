@@ -10,8 +10,8 @@ use perennial_core::store::{
     TurnRow,
 };
 use perennial_core::{
-    ActivityFailure, ChildFailure, ClosePolicy, Decision, Ending, EventId, EventKind, History, InstanceKey,
-    Job, Payload, ShardId, Turn, UnitId,
+    ActivityError, ChildError, ClosePolicy, Decision, Ending, EventId, EventKind, History, InstanceKey, Job,
+    Payload, ShardId, Turn, UnitId,
 };
 
 use super::Simulation;
@@ -347,7 +347,7 @@ impl Simulation {
     /// G22: only what takes its process down is given up for it.
     fn witness_poison(&mut self, key: InstanceKey, execution: u64, turn: &Turn) {
         for (_, job) in turn.jobs() {
-            let Job::ActivityFailed { source_event_id: event, error: ActivityFailure::Poisoned, .. } = job
+            let Job::ActivityFailed { source_event_id: event, error: ActivityError::Poisoned, .. } = job
             else {
                 continue;
             };
@@ -433,11 +433,11 @@ impl Simulation {
         for (_, job) in turn.jobs() {
             match job {
                 Job::SubOrchestrationCompleted { .. } => self.count("child completed"),
-                Job::SubOrchestrationFailed { error: ChildFailure::NotStarted { .. }, .. } => {
+                Job::SubOrchestrationFailed { error: ChildError::NotStarted { .. }, .. } => {
                     self.count("child id taken");
                 }
                 Job::SubOrchestrationFailed { .. } => self.count("child failed"),
-                Job::ActivityFailed { error: ActivityFailure::Poisoned, .. } => self.count("poisoned"),
+                Job::ActivityFailed { error: ActivityError::Poisoned, .. } => self.count("poisoned"),
                 Job::ActivityCompleted { attempts: 2.., .. } => self.count("completed by a retry"),
                 Job::ExternalEventSkipped { .. } => self.count("mistyped event skipped"),
                 Job::SubOrchestrationStarted { .. } => self.count("start of a child reported"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use perennial::prelude::*;
 use perennial::store::{
-    AsyncStore, CheckedRows, Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter,
+    AsyncStore, CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance,
     InboxPage, InboxQuery, InstanceKey, InstanceRow, Lease, LoadedInstance, MemoryStore, NewRequest,
     NewSession, OwnedShard, Page, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome,
     RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardId, ShardSet, SpawnedStore,
@@ -75,8 +75,8 @@ impl AsyncStore for Remote {
         read_requests(session: SessionId, shards: ShardSet, from: RequestNumber, limit: PageLimit) -> RequestPage;
         read_reply(number: RequestNumber) -> Option<Arc<[u8]>>;
         withdraw_request(number: RequestNumber) -> bool;
-        list(filter: Filter, after: Option<PageKey>, limit: usize) -> Page;
-        count(filter: Filter, at_most: u64) -> Count;
+        list(filter: Criteria, after: Option<PageKey>, limit: usize) -> Page;
+        count(filter: Criteria, at_most: u64) -> Count;
         stats() -> StoreStats;
         check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
         delete(instances: Vec<(ShardId, InstanceKey)>) -> Vec<DeleteOutcome>;

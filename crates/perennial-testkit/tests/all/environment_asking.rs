@@ -139,7 +139,7 @@ fn g17_a_start_finds_its_version_attributes_and_event() {
         .or_raise("stop", Payload::from_json("null").unwrap());
     let run = env.start_with(counter, "c", 7, started).unwrap();
     assert_eq!(env.result(&run), Ok(-7));
-    let exported: perennial::ExportedInstance = serde_json::from_str(env.export().trim()).unwrap();
+    let exported: perennial::client::ExportedInstance = serde_json::from_str(env.export().trim()).unwrap();
     assert_eq!(exported.version, "0.9.0");
     let history = env.history("c");
     assert_eq!(history.history().started().unwrap().attributes["city"].to_text(), "Oslo");

@@ -1,7 +1,8 @@
 //! The replay check: recorded histories against changed code, as a gate.
 
+use perennial::Client;
+use perennial::client::ExportedInstance;
 use perennial::prelude::*;
-use perennial::{Client, ExportedInstance};
 use perennial_testkit::TestEnvironment;
 
 #[activity]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use perennial_core::ErrorCode;
 use perennial_core::shard::{Answer, AskReply, Question, Request};
 use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome, SessionRole, SessionRow, StoreError};
 use perennial_core::{InstanceKey, Payload, check_derived_id, check_name};
@@ -184,7 +185,8 @@ pub(super) fn outcome(id: &str, reply: AskReply) -> Result<Payload, ClientError>
         AskReply::Failed(error) => Err(ClientError::UpdateFailed { id, error }),
         AskReply::Refused { reason, error } => Err(ClientError::Refused { id, reason, error }),
         AskReply::KeyTaken => {
-            let reason = "PER-0208 update: an event or update with this key was taken before".to_owned();
+            let reason =
+                ErrorCode::UpdateRefused.message("an event or update with this key was taken before");
             Err(ClientError::Refused { id, reason, error: None })
         }
         AskReply::Ended => Err(ClientError::Ended { id }),

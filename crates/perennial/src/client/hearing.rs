@@ -3,6 +3,7 @@
 //! In the runtime's process the lane answers after the turn that takes the event. Through the store, an event is a request
 //! that the owner answers with the commit of that turn.
 
+use perennial_core::ErrorCode;
 use perennial_core::shard::{AskReply, Question, Request};
 use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome};
 use perennial_core::{InstanceKey, Payload, check_derived_id, check_name};
@@ -52,7 +53,9 @@ impl Client {
         };
         match heard {
             Heard::Reply(AskReply::Answered(_) | AskReply::KeyTaken) => Ok(()),
-            Heard::Reply(AskReply::Refused { reason, error }) if reason.starts_with("PER-0103") => {
+            Heard::Reply(AskReply::Refused { reason, error })
+                if ErrorCode::leading(&reason) == Some(ErrorCode::PayloadMismatch) =>
+            {
                 Err(ClientError::Refused { id: id.to_owned(), reason, error })
             }
             // The runtime of this process may have taken it before it lost the instance.

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use perennial_core::store::{
-    Count, DeleteOutcome, Filter, InstanceRow, Page, PageKey, PageLimit, Pause, Status, StoreStats, TaskRow,
+    Count, Criteria, DeleteOutcome, InstanceRow, Page, PageKey, PageLimit, Pause, Status, StoreStats, TaskRow,
 };
-use perennial_core::{ClosePolicy, Decision, InstanceKey, Payload, ShardId, Turn, Why};
+use perennial_core::{ClosePolicy, Decision, InstanceKey, Payload, ShardId, Timestamp, Turn, Why};
 
 use super::{Client, InstanceStatus};
 use crate::error::ClientError;
+use crate::filter::Filter;
 
 /// How many instances are looked at together.
 const PAGE: usize = 200;
@@ -161,15 +162,15 @@ impl Prune {
     }
 
     /// The filter with what age and ending add to it. None if it asks only for what has not ended.
-    fn narrowed(&self, now_ms: u64) -> Option<Filter> {
-        let asked =
-            |status: &Status| self.filter.statuses.is_empty() || self.filter.statuses.contains(status);
+    fn narrowed(&self, now_ms: u64) -> Result<Option<Criteria>, ClientError> {
+        let filter = self.filter.clone().into_criteria()?;
+        let asked = |status: &Status| filter.statuses.is_empty() || filter.statuses.contains(status);
         let statuses: Vec<Status> =
             Status::ALL.into_iter().filter(|status| status.is_final()).filter(asked).collect();
         let by_age = self.older_than.map(|age| now_ms.saturating_sub(age.as_millis() as u64));
-        let ended_before_ms = self.filter.ended_before_ms.into_iter().chain(by_age).min();
-        let filter = Filter { statuses, ended_before_ms, newest_first: true, ..self.filter.clone() };
-        (!filter.statuses.is_empty()).then_some(filter)
+        let ended_before_ms = filter.ended_before_ms.into_iter().chain(by_age).min();
+        let narrowed = Criteria { statuses, ended_before_ms, newest_first: true, ..filter };
+        Ok((!narrowed.statuses.is_empty()).then_some(narrowed))
     }
 }
 
@@ -181,12 +182,22 @@ impl Client {
         after: Option<PageKey>,
         limit: usize,
     ) -> Result<Page, ClientError> {
-        self.call("", |store, reply| store.list(filter, after, limit, reply)).await
+        self.list_by(filter.into_criteria()?, after, limit).await
+    }
+
+    async fn list_by(
+        &self,
+        criteria: Criteria,
+        after: Option<PageKey>,
+        limit: usize,
+    ) -> Result<Page, ClientError> {
+        self.call("", |store, reply| store.list(criteria, after, limit, reply)).await
     }
 
     /// How many instances a filter shows: exact up to 10,000, then "more".
     pub async fn count(&self, filter: Filter) -> Result<Count, ClientError> {
-        self.call("", |store, reply| store.count(filter, Count::EXACT, reply)).await
+        let criteria = filter.into_criteria()?;
+        self.call("", |store, reply| store.count(criteria, Count::EXACT, reply)).await
     }
 
     /// How much there is of what, and how late.
@@ -194,8 +205,12 @@ impl Client {
         self.call("", |store, reply| store.stats(reply)).await
     }
 
-    /// What time it is by the store's clock, in milliseconds since 1970: everything in the store is dated by it.
-    pub async fn now_ms(&self) -> Result<u64, ClientError> {
+    /// The time by the store's clock, which dates everything in the store.
+    pub async fn now(&self) -> Result<Timestamp, ClientError> {
+        self.now_ms().await.map(Timestamp::from_millis)
+    }
+
+    pub(super) async fn now_ms(&self) -> Result<u64, ClientError> {
         match &self.driver {
             Some(driver) => Ok(driver.now_ms()),
             None => Ok(self.call("", |store, reply| store.directory(reply)).await?.now_ms),
@@ -224,7 +239,7 @@ impl Client {
         let mut rows = vec![(root, 0)];
         let mut next = 0;
         while next < rows.len() {
-            let filter = Filter { parent: Some(rows[next].0.key), ..Filter::default() };
+            let filter = Filter::new().parent(rows[next].0.key);
             let mut after = None;
             loop {
                 let page = self.list(filter.clone(), after, PAGE).await?;
@@ -383,12 +398,12 @@ impl Client {
         mut progress: impl FnMut(&Progress),
     ) -> Result<Progress, ClientError> {
         let mut report = Progress::default();
-        let Some(filter) = prune.narrowed(self.now_ms().await?) else {
+        let Some(criteria) = prune.narrowed(self.now_ms().await?)? else {
             return Ok(report);
         };
         let (mut after, mut kept) = (None, 0);
         loop {
-            let page = self.list(filter.clone(), after, PAGE).await?;
+            let page = self.list_by(criteria.clone(), after, PAGE).await?;
             let keep = (prune.keep_newest - kept).min(page.rows.len());
             kept += keep;
             report.seen += page.rows.len() as u64;

@@ -31,6 +31,8 @@ use crate::error::{ClientError, Error};
 use crate::runtime::Driver;
 use crate::store_url::open_guest;
 
+pub use crate::export::{ExportedExecution, ExportedInstance};
+pub use crate::filter::Filter;
 pub use managing::{Action, Progress, Prune, Tree};
 pub use raising::RaiseEvent;
 pub use repairing::Resetting;
@@ -40,6 +42,14 @@ pub use starting::{OnExisting, StartOptions};
 pub use status::InstanceStatus;
 pub use updating::SendUpdate;
 pub use verifying::{Damage, VerifyProgress, VerifyReport};
+
+pub use perennial_core::UnknownErrorCode;
+pub use perennial_core::shard::{Counters, ResetReport};
+pub use perennial_core::store::{
+    AttributeName, Blocked, Comparison, Condition, Count, Divergence, DivergenceRow, DivergenceSide,
+    InstanceRow, Page, PageKey, Pause, PausedOrchestration, Skippable, Status, StoreStats, TaskRow,
+    attribute,
+};
 
 /// The largest payload that a client outside of the runtime sends.
 const GUEST_PAYLOAD_LIMIT: usize = 4 << 20;

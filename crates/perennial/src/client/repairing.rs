@@ -5,13 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use perennial_core::shard::{AskReply, Question, Request, ResetReport};
-use perennial_core::store::{Filter, InstanceRow, Pause, PausedOrchestration, PausedOrchestrations, Status};
+use perennial_core::store::{InstanceRow, Pause, PausedOrchestration, PausedOrchestrations, Status};
 use perennial_core::{InstanceKey, Why, check_name};
 
 use super::managing::Action;
 use super::sending::bound;
 use super::{Client, Progress, check};
 use crate::error::ClientError;
+use crate::filter::Filter;
 
 impl Client {
     /// Pauses an instance: it takes no turn until it is [resumed](Client::resume). Messages to it are kept, timers do not
@@ -92,11 +93,7 @@ impl Client {
         self.check_size("", why.size())?;
         let now_ms = self.now_ms().await?;
         self.change_paused(|paused| paused.pause(name, now_ms, why.clone())).await?;
-        let filter = Filter {
-            statuses: vec![Status::Pending, Status::Running],
-            name: Some(name.to_owned()),
-            ..Filter::default()
-        };
+        let filter = Filter::new().statuses([Status::Pending, Status::Running]).orchestration(name);
         // Those that wait for something are marked now, so that lists show them; all others are when they go on.
         self.for_each(filter, Action::PauseWithOrchestration { why }, |_| {}).await
     }
@@ -110,7 +107,7 @@ impl Client {
         let mut was_paused = false;
         self.change_paused(|paused| was_paused |= paused.resume(name)).await?;
         // A runtime that has not heard of the pause would not notice that it is over.
-        let filter = Filter { paused: Some(true), name: Some(name.to_owned()), ..Filter::default() };
+        let filter = Filter::new().paused(true).orchestration(name);
         self.for_each(filter, Action::ResumeWithOrchestration { why }, |_| {}).await?;
         Ok(was_paused)
     }

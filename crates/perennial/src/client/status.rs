@@ -1,7 +1,7 @@
 //! Where an instance stands, as callers see it.
 
 use perennial_core::store::{Blocked, InstanceRow, Status};
-use perennial_core::{Attributes, InstanceKey, ParentLink, Payload};
+use perennial_core::{Attributes, InstanceKey, ParentLink, Payload, Timestamp};
 
 /// Where an instance stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,10 +27,10 @@ pub struct InstanceStatus {
     pub published: Option<Payload>,
     /// Who started it, if it is somebody's child.
     pub parent: Option<ParentLink>,
-    /// When it was started, in milliseconds since 1970.
-    pub created_ms: u64,
+    /// When it was started.
+    pub created: Timestamp,
     /// When it ended, if it has.
-    pub ended_ms: Option<u64>,
+    pub ended: Option<Timestamp>,
 }
 
 impl From<InstanceRow> for InstanceStatus {
@@ -46,8 +46,8 @@ impl From<InstanceRow> for InstanceStatus {
             attributes: row.attributes,
             published: row.published,
             parent: row.parent,
-            created_ms: row.created_ms,
-            ended_ms: row.ended_ms,
+            created: Timestamp::from_millis(row.created_ms),
+            ended: row.ended_ms.map(Timestamp::from_millis),
         }
     }
 }

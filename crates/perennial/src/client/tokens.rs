@@ -3,11 +3,12 @@
 //! In the runtime's process the lane is asked. Through the store it is a request that the owner answers with the commit
 //! that takes what was said; while nobody owns the instance, or it is blocked, it waits in the inbox.
 
+use perennial_core::ErrorCode;
 use perennial_core::shard::{
     Answer, AskReply, BadToken, CompletionToken, Message, Question, Request, Said, TaskWork, TokenCall,
 };
 use perennial_core::store::{InstanceRow, SendRequest};
-use perennial_core::{ActivityFailure, Decision, History, Job, Payload, Turn};
+use perennial_core::{ActivityError, Decision, History, Job, Payload, Turn};
 use serde::Serialize;
 
 use super::Client;
@@ -18,7 +19,7 @@ use crate::error::ClientError;
 /// What is recorded about an activity that nobody waits for any more.
 enum Past {
     /// It ended like this, with this attempt.
-    Ended { result: Result<Payload, ActivityFailure>, attempts: u32 },
+    Ended { result: Result<Payload, ActivityError>, attempts: u32 },
     /// It was cancelled, or its execution ended without it.
     Cancelled,
 }
@@ -114,7 +115,9 @@ impl Client {
         };
         match heard {
             Heard::Reply(AskReply::Answered(_)) => Ok(()),
-            Heard::Reply(AskReply::Refused { reason, .. }) if reason.starts_with("PER-0635") => {
+            Heard::Reply(AskReply::Refused { reason, .. })
+                if ErrorCode::leading(&reason) == Some(ErrorCode::BadToken) =>
+            {
                 Err(never_handed_out())
             }
             Heard::Reply(AskReply::Refused { reason, error }) => {
@@ -172,7 +175,7 @@ impl Client {
                     Err(ClientError::AttemptOver { id, event, attempt: call.attempt, current: attempts })
                 }
                 Said::Completed(said) if result.as_ref() == Ok(said) => Ok(()),
-                Said::Failed(said) if result == Err(ActivityFailure::Application(said.clone())) => Ok(()),
+                Said::Failed(said) if result == Err(ActivityError::Application(said.clone())) => Ok(()),
                 _ => Err(ClientError::ActivityOver { id, event }),
             },
             Some(Past::Cancelled) | None => Err(ClientError::ActivityCancelled { id, event }),

@@ -10,7 +10,7 @@ use perennial_core::codec::{Codecs, is_encoded};
 use perennial_core::history::{Decision, EventId, History, HistoryError, Ledger, Started, Turn};
 use perennial_core::shard::{AskReply, BodyError, Message, Question, TaskWork};
 use perennial_core::store::{
-    DamagedRow, Filter, InstanceRow, LoadedInstance, PageLimit, ReadTurns, Status, StoreError, TaskRow,
+    Criteria, DamagedRow, InstanceRow, LoadedInstance, PageLimit, ReadTurns, Status, StoreError, TaskRow,
     TaskState, TurnRow, read_turns, read_turns_with,
 };
 use perennial_core::{Ending, InstanceKey, Payload};
@@ -113,12 +113,12 @@ impl Client {
     ) -> Result<VerifyReport, ClientError> {
         let stored = self.as_stored();
         let (mut report, mut unread) = (VerifyReport::default(), Unread::new());
-        let count = stored.call("", |store, reply| store.count(Filter::default(), u64::MAX, reply)).await?;
+        let count = stored.call("", |store, reply| store.count(Criteria::default(), u64::MAX, reply)).await?;
         let mut after = None;
         loop {
             let from = after.take();
             let list = |store: &dyn perennial_core::store::Store, reply| {
-                store.list(Filter::default(), from, ROWS_PER_PAGE, reply);
+                store.list(Criteria::default(), from, ROWS_PER_PAGE, reply);
             };
             let page = stored.call("", list).await?;
             for row in &page.rows {

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial_core::store::{Filter, InstanceRow, LoadedInstance, PageLimit, Store, StoreError};
+use perennial_core::store::{Criteria, InstanceRow, LoadedInstance, PageLimit, Store, StoreError};
 
 use super::{BlobStore, offload};
 use crate::client::Client;
@@ -64,7 +64,7 @@ impl Client {
         let mut after = None;
         loop {
             let from = after.take();
-            let list = |store: &dyn Store, reply| store.list(Filter::default(), from, ROWS_PER_PAGE, reply);
+            let list = |store: &dyn Store, reply| store.list(Criteria::default(), from, ROWS_PER_PAGE, reply);
             let page = self.call("", list).await?;
             for row in &page.rows {
                 self.unmark_instance(row, unmarked).await?;

@@ -38,7 +38,7 @@ const OWNER_PATIENCE: Duration = Duration::from_secs(3);
 const OWNER_PAUSE: Duration = Duration::from_millis(20);
 
 /// A shorter lease would be spent on renewing it.
-const MIN_LEASE_MS: u64 = 1_000;
+const MIN_LEASE: Duration = Duration::from_secs(1);
 
 /// Tunables of a runtime. The defaults need no tuning.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ pub struct RuntimeOptions {
     pub max_queued_commits: usize,
     /// How long the session lives without a renewal; it is renewed at a third of it. A node that was paused for longer
     /// does nothing until it has renewed it. Default 10 s, at least 1 s.
-    pub lease_ms: u64,
+    pub lease: Duration,
     /// How many executions of an instance that continues as new are kept, the current one included; all if `None`.
     /// Default 10.
     pub keep_executions: Option<u64>,
@@ -90,7 +90,7 @@ impl Default for RuntimeOptions {
             activity_cancel_grace: Duration::from_secs(5),
             max_batch: 1_024,
             max_queued_commits: 10_000,
-            lease_ms: 10_000,
+            lease: Duration::from_secs(10),
             keep_executions: Some(10),
             keep_executions_for: None,
             relaxed: false,
@@ -437,7 +437,7 @@ impl RuntimeBuilder {
     /// ```
     pub async fn start(self) -> Result<Runtime, Error> {
         let RuntimeBuilder { url, mut options, registry, store, clock, role, codecs } = self;
-        options.lease_ms = options.lease_ms.max(MIN_LEASE_MS);
+        options.lease = options.lease.max(MIN_LEASE);
         let registry = registry?;
         if !codecs.is_empty() {
             options.shard.codecs = codecs;

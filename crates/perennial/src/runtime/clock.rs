@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::store_url::system_now_ms;
+use perennial_core::ErrorCode;
+use perennial_core::Timestamp;
 
 /// Further off the store's clock than this, the system's clock is warned about.
 const WARN_OFF_MS: u64 = 5_000;
@@ -86,15 +88,16 @@ impl ClockCheck {
         if set_back_ms > 0 {
             tracing::warn!(
                 seconds = set_back_ms / 1_000,
-                "PER-0304 clock set back: the store's clock is behind turn time; timers go on by this machine's steady clock"
+                "{}: the store's clock was set back behind turn time; timers go on by this machine's steady clock",
+                ErrorCode::ClockFarOff.prefix()
             );
         }
         if off_ms > 0 {
-            let (own, store) = (utc(system_ms), utc(store_ms));
+            let (own, store) = (Timestamp::from_millis(system_ms), Timestamp::from_millis(store_ms));
             tracing::warn!(
                 seconds = off_ms / 1_000,
-                "PER-0304 clock far off: this machine's clock says {own} and the store's {store}; timers go by the store's, \
-                 set the other (NTP)"
+                "{}: this machine's clock says {own} and the store's {store}; timers go by the store's, set the other (NTP)",
+                ErrorCode::ClockFarOff.prefix()
             );
         }
     }
@@ -118,28 +121,6 @@ impl ClockCheck {
     }
 }
 
-/// A time as people write it.
-fn utc(ms: u64) -> String {
-    let (days, second) = (ms / 86_400_000, ms / 1_000 % 86_400);
-    let (mut year, mut day) = (1970, days);
-    let is_leap =
-        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    while day >= 365 + u64::from(is_leap(year)) {
-        day -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let mut month = 1;
-    for length in [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if day < length {
-            break;
-        }
-        day -= length;
-        month += 1;
-    }
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", day + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,12 +136,5 @@ mod tests {
         assert!(is_news(12, 70_000, 9_000), "and another one");
         assert!(is_news(3_700, 70_000, 9_000), "and once in a while");
         assert!(!is_news(3_703, 0, 0) && is_news(3_706, 70_000, 9_000), "it was well in between");
-    }
-
-    #[test]
-    fn times_are_written_as_people_do() {
-        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
-        assert_eq!(utc(951_827_696_789), "2000-02-29T12:34:56Z");
-        assert_eq!(utc(1_735_689_599_000), "2024-12-31T23:59:59Z");
     }
 }

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use perennial_core::ErrorCode;
 use perennial_core::codec::Codecs;
 use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
 use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience, Unfinished};
 use perennial_core::shard::{ActivityTask, Answer, Counters, Request, ShardOptions, TokenKey};
 use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, StoreError, Watcher};
-use perennial_core::{ActivityFailure, NotOfType, Payload};
+use perennial_core::{ActivityError, NotOfType, Payload};
 use tokio::sync::{Notify, watch};
 
 use super::builder::RuntimeOptions;
@@ -125,10 +126,10 @@ impl Driver {
         let node = Node::new(
             NodeOptions {
                 served: registry.served(&options.tags),
-                lease_ms: options.lease_ms,
+                lease_ms: u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX),
                 lone_from: options.shard.lone_from,
                 max_interruptions: options.shard.max_interruptions,
-                healthy: Duration::from_millis(options.shard.healthy_ms),
+                healthy: options.shard.healthy,
                 info: info.clone(),
                 ..NodeOptions::default()
             },
@@ -142,7 +143,7 @@ impl Driver {
                 role,
                 node: node.id(),
                 info: info.encode(),
-                lease_ms: options.lease_ms,
+                lease_ms: u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX),
                 max_batch: options.max_batch,
                 keep_executions: options.keep_executions,
                 keep_executions_ms: options
@@ -380,7 +381,7 @@ impl Driver {
         self: &Arc<Driver>,
         place: Place,
         task: &ActivityTask,
-        result: Result<Payload, ActivityFailure>,
+        result: Result<Payload, ActivityError>,
         details: Option<Payload>,
     ) {
         let result = self.within_limits(result);
@@ -443,7 +444,8 @@ impl Driver {
                 activity = task.name,
                 bytes = details.size(),
                 limit,
-                "PER-0401 too large: the details of a heartbeat are not kept"
+                "{}: the details of a heartbeat are not kept",
+                ErrorCode::ResultTooLarge.prefix()
             );
             return;
         }
@@ -460,15 +462,13 @@ impl Driver {
     }
 
     /// An activity's result over the limit is an error of the activity.
-    fn within_limits(&self, result: Result<Payload, ActivityFailure>) -> Result<Payload, ActivityFailure> {
+    fn within_limits(&self, result: Result<Payload, ActivityError>) -> Result<Payload, ActivityError> {
         let limit = self.payload_limit();
         match &result {
-            Ok(payload) | Err(ActivityFailure::Application(payload)) if payload.size() > limit => {
-                let text = format!(
-                    "PER-0401 too large: the result has {} bytes, {limit} are allowed",
-                    payload.size()
-                );
-                Err(ActivityFailure::Application(Payload::from(text)))
+            Ok(payload) | Err(ActivityError::Application(payload)) if payload.size() > limit => {
+                let text = ErrorCode::ResultTooLarge
+                    .message(format_args!("the result has {} bytes, {limit} are allowed", payload.size()));
+                Err(ActivityError::Application(Payload::from(text)))
             }
             _ => result,
         }

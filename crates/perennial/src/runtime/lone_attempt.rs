@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use perennial_core::shard::ActivityTask;
-use perennial_core::{ActivityFailure, Payload};
+use perennial_core::{ActivityError, Payload};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +35,7 @@ impl LoneAttempt {
     }
 
     /// Runs the attempt on tokio's clock, which shows `now_ms`.
-    pub async fn run(&self, now_ms: u64) -> Result<Payload, ActivityFailure> {
+    pub async fn run(&self, now_ms: u64) -> Result<Payload, ActivityError> {
         let left = |deadline_ms: u64| Duration::from_millis(deadline_ms.saturating_sub(now_ms));
         let total_until = self.task.deadline_ms.and_then(|at_ms| Instant::now().checked_add(left(at_ms)));
         let client = self.client.clone();

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use perennial_core::ErrorCode;
 use perennial_core::history::PayloadSource;
 use perennial_core::shard::{HandlerSource, Message};
 use perennial_core::store::{
-    Count, Filter, InstanceRow, LoadedInstance, PageLimit, Reply, Status, Store, StoreError, read_turns_with,
+    Count, Criteria, InstanceRow, LoadedInstance, PageLimit, Reply, Status, Store, StoreError,
+    read_turns_with,
 };
 use perennial_core::{EventId, Execution, ExecutionOptions, HistoryError, Interrupter, Turn, TurnFailure};
 use serde::Serialize;
@@ -67,7 +69,7 @@ pub struct Incompatible {
     /// The execution.
     pub execution: u64,
     /// The stable code of the failure.
-    pub code: String,
+    pub code: ErrorCode,
     /// The event at which record and code part, or whose payload cannot be read.
     pub event: Option<EventId>,
     /// The line of source that did otherwise, as `file:line:column`, if one did.
@@ -114,7 +116,8 @@ impl fmt::Display for PreflightReport {
             let more = if *instances > ids.len() as u64 { ", …" } else { "" };
             writeln!(
                 f,
-                "PER-0301 missing code: {name} {version} is not registered; {instances} open instance{} it: {}{more}",
+                "{}: {name} {version} is not registered; {instances} open instance{} it: {}{more}",
+                ErrorCode::MissingCode.prefix(),
                 if *instances == 1 { " needs" } else { "s need" },
                 ids.join(", "),
             )?;
@@ -195,7 +198,7 @@ async fn check_all(
     options: &RuntimeOptions,
     progress: &mut impl FnMut(PreflightProgress),
 ) -> Result<PreflightReport, StoreError> {
-    let open = Filter { statuses: vec![Status::Pending, Status::Running], ..Filter::default() };
+    let open = Criteria { statuses: vec![Status::Pending, Status::Running], ..Criteria::default() };
     let total = call(store, |store, reply| store.count(open.clone(), Count::EXACT, reply)).await?;
     let mut report = PreflightReport::default();
     let mut missing: BTreeMap<(String, String), (u64, Vec<String>)> = BTreeMap::new();
@@ -242,7 +245,7 @@ async fn check(
         Ok(_) => return Ok(Finding::Gone),
         Err(StoreError::CorruptRow(problem)) => {
             let reason = format!("{:?} cannot be read: {problem}", row.id);
-            return Ok(incompatible(row, "PER-0508", None, None, reason.clone(), reason));
+            return Ok(incompatible(row, ErrorCode::CorruptRow, None, None, reason.clone(), reason));
         }
         Err(error) => return Err(error),
     };
@@ -255,7 +258,7 @@ async fn check(
     };
     let Some(started) = turns.first().and_then(Turn::started).cloned() else {
         let reason = format!("{:?} does not begin with how it started", row.id);
-        return Ok(incompatible(&loaded.row, "PER-0101", None, None, reason.clone(), reason));
+        return Ok(incompatible(&loaded.row, ErrorCode::CorruptHistory, None, None, reason.clone(), reason));
     };
     let Some(handler) = registry.handler(&started.name, &started.version) else {
         return Ok(Finding::Missing { name: started.name, version: started.version });
@@ -352,7 +355,7 @@ fn failed(row: &InstanceRow, failure: TurnFailure) -> Finding {
 
 fn incompatible(
     row: &InstanceRow,
-    code: &str,
+    code: ErrorCode,
     event: Option<EventId>,
     location: Option<String>,
     reason: String,
@@ -363,7 +366,7 @@ fn incompatible(
         name: row.name.clone(),
         version: row.version.clone(),
         execution: row.execution,
-        code: code.to_owned(),
+        code,
         event,
         location,
         reason,

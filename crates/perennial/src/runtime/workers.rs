@@ -15,7 +15,7 @@ use std::time::Duration;
 use perennial_core::codec::{is_encoded, unquoted};
 use perennial_core::lane::LaneOutput;
 use perennial_core::shard::ActivityTask;
-use perennial_core::{ActivityFailure, ActivityOptions, EventId, InstanceKey, Payload, TimeoutKind};
+use perennial_core::{ActivityError, ActivityOptions, EventId, InstanceKey, Payload, TimeoutKind};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -84,7 +84,7 @@ impl Running {
 
 /// What came of an attempt.
 enum Ended {
-    Result(Result<Payload, ActivityFailure>),
+    Result(Result<Payload, ActivityError>),
     /// Its code ran for so long, and somebody else says what comes of it.
     LeftOpen(Duration),
     /// It never began, or was stopped for the node's sake.
@@ -302,7 +302,7 @@ async fn attempt(
     let left = |deadline_ms: u64| Duration::from_millis(deadline_ms.saturating_sub(driver.now_ms()));
     let total_until = until(task.deadline_ms.map(left));
     let queue_until = until(after(|options| options.queue_timeout_ms));
-    let timed_out = |kind| Ended::Result(Err(ActivityFailure::Timeout(kind)));
+    let timed_out = |kind| Ended::Result(Err(ActivityError::Timeout(kind)));
 
     let workers = &driver.workers;
     let is_wanted = !cancellation.is_cancelled() && !workers.closing.is_cancelled();
@@ -313,7 +313,7 @@ async fn attempt(
             let waiting = Box::pin(async {
                 tokio::select! {
                     biased;
-                    () = cancellation.cancelled() => Err(Ended::Result(Err(ActivityFailure::Cancelled))),
+                    () = cancellation.cancelled() => Err(Ended::Result(Err(ActivityError::Cancelled))),
                     () = workers.closing.cancelled() => Err(Ended::Released),
                     slot = workers.slot(driver, driver.options.shard.is_gated(task)) => Ok(slot),
                     () = sleep_until(total_until) => Err(timed_out(TimeoutKind::Total)),
@@ -347,7 +347,7 @@ pub(super) async fn run_attempt(
     grace: Duration,
     total_until: Option<Instant>,
     write: impl FnMut(Payload),
-) -> Result<Payload, ActivityFailure> {
+) -> Result<Payload, ActivityError> {
     let options = task.options.as_deref();
     let after = |ms: fn(&ActivityOptions) -> Option<u64>| options.and_then(ms).map(Duration::from_millis);
     let attempt_until =
@@ -375,7 +375,7 @@ pub(super) async fn run_attempt(
             // What is done is done, whatever else has happened meanwhile.
             biased;
             result = &mut run => return settle(result),
-            () = told_off => return Err(ActivityFailure::Cancelled),
+            () = told_off => return Err(ActivityError::Cancelled),
             () = sleep_until(total_until) => TimeoutKind::Total,
             () = sleep_until(attempt_until) => TimeoutKind::Attempt,
             () = pulse.watch(silence, write) => TimeoutKind::Heartbeat,
@@ -383,7 +383,7 @@ pub(super) async fn run_attempt(
         // It is told, and has a moment to stop before another attempt runs beside it.
         cancellation.cancel();
         let _ = tokio::time::timeout(grace, run).await;
-        Err(ActivityFailure::Timeout(kind))
+        Err(ActivityError::Timeout(kind))
     })
     .await
 }
@@ -399,12 +399,12 @@ fn as_reported(task: &Arc<ActivityTask>) -> Arc<ActivityTask> {
     }
 }
 
-fn settle(result: Result<Result<Payload, Payload>, String>) -> Result<Payload, ActivityFailure> {
+fn settle(result: Result<Result<Payload, Payload>, String>) -> Result<Payload, ActivityError> {
     match result {
         Ok(Ok(result)) => Ok(result),
-        Ok(Err(error)) => Err(ActivityFailure::Application(error)),
+        Ok(Err(error)) => Err(ActivityError::Application(error)),
         Err(panic) => {
-            Err(ActivityFailure::Application(Payload::from(format!("the activity panicked: {panic}"))))
+            Err(ActivityError::Application(Payload::from(format!("the activity panicked: {panic}"))))
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What typed orchestration code calls.
 
 use std::fmt;
-use std::ops::Deref;
 
 use perennial_core::{
     ActivityFuture, ChildFuture, ContinueAsNewFuture, EndCancelledFuture, Events, Payload, Sent, WaitFuture,
@@ -12,10 +11,10 @@ use serde::de::DeserializeOwned;
 use super::events::{EventContent, EventTarget};
 use super::targets::{ActivityTarget, OrchestrationTarget};
 
-/// The way of orchestration code to everything outside of it.
+/// The handle through which an orchestration schedules work, waits, and reads time.
 ///
-/// Calls return at once; what takes time returns a future. What has no payload in it (timers, joins, selects, time and
-/// chance, state, cancellation, …) is described at [`perennial_core::OrchestrationContext`], which this dereferences to.
+/// Calls return at once; calls that take time return a future. Cloning is cheap. Calls are allowed only while the
+/// orchestration's own code runs, on the thread it runs on. [`context`](crate::context) has the types of the futures.
 #[derive(Clone)]
 pub struct OrchestrationContext(perennial_core::OrchestrationContext);
 
@@ -276,6 +275,7 @@ impl OrchestrationContext {
     /// # runtime.shutdown().await
     /// # }
     /// ```
+    #[track_caller]
     pub fn end_cancelled<R>(&self, output: impl Serialize) -> EndCancelledFuture<R> {
         let output = self.0.encode("what a cancelled instance leaves behind", &output);
         self.0.end_cancelled(output)
@@ -283,12 +283,14 @@ impl OrchestrationContext {
 
     /// Ends this execution and lets the instance go on in a next one, at the latest version, with this input. Await
     /// the result: it never comes.
+    #[track_caller]
     pub fn continue_as_new<R>(&self, input: impl Serialize) -> ContinueAsNewFuture<R> {
         let input = self.0.encode("the input of the next execution", &input);
         self.0.continue_as_new(input)
     }
 
     /// Like [`continue_as_new`](Self::continue_as_new), at an exact version.
+    #[track_caller]
     pub fn continue_as_new_versioned<R>(
         &self,
         version: impl Into<String>,
@@ -336,7 +338,7 @@ impl OrchestrationContext {
     }
 
     /// A searchable value of this instance: as it was started with, or as the code has set it since. One of another type
-    /// fails the turn. All of them are [`attributes`](perennial_core::OrchestrationContext::attributes).
+    /// fails the turn. All of them are [`attributes`](Self::attributes).
     pub fn attribute<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let value = self.0.attributes().remove(name);
         value.map(|value| self.decoded(&format!("the attribute {name:?}"), value))
@@ -349,14 +351,6 @@ impl OrchestrationContext {
                 self.0.refuse(format!("{what} is no {}: {}", mismatch.type_name, mismatch.reason()))
             }
         }
-    }
-}
-
-impl Deref for OrchestrationContext {
-    type Target = perennial_core::OrchestrationContext;
-
-    fn deref(&self) -> &perennial_core::OrchestrationContext {
-        &self.0
     }
 }
 

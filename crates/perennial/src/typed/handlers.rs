@@ -162,5 +162,5 @@ impl<S, I, E> fmt::Debug for UpdateHandler<'_, S, I, E> {
 
 /// What whoever asks with something else is told.
 fn not_read(mismatch: &NotOfType) -> Payload {
-    Payload::from(format!("{mismatch}: {}", mismatch.reason()))
+    Payload::from(mismatch.to_string())
 }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use perennial_core::ErrorCode;
 use perennial_core::Payload;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -120,7 +121,10 @@ pub(super) async fn activity_on_payloads<O: ActivityReturn, E: Serialize + 'stat
     outcome: impl Future<Output = Result<O, E>>,
 ) -> Result<Payload, Payload> {
     let unwritable = |error: serde_json::Error| {
-        Payload::from(format!("PER-0405 unwritable: what was returned cannot be written as JSON: {error}"))
+        Payload::from(
+            ErrorCode::UnwritableResult
+                .message(format_args!("what was returned cannot be written as JSON: {error}")),
+        )
     };
     match outcome.await {
         Ok(output) => match output.into_result() {

@@ -3,10 +3,22 @@
 //! One set of methods serves all of them. A function marked with `#[activity]` or `#[orchestration]` is passed itself
 //! and brings its types; a name takes and gives strings, or payloads; [`Activity`], [`Orchestration`], [`Event`],
 //! [`Query`] and [`Update`] are typed where the code is not at hand.
+//!
+//! The traits are bounds of methods; programs do not implement them. Each kind has one trait for calls. A second one
+//! exists where a method is given no input to infer the types from.
+//!
+//! | kind | calls | other uses |
+//! |---|---|---|
+//! | activity | [`ActivityTarget`] | |
+//! | orchestration | [`OrchestrationTarget`] | [`RunTarget`]: existing instances, filters |
+//! | event | [`EventTarget`] | [`EventContent`]: what is sent with it |
+//! | query | [`QueryTarget`] | [`QueryHandled`]: its handler |
+//! | update | [`UpdateTarget`] | [`UpdateHandled`]: its handler |
 
 mod arguments;
 mod call;
 mod context;
+mod context_calls;
 mod described;
 mod error;
 mod events;
@@ -23,12 +35,13 @@ pub use call::{ActivityMeta, Call, Carried, OrchestrationMeta, PayloadInput, Ret
 pub use call::{blocking, carried};
 pub use context::OrchestrationContext;
 pub use described::{Activity, Orchestration, Query, Update};
-pub use error::{ActivityError, ChildError, UpdateError};
+pub use error::UpdateError;
 pub use events::{Event, EventContent, EventTarget};
 pub use handlers::UpdateHandler;
 #[doc(hidden)]
 pub use later::carried_back;
 pub use later::{ActivityReturn, Awaited, CarriedBack, Later};
+pub use perennial_core::{ActivityError, ChildError};
 #[doc(hidden)]
 pub use register::Registration;
 pub use register::{ActivityCode, BlockingCode, OrchestrationCode, Register};

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use perennial_core::ErrorCode;
 use perennial_core::{NotOfType, OrchestrationHandler, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -99,7 +100,10 @@ pub(super) async fn on_payloads<O: Serialize + 'static, E: Serialize + 'static>(
     outcome: impl Future<Output = Result<O, E>>,
 ) -> Result<Payload, Payload> {
     let unwritable = |error: serde_json::Error| {
-        Payload::from(format!("PER-0405 unwritable: what was returned cannot be written as JSON: {error}"))
+        Payload::from(
+            ErrorCode::UnwritableResult
+                .message(format_args!("what was returned cannot be written as JSON: {error}")),
+        )
     };
     match outcome.await {
         Ok(output) => encode(&output).map_err(unwritable),
@@ -148,9 +152,10 @@ where
 /// An input that is not what an activity takes.
 pub(super) fn bad_input(error: &NotOfType) -> Payload {
     let (expected, reason) = (error.type_name, error.reason());
-    Payload::from(format!(
-        "PER-0406 bad input: the activity takes a {expected}, and was given something else: {reason}"
-    ))
+    Payload::from(
+        ErrorCode::BadActivityInput
+            .message(format_args!("the activity takes a {expected}, and was given something else: {reason}")),
+    )
 }
 
 /// What runs an activity on decoded arguments, or says that they cannot be read.

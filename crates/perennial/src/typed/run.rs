@@ -54,10 +54,10 @@ impl<E: fmt::Display> fmt::Display for RunError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RunError::Failed { id, error } => {
-                write!(f, "PER-0615 failed: instance {id:?} returned an error: {error}")
+                write!(f, "{}: instance {id:?} returned an error: {error}", self.code().prefix())
             }
             RunError::Cancelled { id, reason, .. } => {
-                write!(f, "PER-0616 cancelled: instance {id:?}: {reason}")
+                write!(f, "{}: instance {id:?}: {reason}", self.code().prefix())
             }
             RunError::Ended(error) => error.fmt(f),
             RunError::Client(error) => error.fmt(f),

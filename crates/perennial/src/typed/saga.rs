@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::context::OrchestrationContext;
-use super::error::activity_failure_text;
 use super::targets::ActivityTarget;
 
 /// What undoes one step, once it is called. Its failure is told in words.
@@ -94,12 +93,12 @@ impl Saga {
         let input = self.ctx.encoded("the input of an activity", T::encode(input));
         let (name, options, ctx) = (activity.name().into_owned(), activity.options(), self.ctx.clone());
         self.undo_with(move || {
-            let undone = perennial_core::OrchestrationContext::schedule_activity(&ctx, name, input);
+            let undone = ctx.core().schedule_activity(name, input);
             let undone = match options {
                 Some(options) => undone.defaults(options),
                 None => undone,
             };
-            async move { undone.await.map(drop).map_err(activity_failure_text) }
+            async move { undone.await.map(drop).map_err(String::from) }
         });
     }
 

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::future::Future;
 
-use perennial_core::{ActivityFailure, ActivityOptions, ChildFailure, NotOfType, Payload};
+use perennial_core::{ActivityError, ActivityOptions, ChildError, NotOfType, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -15,7 +15,7 @@ use super::by;
 use super::call::{ActivityMeta, Call, OrchestrationMeta, PayloadInput};
 use super::context::OrchestrationContext;
 use super::described::{Activity, Orchestration, Query, Update};
-use super::error::{ActivityError, ChildError, activity_failure_text, text};
+use super::error::text;
 use super::later::Awaited;
 use crate::activity::ActivityContext;
 
@@ -43,7 +43,7 @@ pub trait ActivityTarget<I, K> {
     fn encode(input: I) -> Result<Payload, serde_json::Error>;
 
     /// The outcome of what is recorded.
-    fn read(outcome: Result<Payload, ActivityFailure>) -> Result<Self::Outcome, NotOfType>;
+    fn read(outcome: Result<Payload, ActivityError>) -> Result<Self::Outcome, NotOfType>;
 }
 
 /// Something that stands for an orchestration that takes an `I`: a function, a name, an [`Orchestration`].
@@ -75,7 +75,7 @@ pub trait OrchestrationTarget<I, K> {
     fn read_error(payload: Payload) -> Result<Self::Error, NotOfType>;
 
     /// What a parent is told, of what is recorded.
-    fn read(outcome: Result<Payload, ChildFailure>) -> Result<Self::Outcome, NotOfType>;
+    fn read(outcome: Result<Payload, ChildError>) -> Result<Self::Outcome, NotOfType>;
 }
 
 /// Something that stands for a query that takes an `I`: a name, a [`Query`].
@@ -158,6 +158,9 @@ pub trait RunTarget<K> {
     type Output;
     /// The error that it returns.
     type Error;
+
+    /// The registered name.
+    fn name(&self) -> Cow<'_, str>;
 
     /// What it returned, of what is recorded.
     fn read_output(payload: Payload) -> Result<Self::Output, NotOfType>;
@@ -259,6 +262,10 @@ macro_rules! bare_names {
         }
 
         impl RunTarget<by::Payloads> for $name {
+            fn name(&self) -> Cow<'_, str> {
+                Cow::Borrowed(&self[..])
+            }
+
             reads!(read_output, Output = Payload as payload);
             reads!(read_error, Error = Payload as payload);
         }
@@ -290,8 +297,8 @@ macro_rules! reads_activity {
     ($outcome:ty, $read:expr) => {
         type Outcome = $outcome;
 
-        fn read(outcome: Result<Payload, ActivityFailure>) -> Result<Self::Outcome, NotOfType> {
-            let read: fn(Result<Payload, ActivityFailure>) -> Result<$outcome, NotOfType> = $read;
+        fn read(outcome: Result<Payload, ActivityError>) -> Result<Self::Outcome, NotOfType> {
+            let read: fn(Result<Payload, ActivityError>) -> Result<$outcome, NotOfType> = $read;
             read(outcome)
         }
     };
@@ -301,28 +308,28 @@ macro_rules! reads_child {
     ($outcome:ty, $read:expr) => {
         type Outcome = $outcome;
 
-        fn read(outcome: Result<Payload, ChildFailure>) -> Result<Self::Outcome, NotOfType> {
-            let read: fn(Result<Payload, ChildFailure>) -> Result<$outcome, NotOfType> = $read;
+        fn read(outcome: Result<Payload, ChildError>) -> Result<Self::Outcome, NotOfType> {
+            let read: fn(Result<Payload, ChildError>) -> Result<$outcome, NotOfType> = $read;
             read(outcome)
         }
     };
 }
 
 fn read_activity<O: Awaited, E: DeserializeOwned>(
-    outcome: Result<Payload, ActivityFailure>,
+    outcome: Result<Payload, ActivityError>,
 ) -> Result<Result<O::Value, ActivityError<E>>, NotOfType> {
     match outcome {
         Ok(payload) => payload.decode_as().map(Ok),
-        Err(failure) => ActivityError::read(failure).map(Err),
+        Err(failure) => failure.decode().map(Err),
     }
 }
 
 fn read_child<O: DeserializeOwned, E: DeserializeOwned>(
-    outcome: Result<Payload, ChildFailure>,
+    outcome: Result<Payload, ChildError>,
 ) -> Result<Result<O, ChildError<E>>, NotOfType> {
     match outcome {
         Ok(payload) => payload.decode_as().map(Ok),
-        Err(failure) => ChildError::read(failure).map(Err),
+        Err(failure) => failure.decode().map(Err),
     }
 }
 
@@ -343,7 +350,7 @@ described!(ActivityTarget for Activity<O: Awaited, E: DeserializeOwned> {
 });
 names!(
     ActivityTarget,
-    texts { reads_activity!(Result<String, String>, |outcome| Ok(text(outcome, activity_failure_text))); },
+    texts { reads_activity!(Result<String, String>, |outcome| Ok(text(outcome, String::from))); },
     payloads { reads_activity!(Result<Payload, ActivityError<Payload>>, read_activity::<Payload, Payload>); }
 );
 
@@ -383,6 +390,10 @@ macro_rules! run_functions {
             O: DeserializeOwned,
             E: DeserializeOwned,
         {
+            fn name(&self) -> Cow<'_, str> {
+                Cow::Borrowed(M::NAME)
+            }
+
             reads!(read_output, Output = O as type);
             reads!(read_error, Error = E as type);
         }
@@ -398,6 +409,10 @@ run_functions! {
 }
 
 impl<I, O: DeserializeOwned, E: DeserializeOwned> RunTarget<by::Described> for Orchestration<I, O, E> {
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(Orchestration::name(self))
+    }
+
     reads!(read_output, Output = O as type);
     reads!(read_error, Error = E as type);
 }

@@ -51,7 +51,7 @@ async fn nothing_is_lost(client: &Client, log: &mut ClientLog, tried: impl Async
     let before = client.history("w").await.unwrap();
     tried().await;
     assert_eq!(client.history("w").await.unwrap(), before);
-    let rows = client.list(Filter::default(), None, 10).await.unwrap().rows;
+    let rows = client.list(Filter::new(), None, 10).await.unwrap().rows;
     assert_eq!(rows.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), ["w"], "nothing else was written");
     client.raise_event("w", "go", "went").await.unwrap();
     log.raised("me", "w", "go", "went");

@@ -1,8 +1,9 @@
 //! Cancels that say what happened, children with options, and what became of what was sent, on both stores and over
 //! restarts (E29–E33, G35–G38).
 
+use perennial::RuntimeBuilder;
+use perennial::history::Ending;
 use perennial::prelude::*;
-use perennial::{Ending, RuntimeBuilder};
 use perennial_testkit::invariants::ClientLog;
 
 use crate::support::soon;

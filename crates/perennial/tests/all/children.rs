@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use perennial::history::ChildFailure;
+use perennial::client::Tree;
+use perennial::history::ChildError;
+use perennial::history::Ending;
 use perennial::history::{EventKind, Job};
 use perennial::{
-    Client, ClosePolicy, Ending, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
-    StartOptions, Status, Tree,
+    Client, ClosePolicy, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder, StartOptions, Status,
 };
 use perennial_testkit::invariants::ClientLog;
 use serde_json::{Value, json};
@@ -97,7 +98,7 @@ async fn nests(ctx: OrchestrationContext, depth: Payload) -> Outcome {
     }
     match ctx.schedule_sub_orchestration("nests", number(depth - 1)).typed::<u64>().await {
         Ok(below) => Ok(number(below + 1)),
-        Err(ChildFailure::Application(error)) => Err(error),
+        Err(ChildError::Application(error)) => Err(error),
         Err(other) => Err(failed(other)),
     }
 }
@@ -374,7 +375,7 @@ async fn g25_a_deep_tree_is_cancelled_from_its_root_down() {
         client.cancel("left", "from above").await.unwrap();
         let ending = until_ended(&client, "left-leaf").await;
         assert!(matches!(ending, Ending::OrchestrationCancelled { .. }), "{ending:?}");
-        let running = Filter { statuses: vec![Status::Pending, Status::Running], ..Filter::default() };
+        let running = Filter::new().statuses([Status::Pending, Status::Running]);
         assert_eq!(
             client.count(running).await.unwrap().rows as usize,
             DEPTH + 2,

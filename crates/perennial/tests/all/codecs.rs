@@ -122,7 +122,7 @@ impl Home {
     }
 }
 
-async fn until_blocked(client: &Client, id: &str) -> perennial::Blocked {
+async fn until_blocked(client: &Client, id: &str) -> perennial::client::Blocked {
     soon(async {
         loop {
             if let Some(blocked) = client.status(id).await.unwrap().blocked {
@@ -134,7 +134,7 @@ async fn until_blocked(client: &Client, id: &str) -> perennial::Blocked {
     .await
 }
 
-fn lines(history: &perennial::History) -> Vec<String> {
+fn lines(history: &perennial::history::History) -> Vec<String> {
     history.turns.iter().flat_map(|turn| &turn.events).map(|event| format!("{event:?}")).collect()
 }
 
@@ -261,7 +261,7 @@ async fn s12_a_client_without_the_codec_sees_markers() {
     assert_eq!(started.input.as_json(), r#"{"@codec":[["masked","k1"]],"size":8}"#);
     let status = guest.status("a").await.unwrap();
     assert_eq!(status.published.unwrap().as_json(), r#"{"@codec":[["masked","k1"]],"size":15}"#);
-    let listed = guest.list(Filter::default(), None, 10).await.unwrap().rows;
+    let listed = guest.list(Filter::new(), None, 10).await.unwrap().rows;
     assert!(listed.iter().all(|row| row.published.as_ref().is_none_or(|it| !it.as_json().contains("data"))));
     assert_eq!(guest.verify(|_| ()).await.unwrap().damage, []);
     let result = guest.result("a").await.unwrap_err().to_string();

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
+use perennial::history::Ending;
 use perennial::history::{EventKind, Job};
 use perennial::{
-    ClientError, Ending, OrchestrationContext, Payload, Runtime, RuntimeBuilder, RuntimeOptions,
-    StartOptions, Status,
+    ClientError, OrchestrationContext, Payload, Runtime, RuntimeBuilder, RuntimeOptions, StartOptions, Status,
 };
 use perennial_core::store::{MemoryStore, Store};
 use perennial_sqlite::{SqliteOptions, SqliteStore};

@@ -57,7 +57,7 @@ async fn g33_what_is_started_while_its_family_is_being_deleted_goes_with_it() {
     let second = runtime(&place).start().await.unwrap();
     let deleted = soon(deleting).await.unwrap().unwrap();
     let left: Vec<String> =
-        guest.list(Filter::default(), None, 10).await.unwrap().rows.into_iter().map(|row| row.id).collect();
+        guest.list(Filter::new(), None, 10).await.unwrap().rows.into_iter().map(|row| row.id).collect();
     assert_eq!(left, [""; 0], "{deleted} were deleted");
     second.shutdown().await.unwrap();
 }

@@ -1,9 +1,11 @@
 //! Clients beside the runtime: they look, send, start and wait through the store.
 
 use futures::future::join_all;
+use perennial::client::Tree;
+use perennial::history::Ending;
 use perennial::{
-    ActivityContext, Client, ClientError, Ending, Filter, OrchestrationContext, Payload, Runtime,
-    RuntimeBuilder, Status, Tree,
+    ActivityContext, Client, ClientError, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
+    Status,
 };
 use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
@@ -71,7 +73,7 @@ async fn p5_a_guest_looks_starts_raises_and_waits() {
     }
     assert_eq!(soon(guest.result("c")).await.unwrap().as_json(), r#"["one","two"]"#);
     let ids: Vec<String> =
-        guest.list(Filter::default(), None, 10).await.unwrap().rows.into_iter().map(|row| row.id).collect();
+        guest.list(Filter::new(), None, 10).await.unwrap().rows.into_iter().map(|row| row.id).collect();
     assert_eq!(ids, ["h", "c"]);
     assert_eq!(guest.history("h").await.unwrap(), runtime.client().history("h").await.unwrap());
     assert_eq!(guest.status("c").await.unwrap().status, Status::Completed);

@@ -121,8 +121,8 @@ async fn g11_histories_in_memory_stay_within_their_bytes_and_grow_back_when_want
 async fn g11_an_idle_blocked_instance_takes_no_memory_and_is_tried_again_in_time() {
     let bench = Bench::new();
     let mut options = RuntimeOptions::default();
-    (options.shard.idle_ms, options.shard.retry_first_ms) = (60_000, 3_600_000);
-    options.shard.retry_max_ms = 3_600_000;
+    (options.shard.idle, options.shard.retry_first) = (Duration::from_secs(60), Duration::from_secs(3_600));
+    options.shard.retry_max = Duration::from_millis(3_600_000);
     let runtime = bench.builder(options).orchestration("clumsy", "1.0.0", clumsy).start().await.unwrap();
     let client = runtime.client();
     client.start("clumsy", "c", Payload::null()).await.unwrap();

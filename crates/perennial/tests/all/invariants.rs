@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use perennial::history::EventId;
 use perennial::history::Turn;
 use perennial::typed::OrchestrationCode;
-use perennial::{ActivityContext, EventId, OrchestrationContext, Payload, Runtime, RuntimeBuilder, Status};
+use perennial::{ActivityContext, OrchestrationContext, Payload, Runtime, RuntimeBuilder, Status};
 use perennial_core::Handlers;
 use perennial_core::history::{decode_turn, encode_turn};
 use perennial_core::store::{MemoryStore, TaskRow};

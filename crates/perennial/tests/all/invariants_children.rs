@@ -1,8 +1,9 @@
 //! The checker of I13 notices each way in which a parent and its child can disagree. The rows are made by hand.
 
-use perennial::history::ChildFailure;
+use perennial::history::ChildError;
 use perennial::history::{Decision, EventKind, Job, Started, Turn};
-use perennial::{ClosePolicy, Ending, EventId, ParentLink, Payload};
+use perennial::history::{Ending, EventId, ParentLink};
+use perennial::{ClosePolicy, Payload};
 use perennial_core::shard::{Message, Start};
 use perennial_testkit::invariants::{ClientLog, Snapshot, StoredInstance, StoredRows, stored_breaches};
 
@@ -63,12 +64,12 @@ fn result(result: &str) -> Job {
     Job::SubOrchestrationCompleted { source_event_id: SCHEDULE, result: result.into() }
 }
 
-fn failure(error: ChildFailure) -> Job {
+fn failure(error: ChildError) -> Job {
     Job::SubOrchestrationFailed { source_event_id: SCHEDULE, error }
 }
 
 fn not_started() -> Job {
-    failure(ChildFailure::NotStarted { reason: "its id is taken".to_owned() })
+    failure(ChildError::NotStarted { reason: "its id is taken".to_owned() })
 }
 
 /// The message that brings an outcome.
@@ -94,14 +95,14 @@ fn i13_families_in_order_are_left_in_peace() {
     assert_sound(&snapshot(vec![waiting(), child(None)]));
     assert_sound(&snapshot(vec![told(not_started())]));
     let endings = [
-        (Ending::OrchestrationFailed { error: "e".into() }, ChildFailure::Application("e".into())),
+        (Ending::OrchestrationFailed { error: "e".into() }, ChildError::Application("e".into())),
         (
             Ending::OrchestrationCancelled { reason: "r".into(), output: None },
-            ChildFailure::Cancelled { reason: "r".into(), output: None },
+            ChildError::Cancelled { reason: "r".into(), output: None },
         ),
         (
             Ending::OrchestrationTerminated { reason: "r".into() },
-            ChildFailure::Terminated { reason: "r".into() },
+            ChildError::Terminated { reason: "r".into() },
         ),
     ];
     for (ending, error) in endings {
@@ -127,7 +128,7 @@ fn i13_a_second_child_of_one_schedule_is_noticed() {
 fn i13_an_outcome_that_is_not_the_childs_end_is_noticed() {
     assert_broken(&snapshot(vec![told(result("y")), child(completed("x"))]));
     assert_broken(&snapshot(vec![told(result("x")), child(None)]));
-    let as_failed = failure(ChildFailure::Application("x".into()));
+    let as_failed = failure(ChildError::Application("x".into()));
     assert_broken(&snapshot(vec![told(as_failed), child(completed("x"))]));
     assert_broken(&snapshot(vec![told(not_started()), child(completed("x"))]));
 }

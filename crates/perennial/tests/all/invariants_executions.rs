@@ -1,8 +1,10 @@
 //! The checkers of I3 and I9 notice each way in which the executions of an instance can be out of joint. The executions
 //! are real ones of an orchestration that continues as new twice; what is wrong with them is done by hand.
 
+use perennial::history::Ending;
 use perennial::history::{EventKind, Started, Turn};
-use perennial::{Ending, Event, ExecutionOptions, OrchestrationContext, Payload, Runtime, Status};
+use perennial::options::ExecutionOptions;
+use perennial::{Event, OrchestrationContext, Payload, Runtime, Status};
 use perennial_core::history::decode_turn;
 use perennial_core::shard::{Message, Start};
 use perennial_core::{Execution, Handlers};
@@ -101,11 +103,11 @@ fn i9_an_execution_that_begins_otherwise_than_its_predecessor_left_off_is_notice
         &|started| started.deadline_ms = Some(1),
         &|started| started.attributes.clear(),
         &|started| {
-            started.parent = Some(perennial::ParentLink {
+            started.parent = Some(perennial::history::ParentLink {
                 instance: "nobody".to_owned(),
                 key: crate::hand_made::key(9).to_string(),
                 execution: 1,
-                event_id: perennial::EventId(2),
+                event_id: perennial::history::EventId(2),
             });
         },
     ];

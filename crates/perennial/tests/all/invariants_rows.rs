@@ -4,9 +4,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use perennial::history::ActivityFailure;
+use perennial::history::ActivityError;
 use perennial::history::{Decision, EventKind, Job};
-use perennial::{Ending, EventId, Payload, TimeoutKind};
+use perennial::history::{Ending, EventId};
+use perennial::{Payload, TimeoutKind};
 use perennial_core::shard::{Message, Start};
 use perennial_core::store::{Blocked, MemoryStore, TaskId, TurnRow};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
@@ -133,7 +134,7 @@ fn i18_what_was_deleted_and_is_there_is_noticed() {
 
 #[test]
 fn i6_an_error_of_an_activity_that_never_ran_is_noticed_and_a_timeout_is_none() {
-    let failed = |error: ActivityFailure| {
+    let failed = |error: ActivityError| {
         let begin = EventKind::Started(Box::new(started("caller")));
         let call =
             Decision::ActivityScheduled { name: "a".to_owned(), input: Payload::null(), options: None };
@@ -149,10 +150,8 @@ fn i6_an_error_of_an_activity_that_never_ran_is_noticed_and_a_timeout_is_none() 
     };
     let mut log = ClientLog::default();
     log.ran("c", 2, EventId(2));
-    let (own, queued) = (
-        failed(ActivityFailure::Application("e".into())),
-        failed(ActivityFailure::Timeout(TimeoutKind::Queue)),
-    );
+    let (own, queued) =
+        (failed(ActivityError::Application("e".into())), failed(ActivityError::Timeout(TimeoutKind::Queue)));
     assert_eq!(
         (found(&own, &log), found(&queued, &log)),
         (vec!["I6"], vec![]),

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use perennial::Payload;
 use perennial::history::{Decision, EventKind, Job, Started};
-use perennial::{Ending, EventId, Payload};
+use perennial::history::{Ending, EventId};
 use perennial_core::shard::{Message, Start};
 use perennial_core::store::{InstanceRow, SessionId, Status, TaskId, TaskRow, TaskState};
 use perennial_testkit::invariants::{ClientLog, StoredInstance, stored_breaches};

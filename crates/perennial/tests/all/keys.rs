@@ -91,7 +91,7 @@ async fn n9_requests_that_moved_settle_with_the_instance_that_they_had_reached()
     let memory = Arc::new(MemoryStore::new(move || clock.store_ms()));
     let store = Tapped::new(Arc::clone(&memory) as _);
     let runtime = orchestrations(Runtime::open("memory:"))
-        .options(RuntimeOptions { lease_ms: 30_000, ..RuntimeOptions::default() })
+        .options(RuntimeOptions { lease: Duration::from_secs(30), ..RuntimeOptions::default() })
         .store(Arc::clone(&store) as _)
         .clock(Arc::clone(&hands) as _)
         .start()
@@ -261,10 +261,10 @@ async fn g33_an_action_over_a_filter_means_the_instances_that_were_listed() {
             memory.tables().instances.values_mut().for_each(|row| row.status = Status::Completed);
         }
         let (changed, mut new) = (Arc::clone(&memory), None);
-        let progress = |_: &perennial::Progress| {
+        let progress = |_: &perennial::client::Progress| {
             new.get_or_insert_with(|| replace(&changed, "b"));
         };
-        let report = guest.for_each(Filter::default(), action.clone(), progress).await.unwrap();
+        let report = guest.for_each(Filter::new(), action.clone(), progress).await.unwrap();
         assert_eq!((report.done, report.skipped, report.failed), (1, 1, 0), "{action:?}");
         let tables = memory.tables();
         let new = new.expect("it was replaced");

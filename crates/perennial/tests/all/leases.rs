@@ -28,7 +28,7 @@ async fn clerk(ctx: OrchestrationContext, _: Payload) -> Outcome {
 }
 
 fn turn_ms(ctx: &OrchestrationContext) -> Outcome {
-    Payload::encode(&(ctx.now().as_millis() as u64)).map_err(failed)
+    Payload::encode(&ctx.now()).map_err(failed)
 }
 
 /// A node on a store in memory, both with clocks whose hands are moved by hand.
@@ -72,7 +72,7 @@ impl Bench {
 }
 
 fn lease_of_30_s() -> RuntimeOptions {
-    RuntimeOptions { lease_ms: 30_000, ..RuntimeOptions::default() }
+    RuntimeOptions { lease: Duration::from_secs(30), ..RuntimeOptions::default() }
 }
 
 /// Gives other threads the time to do what they must not.
@@ -285,7 +285,7 @@ async fn n9_a_node_whose_session_is_gone_forgets_and_goes_on_under_another() {
     soon(began.acquire()).await.unwrap().forget();
     client.cancel("a", "enough").await.unwrap();
     let ending = soon(waiting).await.unwrap();
-    assert!(matches!(ending, perennial::Ending::OrchestrationCancelled { .. }), "{ending:?}");
+    assert!(matches!(ending, perennial::history::Ending::OrchestrationCancelled { .. }), "{ending:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use perennial::Timestamp;
+use perennial::client::{Count, Progress};
 use perennial::{
-    Action, ActivityContext, Client, ClientError, ClosePolicy, Count, Filter, OrchestrationContext, Payload,
-    Progress, Prune, RetryPolicy, Runtime, RuntimeBuilder, RuntimeOptions, StartOptions, Status,
+    Action, ActivityContext, Client, ClientError, ClosePolicy, Filter, OrchestrationContext, Payload, Prune,
+    RetryPolicy, Runtime, RuntimeBuilder, RuntimeOptions, StartOptions, Status,
 };
 use perennial_core::shard::ShardOptions;
 use perennial_core::store::InstanceRow;
@@ -89,14 +91,14 @@ async fn all(client: &Client, filter: &Filter, page: usize) -> Vec<InstanceRow> 
 }
 
 fn attribute(name: &str, value: impl Into<Payload>) -> Filter {
-    Filter { attributes: [(name.to_owned(), value.into())].into_iter().collect(), ..Filter::default() }
+    Filter::new().attribute(name, value.into())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g33_every_filter_shows_what_it_says_in_pages_of_any_size_in_both_directions() {
     on_both_stages(async |stage| {
         // Nothing moves while it is looked at: the blocked one is not tried again.
-        let shard = ShardOptions { retry_first_ms: 3_600_000, ..ShardOptions::default() };
+        let shard = ShardOptions { retry_first: Duration::from_millis(3_600_000), ..ShardOptions::default() };
         let options = RuntimeOptions { shard, ..relaxed() };
         let runtime = orchestrations(stage.runtime()).options(options).start().await.unwrap();
         let client = runtime.client();
@@ -125,63 +127,46 @@ async fn g33_every_filter_shows_what_it_says_in_pages_of_any_size_in_both_direct
             _ if ["waits", "parent"].contains(&row.name.as_str()) => row.status == Status::Running,
             _ => row.status.is_final(),
         };
-        while !all(&client, &Filter::default(), 1_000).await.iter().all(is_settled) {
+        while !all(&client, &Filter::new(), 1_000).await.iter().all(is_settled) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
 
-        let everything = all(&client, &Filter::default(), 1_000).await;
+        let everything = all(&client, &Filter::new(), 1_000).await;
         assert_eq!(everything.len(), 30);
         let middle_ms = everything[15].created_ms;
         let ended_ms = everything.iter().filter_map(|row| row.ended_ms).max().unwrap();
         let parent = client.status("parent").await.unwrap().key;
-        let mut filters = vec![Filter::default()];
-        filters.extend(Status::ALL.map(|status| Filter { statuses: vec![status], ..Filter::default() }));
+        let mut filters = vec![Filter::new()];
+        filters.extend(Status::ALL.map(|status| Filter::new().status(status)));
         filters.extend([
-            Filter {
-                statuses: vec![Status::Completed, Status::Failed, Status::Pending],
-                ..Filter::default()
-            },
-            Filter { name: Some("echo".to_owned()), ..Filter::default() },
-            Filter { name: Some("nobody".to_owned()), ..Filter::default() },
-            Filter { version: Some("2.0.0".to_owned()), ..Filter::default() },
-            Filter { name: Some("echo".to_owned()), version: Some("1.0.0".to_owned()), ..Filter::default() },
-            Filter { id_prefix: Some("waits-1".to_owned()), ..Filter::default() },
-            Filter {
-                id_prefix: Some("a".to_owned()),
-                statuses: vec![Status::Completed],
-                ..Filter::default()
-            },
-            Filter { blocked: Some(true), ..Filter::default() },
-            Filter { blocked: Some(false), name: Some("echo".to_owned()), ..Filter::default() },
-            Filter { parent: Some(parent), ..Filter::default() },
+            Filter::new().statuses([Status::Completed, Status::Failed, Status::Pending]),
+            Filter::new().orchestration("echo"),
+            Filter::new().orchestration("nobody"),
+            Filter::new().version("2.0.0"),
+            Filter::new().orchestration("echo").version("1.0.0"),
+            Filter::new().id_prefix("waits-1"),
+            Filter::new().id_prefix("a").status(Status::Completed),
+            Filter::new().blocked(true),
+            Filter::new().blocked(false).orchestration("echo"),
+            Filter::new().parent(parent),
             attribute("region", "eu"),
             attribute("n", number(3)),
-            Filter {
-                name: Some("waits".to_owned()),
-                statuses: vec![Status::Running],
-                ..attribute("region", "us")
-            },
+            attribute("region", "us").orchestration("waits").status(Status::Running),
             attribute("region", "mars"),
-            Filter { created_from_ms: Some(middle_ms), ..Filter::default() },
-            Filter { created_before_ms: Some(middle_ms), ..Filter::default() },
-            Filter {
-                created_from_ms: Some(middle_ms),
-                created_before_ms: Some(middle_ms + 1),
-                ..Filter::default()
-            },
-            Filter { ended_before_ms: Some(ended_ms), ..Filter::default() },
-            Filter {
-                ended_before_ms: Some(ended_ms + 1),
-                name: Some("echo".to_owned()),
-                ..Filter::default()
-            },
+            Filter::new().created_from(Timestamp::from_millis(middle_ms)),
+            Filter::new().created_before(Timestamp::from_millis(middle_ms)),
+            Filter::new()
+                .created_from(Timestamp::from_millis(middle_ms))
+                .created_before(Timestamp::from_millis(middle_ms + 1)),
+            Filter::new().ended_before(Timestamp::from_millis(ended_ms)),
+            Filter::new().ended_before(Timestamp::from_millis(ended_ms + 1)).orchestration("echo"),
         ]);
         let guest = stage.guest();
         for filter in filters {
             let mut expected: Vec<InstanceRow> =
-                everything.iter().filter(|row| filter.matches(row)).cloned().collect();
+                everything.iter().filter(|row| filter.criteria().matches(row)).cloned().collect();
             for newest_first in [false, true] {
-                let filter = Filter { newest_first, ..filter.clone() };
+                let filter = filter.clone().newest_first(newest_first);
                 for page in [1, 4, 1_000] {
                     assert_eq!(all(&client, &filter, page).await, expected, "{filter:?} by {page}");
                 }
@@ -353,7 +338,7 @@ async fn g33_actions_over_a_filter_reach_all_it_shows_and_report_their_progress(
             let expected = Progress { seen: EACH, done: EACH - 1, skipped: 1, ..Progress::default() };
             assert_eq!(report, expected, "{kind}");
             assert_eq!(seen, (1..=EACH).collect::<Vec<_>>(), "{kind}");
-            let ended = Filter { statuses: vec![ended], ..filter };
+            let ended = filter.status(ended);
             while client.count(ended.clone()).await.unwrap().rows < EACH - 1 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -366,7 +351,7 @@ async fn g33_actions_over_a_filter_reach_all_it_shows_and_report_their_progress(
         assert_eq!((report.done, report.skipped), (EACH - 1, 0));
         assert_eq!(client.count(filter).await.unwrap().rows, 0);
         (0..EACH).for_each(|n| log.deleted(&format!("delete-{n}")));
-        let bystanders = Filter { statuses: vec![Status::Running], ..attribute("kind", "bystander") };
+        let bystanders = attribute("kind", "bystander").status(Status::Running);
         assert_eq!(client.count(bystanders.clone()).await.unwrap().rows, EACH);
         first.shutdown().await.unwrap();
 
@@ -375,7 +360,7 @@ async fn g33_actions_over_a_filter_reach_all_it_shows_and_report_their_progress(
         let client = without.client();
         let raise = Action::Raise { event: "go".to_owned(), payload: number(1) };
         assert_eq!(client.for_each(bystanders.clone(), raise, |_| ()).await.unwrap().done, EACH);
-        let blocked = Filter { blocked: Some(true), ..attribute("kind", "bystander") };
+        let blocked = attribute("kind", "bystander").blocked(true);
         while client.count(blocked.clone()).await.unwrap().rows < EACH {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -405,7 +390,7 @@ async fn g33_prune_goes_by_age_by_count_and_by_filter() {
         }
         client.start("waits", "running", ()).await.unwrap();
         let ids = async || -> Vec<String> {
-            all(&client, &Filter::default(), 100).await.into_iter().map(|row| row.id).collect()
+            all(&client, &Filter::new(), 100).await.into_iter().map(|row| row.id).collect()
         };
         let young = client.prune(Prune::all().older_than(Duration::from_secs(60)), |_| ()).await.unwrap();
         assert_eq!((young.seen, young.done), (0, 0), "none is that old");
@@ -438,17 +423,17 @@ async fn g33_prune_deletes_nothing_that_its_filter_does_not_show() {
         client.start("waits", "running", ()).await.unwrap();
         let pruned =
             async |filter: Filter| client.prune(Prune::all().only(filter), |_| ()).await.unwrap().done;
-        let running = Filter { statuses: vec![Status::Running], ..Filter::default() };
+        let running = Filter::new().status(Status::Running);
         assert_eq!(
             pruned(running).await,
             0,
             "what asks only for what runs is not turned into all that has ended"
         );
-        let long_ago = Filter { ended_before_ms: Some(1), ..Filter::default() };
+        let long_ago = Filter::new().ended_before(Timestamp::from_millis(1));
         assert_eq!(pruned(long_ago).await, 0, "nothing ended that long ago");
-        let failed = Filter { statuses: vec![Status::Failed, Status::Running], ..Filter::default() };
+        let failed = Filter::new().statuses([Status::Failed, Status::Running]);
         assert_eq!(pruned(failed).await, 1);
-        let left = all(&client, &Filter::default(), 100).await;
+        let left = all(&client, &Filter::new(), 100).await;
         assert_eq!(left.into_iter().map(|row| row.id).collect::<Vec<_>>(), ["fine", "running"]);
         client.raise_event("running", "go", ()).await.unwrap();
         client.wait("running").await.unwrap();

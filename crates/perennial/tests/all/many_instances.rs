@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
+use perennial::Timestamp;
+use perennial::client::Count;
+use perennial::history::{Ending, EventId};
 use perennial::history::{EventKind, Started, Turn};
 use perennial::{
-    ActivityContext, Count, Ending, EventId, Filter, OrchestrationContext, Payload, Prune, Runtime,
-    RuntimeBuilder, Status, attribute,
+    ActivityContext, Filter, OrchestrationContext, Payload, Prune, Runtime, RuntimeBuilder, Status, attribute,
 };
 use perennial_core::Handlers;
 use perennial_core::history::{FORMAT, encode_turn};
@@ -96,7 +98,7 @@ async fn g33_a_hundred_thousand_finished_instances_are_pruned_under_load_and_no_
 
     let second = runtime(&place).await;
     let client = second.client();
-    let old = Filter { ended_before_ms: Some(1_700_000_000_000), ..Filter::default() };
+    let old = Filter::new().ended_before(Timestamp::from_millis(1_700_000_000_000));
     assert_eq!(client.count(old.clone()).await.unwrap(), Count { rows: Count::EXACT, more: true });
     // Load, for as long as it takes.
     let is_pruned = Arc::new(AtomicBool::new(false));
@@ -147,18 +149,17 @@ async fn g33_a_million_instances_are_searched_by_attribute_in_pages_through_the_
     runtime(&place).await.shutdown().await.unwrap();
     fill(&place, INSTANCES, ["1", "NULL", "n % 500"]);
     let client = place.guest();
-    let attributes = [("region".to_owned(), Payload::from("123"))].into_iter().collect();
-    let filter = Filter { attributes, ..Filter::default() };
+    let filter = Filter::new().attribute("region", "123");
     let mut expected: Vec<String> =
         (0..INSTANCES / REGIONS).map(|n| format!("made-{:07}", n * REGIONS + 123)).collect();
     // Only one of these regions begins with 123, and only one is between these two.
     let prefix = vec![attribute("region").starts_with("123")];
     let between = vec![attribute("region").greater_than("122"), attribute("region").less_than("124")];
-    let conditioned = [prefix, between].map(|conditions| Filter { conditions, ..Filter::default() });
+    let conditioned = [prefix, between].map(|conditions| Filter::new().conditions(conditions));
     let searched = [&filter, &conditioned[0], &conditioned[1]];
     for (newest_first, filter) in searched.into_iter().flat_map(|filter| [(false, filter), (true, filter)]) {
         assert_eq!(client.count(filter.clone()).await.unwrap().rows, INSTANCES / REGIONS);
-        let filter = Filter { newest_first, ..filter.clone() };
+        let filter = filter.clone().newest_first(newest_first);
         let (mut ids, mut after, mut pages) = (Vec::new(), None, 0);
         loop {
             let page = soon(client.list(filter.clone(), after, 150)).await.unwrap();
@@ -171,9 +172,9 @@ async fn g33_a_million_instances_are_searched_by_attribute_in_pages_through_the_
         assert_eq!((ids, pages), (expected.clone(), 14));
         expected.reverse();
     }
-    let none = Filter { statuses: vec![Status::Failed], ..filter };
+    let none = filter.status(Status::Failed);
     assert_eq!(client.count(none).await.unwrap().rows, 0);
-    let all = client.count(Filter::default()).await.unwrap();
+    let all = client.count(Filter::new()).await.unwrap();
     assert_eq!(all, Count { rows: Count::EXACT, more: true }, "it does not count a million");
 
     // The schema gives this search an index in the order of the list, whatever SQLite knows of the rows.

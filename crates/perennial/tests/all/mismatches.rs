@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use perennial::client::Skippable;
 use perennial::prelude::*;
-use perennial::{InstanceStatus, RuntimeBuilder, Skippable, StartOptions, Status};
+use perennial::{InstanceStatus, RuntimeBuilder, StartOptions, Status};
 use perennial_testkit::invariants::ClientLog;
 use serde::{Deserialize, Serialize};
 
@@ -179,14 +180,12 @@ async fn reads(ctx: OrchestrationContext, what: String) -> Result<String, String
     Ok("read".to_owned())
 }
 
-fn placed(
-    outcome: Result<Payload, perennial_core::ActivityFailure>,
-) -> Result<(), perennial_core::NotOfType> {
+fn placed(outcome: Result<Payload, perennial_core::ActivityError>) -> Result<(), perennial_core::NotOfType> {
     outcome.map_or(Ok(()), |payload| payload.decode_as::<Placed>().map(drop))
 }
 
 fn placed_by_child(
-    outcome: Result<Payload, perennial_core::ChildFailure>,
+    outcome: Result<Payload, perennial_core::ChildError>,
 ) -> Result<(), perennial_core::NotOfType> {
     outcome.map_or(Ok(()), |payload| payload.decode_as::<Placed>().map(drop))
 }
@@ -205,7 +204,7 @@ async fn e3_a_result_or_event_of_another_type_blocks_and_a_cancel_ends_the_insta
     on_both_stages(async |stage| {
         let mut log = ClientLog::default();
         let mut options = relaxed();
-        options.shard.cancel_grace_ms = 50;
+        options.shard.cancel_grace = Duration::from_millis(50);
         let runtime = run(stage, |builder| readers(builder).options(options.clone())).await;
         let client = runtime.client();
         for what in ["activity", "child", "event", "handler"] {
@@ -246,7 +245,7 @@ async fn e16_an_event_that_the_code_cannot_read_is_skipped_by_its_number_and_the
             let skipper = stage.guest().filter(|_| by_guest).unwrap_or_else(|| client.clone());
             client.start("sum", id, ()).await.unwrap();
             log.started(id);
-            let refused = client.skip_event(id, perennial::EventId(1)).await;
+            let refused = client.skip_event(id, perennial::history::EventId(1)).await;
             assert!(matches!(refused, Err(perennial::ClientError::NotBlocked { .. })), "{refused:?}");
             client.raise_event(id, "n", Payload::from_json("1").unwrap()).await.unwrap();
             client.raise_event(id, "n", "4111").await.unwrap();
@@ -256,7 +255,8 @@ async fn e16_an_event_that_the_code_cannot_read_is_skipped_by_its_number_and_the
             let number = blocked.event.unwrap();
             assert!(blocked.reason.contains(&format!("event {number} ")), "{}", blocked.reason);
             // Only what blocks it can be skipped.
-            let refused = skipper.skip_event(id, perennial::EventId(number.0 + 1)).await.unwrap_err();
+            let refused =
+                skipper.skip_event(id, perennial::history::EventId(number.0 + 1)).await.unwrap_err();
             assert_eq!(
                 refused,
                 ClientError::NotBlockedBy { id: id.to_owned(), blocking: Some(Skippable::Event(number)) }

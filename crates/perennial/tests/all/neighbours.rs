@@ -45,8 +45,8 @@ fn options() -> RuntimeOptions {
     // Every turn grows its instance back, so that what is damaged in the store is met.
     options.shard.max_resident = 0;
     // Trouble does not rest: what is blocked is tried again all the time.
-    options.shard.retry_first_ms = 5;
-    options.shard.retry_max_ms = 50;
+    options.shard.retry_first = Duration::from_millis(5);
+    options.shard.retry_max = Duration::from_millis(50);
     options
 }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use perennial::client::Count;
+use perennial::history::Ending;
 use perennial::{
-    Action, ActivityContext, Client, ClientError, Count, Ending, Event, Filter, Orchestration,
-    OrchestrationContext, Payload, Prune, Query, Runtime, RuntimeBuilder, StartOptions, Status, Update,
-    UpdateError,
+    Action, ActivityContext, Client, ClientError, Event, Filter, Orchestration, OrchestrationContext,
+    Payload, Prune, Query, Runtime, RuntimeBuilder, StartOptions, Status, Update, UpdateError,
 };
 
 use crate::support::{Place, at, relaxed, soon, until};
@@ -138,9 +139,9 @@ async fn p5_every_operation_works_from_the_owner_and_from_a_guest() {
     for client in [runtime.client(), place.guest()] {
         soon(every_operation(&client)).await;
         // The next one finds nothing.
-        let all = client.for_each(Filter::default(), Action::Delete { force: true }, |_| {}).await.unwrap();
+        let all = client.for_each(Filter::new(), Action::Delete { force: true }, |_| {}).await.unwrap();
         assert_eq!(
-            (all.failed, client.count(Filter::default()).await.unwrap()),
+            (all.failed, client.count(Filter::new()).await.unwrap()),
             (0, Count { rows: 0, more: false })
         );
     }
@@ -181,7 +182,7 @@ async fn every_operation(client: &Client) {
 
     // Looking at it.
     let status = client.status("t").await.unwrap();
-    assert_eq!((status.status, status.parent, status.ended_ms), (Status::Running, None, None));
+    assert_eq!((status.status, status.parent, status.ended), (Status::Running, None, None));
     assert_eq!(status.attributes.get("size").map(Payload::as_json), Some("3"));
     assert!(!client.history("t").await.unwrap().turns.is_empty());
     assert_eq!(client.history_of("t", 1).await.unwrap(), client.history("t").await.unwrap());
@@ -198,7 +199,7 @@ async fn every_operation(client: &Client) {
     assert_eq!(client.result("t").await.unwrap().as_json(), "10");
     assert!(matches!(client.wait("t").await, Ok(Ending::OrchestrationCompleted { .. })));
     let status = client.status("t").await.unwrap();
-    assert!(status.ended_ms.is_some_and(|ended_ms| ended_ms >= status.created_ms));
+    assert!(status.ended.is_some_and(|ended| ended >= status.created));
 
     // Families.
     client.start_with("parent", "p", (), at("1.0.0")).await.unwrap().result().await.unwrap();
@@ -217,7 +218,7 @@ async fn every_operation(client: &Client) {
     assert!(matches!(client.wait("terminated").await, Ok(Ending::OrchestrationTerminated { .. })));
 
     // Many at a time.
-    let named = Filter { name: Some("total".to_owned()), ..Filter::default() };
+    let named = Filter::new().orchestration("total");
     assert_eq!(client.list(named.clone(), None, 10).await.unwrap().rows.len(), 3);
     assert_eq!(client.count(named.clone()).await.unwrap().rows, 3);
     assert_eq!(client.delete("cancelled", false).await, Ok(1));

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use perennial::history::ActivityFailure;
 use perennial::history::Job;
 use perennial::{
     ActivityContext, ActivityError, OrchestrationContext, Payload, Runtime, RuntimeBuilder, RuntimeOptions,
@@ -42,7 +41,7 @@ async fn abort(_: ActivityContext, _: Payload) -> Outcome {
 fn runtime(url: &str) -> RuntimeBuilder {
     let mut options = RuntimeOptions::default();
     // A process that has lived for this long without it is well, and so is an attempt.
-    options.shard.healthy_ms = 500;
+    options.shard.healthy = Duration::from_millis(500);
     let runtime = Runtime::open(url).options(options);
     runtime.orchestration("caller", "1.0.0", caller).activity("abort", abort).activity(
         "nap",
@@ -123,7 +122,7 @@ async fn g22_an_activity_that_kills_its_process_is_poison_after_the_limit_and_it
     let history = guest.history("deadly").await.unwrap();
     let jobs: Vec<&Job> = history.turns.iter().flat_map(|turn| turn.jobs()).map(|(_, job)| job).collect();
     assert!(
-        matches!(jobs[..], [Job::ActivityFailed { error: ActivityFailure::Poisoned, attempts: 1, .. }]),
+        matches!(jobs[..], [Job::ActivityFailed { error: ActivityError::Poisoned, attempts: 1, .. }]),
         "{jobs:?}"
     );
     for id in ids().iter().filter(|id| *id != "deadly") {

@@ -1,7 +1,8 @@
 //! Preflight: open instances against the code of tomorrow, while today's runs.
 
 use perennial::prelude::*;
-use perennial::{Filter, PreflightReport, RuntimeBuilder};
+use perennial::replay::PreflightReport;
+use perennial::{Filter, RuntimeBuilder};
 
 const GO: Event<bool> = Event::named("go");
 
@@ -111,7 +112,7 @@ async fn p8_preflight_names_the_event_and_the_line_of_a_divergence_and_changes_n
     assert!(words.ends_with("3 open: 0 compatible, 3 incompatible, 0 without code"), "{words}");
     // Nobody is blocked by it, and everybody goes on with the code that runs.
     let client = shop.runtime.client();
-    let blocked = Filter { blocked: Some(true), ..Filter::default() };
+    let blocked = Filter::new().blocked(true);
     assert_eq!(client.list(blocked, None, 10).await.unwrap().rows.len(), 0);
     client.raise_event("p-1", GO, true).await.unwrap();
     assert_eq!(client.result("p-1").await.unwrap().to_text(), "book");

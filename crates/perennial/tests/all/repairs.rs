@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use perennial::client::{Pause, Skippable};
 use perennial::prelude::*;
-use perennial::{Action, Filter, InstanceStatus, Pause, RuntimeBuilder, Skippable};
+use perennial::{Action, Filter, InstanceStatus, RuntimeBuilder};
 
 use crate::support::{Place, soon};
 
@@ -88,7 +89,7 @@ async fn g49_a_failed_order_runs_again_after_a_restart_and_only_what_failed_is_r
     let reset = history.started().unwrap().reset.clone().unwrap();
     assert_eq!((reset.why.reason.as_str(), reset.why.by.as_deref()), ("the bank is open", Some("ada")));
     let completed = client.rerun("o").await.unwrap_err();
-    assert!(completed.to_string().starts_with("PER-0645 not reset"), "{completed}");
+    assert!(completed.to_string().starts_with("PER-0639 not reset"), "{completed}");
     runtime.shutdown().await.unwrap();
 }
 
@@ -129,13 +130,13 @@ async fn g46_a_paused_order_waits_over_a_restart_and_goes_on_when_a_guest_resume
     let paused = status(&guest, "o").await;
     let pause = pause_of(&paused).unwrap();
     assert_eq!((pause.why.to_string().as_str(), pause.orchestration), ("by grace: an audit", false));
-    let filter = Filter { paused: Some(true), ..Filter::default() };
+    let filter = Filter::new().paused(true);
     assert_eq!(guest.count(filter).await.unwrap().rows, 1);
     assert_eq!(shop.charged.load(Ordering::Relaxed), 0);
     for client in [&runtime.client(), &guest] {
         assert_eq!(client.retry("o").await, Err(ClientError::NotBlocked { id: "o".to_owned() }));
     }
-    let tried = guest.for_each(Filter::default(), Action::Retry, |_| ()).await.unwrap();
+    let tried = guest.for_each(Filter::new(), Action::Retry, |_| ()).await.unwrap();
     assert_eq!((tried.done, tried.skipped), (0, 1), "a retry is no resume");
     guest.resume("o", Why::new("it is over").by("ada")).await.unwrap();
     assert_eq!(soon(guest.result("o")).await.unwrap().as_json(), "7");

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use perennial::history::ActivityFailure;
 use perennial::history::Job;
 use perennial::{
     ActivityContext, ActivityError, Client, OrchestrationContext, Payload, RetryPolicy, Runtime,
@@ -158,7 +157,7 @@ async fn g21_the_completion_records_how_many_attempts_it_took_and_final_errors_a
             log.started(id);
             let found = match outcome(&client, id).await {
                 Job::ActivityCompleted { attempts, .. } => Ok(attempts),
-                Job::ActivityFailed { attempts, error: ActivityFailure::Application(_), .. } => Err(attempts),
+                Job::ActivityFailed { attempts, error: ActivityError::Application(_), .. } => Err(attempts),
                 other => panic!("{other:?}"),
             };
             assert_eq!(found, expected, "{id}");
@@ -222,7 +221,7 @@ async fn g21_each_timeout_ends_what_it_limits() {
             client.start("timed", way, way).await.unwrap();
             log.started(way);
             let job = outcome(&client, way).await;
-            let Job::ActivityFailed { error: ActivityFailure::Timeout(found), attempts, .. } = job else {
+            let Job::ActivityFailed { error: ActivityError::Timeout(found), attempts, .. } = job else {
                 panic!("{way}: {job:?}");
             };
             assert_eq!((found, attempts), (kind, expected), "{way}");
@@ -231,7 +230,7 @@ async fn g21_each_timeout_ends_what_it_limits() {
         client.start("timed", "total", "total").await.unwrap();
         log.started("total");
         let job = outcome(&client, "total").await;
-        let Job::ActivityFailed { error: ActivityFailure::Timeout(_), attempts, .. } = job else {
+        let Job::ActivityFailed { error: ActivityError::Timeout(_), attempts, .. } = job else {
             panic!("{job:?}");
         };
         assert!((2..=8).contains(&attempts), "ten milliseconds each, eighty in all: {attempts}");
@@ -263,7 +262,7 @@ async fn g21_what_waits_too_long_for_a_slot_is_given_up_and_not_tried_again() {
         client.start("timed", "late", "queue").await.unwrap();
         ["hog", "late"].into_iter().for_each(|id| log.started(id));
         let job = outcome(&client, "late").await;
-        let timeout = ActivityFailure::Timeout(TimeoutKind::Queue);
+        let timeout = ActivityError::Timeout(TimeoutKind::Queue);
         assert!(
             matches!(&job, Job::ActivityFailed { error, attempts: 1, .. } if *error == timeout),
             "{job:?}"

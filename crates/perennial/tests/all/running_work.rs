@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use perennial::history::Ending;
 use perennial::{
-    ActivityContext, Ending, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder, RuntimeOptions,
+    ActivityContext, Filter, OrchestrationContext, Payload, Runtime, RuntimeBuilder, RuntimeOptions,
     StartOptions, Status,
 };
 use perennial_core::Handlers;
@@ -145,8 +146,7 @@ async fn g25_a_parent_that_is_cancelled_takes_100_children_and_their_running_act
                 for child in &tree.children {
                     until(&client, &child.instance.id, |it| it.status == Status::Cancelled).await;
                 }
-                let running =
-                    Filter { statuses: vec![Status::Pending, Status::Running], ..Filter::default() };
+                let running = Filter::new().statuses([Status::Pending, Status::Running]);
                 assert!(client.list(running, None, 10).await.unwrap().rows.is_empty());
                 assert_eq!(home.snapshot().rows.unwrap().tasks, []);
                 assert_eq!(work.begun.load(Ordering::SeqCst), all, "nothing ran twice");

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
+use perennial::history::Ending;
 use perennial::history::{Decision, EventKind};
 use perennial::{
-    ActivityContext, ActivityError, ClientError, Either, Ending, Error, Filter, OrchestrationContext,
+    ActivityContext, ActivityError, ClientError, Either, Error, Filter, OrchestrationContext,
     OrchestrationError, Payload, Runtime, RuntimeBuilder, RuntimeOptions, Status,
 };
 use perennial_core::Handlers;
@@ -141,7 +142,7 @@ async fn i7_concurrent_starts_of_one_id_give_one_instance() {
         let status = Status::Completed;
         let again = client.start("hello", "one", "Ada").await;
         assert_eq!(again, Err(ClientError::AlreadyExists { id: "one".to_owned(), status }));
-        assert_eq!(client.list(Filter::default(), None, 10).await.unwrap().rows.len(), 1);
+        assert_eq!(client.list(Filter::new(), None, 10).await.unwrap().rows.len(), 1);
     })
     .await;
 }
@@ -274,7 +275,7 @@ async fn e23_cancel_and_terminate_end_an_instance() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e23_code_that_cleans_up_for_longer_than_its_grace_is_terminated() {
     let mut options = relaxed();
-    options.shard.cancel_grace_ms = 50;
+    options.shard.cancel_grace = Duration::from_millis(50);
     let runtime = runtime("memory:").options(options).start().await.unwrap();
     let client = runtime.client();
     client.start("stubborn", "s", Payload::null()).await.unwrap();

@@ -22,7 +22,7 @@ async fn resident(ctx: OrchestrationContext, born: i64) -> Result<i64, String> {
 }
 
 async fn found(client: &Client, conditions: &[Condition]) -> Vec<String> {
-    let filter = Filter { conditions: conditions.to_vec(), ..Filter::default() };
+    let filter = Filter::new().conditions(conditions.to_vec());
     let mut ids = Vec::new();
     let mut after = None;
     loop {
@@ -79,7 +79,7 @@ async fn s16_attributes_are_found_by_prefix_and_range_over_restarts() {
         assert_eq!(found(client, &[city().starts_with("A")]).await, ["hypatia", "edsger"]);
     }
     // And by everything that takes a filter.
-    let filter = |condition| Filter { conditions: vec![condition], ..Filter::default() };
+    let filter = |condition| Filter::new().condition(condition);
     let stop = Action::Raise { event: "moved".to_owned(), payload: "".into() };
     let told = client.for_each(filter(city().starts_with("A")), stop, |_| ()).await.unwrap();
     assert_eq!((told.seen, told.done), (2, 2));

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use futures::future::join_all;
+use perennial::history::Ending;
 use perennial::history::{EventKind, Job};
 use perennial::{
-    Client, ClientError, Either, Ending, Filter, OnExisting, OrchestrationContext, Payload, Runtime,
-    RuntimeBuilder, StartOptions, Status,
+    Client, ClientError, Either, Filter, OnExisting, OrchestrationContext, Payload, Runtime, RuntimeBuilder,
+    StartOptions, Status,
 };
 use perennial_core::Handlers;
 use perennial_testkit::invariants::ClientLog;
@@ -156,7 +157,7 @@ async fn g17_fifty_concurrent_starts_of_one_id_agree_under_every_policy() {
                         assert_eq!(counts, (STARTS, 0, 0), "{outcomes:?}")
                     }
                 }
-                let one = Filter { id_prefix: Some(id.clone()), ..Filter::default() };
+                let one = Filter::new().id_prefix(id.clone());
                 assert_eq!(client.list(one, None, 10).await.unwrap().rows.len(), 1, "{policy:?}");
             }
         }
@@ -308,7 +309,7 @@ async fn g17_a_delayed_start_is_durable_at_once_and_does_not_begin_before_its_ti
         for (who, client, _) in clients(stage, &second) {
             assert_eq!(client.result(who).await.unwrap(), Payload::from(who));
             let history = client.history(who).await.unwrap();
-            let created_ms = client.status(who).await.unwrap().created_ms;
+            let created_ms = client.status(who).await.unwrap().created.as_millis();
             let begun_ms = history.turns[0].at_ms;
             assert!(begun_ms >= created_ms + 600, "{who} began after {} ms", begun_ms - created_ms);
         }
@@ -328,7 +329,7 @@ async fn g17_a_delayed_start_of_whatever_process_begins_at_its_time() {
             log.started(who);
             crate::support::soon(client.result(who)).await.unwrap();
             let (status, history) = (client.status(who).await.unwrap(), client.history(who).await.unwrap());
-            let waited_ms = history.turns[0].at_ms - status.created_ms;
+            let waited_ms = history.turns[0].at_ms - status.created.as_millis();
             assert!((300..10_000).contains(&waited_ms), "{who} began after {waited_ms} ms");
         }
         stage.finish(runtime, &log, orchestrations).await;
@@ -372,10 +373,7 @@ async fn g17_attributes_of_a_start_can_be_searched_at_once() {
         for (who, client, options) in clients(stage, &runtime) {
             let options = options.attribute("customer", who).attribute("total", json!(12));
             client.start_with("waits", who, (), options.delay(Duration::from_secs(3_600))).await.unwrap();
-            let filter = |name: &str, value: Payload| Filter {
-                attributes: [(name.to_owned(), value)].into_iter().collect(),
-                ..Filter::default()
-            };
+            let filter = |name: &str, value: Payload| Filter::new().attribute(name, value);
             let found = client.list(filter("customer", Payload::from(who)), None, 10).await.unwrap().rows;
             assert_eq!(found.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), [who]);
             assert!(

@@ -78,7 +78,7 @@ async fn neighbours_are_fine(client: &Client, name: &str) {
 
 /// How many of the deaf ones are blocked.
 async fn blocked(client: &Client) -> usize {
-    let rows = client.list(Filter::default(), None, 1_000).await.unwrap().rows;
+    let rows = client.list(Filter::new(), None, 1_000).await.unwrap().rows;
     rows.iter().filter(|row| row.id.starts_with("deaf") && row.blocked.is_some()).count()
 }
 

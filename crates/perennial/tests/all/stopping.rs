@@ -364,7 +364,7 @@ async fn p4_what_cannot_be_started_says_why() {
     let twice = start(twice).await.to_string();
     assert_eq!(
         twice,
-        r#"PER-0603 orchestration "waiter" 1.0.0 is registered twice; each name and version has one handler"#
+        r#"PER-0603 registered twice: orchestration "waiter" 1.0.0; each name and version has one handler"#
     );
     let missing = start(Runtime::open("sqlite:/no/such/directory/shop.db")).await.to_string();
     assert!(missing.starts_with("PER-0506 cannot open the store: "), "{missing}");

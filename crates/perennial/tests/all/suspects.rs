@@ -127,7 +127,7 @@ impl Scene {
     }
 
     fn statuses(&self) -> Vec<(String, Status, bool)> {
-        let rows = self.tokio.block_on(self.guest.list(Filter::default(), None, 1_000)).unwrap().rows;
+        let rows = self.tokio.block_on(self.guest.list(Filter::new(), None, 1_000)).unwrap().rows;
         rows.into_iter().map(|row| (row.id, row.status, row.blocked.is_some())).collect()
     }
 

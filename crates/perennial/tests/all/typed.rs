@@ -364,7 +364,7 @@ async fn p3_a_child_that_cannot_be_started_says_so_in_words() {
     let runtime = Runtime::open("memory:").register(taken).start().await.unwrap();
     let run = runtime.client().start(taken, "taken-1", ()).await.unwrap();
     let error = run.result().await.unwrap_err().to_string();
-    assert!(error.contains("the sub-orchestration was not started: PER-0306"), "{error}");
+    assert!(error.contains("PER-0306 child id taken: an instance \"taken-1\" exists"), "{error}");
     runtime.shutdown().await.unwrap();
 }
 

@@ -99,7 +99,7 @@ async fn g27_version_1_stays_pinned_across_a_restart_while_2_is_registered() {
             assert_eq!(client.result(id).await.unwrap().as_json(), result);
         }
         for (version, ids) in [("1.0.0", &["before", "exact"][..]), ("2.0.0", &["after"])] {
-            let filter = Filter { version: Some(version.to_owned()), ..Filter::default() };
+            let filter = Filter::new().version(version);
             let rows = client.list(filter, None, 10).await.unwrap().rows;
             assert_eq!(rows.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), ids);
         }
@@ -128,7 +128,7 @@ async fn g27_a_version_that_is_removed_blocks_and_once_restored_it_finishes() {
         assert_eq!((status.status, status.version.as_str()), (Status::Running, "1.0.0"));
         let reason = status.blocked.unwrap().reason;
         assert!(reason.contains("order 1.0.0 is not registered"), "{reason}");
-        let blocked = Filter { blocked: Some(true), ..Filter::default() };
+        let blocked = Filter::new().blocked(true);
         assert_eq!(client.count(blocked).await.unwrap().rows, 1);
         assert_eq!(client.stats().await.unwrap().blocked.rows, 1);
         // Its neighbours do not mind.
@@ -232,7 +232,7 @@ async fn e20_an_old_instance_goes_on_without_the_patch_and_a_new_one_with_it() {
         assert_eq!(client.result("before").await.unwrap().as_json(), r#""paid""#);
         client.raise_event("after", "go", ()).await.unwrap();
         assert_eq!(client.result("after").await.unwrap().as_json(), r#""checked and paid""#);
-        let marks = |history: perennial::History| {
+        let marks = |history: perennial::history::History| {
             let is_mark = |kind: &EventKind| {
                 matches!(kind, EventKind::Decision { decision: Decision::PatchMarked { .. }, .. })
             };

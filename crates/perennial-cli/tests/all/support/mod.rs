@@ -226,6 +226,7 @@ fn run_program(program: &Path, arguments: &[impl AsRef<str>], environment: &[(&s
 /// Masks what differs from run to run: moments, keys, spans, and the widths that follow from them.
 pub(crate) fn settings() -> insta::Settings {
     let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"support/mod\.rs:\d+", "support/mod.rs:[line]");
     settings.add_filter(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "[moment]");
     settings.add_filter(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "[key]");
     settings.add_filter(r"\b(\d+ ms|\d+\.\d\d s)\b", "[span]");

@@ -1,5 +1,6 @@
 //! Instances that cannot go on. Nothing that came for them is lost.
 
+use crate::code::ErrorCode;
 use crate::store::{Blocked, Commit, InboxNumber, InstanceRow, Outgoing, RequestReply, RowChange};
 
 use super::super::message::Message;
@@ -90,7 +91,7 @@ impl Instance {
         let known = self.facts.as_ref().and_then(|facts| facts.blocked_cause.as_ref());
         let since_ms = known.filter(|(known, _)| **known == *cause).map_or(now_ms, |(_, since_ms)| *since_ms);
         Blocked {
-            code: failure.code().to_owned(),
+            code: failure.code().to_string(),
             cause,
             reason: failure.to_string(),
             report: failure.report(),
@@ -255,7 +256,7 @@ impl Instance {
     /// What those are told who ask something while it cannot answer.
     fn refusal(&self) -> AskReply {
         self.blocked_reply.clone().unwrap_or_else(|| AskReply::Blocked {
-            code: "PER-0300".to_owned(),
+            code: ErrorCode::Blocked.to_string(),
             reason: "the instance is blocked; its status says why".to_owned(),
         })
     }
@@ -281,16 +282,20 @@ impl Instance {
 /// What is told to whoever asks an instance whose time to start has not come.
 fn not_begun(question: &Question) -> AskReply {
     let reason = match question {
-        Question::Query { .. } => "PER-0207 query: the instance has not begun, and has nothing to show yet",
-        Question::Update { .. } => "PER-0208 update: the instance has not begun",
-        Question::Raise { .. } => "the instance has not begun; the event can wait in its inbox",
-        Question::Token(_) => "PER-0635 bad token: the instance has not begun, and has handed out none",
-        Question::Reset { .. } => "the instance has not begun",
+        Question::Query { .. } => {
+            ErrorCode::QueryRefused.message("the instance has not begun, and has nothing to show yet")
+        }
+        Question::Update { .. } => ErrorCode::UpdateRefused.message("the instance has not begun"),
+        Question::Raise { .. } => "the instance has not begun; the event can wait in its inbox".to_owned(),
+        Question::Token(_) => {
+            ErrorCode::BadToken.message("the instance has not begun, and has handed out none")
+        }
+        Question::Reset { .. } => "the instance has not begun".to_owned(),
     };
-    AskReply::Refused { reason: reason.to_owned(), error: None }
+    AskReply::Refused { reason, error: None }
 }
 
 /// What a blocked instance tells those who ask it something.
 pub(super) fn blocked_reply(failure: &TaskFailure) -> AskReply {
-    AskReply::Blocked { code: failure.code().to_owned(), reason: failure.to_string() }
+    AskReply::Blocked { code: failure.code().to_string(), reason: failure.to_string() }
 }

@@ -1,5 +1,6 @@
 //! From dormant to alive.
 
+use crate::code::ErrorCode;
 use crate::history::{Job, Started};
 use crate::store::{Blocked, Commit, InboxRow, InstanceRow, LoadedInstance, TaskRow};
 
@@ -118,9 +119,8 @@ impl Instance {
             return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
         }
         if !row.is_sound() {
-            let reason =
-                "PER-0508 corrupt row: its checksum does not match its key, id, name, parent and time";
-            let failure = TaskFailure::Unreadable(reason.to_owned());
+            let words = "its checksum does not match its key, id, name, parent and time";
+            let failure = TaskFailure::Unreadable(ErrorCode::CorruptRow.message(words));
             return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
         }
         let is_wanted = std::mem::take(&mut self.is_retried) || self.queue.asks_for_try(&self.tried);
@@ -223,7 +223,7 @@ impl Instance {
             return self.settle(shared, now_ms, Phase::Delayed, wake);
         }
         let Some(start) = self.queue.take_start() else {
-            let reason = "PER-0508 corrupt row: it has neither turns nor a start".to_owned();
+            let reason = ErrorCode::CorruptRow.message("it has neither turns nor a start");
             return self.block(shared, now_ms, Vec::new(), &TaskFailure::Unreadable(reason), Vec::new());
         };
         self.begin(shared, now_ms, start);

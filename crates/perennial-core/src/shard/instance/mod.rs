@@ -39,6 +39,7 @@ use std::mem;
 use std::sync::Arc;
 
 use crate::execution::Execution;
+use crate::history::whole_ms;
 use crate::instance::InstanceKey;
 use crate::store::{InboxNumber, InboxRow, InstanceRow, RequestNumber, Status};
 
@@ -248,7 +249,7 @@ impl Instance {
             shared.outputs.push(Output::Drop(execution));
             shared.counters.evictions += 1;
         }
-        let soon_ms = now_ms + shared.options.lookahead_ms;
+        let soon_ms = now_ms + whole_ms(shared.options.lookahead);
         let stored_ms = self.facts.as_ref().and_then(|facts| facts.wake_at_ms);
         // Later ones are read from the store when their time is near, unless the store has not got them.
         let is_kept = |at_ms: &u64| *at_ms < soon_ms || stored_ms.is_none_or(|stored_ms| stored_ms > *at_ms);

@@ -6,9 +6,10 @@
 //! whether the token is that of the current attempt, and the answer leaves with the commit that takes what was said. A
 //! message says the same where nobody waits for an answer.
 
+use crate::code::ErrorCode;
 use crate::codec::quoted;
 use crate::execution::Execution;
-use crate::history::{ActivityFailure, ActivityOptions, Decision, Job, Ledger, Payload, TimeoutKind, Trail};
+use crate::history::{ActivityError, ActivityOptions, Decision, Job, Ledger, Payload, TimeoutKind, Trail};
 use crate::store::{Commit, TaskRow, TaskState};
 
 use super::super::attempts::Attempt;
@@ -64,7 +65,7 @@ pub(in crate::shard) fn judge(
             Verdict::Takes(Job::ActivityCompleted { source_event_id, result, attempts, trail })
         }
         Said::Failed(error) => {
-            let error = ActivityFailure::Application(error.clone());
+            let error = ActivityError::Application(error.clone());
             let deadline_ms = ledger.activity_deadline_ms(call.event);
             let due_ms = retry_at_ms(options, (attempts, deadline_ms), now_ms, &error, || known.draw);
             let Some(due_ms) = due_ms else {
@@ -84,7 +85,7 @@ pub(in crate::shard) fn judge(
 }
 
 fn not_handed_out() -> AskReply {
-    let reason = "PER-0635 bad token: this token was never handed out".to_owned();
+    let reason = ErrorCode::BadToken.message("this token was never handed out");
     AskReply::Refused { reason, error: None }
 }
 
@@ -184,7 +185,7 @@ impl Instance {
         };
         let (attempt, past, details) = (row.attempt, row.past.clone(), row.details.clone());
         let task = ActivityTask { attempt, past, ..task };
-        let (ran, result) = (left.ended(now_ms), Err(ActivityFailure::Timeout(kind)));
+        let (ran, result) = (left.ended(now_ms), Err(ActivityError::Timeout(kind)));
         let ended = Ended { details, ran: Some(ran), result, is_last: false };
         if let Some(message) = self.attempt_ended(shared, now_ms, &task, ended) {
             self.queue.push(Queued::engine(message, now_ms));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::code::ErrorCode;
 use crate::execution::Execution;
 use crate::history::{Decision, EventId, Ledger, Trail, Turn};
 use crate::store::TaskState;
@@ -122,8 +123,8 @@ fn say_unserved(shared: &mut Shared, task: &ActivityTask) {
             instance = &*task.instance,
             activity = task.name,
             tag = task.tag(),
-            "PER-0409 not served here: this node has not registered the activity, or does not serve its tag; it waits \
-             for a node that does"
+            "{}: this node has not registered the activity, or does not serve its tag; it waits for a node that does",
+            ErrorCode::NotServed.prefix()
         );
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::flaws::{self, Flaw};
 use crate::history::Job;
+use crate::history::whole_ms;
 use crate::store::{InboxNumber, Skippable, Status};
 
 use super::super::message::Message;
@@ -137,7 +138,7 @@ impl Instance {
                 Message::Job(Job::ExternalEvent { name, payload, key, trace })
             }
             Request::Cancel { reason, grace_ms } => {
-                let grace_ms = grace_ms.unwrap_or(shared.options.cancel_grace_ms);
+                let grace_ms = grace_ms.unwrap_or(whole_ms(shared.options.cancel_grace));
                 Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms })
             }
             Request::Terminate { reason } => Message::Terminate { reason },

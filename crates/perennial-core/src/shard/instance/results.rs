@@ -1,8 +1,9 @@
 //! What came of attempts: results, retries, heartbeats, and attempts of other nodes.
 
 use crate::execution::Execution;
+use crate::history::whole_ms;
 use crate::history::{
-    ActivityFailure, ActivityOptions, EventId, Job, PastAttempt, Payload, TimeoutKind, Trail,
+    ActivityError, ActivityOptions, EventId, Job, PastAttempt, Payload, TimeoutKind, Trail,
 };
 use crate::store::{Commit, TaskState};
 
@@ -23,7 +24,7 @@ pub(super) struct Ended {
     pub(super) details: Option<Payload>,
     /// When and where it ran, if that is known.
     pub(super) ran: Option<PastAttempt>,
-    pub(super) result: Result<Payload, ActivityFailure>,
+    pub(super) result: Result<Payload, ActivityError>,
     /// The activity was asked to stop: no other attempt follows.
     pub(super) is_last: bool,
 }
@@ -36,7 +37,7 @@ impl Instance {
         now_ms: u64,
         task: &ActivityTask,
         attempt: Attempt,
-        result: Result<Payload, ActivityFailure>,
+        result: Result<Payload, ActivityError>,
     ) {
         let ran = PastAttempt::new(task.queued_ms, attempt.began_ms, now_ms);
         let ended = Ended { details: attempt.details, ran: Some(ran), result, is_last: attempt.is_stopping };
@@ -152,7 +153,7 @@ impl Instance {
         execution: &Execution,
         (event, attempt): (EventId, u32),
         details: Option<Payload>,
-        (result, ran, ended_ms): (Result<Payload, ActivityFailure>, Option<Box<RanElsewhere>>, u64),
+        (result, ran, ended_ms): (Result<Payload, ActivityError>, Option<Box<RanElsewhere>>, u64),
     ) -> Option<Message> {
         // If its turn failed, the row of the next attempt may be written and the message still be there.
         let is_followed = self.tasks.get(event).is_some_and(|row| row.attempt > attempt);
@@ -211,18 +212,19 @@ pub(super) fn retry_at_ms(
     options: Option<&ActivityOptions>,
     tried: (u32, Option<u64>),
     now_ms: u64,
-    error: &ActivityFailure,
+    error: &ActivityError,
     draw: impl FnOnce() -> u64,
 ) -> Option<u64> {
     let (policy, (attempt, deadline_ms)) = (options?.retry.as_ref()?, tried);
     let may_pass = match error {
-        ActivityFailure::Application(payload) => !policy.is_final(payload),
-        ActivityFailure::Timeout(kind) => matches!(kind, TimeoutKind::Attempt | TimeoutKind::Heartbeat),
-        ActivityFailure::Cancelled | ActivityFailure::Poisoned => false,
+        ActivityError::Application(payload) => !policy.is_final(payload),
+        ActivityError::Broken { .. } => true,
+        ActivityError::Timeout(kind) => matches!(kind, TimeoutKind::Attempt | TimeoutKind::Heartbeat),
+        ActivityError::Cancelled | ActivityError::Poisoned => false,
     };
     if !may_pass || attempt >= policy.max_attempts {
         return None;
     }
-    let due_ms = now_ms.saturating_add(policy.pause_ms(attempt, draw()));
+    let due_ms = now_ms.saturating_add(whole_ms(policy.pause(attempt, draw())));
     (deadline_ms.is_none_or(|deadline_ms| due_ms < deadline_ms)).then_some(due_ms)
 }

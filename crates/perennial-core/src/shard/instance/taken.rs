@@ -1,5 +1,6 @@
 //! What follows from a turn that was taken: a commit, or nothing to record.
 
+use crate::code::ErrorCode;
 use crate::execution::{Execution, Stream, Successor, TurnTaken};
 use crate::flaws::{self, Flaw};
 use crate::history::{Ending, EventId, Turn};
@@ -133,7 +134,7 @@ impl Instance {
     ) {
         if execution.has_ended() && !self.has_ended() {
             shared.outputs.push(Output::Drop(execution));
-            let reason = "PER-0508 corrupt row: it is not final, but its history has ended".to_owned();
+            let reason = ErrorCode::CorruptRow.message("it is not final, but its history has ended");
             let failure = TaskFailure::Unreadable(reason);
             return self.block(shared, now_ms, messages.into_messages(), &failure, Vec::new());
         }

@@ -12,7 +12,8 @@
 
 use crate::execution::Execution;
 use crate::flaws::{self, Flaw};
-use crate::history::{ActivityFailure, Decision, EventId, Job, Ledger, Payload, TimeoutKind, Trail};
+use crate::history::whole_ms;
+use crate::history::{ActivityError, Decision, EventId, Job, Ledger, Payload, TimeoutKind, Trail};
 use crate::store::{TaskId, TaskRow, TaskState};
 
 use super::super::attempts::Attempt;
@@ -49,7 +50,7 @@ enum TaskStep {
     Hold {
         until_ms: u64,
     },
-    GiveUp(ActivityFailure),
+    GiveUp(ActivityError),
 }
 
 impl Instance {
@@ -74,7 +75,7 @@ impl Instance {
         let current = execution.started().execution;
         for event in events {
             if let Some(began_ms) = shared.attempts.began_ms(self.key, event) {
-                self.tend_health(now_ms, event, began_ms.saturating_add(shared.options.healthy_ms));
+                self.tend_health(now_ms, event, began_ms.saturating_add(whole_ms(shared.options.healthy)));
                 continue;
             }
             let is_looked_after = self.queue.has_result(current, event) || self.tasks.is_written(event);
@@ -120,11 +121,11 @@ impl Instance {
             let ran = left.map(|left| left.ended(now_ms));
             (task.attempt, task.past) = (row.attempt, ran.into_iter().fold(row.past.clone(), Trail::and));
         }
-        self.give_up(now_ms, task, is_waiting, ActivityFailure::Cancelled);
+        self.give_up(now_ms, task, is_waiting, ActivityError::Cancelled);
     }
 
     /// An activity comes to this without another attempt.
-    fn give_up(&mut self, now_ms: u64, task: ActivityTask, is_waiting: bool, error: ActivityFailure) {
+    fn give_up(&mut self, now_ms: u64, task: ActivityTask, is_waiting: bool, error: ActivityError) {
         // The attempt that a task waits for was not made.
         let attempts = if is_waiting { (task.attempt - 1).max(1) } else { task.attempt };
         let (execution, source_event_id, trail) = (task.execution, task.event, task.past);
@@ -177,7 +178,7 @@ impl Instance {
         let state = TaskState::Leased { holder: shared.holder, cancelled: false };
         let (row, deadline_ms) = (task.row(shared.id, state, None), task.deadline_ms);
         if row.is_suspect() {
-            self.tasks.watch_health(task.event, now_ms.saturating_add(shared.options.healthy_ms));
+            self.tasks.watch_health(task.event, now_ms.saturating_add(whole_ms(shared.options.healthy)));
         }
         let run = Output::RunActivity(Box::new(task));
         if flaws::is(Flaw::RetryBeforeRow) {
@@ -292,10 +293,10 @@ fn next_step(
                 return TaskStep::Refresh;
             }
             TaskState::Queued | TaskState::Leased { .. } if is_over => {
-                return TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Total));
+                return TaskStep::GiveUp(ActivityError::Timeout(TimeoutKind::Total));
             }
             TaskState::Queued if is_due => {
-                return TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Queue));
+                return TaskStep::GiveUp(ActivityError::Timeout(TimeoutKind::Queue));
             }
             TaskState::Waiting | TaskState::Queued | TaskState::Leased { .. } => return TaskStep::None,
         }
@@ -303,10 +304,10 @@ fn next_step(
     let is_noted_here = task.begun == Some(shared.node);
     judge(task, was_running, shared);
     if task.interruptions > shared.options.max_interruptions {
-        TaskStep::GiveUp(ActivityFailure::Poisoned)
+        TaskStep::GiveUp(ActivityError::Poisoned)
     } else if is_over {
         // No time is left for another attempt.
-        TaskStep::GiveUp(ActivityFailure::Timeout(TimeoutKind::Total))
+        TaskStep::GiveUp(ActivityError::Timeout(TimeoutKind::Total))
     } else if shared.options.is_gated(task) && !is_noted_here {
         task.begun = Some(shared.node);
         TaskStep::Hold { until_ms: now_ms.saturating_add(shared.options.hold_ms(task.interruptions)) }

@@ -1,5 +1,6 @@
 //! Ending an instance without running its code.
 
+use crate::code::ErrorCode;
 use crate::execution::Execution;
 use crate::history::{Ending, Ledger, ParentLink, Started, Turn};
 use crate::store::{Commit, RowChange, Status, TurnRow};
@@ -179,5 +180,5 @@ fn end_replies(messages: &Batch) -> Vec<Output> {
 }
 
 fn unreadable(what: &str) -> TaskFailure {
-    TaskFailure::Unreadable(format!("PER-0508 corrupt row: {what}"))
+    TaskFailure::Unreadable(ErrorCode::CorruptRow.message(what))
 }

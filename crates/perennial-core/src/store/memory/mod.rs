@@ -17,8 +17,8 @@ use super::check::{CheckedRows, RowPlace};
 use super::commit::{
     Commit, CommitOutcome, DeleteOutcome, InboxNumber, InboxPage, InboxQuery, SendOutcome, SendRequest,
 };
+use super::criteria::{Criteria, Page, PageKey};
 use super::error::StoreError;
-use super::filter::{Filter, Page, PageKey};
 use super::page::{PageFill, PageLimit};
 use super::request::{NewRequest, RequestNumber, RequestOutcome, RequestPage};
 use super::row::InstanceRow;
@@ -330,7 +330,7 @@ impl Store for MemoryStore {
         self.answer(reply, |tables, _| Ok(tables.requests.remove(&number).is_some()));
     }
 
-    fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
+    fn list(&self, filter: Criteria, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
         let limit = limit.max(1);
         self.answer(reply, |tables, _| {
             let shown = tables.instances.values().filter(|row| filter.matches(row));
@@ -347,7 +347,7 @@ impl Store for MemoryStore {
         });
     }
 
-    fn count(&self, filter: Filter, at_most: u64, reply: Reply<Count>) {
+    fn count(&self, filter: Criteria, at_most: u64, reply: Reply<Count>) {
         self.answer(reply, |tables, _| {
             let rows = tables.instances.values().filter(|row| filter.matches(row)).count();
             Ok(Count::bounded(rows as u64, at_most))

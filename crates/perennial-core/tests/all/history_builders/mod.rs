@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use perennial_core::history::{FORMAT, SEMANTICS, decode_history, encode_turn};
 use perennial_core::{
-    ActivityFailure, ActivityOptions, Attributes, Backoff, ChildFailure, ChildOptions, ClosePolicy,
+    ActivityError, ActivityOptions, Attributes, Backoff, ChildError, ChildOptions, ClosePolicy,
     CorruptHistory, Decision, Delivery, Ending, Event, EventId, EventKind, History, HistoryError, Job,
     OnTakenId, ParentLink, Payload, Reset, RetryPolicy, Segment, Started, TimeoutKind, Turn, UnitId, Why,
 };
@@ -17,7 +17,7 @@ pub(crate) fn json(text: &str) -> Payload {
 
 /// An attempt that failed elsewhere, and one that did not.
 fn trail() -> perennial_core::Trail {
-    let failed = perennial_core::PastAttempt::new(1, 2, 3).failed(&ActivityFailure::Poisoned).on("node");
+    let failed = perennial_core::PastAttempt::new(1, 2, 3).failed(&ActivityError::Poisoned).on("node");
     perennial_core::Trail::default().and(failed).and(perennial_core::PastAttempt::new(4, 5, 6))
 }
 
@@ -96,13 +96,13 @@ pub(crate) fn completions(source: u64) -> [Job; 5] {
         },
         Job::ActivityFailed {
             source_event_id,
-            error: ActivityFailure::Poisoned,
+            error: ActivityError::Poisoned,
             attempts,
             trail: Default::default(),
         },
         Job::TimerFired { source_event_id },
         Job::SubOrchestrationCompleted { source_event_id, result: result.clone() },
-        Job::SubOrchestrationFailed { source_event_id, error: ChildFailure::Application(result) },
+        Job::SubOrchestrationFailed { source_event_id, error: ChildError::Application(result) },
     ]
 }
 
@@ -226,13 +226,13 @@ pub(crate) fn every_job() -> Vec<Job> {
         },
     ];
     let failures = [
-        ActivityFailure::Application(json("\"broke\"")),
-        ActivityFailure::Timeout(TimeoutKind::Queue),
-        ActivityFailure::Timeout(TimeoutKind::Attempt),
-        ActivityFailure::Timeout(TimeoutKind::Total),
-        ActivityFailure::Timeout(TimeoutKind::Heartbeat),
-        ActivityFailure::Cancelled,
-        ActivityFailure::Poisoned,
+        ActivityError::Application(json("\"broke\"")),
+        ActivityError::Timeout(TimeoutKind::Queue),
+        ActivityError::Timeout(TimeoutKind::Attempt),
+        ActivityError::Timeout(TimeoutKind::Total),
+        ActivityError::Timeout(TimeoutKind::Heartbeat),
+        ActivityError::Cancelled,
+        ActivityError::Poisoned,
     ];
     jobs.extend(failures.map(|error| Job::ActivityFailed {
         source_event_id,
@@ -242,10 +242,10 @@ pub(crate) fn every_job() -> Vec<Job> {
     }));
     let reason = || "because".to_owned();
     let failures = [
-        ChildFailure::Application(json("\"broke\"")),
-        ChildFailure::Cancelled { reason: reason(), output: Some(json("null")) },
-        ChildFailure::Terminated { reason: reason() },
-        ChildFailure::NotStarted { reason: reason() },
+        ChildError::Application(json("\"broke\"")),
+        ChildError::Cancelled { reason: reason(), output: Some(json("null")) },
+        ChildError::Terminated { reason: reason() },
+        ChildError::NotStarted { reason: reason() },
     ];
     jobs.extend(failures.map(|error| Job::SubOrchestrationFailed { source_event_id, error }));
     jobs
@@ -254,9 +254,13 @@ pub(crate) fn every_job() -> Vec<Job> {
 pub(crate) fn every_decision() -> Vec<Decision> {
     let source_event_id = EventId(2);
     let backoffs = [
-        Backoff::Fixed { pause_ms: 10 },
-        Backoff::Linear { step_ms: 20, max_ms: 200 },
-        Backoff::Exponential { first_ms: 30, factor_percent: 150, max_ms: 300 },
+        Backoff::Fixed { pause: Duration::from_millis(10) },
+        Backoff::Linear { step: Duration::from_millis(20), max: Duration::from_millis(200) },
+        Backoff::Exponential {
+            first: Duration::from_millis(30),
+            factor_percent: 150,
+            max: Duration::from_millis(300),
+        },
     ];
     let scheduled = |backoff| Decision::ActivityScheduled {
         name: "charge".to_owned(),

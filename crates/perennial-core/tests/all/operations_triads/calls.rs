@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use perennial_core::{
-    ActivityFailure, ChildFailure, ChildFuture, EventId, Job, OrchestrationContext, Payload,
-};
+use perennial_core::{ActivityError, ChildError, ChildFuture, EventId, Job, OrchestrationContext, Payload};
 use perennial_testkit::Drive;
 use serde_json::json;
 
@@ -50,7 +48,7 @@ fn e13_triad_of_an_activity_that_fails() {
     triad(
         |ctx: OrchestrationContext, _: Payload| async move {
             match ctx.schedule_activity("Greet", "Ada").await {
-                Err(ActivityFailure::Application(error)) => Err(error),
+                Err(ActivityError::Application(error)) => Err(error),
                 other => panic!("{other:?}"),
             }
         },
@@ -137,12 +135,12 @@ fn e13_triad_of_a_child_with_an_id_at_a_version() {
 fn e13_triad_of_a_child_that_fails() {
     let failed = Job::SubOrchestrationFailed {
         source_event_id: EventId(2),
-        error: ChildFailure::Application("frost".into()),
+        error: ChildError::Application("frost".into()),
     };
     triad(
         |ctx: OrchestrationContext, _: Payload| async move {
             match ctx.schedule_sub_orchestration("Seedling", "soil").await {
-                Err(ChildFailure::Application(error)) => Err(error),
+                Err(ChildError::Application(error)) => Err(error),
                 other => panic!("{other:?}"),
             }
         },

@@ -68,7 +68,10 @@ fn e22_triad_of_a_timeout_that_is_missed() {
         },
         &[r#"2 ActivityScheduled "A" null"#, "3 TimerCreated due 10000"],
         [Drive::fired(3)],
-        &["4 TimerFired of 3", r#"5 OrchestrationFailed "timed out""#],
+        &[
+            "4 TimerFired of 3",
+            r#"5 OrchestrationFailed "PER-0417 time limit elapsed: the result was not there in t…""#,
+        ],
     );
 }
 

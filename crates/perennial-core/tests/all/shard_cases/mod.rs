@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use perennial_core::{
-    ActivityFailure, Either, Handlers, OrchestrationContext, OrchestrationHandler, Payload,
-};
+use perennial_core::{ActivityError, Either, Handlers, OrchestrationContext, OrchestrationHandler, Payload};
 use perennial_testkit::ManualNode;
 use serde_json::json;
 
@@ -34,9 +32,9 @@ pub(crate) fn number(number: u64) -> Payload {
     Payload::from(json!(number))
 }
 
-fn application_error(failure: ActivityFailure) -> Payload {
+fn application_error(failure: ActivityError) -> Payload {
     match failure {
-        ActivityFailure::Application(error) => error,
+        ActivityError::Application(error) => error,
         other => Payload::from(format!("{other:?}")),
     }
 }

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use perennial_core::store::{
-    Changes, CheckedRows, Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter,
+    Changes, CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance,
     InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page,
     PageFill, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RequestRow,
     RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardSet, Status, Store, StoreError, StoreStats,
@@ -363,7 +363,7 @@ impl Store for JsonLinesStore {
         });
     }
 
-    fn list(&self, filter: Filter, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
+    fn list(&self, filter: Criteria, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
         self.call(reply, |tables, _| {
             let is_after = |key| match filter.newest_first {
                 true => after.is_none_or(|after| key < after),
@@ -381,7 +381,7 @@ impl Store for JsonLinesStore {
         });
     }
 
-    fn count(&self, filter: Filter, at_most: u64, reply: Reply<Count>) {
+    fn count(&self, filter: Criteria, at_most: u64, reply: Reply<Count>) {
         self.call(reply, |tables, _| {
             let rows = tables.instances.values().filter(|row| filter.matches(row)).count();
             Ok(Count::bounded(rows as u64, at_most))

@@ -346,13 +346,13 @@ pub(crate) async fn saga(ctx: OrchestrationContext) -> Result<(), String> {
 
 #[orchestration]
 pub(crate) async fn side_values(ctx: OrchestrationContext) -> Result<String, String> {
-    let drawn = (ctx.random(), ctx.uuid4(), ctx.now());
+    let drawn = (ctx.random(), ctx.uuid4(), ctx.now().since_epoch());
     let guid = ctx.new_guid().await;
     let other = ctx.new_guid().await;
-    let now_ms = ctx.utc_now().await;
+    let now_ms = ctx.utc_now().await.as_millis();
     let effect: u32 = ctx.side_effect("dice", || 4).await;
     ctx.schedule_timer(HOUR).await;
-    Ok(format!("{drawn:?} {guid} {other} {now_ms} {effect} {} {:?}", ctx.random(), ctx.now()))
+    Ok(format!("{drawn:?} {guid} {other} {now_ms} {effect} {} {:?}", ctx.random(), ctx.now().since_epoch()))
 }
 
 #[orchestration]

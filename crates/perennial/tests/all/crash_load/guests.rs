@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use perennial::{
-    Client, ClientError, Ending, Filter, OnExisting, Payload, Prune, StartOptions, Status, UpdateError,
-};
+use perennial::history::Ending;
+use perennial::{Client, ClientError, Filter, OnExisting, Payload, Prune, StartOptions, Status, UpdateError};
 use tokio::task::JoinSet;
 
 use super::Load;
@@ -244,7 +243,7 @@ impl Guests {
             let id = format!("short-{life}-{number_of}");
             self.client.start("brief", &id, number(0)).await.unwrap();
         }
-        let filter = Filter { id_prefix: Some("short-".to_owned()), ..Filter::default() };
+        let filter = Filter::new().id_prefix("short-");
         let pruned = self.client.prune(Prune::all().only(filter), |_| {}).await.unwrap();
         assert_eq!(pruned.failed, 0, "{pruned:?}");
         self.seen.pruned.fetch_add(usize::try_from(pruned.done).unwrap(), Ordering::Relaxed);
@@ -252,7 +251,7 @@ impl Guests {
 
     /// How many instances have not ended.
     pub(crate) async fn unfinished(&self) -> Vec<String> {
-        let filter = Filter { statuses: vec![Status::Pending, Status::Running], ..Filter::default() };
+        let filter = Filter::new().statuses([Status::Pending, Status::Running]);
         let rows = self.client.list(filter, None, 10_000).await.unwrap().rows;
         rows.into_iter().map(|row| row.id).collect()
     }

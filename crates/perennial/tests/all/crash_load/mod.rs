@@ -13,9 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use perennial::{
-    ActivityContext, Client, ClientError, EventId, Filter, Payload, Runtime, RuntimeOptions, Status,
-};
+use perennial::history::EventId;
+use perennial::{ActivityContext, Client, ClientError, Filter, Payload, Runtime, RuntimeOptions, Status};
 use perennial_testkit::invariants::ClientLog;
 
 use crate::support::{failed, number};
@@ -190,7 +189,7 @@ impl Load {
         let client = runtime.client();
         // Events that were never sent, or never acknowledged, before the last kill; also of those whose start was not.
         let statuses = vec![Status::Pending, Status::Running];
-        let filter = Filter { statuses, id_prefix: Some("events-".to_owned()), ..Filter::default() };
+        let filter = Filter::new().statuses(statuses).id_prefix("events-");
         let halted = client.list(filter, None, 1_000).await.unwrap().rows.into_iter().map(|row| row.id);
         let helpers = halted.map(|id| {
             let (load, client) = (self.clone(), client.clone());
@@ -224,10 +223,11 @@ impl Load {
     }
 
     async fn runtime(&self, work: &WorkOptions) -> Runtime {
-        let mut options = RuntimeOptions { lease_ms: work.lease_ms, ..RuntimeOptions::default() };
+        let mut options =
+            RuntimeOptions { lease: Duration::from_millis(work.lease_ms), ..RuntimeOptions::default() };
         options.shard.max_resident = work.max_resident;
         // Nobody is to blame: what is interrupted again and again is tried alone, and soon.
-        options.shard.healthy_ms = 200;
+        options.shard.healthy = Duration::from_millis(200);
         let (added, tried, progressed) = (self.clone(), self.clone(), self.clone());
         let add_one = move |ctx: ActivityContext, value: Payload| {
             added.note_run(&ctx);

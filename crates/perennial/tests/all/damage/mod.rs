@@ -15,7 +15,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use perennial::{Client, ClientError, Damage, Ending, Filter, InstanceRow};
+use perennial::client::{Damage, InstanceRow};
+use perennial::history::Ending;
+use perennial::{Client, ClientError, Filter};
 use perennial_core::shard::AskReply;
 use perennial_testkit::Chance;
 use rusqlite::Connection;
@@ -176,7 +178,7 @@ async fn listed(client: &Client, wrong: &mut Vec<String>) -> Vec<InstanceRow> {
     let (mut rows, mut after) = (Vec::new(), None);
     loop {
         // Pages of a few, so that going on is tried, too.
-        match client.list(Filter::default(), after, 3).await {
+        match client.list(Filter::new(), after, 3).await {
             Ok(page) => {
                 rows.extend(page.rows);
                 after = page.next;
@@ -234,7 +236,7 @@ async fn settle(client: &Client, hands: &Arc<Hands>, may_suffer: &BTreeSet<&str>
     let deadline = Instant::now() + PATIENCE;
     let (mut before, mut still) = (String::new(), 0);
     while still < STILL_LOOKS && Instant::now() < deadline {
-        let rows = client.list(Filter::default(), None, 100).await.map(|page| page.rows).unwrap_or_default();
+        let rows = client.list(Filter::new(), None, 100).await.map(|page| page.rows).unwrap_or_default();
         let is_settled = |id: &str| {
             rows.iter().any(|row| row.id == id && (row.status.is_final() || row.blocked.is_some()))
         };

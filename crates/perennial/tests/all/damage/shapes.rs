@@ -129,8 +129,8 @@ fn with_orchestrations(builder: RuntimeBuilder, is_fixed: bool) -> RuntimeBuilde
 /// A runtime that can finish everything.
 pub(super) fn fixed(path: &Path, hands: &Arc<Hands>) -> RuntimeBuilder {
     // Time passes in leaps: the lease has to outlast them.
-    let lease_ms = 365 * 24 * 3_600_000;
-    let options = RuntimeOptions { tags: vec!["gpu".to_owned()], lease_ms, ..options() };
+    let lease = Duration::from_secs(365 * 24 * 3_600);
+    let options = RuntimeOptions { tags: vec!["gpu".to_owned()], lease, ..options() };
     let builder = Runtime::open("").options(options).store(Arc::new(store(path, hands)));
     with_orchestrations(builder.clock(Arc::clone(hands) as _), true)
 }

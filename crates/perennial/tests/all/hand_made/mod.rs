@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use perennial::history::EventId;
 use perennial::history::{Decision, EventKind, Job, Started, Turn, UnitId};
-use perennial::{EventId, InstanceKey, Status};
+use perennial::{InstanceKey, Status};
 use perennial_core::history::{FORMAT, encode_turn};
 use perennial_core::shard::Message;
 use perennial_core::store::{InboxRow, InstanceRow};

@@ -17,9 +17,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use perennial::history::EventId;
 use perennial::{
-    Client, ClientError, Event, EventId, Filter, InstanceKey, InstanceStatus, Payload, RuntimeOptions,
-    StartOptions, Status,
+    Client, ClientError, Event, Filter, InstanceKey, InstanceStatus, Payload, RuntimeOptions, StartOptions,
+    Status,
 };
 use perennial_core::Handlers;
 use perennial_core::history::encode_turn;
@@ -201,7 +202,7 @@ pub(crate) async fn client_snapshot(client: &Client) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let mut after = None;
     loop {
-        let page = client.list(Filter::default(), after, 500).await.unwrap();
+        let page = client.list(Filter::new(), after, 500).await.unwrap();
         for row in page.rows {
             let history = client.history(&row.id).await.unwrap();
             let turns = history.turns.iter().map(|turn| Arc::from(encode_turn(turn))).collect();

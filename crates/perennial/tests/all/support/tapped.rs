@@ -9,7 +9,7 @@ use std::time::Duration;
 use perennial::InstanceKey;
 use perennial_core::ShardId;
 use perennial_core::store::{
-    CheckedRows, Commit, CommitOutcome, Count, DeleteOutcome, Directory, DueInstance, Filter, InboxPage,
+    CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, InboxPage,
     InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
     PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
     SendRequest, Served, SessionId, SessionRole, ShardSet, Store, StoreError, StoreStats, Swept, TaskId,
@@ -292,8 +292,8 @@ impl Store for Tapped {
         read_requests(session: SessionId, shards: ShardSet, from: RequestNumber, limit: PageLimit) -> RequestPage;
         read_reply(number: RequestNumber) -> Option<Arc<[u8]>>;
         withdraw_request(number: RequestNumber) -> bool;
-        list(filter: Filter, after: Option<PageKey>, limit: usize) -> Page;
-        count(filter: Filter, at_most: u64) -> Count;
+        list(filter: Criteria, after: Option<PageKey>, limit: usize) -> Page;
+        count(filter: Criteria, at_most: u64) -> Count;
         stats() -> StoreStats;
         check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
         prune_executions(session: SessionId, shard: ShardId, key: InstanceKey, execution: u64, rows: usize) -> Swept;

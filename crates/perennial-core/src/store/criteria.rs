@@ -12,16 +12,16 @@ use super::row::{InstanceRow, Status};
 /// What a row has to be like. Everything that is set has to hold.
 ///
 /// ```
-/// use perennial_core::store::{Filter, attribute};
+/// use perennial_core::store::{Criteria, attribute};
 ///
-/// let filter = Filter {
+/// let filter = Criteria {
 ///     conditions: vec![attribute("city").starts_with("Os"), attribute("total").at_least(100)],
-///     ..Filter::default()
+///     ..Criteria::default()
 /// };
 /// # assert_eq!(filter.conditions.len(), 2);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Filter {
+pub struct Criteria {
     /// One of these statuses; any if empty.
     pub statuses: Vec<Status>,
     /// The orchestration.
@@ -50,7 +50,7 @@ pub struct Filter {
     pub newest_first: bool,
 }
 
-impl Filter {
+impl Criteria {
     /// Whether a row is shown.
     pub fn matches(&self, row: &InstanceRow) -> bool {
         let is_child_of =
@@ -82,7 +82,7 @@ impl Filter {
     }
 
     /// The [`order_key`]s that each attribute may have, by name, for stores that look them up in an index. A row whose keys
-    /// are in these ranges may still not match: [`attributes`](Filter::attributes) are compared as JSON text.
+    /// are in these ranges may still not match: [`attributes`](Criteria::attributes) are compared as JSON text.
     pub fn attribute_ranges(&self) -> BTreeMap<&str, KeyRange> {
         let equal = self.attributes.iter().map(|(name, value)| (&**name, KeyRange::one(order_key(value))));
         let tested =

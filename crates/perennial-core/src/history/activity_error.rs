@@ -1,0 +1,129 @@
+//! Why an activity gave no result.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::code::ErrorCode;
+
+use super::{NotOfType, Payload};
+
+/// Why an activity gave no result. `E` is the activity's own error; in a history it is a [`Payload`].
+///
+/// It is serialisable, so it can be part of an orchestration's own error:
+///
+/// ```
+/// use perennial_core::{ActivityError, ChildError};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Debug, Serialize, Deserialize)]
+/// enum OrderError {
+///     NotPaid(ActivityError<String>),
+///     NotShipped(ChildError<String>),
+/// }
+///
+/// impl From<ActivityError<String>> for OrderError {
+///     fn from(error: ActivityError<String>) -> OrderError {
+///         OrderError::NotPaid(error) // or `#[from]`, with thiserror
+///     }
+/// }
+/// ```
+///
+/// An [`Application`](ActivityError::Application) error displays as the activity's own error alone, so that `?` into a
+/// `String` keeps the activity's words; everything else begins with its [code](ActivityError::code).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub enum ActivityError<E = Payload> {
+    /// The activity returned this error.
+    Application(E),
+    /// One of its timeouts ran out.
+    Timeout(TimeoutKind),
+    /// It was cancelled before it had a result.
+    Cancelled,
+    /// The process ended too often while it ran.
+    Poisoned,
+    /// It did not return an error of its own: it panicked, or what it was given or returned could not be used. A history
+    /// has that as the text of an `Application` error; it becomes this where `E` cannot be read from a text.
+    Broken {
+        /// What happened.
+        message: String,
+    },
+}
+
+/// Which timeout of an activity ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimeoutKind {
+    /// No worker took it in time.
+    Queue,
+    /// One attempt ran too long.
+    Attempt,
+    /// All attempts together took too long.
+    Total,
+    /// An attempt stayed silent too long.
+    Heartbeat,
+}
+
+impl<E> ActivityError<E> {
+    /// The stable code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            ActivityError::Application(_) => ErrorCode::ActivityFailed,
+            ActivityError::Timeout(_) => ErrorCode::ActivityTimeout,
+            ActivityError::Cancelled => ErrorCode::ActivityCancelled,
+            ActivityError::Poisoned => ErrorCode::Poisoned,
+            ActivityError::Broken { message } => {
+                ErrorCode::leading(message).unwrap_or(ErrorCode::ActivityBroken)
+            }
+        }
+    }
+}
+
+crate::error_model!(generic: ActivityError);
+
+impl ActivityError {
+    /// The same failure with the activity's own error as a type.
+    pub fn decode<E: DeserializeOwned>(self) -> Result<ActivityError<E>, NotOfType> {
+        Ok(match self {
+            ActivityError::Application(payload) => match (payload.decode_as(), payload.decode::<String>()) {
+                (Ok(error), _) => ActivityError::Application(error),
+                // The engine records panics as text, whatever the type of the activity's own error is.
+                (Err(_), Ok(message)) => ActivityError::Broken { message },
+                (Err(error), Err(_)) => return Err(error),
+            },
+            ActivityError::Timeout(kind) => ActivityError::Timeout(kind),
+            ActivityError::Cancelled => ActivityError::Cancelled,
+            ActivityError::Poisoned => ActivityError::Poisoned,
+            ActivityError::Broken { message } => ActivityError::Broken { message },
+        })
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for ActivityError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = match self {
+            ActivityError::Application(error) => return error.fmt(f),
+            ActivityError::Broken { message } => return f.write_str(message),
+            ActivityError::Timeout(TimeoutKind::Queue) => "no worker took the activity in time",
+            ActivityError::Timeout(TimeoutKind::Attempt) => "an attempt of the activity ran too long",
+            ActivityError::Timeout(TimeoutKind::Total) => {
+                "all attempts of the activity together took too long"
+            }
+            ActivityError::Timeout(TimeoutKind::Heartbeat) => {
+                "an attempt of the activity was silent for too long"
+            }
+            ActivityError::Cancelled => "nobody waited for the activity any more",
+            ActivityError::Poisoned => "the process ended too often while the activity ran",
+        };
+        write!(f, "{}: {words}", self.code().prefix())
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for ActivityError<E> {}
+
+impl<E: fmt::Display> From<ActivityError<E>> for String {
+    fn from(error: ActivityError<E>) -> String {
+        error.to_string()
+    }
+}
