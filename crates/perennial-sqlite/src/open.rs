@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use perennial_core::log;
 use perennial_core::store::StoreError;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
@@ -53,7 +54,11 @@ pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
     name_odd_rows(&writer).map_err(|error| cannot_open(&path, &error))?;
     if options.relaxed {
         let path = path.display();
-        tracing::warn!("{path} is relaxed: if the power fails, what was acknowledged last may be lost");
+        tracing::warn!(
+            target: log::STORE,
+            %path,
+            "store opened as relaxed: a power failure may lose the last acknowledged commits"
+        );
     } else {
         lay_out_log(&writer, &beside(&path, "-wal"), options.busy_patience)
             .map_err(|error| cannot_open(&path, &error))?;
@@ -82,7 +87,7 @@ fn name_odd_rows(connection: &Connection) -> rusqlite::Result<()> {
     for (rowid, key) in rows.collect::<rusqlite::Result<Vec<_>>>()? {
         let named = "UPDATE OR IGNORE instances SET key = ?2, owed = 1 WHERE rowid = ?1";
         connection.execute(named, rusqlite::params![rowid, readable_key(&key).as_bytes()])?;
-        tracing::error!("the key of an instance's row cannot be read (row {rowid}); it is damaged");
+        tracing::error!(target: log::STORE, rowid, "key of an instance is damaged");
     }
     Ok(())
 }

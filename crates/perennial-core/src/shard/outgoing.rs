@@ -11,6 +11,7 @@ use crate::history::{
     ParentLink, Started, Turn,
 };
 use crate::instance::{InstanceKey, NameError, ShardId, check_derived_id, check_name};
+use crate::log;
 use crate::store::{DeliveryReport, InstanceRow, Outgoing};
 
 use super::message::{Message, Start};
@@ -83,7 +84,13 @@ pub(super) fn outgoing(
                     }
                     Err(error) => {
                         shared.counters.undelivered += 1;
-                        tracing::warn!(instance = from.id, %event, %error, "a detached start has no usable id");
+                        tracing::warn!(
+                            target: log::INSTANCE,
+                            instance = from.id,
+                            event = event.0,
+                            %error,
+                            "detached start refused: its id cannot be used"
+                        );
                         if *reported {
                             let message = reported_as(from, event, Delivery::BadId);
                             send.push(to_key(from.key, ShardId::of(from.id), &message));

@@ -4,6 +4,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
+use perennial_core::log;
+
 use crate::store_url::system_now_ms;
 
 /// Further off the store's clock than this, the system's clock is warned about.
@@ -85,6 +88,7 @@ impl ClockCheck {
         }
         if set_back_ms > 0 {
             tracing::warn!(
+                target: log::NODE,
                 seconds = set_back_ms / 1_000,
                 "PER-0304 clock set back: the store's clock is behind turn time; timers go on by this machine's steady clock"
             );
@@ -92,6 +96,7 @@ impl ClockCheck {
         if off_ms > 0 {
             let (own, store) = (utc(system_ms), utc(store_ms));
             tracing::warn!(
+                target: log::NODE,
                 seconds = off_ms / 1_000,
                 "PER-0304 clock far off: this machine's clock says {own} and the store's {store}; timers go by the store's, \
                  set the other (NTP)"
@@ -118,26 +123,10 @@ impl ClockCheck {
     }
 }
 
-/// A time as people write it.
+/// A time as ISO 8601 writes it, to the second.
 fn utc(ms: u64) -> String {
-    let (days, second) = (ms / 86_400_000, ms / 1_000 % 86_400);
-    let (mut year, mut day) = (1970, days);
-    let is_leap =
-        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    while day >= 365 + u64::from(is_leap(year)) {
-        day -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let mut month = 1;
-    for length in [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if day < length {
-            break;
-        }
-        day -= length;
-        month += 1;
-    }
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", day + 1)
+    let seconds = i64::try_from(ms / 1_000).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    seconds.map_or_else(|| format!("{ms} ms after 1970"), |time| time.to_string())
 }
 
 #[cfg(test)]
