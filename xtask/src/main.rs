@@ -9,7 +9,9 @@ mod house_rules;
 mod licences;
 mod links;
 mod lint;
+mod log_table;
 mod metadata;
+mod sources;
 mod test;
 
 use std::process::ExitCode;

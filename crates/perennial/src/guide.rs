@@ -16,6 +16,7 @@ pages! {
     awaiting = "../../../docs/src/awaiting.md";
     recipes = "../../../docs/src/recipes.md";
     operate = "../../../docs/src/operate.md";
+    logs = "../../../docs/src/logs.md";
     test = "../../../docs/src/test.md";
     versioning = "../../../docs/src/versioning.md";
     errors = "../../../docs/src/errors.md";

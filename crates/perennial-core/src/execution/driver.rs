@@ -549,7 +549,7 @@ fn warn_about_abort() {
         ONCE.call_once(|| {
             tracing::warn!(
                 target: log::NODE,
-                "built with panic = \"abort\": a panic in an orchestration takes the whole process down"
+                "panics abort this program: a panic in an orchestration ends the whole process"
             );
         });
     }
