@@ -222,6 +222,27 @@ pub(crate) async fn prune(
     report(as_json, "pruned", &outcome)
 }
 
+/// Deletes executions that were continued as new.
+pub(crate) async fn prune_executions(
+    client: &Client,
+    older_than: Option<Duration>,
+    is_confirmed: bool,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let Some(older_than) = older_than else {
+        return Err(Failure::usage("how old? Say --older-than, such as 7d"));
+    };
+    ask("delete the executions of all instances that were continued as new long enough ago", is_confirmed)?;
+    let bar = progress(None, "rows deleted");
+    let rows = client.prune_executions(older_than, |rows| bar.set_position(rows)).await?;
+    bar.finish_and_clear();
+    if as_json {
+        object(&json!({"outcome": "pruned executions", "rows": rows}))
+    } else {
+        line(format!("pruned executions; rows deleted: {rows}"))
+    }
+}
+
 /// Says how something went that was done to many instances.
 fn report(as_json: bool, what: &str, outcome: &Progress) -> Result<(), Failure> {
     let Progress { seen, done, skipped, failed, failures } = outcome;
@@ -239,14 +260,18 @@ fn report(as_json: bool, what: &str, outcome: &Progress) -> Result<(), Failure> 
     if *failed == 0 { Ok(()) } else { Err(Failure::Silent(ExitKind::Failed)) }
 }
 
-/// Asks before something is done to several instances. Where nobody can answer, the answer is no.
+/// Asks before something is done to several instances.
 fn confirm(verb: &str, count: u64, more: bool, is_confirmed: bool) -> Result<(), Failure> {
+    let many = if more { format!("more than {count}") } else { count.to_string() };
+    let plural = if count == 1 && !more { "" } else { "s" };
+    ask(&format!("{verb} {many} instance{plural}"), is_confirmed)
+}
+
+/// Asks before something is done. Where nobody can answer, the answer is no.
+fn ask(question: &str, is_confirmed: bool) -> Result<(), Failure> {
     if is_confirmed {
         return Ok(());
     }
-    let many = if more { format!("more than {count}") } else { count.to_string() };
-    let plural = if count == 1 && !more { "" } else { "s" };
-    let question = format!("{verb} {many} instance{plural}");
     if !std::io::stdin().is_terminal() {
         let message = format!("this would {question}; say --yes to do it");
         return Err(Failure::new(ExitKind::Refused, message));

@@ -41,13 +41,13 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
     let (url, found) = match store.look()? {
         Seen { url, inspection: Some(found) } => (url, found),
         // What is no file is refused here, in the words of everybody else.
-        Seen { inspection: None, .. } => return store.open().map(drop),
+        Seen { inspection: None, .. } => return store.open_to_look().map(drop),
     };
     let mut signs = vec![schema_sign(&found), owner_sign(&found)];
     signs.extend(file_signs(&found));
     let (mut stats, mut blocked) = (None, Vec::new());
     if let Some(content) = &found.content {
-        let client = store.open()?;
+        let client = store.open_to_look()?;
         let counted = client.stats().await?;
         signs.extend(clock_sign(content, matches!(found.owner, Owner::Alive(_))));
         signs.extend(stats_signs(&counted, content, matches!(found.owner, Owner::Alive(_))));

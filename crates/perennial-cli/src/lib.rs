@@ -92,15 +92,15 @@ async fn run_command(arguments: Arguments, codecs: Codecs) -> Result<(), Failure
             output::line(String::from_utf8_lossy(&script).trim_end())
         }
         Command::List { filter, limit, after } => {
-            let client = store.open()?;
+            let client = store.open_to_look()?;
             let filter = store::filter(&client, &filter).await?;
             looking::list(&client, filter, limit as usize, after.as_deref(), as_json).await
         }
-        Command::Show { id } => looking::show(&store.open()?, &id, as_json).await,
+        Command::Show { id } => looking::show(&store.open_to_look()?, &id, as_json).await,
         Command::History { id, execution, timeline } => {
-            looking::history(&store.open()?, &id, execution, as_json, timeline).await
+            looking::history(&store.open_to_look()?, &id, execution, as_json, timeline).await
         }
-        Command::Tree { id } => looking::tree(&store.open()?, &id, as_json).await,
+        Command::Tree { id } => looking::tree(&store.open_to_look()?, &id, as_json).await,
         Command::Export { ids, filter, .. } if !ids.is_empty() && filter.is_given() => {
             Err(Failure::usage("name instances or use a filter, not both"))
         }
@@ -226,7 +226,10 @@ async fn run_change(store: &StoreAt, change: Change, as_json: bool) -> Result<()
             let verb = Verb { action: Action::Delete { force }, name: "delete", done: "deleted" };
             act(&client, &verb, &which, as_json).await
         }
-        Change::Prune { filter, older_than, keep, yes } => {
+        Change::Prune { executions: true, older_than, yes, .. } => {
+            acting::prune_executions(&client, older_than, yes, as_json).await
+        }
+        Change::Prune { filter, older_than, keep, yes, executions: false } => {
             let filter = store::filter(&client, &filter).await?;
             let filter = store::ended(&client, filter, older_than).await?;
             acting::prune(&client, filter, keep, yes, as_json).await

@@ -13,9 +13,12 @@ use perennial::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::arguments::Executions;
 use crate::attempts::{Tried, tried};
 use crate::exit::{ExitKind, Failure};
-use crate::output::{columns, line, many, moment, now_ms, object, pairs, progress, short, span, table};
+use crate::output::{
+    columns, fitting, is_terminal, line, many, moment, now_ms, object, pairs, progress, span, table,
+};
 use crate::remedy::remedy;
 use crate::timeline;
 use crate::waiting::waiting_for;
@@ -46,7 +49,7 @@ pub(crate) async fn list(
             None => row.status.name().to_owned(),
         };
         shown.add_row([
-            short(&row.id, 60),
+            fitting(&row.id, 60),
             row.name.clone(),
             version(&row.version).to_owned(),
             status,
@@ -217,9 +220,9 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         rows.push(("attribute", format!("{name} = {}", value.as_json())));
     }
     rows.extend(status.published.as_ref().map(|published| ("published", published.to_text())));
-    rows.extend(started.map(|started| ("input", short(started.input.as_json(), 400))));
-    rows.extend(output.map(|output| ("output", short(output.as_json(), 400))));
-    rows.extend(error.map(|error| ("error", short(error.as_json(), 400))));
+    rows.extend(started.map(|started| ("input", fitting(started.input.as_json(), 400))));
+    rows.extend(output.map(|output| ("output", fitting(output.as_json(), 400))));
+    rows.extend(error.map(|error| ("error", fitting(error.as_json(), 400))));
     rows.extend(reason.map(|reason| ("reason", reason.clone())));
     rows.extend(waiting_for(&history).into_iter().map(|what| ("waits for", what)));
     rows.extend(trace.map(|trace| ("trace", trace.parent.clone())));
@@ -271,31 +274,64 @@ struct EventLine<'a> {
 pub(crate) async fn history(
     client: &Client,
     id: &str,
-    execution: Option<u64>,
+    executions: Option<Executions>,
     as_json: bool,
     as_timeline: bool,
 ) -> Result<(), Failure> {
-    let status = client.status(id).await?;
-    let execution = execution.unwrap_or(status.execution);
-    if execution == 0 || execution > status.execution {
-        let message =
-            format!("instance {id:?} has no execution {execution}; the latest is {}", status.execution);
-        return Err(Failure::new(ExitKind::NotFound, message));
+    let current = client.status(id).await?.execution;
+    match executions {
+        Some(Executions::One(execution)) if execution == 0 || execution > current => {
+            let message = format!("instance {id:?} has no execution {execution}; the latest is {current}");
+            Err(Failure::new(ExitKind::NotFound, message))
+        }
+        Some(Executions::One(execution)) => {
+            let history = client.history_of(id, execution).await?;
+            show_history(id, (execution, current), &history, as_json, as_timeline)
+        }
+        None => {
+            let history = client.history_of(id, current).await?;
+            show_history(id, (current, current), &history, as_json, as_timeline)
+        }
+        Some(Executions::All) => {
+            for execution in 1..=current {
+                match client.history_of(id, execution).await {
+                    Ok(history) => {
+                        show_history(id, (execution, current), &history, as_json, as_timeline)?;
+                    }
+                    // Executions are deleted oldest first.
+                    Err(ClientError::NoExecution { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        }
     }
-    let history = client.history_of(id, execution).await?;
+}
+
+/// Shows one execution of those that an instance has had.
+fn show_history(
+    id: &str,
+    (execution, current): (u64, u64),
+    history: &History,
+    as_json: bool,
+    as_timeline: bool,
+) -> Result<(), Failure> {
     if as_json {
-        for turn in &history {
+        for turn in history {
             for event in &turn.events {
                 object(&EventLine { execution, turn: turn.number, at_ms: turn.at_ms, event })?;
             }
         }
         return Ok(());
     }
+    if current > 1 {
+        line(format!("execution {execution} of {current}"))?;
+    }
     if as_timeline {
-        let drawn = timeline::draw(id, &history, now_ms(), None);
+        let drawn = timeline::draw(id, history, now_ms(), None);
         return drawn.iter().try_for_each(|drawn| line(drawn.trim_end()));
     }
-    history_table(&history)
+    history_table(history)
 }
 
 fn history_table(history: &History) -> Result<(), Failure> {
@@ -324,7 +360,8 @@ fn event_words(event: &Event) -> String {
         EventKind::Decision { decision: Decision::TimerCreated { due_ms }, .. } => {
             format!("TimerCreated due {}", moment(*due_ms))
         }
-        _ => event.summary(),
+        _ if is_terminal() => event.summary(),
+        _ => event.full_summary(),
     }
 }
 
