@@ -7,11 +7,11 @@ use perennial_sqlite::{Content, Inspection, Owner, UnreadableMessage};
 use serde_json::{Value, json};
 
 use crate::exit::{ExitKind, Failure};
-use crate::looking::{row_object, version};
+use crate::instances::{row_object, version};
 use crate::output::{line, many, moment, now_ms, object, span};
 use crate::remedy::remedy;
 use crate::store::{Seen, StoreAt};
-use crate::watching::{count, stats_object};
+use crate::top::{count, stats_object};
 
 /// Later than this, and nobody seems to take care of the store.
 const LATE_MS: u64 = 10_000;
