@@ -39,7 +39,7 @@ pub(crate) fn violations(workspace_root: &Path, packages: &[Package]) -> Vec<Str
         demand(
             &member.manifest,
             describes_itself,
-            "`[package]` must hold description, readme, keywords, categories and repository, or `publish = false`",
+            "`[package]` must hold description, readme, keywords and categories, or `publish = false`",
         );
     }
     violations
@@ -73,7 +73,7 @@ fn inherits_lints(manifest: &Table) -> bool {
 fn describes_itself(manifest: &Table) -> bool {
     let is_published = entry(manifest, &["package", "publish"]) != Some(&false.into());
     !is_published
-        || ["description", "readme", "keywords", "categories", "repository"]
+        || ["description", "readme", "keywords", "categories"]
             .iter()
             .all(|key| entry(manifest, &["package", key]).is_some())
 }
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn p7_a_published_member_says_what_it_is() {
-        let described = "[package]\ndescription = \"a\"\nreadme = \"b\"\nkeywords = []\ncategories = []\n";
-        assert!(holds(describes_itself, &format!("{described}repository.workspace = true\n")));
+        let described = "[package]\ndescription = \"a\"\nreadme = \"b\"\nkeywords = []\n";
+        assert!(holds(describes_itself, &format!("{described}categories = []\n")));
         assert!(!holds(describes_itself, described));
         assert!(holds(describes_itself, "[package]\npublish = false\n"));
     }

@@ -16,9 +16,16 @@ const SHOWN_FAILURES: usize = 5;
 
 /// A verb that can be done to one instance or many.
 pub(crate) struct Verb {
-    pub(crate) action: Action,
-    pub(crate) name: &'static str,
-    pub(crate) done: &'static str,
+    action: Action,
+    name: &'static str,
+    done: &'static str,
+}
+
+impl Verb {
+    /// What is done, its name, and what is said when it is done.
+    pub(crate) fn new(action: Action, name: &'static str, done: &'static str) -> Verb {
+        Verb { action, name, done }
+    }
 }
 
 /// Does something to the instances that were named, or that a filter shows.

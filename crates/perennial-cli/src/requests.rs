@@ -3,10 +3,10 @@
 use std::io::Read;
 use std::time::Duration;
 
-use perennial::{Client, InstanceStatus, Payload, StartOptions, Status};
+use perennial::{Client, EventId, InstanceStatus, Payload, StartOptions, Status};
 use serde_json::json;
 
-use crate::arguments::{Input, payload};
+use crate::arguments::{Attempt, Input, payload};
 use crate::exit::Failure;
 use crate::output::{line, object};
 
@@ -89,8 +89,58 @@ pub(crate) fn done(as_json: bool, id: &str, what: &str) -> Result<(), Failure> {
     if as_json { object(&json!({"id": id, "outcome": what})) } else { line(format!("{id}: {what}")) }
 }
 
+/// Raises an event, once if it has a key.
+pub(crate) async fn raise(
+    client: &Client,
+    id: &str,
+    event: &str,
+    input: Payload,
+    key: Option<String>,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let raise = client.raise_event(id, event, input);
+    match key {
+        Some(key) => raise.once(key).await?,
+        None => raise.await?,
+    }
+    done(as_json, id, "raised")
+}
+
+/// Lets an instance go on without an event, or without a message.
+pub(crate) async fn skip(
+    client: &Client,
+    id: &str,
+    event: Option<EventId>,
+    message: Option<u64>,
+    as_json: bool,
+) -> Result<(), Failure> {
+    if let Some(event) = event {
+        client.skip_event(id, event).await?;
+        skipped(as_json, id, "event", event.0)?;
+    }
+    if let Some(number) = message {
+        client.skip_message(id, number).await?;
+        skipped(as_json, id, "message", number)?;
+    }
+    Ok(())
+}
+
+/// Says what came of an attempt, to the activity that handed out its token.
+pub(crate) async fn complete(client: &Client, attempt: Attempt, as_json: bool) -> Result<(), Failure> {
+    let outcome = match attempt {
+        Attempt::Complete { token, result } => {
+            client.complete_activity(&token, result).await.map(|()| "completed")
+        }
+        Attempt::Fail { token, error } => client.fail_activity(&token, error).await.map(|()| "failed"),
+        Attempt::Heartbeat { token, details } => {
+            client.heartbeat_activity(&token, details).await.map(|()| "under way")
+        }
+    };
+    said(as_json, outcome?)
+}
+
 /// Says which event or message is skipped.
-pub(crate) fn skipped(as_json: bool, id: &str, kind: &str, number: u64) -> Result<(), Failure> {
+fn skipped(as_json: bool, id: &str, kind: &str, number: u64) -> Result<(), Failure> {
     let what = "skip requested";
     if as_json {
         object(&json!({"id": id, kind: number, "outcome": what}))
@@ -100,7 +150,7 @@ pub(crate) fn skipped(as_json: bool, id: &str, kind: &str, number: u64) -> Resul
 }
 
 /// Prints what came of something that was said about an attempt.
-pub(crate) fn said(as_json: bool, outcome: &str) -> Result<(), Failure> {
+fn said(as_json: bool, outcome: &str) -> Result<(), Failure> {
     if as_json { object(&json!({"outcome": outcome})) } else { line(outcome) }
 }
 

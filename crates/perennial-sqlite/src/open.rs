@@ -242,7 +242,7 @@ fn why_not_made(path: &Path, error: &io::Error) -> String {
 
 fn writer(path: &Path, options: &SqliteOptions, role: schema::Role) -> Result<Connection, StoreError> {
     let connection = connect(path)?;
-    if connection.is_readonly("main").map_err(|error| cannot_open(path, &error))? {
+    if connection.is_readonly(rusqlite::MAIN_DB).map_err(|error| cannot_open(path, &error))? {
         let why = "the file cannot be written by this user; check its permissions";
         return Err(StoreError::CannotOpen(format!("{}: {why}", path.display())));
     }

@@ -11,6 +11,7 @@ macro_rules! pages {
 
 pages! {
     readme = "../../../README.md";
+    crate_readme = "../README.md";
     introduction = "../../../docs/src/introduction.md";
     learn = "../../../docs/src/learn.md";
     awaiting = "../../../docs/src/awaiting.md";
@@ -19,6 +20,7 @@ pages! {
     logs = "../../../docs/src/logs.md";
     test = "../../../docs/src/test.md";
     versioning = "../../../docs/src/versioning.md";
+    building = "../../../docs/src/building.md";
     errors = "../../../docs/src/errors.md";
     coming_from = "../../../docs/src/coming_from.md";
     own_store = "../../../docs/src/own_store.md";
