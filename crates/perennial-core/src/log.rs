@@ -42,7 +42,8 @@ mod tests {
     fn e19_functions_and_closures_belong_to_their_module() {
         assert_eq!(module_of(name_of(e19_functions_and_closures_belong_to_their_module)), module_path!());
         assert_eq!(module_of(name_of(|| || ())), module_path!());
-        assert_eq!(module_of(name_of((|| || ())())), module_path!());
+        let outer = || || ();
+        assert_eq!(module_of(name_of(outer())), module_path!());
         assert_eq!(module_of(name_of(name_of::<Vec<u8>>)), module_path!());
     }
 

@@ -79,7 +79,7 @@ async fn logs_of_an_activity_carry_the_attempt_that_they_belong_to() {
 async fn e19_lines_of_an_orchestration_appear_once_under_the_module_of_its_function() {
     log();
     let place = Place::new();
-    let builder = || Runtime::open(&place.url()).register(order).register(charge).register(print);
+    let builder = || Runtime::open(place.url()).register(order).register(charge).register(print);
     let runtime = builder().start().await.unwrap();
     runtime.client().start(order, "logs-once", 7).await.unwrap();
     soon(async {
