@@ -5,7 +5,8 @@
 use crate::command::{self, Failure, cargo};
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
-    let mut command = cargo(&["run", "--quiet", "--release", "--package", "perennial-load", "--"]);
+    let mut command =
+        cargo(&["run", "--locked", "--quiet", "--release", "--package", "perennial-load", "--"]);
     command.args(arguments);
     command::run("bench", command)
 }

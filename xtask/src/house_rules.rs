@@ -7,14 +7,15 @@
 use std::fs;
 use std::path::Path;
 
+use toml::{Table, Value};
+
 use crate::metadata::Package;
 
 /// What the workspace breaks, one line each.
 pub(crate) fn violations(workspace_root: &Path, packages: &[Package]) -> Vec<String> {
     let mut violations = Vec::new();
-    let mut demand = |manifest: &Path, holds: fn(&str) -> bool, rule: &str| match fs::read_to_string(manifest)
-    {
-        Ok(text) if holds(&text) => {}
+    let mut demand = |manifest: &Path, holds: fn(&Table) -> bool, rule: &str| match read(manifest) {
+        Ok(table) if holds(&table) => {}
         Ok(_) => violations.push(format!("{}: {rule}", manifest.display())),
         Err(error) => violations.push(format!("{}: {error}", manifest.display())),
     };
@@ -35,89 +36,103 @@ pub(crate) fn violations(workspace_root: &Path, packages: &[Package]) -> Vec<Str
             inherits_terms,
             "`[package]` must hold `license.workspace = true` and `rust-version.workspace = true`",
         );
+        demand(
+            &member.manifest,
+            describes_itself,
+            "`[package]` must hold description, readme, keywords and categories, or `publish = false`",
+        );
     }
     violations
 }
 
-fn forbids_unsafe_code(manifest: &str) -> bool {
-    has_entry(manifest, "workspace.lints.rust", "unsafe_code", "\"forbid\"")
+fn read(manifest: &Path) -> Result<Table, String> {
+    let text = fs::read_to_string(manifest).map_err(|error| error.to_string())?;
+    text.parse().map_err(|error: toml::de::Error| error.to_string())
+}
+
+fn forbids_unsafe_code(manifest: &Table) -> bool {
+    entry(manifest, &["workspace", "lints", "rust", "unsafe_code"]) == Some(&"forbid".into())
 }
 
 /// Linting turns warnings into errors.
-fn misses_docs(manifest: &str) -> bool {
-    has_entry(manifest, "workspace.lints.rust", "missing_docs", "\"warn\"")
+fn misses_docs(manifest: &Table) -> bool {
+    entry(manifest, &["workspace", "lints", "rust", "missing_docs"]) == Some(&"warn".into())
 }
 
-fn inherits_terms(manifest: &str) -> bool {
-    ["license.workspace", "rust-version.workspace"]
+fn inherits_terms(manifest: &Table) -> bool {
+    ["license", "rust-version"]
         .iter()
-        .all(|key| has_entry(manifest, "package", key, "true"))
+        .all(|key| entry(manifest, &["package", key, "workspace"]) == Some(&true.into()))
 }
 
-fn inherits_lints(manifest: &str) -> bool {
-    has_entry(manifest, "lints", "workspace", "true") || has_entry(manifest, "", "lints.workspace", "true")
+fn inherits_lints(manifest: &Table) -> bool {
+    entry(manifest, &["lints", "workspace"]) == Some(&true.into())
 }
 
-/// Whether a table of a manifest has this entry, on a line of its own. The empty name stands for what comes
-/// before the first table. Enough TOML for manifests as people write them; an exotic spelling is refused,
-/// never waved through.
-fn has_entry(manifest: &str, table: &str, key: &str, value: &str) -> bool {
-    let mut current_table = "";
-    for line in manifest.lines() {
-        let line = line.split('#').next().unwrap_or_default().trim();
-        if let Some(header) = line.strip_prefix('[') {
-            current_table = header.strip_suffix(']').unwrap_or(header).trim();
-        } else if current_table == table
-            && let Some((found_key, found_value)) = line.split_once('=')
-            && found_key.trim() == key
-            && found_value.trim() == value
-        {
-            return true;
-        }
-    }
-    false
+/// What people see of a crate before they add it: crates.io shows these. A member that is not published needs none.
+fn describes_itself(manifest: &Table) -> bool {
+    let is_published = entry(manifest, &["package", "publish"]) != Some(&false.into());
+    !is_published
+        || ["description", "readme", "keywords", "categories"]
+            .iter()
+            .all(|key| entry(manifest, &["package", key]).is_some())
+}
+
+/// The value at a path of keys.
+fn entry<'a>(manifest: &'a Table, path: &[&str]) -> Option<&'a Value> {
+    let (last, tables) = path.split_last()?;
+    let table = tables.iter().try_fold(manifest, |table, key| table.get(*key)?.as_table())?;
+    table.get(*last)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{forbids_unsafe_code, inherits_lints, inherits_terms, misses_docs};
+    use super::{describes_itself, forbids_unsafe_code, inherits_lints, inherits_terms, misses_docs};
 
-    #[test]
-    fn inherited_lints_are_recognised() {
-        assert!(inherits_lints("[package]\nname = \"a\"\n\n[lints]\nworkspace = true\n"));
-        assert!(inherits_lints("[lints] # ours\n  workspace=true # all of them\n[dependencies]\n"));
-        assert!(inherits_lints("lints.workspace = true\n[package]\nname = \"a\"\n"));
+    #[track_caller]
+    fn holds(rule: fn(&toml::Table) -> bool, manifest: &str) -> bool {
+        rule(&manifest.parse().unwrap())
     }
 
     #[test]
-    fn lints_that_are_not_inherited_are_noticed() {
-        assert!(!inherits_lints(""));
-        assert!(!inherits_lints("[package]\nname = \"a\"\n"));
-        assert!(!inherits_lints("[lints]\n# workspace = true\n"));
-        assert!(!inherits_lints("[lints]\nworkspace = false\n"));
-        assert!(!inherits_lints("[lints.rust]\nworkspace = true\n"));
-        assert!(!inherits_lints("[lints]\n[dependencies]\nworkspace = true\n"));
-        assert!(!inherits_lints("[package]\nlints.workspace = true\n"));
+    fn p7_a_member_takes_over_the_lints_of_the_workspace() {
+        assert!(holds(inherits_lints, "[package]\nname = \"a\"\n\n[lints]\nworkspace = true\n"));
+        assert!(holds(inherits_lints, "lints.workspace = true\n[package]\nname = \"a\"\n"));
+        assert!(!holds(inherits_lints, ""));
+        assert!(!holds(inherits_lints, "[lints]\nworkspace = false\n"));
+        assert!(!holds(inherits_lints, "[lints.rust]\nworkspace = true\n"));
+        assert!(!holds(inherits_lints, "[package]\nlints.workspace = true\n"));
     }
 
     #[test]
     fn p6_what_is_not_documented_is_noticed() {
-        assert!(misses_docs("[workspace.lints.rust]\nmissing_docs = \"warn\"\n"));
-        assert!(!misses_docs("[workspace.lints.rust]\nmissing_docs = \"allow\"\n"));
-        assert!(!misses_docs("[workspace.lints.rust]\n"));
+        assert!(holds(misses_docs, "[workspace.lints.rust]\nmissing_docs = \"warn\"\n"));
+        assert!(!holds(misses_docs, "[workspace.lints.rust]\nmissing_docs = \"allow\"\n"));
+        assert!(!holds(misses_docs, "[workspace.lints.rust]\n"));
     }
 
     #[test]
     fn p7_a_member_states_its_licence_and_its_compiler() {
-        assert!(inherits_terms("[package]\nlicense.workspace = true\nrust-version.workspace = true\n"));
-        assert!(!inherits_terms("[package]\nlicense.workspace = true\n"));
-        assert!(!inherits_terms("[package]\nrust-version.workspace = true\n"));
+        assert!(holds(
+            inherits_terms,
+            "[package]\nlicense.workspace = true\nrust-version.workspace = true\n"
+        ));
+        assert!(!holds(inherits_terms, "[package]\nlicense.workspace = true\n"));
+        assert!(!holds(inherits_terms, "[package]\nrust-version.workspace = true\n"));
     }
 
     #[test]
     fn p7_only_forbid_bans_unsafe_code() {
-        assert!(forbids_unsafe_code("[workspace.lints.rust]\nunsafe_code = \"forbid\"\n"));
-        assert!(!forbids_unsafe_code("[workspace.lints.rust]\nunsafe_code = \"deny\"\n"));
-        assert!(!forbids_unsafe_code("[workspace.lints.clippy]\nunsafe_code = \"forbid\"\n"));
+        assert!(holds(forbids_unsafe_code, "[workspace.lints.rust]\nunsafe_code = \"forbid\"\n"));
+        assert!(!holds(forbids_unsafe_code, "[workspace.lints.rust]\nunsafe_code = \"deny\"\n"));
+        assert!(!holds(forbids_unsafe_code, "[workspace.lints.clippy]\nunsafe_code = \"forbid\"\n"));
+    }
+
+    #[test]
+    fn p7_a_published_member_says_what_it_is() {
+        let described = "[package]\ndescription = \"a\"\nreadme = \"b\"\nkeywords = []\n";
+        assert!(holds(describes_itself, &format!("{described}categories = []\n")));
+        assert!(!holds(describes_itself, described));
+        assert!(holds(describes_itself, "[package]\npublish = false\n"));
     }
 }

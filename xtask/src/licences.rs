@@ -1,7 +1,10 @@
 //! Which licences a package of the dependency graph may have.
 //!
-//! A manifest states its licence as an SPDX expression, or in cargo's older form with a slash for "or". A
-//! package passes if allowed licences alone can satisfy the expression. What cannot be read is refused.
+//! A manifest states its licence as an SPDX expression, or in cargo's older form with a slash for "or". A package passes if
+//! allowed licences alone can satisfy the expression. What cannot be read is refused. `deny.toml` has the same list, for
+//! cargo-deny where that is installed; a test compares the two.
+
+use spdx::{Expression, Licensee, ParseMode};
 
 use crate::metadata::Package;
 
@@ -29,216 +32,65 @@ pub(crate) fn violations(packages: &[Package]) -> Vec<String> {
 }
 
 fn violation(package: &Package) -> Option<String> {
-    let complaint = match package.licence.as_deref().map(|licence| (licence, Expression::parse(licence))) {
+    let complaint = match package.licence.as_deref().map(|licence| (licence, is_allowed(licence))) {
         None => "states no licence".to_owned(),
-        Some((licence, Err(error))) => format!("licence `{licence}` cannot be read: {error}"),
-        Some((_, Ok(expression))) if expression.is_satisfied_by(ALLOWED) => return None,
-        Some((licence, Ok(_))) => format!("licence `{licence}` is not allowed"),
+        Some((licence, Err(reason))) => format!("licence `{licence}` cannot be read: {reason}"),
+        Some((_, Ok(true))) => return None,
+        Some((licence, Ok(false))) => format!("licence `{licence}` is not allowed"),
     };
     Some(format!("{} {}: {complaint}", package.name, package.version))
 }
 
-/// A licence expression. `WITH` binds closest, then `AND`, then `OR`.
-#[derive(Debug, PartialEq, Eq)]
-enum Expression {
-    /// One licence, with its exception if it has one.
-    Licence(String),
-    All(Vec<Expression>),
-    Any(Vec<Expression>),
-}
-
-impl Expression {
-    fn parse(text: &str) -> Result<Self, String> {
-        let tokens = tokens(text);
-        let mut parser = Parser { tokens: &tokens };
-        let expression = parser.any()?;
-        match parser.tokens.first() {
-            None => Ok(expression),
-            Some(token) => Err(format!("`{token}` is not expected here")),
-        }
-    }
-
-    fn is_satisfied_by(&self, allowed: &[&str]) -> bool {
-        match self {
-            // `+` offers the later versions as well, so the one we know is among the choices.
-            Self::Licence(name) => allowed.contains(&name.strip_suffix('+').unwrap_or(name)),
-            Self::All(parts) => parts.iter().all(|part| part.is_satisfied_by(allowed)),
-            Self::Any(parts) => parts.iter().any(|part| part.is_satisfied_by(allowed)),
-        }
-    }
-}
-
-/// Words and parentheses; the slash of the older form reads as `OR`.
-fn tokens(text: &str) -> Vec<String> {
-    text.replace('(', " ( ")
-        .replace(')', " ) ")
-        .replace('/', " OR ")
-        .split_whitespace()
-        .map(str::to_owned)
-        .collect()
-}
-
-/// Reads an expression from the front of its tokens, one method per level of binding.
-struct Parser<'a> {
-    tokens: &'a [String],
-}
-
-impl Parser<'_> {
-    fn any(&mut self) -> Result<Expression, String> {
-        let mut parts = vec![self.all()?];
-        while self.accept("OR") {
-            parts.push(self.all()?);
-        }
-        Ok(single_or(parts, Expression::Any))
-    }
-
-    fn all(&mut self) -> Result<Expression, String> {
-        let mut parts = vec![self.one()?];
-        while self.accept("AND") {
-            parts.push(self.one()?);
-        }
-        Ok(single_or(parts, Expression::All))
-    }
-
-    fn one(&mut self) -> Result<Expression, String> {
-        if self.accept("(") {
-            let inner = self.any()?;
-            return if self.accept(")") { Ok(inner) } else { Err("a parenthesis is not closed".to_owned()) };
-        }
-        let licence = self.name()?;
-        if self.accept("WITH") {
-            let exception = self.name()?;
-            return Ok(Expression::Licence(format!("{licence} WITH {exception}")));
-        }
-        Ok(Expression::Licence(licence))
-    }
-
-    fn name(&mut self) -> Result<String, String> {
-        match self.tokens.split_first() {
-            None => Err("it ends where a name is expected".to_owned()),
-            Some((token, _)) if matches!(token.as_str(), "(" | ")" | "AND" | "OR" | "WITH") => {
-                Err(format!("`{token}` stands where a name is expected"))
-            }
-            Some((token, rest)) => {
-                self.tokens = rest;
-                Ok(token.clone())
-            }
-        }
-    }
-
-    fn accept(&mut self, expected: &str) -> bool {
-        match self.tokens.split_first() {
-            Some((token, rest)) if token == expected => {
-                self.tokens = rest;
-                true
-            }
-            _ => false,
-        }
-    }
-}
-
-fn single_or(mut parts: Vec<Expression>, combine: fn(Vec<Expression>) -> Expression) -> Expression {
-    if parts.len() == 1 { parts.remove(0) } else { combine(parts) }
+/// Whether allowed licences can satisfy an expression.
+fn is_allowed(licence: &str) -> Result<bool, String> {
+    let mode = ParseMode { allow_slash_as_or_operator: true, ..ParseMode::STRICT };
+    let expression = Expression::parse_mode(licence, mode).map_err(|error| error.reason.to_string())?;
+    let allowed: Vec<Licensee> = ALLOWED
+        .iter()
+        .map(|name| Licensee::parse(name).expect("the list has licences of SPDX alone"))
+        .collect();
+    Ok(expression.evaluate(|wanted| allowed.iter().any(|one| one.satisfies(wanted))))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Expression, Package, violations};
+    use super::{ALLOWED, is_allowed, violations};
+    use crate::command::workspace_root;
+    use crate::metadata::Package;
 
-    const GOOD: &[&str] = &["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "ISC"];
-
-    #[track_caller]
-    fn assert_allowed(licence: &str) {
-        assert!(Expression::parse(licence).unwrap().is_satisfied_by(GOOD), "{licence}");
-    }
-
-    #[track_caller]
-    fn assert_refused(licence: &str) {
-        assert!(!Expression::parse(licence).unwrap().is_satisfied_by(GOOD), "{licence}");
-    }
-
-    #[track_caller]
-    fn assert_unreadable(licence: &str, complaint: &str) {
-        assert_eq!(Expression::parse(licence).unwrap_err(), complaint, "{licence}");
+    #[test]
+    fn p7_allowed_licences_have_to_satisfy_the_expression() {
+        for licence in [
+            "MIT",
+            "GPL-3.0-only OR MIT",
+            "MIT/Apache-2.0",
+            "MIT AND ISC",
+            "MIT OR ISC AND GPL-3.0-only",
+            "ISC AND ((GPL-3.0-only AND MIT) OR (Apache-2.0))",
+            "Apache-2.0 WITH LLVM-exception",
+        ] {
+            assert_eq!(is_allowed(licence), Ok(true), "{licence}");
+        }
+        for licence in [
+            "GPL-3.0-only",
+            "MIT AND GPL-3.0-only",
+            "(MIT OR ISC) AND GPL-3.0-only",
+            "GPL-2.0-only WITH Classpath-exception-2.0",
+            "MIT WITH LLVM-exception",
+        ] {
+            assert_eq!(is_allowed(licence), Ok(false), "{licence}");
+        }
     }
 
     #[test]
-    fn a_single_licence_must_be_on_the_list() {
-        assert_allowed("MIT");
-        assert_refused("GPL-3.0-only");
-        assert_refused("MIT-Modern-Variant");
-        assert_refused("mit");
+    fn p7_what_cannot_be_read_is_refused() {
+        for licence in ["", "MIT OR", "OR MIT", "MIT ISC", "(MIT OR ISC", "my own"] {
+            assert!(is_allowed(licence).is_err(), "{licence}");
+        }
     }
 
     #[test]
-    fn of_a_choice_one_allowed_licence_is_enough() {
-        assert_allowed("MIT OR Apache-2.0");
-        assert_allowed("GPL-3.0-only OR MIT");
-        assert_allowed("GPL-2.0-only OR LGPL-2.1-or-later OR ISC");
-        assert_refused("GPL-3.0-only OR LGPL-3.0-only");
-    }
-
-    #[test]
-    fn a_slash_is_a_choice() {
-        assert_allowed("MIT/Apache-2.0");
-        assert_allowed("GPL-3.0-only / MIT");
-        assert_refused("GPL-2.0/GPL-3.0");
-    }
-
-    #[test]
-    fn of_a_conjunction_every_licence_must_be_allowed() {
-        assert_allowed("MIT AND ISC");
-        assert_refused("MIT AND GPL-3.0-only");
-        assert_refused("GPL-3.0-only AND MIT");
-    }
-
-    #[test]
-    fn and_binds_closer_than_or() {
-        assert_allowed("MIT OR ISC AND GPL-3.0-only");
-        assert_allowed("GPL-3.0-only AND ISC OR MIT");
-        assert_refused("GPL-3.0-only OR ISC AND GPL-2.0-only");
-    }
-
-    #[test]
-    fn parentheses_change_what_binds() {
-        assert_refused("(MIT OR ISC) AND GPL-3.0-only");
-        assert_allowed("(MIT OR GPL-3.0-only) AND ISC");
-        assert_allowed("ISC AND ((GPL-3.0-only AND MIT) OR (Apache-2.0))");
-        assert_allowed("(MIT/GPL-3.0-only) AND ISC");
-        assert_allowed("(MIT)");
-    }
-
-    #[test]
-    fn an_exception_is_part_of_the_licence() {
-        assert_allowed("Apache-2.0 WITH LLVM-exception");
-        assert_allowed("Apache-2.0 WITH LLVM-exception OR GPL-3.0-only");
-        assert_allowed("ISC AND Apache-2.0 WITH LLVM-exception");
-        assert_refused("GPL-2.0-only WITH Classpath-exception-2.0");
-        assert_refused("MIT WITH LLVM-exception");
-    }
-
-    #[test]
-    fn or_later_includes_the_version_we_allow() {
-        assert_allowed("Apache-2.0+");
-        assert_refused("GPL-2.0+");
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_refused_with_the_reason() {
-        assert_unreadable("", "it ends where a name is expected");
-        assert_unreadable("MIT OR", "it ends where a name is expected");
-        assert_unreadable("OR MIT", "`OR` stands where a name is expected");
-        assert_unreadable("MIT ISC", "`ISC` is not expected here");
-        assert_unreadable("(MIT OR ISC", "a parenthesis is not closed");
-        assert_unreadable("MIT) OR ISC", "`)` is not expected here");
-        assert_unreadable("Apache-2.0 WITH", "it ends where a name is expected");
-        assert_unreadable("(MIT) WITH LLVM-exception", "`WITH` is not expected here");
-        assert_unreadable("MIT or ISC", "`or` is not expected here");
-        assert_unreadable("()", "`)` stands where a name is expected");
-    }
-
-    #[test]
-    fn a_violation_names_the_package_and_the_reason() {
+    fn p7_a_violation_names_the_package_and_the_reason() {
         let package = |name: &str, licence: Option<&str>| Package {
             name: name.to_owned(),
             version: "1.2.3".to_owned(),
@@ -250,15 +102,19 @@ mod tests {
             package("fine", Some("MIT OR Apache-2.0")),
             package("copyleft", Some("GPL-3.0-only")),
             package("silent", None),
-            package("garbled", Some("MIT AND")),
         ];
         assert_eq!(
             violations(&packages),
-            [
-                "copyleft 1.2.3: licence `GPL-3.0-only` is not allowed",
-                "silent 1.2.3: states no licence",
-                "garbled 1.2.3: licence `MIT AND` cannot be read: it ends where a name is expected",
-            ]
+            ["copyleft 1.2.3: licence `GPL-3.0-only` is not allowed", "silent 1.2.3: states no licence"]
         );
+    }
+
+    #[test]
+    fn p7_cargo_deny_goes_by_the_same_list() {
+        let text = std::fs::read_to_string(workspace_root().join("deny.toml")).unwrap();
+        let deny: toml::Table = text.parse().unwrap();
+        let allowed = deny["licenses"]["allow"].as_array().unwrap();
+        let allowed: Vec<&str> = allowed.iter().map(|name| name.as_str().unwrap()).collect();
+        assert_eq!(allowed, ALLOWED);
     }
 }

@@ -5,7 +5,8 @@
 
 use crate::command::{self, Failure, announce, cargo};
 use crate::metadata::{self, Package};
-use crate::{house_rules, licences, links};
+use crate::sources::{self, Source};
+use crate::{house_rules, licences, links, log_table, neighbours, packaging, sizes};
 
 /// What the library is checked with beside its default features.
 const FEATURES: &[&str] = &["", "macros", "sqlite"];
@@ -17,8 +18,14 @@ pub(crate) fn run() -> Result<(), Vec<Failure>> {
         Ok(packages) => outcomes.extend([house(&packages), licence_list(&packages)]),
         Err(failure) => outcomes.push(Err(failure)),
     }
-    // Not its licence check: ours has spoken, and without a configuration cargo-deny refuses every licence.
-    outcomes.push(optional("deny", &["deny", "check", "advisories", "bans", "sources"]));
+    match sources::read(&command::workspace_root()) {
+        Ok(sources) => outcomes.extend([log_page(&sources), size_limits(&sources)]),
+        Err(failure) => outcomes.push(Err(failure)),
+    }
+    outcomes.push(oldest_compiler());
+    outcomes.push(neighbours::check(&command::workspace_root()));
+    outcomes.push(packaging::check());
+    outcomes.push(optional("deny", &["deny", "check"]));
     outcomes.push(optional("audit", &["audit"]));
 
     let failures: Vec<Failure> = outcomes.into_iter().filter_map(Result::err).collect();
@@ -30,19 +37,20 @@ fn formatting() -> Result<(), Failure> {
 }
 
 fn clippy() -> Result<(), Failure> {
-    let arguments = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
+    let arguments =
+        ["clippy", "--locked", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
     command::run("clippy", cargo(&arguments))
 }
 
 fn docs() -> Result<(), Failure> {
-    let mut command = cargo(&["doc", "--workspace", "--all-features", "--no-deps"]);
+    let mut command = cargo(&["doc", "--locked", "--workspace", "--all-features", "--no-deps"]);
     command.env("RUSTDOCFLAGS", "-D warnings");
     command::run("docs", command)
 }
 
 /// The library with some of its features only.
 fn alone(features: &str) -> Result<(), Failure> {
-    let mut command = cargo(&["clippy", "--package", "perennial", "--no-default-features"]);
+    let mut command = cargo(&["clippy", "--locked", "--package", "perennial", "--no-default-features"]);
     command.args(["--features", features, "--", "-D", "warnings"]);
     command::run("features", command)
 }
@@ -50,6 +58,35 @@ fn alone(features: &str) -> Result<(), Failure> {
 fn house(packages: &[Package]) -> Result<(), Failure> {
     announce("house rules", "no unsafe code, no missing docs, licence and compiler stated, in any member");
     verdict("house rules", house_rules::violations(&command::workspace_root(), packages))
+}
+
+fn log_page(sources: &[Source]) -> Result<(), Failure> {
+    announce("logs", "the guide's page against what the library logs");
+    verdict("logs", log_table::violations(&command::workspace_root(), sources))
+}
+
+fn size_limits(sources: &[Source]) -> Result<(), Failure> {
+    announce("sizes", "of files, functions and lines, and doc comments that only repeat names");
+    let path = command::workspace_root().join("xtask/exceptions.toml");
+    let exceptions = std::fs::read_to_string(path).map_err(|error| Failure::new("sizes", error))?;
+    verdict("sizes", sizes::violations(sources, &exceptions))
+}
+
+/// Checks what is published with the oldest compiler that the manifests promise, if this machine has it. Clippy notices
+/// newer parts of the standard library everywhere (`incompatible_msrv`); this notices the rest.
+fn oldest_compiler() -> Result<(), Failure> {
+    let oldest = format!("+{}", env!("CARGO_PKG_RUST_VERSION"));
+    if !command::has("rustup", &["run", &oldest[1..], "cargo", "--version"]) {
+        announce("oldest compiler", format_args!("skipped, the toolchain {} is not installed", &oldest[1..]));
+        return Ok(());
+    }
+    let mut check = std::process::Command::new("cargo");
+    check.current_dir(command::workspace_root());
+    // The cargo that runs this is another one, and says so in the environment.
+    check.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN").env_remove("RUSTC");
+    check.args([&*oldest, "check", "--workspace", "--exclude", "xtask", "--exclude", "perennial-load"]);
+    check.args(["--all-features", "--locked", "--target-dir", "target/oldest"]);
+    command::run("oldest compiler", check)
 }
 
 fn links() -> Result<(), Failure> {

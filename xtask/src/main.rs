@@ -9,7 +9,12 @@ mod house_rules;
 mod licences;
 mod links;
 mod lint;
+mod log_table;
 mod metadata;
+mod neighbours;
+mod packaging;
+mod sizes;
+mod sources;
 mod test;
 
 use std::process::ExitCode;
@@ -20,7 +25,8 @@ Usage: cargo xtask <task>
 Tasks:
   test    compile the benches and run every test, doc tests included
   bench   run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--json], bench --help
-  lint    check formatting, clippy, docs, links, the guide, house rules and the licences of dependencies
+  lint    check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the oldest compiler,
+          neighbours, packages and the licences of dependencies
   help    print this text";
 
 #[derive(Debug, PartialEq, Eq)]

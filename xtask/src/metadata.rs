@@ -22,7 +22,8 @@ pub(crate) struct Package {
 
 /// All packages of the graph.
 pub(crate) fn packages() -> Result<Vec<Package>, Failure> {
-    let output = command::read(STEP, cargo(&["metadata", "--format-version", "1", "--all-features"]))?;
+    let output =
+        command::read(STEP, cargo(&["metadata", "--locked", "--format-version", "1", "--all-features"]))?;
     let metadata: Value = serde_json::from_slice(&output).map_err(|error| Failure::new(STEP, error))?;
     decode(&metadata).ok_or_else(|| Failure::new(STEP, "not the shape that format version 1 promises"))
 }

@@ -7,15 +7,18 @@
 use crate::command::{self, Failure, cargo};
 
 pub(crate) fn run() -> Result<(), Failure> {
-    command::run("benches", cargo(&["build", "--workspace", "--all-features", "--benches"]))?;
+    command::run("benches", cargo(&["build", "--locked", "--workspace", "--all-features", "--benches"]))?;
     if command::has_cargo_subcommand("nextest") {
         // Nextest leaves doc tests to cargo.
         command::run(
             "doc tests",
-            cargo(&["test", "--workspace", "--all-features", "--no-fail-fast", "--doc"]),
+            cargo(&["test", "--locked", "--workspace", "--all-features", "--no-fail-fast", "--doc"]),
         )?;
-        command::run("tests", cargo(&["nextest", "run", "--workspace", "--all-features", "--no-fail-fast"]))
+        command::run(
+            "tests",
+            cargo(&["nextest", "run", "--locked", "--workspace", "--all-features", "--no-fail-fast"]),
+        )
     } else {
-        command::run("tests", cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"]))
+        command::run("tests", cargo(&["test", "--locked", "--workspace", "--all-features", "--no-fail-fast"]))
     }
 }

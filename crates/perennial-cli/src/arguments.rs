@@ -66,9 +66,9 @@ pub(crate) enum Command {
     History {
         /// The instance
         id: String,
-        /// Which execution: 1, 2, 3, … with each continue-as-new [default: the current one]
-        #[arg(long, value_name = "NUMBER")]
-        execution: Option<u64>,
+        /// Which execution: 1, 2, 3, … with each continue-as-new, or `all` that are still recorded [default: the current one]
+        #[arg(long, value_name = "NUMBER|all", value_parser = executions)]
+        execution: Option<Executions>,
         /// Draw it as a timeline
         #[arg(long, conflicts_with = "json")]
         timeline: bool,
@@ -283,11 +283,14 @@ pub(crate) enum Change {
         #[arg(long)]
         force: bool,
     },
-    /// Delete all instances that ended long ago
+    /// Delete all instances that ended long ago, or old executions of all instances
     Prune {
         #[command(flatten)]
         filter: Filters,
-        /// Only those that ended at least this long ago, such as 7d
+        /// Delete executions that were continued as new, and no instances; the current execution is always kept
+        #[arg(long, requires = "older_than", conflicts_with_all = FILTERS, conflicts_with = "keep")]
+        executions: bool,
+        /// Only those that ended, or were continued, at least this long ago, such as 7d
         #[arg(long, value_parser = duration)]
         older_than: Option<Duration>,
         /// All but this many of the newest
@@ -298,6 +301,36 @@ pub(crate) enum Change {
         yes: bool,
     },
 }
+
+/// Which executions of an instance are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Executions {
+    One(u64),
+    All,
+}
+
+fn executions(text: &str) -> Result<Executions, String> {
+    match text {
+        "all" => Ok(Executions::All),
+        number => {
+            number.parse().map(Executions::One).map_err(|_| "use a number from 1 on, or all".to_owned())
+        }
+    }
+}
+
+/// The arguments of [`Filters`].
+const FILTERS: [&str; 10] = [
+    "status",
+    "name",
+    "at_version",
+    "prefix",
+    "blocked",
+    "paused",
+    "attributes",
+    "conditions",
+    "parent",
+    "newest",
+];
 
 /// What is recorded about who steps in.
 #[derive(Debug, Args)]

@@ -10,7 +10,7 @@ use perennial::options::ActivityOptions;
 use perennial::store::{TaskRow, TaskState};
 use serde::Serialize;
 
-use crate::output::{many, moment, short, span};
+use crate::output::{fitting, many, moment, span};
 
 /// An activity with more to tell than that it succeeded at once.
 #[derive(Serialize)]
@@ -127,7 +127,7 @@ impl Tried<'_> {
 fn attempt_line(attempt: &PastAttempt) -> String {
     let PastAttempt { began_ms, ended_ms, node, error, .. } = attempt;
     let place = node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
-    let ended = error.as_ref().map_or_else(|| "ok".to_owned(), |error| short(error, 200));
+    let ended = error.as_ref().map_or_else(|| "ok".to_owned(), |error| fitting(error, 200));
     let took = span(ended_ms.saturating_sub(*began_ms));
     format!("  {}{place}, took {took}: {ended}", moment(*began_ms))
 }

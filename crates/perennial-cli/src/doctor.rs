@@ -8,11 +8,11 @@ use perennial_sqlite::{Content, Inspection, Owner, UnreadableMessage};
 use serde_json::{Value, json};
 
 use crate::exit::{ExitKind, Failure};
-use crate::looking::{row_object, version};
+use crate::instances::{row_object, version};
 use crate::output::{line, many, moment, now_ms, object, span};
 use crate::remedy::remedy;
 use crate::store::{Seen, StoreAt};
-use crate::watching::{count, stats_object};
+use crate::top::{count, stats_object};
 
 /// Later than this, and nobody seems to take care of the store.
 const LATE_MS: u64 = 10_000;
@@ -42,13 +42,13 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
     let (url, found) = match store.look()? {
         Seen { url, inspection: Some(found) } => (url, found),
         // What is no file is refused here, in the words of everybody else.
-        Seen { inspection: None, .. } => return store.open().map(drop),
+        Seen { inspection: None, .. } => return store.open_to_look().map(drop),
     };
     let mut signs = vec![schema_sign(&found), owner_sign(&found)];
     signs.extend(file_signs(&found));
     let (mut stats, mut blocked) = (None, Vec::new());
     if let Some(content) = &found.content {
-        let client = store.open()?;
+        let client = store.open_to_look()?;
         let counted = client.stats().await?;
         signs.extend(clock_sign(content, matches!(found.owner, Owner::Alive(_))));
         signs.extend(stats_signs(&counted, content, matches!(found.owner, Owner::Alive(_))));

@@ -130,7 +130,7 @@ impl From<ClientError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Failure {
         let kind = match &error {
-            StartError::UnknownUrl { .. } => ExitKind::Usage,
+            StartError::UnknownUrl { .. } | StartError::UrlOptions { .. } => ExitKind::Usage,
             StartError::NoStore { .. } => ExitKind::Unavailable,
             StartError::Store(source) => of_store(source),
             _ => ExitKind::Failed,

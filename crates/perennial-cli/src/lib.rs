@@ -12,35 +12,39 @@
 //! }
 //! ```
 //!
-//! `arguments` is the command line; `looking`, `acting`, `watching`, `doctor`, `verify`, `bench` and `demo` are what the commands do;
-//! `output`, `timeline` and `waiting` how things are shown; `remedy` what is said about blocked instances; `exit` what the exit codes mean.
+//! `arguments` is the command line. A file for each group of commands: `instances` (list, show, tree), `histories` (history,
+//! export), `top`, `doctor`, `verify`, `requests` (start, raise, query, update, skip, activity), `bulk` (cancel, terminate,
+//! retry, pause, resume, delete), `repair` (reset, rerun, orchestrations as a whole), `prune`, `bench` and `demo`; `changes`
+//! brings arguments to those that change something. `output`, `timeline`, `attempts` and `waiting` are how things are shown;
+//! `remedy` is what is said about blocked instances; `exit` what the exit codes mean.
 
-mod acting;
 mod arguments;
 mod attempts;
 mod bench;
+mod bulk;
+mod changes;
 mod demo;
 mod doctor;
 mod exit;
-mod looking;
+mod histories;
+mod instances;
 mod output;
+mod prune;
 mod remedy;
-mod repairing;
+mod repair;
+mod requests;
 mod store;
 mod timeline;
+mod top;
 mod verify;
 mod waiting;
-mod watching;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use perennial::codec::Codecs;
-use perennial::history::EventId;
-use perennial::{Action, StartOptions};
 
-use acting::{Verb, act};
-use arguments::{Arguments, Attempt, Change, Command};
+use arguments::{Arguments, Command};
 use exit::Failure;
 use store::StoreAt;
 
@@ -93,144 +97,26 @@ async fn run_command(arguments: Arguments, codecs: Codecs) -> Result<(), Failure
             output::line(String::from_utf8_lossy(&script).trim_end())
         }
         Command::List { filter, limit, after } => {
-            let client = store.open()?;
+            let client = store.open_to_look()?;
             let filter = store::filter(&client, &filter).await?;
-            looking::list(&client, filter, limit as usize, after.as_deref(), as_json).await
+            instances::list(&client, filter, limit as usize, after.as_deref(), as_json).await
         }
-        Command::Show { id } => looking::show(&store.open()?, &id, as_json).await,
+        Command::Show { id } => instances::show(&store.open_to_look()?, &id, as_json).await,
         Command::History { id, execution, timeline } => {
-            looking::history(&store.open()?, &id, execution, as_json, timeline).await
+            histories::history(&store.open_to_look()?, &id, execution, as_json, timeline).await
         }
-        Command::Tree { id } => looking::tree(&store.open()?, &id, as_json).await,
+        Command::Tree { id } => instances::tree(&store.open_to_look()?, &id, as_json).await,
         Command::Export { ids, filter, .. } if !ids.is_empty() && filter.is_given() => {
             Err(Failure::usage("name instances or use a filter, not both"))
         }
         Command::Export { ids, filter, output } => {
             let client = store.open()?;
             let filter = store::filter(&client, &filter).await?;
-            looking::export(&client, &ids, filter, output.as_deref()).await
+            histories::export(&client, &ids, filter, output.as_deref()).await
         }
-        Command::Top { every, once } => watching::top(&store.open()?, every, once, as_json).await,
+        Command::Top { every, once } => top::top(&store.open()?, every, once, as_json).await,
         Command::Doctor => doctor::run(&store, as_json).await,
         Command::Verify => verify::run(&store.open()?, as_json).await,
-        Command::Change(change) => run_change(&store, change, as_json).await,
-    }
-}
-
-/// Commands that change something.
-async fn run_change(store: &StoreAt, change: Change, as_json: bool) -> Result<(), Failure> {
-    let client = store.open()?;
-    match change {
-        Change::Start { name, id, input, at_version, on_existing, attributes, delay, timeout, wait } => {
-            let mut options = StartOptions::default().on_existing(on_existing.into());
-            options = at_version.into_iter().fold(options, StartOptions::version);
-            options = delay.into_iter().fold(options, StartOptions::delay);
-            options = timeout.into_iter().fold(options, StartOptions::timeout);
-            for (name, value) in attributes {
-                options = options.attribute(name, value);
-            }
-            let input = acting::read_input(&input)?;
-            acting::start(&client, &name, &id, input, options, wait, as_json).await
-        }
-        Change::Raise { id, event, input, key } => {
-            let input = acting::read_input(&input)?;
-            let raise = client.raise_event(&id, &event, input);
-            match key {
-                Some(key) => raise.once(key).await?,
-                None => raise.await?,
-            }
-            acting::done(as_json, &id, "raised")
-        }
-        Change::Query { id, query, input, patience } => {
-            let input = acting::read_input(&input)?;
-            let answer = client.patience(patience).query(&id, &query, input).await?;
-            acting::answer(as_json, &id, &answer)
-        }
-        Change::Update { id, update, input, key, or_start, start_input, patience } => {
-            let (client, input) = (client.patience(patience), acting::read_input(&input)?);
-            let mut update = client.update(&id, &update, input);
-            if let Some(orchestration) = or_start {
-                update = update.or_start(orchestration, acting::text_input(start_input.as_deref())?);
-            }
-            if let Some(key) = key {
-                update = update.once(key);
-            }
-            let answer = update.await;
-            acting::answer(as_json, &id, &answer.map_err(perennial::Error::from)?)
-        }
-        Change::Cancel { which, reason, grace } => {
-            let verb =
-                Verb { action: Action::Cancel { reason, grace }, name: "cancel", done: "cancel requested" };
-            act(&client, &verb, &which, as_json).await
-        }
-        Change::Terminate { which, reason } => {
-            let verb = Verb {
-                action: Action::Terminate { reason },
-                name: "terminate",
-                done: "termination requested",
-            };
-            act(&client, &verb, &which, as_json).await
-        }
-        Change::Retry { which } => {
-            let verb = Verb { action: Action::Retry, name: "retry", done: "retry requested" };
-            act(&client, &verb, &which, as_json).await
-        }
-        Change::Skip { id, event, message } => {
-            if let Some(event) = event {
-                client.skip_event(&id, EventId(event)).await?;
-                acting::skipped(as_json, &id, "event", event)?;
-            }
-            if let Some(number) = message {
-                client.skip_message(&id, number).await?;
-                acting::skipped(as_json, &id, "message", number)?;
-            }
-            Ok(())
-        }
-        Change::Activity(attempt) => {
-            let outcome = match attempt {
-                Attempt::Complete { token, result } => {
-                    client.complete_activity(&token, result).await.map(|()| "completed")
-                }
-                Attempt::Fail { token, error } => {
-                    client.fail_activity(&token, error).await.map(|()| "failed")
-                }
-                Attempt::Heartbeat { token, details } => {
-                    client.heartbeat_activity(&token, details).await.map(|()| "under way")
-                }
-            };
-            acting::said(as_json, outcome?)
-        }
-        Change::Pause { which, orchestration: None, why } => {
-            let action = Action::Pause { why: why.into_why() };
-            act(&client, &Verb { action, name: "pause", done: "pause requested" }, &which, as_json).await
-        }
-        Change::Resume { which, orchestration: None, why } => {
-            let action = Action::Resume { why: why.into_why() };
-            act(&client, &Verb { action, name: "resume", done: "resume requested" }, &which, as_json).await
-        }
-        Change::Pause { which, orchestration: Some(name), why } => {
-            repairing::pause_orchestration(&client, &which, &name, why.into_why(), as_json).await
-        }
-        Change::Resume { which, orchestration: Some(name), why } => {
-            repairing::resume_orchestration(&client, &which, &name, why.into_why(), as_json).await
-        }
-        Change::Reset { id, to_turn, at_version, why, patience } => {
-            let client = client.patience(patience);
-            let reset = client.reset(&id).to_turn(to_turn);
-            repairing::reset(reset, at_version, why.into_why(), &id, as_json).await
-        }
-        Change::Rerun { id, at_version, why, patience } => {
-            let client = client.patience(patience);
-            repairing::reset(client.rerun(&id), at_version, why.into_why(), &id, as_json).await
-        }
-        Change::Delete { which, force } => {
-            let verb = Verb { action: Action::Delete { force }, name: "delete", done: "deleted" };
-            act(&client, &verb, &which, as_json).await
-        }
-        Change::Prune { filter, older_than, keep, yes } => {
-            let filter = store::filter(&client, &filter).await?;
-            let filter = store::ended(&client, filter, older_than).await?;
-            acting::prune(&client, filter, keep, yes, as_json).await
-        }
+        Command::Change(change) => changes::run(&store, change, as_json).await,
     }
 }

@@ -89,6 +89,16 @@ pub(crate) fn many(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
+/// Whether standard output is a terminal. Whatever is cut to fit one is written in full elsewhere.
+pub(crate) fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// At most this many characters of a text on a terminal, on one line; all of it elsewhere.
+pub(crate) fn fitting(text: &str, width: usize) -> String {
+    if is_terminal() { short(text, width) } else { short(text, usize::MAX) }
+}
+
 /// At most this many characters of a text, on one line.
 pub(crate) fn short(text: &str, width: usize) -> String {
     let one_line = |c: char| if c.is_control() { ' ' } else { c };

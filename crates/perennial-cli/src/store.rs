@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use perennial::ErrorCode;
 use perennial::codec::Codecs;
-use perennial::{Client, Filter, Status};
+use perennial::{Client, Filter, StartError, Status};
 use perennial_sqlite::{Inspection, inspect};
 
 use crate::arguments::Filters;
@@ -31,6 +31,9 @@ impl StoreAt {
         let Some(url) = self.url.as_deref() else {
             return Err(Failure::usage("which store? Say --store sqlite:PATH, or set PERENNIAL_STORE"));
         };
+        if let Some((_, options)) = url.split_once('?') {
+            return Err(StartError::UrlOptions { url: url.to_owned(), options: options.to_owned() }.into());
+        }
         let path = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
         let Some(path) = path.filter(|path| !path.is_empty() && *path != ":memory:") else {
             return Ok(Seen { url, inspection: None });
@@ -47,6 +50,16 @@ impl StoreAt {
 
     /// Opens the store to look and to send. One that would have to be changed for that is left to a runtime.
     pub(crate) fn open(&self) -> Result<Client, Failure> {
+        Ok(Client::open_with_codecs(self.usable_url()?, self.codecs.clone())?)
+    }
+
+    /// Opens the store for a look that is over soon. Nothing is written, and the file needs no write permission.
+    pub(crate) fn open_to_look(&self) -> Result<Client, Failure> {
+        Ok(Client::open_read_only(self.usable_url()?, self.codecs.clone())?)
+    }
+
+    /// The URL of a store that has the tables which this command knows.
+    fn usable_url(&self) -> Result<&str, Failure> {
         let Seen { url, inspection } = self.look()?;
         match inspection {
             Some(Inspection { schema: 0, .. }) => {
@@ -61,7 +74,7 @@ impl StoreAt {
                 );
                 Err(Failure::new(ExitKind::Unavailable, message))
             }
-            _ => Ok(Client::open_with_codecs(url, self.codecs.clone())?),
+            _ => Ok(url),
         }
     }
 }

@@ -21,6 +21,7 @@ mod fnv;
 pub mod history;
 mod instance;
 pub mod lane;
+pub mod log;
 pub mod node;
 mod pattern;
 mod planned;

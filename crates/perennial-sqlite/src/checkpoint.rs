@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use perennial_core::log;
 use rusqlite::Connection;
 
 use crate::connection::begin_immediate;
@@ -37,7 +38,7 @@ pub(crate) fn lay_out_log(connection: &Connection, log: &Path, patience: Duratio
         "CREATE TABLE filler (bytes BLOB); INSERT INTO filler VALUES (zeroblob({LAID_OUT_BYTES}))"
     ));
     if let Err(error) = filled {
-        tracing::debug!(%error, "the log could not be laid out");
+        tracing::debug!(target: log::STORE, %error, "write-ahead log cannot be preallocated");
     }
     if !connection.is_autocommit() {
         connection.execute_batch("ROLLBACK")?;

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use perennial_core::log;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::inspect::{Owner, owner};
@@ -60,7 +61,7 @@ impl Mark {
         let written = statement.query_row([SETTING], |row| row.get::<_, Vec<u8>>(0)).optional()?;
         let mark = written.as_deref().and_then(Mark::decode);
         if written.is_some() && mark.is_none() {
-            tracing::error!("the time in the file is damaged; going by the machine's clock");
+            tracing::error!(target: log::STORE, "stored time is damaged; using the clock of the machine");
         }
         Ok(mark)
     }
@@ -109,6 +110,7 @@ impl StoreClock {
         let set_back_ms = at_ms - system_ms;
         if set_back_ms > WARN_SET_BACK_MS {
             tracing::warn!(
+                target: log::STORE,
                 seconds = set_back_ms / 1_000,
                 "{}: this machine's clock was set back behind the time that {} was last used at; the store goes on from there by \
                  the steady clock",

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use perennial_core::log;
 use rusqlite::Connection;
 
 use crate::failure::Trouble;
@@ -31,9 +32,8 @@ pub(crate) fn wait_out<T>(
             Err(error) if Trouble::of(&error) == Trouble::Busy && begun.elapsed() < patience => {
                 if !warned && begun.elapsed() > BUSY_WARNING {
                     warned = true;
-                    tracing::warn!(
-                        "another process has kept the database locked for {BUSY_WARNING:?}; still waiting"
-                    );
+                    let waited_s = BUSY_WARNING.as_secs();
+                    tracing::warn!(target: log::STORE, waited_s, "database locked by another process");
                 }
                 thread::sleep(BUSY_WAIT);
             }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use perennial_core::shard::{BodyError, Message};
 use perennial_core::store::StoreError;
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension};
 
 use crate::check;
 use crate::clock::Mark;
-use crate::open::{beside, cannot_open};
+use crate::open::{beside, cannot_open, look};
 use crate::reader::Fault;
 use crate::schema::{self, CURRENT, Standing};
 
@@ -98,7 +98,7 @@ pub fn inspect(path: &Path, now_ms: u64) -> Result<Inspection, StoreError> {
     let cannot = |why: String| StoreError::CannotOpen(format!("{}: {why}", path.display()));
     let path = fs::canonicalize(path).map_err(|error| cannot(format!("it cannot be found: {error}")))?;
     let log_bytes = bytes(&beside(&path, "-wal"));
-    let connection = connect(&path, log_bytes)?;
+    let connection = look(&path)?;
     let standing = schema::standing(&connection).map_err(|error| cannot_open(&path, &error))?;
     standing.check(&path)?;
     let schema = match standing {
@@ -119,21 +119,6 @@ pub fn inspect(path: &Path, now_ms: u64) -> Result<Inspection, StoreError> {
             .collect(),
         content: content.map_err(|error| cannot_open(&path, &error))?,
     })
-}
-
-/// A connection that cannot write. Without a log there is nothing to share with others, and SQLite is told so, or it
-/// would make the files that it shares with them.
-fn connect(path: &Path, log_bytes: u64) -> Result<Connection, StoreError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let opened = match path.to_str().filter(|_| log_bytes == 0) {
-        Some(path) => {
-            let escaped = path.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
-            let flags = flags | OpenFlags::SQLITE_OPEN_URI;
-            Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)
-        }
-        None => Connection::open_with_flags(path, flags),
-    };
-    opened.map_err(|error| cannot_open(path, &error))
 }
 
 fn content(connection: &Connection, now_ms: u64) -> rusqlite::Result<Content> {

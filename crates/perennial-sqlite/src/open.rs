@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use perennial_core::log;
 use perennial_core::store::StoreError;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::checkpoint::lay_out_log;
 use crate::clock::{Mark, StoreClock};
 use crate::connection::{begin_immediate, wait_out};
+use crate::inspect::{self, Owner};
 use crate::options::SqliteOptions;
 use crate::owner_lock::OwnerLock;
 use crate::row::readable_key;
@@ -47,13 +49,18 @@ pub(crate) struct Opened {
 /// Opens the file for its owner.
 pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, StoreError> {
     let path = existing_file(path, options.create)?;
+    refuse_foreign(&path)?;
     let lock = OwnerLock::take(&path)?;
     let writer = writer(&path, options, schema::Role::Owner)?;
     end_sessions(&writer, options.busy_patience).map_err(|error| cannot_open(&path, &error))?;
     name_odd_rows(&writer).map_err(|error| cannot_open(&path, &error))?;
     if options.relaxed {
         let path = path.display();
-        tracing::warn!("{path} is relaxed: if the power fails, what was acknowledged last may be lost");
+        tracing::warn!(
+            target: log::STORE,
+            %path,
+            "store opened as relaxed: a power failure may lose the last acknowledged commits"
+        );
     } else {
         lay_out_log(&writer, &beside(&path, "-wal"), options.busy_patience)
             .map_err(|error| cannot_open(&path, &error))?;
@@ -63,6 +70,18 @@ pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
     let mark = Mark::read(&writer).map_err(|error| cannot_open(&path, &error))?;
     let clock = StoreClock::of_owner(options, &path, mark);
     Ok(Opened { path, writer, data_version, readers, lock: Some(lock), clock, mark })
+}
+
+/// Refuses a file that belongs to another program before a lock file is made beside it. A file that cannot be judged without
+/// writing, such as one that a crash left in the middle of its creation, is judged once the lock is held.
+fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
+    match schema::standing(&look(path)?) {
+        Ok(standing) => standing.check(path),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
+            Err(cannot_open(path, &error))
+        }
+        Err(_) => Ok(()),
+    }
 }
 
 /// Whoever holds the lock knows that the sessions of earlier owners are dead.
@@ -82,7 +101,7 @@ fn name_odd_rows(connection: &Connection) -> rusqlite::Result<()> {
     for (rowid, key) in rows.collect::<rusqlite::Result<Vec<_>>>()? {
         let named = "UPDATE OR IGNORE instances SET key = ?2, owed = 1 WHERE rowid = ?1";
         connection.execute(named, rusqlite::params![rowid, readable_key(&key).as_bytes()])?;
-        tracing::error!("the key of an instance's row cannot be read (row {rowid}); it is damaged");
+        tracing::error!(target: log::STORE, rowid, "key of an instance is damaged");
     }
     Ok(())
 }
@@ -96,6 +115,44 @@ pub(crate) fn guest(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
     let mark = Mark::read(&writer).map_err(|error| cannot_open(&path, &error))?;
     let clock = StoreClock::of_guest(options, &path, mark);
     Ok(Opened { path, writer, data_version, readers, lock: None, clock, mark })
+}
+
+/// Opens the file for somebody who only looks. Nothing is written to it, and nothing is made beside it unless SQLite has to
+/// recover a log that a crash left behind. A file without a log is read as it is: if an owner starts meanwhile, what it writes
+/// is not seen, so this is for looks that are over soon.
+pub(crate) fn read_only(path: &Path, options: &SqliteOptions) -> Result<Opened, StoreError> {
+    let path = existing_file(path, false)?;
+    let writer = look(&path)?;
+    let standing = schema::standing(&writer).map_err(|error| cannot_open(&path, &error))?;
+    standing.check(&path)?;
+    if standing != Standing::Current {
+        let why = "its tables are missing or of an older version; start a runtime on it first";
+        return Err(StoreError::CannotOpen(format!("{}: {why}", path.display())));
+    }
+    let readers = vec![look(&path)?, look(&path)?];
+    let data_version = data_version(&path, &writer)?;
+    let mark = Mark::read(&writer).map_err(|error| cannot_open(&path, &error))?;
+    let clock = StoreClock::of_guest(options, &path, mark);
+    Ok(Opened { path, writer, data_version, readers, lock: None, clock, mark })
+}
+
+/// A connection that cannot write. SQLite would make the files that it shares with others; where nobody else uses the
+/// database and its log is empty, it is told that there is nothing to share.
+pub(crate) fn look(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let log_bytes = fs::metadata(beside(path, "-wal")).map_or(0, |metadata| metadata.len());
+    let is_alone = log_bytes == 0 && !matches!(inspect::owner(path), Owner::Alive(_));
+    let opened = match path.to_str().filter(|_| is_alone) {
+        Some(path) => {
+            let escaped = path.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+            let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+            Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)
+        }
+        None => Connection::open_with_flags(path, flags),
+    };
+    let connection = opened.map_err(|error| cannot_open(path, &error))?;
+    connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+    Ok(connection)
 }
 
 /// Opens a database that dies with its only connection.
@@ -185,7 +242,7 @@ fn why_not_made(path: &Path, error: &io::Error) -> String {
 
 fn writer(path: &Path, options: &SqliteOptions, role: schema::Role) -> Result<Connection, StoreError> {
     let connection = connect(path)?;
-    if connection.is_readonly("main").map_err(|error| cannot_open(path, &error))? {
+    if connection.is_readonly(rusqlite::MAIN_DB).map_err(|error| cannot_open(path, &error))? {
         let why = "the file cannot be written by this user; check its permissions";
         return Err(StoreError::CannotOpen(format!("{}: {why}", path.display())));
     }

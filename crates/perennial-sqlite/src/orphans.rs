@@ -3,6 +3,7 @@
 //! Deleting an instance deletes them with it, so there are none unless the file was damaged. Nobody would ever take them;
 //! each sweep looks at some rows and deletes those among them.
 
+use perennial_core::log;
 use rusqlite::{Connection, Row, params};
 
 use crate::passes::{self, MESSAGE_COLUMNS};
@@ -72,7 +73,7 @@ pub(crate) fn delete(connection: &Connection, messages: &[i64], tasks: &[i64]) -
         }
     }
     if deleted > 0 {
-        tracing::error!("{deleted} messages and tasks of instances that do not exist were deleted");
+        tracing::error!(target: log::STORE, deleted, "messages and tasks without an instance deleted");
     }
     Ok(deleted)
 }

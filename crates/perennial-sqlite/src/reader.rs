@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use perennial_core::InstanceKey;
+use perennial_core::log;
 use perennial_core::store::{InstanceRow, LoadedInstance, PageFill, PageLimit, StoreError, TurnRow};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
@@ -199,7 +200,7 @@ fn load(
     let inbox = passes::messages(connection, key, inbox, damaged)?;
     let tasks = match tasks::load(connection, key, row.execution).map_err(|fault| fault.of_instance(key)) {
         Err(Fault::Row(error)) if damaged == Damaged::LeftOut => {
-            tracing::error!(%key, "tasks of an instance that has ended cannot be read: {error}");
+            tracing::error!(target: log::STORE, %key, %error, "tasks of an ended instance cannot be read");
             Vec::new()
         }
         loaded => loaded?,
@@ -261,7 +262,7 @@ pub(crate) fn readable<T, E: Into<Fault>>(
         Fault::Sqlite(error) => error.to_string(),
     };
     let rowid = row.get::<_, i64>(rowid_column).unwrap_or_default();
-    tracing::error!("row {rowid} of {table} cannot be read and is left out: {reason}");
+    tracing::error!(target: log::STORE, table, rowid, reason, "row cannot be read and is left out");
     None
 }
 

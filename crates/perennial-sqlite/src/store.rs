@@ -46,8 +46,17 @@ pub(crate) struct Shared {
     pub(crate) health: Health,
     pub(crate) clock: StoreClock,
     pub(crate) is_guest: bool,
+    pub(crate) is_read_only: bool,
     /// Not in memory: other processes may change it.
     pub(crate) is_file: bool,
+}
+
+/// What a store may do with its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Owner,
+    Guest,
+    ReadOnly,
 }
 
 /// Whether the store can go on. What failed once has failed for good.
@@ -73,9 +82,9 @@ impl SqliteStore {
     /// left behind are gone when this returns.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         if path.as_ref() == Path::new(IN_MEMORY) {
-            return SqliteStore::start(open::in_memory(&options)?, options, false);
+            return SqliteStore::start(open::in_memory(&options)?, options, Access::Owner);
         }
-        SqliteStore::start(open::owner(path.as_ref(), &options)?, options, false)
+        SqliteStore::start(open::owner(path.as_ref(), &options)?, options, Access::Owner)
     }
 
     /// Opens a file beside its owner, if there is one, to look and to send. Sessions and commits are refused with
@@ -86,10 +95,18 @@ impl SqliteStore {
                 "{IN_MEMORY}: what is in memory belongs to one process and has no guests"
             )));
         }
-        SqliteStore::start(open::guest(path.as_ref(), &options)?, options, true)
+        SqliteStore::start(open::guest(path.as_ref(), &options)?, options, Access::Guest)
     }
 
-    fn start(opened: Opened, options: SqliteOptions, is_guest: bool) -> Result<SqliteStore, StoreError> {
+    /// Opens a file to look at it for a moment. Everything that writes is refused with [`StoreError::InUse`]; the file needs no
+    /// write permission, and no files are made beside it unless a crash left a log that SQLite has to recover.
+    ///
+    /// If no runtime uses the file when it is opened, changes that one makes later are not seen.
+    pub fn open_read_only(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
+        SqliteStore::start(open::read_only(path.as_ref(), &options)?, options, Access::ReadOnly)
+    }
+
+    fn start(opened: Opened, options: SqliteOptions, access: Access) -> Result<SqliteStore, StoreError> {
         let Opened { path, writer, data_version, readers, lock, clock, mark } = opened;
         let shared = Arc::new(Shared {
             queue: Queue::new(),
@@ -97,7 +114,8 @@ impl SqliteStore {
             watchers: Watchers::default(),
             health: Health::default(),
             clock,
-            is_guest,
+            is_guest: access != Access::Owner,
+            is_read_only: access == Access::ReadOnly,
             is_file: !readers.is_empty(),
         });
         let mut handles = Vec::new();
@@ -131,6 +149,10 @@ impl SqliteStore {
     }
 
     fn write(&self, request: WriteCall) {
+        if self.shared.is_read_only {
+            let reason = "this process opened the file to read it; nothing can be changed through it";
+            return request.finish(&Err(StoreError::InUse(reason.to_owned())));
+        }
         if let Err(failure) = self.shared.health.check() {
             return request.finish(&Err(failure));
         }

@@ -1,6 +1,7 @@
 //! Tasks: activities that are not on their first local attempt, and who runs them under which lease.
 
 use perennial_core::history::{EventId, Payload};
+use perennial_core::log;
 use perennial_core::store::{
     Changes, Evidence, Served, SessionId, TaskChange, TaskId, TaskRenewal, TaskReport, TaskRow, TaskState,
 };
@@ -133,7 +134,7 @@ fn sound(connection: &Connection, place: &Place) -> rusqlite::Result<Option<Task
         None => Ok(None),
         Some(Ok(row)) => Ok(Some(row)),
         Some(Err(_)) => {
-            tracing::error!(key = %place.key, event = place.event, "a task is damaged and put aside");
+            tracing::error!(target: log::STORE, key = %place.key, event = place.event, "task is damaged and set aside");
             connection.prepare_cached(PUT_ASIDE)?.execute(at)?;
             Ok(None)
         }

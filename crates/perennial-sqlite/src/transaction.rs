@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use perennial_core::log;
 use perennial_core::store::{
     Changes, Commit, CommitOutcome, Outgoing, SendOutcome, SendRequest, SessionId, StoreError, Swept,
     TaskRenewal, TaskRow,
@@ -482,7 +483,7 @@ impl<'c> WriteConnection<'c> {
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
-            tracing::warn!(%error, "a transaction could not be rolled back");
+            tracing::warn!(target: log::STORE, %error, "transaction cannot be rolled back");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use perennial_core::log;
 use perennial_core::store::{Changes, Watcher};
 
 #[derive(Default)]
@@ -43,6 +44,6 @@ impl Watchers {
 /// Calls somebody else's code on a thread of the store. If it panics, that is its own loss: others wait for this thread.
 pub(crate) fn calling(what: &str, call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        tracing::error!("{what} of the SQLite store panicked; the store goes on");
+        tracing::error!(target: log::STORE, what, "callback of the store panicked");
     }
 }

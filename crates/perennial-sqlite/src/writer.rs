@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use perennial_core::log;
 use perennial_core::store::{Changes, StoreError};
 use rusqlite::Connection;
 
@@ -76,7 +77,7 @@ impl Writer {
         }
         shared.watchers.clear();
         if let Err((_, error)) = connection.close() {
-            tracing::warn!(%error, "the database did not close cleanly");
+            tracing::warn!(target: log::STORE, %error, "database did not close cleanly");
         }
         drop(lock);
         calling("a reply", || closing.give(Ok(())));
@@ -191,7 +192,7 @@ impl WriterLoop<'_> {
             },
         };
         if matches!(failure, StoreError::Failed(_)) {
-            tracing::error!(%failure, "the store stops");
+            tracing::error!(target: log::STORE, error = %failure, "store failed");
             self.shared.health.fail(failure.clone());
         }
         failure
@@ -216,7 +217,7 @@ impl WriterLoop<'_> {
         }
         if let Err(error) = self.write_connection.notice_changes() {
             // The next look may succeed; a hint that is lost costs time only.
-            tracing::debug!(%error, "could not look for changes");
+            tracing::debug!(target: log::STORE, %error, "changes of other processes cannot be read");
         }
         if self.write_connection.take_changed_by_others() {
             self.shared.watchers.tell(&Changes::ALL);
@@ -247,11 +248,11 @@ impl WriterLoop<'_> {
         match Trouble::of(&error) {
             Trouble::Lasting => {
                 let failure = failed(&self.path, &error);
-                tracing::error!(%failure, "the store stops");
+                tracing::error!(target: log::STORE, error = %failure, "store failed");
                 self.shared.health.fail(failure);
             }
             Trouble::Busy | Trouble::Passing | Trouble::Refused => {
-                tracing::debug!(%error, "the log could not be moved; it grows until it can");
+                tracing::debug!(target: log::STORE, %error, "checkpoint failed; the write-ahead log grows until one succeeds");
             }
         }
     }

@@ -59,6 +59,17 @@ pub enum StartError {
         /// The URL.
         url: String,
     },
+    /// The URL has options, which no store takes.
+    #[error(
+        "PER-0602 unknown store {url:?}: options such as {options:?} are not supported; use sqlite:PATH, and the methods of \
+         the builder for settings. A file whose name has a question mark is opened with `SqliteStore::open`"
+    )]
+    UrlOptions {
+        /// The URL.
+        url: String,
+        /// What comes after the question mark.
+        options: String,
+    },
     /// There is no store to look into.
     #[error(
         "{prefix}: there is no file {path:?}; check the path, or start a runtime on it first, which makes it", prefix = self.code().prefix())]

@@ -11,13 +11,16 @@ macro_rules! pages {
 
 pages! {
     readme = "../../../README.md";
+    crate_readme = "../README.md";
     introduction = "../../../docs/src/introduction.md";
     learn = "../../../docs/src/learn.md";
     awaiting = "../../../docs/src/awaiting.md";
     recipes = "../../../docs/src/recipes.md";
     operate = "../../../docs/src/operate.md";
+    logs = "../../../docs/src/logs.md";
     test = "../../../docs/src/test.md";
     versioning = "../../../docs/src/versioning.md";
+    building = "../../../docs/src/building.md";
     errors = "../../../docs/src/errors.md";
     coming_from = "../../../docs/src/coming_from.md";
     own_store = "../../../docs/src/own_store.md";

@@ -23,6 +23,11 @@ pub(crate) fn open_guest(url: &str) -> Result<Arc<dyn Store>, StartError> {
     open(url, Role::Guest)
 }
 
+/// Opens the store of a URL to look alone. Nothing is written, and no file appears beside it where that can be avoided.
+pub(crate) fn open_read_only(url: &str) -> Result<Arc<dyn Store>, StartError> {
+    open(url, Role::Reader)
+}
+
 enum Role {
     Owner {
         #[cfg_attr(
@@ -32,13 +37,18 @@ enum Role {
         relaxed: bool,
     },
     Guest,
+    Reader,
 }
 
 fn open(url: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
     let unknown = || StartError::UnknownUrl { url: url.to_owned() };
+    if let Some((_, options)) = url.split_once('?') {
+        // As part of a file name they would name a new, empty store beside the one that is meant.
+        return Err(StartError::UrlOptions { url: url.to_owned(), options: options.to_owned() });
+    }
     match (url.split_once(':').ok_or_else(unknown)?, role) {
         (("memory", ""), Role::Owner { .. }) => Ok(Arc::new(MemoryStore::new(system_now_ms))),
-        (("memory", "") | ("sqlite", ":memory:"), Role::Guest) => {
+        (("memory", "") | ("sqlite", ":memory:"), Role::Guest | Role::Reader) => {
             let problem =
                 "a store in memory belongs to its process; use the client of that runtime".to_owned();
             Err(StoreError::CannotOpen(problem).into())
@@ -54,12 +64,13 @@ fn sqlite(path: &str, role: Role) -> Result<Arc<dyn Store>, StartError> {
     use perennial_sqlite::{SqliteOptions, SqliteStore};
 
     let file = std::path::Path::new(path);
-    if matches!(role, Role::Guest) && !file.exists() {
+    if matches!(role, Role::Guest | Role::Reader) && !file.exists() {
         return Err(StartError::NoStore { path: path.to_owned() });
     }
     let store = match role {
         Role::Owner { relaxed } => SqliteStore::open(file, SqliteOptions::default().relaxed(relaxed))?,
         Role::Guest => SqliteStore::open_guest(file, SqliteOptions::default())?,
+        Role::Reader => SqliteStore::open_read_only(file, SqliteOptions::default())?,
     };
     Ok(Arc::new(store))
 }

@@ -38,7 +38,7 @@ fn p8_help_lists_commands_and_exit_codes() {
           reset        Take an instance back to one of its turns: it goes on from there with the code that is registered now
           rerun        Run an instance that failed, was cancelled or terminated, or timed out, again from its end
           delete       Delete instances that have ended, with their children
-          prune        Delete all instances that ended long ago
+          prune        Delete all instances that ended long ago, or old executions of all instances
           export       Write histories as JSON lines, one instance per line
           top          Live counts
           doctor       Look for trouble, and what to do about it: schema, owner, files, lag, messages, blocked instances

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::code::ErrorCode;
 use crate::history::Payload;
 use crate::instance::{InstanceKey, ShardId};
+use crate::log;
 use crate::store::*;
 
 use super::form::may_be_encoded;
@@ -125,7 +126,7 @@ impl Decoded for InstanceRow {
         match recoder.codecs.decode(published, &PayloadContext::of(self.key)) {
             Ok(decoded) => *published = decoded,
             Err(error) => {
-                tracing::debug!(instance = %self.id, %error, "a published status cannot be decoded");
+                tracing::debug!(target: log::STORE, instance = %self.id, %error, "published status cannot be decoded");
                 if let Some(encoded) = EncodedPayload::of(published) {
                     *published = encoded.marker();
                 }

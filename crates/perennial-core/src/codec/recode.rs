@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::log;
 use crate::shard::envelope::{self, BodyKind};
 use crate::shard::{AskReply, BodyError, Message, Question, TaskWork};
 use crate::store::{
@@ -73,7 +74,7 @@ impl Recoder {
         match envelope::open_with::<T>(&self.codecs, context, kind, body) {
             Ok(opened) => envelope::seal(kind, &opened),
             Err(BodyError::Undecodable(cause)) => {
-                tracing::warn!(%cause, "a payload cannot be decoded");
+                tracing::warn!(target: log::STORE, %cause, "payload cannot be decoded");
                 envelope::seal_undecoded(cause, body).unwrap_or_else(|| Arc::clone(body))
             }
             Err(_) => Arc::clone(body),
@@ -103,7 +104,13 @@ impl Recoder {
         if let Some(details) = &row.details {
             match self.codecs.decode(details, &context) {
                 Ok(decoded) => row.details = Some(quoted(&decoded)),
-                Err(cause) => tracing::warn!(activity = %row.name, %cause, "details cannot be decoded"),
+                Err(cause) => tracing::warn!(
+                    target: log::ACTIVITY,
+                    event = row.id.event.0,
+                    activity = row.name,
+                    %cause,
+                    "heartbeat details cannot be decoded"
+                ),
             }
         }
         row.work = row.work.take().map(|work| self.decode::<TaskWork>(BodyKind::Task, context, &work));
@@ -115,7 +122,8 @@ impl Recoder {
         match self.encode_details(details, &PayloadContext::of(report.task.key)) {
             Ok(encoded) => report.details = Some(encoded),
             Err(error) => {
-                tracing::warn!(event = %report.task.event, %error, "details of a heartbeat cannot be encoded");
+                let event = report.task.event.0;
+                tracing::warn!(target: log::ACTIVITY, event, %error, "heartbeat details cannot be encoded");
                 report.details = None;
             }
         }

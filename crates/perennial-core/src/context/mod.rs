@@ -14,10 +14,10 @@ mod select;
 mod sent;
 mod state;
 mod timeout;
+mod trace;
 mod units;
 
 use std::any::Any;
-use std::fmt::Display;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -401,38 +401,6 @@ impl OrchestrationContext {
             },
         );
         EndCancelledFuture(std::marker::PhantomData)
-    }
-
-    /// Writes to the log, unless a replay is going on.
-    pub fn trace_error(&self, message: impl Display) {
-        self.trace(|instance, execution| tracing::error!(instance, execution, "{message}"));
-    }
-
-    /// Writes to the log, unless a replay is going on.
-    pub fn trace_warn(&self, message: impl Display) {
-        self.trace(|instance, execution| tracing::warn!(instance, execution, "{message}"));
-    }
-
-    /// Writes to the log, unless a replay is going on.
-    pub fn trace_info(&self, message: impl Display) {
-        self.trace(|instance, execution| tracing::info!(instance, execution, "{message}"));
-    }
-
-    /// Writes to the log, unless a replay is going on.
-    pub fn trace_debug(&self, message: impl Display) {
-        self.trace(|instance, execution| tracing::debug!(instance, execution, "{message}"));
-    }
-
-    fn trace(&self, write: impl FnOnce(&str, u64)) {
-        let live = self.call(
-            "trace",
-            Access::Look,
-            || None,
-            |state| Ok((!state.replaying).then(|| (Arc::clone(&state.instance), state.started.execution))),
-        );
-        if let Some((instance, execution)) = live {
-            write(&instance, execution);
-        }
     }
 
     /// The root has returned.

@@ -1,6 +1,7 @@
 //! Giving the decisions of a step their event ids: the next ones, or those of the record they have to match.
 
 use crate::history::{Decision, Ending, Event, EventId, EventKind, HistoryError, Turn};
+use crate::log;
 
 use super::divergence::{self, Did};
 use super::driver::Execution;
@@ -125,9 +126,10 @@ fn match_next(
             if matches!(comparison, Comparison::Retuned) {
                 let instance = &*state.instance;
                 tracing::warn!(
+                    target: log::INSTANCE,
                     instance,
                     event = id.0,
-                    "options in the code differ from the record, which wins"
+                    "options in the code differ from the recorded ones, which are used"
                 );
             }
             state.ledger.apply_decision(cursor.turn.number, id, decision).map_err(HistoryError::from)?;

@@ -10,6 +10,7 @@ use crate::history::{
     CorruptHistory, Ending, Event, EventId, EventKind, FORMAT, HistoryError, Job, Ledger, PayloadSource,
     StaleReason, Started, Turn, UnitId,
 };
+use crate::log;
 
 use super::binding::Ids;
 use super::delivering::is_external;
@@ -75,7 +76,9 @@ impl Execution {
         let outside = Arc::new(Outside::default());
         let started = Arc::new(started);
         let limits = options.limits.clone();
-        let state = ExecutionState::new(Arc::clone(&outside), instance.into(), Arc::clone(&started), limits);
+        let (instance, log_target) = (instance.into(), handler.log_target());
+        let state =
+            ExecutionState::new(Arc::clone(&outside), instance, Arc::clone(&started), limits, log_target);
         let shadow = Vec::new();
         Ok(Execution {
             state: Some(Box::new(state)),
@@ -463,7 +466,7 @@ fn drop_inert(outside: &Outside, pieces: Vec<Box<dyn Any + Send>>) {
     outside.make_inert();
     for piece in pieces {
         if catching(|| drop(piece)).is_err() {
-            tracing::warn!("a destructor of an orchestration panicked");
+            tracing::warn!(target: log::INSTANCE, "destructor in an orchestration panicked");
         }
     }
 }
@@ -545,7 +548,8 @@ fn warn_about_abort() {
     if cfg!(panic = "abort") {
         ONCE.call_once(|| {
             tracing::warn!(
-                "built with panic = \"abort\": a panic in an orchestration takes the whole process down"
+                target: log::NODE,
+                "panics abort this program: a panic in an orchestration ends the whole process"
             );
         });
     }

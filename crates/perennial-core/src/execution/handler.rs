@@ -5,6 +5,7 @@ use std::pin::Pin;
 
 use crate::context::OrchestrationContext;
 use crate::history::{NotOfType, Payload};
+use crate::log;
 
 /// What runs an orchestration. Closures that take a context and an input do; typed handlers wrap themselves in this.
 pub trait OrchestrationHandler: Send + Sync + 'static {
@@ -19,6 +20,11 @@ pub trait OrchestrationHandler: Send + Sync + 'static {
     /// takes payloads as they are reads every one.
     fn check_input(&self, _input: &Payload) -> Result<(), NotOfType> {
         Ok(())
+    }
+
+    /// The `tracing` target of what the code logs through its context: by convention the module that it is defined in.
+    fn log_target(&self) -> &'static str {
+        log::module_of(std::any::type_name::<Self>())
     }
 }
 

@@ -82,6 +82,8 @@ pub(crate) struct ExecutionState {
     pub(crate) instance: Arc<str>,
     pub(crate) started: Arc<Started>,
     pub(crate) limits: Limits,
+    /// The target of what the code logs through its context.
+    pub(crate) log_target: &'static str,
 
     pub(crate) now_ms: u64,
     /// Events and bytes of the history when the turn's jobs were recorded. Code sees these: what a turn adds is not
@@ -153,12 +155,14 @@ impl ExecutionState {
         instance: Arc<str>,
         started: Arc<Started>,
         limits: Limits,
+        log_target: &'static str,
     ) -> ExecutionState {
         ExecutionState {
             outside,
             instance,
             started,
             limits,
+            log_target,
             now_ms: 0,
             size: (0, 0),
             replaying: false,

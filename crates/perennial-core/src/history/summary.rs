@@ -10,13 +10,22 @@ const SHOWN_CHARS: usize = 60;
 impl Event {
     /// The event in a line: its kind, what it refers to, and the beginning of its payload.
     pub fn summary(&self) -> String {
+        self.words(SHOWN_CHARS)
+    }
+
+    /// The event on one line, with payloads and names in full.
+    pub fn full_summary(&self) -> String {
+        self.words(usize::MAX)
+    }
+
+    fn words(&self, width: usize) -> String {
         match &self.kind {
             EventKind::Started(started) => {
-                format!("{} {} {}", self.kind.name(), started.name, shown(&started.input))
+                format!("{} {} {}", self.kind.name(), started.name, shown(width, &started.input))
             }
-            EventKind::Job(job) => job.summary(),
-            EventKind::Decision { unit, decision } => decision.summary(unit),
-            EventKind::Ended(ending) => ending.summary(),
+            EventKind::Job(job) => job.words(width),
+            EventKind::Decision { unit, decision } => decision.words(unit, width),
+            EventKind::Ended(ending) => ending.words(width),
         }
     }
 }
@@ -24,22 +33,28 @@ impl Event {
 impl Job {
     /// The event in a line.
     pub fn summary(&self) -> String {
+        self.words(SHOWN_CHARS)
+    }
+
+    fn words(&self, width: usize) -> String {
         let name = self.name();
         match self {
             Job::ActivityCompleted { source_event_id, result, .. }
             | Job::SubOrchestrationCompleted { source_event_id, result } => {
-                format!("{name} of {source_event_id} {}", shown(result))
+                format!("{name} of {source_event_id} {}", shown(width, result))
             }
             Job::ActivityFailed { source_event_id, error, .. } => match error {
                 ActivityError::Application(error) => {
-                    format!("{name} of {source_event_id} {}", shown(error))
+                    format!("{name} of {source_event_id} {}", shown(width, error))
                 }
                 other => format!("{name} of {source_event_id} {other:?}"),
             },
             Job::SubOrchestrationFailed { source_event_id, error } => match error {
-                ChildError::Application(error) => format!("{name} of {source_event_id} {}", shown(error)),
+                ChildError::Application(error) => {
+                    format!("{name} of {source_event_id} {}", shown(width, error))
+                }
                 other => {
-                    format!("{name} of {source_event_id} {}", shorten(&format!("{other:?}"), SHOWN_CHARS))
+                    format!("{name} of {source_event_id} {}", shorten(&format!("{other:?}"), width))
                 }
             },
             Job::DeliveryReported { source_event_id, outcome } => {
@@ -50,12 +65,12 @@ impl Job {
             }
             Job::ExternalEvent { name: event, payload, .. }
             | Job::UpdateRequested { name: event, payload, .. } => {
-                format!("{name} {} {}", quoted(event), shown(payload))
+                format!("{name} {} {}", quoted(width, event), shown(width, payload))
             }
             Job::ExternalEventSkipped { event_id } => format!("{name} {event_id}"),
             Job::InstanceResumed { why, paused, .. } => format!("{name} {why}; paused {paused}"),
             Job::MessageSkipped { number, problem } => format!("{name} {number}: {problem}"),
-            Job::OrchestrationCancelRequested { reason, .. } => format!("{name} {}", quoted(reason)),
+            Job::OrchestrationCancelRequested { reason, .. } => format!("{name} {}", quoted(width, reason)),
         }
     }
 }
@@ -63,10 +78,14 @@ impl Job {
 impl Decision {
     /// The event in a line.
     pub(crate) fn summary(&self, unit: &UnitId) -> String {
+        self.words(unit, SHOWN_CHARS)
+    }
+
+    fn words(&self, unit: &UnitId, width: usize) -> String {
         let name = self.name();
         let line = match self {
             Decision::ActivityScheduled { name: activity, input, .. } => {
-                format!("{name} {} {}", quoted(activity), shown(input))
+                format!("{name} {} {}", quoted(width, activity), shown(width, input))
             }
             Decision::ActivityCancelRequested { source_event_id }
             | Decision::ActivityStopRequested { source_event_id }
@@ -76,39 +95,51 @@ impl Decision {
                 format!("{name} of {source_event_id}")
             }
             Decision::SubOrchestrationStopRequested { source_event_id, reason, .. } => {
-                format!("{name} of {source_event_id} {}", quoted(reason))
+                format!("{name} of {source_event_id} {}", quoted(width, reason))
             }
             Decision::CancelSent { instance, reason, .. } => {
-                format!("{name} to {} {}", quoted(instance), quoted(reason))
+                format!("{name} to {} {}", quoted(width, instance), quoted(width, reason))
             }
             Decision::TimerCreated { due_ms } => format!("{name} due {due_ms}"),
-            Decision::ExternalSubscribed { name: event } => format!("{name} {}", quoted(event)),
+            Decision::ExternalSubscribed { name: event } => format!("{name} {}", quoted(width, event)),
             Decision::SubOrchestrationScheduled { name: child, version, instance, input, .. } => {
                 let version = version.as_deref().unwrap_or("latest");
-                let instance = instance.as_deref().map_or_else(|| "derived id".to_owned(), quoted);
-                format!("{name} {} {version} as {instance} {}", quoted(child), shown(input))
+                let instance =
+                    instance.as_deref().map_or_else(|| "derived id".to_owned(), |id| quoted(width, id));
+                format!("{name} {} {version} as {instance} {}", quoted(width, child), shown(width, input))
             }
             Decision::OrchestrationChained { name: started, version, instance, input, .. } => {
                 let version = version.as_deref().unwrap_or("latest");
-                format!("{name} {} {version} as {} {}", quoted(started), quoted(instance), shown(input))
+                format!(
+                    "{name} {} {version} as {} {}",
+                    quoted(width, started),
+                    quoted(width, instance),
+                    shown(width, input)
+                )
             }
             Decision::ExternalEventSent { instance, name: event, payload, key, .. } => {
-                let once = key.as_ref().map_or_else(String::new, |key| format!(" once {}", quoted(key)));
-                format!("{name} {} to {} {}{once}", quoted(event), quoted(instance), shown(payload))
+                let once =
+                    key.as_ref().map_or_else(String::new, |key| format!(" once {}", quoted(width, key)));
+                format!(
+                    "{name} {} to {} {}{once}",
+                    quoted(width, event),
+                    quoted(width, instance),
+                    shown(width, payload)
+                )
             }
-            Decision::SystemCall { op, .. } => format!("{name} {}", quoted(op)),
-            Decision::PatchMarked { id } => format!("{name} {}", quoted(id)),
+            Decision::SystemCall { op, .. } => format!("{name} {}", quoted(width, op)),
+            Decision::PatchMarked { id } => format!("{name} {}", quoted(width, id)),
             Decision::AttributesUpserted { attributes } => {
                 let values: Vec<String> =
                     attributes.iter().map(|(name, value)| format!("{name}={}", value.as_json())).collect();
-                format!("{name} {}", shorten(&values.join(", "), SHOWN_CHARS))
+                format!("{name} {}", shorten(&values.join(", "), width))
             }
-            Decision::StatusSet { status } => format!("{name} {}", shown(status)),
+            Decision::StatusSet { status } => format!("{name} {}", shown(width, status)),
             Decision::UpdateCompleted { source_event_id, result: Ok(payload) } => {
-                format!("{name} of {source_event_id} {}", shown(payload))
+                format!("{name} of {source_event_id} {}", shown(width, payload))
             }
             Decision::UpdateCompleted { source_event_id, result: Err(payload) } => {
-                format!("{name} of {source_event_id} refused {}", shown(payload))
+                format!("{name} of {source_event_id} refused {}", shown(width, payload))
             }
         };
         if unit.is_root() { line } else { format!("{line} in {unit}") }
@@ -118,30 +149,34 @@ impl Decision {
 impl Ending {
     /// The event in a line.
     pub fn summary(&self) -> String {
+        self.words(SHOWN_CHARS)
+    }
+
+    fn words(&self, width: usize) -> String {
         let name = self.name();
         match self {
-            Ending::OrchestrationCompleted { output } => format!("{name} {}", shown(output)),
-            Ending::OrchestrationFailed { error } => format!("{name} {}", shown(error)),
+            Ending::OrchestrationCompleted { output } => format!("{name} {}", shown(width, output)),
+            Ending::OrchestrationFailed { error } => format!("{name} {}", shown(width, error)),
             Ending::OrchestrationContinuedAsNew { input, version } => {
-                format!("{name} {} {}", version.as_deref().unwrap_or("latest"), shown(input))
+                format!("{name} {} {}", version.as_deref().unwrap_or("latest"), shown(width, input))
             }
             Ending::OrchestrationCancelled { reason, output: Some(output) } => {
-                format!("{name} {} {}", quoted(reason), shown(output))
+                format!("{name} {} {}", quoted(width, reason), shown(width, output))
             }
             Ending::OrchestrationCancelled { reason, output: None }
             | Ending::OrchestrationTerminated { reason } => {
-                format!("{name} {}", quoted(reason))
+                format!("{name} {}", quoted(width, reason))
             }
         }
     }
 }
 
-fn shown(payload: &Payload) -> String {
-    shorten(payload.as_json(), SHOWN_CHARS)
+fn shown(width: usize, payload: &Payload) -> String {
+    shorten(payload.as_json(), width)
 }
 
-fn quoted(text: &str) -> String {
-    format!("{:?}", shorten(text, SHOWN_CHARS))
+fn quoted(width: usize, text: &str) -> String {
+    format!("{:?}", shorten(text, width))
 }
 
 /// At most `width` characters of a text, on one line.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::instance::{InstanceKey, ShardId};
+use crate::log;
 use crate::shard::{TaskFailure, TurnTask};
 use crate::store::{
     CommitOutcome, DueInstance, InboxNumber, InboxPage, LoadedInstance, RequestPage, ShardSet, StoreError,
@@ -57,7 +58,10 @@ impl Lane {
                 self.lease.handle_ended();
                 self.outbox.push(LaneOutput::Ended);
             }
-            (Purpose::Commit, Answered::Committed(outcomes)) if is_live => self.committed(now, outcomes),
+            (Purpose::Commit, Answered::Committed(outcomes)) if is_live => {
+                self.note_slow_commit(now.saturating_sub(sent));
+                self.committed(now, outcomes);
+            }
             (Purpose::ReadBack { tenure, commit, .. }, _) if !self.tenures.has(commit.shard, tenure) => {
                 self.counted.stale += 1;
             }
@@ -161,7 +165,7 @@ impl Lane {
                 StoreError::SessionGone,
             ) => {}
             (Purpose::Renew, error) => {
-                tracing::warn!(%error, "the session could not be renewed; trying again");
+                tracing::warn!(target: log::NODE, %error, "session not renewed; retrying");
                 self.lease.handle_not_renewed(now);
             }
             (purpose, StoreError::SessionGone) => {
@@ -184,7 +188,7 @@ impl Lane {
             }
             (Purpose::Refresh { tenure, shard, key }, error) if !may_pass(&error) => {
                 // The trouble is this instance's own; it shows when it is loaded the next time.
-                tracing::error!(%key, %error, "an instance cannot be read again");
+                tracing::error!(target: log::STORE, %key, %error, "instance cannot be read");
                 self.feed_tenure(now, shard, tenure, |shard, now_ms| {
                     shard.handle_refreshed(now_ms, key, None);
                 });
@@ -202,19 +206,19 @@ impl Lane {
             (page @ (Purpose::Inbox { .. } | Purpose::Requests { .. } | Purpose::Due { .. }), error)
                 if !may_pass(&error) =>
             {
-                tracing::error!(%error, "a page cannot be read; trying again with the next poll");
+                tracing::error!(target: log::STORE, %error, "page cannot be read; retrying with the next poll");
                 self.passes.handle_none(&page);
             }
             (Purpose::Paused, error) if !may_pass(&error) => {
-                tracing::error!(%error, "which orchestrations are paused cannot be read; trying again later");
+                tracing::error!(target: log::STORE, %error, "list of paused orchestrations cannot be read; retrying later");
                 self.paused.get_or_insert_default();
                 self.balance(now);
             }
             (Purpose::Sweep, error) if !may_pass(&error) => {
-                tracing::error!(%error, "rows cannot be swept; trying again later");
+                tracing::error!(target: log::STORE, %error, "old rows cannot be deleted; retrying later");
             }
             (purpose, error) => {
-                tracing::debug!(%error, "a call to the store failed; trying again");
+                tracing::debug!(target: log::STORE, %error, "store call failed; retrying");
                 self.calls.again_later(now, purpose);
             }
         }
@@ -331,7 +335,11 @@ impl Lane {
                 }
             }
             Step::Block(task) => {
-                tracing::error!(instance = &*task.instance, "its turn takes the process down; it is blocked");
+                tracing::error!(
+                    target: log::INSTANCE,
+                    instance = &*task.instance,
+                    "turn ends the process; the instance is blocked"
+                );
                 self.block_untried(now, *task, TaskFailure::TakesProcessDown);
             }
             Step::Rest => {}

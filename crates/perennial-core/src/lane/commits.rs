@@ -1,6 +1,9 @@
 //! What a lane does about commits: submitting batches, and bringing each outcome to its shard. Which batch is next is the
 //! [`Committer`](super::committer::Committer)'s to know, and what came of a commit in doubt follows from `doubts`.
 
+use std::time::Duration;
+
+use crate::log;
 use crate::shard::Tenure;
 use crate::store::{Commit, CommitOutcome, ShardSet};
 
@@ -10,7 +13,19 @@ use super::doubts::{Evidence, outcome, unread_outcome};
 use super::machine::{Lane, SESSION_PAUSE};
 use super::purpose::Purpose;
 
+/// A commit that takes longer is logged. Even a spinning disk syncs within a fraction of it.
+const SLOW_COMMIT: Duration = Duration::from_secs(1);
+
 impl Lane {
+    /// Logs a batch whose answer took long: everything that waits for the store waits at least as long.
+    pub(super) fn note_slow_commit(&self, took: Duration) {
+        if took >= SLOW_COMMIT {
+            let (commits, queued) = (self.committer.in_flight_len().unwrap_or(0), self.committer.queued());
+            let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            tracing::warn!(target: log::STORE, took_ms, commits, queued, "commit slow");
+        }
+    }
+
     /// Submits the next batch, unless one is in flight or the lane is suspended.
     pub(super) fn submit(&mut self, now: Moment) {
         if self.lease.holds(now)

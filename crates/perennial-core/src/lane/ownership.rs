@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::code::ErrorCode;
 use crate::execution::Stream;
 use crate::instance::{InstanceKey, ShardId};
+use crate::log;
 use crate::shard::{ActivityTask, Output, Shard, Tenure};
 use crate::store::{
     Gap, Lease, OwnedShard, PausedOrchestrations, Replaced, SessionId, SessionRole, ShardSet,
@@ -164,7 +165,7 @@ impl Lane {
         if lost.is_empty() {
             return;
         }
-        tracing::warn!(shards = lost.len(), "shards were lost to another owner");
+        tracing::warn!(target: log::NODE, shards = lost.len(), "shards lost to another node");
         lost.iter().for_each(|shard| self.lose(now, shard));
         self.outbox.push(LaneOutput::Lost(lost));
     }
@@ -177,9 +178,14 @@ impl Lane {
             && let Some(unclean_ends) = self.suspects.handle_gained(now, gained)
         {
             tracing::warn!(
+                target: log::NODE,
                 unclean_ends,
-                "owners of these shards did not stop in good order; turns are taken in batches, to find what ends them"
+                "previous owners of these shards crashed repeatedly; turns are taken in small batches to find the cause"
             );
+        }
+        if self.reads_by_itself() {
+            let crashed = gained.iter().filter(|owned| owned.unclean_ends > 0).count();
+            tracing::info!(target: log::NODE, shards = gained.len(), crashed, "shards taken over");
         }
         for owned in gained {
             let nonce = u128::from(self.stream.draw()) << 64 | u128::from(self.stream.draw());
@@ -211,7 +217,7 @@ impl Lane {
         let known = self.paused.clone().unwrap_or_default();
         let paused = PausedOrchestrations::decode(setting).map_or_else(
             |error| {
-                tracing::error!(%error, "which orchestrations are paused cannot be read; it stays as it was");
+                tracing::error!(target: log::STORE, %error, "list of paused orchestrations cannot be read; the last known one is used");
                 Arc::clone(&known)
             },
             Arc::new,
@@ -235,7 +241,7 @@ impl Lane {
     /// which waits for it or beats it. Then the batch in flight is sent again, the same bytes. What is there already stays
     /// as it is.
     pub(super) fn settle(&mut self, now: Moment, reason: &str) {
-        tracing::warn!(%reason, "the outcome of a call is not known; settling it under a new session");
+        tracing::warn!(target: log::STORE, %reason, "outcome of a store call unknown; settling it under a new session");
         self.committer.handle_unknown();
         let new = draw_session(&mut self.stream);
         self.lease.handle_replacing(new);
@@ -285,7 +291,11 @@ impl Lane {
 
     /// The session is gone, and all its shards: forget them, and open the next one.
     pub(super) fn lose_session(&mut self, now: Moment) {
-        tracing::warn!("{}: another node may own this node's shards", ErrorCode::SessionGone.prefix());
+        tracing::warn!(
+            target: log::NODE,
+            "{}: another node may own this node's shards",
+            ErrorCode::SessionGone.prefix()
+        );
         let lost = self.tenures.set();
         self.calls.clear();
         self.committer.clear();

@@ -9,6 +9,7 @@ use crate::flaws::{self, Flaw};
 use crate::history::{ActivityError, Payload};
 use crate::instance::{SHARDS, ShardId};
 use crate::lane::{Answered, CallId, LeaseKeeper, Moment, Standing, StoreAnswer, StoreCall};
+use crate::log;
 use crate::shard::{
     ActivityTask, BodyError, LeftOpen, Message, RanElsewhere, Tenure, cannot_be_left_open, hold_ms,
     is_handed_over, max_together,
@@ -397,7 +398,13 @@ impl Node {
                     let inbox = [shard].into_iter().collect();
                     self.outputs.push(NodeOutput::Changed(Changes { inbox, ..Changes::default() }));
                 } else {
-                    tracing::info!(event = %task.event, "the result of a task came after its lease");
+                    let TaskId { execution, event, .. } = task;
+                    tracing::info!(
+                        target: log::ACTIVITY,
+                        execution,
+                        event = event.0,
+                        "result refused: its task lease had expired"
+                    );
                 }
             }
             _ => {}
@@ -422,19 +429,19 @@ impl Node {
             // Somebody ended it while this node was away. It is the same node still.
             (Purpose::Renew, StoreError::SessionGone) => self.issue(now, Purpose::Open),
             (Purpose::Renew, error) => {
-                tracing::warn!(%error, "the node's session could not be renewed; trying again");
+                tracing::warn!(target: log::NODE, %error, "node session not renewed; retrying");
                 self.lease.handle_not_renewed(now);
             }
             (Purpose::Take { .. }, StoreError::Unknown(_)) if !flaws::is(Flaw::ForgottenTakes) => {
                 self.calls.again_later(now, Purpose::Held);
             }
             (Purpose::Directory, error) => {
-                tracing::debug!(%error, "the directory could not be read; trying again");
+                tracing::debug!(target: log::NODE, %error, "node directory cannot be read; retrying");
                 self.look_at = Some(now + RETRY_PAUSE);
             }
             // The next look or renewal comes by itself.
             (Purpose::Take { .. } | Purpose::RenewTasks(_), error) => {
-                tracing::debug!(%error, "a call to the store failed");
+                tracing::debug!(target: log::STORE, %error, "store call failed");
             }
             // Once it may have arrived, the task may have been taken again here: then its lease has to run out.
             (Purpose::GiveBack(_), StoreError::Unknown(_)) if !self.is_stopping => {}
@@ -445,15 +452,30 @@ impl Node {
             // The lease runs out.
             (Purpose::GiveBack(_), _) => {}
             (Purpose::Finish { task, tenure, .. }, error) => {
-                tracing::error!(%error, event = %task.event, "the result of a task cannot be written");
+                let TaskId { execution, event, .. } = task;
+                tracing::error!(
+                    target: log::ACTIVITY,
+                    execution,
+                    event = event.0,
+                    %error,
+                    "result cannot be written"
+                );
                 self.taken.remove(task, tenure);
             }
             (Purpose::Begin(task), error) => {
-                tracing::error!(%error, event = %task.event, "a task cannot be begun; it is given back");
+                tracing::error!(
+                    target: log::ACTIVITY,
+                    instance = &*task.instance,
+                    execution = task.execution,
+                    event = task.event.0,
+                    attempt = task.attempt,
+                    %error,
+                    "attempt cannot be started; its task is given back"
+                );
                 self.lone.handle_ended(task_id(&task));
                 self.handle_task_released(now, &task);
             }
-            (_, error) => tracing::error!(%error, "a call to the store failed"),
+            (_, error) => tracing::error!(target: log::STORE, %error, "store call failed"),
         }
     }
 
@@ -583,18 +605,32 @@ impl Node {
 
     /// A task that was taken cannot be read. Neither way counts as an interruption, or the activity would be blamed.
     fn cannot_read(&mut self, now: Moment, row: &TaskRow, error: &BodyError) {
-        let (activity, event) = (&row.name, row.id.event);
+        let TaskId { execution, event, .. } = row.id;
         if matches!(error, BodyError::NewerEngine { .. } | BodyError::Undecodable(_)) {
             // A newer node, or one that has the key, may take it. The pause keeps this one from taking it again at once.
-            tracing::warn!(activity, %event, %error, "a task cannot be read here; it is given back");
+            tracing::warn!(
+                target: log::ACTIVITY,
+                execution,
+                event = event.0,
+                activity = row.name,
+                %error,
+                "task cannot be read by this node; it is given back"
+            );
             if self.is_stopping {
                 return self.issue(now, Purpose::GiveBack(row.id));
             }
             let pause = Duration::from_millis(self.options.task_lease_ms / 2);
             return self.calls.at(now + pause, Purpose::GiveBack(row.id));
         }
-        tracing::error!(activity, %event, %error, "a task cannot be read; its owner writes it again");
-        let (execution, attempt) = (row.id.execution, row.attempt);
+        tracing::error!(
+            target: log::ACTIVITY,
+            execution,
+            event = event.0,
+            activity = row.name,
+            %error,
+            "task cannot be read; its owner writes it again"
+        );
+        let attempt = row.attempt;
         let body = Message::Requeue { execution, event, attempt, past: row.past.clone() }.encode();
         let tenure = Tenure::default();
         self.taken.add(now, row.id, attempt, tenure);

@@ -13,6 +13,7 @@ use crate::history::{
     Started, Turn,
 };
 use crate::instance::{InstanceKey, NameError, ShardId, check_derived_id, check_name};
+use crate::log;
 use crate::store::{DeliveryReport, InstanceRow, Outgoing};
 
 use super::message::{Message, Start};
@@ -86,7 +87,13 @@ pub(super) fn send_other(
         Decision::OrchestrationChained { name, version, instance, input, reported } => {
             if let Err(error) = check_name(instance) {
                 shared.counters.undelivered += 1;
-                tracing::warn!(instance = from.id, %event, %error, "a detached start has no usable id");
+                tracing::warn!(
+                    target: log::INSTANCE,
+                    instance = from.id,
+                    event = event.0,
+                    %error,
+                    "detached start refused: its id cannot be used"
+                );
                 let told =
                     || to_key(from.key, ShardId::of(from.id), &reported_as(from, event, Delivery::BadId));
                 return reported.then(told);

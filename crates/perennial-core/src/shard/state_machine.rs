@@ -7,6 +7,7 @@ use crate::code::ErrorCode;
 use crate::history::whole_ms;
 use crate::history::{ActivityError, EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
+use crate::log;
 use crate::store::{
     CommitOutcome, Gap, InboxNumber, InboxRow, InstanceRow, LoadedInstance, PausedOrchestrations, RequestRow,
     SessionId,
@@ -279,7 +280,7 @@ impl Shard {
         let question = match Question::decode(&row.body) {
             Ok(question) => question,
             Err(error) => {
-                tracing::error!(number = row.number, %error, "a request cannot be read; it is left to its deadline");
+                tracing::error!(target: log::STORE, number = row.number, %error, "request cannot be read; it times out");
                 return false;
             }
         };

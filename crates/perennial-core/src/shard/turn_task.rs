@@ -359,6 +359,15 @@ impl TaskFailure {
         }
     }
 
+    /// The line of the code that failed, as `file:line`, if it is known.
+    pub fn place(&self) -> Option<&str> {
+        match self {
+            TaskFailure::Turn(TurnFailure::Nondeterminism(found)) => found.location.as_deref(),
+            TaskFailure::Turn(TurnFailure::Panicked { place, .. }) => place.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Where record and code part, if that is what failed.
     pub fn divergence(&self) -> Option<Box<Divergence>> {
         match self {

@@ -27,6 +27,7 @@ mod lane_order;
 mod lane_releasing;
 mod lane_replacing;
 mod lane_suspects;
+mod logging;
 mod misuse;
 mod node_stopping;
 mod node_takeover;

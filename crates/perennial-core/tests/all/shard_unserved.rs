@@ -21,12 +21,12 @@ fn g22_each_shard_says_once_that_this_node_cannot_run_an_activity() {
         let mut node = ManualNode::with_options(handlers, ShardOptions { served, ..ShardOptions::default() });
         node.start("calls", "a", ());
         node.settle();
-        assert!(log.take()[0].starts_with("WARN PER-0409 not served here"));
+        assert!(log.take_warnings()[0].starts_with("WARN PER-0409 not served here"));
         let mut others = (0..).map(|number| format!("b-{number}"));
         let neighbour = others.find(|id| ShardId::of(id) == ShardId::of("a")).unwrap();
         node.start("calls", &neighbour, ());
         node.settle();
         assert_eq!(node.tasks(&neighbour), ["unknown 1 queued"]);
-        assert_eq!(log.take(), [""; 0]);
+        assert_eq!(log.take_warnings(), [""; 0]);
     });
 }

@@ -12,3 +12,4 @@ mod migrating;
 mod model;
 mod opening;
 mod ownership;
+mod read_only;

@@ -1,5 +1,6 @@
 //! Opening a file: what is made, what is refused, and what many at once may do.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Barrier;
@@ -14,9 +15,15 @@ use rusqlite::Connection;
 
 /// Why a path cannot be opened; the same for an owner and for a guest.
 fn refusal(path: &Path) -> String {
+    let beside = || {
+        let entries = path.parent().and_then(|directory| fs::read_dir(directory).ok()).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().file_name()).collect::<BTreeSet<_>>()
+    };
+    let before = beside();
     let owner = SqliteStore::open(path, SqliteOptions::default()).unwrap_err();
     let guest = SqliteStore::open_guest(path, SqliteOptions::default()).unwrap_err();
     assert_eq!(owner, guest);
+    assert_eq!(beside(), before, "a path that is refused gets no files beside it");
     match owner {
         StoreError::CannotOpen(reason) => {
             let prefix = format!("{}: ", path.display());

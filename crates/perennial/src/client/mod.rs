@@ -6,6 +6,7 @@
 mod asking;
 mod hearing;
 mod managing;
+mod pruning;
 mod raising;
 mod reading;
 mod repairing;
@@ -29,7 +30,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::codec::encoded;
 use crate::error::{ClientError, Error};
 use crate::runtime::Driver;
-use crate::store_url::open_guest;
+use crate::store_url::{open_guest, open_read_only};
 
 pub use crate::export::{ExportedExecution, ExportedInstance};
 pub use crate::filter::Filter;
@@ -132,6 +133,25 @@ impl Client {
     /// ```
     pub fn open_with_codecs(url: &str, codecs: Codecs) -> Result<Client, Error> {
         let client = Client::of_store_with_codecs(open_guest(url)?, codecs);
+        Ok(Client { url: Some(Arc::from(url)), ..client })
+    }
+
+    /// Opens a store to look at it for a moment: lists, statuses, histories. Whatever would change something is refused. A
+    /// SQLite file needs no write permission for this, and no files are made beside it unless a crash left a log that has to be
+    /// recovered. If no runtime uses the file when it is opened, changes that one makes later are not seen.
+    ///
+    /// ```
+    /// # async fn look() -> perennial::Result<()> {
+    /// use perennial::prelude::*;
+    /// use perennial::codec::Codecs;
+    ///
+    /// let client = Client::open_read_only("sqlite:shop.db", Codecs::default())?;
+    /// println!("{:?}", client.stats().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open_read_only(url: &str, codecs: Codecs) -> Result<Client, Error> {
+        let client = Client::of_store_with_codecs(open_read_only(url)?, codecs);
         Ok(Client { url: Some(Arc::from(url)), ..client })
     }
 

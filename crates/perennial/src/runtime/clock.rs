@@ -4,6 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use perennial_core::log;
+
 use crate::store_url::system_now_ms;
 use perennial_core::ErrorCode;
 use perennial_core::Timestamp;
@@ -87,6 +89,7 @@ impl ClockCheck {
         }
         if set_back_ms > 0 {
             tracing::warn!(
+                target: log::NODE,
                 seconds = set_back_ms / 1_000,
                 "{}: the store's clock was set back behind turn time; timers go on by this machine's steady clock",
                 ErrorCode::ClockFarOff.prefix()
@@ -95,6 +98,7 @@ impl ClockCheck {
         if off_ms > 0 {
             let (own, store) = (Timestamp::from_millis(system_ms), Timestamp::from_millis(store_ms));
             tracing::warn!(
+                target: log::NODE,
                 seconds = off_ms / 1_000,
                 "{}: this machine's clock says {own} and the store's {store}; timers go by the store's, set the other (NTP)",
                 ErrorCode::ClockFarOff.prefix()

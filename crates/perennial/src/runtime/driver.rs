@@ -12,6 +12,7 @@ use std::time::Duration;
 use perennial_core::ErrorCode;
 use perennial_core::codec::Codecs;
 use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
+use perennial_core::log;
 use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience, Unfinished};
 use perennial_core::shard::{ActivityTask, Answer, Counters, Request, ShardOptions, TokenKey};
 use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, StoreError, Watcher};
@@ -440,7 +441,11 @@ impl Driver {
         let limit = self.payload_limit();
         if details.size() > limit {
             tracing::warn!(
+                target: log::ACTIVITY,
                 instance = &*task.instance,
+                execution = task.execution,
+                event = task.event.0,
+                attempt = task.attempt,
                 activity = task.name,
                 bytes = details.size(),
                 limit,
@@ -564,7 +569,7 @@ impl Driver {
         if !is_first {
             return;
         }
-        tracing::error!(%reason, "the runtime stopped");
+        tracing::error!(target: log::NODE, %reason, "runtime failed");
         self.seen.note_deadline(Moment::ZERO);
         self.timekeeper.stop();
         self.turn_threads.stop();

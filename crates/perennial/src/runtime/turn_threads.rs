@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use perennial_core::lane::LaneOutput;
+use perennial_core::log;
 use perennial_core::shard::{Tenure, TurnTask};
 use perennial_core::{Execution, InstanceKey, Interrupter, ShardId};
 
@@ -225,7 +226,7 @@ impl TurnThreads {
             queue.lost
         };
         let TurnName { shard, tenure, key, number } = turn;
-        tracing::error!(%key, lost, "a turn did not end; its thread is given up");
+        tracing::error!(target: log::NODE, %key, lost, "turn did not end; its thread is abandoned");
         driver.with_lane(|lane, now| lane.handle_turn_lost(now, shard, tenure, key, number));
         if lost > driver.options.max_lost_threads {
             let reason = "too many turns did not end and kept their threads; restart the process";

@@ -3,23 +3,25 @@
 //! An attempt ends with a result, by one of its timeouts, or because nobody waits for it; then its token fires, and
 //! after a grace its future is dropped. When the node stops, what still runs is given back, to run in the next one.
 
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use perennial_core::codec::{is_encoded, unquoted};
 use perennial_core::lane::LaneOutput;
+use perennial_core::log;
 use perennial_core::shard::ActivityTask;
 use perennial_core::{ActivityError, ActivityOptions, EventId, InstanceKey, Payload, TimeoutKind};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::driver::Driver;
 use super::pulse::{Pulse, sleep_until};
@@ -361,8 +363,12 @@ pub(super) async fn run_attempt(
         state: None,
     };
     pulse.begin();
-    let mut run = CatchPanic(Box::pin(async { handler.run(ctx, task.input.clone()).await }));
-    if let Poll::Ready(result) = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut run).poll(cx))).await {
+    let code = async {
+        tracing::debug!(target: log::ACTIVITY, "attempt started");
+        handler.run(ctx, task.input.clone()).await
+    };
+    let mut run = AssertUnwindSafe(code.instrument(span(task)).boxed()).catch_unwind();
+    if let Poll::Ready(result) = std::future::poll_fn(|cx| Poll::Ready(run.poll_unpin(cx))).await {
         return settle(result);
     }
     // In a box of its own: an attempt that ends at once needs no timers.
@@ -399,30 +405,25 @@ fn as_reported(task: &Arc<ActivityTask>) -> Arc<ActivityTask> {
     }
 }
 
-fn settle(result: Result<Result<Payload, Payload>, String>) -> Result<Payload, ActivityError> {
-    match result {
-        Ok(Ok(result)) => Ok(result),
-        Ok(Err(error)) => Err(ActivityError::Application(error)),
-        Err(panic) => {
-            Err(ActivityError::Application(Payload::from(format!("the activity panicked: {panic}"))))
-        }
-    }
+/// The span around the code of an attempt, so that whatever it logs carries the attempt's fields.
+fn span(task: &ActivityTask) -> tracing::Span {
+    tracing::info_span!(
+        target: log::ACTIVITY,
+        "activity",
+        instance = &*task.instance,
+        execution = task.execution,
+        event = task.event.0,
+        attempt = task.attempt,
+        activity = task.name,
+    )
 }
 
-/// Turns a panic of the future into a message.
-struct CatchPanic<F>(Pin<Box<F>>);
+fn settle(result: std::thread::Result<Result<Payload, Payload>>) -> Result<Payload, ActivityError> {
+    result.unwrap_or_else(|panic| Err(panic_message(&*panic))).map_err(ActivityError::Application)
+}
 
-impl<F: Future> Future for CatchPanic<F> {
-    type Output = Result<F::Output, String>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
-            Ok(poll) => poll.map(Ok),
-            Err(panic) => {
-                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-                Poll::Ready(Err(text.unwrap_or_else(|| "no message".to_owned())))
-            }
-        }
-    }
+fn panic_message(panic: &(dyn Any + Send)) -> Payload {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Payload::from(format!("the activity panicked: {}", text.unwrap_or("no message")))
 }

@@ -51,6 +51,10 @@ impl OrchestrationHandler for ByName<dyn OrchestrationHandler> {
             None => problem,
         })
     }
+
+    fn log_target(&self) -> &'static str {
+        self.handler.log_target()
+    }
 }
 
 impl ActivityHandler for ByName<dyn ActivityHandler> {

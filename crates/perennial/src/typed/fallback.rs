@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::context::OrchestrationContext;
-use super::register::{Boxed, TypedOrchestration, bad_input, decode, on_payloads};
+use super::register::{Boxed, TypedOrchestration, bad_input, decode, log_target, on_payloads};
 use crate::activity::{ActivityContext, ActivityFutureBox, ActivityHandler};
 
 /// The code of a fallback activity, which is also given the name that was scheduled.
@@ -45,5 +45,6 @@ where
             Err(mismatch) => ctx.refuse_payload(&mismatch),
         }
     };
-    Arc::new(TypedOrchestration { run, check: |input| decode::<I>(input).map(drop) })
+    let check = |input| decode::<I>(input).map(drop);
+    Arc::new(TypedOrchestration { run, check, log_target: log_target::<F>() })
 }

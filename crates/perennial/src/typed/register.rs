@@ -5,8 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use perennial_core::ErrorCode;
-use perennial_core::{NotOfType, OrchestrationHandler, Payload};
+use perennial_core::{ErrorCode, NotOfType, OrchestrationHandler, Payload, log};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -61,10 +60,21 @@ pub enum Registration {
     note = "pass a closure or a function that takes an `OrchestrationContext` and up to four arguments, with their types \
             written out, and returns a future of a `Result` that is `Send`"
 )]
-pub trait OrchestrationCode<K> {
+pub trait OrchestrationCode<K>: Sized {
     /// What the engine runs.
     #[doc(hidden)]
-    fn into_handler(self) -> Arc<dyn OrchestrationHandler>;
+    fn into_handler(self) -> Arc<dyn OrchestrationHandler> {
+        self.into_handler_of(log_target::<Self>())
+    }
+
+    /// The same, for code that logs under a target.
+    #[doc(hidden)]
+    fn into_handler_of(self, log_target: &'static str) -> Arc<dyn OrchestrationHandler>;
+}
+
+/// The `tracing` target of a function or closure: the module that it is defined in.
+pub(super) fn log_target<F>() -> &'static str {
+    log::module_of(std::any::type_name::<F>())
 }
 
 /// Code of an activity: a closure or function with types, from a context and up to four arguments to a future of a
@@ -134,6 +144,7 @@ pub(super) fn decode<T: DeserializeOwned + 'static>(payload: Payload) -> Result<
 pub(super) struct TypedOrchestration<F> {
     pub(super) run: F,
     pub(super) check: fn(Payload) -> Result<(), NotOfType>,
+    pub(super) log_target: &'static str,
 }
 
 impl<F> OrchestrationHandler for TypedOrchestration<F>
@@ -146,6 +157,10 @@ where
 
     fn check_input(&self, input: &Payload) -> Result<(), NotOfType> {
         (self.check)(input.clone())
+    }
+
+    fn log_target(&self) -> &'static str {
+        self.log_target
     }
 }
 
@@ -197,7 +212,7 @@ macro_rules! functions {
         {
             fn registration(self) -> Registration {
                 let code = move |ctx: OrchestrationContext $(, $argument: $type)*| self(ctx $(, $argument)*).into_future();
-                let handler = OrchestrationCode::<(by::$way, $($type,)*)>::into_handler(code);
+                let handler = OrchestrationCode::<(by::$way, $($type,)*)>::into_handler_of(code, log_target::<Fun>());
                 let handler = arguments::orchestration(M::ARGUMENTS, handler);
                 Registration::Orchestration { name: M::NAME, version: M::VERSION, handler }
             }
@@ -211,14 +226,15 @@ macro_rules! functions {
             E: Serialize + 'static,
             $($type: DeserializeOwned + Send + 'static,)*
         {
-            fn into_handler(self) -> Arc<dyn OrchestrationHandler> {
+            fn into_handler_of(self, log_target: &'static str) -> Arc<dyn OrchestrationHandler> {
                 let run = move |ctx: perennial_core::OrchestrationContext, input: Payload| -> Boxed {
                     match decode::<$input>(input) {
                         Ok($pattern) => Box::pin(on_payloads(self(OrchestrationContext::new(ctx) $(, $argument)*))),
                         Err(mismatch) => ctx.refuse_payload(&mismatch),
                     }
                 };
-                Arc::new(TypedOrchestration { run, check: |input| decode::<$input>(input).map(drop) })
+                let check = |input| decode::<$input>(input).map(drop);
+                Arc::new(TypedOrchestration { run, check, log_target })
             }
         }
 

@@ -35,6 +35,7 @@ mod invariants_tasks;
 mod keys;
 mod late_events;
 mod leases;
+mod logs;
 mod management;
 mod many_instances;
 mod memory;

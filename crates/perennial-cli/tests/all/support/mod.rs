@@ -69,6 +69,16 @@ async fn adder(ctx: OrchestrationContext) -> Result<u64, String> {
     Ok(first + ctx.schedule_wait(Event::<u64>::named("n")).await)
 }
 
+/// Continues as new so many times, and then waits until it is stopped.
+#[orchestration(version = "1.0.0")]
+async fn rounds(ctx: OrchestrationContext, left: u32) -> Result<u32, String> {
+    if left > 0 {
+        return ctx.continue_as_new(left - 1).await;
+    }
+    ctx.schedule_wait("stop").await;
+    Ok(left)
+}
+
 /// Puts its token into a file, and leaves the rest to whoever reads that.
 #[activity]
 async fn approval(ctx: ActivityContext, mailbox: String) -> Result<Later<bool>, String> {
@@ -114,6 +124,7 @@ impl Shop {
             .register(counter)
             .register(broken)
             .register(adder)
+            .register(rounds)
             .register(approved)
             .register(approval)
             .register(charge);

@@ -1,6 +1,7 @@
 //! Instances that cannot go on. Nothing that came for them is lost.
 
 use crate::code::ErrorCode;
+use crate::log;
 use crate::store::{Blocked, Commit, InboxNumber, InstanceRow, Outgoing, RequestReply, RowChange};
 
 use super::super::message::Message;
@@ -47,12 +48,16 @@ impl Instance {
         }
         let wake_at_ms = self.blocked_wake(shared, now_ms, &messages, failure, blocked.attempts);
         tracing::warn!(
+            target: log::INSTANCE,
             instance = &*self.id,
             // The id of an instance that cannot be loaded is not known.
             key = %self.key,
+            execution = self.facts.as_ref().map(|facts| facts.execution),
             code = blocked.code,
-            attempts = blocked.attempts,
-            "blocked: {failure}"
+            place = failure.place(),
+            tries = blocked.attempts,
+            reason = %failure,
+            "instance blocked"
         );
         let send = self.kept(shared, &messages);
         // A retry is one try. A commit that sends and takes no turn is sent again if its outcome is unknown, and must not

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::execution::Execution;
 use crate::flaws::{self, Flaw};
 use crate::history::{Ending, Job};
+use crate::log;
 use crate::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, Status};
 
 use super::super::message::Message;
@@ -72,6 +73,7 @@ impl Instance {
         self.await_updates(shared, accepted, &answered);
         self.release(shared, now_ms, outputs);
         let wake_at_ms = facts.wake_at_ms;
+        self.log_durable(&facts, &next);
         self.checksum = checksum.unwrap_or(self.checksum);
         self.stored_as(shared, facts);
         self.tasks.handle_given(in_flight.given);
@@ -254,7 +256,12 @@ impl Instance {
 
     /// It cannot be marked as blocked, or keep what came for it.
     fn block_refused(&mut self, shared: &mut Shared, now_ms: u64, in_flight: InFlight, reason: String) {
-        tracing::error!(%reason, "a blocked instance cannot be marked as blocked");
+        tracing::error!(
+            target: log::STORE,
+            instance = &*self.id,
+            %reason,
+            "blocked instance cannot be marked as blocked"
+        );
         shared.outputs.extend(in_flight.outputs.into_iter().filter(is_reply_to_question));
         let mut messages = in_flight.messages.into_messages();
         messages.extend(self.queue.take_all());

@@ -17,6 +17,7 @@ mod facts;
 mod in_flight;
 mod limits;
 mod loading;
+mod logging;
 mod open_ends;
 mod pausing;
 mod planning;

@@ -3,6 +3,7 @@
 
 use crate::flaws::{self, Flaw};
 use crate::history::{Job, Why};
+use crate::log;
 use crate::store::{Commit, InstanceRow, Pause};
 
 use super::super::message::Message;
@@ -75,7 +76,7 @@ impl Instance {
         let blocked = self.blocked(now_ms, &failure);
         let graces = self.queue.cancel_graces().map(|grace| shared.gaps.end_of(grace));
         let wake_at_ms = graces.chain(self.limits.ends()).min();
-        tracing::info!(instance = &*self.id, "{failure}");
+        tracing::info!(target: log::INSTANCE, instance = &*self.id, reason = %failure, "instance paused");
         let mut commit = Commit { consumed: wanted.numbers().to_vec(), ..shared.empty_commit(self.key) };
         let facts = self.mark_blocked(now_ms, &wanted, blocked, wake_at_ms, &mut commit);
         let outputs = wanted.replies(&Answer::Accepted).collect();
@@ -115,7 +116,7 @@ impl Instance {
         why: Why,
         (paused_ms, pause): (u64, &Pause),
     ) {
-        tracing::info!(instance = &*self.id, "resumed {why}");
+        tracing::info!(target: log::INSTANCE, instance = &*self.id, reason = %why, "instance resumed");
         let job = Job::InstanceResumed { why, paused_ms, paused: pause.why.clone() };
         let record = Batch::new(vec![Queued::engine(Message::Job(job), now_ms)]);
         let wanted = Batch::new(wanted);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::code::ErrorCode;
 use crate::execution::Execution;
 use crate::history::{Decision, EventId, Ledger, Trail, Turn};
+use crate::log;
 use crate::store::TaskState;
 
 use super::super::output::{ActivityTask, Output};
@@ -120,7 +121,10 @@ impl Instance {
 fn say_unserved(shared: &mut Shared, task: &ActivityTask) {
     if shared.attempts.is_news(&task.name, task.tag()) {
         tracing::warn!(
+            target: log::ACTIVITY,
             instance = &*task.instance,
+            execution = task.execution,
+            event = task.event.0,
             activity = task.name,
             tag = task.tag(),
             "{}: this node has not registered the activity, or does not serve its tag; it waits for a node that does",

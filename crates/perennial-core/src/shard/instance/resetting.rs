@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::history::{ClosePolicy, Decision, EventId, Ledger, OnTakenId, Payload, Started};
+use crate::log;
 use crate::store::{Commit, InstanceRow, Outgoing, RequestReply, RowChange, Status, TurnRow};
 
 use super::super::message::{Message, Start};
@@ -124,11 +125,12 @@ impl Instance {
         let ResetRun { mut report, started, rows, ledger, jobs, again, before, cut } = run;
         let stored = self.stored();
         tracing::info!(
+            target: log::INSTANCE,
             instance = &*self.id,
             execution = started.execution,
             turn = report.turn,
-            "reset: {}",
-            started.reset.as_ref().map_or_else(String::new, |reset| reset.why.to_string())
+            reason = started.reset.as_ref().map(|reset| tracing::field::display(&reset.why)),
+            "instance reset"
         );
         let mut send = Vec::new();
         // One that has ended told its children when it did.

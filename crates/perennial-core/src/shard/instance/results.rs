@@ -15,6 +15,7 @@ use super::super::task_work::open_end;
 use super::Instance;
 use super::facts::Facts;
 use super::in_flight::{InFlight, Next};
+use super::logging;
 use super::queued::{Batch, Queued};
 use super::tasks::TaskPlan;
 
@@ -96,7 +97,10 @@ impl Instance {
         let (source_event_id, attempts) = (task.event, task.attempt);
         let past = |ran: Option<PastAttempt>| ran.into_iter().fold(task.past.clone(), Trail::and);
         let job = match result {
-            Ok(result) => Job::ActivityCompleted { source_event_id, result, attempts, trail: past(ran) },
+            Ok(result) => {
+                logging::attempt_completed(task);
+                Job::ActivityCompleted { source_event_id, result, attempts, trail: past(ran) }
+            }
             Err(error) => {
                 let tried = (task.attempt, task.deadline_ms);
                 let draw = || shared.draw();
@@ -104,6 +108,11 @@ impl Instance {
                     true => None,
                     false => retry_at_ms(task.options.as_deref(), tried, now_ms, &error, draw),
                 };
+                logging::attempt_failed(
+                    task,
+                    &error,
+                    retry_at_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
+                );
                 if let Some(due_ms) = retry_at_ms {
                     let past = past(ran.map(|ran| ran.failed(&error)));
                     let attempt = task.attempt.saturating_add(1);

@@ -3,6 +3,7 @@
 use crate::code::ErrorCode;
 use crate::execution::Execution;
 use crate::history::{Ending, Ledger, ParentLink, Started, Turn};
+use crate::log;
 use crate::store::{Commit, RowChange, Status, TurnRow};
 
 use super::super::outgoing::{Sender, outcome_for, parting};
@@ -68,7 +69,12 @@ impl Instance {
         reason: &str,
         parent: Option<&ParentLink>,
     ) {
-        tracing::error!(instance = &*self.id, key = %self.key, "terminated, although it cannot be read");
+        tracing::error!(
+            target: log::INSTANCE,
+            instance = &*self.id,
+            key = %self.key,
+            "instance terminated without its history, which cannot be read"
+        );
         let messages = Batch::new(self.queue.take_all());
         let asks = self.questions.take_all();
         let stored = self.facts.clone().unwrap_or_else(|| Facts::nothing_stored(1));

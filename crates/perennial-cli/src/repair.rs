@@ -4,10 +4,10 @@ use perennial::client::{ResetReport, Resetting};
 use perennial::{Client, Why};
 use serde_json::json;
 
-use crate::acting::done;
 use crate::arguments::Which;
 use crate::exit::Failure;
 use crate::output::{line, many, object};
+use crate::requests::done;
 
 pub(crate) async fn pause_orchestration(
     client: &Client,

@@ -1,26 +1,17 @@
-//! Commands that look: list, show, history, tree, export.
-
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+//! `list`, `show` and `tree`: instances and where they stand.
 
 use perennial::client::{Blocked, ExportedInstance, InstanceRow, PageKey, Tree};
 use perennial::history::TraceContext;
-use perennial::history::{Attributes, Ending, History};
-use perennial::history::{Decision, Event, EventKind, Job, Reset, Turn};
+use perennial::history::{Attributes, Ending, History, Job, Reset, Turn};
 use perennial::{Client, ClientError, Filter, InstanceKey, InstanceStatus, Payload, Status, StoreError};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::attempts::{Tried, tried};
-use crate::exit::{ExitKind, Failure};
-use crate::output::{columns, line, many, moment, now_ms, object, pairs, progress, short, span, table};
+use crate::exit::Failure;
+use crate::output::{columns, fitting, line, many, moment, object, pairs, span, table};
 use crate::remedy::remedy;
-use crate::timeline;
 use crate::waiting::waiting_for;
-
-/// How many instances an export reads at a time.
-const PAGE: usize = 200;
 
 pub(crate) async fn list(
     client: &Client,
@@ -45,7 +36,7 @@ pub(crate) async fn list(
             None => row.status.name().to_owned(),
         };
         shown.add_row([
-            short(&row.id, 60),
+            fitting(&row.id, 60),
             row.name.clone(),
             version(&row.version).to_owned(),
             status,
@@ -216,9 +207,9 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         rows.push(("attribute", format!("{name} = {}", value.as_json())));
     }
     rows.extend(status.published.as_ref().map(|published| ("published", published.to_text())));
-    rows.extend(started.map(|started| ("input", short(started.input.as_json(), 400))));
-    rows.extend(output.map(|output| ("output", short(output.as_json(), 400))));
-    rows.extend(error.map(|error| ("error", short(error.as_json(), 400))));
+    rows.extend(started.map(|started| ("input", fitting(started.input.as_json(), 400))));
+    rows.extend(output.map(|output| ("output", fitting(output.as_json(), 400))));
+    rows.extend(error.map(|error| ("error", fitting(error.as_json(), 400))));
     rows.extend(reason.map(|reason| ("reason", reason.clone())));
     rows.extend(waiting_for(&history).into_iter().map(|what| ("waits for", what)));
     rows.extend(trace.map(|trace| ("trace", trace.parent.clone())));
@@ -257,76 +248,6 @@ fn last_resume(history: &History) -> Option<String> {
     history.turns.iter().rev().find_map(of_turn)
 }
 
-/// An event on a line of its own.
-#[derive(Serialize)]
-struct EventLine<'a> {
-    execution: u64,
-    turn: u64,
-    at_ms: u64,
-    #[serde(flatten)]
-    event: &'a Event,
-}
-
-pub(crate) async fn history(
-    client: &Client,
-    id: &str,
-    execution: Option<u64>,
-    as_json: bool,
-    as_timeline: bool,
-) -> Result<(), Failure> {
-    let status = client.status(id).await?;
-    let execution = execution.unwrap_or(status.execution);
-    if execution == 0 || execution > status.execution {
-        let message =
-            format!("instance {id:?} has no execution {execution}; the latest is {}", status.execution);
-        return Err(Failure::new(ExitKind::NotFound, message));
-    }
-    let history = client.history_of(id, execution).await?;
-    if as_json {
-        for turn in &history {
-            for event in &turn.events {
-                object(&EventLine { execution, turn: turn.number, at_ms: turn.at_ms, event })?;
-            }
-        }
-        return Ok(());
-    }
-    if as_timeline {
-        let drawn = timeline::draw(id, &history, now_ms(), None);
-        return drawn.iter().try_for_each(|drawn| line(drawn.trim_end()));
-    }
-    history_table(&history)
-}
-
-fn history_table(history: &History) -> Result<(), Failure> {
-    let Some(first) = history.turns.first() else {
-        return line("nothing is recorded yet");
-    };
-    line(format!("began {}", moment(first.at_ms)))?;
-    let mut shown = columns(&[">turn", ">after", ">event", "what"]);
-    for turn in history {
-        for (place, event) in turn.events.iter().enumerate() {
-            let at_first = |text: String| if place == 0 { text } else { String::new() };
-            shown.add_row([
-                at_first(turn.number.to_string()),
-                at_first(span(turn.at_ms.saturating_sub(first.at_ms))),
-                event.id.to_string(),
-                event_words(event),
-            ]);
-        }
-    }
-    table(&shown)
-}
-
-/// An event in words, with moments as people read them.
-fn event_words(event: &Event) -> String {
-    match &event.kind {
-        EventKind::Decision { decision: Decision::TimerCreated { due_ms }, .. } => {
-            format!("TimerCreated due {}", moment(*due_ms))
-        }
-        _ => event.summary(),
-    }
-}
-
 pub(crate) async fn tree(client: &Client, id: &str, as_json: bool) -> Result<(), Failure> {
     let tree = client.tree(id).await?;
     if as_json {
@@ -360,73 +281,4 @@ fn branches(tree: &Tree, indent: &str) -> Result<(), Failure> {
         branches(child, &format!("{indent}{below}"))?;
     }
     Ok(())
-}
-
-/// Writes histories to standard output, or to a file, which is replaced only once all of them are there.
-pub(crate) async fn export(
-    client: &Client,
-    ids: &[String],
-    filter: Filter,
-    path: Option<&Path>,
-) -> Result<(), Failure> {
-    let Some(path) = path else {
-        return export_to(client, ids, filter, &mut BufWriter::new(std::io::stdout())).await.map(drop);
-    };
-    let at = |path: &Path, error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
-    // Of a device or a pipe there is nothing to replace.
-    let is_file = std::fs::metadata(path).map_or(true, |found| found.is_file());
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let part = if is_file { Path::new(&part) } else { path };
-    let mut out = BufWriter::new(File::create(part).map_err(|error| at(part, error))?);
-    let outcome = export_to(client, ids, filter, &mut out).await;
-    drop(out);
-    if is_file {
-        let settled = if outcome.is_ok() { std::fs::rename(part, path) } else { std::fs::remove_file(part) };
-        settled.map_err(|error| at(path, error))?;
-    }
-    outcome.map(|written| eprintln!("exported {written} instances"))
-}
-
-/// Writes histories, and says of how many instances.
-async fn export_to(
-    client: &Client,
-    ids: &[String],
-    filter: Filter,
-    out: &mut impl Write,
-) -> Result<u64, Failure> {
-    let bar = progress(None, "instances exported");
-    for id in ids {
-        bar.inc(export_one(client.export(id).await?, out)?);
-    }
-    let mut after = None;
-    while ids.is_empty() {
-        let page = client.list(filter.clone(), after, PAGE).await?;
-        for row in page.rows {
-            match client.export(&row.id).await {
-                Ok(instance) => bar.inc(export_one(instance, out)?),
-                // It was deleted since it was listed.
-                Err(ClientError::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    out.flush()?;
-    bar.finish_and_clear();
-    Ok(bar.position())
-}
-
-/// Writes an instance as the replay check of the test kit reads it. One of which nothing is recorded yet is left out.
-fn export_one(mut instance: ExportedInstance, out: &mut impl Write) -> Result<u64, Failure> {
-    instance.executions.retain(|execution| !execution.turns.is_empty());
-    if instance.executions.is_empty() {
-        return Ok(0);
-    }
-    let text = serde_json::to_string(&instance).map_err(Failure::failed)?;
-    writeln!(out, "{text}")?;
-    Ok(1)
 }

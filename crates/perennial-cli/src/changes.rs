@@ -1,0 +1,105 @@
+//! Brings the arguments of commands that change something to what does it.
+
+use std::time::Duration;
+
+use perennial::{Action, EventId, Payload, SendUpdate, StartOptions};
+
+use crate::arguments::{Change, Existing};
+use crate::bulk::{Verb, act};
+use crate::exit::Failure;
+use crate::store::{self, StoreAt};
+use crate::{prune, repair, requests};
+
+/// Runs a command that changes something.
+pub(crate) async fn run(store: &StoreAt, change: Change, as_json: bool) -> Result<(), Failure> {
+    let client = store.open()?;
+    match change {
+        Change::Start { name, id, input, at_version, on_existing, attributes, delay, timeout, wait } => {
+            let options = start_options(on_existing, at_version, attributes, (delay, timeout));
+            let input = requests::read_input(&input)?;
+            requests::start(&client, &name, &id, input, options, wait, as_json).await
+        }
+        Change::Raise { id, event, input, key } => {
+            let input = requests::read_input(&input)?;
+            requests::raise(&client, &id, &event, input, key, as_json).await
+        }
+        Change::Query { id, query, input, patience } => {
+            let input = requests::read_input(&input)?;
+            let answer = client.patience(patience).query(&id, &query, input).await?;
+            requests::answer(as_json, &id, &answer)
+        }
+        Change::Update { id, update, input, key, or_start, start_input, patience } => {
+            let client = client.patience(patience);
+            let mut update = client.update(&id, &update, requests::read_input(&input)?);
+            if let Some(orchestration) = or_start {
+                update = update.or_start(orchestration, requests::text_input(start_input.as_deref())?);
+            }
+            update = key.into_iter().fold(update, SendUpdate::once);
+            requests::answer(as_json, &id, &update.await.map_err(perennial::Error::from)?)
+        }
+        Change::Cancel { which, reason, grace } => {
+            let verb = Verb::new(Action::Cancel { reason, grace }, "cancel", "cancel requested");
+            act(&client, &verb, &which, as_json).await
+        }
+        Change::Terminate { which, reason } => {
+            let verb = Verb::new(Action::Terminate { reason }, "terminate", "termination requested");
+            act(&client, &verb, &which, as_json).await
+        }
+        Change::Retry { which } => {
+            let verb = Verb::new(Action::Retry, "retry", "retry requested");
+            act(&client, &verb, &which, as_json).await
+        }
+        Change::Skip { id, event, message } => {
+            requests::skip(&client, &id, event.map(EventId), message, as_json).await
+        }
+        Change::Activity(attempt) => requests::complete(&client, attempt, as_json).await,
+        Change::Pause { which, orchestration: None, why } => {
+            let action = Action::Pause { why: why.into_why() };
+            act(&client, &Verb::new(action, "pause", "pause requested"), &which, as_json).await
+        }
+        Change::Resume { which, orchestration: None, why } => {
+            let action = Action::Resume { why: why.into_why() };
+            act(&client, &Verb::new(action, "resume", "resume requested"), &which, as_json).await
+        }
+        Change::Pause { which, orchestration: Some(name), why } => {
+            repair::pause_orchestration(&client, &which, &name, why.into_why(), as_json).await
+        }
+        Change::Resume { which, orchestration: Some(name), why } => {
+            repair::resume_orchestration(&client, &which, &name, why.into_why(), as_json).await
+        }
+        Change::Reset { id, to_turn, at_version, why, patience } => {
+            let client = client.patience(patience);
+            let reset = client.reset(&id).to_turn(to_turn);
+            repair::reset(reset, at_version, why.into_why(), &id, as_json).await
+        }
+        Change::Rerun { id, at_version, why, patience } => {
+            let why = why.into_why();
+            repair::reset(client.patience(patience).rerun(&id), at_version, why, &id, as_json).await
+        }
+        Change::Delete { which, force } => {
+            let verb = Verb::new(Action::Delete { force }, "delete", "deleted");
+            act(&client, &verb, &which, as_json).await
+        }
+        Change::Prune { executions: true, older_than, yes, .. } => {
+            prune::prune_executions(&client, older_than, yes, as_json).await
+        }
+        Change::Prune { filter, older_than, keep, yes, executions: false } => {
+            let filter = store::filter(&client, &filter).await?;
+            let filter = store::ended(&client, filter, older_than).await?;
+            prune::prune(&client, filter, keep, yes, as_json).await
+        }
+    }
+}
+
+fn start_options(
+    on_existing: Existing,
+    version: Option<String>,
+    attributes: Vec<(String, Payload)>,
+    (delay, timeout): (Option<Duration>, Option<Duration>),
+) -> StartOptions {
+    let mut options = StartOptions::default().on_existing(on_existing.into());
+    options = version.into_iter().fold(options, StartOptions::version);
+    options = delay.into_iter().fold(options, StartOptions::delay);
+    options = timeout.into_iter().fold(options, StartOptions::timeout);
+    attributes.into_iter().fold(options, |options, (name, value)| options.attribute(name, value))
+}

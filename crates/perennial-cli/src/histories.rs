@@ -1,0 +1,190 @@
+//! `history` and `export`: what is recorded of instances.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use perennial::history::{Decision, Event, EventKind};
+use perennial::{Client, ClientError, ExportedInstance, Filter, History};
+use serde::Serialize;
+
+use crate::arguments::Executions;
+use crate::exit::{ExitKind, Failure};
+use crate::output::{columns, is_terminal, line, moment, now_ms, object, progress, span, table};
+use crate::timeline;
+
+/// How many instances an export reads at a time.
+const PAGE: usize = 200;
+
+/// An event on a line of its own.
+#[derive(Serialize)]
+struct EventLine<'a> {
+    execution: u64,
+    turn: u64,
+    at_ms: u64,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+pub(crate) async fn history(
+    client: &Client,
+    id: &str,
+    executions: Option<Executions>,
+    as_json: bool,
+    as_timeline: bool,
+) -> Result<(), Failure> {
+    let current = client.status(id).await?.execution;
+    match executions {
+        Some(Executions::One(execution)) if execution == 0 || execution > current => {
+            let message = format!("instance {id:?} has no execution {execution}; the latest is {current}");
+            Err(Failure::new(ExitKind::NotFound, message))
+        }
+        Some(Executions::One(execution)) => {
+            let history = client.history_of(id, execution).await?;
+            show_history(id, (execution, current), &history, as_json, as_timeline)
+        }
+        None => {
+            let history = client.history_of(id, current).await?;
+            show_history(id, (current, current), &history, as_json, as_timeline)
+        }
+        Some(Executions::All) => {
+            for execution in 1..=current {
+                match client.history_of(id, execution).await {
+                    Ok(history) => {
+                        show_history(id, (execution, current), &history, as_json, as_timeline)?;
+                    }
+                    // Executions are deleted oldest first.
+                    Err(ClientError::NoExecution { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Shows one execution of those that an instance has had.
+fn show_history(
+    id: &str,
+    (execution, current): (u64, u64),
+    history: &History,
+    as_json: bool,
+    as_timeline: bool,
+) -> Result<(), Failure> {
+    if as_json {
+        for turn in history {
+            for event in &turn.events {
+                object(&EventLine { execution, turn: turn.number, at_ms: turn.at_ms, event })?;
+            }
+        }
+        return Ok(());
+    }
+    if current > 1 {
+        line(format!("execution {execution} of {current}"))?;
+    }
+    if as_timeline {
+        let drawn = timeline::draw(id, history, now_ms(), None);
+        return drawn.iter().try_for_each(|drawn| line(drawn.trim_end()));
+    }
+    history_table(history)
+}
+
+fn history_table(history: &History) -> Result<(), Failure> {
+    let Some(first) = history.turns.first() else {
+        return line("nothing is recorded yet");
+    };
+    line(format!("began {}", moment(first.at_ms)))?;
+    let mut shown = columns(&[">turn", ">after", ">event", "what"]);
+    for turn in history {
+        for (place, event) in turn.events.iter().enumerate() {
+            let at_first = |text: String| if place == 0 { text } else { String::new() };
+            shown.add_row([
+                at_first(turn.number.to_string()),
+                at_first(span(turn.at_ms.saturating_sub(first.at_ms))),
+                event.id.to_string(),
+                event_words(event),
+            ]);
+        }
+    }
+    table(&shown)
+}
+
+/// An event in words, with moments as people read them.
+fn event_words(event: &Event) -> String {
+    match &event.kind {
+        EventKind::Decision { decision: Decision::TimerCreated { due_ms }, .. } => {
+            format!("TimerCreated due {}", moment(*due_ms))
+        }
+        _ if is_terminal() => event.summary(),
+        _ => event.full_summary(),
+    }
+}
+
+/// Writes histories to standard output, or to a file, which is replaced only once all of them are there.
+pub(crate) async fn export(
+    client: &Client,
+    ids: &[String],
+    filter: Filter,
+    path: Option<&Path>,
+) -> Result<(), Failure> {
+    let Some(path) = path else {
+        return export_to(client, ids, filter, &mut BufWriter::new(std::io::stdout())).await.map(drop);
+    };
+    let at = |path: &Path, error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
+    // Of a device or a pipe there is nothing to replace.
+    let is_file = std::fs::metadata(path).map_or(true, |found| found.is_file());
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let part = if is_file { Path::new(&part) } else { path };
+    let mut out = BufWriter::new(File::create(part).map_err(|error| at(part, error))?);
+    let outcome = export_to(client, ids, filter, &mut out).await;
+    drop(out);
+    if is_file {
+        let settled = if outcome.is_ok() { std::fs::rename(part, path) } else { std::fs::remove_file(part) };
+        settled.map_err(|error| at(path, error))?;
+    }
+    outcome.map(|written| eprintln!("exported {written} instances"))
+}
+
+/// Writes histories, and says of how many instances.
+async fn export_to(
+    client: &Client,
+    ids: &[String],
+    filter: Filter,
+    out: &mut impl Write,
+) -> Result<u64, Failure> {
+    let bar = progress(None, "instances exported");
+    for id in ids {
+        bar.inc(export_one(client.export(id).await?, out)?);
+    }
+    let mut after = None;
+    while ids.is_empty() {
+        let page = client.list(filter.clone(), after, PAGE).await?;
+        for row in page.rows {
+            match client.export(&row.id).await {
+                Ok(instance) => bar.inc(export_one(instance, out)?),
+                // It was deleted since it was listed.
+                Err(ClientError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    out.flush()?;
+    bar.finish_and_clear();
+    Ok(bar.position())
+}
+
+/// Writes an instance as the replay check of the test kit reads it. One of which nothing is recorded yet is left out.
+fn export_one(mut instance: ExportedInstance, out: &mut impl Write) -> Result<u64, Failure> {
+    instance.executions.retain(|execution| !execution.turns.is_empty());
+    if instance.executions.is_empty() {
+        return Ok(0);
+    }
+    let text = serde_json::to_string(&instance).map_err(Failure::failed)?;
+    writeln!(out, "{text}")?;
+    Ok(1)
+}

@@ -1,0 +1,76 @@
+//! P8: `history` and `prune` know the executions of an instance.
+
+use crate::support::{Shop, settings};
+use perennial::prelude::*;
+
+/// A closed shop with an instance in its fourth execution.
+async fn in_its_fourth_execution() -> Shop {
+    let mut shop = Shop::open().await;
+    let client = shop.client();
+    client.start("rounds", "rounds-1", Payload::from_json("3").unwrap()).await.unwrap();
+    while client.status("rounds-1").await.unwrap().execution < 4 {
+        tokio::task::yield_now().await;
+    }
+    shop.runtime.take().unwrap().shutdown().await.unwrap();
+    shop
+}
+
+/// Which executions the history has lines of.
+async fn recorded(shop: &Shop) -> Vec<u64> {
+    let said = shop.masked(&["history", "rounds-1", "--execution", "all", "--json"]).await;
+    let of =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["execution"].as_u64().unwrap();
+    let mut executions: Vec<u64> = said.lines().map(of).collect();
+    executions.dedup();
+    executions
+}
+
+#[tokio::test]
+async fn p8_history_shows_one_execution_or_all() {
+    let shop = in_its_fourth_execution().await;
+    assert_eq!(recorded(&shop).await, [1, 2, 3, 4]);
+    let shown = shop.masked(&["history", "rounds-1", "--execution", "2"]).await;
+    settings().bind(|| {
+        insta::assert_snapshot!(shown, @r"
+        execution 2 of 4
+        began [moment]
+        TURN  AFTER  EVENT  WHAT
+          1  [span]  1  OrchestrationStarted rounds 2
+          2  OrchestrationContinuedAsNew latest 1
+        ");
+    });
+    assert!(shop.masked(&["history", "rounds-1"]).await.starts_with("execution 4 of 4\n"));
+    let said = shop.run(&["history", "rounds-1", "--execution", "none"]).await;
+    assert_eq!(said.code, 2, "{said:?}");
+}
+
+#[tokio::test]
+async fn p8_prune_deletes_old_executions_and_keeps_the_current_one() {
+    let shop = in_its_fourth_execution().await;
+    let said = shop.run(&["prune", "--executions", "--older-than", "1h", "--yes"]).await;
+    assert_eq!((said.code, said.stdout.trim()), (0, "pruned executions; rows deleted: 0"), "{said:?}");
+    assert_eq!(recorded(&shop).await, [1, 2, 3, 4]);
+    let said = shop.run(&["prune", "--executions", "--older-than", "0s"]).await;
+    assert_eq!(said.code, 4, "nobody said yes: {said:?}");
+    let said = shop.run(&["prune", "--executions", "--older-than", "0s", "--yes", "--json"]).await;
+    let pruned: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!((said.code, pruned["rows"].as_u64()), (0, Some(3)), "{said:?}");
+    assert_eq!(recorded(&shop).await, [4]);
+    let said = shop.run(&["history", "rounds-1", "--execution", "1"]).await;
+    assert_eq!(said.code, 3, "{said:?}");
+    assert!(said.stderr.contains("PER-0633"), "{said:?}");
+    assert_eq!(shop.run(&["list", "--json"]).await.stdout.lines().count(), 1, "instances are not pruned");
+}
+
+#[tokio::test]
+async fn p8_prune_of_executions_needs_an_age_and_takes_no_filter() {
+    let shop = Shop::stocked().await;
+    for arguments in [
+        &["prune", "--executions", "--yes"][..],
+        &["prune", "--executions", "--older-than", "1h", "--prefix", "order"],
+        &["prune", "--executions", "--older-than", "1h", "--keep", "3"],
+    ] {
+        let said = shop.run(arguments).await;
+        assert_eq!(said.code, 2, "{said:?}");
+    }
+}

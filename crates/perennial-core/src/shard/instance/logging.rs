@@ -1,0 +1,138 @@
+//! What an instance writes to the log. Payloads never appear in it, only ids, kinds and numbers.
+
+use crate::execution::Execution;
+use crate::history::{ActivityFailure, Ending, TimeoutKind};
+use crate::log;
+use crate::store::Status;
+
+use super::super::output::ActivityTask;
+use super::Instance;
+use super::facts::Facts;
+use super::in_flight::Next;
+
+impl Instance {
+    /// Logs what a durable commit means for the instance. To be called before its row is taken over, which tells how it was.
+    pub(super) fn log_durable(&self, facts: &Facts, next: &Next) {
+        let is_begun = facts.status != Status::Pending;
+        if is_begun && self.facts.as_ref().is_none_or(|before| before.status == Status::Pending) {
+            self.log_started(next);
+        }
+        let was_blocked = self.facts.as_ref().is_some_and(Facts::is_blocked);
+        if was_blocked && !facts.is_blocked() && !facts.status.is_final() {
+            let execution = facts.execution;
+            tracing::info!(target: log::INSTANCE, instance = &*self.id, execution, "instance unblocked");
+        }
+        match next {
+            Next::Continued(_, start) => {
+                let execution = start.started.execution;
+                tracing::info!(target: log::INSTANCE, instance = &*self.id, execution, "instance continued as new");
+            }
+            Next::Ended(_, ending) => self.log_ended(facts.execution, ending),
+            _ => {}
+        }
+    }
+
+    fn log_started(&self, next: &Next) {
+        let Some(started) = execution_of(next).map(Execution::started) else { return };
+        tracing::info!(
+            target: log::INSTANCE,
+            instance = &*self.id,
+            execution = started.execution,
+            orchestration = started.name,
+            version = started.version,
+            "instance started"
+        );
+    }
+
+    fn log_ended(&self, execution: u64, ending: &Ending) {
+        let instance = &*self.id;
+        match ending {
+            Ending::OrchestrationFailed { .. } => {
+                tracing::warn!(target: log::INSTANCE, instance, execution, "instance failed");
+            }
+            Ending::OrchestrationCancelled { reason, .. } => {
+                tracing::info!(target: log::INSTANCE, instance, execution, reason, "instance cancelled");
+            }
+            Ending::OrchestrationTerminated { reason } => {
+                tracing::info!(target: log::INSTANCE, instance, execution, reason, "instance terminated");
+            }
+            Ending::OrchestrationCompleted { .. } | Ending::OrchestrationContinuedAsNew { .. } => {
+                tracing::info!(target: log::INSTANCE, instance, execution, "instance completed");
+            }
+        }
+    }
+}
+
+fn execution_of(next: &Next) -> Option<&Execution> {
+    match next {
+        Next::Idle(execution) | Next::Continued(execution, _) | Next::Ended(Some(execution), _) => {
+            Some(execution)
+        }
+        _ => None,
+    }
+}
+
+/// Logs an attempt that returned a result.
+pub(super) fn attempt_completed(task: &ActivityTask) {
+    tracing::debug!(
+        target: log::ACTIVITY,
+        instance = &*task.instance,
+        execution = task.execution,
+        event = task.event.0,
+        attempt = task.attempt,
+        activity = task.name,
+        "attempt completed"
+    );
+}
+
+/// Logs an attempt that failed, and when the next one is due if there is one. A cancelled attempt did what it was asked to.
+pub(super) fn attempt_failed(task: &ActivityTask, failure: &ActivityFailure, retry_in_ms: Option<u64>) {
+    let (instance, execution, event) = (&*task.instance, task.execution, task.event.0);
+    let (attempt, activity) = (task.attempt, &*task.name);
+    if matches!(failure, ActivityFailure::Cancelled) {
+        tracing::info!(
+            target: log::ACTIVITY, instance, execution, event, attempt, activity, "attempt cancelled"
+        );
+        return;
+    }
+    let failure = kind(failure);
+    tracing::warn!(
+        target: log::ACTIVITY, instance, execution, event, attempt, activity, failure, "attempt failed"
+    );
+    if let Some(retry_in_ms) = retry_in_ms {
+        let attempt = attempt.saturating_add(1);
+        tracing::info!(
+            target: log::ACTIVITY, instance, execution, event, attempt, activity, retry_in_ms, "retry scheduled"
+        );
+    }
+}
+
+/// Logs an activity that ends without another attempt, because its time is up or it ended its process too often.
+pub(super) fn given_up(task: &ActivityTask, attempts: u32, failure: &ActivityFailure) {
+    if matches!(failure, ActivityFailure::Cancelled) {
+        return;
+    }
+    tracing::warn!(
+        target: log::ACTIVITY,
+        instance = &*task.instance,
+        execution = task.execution,
+        event = task.event.0,
+        attempt = attempts,
+        activity = task.name,
+        failure = kind(failure),
+        "activity given up"
+    );
+}
+
+/// What kind of failure it is. Its text is a payload, and is not logged.
+fn kind(failure: &ActivityFailure) -> &'static str {
+    match failure {
+        ActivityFailure::Application(_) => "error",
+        ActivityFailure::Timeout(TimeoutKind::Queue) => "queue timeout",
+        ActivityFailure::Timeout(TimeoutKind::Attempt) => "attempt timeout",
+        ActivityFailure::Timeout(TimeoutKind::Total) => "total timeout",
+        ActivityFailure::Timeout(TimeoutKind::Heartbeat) => "heartbeat timeout",
+        ActivityFailure::Cancelled => "cancelled",
+        ActivityFailure::Poisoned => "poisoned",
+    }
+}

@@ -1,0 +1,126 @@
+//! What a program that uses Perennial finds in its log.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use perennial::prelude::*;
+use tracing::Level;
+
+use crate::support::log::{Line, Log};
+use crate::support::{Place, soon};
+
+/// Everything that this process logs: turns run on threads of their own, which a subscriber of one thread does not see.
+fn log() -> &'static Log {
+    static LOG: OnceLock<Log> = OnceLock::new();
+    LOG.get_or_init(|| {
+        let log = Log::default();
+        tracing::subscriber::set_global_default(log.clone()).expect("no other test sets one");
+        log
+    })
+}
+
+/// What was logged about an instance, by itself or within a span of it.
+fn about(instance: &str) -> Vec<Line> {
+    let is_about = |line: &Line| {
+        line.field("instance").or(line.span.get("instance").map(String::as_str)) == Some(instance)
+    };
+    log().lines().into_iter().filter(is_about).collect()
+}
+
+#[activity]
+async fn charge(_: ActivityContext, amount: u32) -> Result<u32, String> {
+    tokio::task::yield_now().await;
+    tracing::info!(amount, "charging");
+    Ok(amount)
+}
+
+#[activity]
+fn print(_: ActivityContext, amount: u32) -> Result<u32, String> {
+    tracing::info!(amount, "printing");
+    Ok(amount)
+}
+
+#[orchestration]
+async fn order(ctx: OrchestrationContext, amount: u32) -> Result<u32, String> {
+    ctx.trace_info(format_args!("charging {amount}"));
+    let charged = ctx.schedule_activity(charge, amount).await?;
+    ctx.schedule_wait("print").await;
+    ctx.trace_warn("printing");
+    Ok(ctx.schedule_activity(print, charged).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_of_an_activity_carry_the_attempt_that_they_belong_to() {
+    log();
+    let runtime =
+        Runtime::open("memory:").register(order).register(charge).register(print).start().await.unwrap();
+    let run = runtime.client().start(order, "logs-attempt", 7).await.unwrap();
+    runtime.client().raise_event("logs-attempt", "print", "now").await.unwrap();
+    assert_eq!(soon(run.result()).await.unwrap(), 7);
+    runtime.shutdown().await.unwrap();
+    let lines = about("logs-attempt");
+    for (message, activity, event) in [("charging", "charge", "2"), ("printing", "print", "6")] {
+        let of_activity = |line: &&Line| line.message == message && line.field("amount").is_some();
+        let line = lines.iter().find(of_activity).unwrap_or_else(|| panic!("{message}: {lines:#?}"));
+        assert_eq!(line.target, module_path!());
+        let expected = [
+            ("activity", activity),
+            ("attempt", "1"),
+            ("event", event),
+            ("execution", "1"),
+            ("instance", "logs-attempt"),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        assert_eq!(line.span, expected, "{message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn e19_lines_of_an_orchestration_appear_once_under_the_module_of_its_function() {
+    log();
+    let place = Place::new();
+    let builder = || Runtime::open(place.url()).register(order).register(charge).register(print);
+    let runtime = builder().start().await.unwrap();
+    runtime.client().start(order, "logs-once", 7).await.unwrap();
+    soon(async {
+        while runtime.client().history("logs-once").await.unwrap().turns.len() < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    runtime.shutdown().await.unwrap();
+    // The first turns are replayed here.
+    let runtime = builder().start().await.unwrap();
+    runtime.client().raise_event("logs-once", "print", "now").await.unwrap();
+    assert_eq!(soon(runtime.client().run(order, "logs-once").result()).await.unwrap(), 7);
+    runtime.shutdown().await.unwrap();
+    let lines = about("logs-once");
+    let written: Vec<(Level, &str, &str)> = lines
+        .iter()
+        .filter(|line| line.target == module_path!() && line.span.is_empty())
+        .map(|line| (line.level, line.message.as_str(), line.field("execution").unwrap_or_default()))
+        .collect();
+    assert_eq!(written, [(Level::INFO, "charging 7", "1"), (Level::WARN, "printing", "1")]);
+    let own: Vec<&Line> = lines.iter().filter(|line| line.target.starts_with("perennial::")).collect();
+    assert!(own.iter().all(|line| line.level > Level::WARN), "a normal run: {own:#?}");
+    let info: Vec<&str> =
+        own.iter().filter(|line| line.level == Level::INFO).map(|line| line.message.as_str()).collect();
+    assert_eq!(info, ["instance started", "instance completed"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn e19_lines_of_a_closure_have_the_module_that_it_is_written_in() {
+    log();
+    let code = |ctx: OrchestrationContext, _: u32| async move {
+        ctx.trace_error("from a closure");
+        Ok::<u32, String>(1)
+    };
+    let runtime = Runtime::open("memory:").orchestration("closure", "1.0.0", code).start().await.unwrap();
+    runtime.client().start("closure", "logs-closure", Payload::from(serde_json::json!(1))).await.unwrap();
+    soon(runtime.client().wait("logs-closure")).await.unwrap();
+    runtime.shutdown().await.unwrap();
+    let lines = about("logs-closure");
+    let line = lines.iter().find(|line| line.message == "from a closure").expect("it is logged");
+    assert_eq!((line.level, line.target.as_str()), (Level::ERROR, module_path!()));
+    assert!(line.file.as_deref().is_some_and(|file| file.ends_with("logs.rs")), "{line:#?}");
+}

@@ -1,0 +1,189 @@
+//! The guide's page on logs against the code: every event that the library logs has a row there, and every row an event.
+//!
+//! The library logs through the macros of `tracing`, with a target from `perennial_core::log`, fields, and a message that
+//! begins with constant text. The table has the part of the message that comes before punctuation or a value.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::visit::Visit;
+
+use crate::sources::Source;
+
+const PAGE: &str = "docs/src/logs.md";
+
+/// The crates whose events users see.
+const CRATES: &[&str] = &["crates/perennial-core/src", "crates/perennial-sqlite/src", "crates/perennial/src"];
+
+const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
+
+/// What a row of the table says of an event.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    target: String,
+    level: String,
+    message: String,
+    /// In the order of their names, separated by commas.
+    fields: String,
+}
+
+impl Event {
+    fn row(&self) -> String {
+        format!("| {} | {} | {} |", self.level, self.message, self.fields)
+    }
+}
+
+/// What differs, one line each.
+pub(crate) fn violations(workspace_root: &Path, sources: &[Source]) -> Vec<String> {
+    let page = match fs::read_to_string(workspace_root.join(PAGE)) {
+        Ok(page) => page,
+        Err(error) => return vec![format!("{PAGE}: {error}")],
+    };
+    let sources = sources.iter().filter(|source| CRATES.iter().any(|one| source.path.starts_with(one)));
+    let mut violations = Vec::new();
+    let mut logged = BTreeSet::new();
+    for source in sources {
+        for event in events(&source.syntax) {
+            match event {
+                Ok(event) => drop(logged.insert(event)),
+                Err(problem) => violations.push(format!("{}: {problem}", source.path)),
+            }
+        }
+    }
+    let documented = rows(&page);
+    let of = |event: &Event| format!("under `{}`: {}", event.target, event.row());
+    violations.extend(logged.difference(&documented).map(|event| format!("{PAGE}: missing {}", of(event))));
+    violations
+        .extend(documented.difference(&logged).map(|event| format!("{PAGE}: nobody logs {}", of(event))));
+    violations
+}
+
+/// The rows below the headings that name a target.
+fn rows(page: &str) -> BTreeSet<Event> {
+    let (mut target, mut rows) = (String::new(), BTreeSet::new());
+    for line in page.lines() {
+        if line.starts_with('#') {
+            target = line.split('`').nth(1).unwrap_or_default().to_owned();
+        }
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        if let [_, level, message, fields, _] = cells.as_slice()
+            && LEVELS.contains(&level.to_lowercase().as_str())
+        {
+            let [level, message, fields] = [*level, *message, *fields].map(str::to_owned);
+            rows.insert(Event { target: target.clone(), level, message, fields });
+        }
+    }
+    rows
+}
+
+fn events(file: &syn::File) -> Vec<Result<Event, String>> {
+    let mut found = Found(Vec::new());
+    found.visit_file(file);
+    found.0
+}
+
+struct Found(Vec<Result<Event, String>>);
+
+impl Visit<'_> for Found {
+    fn visit_macro(&mut self, call: &syn::Macro) {
+        let path: Vec<String> = call.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        if let [first, level] = path.as_slice()
+            && first == "tracing"
+            && LEVELS.contains(&level.as_str())
+        {
+            let event = event(level, call.tokens.clone());
+            self.0.push(event.map_err(|problem| format!("tracing::{level}!({}): {problem}", call.tokens)));
+        }
+        syn::visit::visit_macro(self, call);
+    }
+}
+
+fn event(level: &str, tokens: TokenStream) -> Result<Event, String> {
+    let targets = BTreeMap::from([
+        ("ACTIVITY", "perennial::activity"),
+        ("INSTANCE", "perennial::instance"),
+        ("NODE", "perennial::node"),
+        ("STORE", "perennial::store"),
+    ]);
+    let (mut target, mut fields, mut message) = (None, BTreeSet::new(), None);
+    for argument in arguments(tokens) {
+        let text = argument.iter().map(ToString::to_string).collect::<Vec<_>>().join("");
+        match text.strip_prefix("target:log::") {
+            Some(name) => target = targets.get(name),
+            // Whatever comes after the message is formatted into it.
+            None if message.is_some() => {}
+            None if text.starts_with('"') => message = Some(constant_part(&text)),
+            None => {
+                let name = text.split('=').next().unwrap_or_default().trim_start_matches(['%', '?']);
+                fields.insert(format!("`{}`", name.rsplit('.').next().unwrap_or(name)));
+            }
+        }
+    }
+    Ok(Event {
+        target: (*target.ok_or("its target is not one of perennial_core::log")?).to_owned(),
+        level: level.to_uppercase(),
+        message: message.filter(|message| !message.is_empty()).ok_or("it has no constant message")?,
+        fields: fields.into_iter().collect::<Vec<_>>().join(", "),
+    })
+}
+
+/// The arguments of a macro, which commas separate.
+fn arguments(tokens: TokenStream) -> Vec<Vec<TokenTree>> {
+    let mut arguments = vec![Vec::new()];
+    for token in tokens {
+        match &token {
+            TokenTree::Punct(punct) if punct.as_char() == ',' => arguments.push(Vec::new()),
+            _ => arguments.last_mut().expect("there is always one").push(token),
+        }
+    }
+    arguments.retain(|argument| !argument.is_empty());
+    arguments
+}
+
+/// What a message says before its first value or punctuation.
+fn constant_part(literal: &str) -> String {
+    let text = literal.trim_matches('"');
+    text.split([':', ';', '{', '(', ',', '\\']).next().unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Event, events, rows, violations};
+    use crate::{command, sources};
+
+    fn only(code: &str) -> Result<Event, String> {
+        let file = syn::parse_file(&format!("fn f() {{ {code}; }}")).unwrap();
+        events(&file).pop().expect("one event")
+    }
+
+    #[test]
+    fn an_event_is_read_with_its_target_fields_and_message() {
+        let code = r#"tracing::warn!(target: log::STORE, %error, id = &*self.id, took, "it failed: {reason}", reason)"#;
+        let event = only(code).unwrap();
+        assert_eq!((event.target.as_str(), event.level.as_str()), ("perennial::store", "WARN"));
+        assert_eq!((event.message.as_str(), event.fields.as_str()), ("it failed", "`error`, `id`, `took`"));
+    }
+
+    #[test]
+    fn an_event_without_a_target_of_ours_or_a_message_is_refused() {
+        assert!(only(r#"tracing::info!("hello")"#).is_err());
+        assert!(only(r#"tracing::info!(target: "x", "hello")"#).is_err());
+        assert!(only(r#"tracing::info!(target: log::NODE, "{reason}")"#).is_err());
+    }
+
+    #[test]
+    fn rows_belong_to_the_heading_above_them() {
+        let page = "### `perennial::node`\n| level | message | fields |\n|---|---|---|\n| INFO | up | `a` |\n# Other\n";
+        let found = rows(page).pop_first().unwrap();
+        assert_eq!((found.target.as_str(), found.row().as_str()), ("perennial::node", "| INFO | up | `a` |"));
+    }
+
+    #[test]
+    fn the_page_on_logs_lists_what_is_logged() {
+        let root = command::workspace_root();
+        let sources = sources::read(&root).unwrap();
+        assert_eq!(violations(&root, &sources), Vec::<String>::new());
+    }
+}
