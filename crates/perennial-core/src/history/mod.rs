@@ -6,13 +6,17 @@
 mod activity_options;
 mod child_options;
 mod codec;
+mod decision;
+mod ending;
 mod error;
 mod event;
+mod job;
 mod ledger;
 mod not_of_type;
 mod payload;
 mod repair;
 mod same_json;
+mod started;
 mod summary;
 mod trace;
 mod trail;
@@ -25,17 +29,18 @@ pub use activity_options::{ActivityOptions, Backoff, RetryPolicy};
 pub use child_options::{ChildOptions, OnTakenId};
 pub use codec::{decode_history, decode_turn, encode_turn};
 pub(crate) use codec::{decode_turn_with, encode_turn_with};
+pub use decision::{ClosePolicy, Decision};
+pub use ending::Ending;
 pub use error::{CorruptHistory, HistoryError, PayloadSource};
-pub use event::{
-    ActivityFailure, Attributes, ChildFailure, ClosePolicy, Decision, Delivery, Ending, Event, EventId,
-    EventKind, Job, ParentLink, Started, TimeoutKind,
-};
-pub(crate) use event::{ID_TAKEN, TIMEOUT_REASON};
+pub use event::{Attributes, Event, EventId, EventKind};
+pub use job::{ActivityFailure, ChildFailure, Delivery, Job, TimeoutKind};
+pub(crate) use job::{ID_TAKEN, TIMEOUT_REASON};
 pub(crate) use ledger::upsert_attributes;
 pub use ledger::{CancelRequest, DRAWN_KEY_PREFIX, Ledger, StaleReason, is_drawn_key};
 pub use not_of_type::NotOfType;
 pub use payload::Payload;
 pub use repair::{Reset, Why};
+pub use started::{ParentLink, Started};
 pub(crate) use summary::shorten;
 pub use trace::TraceContext;
 pub use trail::{PastAttempt, Trail};
