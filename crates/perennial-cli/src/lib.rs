@@ -199,20 +199,8 @@ async fn run_change(store: &StoreAt, change: Change, as_json: bool) -> Result<()
             };
             acting::said(as_json, outcome?)
         }
-        Change::Pause { which, orchestration: None, why } => {
-            let action = Action::Pause { why: why.into_why() };
-            act(&client, &Verb { action, name: "pause", done: "pause requested" }, &which, as_json).await
-        }
-        Change::Resume { which, orchestration: None, why } => {
-            let action = Action::Resume { why: why.into_why() };
-            act(&client, &Verb { action, name: "resume", done: "resume requested" }, &which, as_json).await
-        }
-        Change::Pause { which, orchestration: Some(name), why } => {
-            repairing::pause_orchestration(&client, &which, &name, why.into_why(), as_json).await
-        }
-        Change::Resume { which, orchestration: Some(name), why } => {
-            repairing::resume_orchestration(&client, &which, &name, why.into_why(), as_json).await
-        }
+        Change::Pause(pausing) => repairing::pause(&client, pausing, as_json).await,
+        Change::Resume(pausing) => repairing::resume(&client, pausing, as_json).await,
         Change::Reset { id, to_turn, at_version, why, patience } => {
             let client = client.patience(patience);
             let reset = client.reset(&id).to_turn(to_turn);
