@@ -8,9 +8,8 @@ use perennial::codec::{CodecError, Codecs, Encoded, PayloadCodec, PayloadContext
 use perennial::prelude::*;
 use perennial_core::store::Store;
 use perennial_sqlite::{SqliteOptions, SqliteStore};
-use tempfile::TempDir;
 
-use crate::support::{relaxed, soon};
+use crate::support::{Place, relaxed, soon};
 
 /// Hides text from whoever reads the file, under keys with names, and notices what was moved to another instance.
 #[derive(Clone)]
@@ -93,30 +92,33 @@ async fn keeper(ctx: OrchestrationContext, text: String) -> Result<String, Strin
 }
 
 struct Home {
-    directory: TempDir,
+    place: Place,
 }
 
 impl Home {
     fn new() -> Home {
-        Home { directory: tempfile::tempdir().unwrap() }
-    }
-
-    fn url(&self) -> String {
-        format!("sqlite:{}", self.directory.path().join("shop.db").display())
+        Home { place: Place::new() }
     }
 
     async fn runtime(&self, codecs: Codecs) -> Runtime {
-        let runtime = Runtime::open(self.url()).options(relaxed()).codecs(codecs);
+        let runtime = Runtime::open(self.place.url()).options(relaxed()).codecs(codecs);
         runtime.register(whisper).register(child).register(keeper).start().await.unwrap()
     }
 
     fn guest(&self, codecs: Codecs) -> Client {
-        Client::open_with_codecs(&self.url(), codecs).unwrap()
+        Client::open_with_codecs(&self.place.url(), codecs).unwrap()
+    }
+
+    /// An instance waits whose payloads have the key k1, and no runtime is there.
+    async fn leave_waiting(&self) {
+        let runtime = self.runtime(Masked::codecs(&["k1"])).await;
+        runtime.client().start(keeper, "a", "x".to_owned()).await.unwrap();
+        until_waiting(&runtime.client(), "a").await;
     }
 
     /// Everything on disk, as text.
     fn bytes(&self) -> String {
-        let files = std::fs::read_dir(self.directory.path()).unwrap();
+        let files = std::fs::read_dir(self.place.directory()).unwrap();
         let read = files.map(|file| std::fs::read(file.unwrap().path()).unwrap_or_default());
         read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
     }
@@ -184,12 +186,7 @@ async fn s10_payloads_are_encoded_on_disk_and_plain_for_code_over_a_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s10_a_new_key_is_used_and_the_old_one_still_read() {
     let home = Home::new();
-    drop({
-        let runtime = home.runtime(Masked::codecs(&["k1"])).await;
-        runtime.client().start(keeper, "a", "x".to_owned()).await.unwrap();
-        until_waiting(&runtime.client(), "a").await;
-        runtime
-    });
+    home.leave_waiting().await;
     let runtime = home.runtime(Masked::codecs(&["k1", "k2"])).await;
     runtime.client().raise_event("a", GO, "y".to_owned()).await.unwrap();
     assert!(soon(runtime.client().result("a")).await.unwrap().to_text().ends_with(", y"));
@@ -203,12 +200,7 @@ async fn s10_a_new_key_is_used_and_the_old_one_still_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s11_a_missing_key_blocks_its_instance_alone_and_is_named() {
     let home = Home::new();
-    drop({
-        let runtime = home.runtime(Masked::codecs(&["k1"])).await;
-        runtime.client().start(keeper, "a", "x".to_owned()).await.unwrap();
-        until_waiting(&runtime.client(), "a").await;
-        runtime
-    });
+    home.leave_waiting().await;
     drop({
         // The key is gone. Others go on.
         let runtime = home.runtime(Masked::codecs(&["k2"])).await;
@@ -295,7 +287,7 @@ async fn s10_a_codec_is_told_whose_payload_it_is() {
     runtime.client().start(child, "a", "x".to_owned()).await.unwrap();
     soon(runtime.client().result("a")).await.unwrap();
     runtime.shutdown().await.unwrap();
-    let path = home.directory.path().join("shop.db");
+    let path = home.place.directory().join("shop.db");
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open_guest(&path, SqliteOptions::default()).unwrap());
     let (sender, receiver) = std::sync::mpsc::channel();
     store.find("a", Box::new(move |row| sender.send(row.unwrap().unwrap()).unwrap()));
@@ -332,7 +324,7 @@ async fn s10_details_that_look_encoded_come_back_and_block_nobody() {
     for codecs in [Codecs::default(), Masked::codecs(&["k1"])] {
         let home = Home::new();
         let open = async || {
-            let runtime = Runtime::open(home.url()).options(relaxed()).codecs(codecs.clone());
+            let runtime = Runtime::open(home.place.url()).options(relaxed()).codecs(codecs.clone());
             runtime.register(quotes).register(quoting).start().await.unwrap()
         };
         let runtime = open().await;

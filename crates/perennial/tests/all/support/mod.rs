@@ -54,8 +54,12 @@ impl Place {
         }
     }
 
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     pub(crate) fn path(&self) -> PathBuf {
-        self.directory.path().join("shop.db")
+        self.directory().join("shop.db")
     }
 
     pub(crate) fn url(&self) -> String {
