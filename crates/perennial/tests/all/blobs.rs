@@ -7,8 +7,9 @@ use std::time::{Duration, SystemTime};
 
 use perennial::codec::{BlobDirectory, BlobStore, Codecs, Offload};
 use perennial::prelude::*;
+use tempfile::TempDir;
 
-use crate::support::{Place, relaxed, soon};
+use crate::support::{relaxed, soon};
 
 const GO: Event<String> = Event::named("go");
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -19,33 +20,31 @@ async fn length(ctx: OrchestrationContext, text: String) -> Result<usize, String
 }
 
 struct Home {
-    place: Place,
+    directory: TempDir,
 }
 
 impl Home {
     fn new() -> Home {
-        Home { place: Place::new() }
+        Home { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn url(&self) -> String {
+        format!("sqlite:{}", self.directory.path().join("shop.db").display())
     }
 
     fn blobs(&self) -> Arc<BlobDirectory> {
-        Arc::new(BlobDirectory::open(self.place.directory().join("blobs")).unwrap())
+        Arc::new(BlobDirectory::open(self.directory.path().join("blobs")).unwrap())
     }
 
     async fn runtime(&self) -> Runtime {
         let codecs = Codecs::default().with(Offload::above_shared(1_000, self.blobs()));
-        Runtime::open(self.place.url())
-            .options(relaxed())
-            .codecs(codecs)
-            .register(length)
-            .start()
-            .await
-            .unwrap()
+        Runtime::open(self.url()).options(relaxed()).codecs(codecs).register(length).start().await.unwrap()
     }
 
     /// The files of all blobs.
     fn files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
-        for directory in std::fs::read_dir(self.place.directory().join("blobs")).unwrap() {
+        for directory in std::fs::read_dir(self.directory.path().join("blobs")).unwrap() {
             let directory = directory.unwrap().path();
             if directory.is_dir() {
                 files.extend(std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()));
@@ -83,8 +82,8 @@ async fn s13_a_large_payload_is_a_blob_over_a_restart_and_small_ones_are_not() {
     runtime.client().raise_event("a", GO, "small".to_owned()).await.unwrap();
     assert_eq!(soon(runtime.client().result("a")).await.unwrap().as_json(), "5005");
     assert_eq!(home.files().len(), 1);
-    let database = std::fs::metadata(home.place.directory().join("shop.db")).unwrap().len();
-    let wal = std::fs::read(home.place.directory().join("shop.db-wal")).unwrap_or_default();
+    let database = std::fs::metadata(home.directory.path().join("shop.db")).unwrap().len();
+    let wal = std::fs::read(home.directory.path().join("shop.db-wal")).unwrap_or_default();
     assert!(!String::from_utf8_lossy(&wal).contains(&text("x")[..500]), "{database}");
     runtime.shutdown().await.unwrap();
 }
@@ -97,7 +96,7 @@ async fn s13_a_missing_blob_blocks_and_is_named_and_its_return_cures() {
     drop(runtime);
     let [file] = &home.files()[..] else { panic!("{:?}", home.files()) };
     let (name, elsewhere) =
-        (file.file_name().unwrap().to_str().unwrap(), home.place.directory().join("elsewhere"));
+        (file.file_name().unwrap().to_str().unwrap(), home.directory.path().join("elsewhere"));
     std::fs::rename(file, &elsewhere).unwrap();
     let runtime = home.runtime().await;
     let client = runtime.client();
@@ -187,7 +186,7 @@ fn s13_a_blob_that_cannot_be_written_leaves_nothing_behind() {
     let home = Home::new();
     let blobs = home.blobs();
     // Where its directory would be is a link to nowhere.
-    std::os::unix::fs::symlink("nowhere", home.place.directory().join("blobs").join("00")).unwrap();
+    std::os::unix::fs::symlink("nowhere", home.directory.path().join("blobs").join("00")).unwrap();
     for _ in 0..3 {
         assert!(blobs.put(&"0".repeat(64), b"bytes").is_err());
     }
@@ -222,13 +221,13 @@ async fn s14_a_sweep_keeps_what_messages_and_pending_starts_refer_to() {
     runtime.client().start(length, "a", "".to_owned()).await.unwrap();
     runtime.shutdown().await.unwrap();
     let codecs = Codecs::default().with(Offload::above_shared(1_000, home.blobs()));
-    let guest = Client::open_with_codecs(&home.place.url(), codecs).unwrap();
+    let guest = Client::open_with_codecs(&home.url(), codecs).unwrap();
     guest.raise_event("a", GO, text("m")).await.unwrap();
     guest.start("length", "b", text("p")).await.unwrap();
     home.age();
     assert_eq!(home.files().len(), 2);
     // Whoever sweeps needs no codec.
-    let sweeper = Client::open(&home.place.url()).unwrap();
+    let sweeper = Client::open(&home.url()).unwrap();
     let swept = sweeper.sweep_blobs(home.blobs(), HOUR).await.unwrap();
     assert_eq!((swept.deleted, swept.kept), (0, 2));
     let runtime = home.runtime().await;

@@ -6,10 +6,11 @@ use std::time::Duration;
 use perennial::codec::Codecs;
 use perennial::prelude::*;
 use perennial_sqlite::{SqliteOptions, SqliteStore};
+use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::codecs::Masked;
-use crate::support::{Place, relaxed, soon, until};
+use crate::support::{relaxed, soon, until};
 
 type Outbox = UnboundedSender<String>;
 
@@ -85,7 +86,7 @@ async fn rich(ctx: OrchestrationContext, text: String) -> Result<String, String>
 }
 
 struct Home {
-    place: Place,
+    directory: TempDir,
     outbox: Outbox,
     tokens: UnboundedReceiver<String>,
 }
@@ -93,9 +94,18 @@ struct Home {
 impl Home {
     fn new() -> Home {
         let (outbox, tokens) = unbounded_channel();
-        let home = Home { place: Place::new(), outbox, tokens };
-        drop(SqliteStore::open(home.place.path(), SqliteOptions::default().relaxed(true)).unwrap());
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home { directory, outbox, tokens };
+        drop(SqliteStore::open(home.path(), SqliteOptions::default().relaxed(true)).unwrap());
         home
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.directory.path().join("shop.db")
+    }
+
+    fn url(&self) -> String {
+        format!("sqlite:{}", self.path().display())
     }
 
     fn codecs() -> Codecs {
@@ -103,20 +113,20 @@ impl Home {
     }
 
     async fn runtime(&self) -> Runtime {
-        let runtime = Runtime::open(self.place.url()).options(relaxed()).codecs(Home::codecs());
+        let runtime = Runtime::open(self.url()).options(relaxed()).codecs(Home::codecs());
         let runtime =
             runtime.register(rich).register(child).register(listener).register(counts).register(reports);
         runtime.register_with(approval, self.outbox.clone()).start().await.unwrap()
     }
 
     fn guest(&self) -> Client {
-        Client::open_with_codecs(&self.place.url(), Home::codecs()).unwrap()
+        Client::open_with_codecs(&self.url(), Home::codecs()).unwrap()
     }
 
     /// Asserts that no file has the text of a payload.
     #[track_caller]
     fn is_tight(&self) {
-        for file in std::fs::read_dir(self.place.directory()).unwrap() {
+        for file in std::fs::read_dir(self.directory.path()).unwrap() {
             let path = file.unwrap().path();
             let bytes = std::fs::read(&path).unwrap_or_default();
             let text = String::from_utf8_lossy(&bytes);

@@ -8,8 +8,9 @@ use perennial::codec::{CodecError, Codecs, Encoded, PayloadCodec, PayloadContext
 use perennial::prelude::*;
 use perennial_core::store::Store;
 use perennial_sqlite::{SqliteOptions, SqliteStore};
+use tempfile::TempDir;
 
-use crate::support::{Place, relaxed, soon};
+use crate::support::{relaxed, soon};
 
 /// Hides text from whoever reads the file, under keys with names, and notices what was moved to another instance.
 #[derive(Clone)]
@@ -92,21 +93,25 @@ async fn keeper(ctx: OrchestrationContext, text: String) -> Result<String, Strin
 }
 
 struct Home {
-    place: Place,
+    directory: TempDir,
 }
 
 impl Home {
     fn new() -> Home {
-        Home { place: Place::new() }
+        Home { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn url(&self) -> String {
+        format!("sqlite:{}", self.directory.path().join("shop.db").display())
     }
 
     async fn runtime(&self, codecs: Codecs) -> Runtime {
-        let runtime = Runtime::open(self.place.url()).options(relaxed()).codecs(codecs);
+        let runtime = Runtime::open(self.url()).options(relaxed()).codecs(codecs);
         runtime.register(whisper).register(child).register(keeper).start().await.unwrap()
     }
 
     fn guest(&self, codecs: Codecs) -> Client {
-        Client::open_with_codecs(&self.place.url(), codecs).unwrap()
+        Client::open_with_codecs(&self.url(), codecs).unwrap()
     }
 
     /// An instance waits whose payloads have the key k1, and no runtime is there.
@@ -118,7 +123,7 @@ impl Home {
 
     /// Everything on disk, as text.
     fn bytes(&self) -> String {
-        let files = std::fs::read_dir(self.place.directory()).unwrap();
+        let files = std::fs::read_dir(self.directory.path()).unwrap();
         let read = files.map(|file| std::fs::read(file.unwrap().path()).unwrap_or_default());
         read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
     }
@@ -287,7 +292,7 @@ async fn s10_a_codec_is_told_whose_payload_it_is() {
     runtime.client().start(child, "a", "x".to_owned()).await.unwrap();
     soon(runtime.client().result("a")).await.unwrap();
     runtime.shutdown().await.unwrap();
-    let path = home.place.directory().join("shop.db");
+    let path = home.directory.path().join("shop.db");
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open_guest(&path, SqliteOptions::default()).unwrap());
     let (sender, receiver) = std::sync::mpsc::channel();
     store.find("a", Box::new(move |row| sender.send(row.unwrap().unwrap()).unwrap()));
@@ -324,7 +329,7 @@ async fn s10_details_that_look_encoded_come_back_and_block_nobody() {
     for codecs in [Codecs::default(), Masked::codecs(&["k1"])] {
         let home = Home::new();
         let open = async || {
-            let runtime = Runtime::open(home.place.url()).options(relaxed()).codecs(codecs.clone());
+            let runtime = Runtime::open(home.url()).options(relaxed()).codecs(codecs.clone());
             runtime.register(quotes).register(quoting).start().await.unwrap()
         };
         let runtime = open().await;

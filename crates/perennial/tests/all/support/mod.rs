@@ -54,12 +54,8 @@ impl Place {
         }
     }
 
-    pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
     pub(crate) fn path(&self) -> PathBuf {
-        self.directory().join("shop.db")
+        self.directory.path().join("shop.db")
     }
 
     pub(crate) fn url(&self) -> String {
