@@ -227,25 +227,9 @@ pub(crate) enum Change {
     #[command(subcommand)]
     Activity(Attempt),
     /// Pause instances, or all of an orchestration: they take no turn until they are resumed
-    Pause {
-        #[command(flatten)]
-        which: Which,
-        /// All instances of this orchestration, and those that are started meanwhile
-        #[arg(long, value_name = "NAME")]
-        orchestration: Option<String>,
-        #[command(flatten)]
-        why: WhyArguments,
-    },
+    Pause(Pausing),
     /// Let paused instances go on, or all of an orchestration
-    Resume {
-        #[command(flatten)]
-        which: Which,
-        /// All instances of this orchestration that are not paused by themselves
-        #[arg(long, value_name = "NAME")]
-        orchestration: Option<String>,
-        #[command(flatten)]
-        why: WhyArguments,
-    },
+    Resume(Pausing),
     /// Take an instance back to one of its turns: it goes on from there with the code that is registered now
     Reset {
         /// The instance
@@ -331,6 +315,18 @@ const FILTERS: [&str; 10] = [
     "parent",
     "newest",
 ];
+
+/// What is paused or resumed, and why.
+#[derive(Args, Debug)]
+pub(crate) struct Pausing {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// All instances of this orchestration, and those that are started meanwhile, except what is paused by itself
+    #[arg(long, value_name = "NAME")]
+    pub(crate) orchestration: Option<String>,
+    #[command(flatten)]
+    pub(crate) why: WhyArguments,
+}
 
 /// What is recorded about who steps in.
 #[derive(Debug, Args)]

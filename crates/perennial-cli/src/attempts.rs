@@ -54,22 +54,11 @@ pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried
             ) => {
                 let has_failed = matches!(job, Job::ActivityFailed { .. });
                 if has_failed || *attempts > 1 {
-                    let (event, name) = (*source_event_id, names.get(source_event_id).copied());
+                    let name = names.get(source_event_id).copied().unwrap_or_default();
                     let state = if has_failed { "failed" } else { "completed" };
-                    let (name, attempt) = (name.unwrap_or_default(), *attempts);
-                    let (due_ms, waits_for_token_since_ms, interruptions) = (None, None, None);
                     found.insert(
-                        event,
-                        Tried {
-                            name,
-                            event,
-                            attempt,
-                            state,
-                            due_ms,
-                            waits_for_token_since_ms,
-                            interruptions,
-                            attempts: trail,
-                        },
+                        *source_event_id,
+                        Tried::new(name, *source_event_id, *attempts, state, trail),
                     );
                 }
             }
@@ -77,31 +66,34 @@ pub(crate) fn tried<'a>(history: &'a History, tasks: &'a [TaskRow]) -> Vec<Tried
         }
     }
     for task in tasks {
-        let (event, name, attempt) = (task.id.event, task.name.as_str(), task.attempt);
-        let (state, due_ms) = (task.state.name(), task.due_ms.filter(|_| task.state == TaskState::Waiting));
-        let interruptions = NonZeroU32::new(task.interruptions);
+        let (event, state) = (task.id.event, task.state.name());
+        let due_ms = task.due_ms.filter(|_| task.state == TaskState::Waiting);
         let waits_for_token_since_ms = task.waits_for_token_since_ms();
         // It is given up at the end of all its time, too.
         let deadline_ms = deadlines.get(&event).filter(|_| waits_for_token_since_ms.is_some());
-        let due_ms = due_ms.into_iter().chain(deadline_ms.copied()).min();
-        found.insert(
-            event,
-            Tried {
-                name,
-                event,
-                attempt,
-                state,
-                due_ms,
-                waits_for_token_since_ms,
-                interruptions,
-                attempts: &task.past,
-            },
-        );
+        let tried = Tried {
+            due_ms: due_ms.into_iter().chain(deadline_ms.copied()).min(),
+            waits_for_token_since_ms,
+            interruptions: NonZeroU32::new(task.interruptions),
+            ..Tried::new(&task.name, event, task.attempt, state, &task.past)
+        };
+        found.insert(event, tried);
     }
     found.into_values().collect()
 }
 
-impl Tried<'_> {
+impl<'a> Tried<'a> {
+    fn new(
+        name: &'a str,
+        event: EventId,
+        attempt: u32,
+        state: &'static str,
+        attempts: &'a Trail,
+    ) -> Tried<'a> {
+        let (due_ms, waits_for_token_since_ms, interruptions) = (None, None, None);
+        Tried { name, event, attempt, state, due_ms, waits_for_token_since_ms, interruptions, attempts }
+    }
+
     /// One line for the activity, and one for each attempt.
     pub(crate) fn lines(&self) -> Vec<String> {
         let Tried { name, event, attempt, state, due_ms, interruptions, attempts, .. } = self;

@@ -53,20 +53,8 @@ pub(crate) async fn run(store: &StoreAt, change: Change, as_json: bool) -> Resul
             requests::skip(&client, &id, event.map(EventId), message, as_json).await
         }
         Change::Activity(attempt) => requests::complete(&client, attempt, as_json).await,
-        Change::Pause { which, orchestration: None, why } => {
-            let action = Action::Pause { why: why.into_why() };
-            act(&client, &Verb::new(action, "pause", "pause requested"), &which, as_json).await
-        }
-        Change::Resume { which, orchestration: None, why } => {
-            let action = Action::Resume { why: why.into_why() };
-            act(&client, &Verb::new(action, "resume", "resume requested"), &which, as_json).await
-        }
-        Change::Pause { which, orchestration: Some(name), why } => {
-            repair::pause_orchestration(&client, &which, &name, why.into_why(), as_json).await
-        }
-        Change::Resume { which, orchestration: Some(name), why } => {
-            repair::resume_orchestration(&client, &which, &name, why.into_why(), as_json).await
-        }
+        Change::Pause(pausing) => repair::pause(&client, pausing, as_json).await,
+        Change::Resume(pausing) => repair::resume(&client, pausing, as_json).await,
         Change::Reset { id, to_turn, at_version, why, patience } => {
             let client = client.patience(patience);
             let reset = client.reset(&id).to_turn(to_turn);

@@ -1,21 +1,21 @@
-//! Commands that repair instances: pausing an orchestration, resetting, running again.
+//! Commands that repair instances: pausing and resuming, resetting, running again.
 
 use perennial::client::{ResetReport, Resetting};
-use perennial::{Client, Why};
+use perennial::{Action, Client, Why};
 use serde_json::json;
 
-use crate::arguments::Which;
+use crate::arguments::{Pausing, Which};
+use crate::bulk::{Verb, act};
 use crate::exit::Failure;
 use crate::output::{line, many, object};
 use crate::requests::done;
 
-pub(crate) async fn pause_orchestration(
-    client: &Client,
-    which: &Which,
-    name: &str,
-    why: Why,
-    as_json: bool,
-) -> Result<(), Failure> {
+pub(crate) async fn pause(client: &Client, pausing: Pausing, as_json: bool) -> Result<(), Failure> {
+    let (which, why) = (&pausing.which, pausing.why.into_why());
+    let Some(name) = &pausing.orchestration else {
+        let verb = Verb::new(Action::Pause { why }, "pause", "pause requested");
+        return act(client, &verb, which, as_json).await;
+    };
     only_orchestration(which)?;
     let told = client.pause_orchestration(name, why).await?;
     if as_json {
@@ -27,13 +27,12 @@ pub(crate) async fn pause_orchestration(
     ))
 }
 
-pub(crate) async fn resume_orchestration(
-    client: &Client,
-    which: &Which,
-    name: &str,
-    why: Why,
-    as_json: bool,
-) -> Result<(), Failure> {
+pub(crate) async fn resume(client: &Client, pausing: Pausing, as_json: bool) -> Result<(), Failure> {
+    let (which, why) = (&pausing.which, pausing.why.into_why());
+    let Some(name) = &pausing.orchestration else {
+        let verb = Verb::new(Action::Resume { why }, "resume", "resume requested");
+        return act(client, &verb, which, as_json).await;
+    };
     only_orchestration(which)?;
     let outcome = if client.resume_orchestration(name, why).await? { "resumed" } else { "was not paused" };
     if as_json {

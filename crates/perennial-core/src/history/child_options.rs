@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::RetryPolicy;
+use super::event::is_false;
 
 /// Timeout, retry and id of one sub-orchestration. The default is no timeout, one attempt, and an id that has to be free.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,10 +24,6 @@ pub struct ChildOptions {
     /// Whether the code is told that the instance exists.
     #[serde(skip_serializing_if = "is_false")]
     pub reports_start: bool,
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 /// What happens if the id of a sub-orchestration is another instance's.

@@ -236,3 +236,20 @@ fn g50_a_resumed_instance_whose_start_nobody_can_read_says_so() {
     node.pass_inbox().settle();
     assert!(node.status("a").starts_with(&UNREADABLE.replace("running", "pending")), "{}", node.status("a"));
 }
+
+/// Found by the simulator, seed 7849: the first turn took the cancel and everything else, past what could not be read.
+#[test]
+fn g50_no_message_passes_an_unreadable_one_with_a_cancel_before_the_first_turn() {
+    let mut node = ManualNode::new(handlers());
+    node.send_start("collect", "a", ());
+    send_damaged(&mut node, "a");
+    node.send_event("a", "n", number(2));
+    node.send_message("a", &Message::Pause(Pause::default()));
+    node.pass_inbox().settle();
+    let (reason, grace_ms) = ("enough".to_owned(), 3_600_000);
+    node.send_message("a", &Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms }));
+    node.send_message("a", &Message::Resume(Why::new("it is over")));
+    node.pass_inbox().settle();
+    assert_eq!(node.status("a"), UNREADABLE.replace("running", "pending"));
+    assert_eq!(node.lines("a"), Vec::<String>::new(), "nothing is taken");
+}

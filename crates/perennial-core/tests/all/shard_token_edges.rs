@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use crate::shard_cases::{Outcome, handlers_and, number};
-use perennial_core::shard::{CompletionToken, Message, Question, Request, RequestId, Said, TokenCall};
+use crate::shard_tokens::{completed, end_of, message, say};
+use perennial_core::shard::{CompletionToken, Message, Request, Said};
 use perennial_core::store::{SendOutcome, Skippable};
-use perennial_core::{Ending, Handlers, Job, OrchestrationContext, Payload, RetryPolicy};
+use perennial_core::{Handlers, Job, OrchestrationContext, Payload, RetryPolicy};
 use perennial_testkit::ManualNode;
 
 /// Asks somebody for a number, with a second for each attempt.
@@ -52,35 +53,6 @@ fn asking(name: &str) -> (ManualNode, CompletionToken) {
     let token = node.leave_open("a", "ask", 0);
     node.settle();
     (node, token)
-}
-
-fn call(token: &CompletionToken, said: Said) -> TokenCall {
-    let (execution, event) = (token.task.execution, token.task.event);
-    TokenCall { execution, event, attempt: token.attempt, secret: token.secret, said }
-}
-
-fn message(token: &CompletionToken, said: Said) -> Message {
-    Message::Token(Box::new(call(token, said)))
-}
-
-fn say(node: &mut ManualNode, token: &CompletionToken, said: Said) -> RequestId {
-    let request = Box::new(Request::Ask(Question::Token(Box::new(call(token, said)))));
-    let said = node.request(&token.instance, Request::Bound { key: token.task.key, request });
-    node.settle();
-    said
-}
-
-fn completed(value: u64) -> Said {
-    Said::Completed(number(value))
-}
-
-fn end_of(node: &ManualNode) -> String {
-    let row = node.row("a");
-    match node.history(&row, row.execution).ending() {
-        Some(Ending::OrchestrationCompleted { output }) => format!("completed: {}", output.as_json()),
-        Some(Ending::OrchestrationFailed { error }) => format!("failed: {}", error.as_json()),
-        _ => node.status("a"),
-    }
 }
 
 #[test]

@@ -75,19 +75,19 @@ fn question(token: &CompletionToken, said: Said) -> Question {
     Question::Token(Box::new(call))
 }
 
-fn say(node: &mut ManualNode, token: &CompletionToken, said: Said) -> RequestId {
+pub(crate) fn say(node: &mut ManualNode, token: &CompletionToken, said: Said) -> RequestId {
     let request = Box::new(Request::Ask(question(token, said)));
     let said = node.request(&token.instance, Request::Bound { key: token.task.key, request });
     node.settle();
     said
 }
 
-fn message(token: &CompletionToken, said: Said) -> Message {
+pub(crate) fn message(token: &CompletionToken, said: Said) -> Message {
     let Question::Token(call) = question(token, said) else { unreachable!("it is one") };
     Message::Token(call)
 }
 
-fn completed(value: u64) -> Said {
+pub(crate) fn completed(value: u64) -> Said {
     Said::Completed(number(value))
 }
 
@@ -102,7 +102,7 @@ fn under_way(words: &str) -> Said {
 const TAKEN: &str = "answered: null";
 
 /// How the instance has ended, or where it stands.
-fn end_of(node: &ManualNode) -> String {
+pub(crate) fn end_of(node: &ManualNode) -> String {
     let row = node.row("a");
     match node.history(&row, row.execution).ending() {
         Some(Ending::OrchestrationCompleted { output }) => format!("completed: {}", output.as_json()),
@@ -401,8 +401,8 @@ fn leave_open_elsewhere(node: &mut ManualNode, task: &TaskRow, secret: TokenSecr
     store.finish_task(ManualNode::WORKER, task.id, attempt, body, Box::new(|done| assert!(done.unwrap())));
 }
 
-#[test]
-fn g43_a_result_that_overtakes_the_return_of_another_nodes_attempt_counts() {
+/// Another node has taken the attempt, and runs it.
+fn asked_elsewhere() -> (ManualNode, TaskRow, CompletionToken) {
     let served = Some(Arc::new(ManualNode::served(&["ask"], &[])));
     let mut node = ManualNode::with_options(all(), ShardOptions { served, ..ShardOptions::default() });
     let plan = Plan { is_tagged: true, ..Plan::default() };
@@ -411,6 +411,12 @@ fn g43_a_result_that_overtakes_the_return_of_another_nodes_attempt_counts() {
     let task = node.take_tasks(&["ask"], 30_000).pop().expect("it is queued");
     let work = perennial_core::shard::ActivityTask::from_row(&task).expect("a shard writes what can be run");
     let token = CompletionToken::of(&work).expect("it completes later");
+    (node, task, token)
+}
+
+#[test]
+fn g43_a_result_that_overtakes_the_return_of_another_nodes_attempt_counts() {
+    let (mut node, _, token) = asked_elsewhere();
     let told = say(&mut node, &token, completed(42));
     assert_eq!((node.told(told), end_of(&node)), (TAKEN.to_owned(), "completed: 42".to_owned()));
     let rows: Vec<TaskState> = node.tables().tasks.values().map(|row| row.state).collect();
@@ -420,14 +426,7 @@ fn g43_a_result_that_overtakes_the_return_of_another_nodes_attempt_counts() {
 /// Found by the simulator, seed 16.
 #[test]
 fn g45_a_token_that_comes_with_the_result_of_another_node_hears_that_the_activity_is_over() {
-    let served = Some(Arc::new(ManualNode::served(&["ask"], &[])));
-    let mut node = ManualNode::with_options(all(), ShardOptions { served, ..ShardOptions::default() });
-    let plan = Plan { is_tagged: true, ..Plan::default() };
-    node.start("asks", "a", Payload::encode(&plan).expect("a plan encodes"));
-    node.settle();
-    let task = node.take_tasks(&["ask"], 30_000).pop().expect("it is queued");
-    let work = perennial_core::shard::ActivityTask::from_row(&task).expect("a shard writes what can be run");
-    let token = CompletionToken::of(&work).expect("it completes later");
+    let (mut node, task, token) = asked_elsewhere();
     // A commit is under way when the token is used, and then the result of the other node is read.
     node.raise("a", "other", ());
     node.take_turns();

@@ -114,6 +114,13 @@ impl Home {
         Client::open_with_codecs(&self.url(), codecs).unwrap()
     }
 
+    /// An instance waits whose payloads have the key k1, and no runtime is there.
+    async fn leave_waiting(&self) {
+        let runtime = self.runtime(Masked::codecs(&["k1"])).await;
+        runtime.client().start(keeper, "a", "x".to_owned()).await.unwrap();
+        until_waiting(&runtime.client(), "a").await;
+    }
+
     /// Everything on disk, as text.
     fn bytes(&self) -> String {
         let files = std::fs::read_dir(self.directory.path()).unwrap();
@@ -184,12 +191,7 @@ async fn s10_payloads_are_encoded_on_disk_and_plain_for_code_over_a_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s10_a_new_key_is_used_and_the_old_one_still_read() {
     let home = Home::new();
-    drop({
-        let runtime = home.runtime(Masked::codecs(&["k1"])).await;
-        runtime.client().start(keeper, "a", "x".to_owned()).await.unwrap();
-        until_waiting(&runtime.client(), "a").await;
-        runtime
-    });
+    home.leave_waiting().await;
     let runtime = home.runtime(Masked::codecs(&["k1", "k2"])).await;
     runtime.client().raise_event("a", GO, "y".to_owned()).await.unwrap();
     assert!(soon(runtime.client().result("a")).await.unwrap().to_text().ends_with(", y"));
@@ -203,12 +205,7 @@ async fn s10_a_new_key_is_used_and_the_old_one_still_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s11_a_missing_key_blocks_its_instance_alone_and_is_named() {
     let home = Home::new();
-    drop({
-        let runtime = home.runtime(Masked::codecs(&["k1"])).await;
-        runtime.client().start(keeper, "a", "x".to_owned()).await.unwrap();
-        until_waiting(&runtime.client(), "a").await;
-        runtime
-    });
+    home.leave_waiting().await;
     drop({
         // The key is gone. Others go on.
         let runtime = home.runtime(Masked::codecs(&["k2"])).await;

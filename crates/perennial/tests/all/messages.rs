@@ -158,6 +158,32 @@ async fn e34_what_has_come_is_taken_at_once_and_the_same_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e37_handlers_share_what_they_are_given_and_without_validation_accept_all() {
+    on_both_stages(async |stage| {
+        let first = runtime(stage).await;
+        first.client().start("sum", "s", json!(1)).await.unwrap();
+        assert_eq!(first.client().update("s", ADD, 2).await.unwrap(), 3);
+        let refused = first.client().update("s", ADD, 0).await.unwrap_err();
+        assert!(refused.to_string().contains("nothing to add"), "{refused}");
+        drop(first);
+        let second = runtime(stage).await;
+        assert_eq!(
+            second.client().update("s", ADD, 4).await.unwrap(),
+            7,
+            "it is what the update before left"
+        );
+        let unreadable = second.client().update("s", "end", "seven").await.unwrap_err();
+        assert!(unreadable.to_string().contains("PER-"), "{unreadable}");
+        second.client().update("s", END, 0).await.unwrap();
+        assert_eq!(soon(second.client().result("s")).await.unwrap().as_json(), "7");
+        let mut log = ClientLog::default();
+        log.started("s");
+        stage.finish(second, &log, orchestrations).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e35_a_stream_of_events_goes_on_after_a_restart() {
     on_both_stages(async |stage| {
         let first = runtime(stage).await;

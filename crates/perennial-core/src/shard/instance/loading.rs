@@ -112,9 +112,10 @@ impl Instance {
             return self.stay_blocked(shared, now_ms);
         }
         self.queue.skip_messages(self.skippable());
-        // Without a start there is no turn that could record repairs.
+        // Without a start there is no turn that could record repairs; one with a cancel takes the other messages as well, past
+        // the one that cannot be read.
         let has_begun = !matches!(&past, Past::Stored(turns) if turns.is_empty());
-        let can_record = has_begun || self.queue.start().is_some();
+        let can_record = has_begun || (self.queue.start().is_some() && !self.queue.has_cancel());
         if let Some(failure) = self.queue.unreadable(can_record).or_else(|| self.tasks.undecodable()) {
             return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
         }
