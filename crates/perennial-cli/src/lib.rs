@@ -29,7 +29,6 @@ mod repairing;
 mod store;
 mod timeline;
 mod verify;
-mod waiting;
 mod watching;
 
 use std::process::ExitCode;

@@ -50,8 +50,8 @@ pub use activity::ActivityContext;
 #[doc(hidden)]
 pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
 pub use client::{
-    Action, Cancel, Client, Damage, InstanceStatus, OnExisting, Progress, Prune, RaiseEvent, Resetting,
-    SendUpdate, StartOptions, Tree, VerifyProgress, VerifyReport,
+    Action, Cancel, Client, Damage, InstancePage, InstanceView, OnExisting, Progress, Prune, RaiseEvent,
+    Resetting, SendUpdate, StartOptions, Tree, VerifyProgress, VerifyReport,
 };
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
 pub use export::{ExportedExecution, ExportedInstance};
@@ -93,6 +93,14 @@ pub mod history {
         ActivityFailure, ChildFailure, ChildOptions, Decision, Ending, Event, EventId, EventKind, History,
         HistoryError, Job, Ledger, ParentLink, PastAttempt, Reset, Started, TimeoutKind, TraceContext, Trail,
         Turn, TurnFailure, UnitId,
+    };
+}
+
+/// Why an instance does not move. [`Client::explain`] answers it for one instance, [`Client::find_stuck`] for a store.
+pub mod explain {
+    pub use crate::client::{
+        ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, StuckReport, Wait,
+        WaitReason,
     };
 }
 

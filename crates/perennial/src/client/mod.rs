@@ -4,6 +4,7 @@
 //! changes travel through the store to whoever owns it.
 
 mod asking;
+mod explaining;
 mod hearing;
 mod managing;
 mod raising;
@@ -12,10 +13,10 @@ mod repairing;
 mod sender;
 mod sending;
 mod starting;
-mod status;
 mod tokens;
 mod updating;
 mod verifying;
+mod view;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,15 +32,19 @@ use crate::error::{ClientError, Error};
 use crate::runtime::Driver;
 use crate::store_url::open_guest;
 
-pub use managing::{Action, Progress, Prune, Tree};
+pub use explaining::{
+    ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, StuckReport, Wait,
+    WaitReason,
+};
+pub use managing::{Action, Progress, Prune};
 pub use raising::RaiseEvent;
 pub use repairing::Resetting;
 pub(crate) use sender::Sender;
 pub use sending::Cancel;
 pub use starting::{OnExisting, StartOptions};
-pub use status::InstanceStatus;
 pub use updating::SendUpdate;
 pub use verifying::{Damage, VerifyProgress, VerifyReport};
+pub use view::{InstancePage, InstanceView, Tree};
 
 /// The largest payload that a client outside of the runtime sends.
 const GUEST_PAYLOAD_LIMIT: usize = 4 << 20;

@@ -119,7 +119,7 @@ impl ClockCheck {
 }
 
 /// A time as people write it.
-fn utc(ms: u64) -> String {
+pub(crate) fn utc(ms: u64) -> String {
     let (days, second) = (ms / 86_400_000, ms / 1_000 % 86_400);
     let (mut year, mut day) = (1970, days);
     let is_leap =

@@ -17,6 +17,7 @@ mod workers;
 
 pub use builder::{Runtime, RuntimeBuilder, RuntimeOptions};
 pub use clock::LocalClock;
+pub(crate) use clock::utc;
 pub(crate) use driver::Driver;
 pub use lone_attempt::LoneAttempt;
 pub use preflight::{Incompatible, MissingVersion, PreflightProgress, PreflightReport};
