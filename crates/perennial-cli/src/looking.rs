@@ -192,7 +192,7 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     let is_told =
         |wait: &&Wait| !matches!(wait.reason, WaitReason::Blocked { .. } | WaitReason::Paused { .. });
     for wait in waits.iter().filter(is_told) {
-        rows.push(("waits for", wait.text.clone()));
+        rows.push((if wait.reason.is_state() { "because" } else { "waits for" }, wait.text.clone()));
         rows.extend(wait.remedy.clone().map(|remedy| ("remedy", remedy)));
     }
     rows.extend(trace.map(|trace| ("trace", trace.parent.clone())));

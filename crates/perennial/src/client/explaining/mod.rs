@@ -12,6 +12,9 @@ mod stuck;
 mod text;
 mod wait;
 
+#[cfg(test)]
+mod text_tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::child_id;
@@ -23,7 +26,7 @@ use perennial_core::{Decision, EventId, InstanceKey, ShardId, TurnFailure};
 
 use self::activities::{Around, last_failure, max_attempts};
 use self::nodes::{Nodes, Ownership};
-use self::open_work::{OpenOperation, OpenWork, rival_timer};
+use self::open_work::{OpenOperation, OpenWork, limiting_timer};
 use super::{Client, InstanceView};
 use crate::error::ClientError;
 
@@ -270,16 +273,16 @@ impl Client {
         let operations = work.operations();
         let is_event =
             |operation: &&OpenOperation| matches!(operation.decision, Decision::ExternalSubscribed { .. });
-        let rivals: BTreeMap<EventId, (EventId, u64)> = operations
+        let limits: BTreeMap<EventId, (EventId, u64)> = operations
             .iter()
             .filter(is_event)
-            .filter_map(|wait| rival_timer(wait, &operations).map(|timer| (wait.event, timer)))
+            .filter_map(|wait| limiting_timer(wait, &operations).map(|timer| (wait.event, timer)))
             .collect();
-        let folded: BTreeSet<EventId> = rivals.values().map(|(timer, _)| *timer).collect();
+        let folded: BTreeSet<EventId> = limits.values().map(|(timer, _)| *timer).collect();
         let mut shown = operations.iter().filter(|operation| !folded.contains(&operation.event));
         let mut reasons = Vec::new();
         for operation in shown.by_ref().take(LISTED_OPERATIONS) {
-            let gives_up_ms = rivals.get(&operation.event).map(|(_, due_ms)| *due_ms);
+            let gives_up_ms = limits.get(&operation.event).map(|(_, due_ms)| *due_ms);
             let reason = match &operation.decision {
                 Decision::ActivityScheduled { .. } => {
                     let task = tasks.get(&operation.event);
@@ -331,7 +334,11 @@ impl Client {
             Some(found) => {
                 let depth = Depth { levels: depth.levels - 1, ..depth };
                 match self.waits(&id, found.key, around, depth).await {
-                    Ok((waits, _)) => waits,
+                    // That no runtime runs is told of the parent already.
+                    Ok((waits, _)) => {
+                        let is_news = |wait: &Wait| !matches!(wait.reason, WaitReason::NoRuntime { .. });
+                        waits.into_iter().filter(is_news).collect()
+                    }
                     // It was deleted meanwhile.
                     Err(ClientError::NotFound { .. }) => Vec::new(),
                     Err(error) => return Err(error),
@@ -346,7 +353,7 @@ impl Client {
 
 /// What keeps a whole instance from going on.
 fn of_instance(loaded: &LoadedInstance, around: &Surroundings, ownership: &Ownership) -> Vec<WaitReason> {
-    let LoadedInstance { row, inbox, .. } = loaded;
+    let LoadedInstance { row, inbox, tasks, .. } = loaded;
     let now_ms = around.nodes.now_ms;
     let starts_ms = row.wake_at_ms.filter(|due_ms| row.status == Status::Pending && *due_ms > now_ms);
     let mut reasons = Vec::new();
@@ -355,7 +362,10 @@ fn of_instance(loaded: &LoadedInstance, around: &Surroundings, ownership: &Owner
         Ownership::NoOwner(since_ms) => reasons.push(WaitReason::NoOwner { since_ms: *since_ms }),
         Ownership::NoRuntime(since_ms) => {
             let has_messages = !inbox.rows.is_empty() && starts_ms.is_none() && row.blocked.is_none();
-            let due = row.owed || has_messages || row.wake_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+            let is_due = |at_ms: Option<u64>| at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+            let waits = |task: &TaskRow| task.state == TaskState::Waiting && !is_due(task.due_ms);
+            let has_tasks = row.blocked.is_none() && tasks.iter().any(|task| !waits(task));
+            let due = row.owed || has_messages || has_tasks || is_due(row.wake_at_ms);
             reasons.push(WaitReason::NoRuntime { since_ms: *since_ms, due });
         }
     }

@@ -150,15 +150,23 @@ impl OpenWork {
     }
 }
 
-/// The timer that ends a wait for an event: the only one that the same line of control created in the same turn. A join
-/// runs each of its futures in a unit of its own, so two operations that one unit has open race with each other.
-pub(super) fn rival_timer(wait: &OpenOperation, operations: &[OpenOperation]) -> Option<(EventId, u64)> {
-    let rivals = operations.iter().filter(|other| other.unit == wait.unit && other.turn == wait.turn);
-    let timer = |operation: &OpenOperation| match operation.decision {
+/// The timer that limits a wait for an event: the only one that the same unit created in the same turn, with nothing but
+/// other waits between the two. That is what `timeout` and `select` leave in a history. It does not tell them from a
+/// `join`, so a wait that is joined with a timer is taken for one with a limit.
+pub(super) fn limiting_timer(wait: &OpenOperation, operations: &[OpenOperation]) -> Option<(EventId, u64)> {
+    let beside = || operations.iter().filter(|other| other.unit == wait.unit && other.turn == wait.turn);
+    let mut timers = beside().filter_map(|operation| match operation.decision {
         Decision::TimerCreated { due_ms } => Some((operation.event, due_ms)),
         _ => None,
-    };
-    let mut timers = rivals.filter_map(timer);
-    let first = timers.next()?;
-    timers.next().is_none().then_some(first)
+    });
+    let (timer, due_ms) = timers.next()?;
+    if timers.next().is_some() {
+        return None;
+    }
+    let (first, last) = (timer.min(wait.event), timer.max(wait.event));
+    let is_wait =
+        |operation: &&OpenOperation| matches!(operation.decision, Decision::ExternalSubscribed { .. });
+    let is_between = |operation: &&OpenOperation| first < operation.event && operation.event < last;
+    let waits = beside().filter(is_wait).filter(is_between).count() as u64;
+    (waits + 1 == last.0 - first.0).then_some((timer, due_ms))
 }

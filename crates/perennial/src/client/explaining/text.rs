@@ -67,9 +67,13 @@ pub(super) fn line(reason: &WaitReason, now_ms: u64) -> String {
                     format!("{child}, which has {}: its outcome is on its way", ended(*status))
                 }
                 (Some(_), None) => format!("{child}, which runs"),
-                (Some(_), Some((first, []))) => format!("{child}, which waits for {first}"),
                 (Some(_), Some((first, others))) => {
-                    format!("{child}, which waits for {first}; and {} more", others.len())
+                    let which = if first.reason.is_state() { ":" } else { ", which waits for" };
+                    let more = match others.len() {
+                        0 => String::new(),
+                        others => format!("; and {others} more"),
+                    };
+                    format!("{child}{which} {first}{more}")
                 }
             }
         }
@@ -84,7 +88,7 @@ pub(super) fn line(reason: &WaitReason, now_ms: u64) -> String {
             "a condition of its own code: nothing is open in its history, so an event or an update has to change it"
                 .to_owned()
         }
-        WaitReason::Unread { problem, .. } => format!("unknown: {}", cut(problem)),
+        WaitReason::Unread { problem, .. } => format!("its history was not read: {}", cut(problem)),
     }
 }
 

@@ -180,7 +180,7 @@ pub enum WaitReason {
         event: EventId,
         /// Since when it waits.
         since_ms: u64,
-        /// When the code stops waiting: it created a timer beside the wait.
+        /// When a timer is due that the code created beside the wait, which is how a time limit is recorded.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gives_up_ms: Option<u64>,
     },
@@ -236,6 +236,20 @@ pub enum WaitReason {
 }
 
 impl WaitReason {
+    /// Whether it is a state of the whole instance, and not a thing that it waits for.
+    pub fn is_state(&self) -> bool {
+        matches!(
+            self,
+            WaitReason::NoRuntime { .. }
+                | WaitReason::NoOwner { .. }
+                | WaitReason::Paused { .. }
+                | WaitReason::Blocked { .. }
+                | WaitReason::OrchestrationNotRegistered { .. }
+                | WaitReason::Cancellation { .. }
+                | WaitReason::Unread { .. }
+        )
+    }
+
     /// Whether it does not end unless somebody acts.
     pub fn is_stuck(&self) -> bool {
         match self {
@@ -292,7 +306,8 @@ impl ActivityWait {
     }
 
     fn is_stuck(&self) -> bool {
-        self.is_failing() || matches!(self.state, ActivityState::NotRegistered { .. })
+        // Without any node, it is a runtime that is missing.
+        self.is_failing() || matches!(self.state, ActivityState::NotRegistered { nodes: 1.., .. })
     }
 }
 
