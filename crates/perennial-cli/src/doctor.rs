@@ -182,9 +182,7 @@ fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
     };
     let mut signs: Vec<Sign> = findings.map(sign).collect();
     if signs.is_empty() {
-        signs.push(Sign::Ok(
-            "everything that runs is registered, and no activity fails again and again".to_owned(),
-        ));
+        signs.push(Sign::Ok("no activity is stuck".to_owned()));
     }
     signs
 }

@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial::explain::{ActivityState, Explanation, FindingKind, WaitReason};
+use perennial::explain::{Explanation, FindingKind, WaitReason};
 use perennial::prelude::*;
 use perennial::{Client, Filter, InstanceView, RuntimeBuilder, RuntimeOptions};
-use perennial_core::store::MemoryStore;
-use tokio::sync::Notify;
+use perennial_core::store::{
+    MemoryStore, NewSession, NodeInfo, Served, SessionId, SessionRole, Store, TaskReport,
+};
+use perennial_testkit::conformance::ask;
 
 use crate::support::{Place, now_ms, relaxed, soon, until, until_blocked};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const APPROVED: Event<bool> = Event::named("approved");
+const TICK: Event<u32> = Event::named("tick");
 const ADD: Update<u32, u32> = Update::named("add");
 
 #[activity]
@@ -246,7 +249,7 @@ async fn h42_operations_are_explained_alike_in_every_process_and_after_a_restart
         assert_eq!(line("sleeps", "timer").await, "timer until [time] (in [age])");
         assert_eq!(line("later", "its delayed").await, "its delayed start until [time] (in [age])");
         assert_eq!(line("parent", "child").await, child);
-        soon(runtime.shutdown()).await.unwrap();
+        soon(runtime.shutdown_within(Duration::from_millis(50))).await.unwrap();
         // From a store that nobody runs.
         let left = masked(&guest.explain("pays").await.unwrap().to_string());
         assert_eq!(left, format!("no runtime has run on this store since [time]\n{retry}"));
@@ -263,7 +266,7 @@ async fn h42_operations_are_explained_alike_in_every_process_and_after_a_restart
     let over = guest.explain("order").await.unwrap();
     assert_eq!((over.to_string().as_str(), over.waits.len()), ("nothing: it has been terminated", 0));
     assert!(matches!(guest.explain("nobody").await, Err(ClientError::NotFound { .. })));
-    soon(runtime.shutdown()).await.unwrap();
+    soon(runtime.shutdown_within(Duration::from_millis(50))).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -353,39 +356,46 @@ async fn h42_a_damaged_history_is_explained_as_such() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h42_work_on_other_nodes_names_them() {
     let store = Arc::new(MemoryStore::new(now_ms));
-    let begun = Arc::new(Notify::new());
-    let node = |name: &str, slots: usize| {
-        let options = RuntimeOptions { node: name.to_owned(), activity_slots: slots, ..relaxed() };
-        Runtime::open("memory:").store(Arc::clone(&store) as _).options(options)
+    let options = RuntimeOptions { node: "owner".to_owned(), ..relaxed() };
+    let builder = Runtime::open("memory:").store(Arc::clone(&store) as _).options(options);
+    let runtime = builder.register(copies).start().await.unwrap();
+    let client = runtime.client();
+    client.start(copies, "copies", ()).await.unwrap();
+    let of = "activity `uploads` (event 2):";
+    let told = async |beginning: &str| {
+        masked(&explained(&client, "copies", &format!("{of} {beginning}")).await.to_string())
     };
-    let owner = node("owner", 10).register(copies).start().await.unwrap();
-    let client = owner.client();
-    client.start(copies, "one", ()).await.unwrap();
-    client.start(copies, "two", ()).await.unwrap();
-    explained(&client, "one", "activity `uploads` (event 2): queued for").await;
-    explained(&client, "two", "activity `uploads` (event 2): queued for").await;
-    let signal = Arc::clone(&begun);
-    let worker = node("worker", 1)
-        .activity("uploads", move |ctx: ActivityContext, _: Payload| {
-            signal.notify_one();
-            async move {
-                ctx.heartbeat("40 %");
-                ctx.cancelled().await;
-                Ok::<_, Payload>(Payload::null())
-            }
-        })
-        .start()
-        .await
-        .unwrap();
-    soon(begun.notified()).await;
-    let one =
-        explained(&client, "one", "activity `uploads` (event 2): attempt 1 of 1 running on worker for").await;
-    let WaitReason::Activity(activity) = &one.waits[0].reason else { panic!("{one}") };
-    assert!(matches!(activity.state, ActivityState::Running { since_ms: Some(_), .. }), "{activity:?}");
-    let two = explained(&client, "two", "activity `uploads` (event 2): attempt 1 of 1 queued for").await;
-    assert!(two.to_string().contains("; worker can run it once a slot is free (1 queued activity)"), "{two}");
-    drop(worker);
-    drop(owner);
+    assert_eq!(told("queued").await, format!("{of} queued for [age], no live node has it registered"));
+    // Another node, which is only a session here.
+    let id = SessionId(7);
+    let info =
+        NodeInfo { name: "worker".to_owned(), activities: vec!["up*".to_owned()], ..NodeInfo::default() };
+    let session =
+        |lease_ms| NewSession { id, role: SessionRole::Node, node: id, lease_ms, info: info.encode() };
+    ask(|reply| store.open_session(session(3_600_000), reply)).unwrap();
+    assert_eq!(
+        told("attempt").await,
+        format!(
+            "{of} attempt 1 of 1 queued for [age]; worker can run it once a slot is free (1 queued activity)"
+        )
+    );
+    let served = Served { names: ["uploads".to_owned()].into(), ..Served::default() };
+    let taken = ask(|reply| store.take_tasks(id, served, 10, 3_600_000, reply)).unwrap();
+    assert_eq!(
+        told("attempt 1 of 1 running").await,
+        format!("{of} attempt 1 of 1 running on worker for [age]")
+    );
+    let report = TaskReport { details: Some("40 %".into()), ..TaskReport::of(taken[0].id) };
+    ask(|reply| store.renew_tasks(id, vec![report.clone()], 3_600_000, reply)).unwrap();
+    assert_eq!(
+        told("attempt 1 of 1 running").await,
+        format!("{of} attempt 1 of 1 running on worker for [age], heartbeat [age] old: 40 %")
+    );
+    // Its lease runs out, and nobody has taken the task again.
+    ask(|reply| store.renew_tasks(id, vec![report], 0, reply)).unwrap();
+    let lost = format!("{of} attempt 1 of 1 was running on worker, which stopped [age] ago; it runs again");
+    assert_eq!(told("attempt 1 of 1 was").await, lost);
+    soon(runtime.shutdown()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -468,5 +478,91 @@ async fn h42_status_list_and_tree_speak_of_an_instance_alike() {
     assert_eq!(short, ["child parent::1.2", "event approved"]);
     let json = serde_json::to_string(&client.explain("parent").await.unwrap()).unwrap();
     assert_eq!(serde_json::from_str::<Explanation>(&json).unwrap().id, "parent");
+    soon(runtime.shutdown()).await.unwrap();
+}
+
+#[activity]
+async fn approval(_: ActivityContext) -> Result<Later<bool>, String> {
+    Ok(Later::Pending)
+}
+
+#[orchestration]
+async fn asks_somebody(ctx: OrchestrationContext) -> Result<bool, String> {
+    Ok(ctx.schedule_activity(approval, ()).total_timeout(24 * HOUR).await?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h42_an_activity_that_waits_for_its_token_says_until_when() {
+    let place = Place::new();
+    let builder = Runtime::open(place.url()).register(asks_somebody).register(approval).options(relaxed());
+    let runtime = builder.start().await.unwrap();
+    let client = runtime.client();
+    client.start(asks_somebody, "asks", ()).await.unwrap();
+    let beginning = "activity `approval` (event 2): attempt 1 of 1 has waited for its completion token for";
+    let told = line(&client, &place.guest(), "asks", beginning).await;
+    assert_eq!(told, format!("{beginning} [age], gives up in [age]"));
+    soon(runtime.shutdown()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h42_details_are_decoded_for_whoever_has_the_key_and_marked_for_others() {
+    let (place, codecs) = (Place::new(), || crate::codecs::Masked::codecs(&["k1"]));
+    let runtime = app(Runtime::open(place.url())).codecs(codecs()).start().await.unwrap();
+    runtime.client().start(copies, "copies", ()).await.unwrap();
+    let beginning = "activity `uploads` (event 2): attempt 1 of 1 running on shop-1 for";
+    let with_key = Client::open_with_codecs(&place.url(), codecs()).unwrap();
+    let told = masked(&explained(&with_key, "copies", beginning).await.to_string());
+    assert!(told.ends_with("heartbeat [age] old: 40 %"), "{told}");
+    let told = masked(&place.guest().explain("copies").await.unwrap().to_string());
+    assert!(!told.contains("40 %") && told.contains("masked"), "{told}");
+    soon(runtime.shutdown_within(Duration::from_millis(50))).await.unwrap();
+}
+
+#[orchestration]
+async fn ticks(ctx: OrchestrationContext, turns: u32) -> Result<bool, String> {
+    for _ in 0..turns {
+        ctx.schedule_wait(TICK).await;
+    }
+    Ok(ctx.schedule_wait(APPROVED).await)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h42_a_long_history_is_explained_in_full_but_not_in_a_list() {
+    const TURNS: u32 = 2_100;
+    let place = Place::new();
+    let runtime = Runtime::open(place.url()).register(ticks).options(relaxed()).start().await.unwrap();
+    let client = runtime.client();
+    client.start(ticks, "long", TURNS).await.unwrap();
+    for number in 0..TURNS {
+        client.raise_event("long", TICK, number).await.unwrap();
+    }
+    let guest = place.guest();
+    let whole = explained(&guest, "long", "event `approved` for").await;
+    assert_eq!(whole.waits.len(), 1, "events that came are waited for no more: {whole}");
+    assert!(guest.history("long").await.unwrap().turns.len() > 2_000);
+    let view = guest.status("long").await.unwrap();
+    let brief = guest.explain_each(&[view]).await.unwrap().remove(0);
+    assert!(matches!(brief.waits[0].reason, WaitReason::Unread { too_long: true, .. }), "{brief}");
+    assert!(!brief.is_stuck());
+    soon(runtime.shutdown()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h42_children_are_followed_to_a_limited_depth() {
+    let place = Place::new();
+    let runtime = open(&place).await;
+    let client = runtime.client();
+    client.start(parent, "deep", 8).await.unwrap();
+    let bottom = format!("deep{}", "::1.2".repeat(8));
+    soon(async {
+        while client.status(&bottom).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    explained(&client, &bottom, "event").await;
+    let told = client.explain("deep").await.unwrap().to_string();
+    assert_eq!(told.matches("child `").count(), 6, "{told}");
+    assert!(told.ends_with(", which runs"), "{told}");
     soon(runtime.shutdown()).await.unwrap();
 }

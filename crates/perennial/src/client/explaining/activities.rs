@@ -13,6 +13,7 @@ pub(super) struct Around<'a> {
     pub(super) nodes: &'a Nodes,
     pub(super) ownership: &'a Ownership,
     pub(super) codecs: &'a Codecs,
+    pub(super) scheduled_ms: u64,
     pub(super) deadline_ms: Option<u64>,
 }
 
@@ -40,7 +41,9 @@ pub(super) fn last_failure(task: &TaskRow) -> Option<FailedAttempt> {
 pub(super) fn state(task: Option<&TaskRow>, around: &Around<'_>, queued: u64) -> ActivityState {
     let Some(task) = task else {
         return match around.ownership {
-            Ownership::Live(node) => ActivityState::WithOwner { node: node.clone() },
+            Ownership::Live(node) => {
+                ActivityState::WithOwner { node: node.clone(), since_ms: around.scheduled_ms }
+            }
             Ownership::NoOwner(_) | Ownership::NoRuntime(_) => ActivityState::NotStarted,
         };
     };
@@ -62,6 +65,10 @@ pub(super) fn state(task: Option<&TaskRow>, around: &Around<'_>, queued: u64) ->
             };
             let lease_over_ms = task.due_ms.filter(|due_ms| *due_ms <= around.nodes.now_ms);
             match (owner.or(holder), lease_over_ms) {
+                // Its row is written before it has a slot; other nodes take only what they have a slot for.
+                (Some((node, true)), None) if task.due_ms.is_none() && task.heard_ms.is_none() => {
+                    ActivityState::WithOwner { node, since_ms: task.since_ms.unwrap_or(around.scheduled_ms) }
+                }
                 (Some((node, true)), None) => running(task, node, around.codecs),
                 (Some((node, _)), since_ms) => {
                     ActivityState::Interrupted { node: (!node.is_empty()).then_some(node), since_ms }

@@ -436,7 +436,13 @@ fn activity(
 ) -> Option<WaitReason> {
     let Decision::ActivityScheduled { name, options, .. } = &operation.decision else { return None };
     let (event, deadline_ms) = (operation.event, work.activity_deadline_ms(operation.event));
-    let of = Around { nodes: &around.nodes, ownership, codecs: &client.codecs, deadline_ms };
+    let of = Around {
+        nodes: &around.nodes,
+        ownership,
+        codecs: &client.codecs,
+        scheduled_ms: operation.at_ms,
+        deadline_ms,
+    };
     Some(WaitReason::Activity(ActivityWait {
         name: name.clone(),
         event,

@@ -119,7 +119,7 @@ pub(super) fn short(reason: &WaitReason, now_ms: u64) -> String {
 
 fn short_state(activity: &ActivityWait, now_ms: u64) -> String {
     match &activity.state {
-        ActivityState::WithOwner { node } => format!("with {node}"),
+        ActivityState::WithOwner { node, .. } => format!("with {node}"),
         ActivityState::Running { node, .. } => format!("running on {node}"),
         ActivityState::Interrupted { .. } => "interrupted".to_owned(),
         ActivityState::NotStarted => "not started".to_owned(),
@@ -137,8 +137,8 @@ fn activity_line(activity: &ActivityWait, now_ms: u64) -> String {
     let tag = tag.as_ref().map_or_else(String::new, |tag| format!(" with tag `{tag}`"));
     let mut line = format!("activity `{name}`{tag} (event {event}): ");
     line += &match &activity.state {
-        ActivityState::WithOwner { node } => {
-            let age = age(activity.scheduled_ms, now_ms);
+        ActivityState::WithOwner { node, since_ms } => {
+            let age = age(*since_ms, now_ms);
             format!(
                 "{} has been with {node} for {age}, running or waiting for a slot",
                 ordinal(activity, *attempt)

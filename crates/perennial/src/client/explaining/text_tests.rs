@@ -48,7 +48,7 @@ fn activities() -> Vec<ActivityWait> {
         node: Some("node-2".to_owned()),
     };
     vec![
-        activity(1, ActivityState::WithOwner { node: "node-1".to_owned() }),
+        activity(1, ActivityState::WithOwner { node: "node-1".to_owned(), since_ms: ago(20_000) }),
         activity(1, running(Some(ago(2_000)), Some("40 %"))),
         ActivityWait { max_attempts: None, stopping: true, ..activity(9, running(None, None)) },
         activity(

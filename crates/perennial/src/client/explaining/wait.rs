@@ -33,10 +33,15 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The first wait without what follows its first clause, and how many others there are. For a column of a list.
+    /// The first wait in a few words, and how many others there are. For a column of a list, so that no runtime runs is left
+    /// out if the instance waits for something else anyway.
     pub fn short(&self) -> String {
-        let Some(first) = self.waits.first() else { return String::new() };
-        match self.waits.len() - 1 + self.more {
+        let is_own = |wait: &&Wait| {
+            !matches!(wait.reason, WaitReason::NoRuntime { due: false, .. } | WaitReason::NoOwner { .. })
+        };
+        let own = self.waits.iter().filter(is_own).count();
+        let Some(first) = self.waits.iter().find(is_own).or(self.waits.first()) else { return String::new() };
+        match own.max(1) - 1 + self.more {
             0 => text::short(&first.reason, self.at_ms),
             others => format!("{} (+{others})", text::short(&first.reason, self.at_ms)),
         }
@@ -329,11 +334,13 @@ pub struct FailedAttempt {
 #[serde(tag = "state", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ActivityState {
-    /// The node that owns the instance has it: it runs, or waits there for a free slot. Nothing is written for a first
-    /// attempt until it reports or fails.
+    /// The node that owns the instance has it: it runs, or waits there for a free slot. Which of both is not stored until
+    /// it sends a heartbeat.
     WithOwner {
         /// The node's name.
         node: String,
+        /// Since when the node has it.
+        since_ms: u64,
     },
     /// A node runs it.
     Running {
