@@ -466,7 +466,7 @@ async fn h42_status_list_and_tree_speak_of_an_instance_alike() {
     let child: InstanceView = client.status("parent::1.2").await.unwrap();
     let page =
         client.list(Filter { id_prefix: Some("parent::".to_owned()), ..Filter::default() }, None, 10).await;
-    assert_eq!(page.unwrap().rows, [child.clone()]);
+    assert_eq!(page.unwrap().rows, std::slice::from_ref(&child));
     let tree = client.tree("parent").await.unwrap();
     assert_eq!(tree.children[0].instance, child);
     assert_eq!(child.parent.as_ref().map(|link| link.instance.as_str()), Some("parent"));

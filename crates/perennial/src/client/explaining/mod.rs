@@ -8,6 +8,7 @@
 mod activities;
 mod nodes;
 mod open_work;
+mod reading;
 mod stuck;
 mod text;
 mod wait;
@@ -18,29 +19,21 @@ mod text_tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::child_id;
-use perennial_core::store::{
-    InstanceRow, LoadedInstance, PageLimit, PausedOrchestrations, Reply, Status, Store, StoreError, TaskRow,
-    TaskState,
-};
-use perennial_core::{Decision, EventId, InstanceKey, ShardId, TurnFailure};
+use perennial_core::store::{InstanceRow, LoadedInstance, PausedOrchestrations, Status, TaskRow, TaskState};
+use perennial_core::{Decision, EventId, InstanceKey, ShardId};
 
 use self::activities::{Around, last_failure, max_attempts};
 use self::nodes::{Nodes, Ownership};
 use self::open_work::{OpenOperation, OpenWork, limiting_timer};
+use self::reading::Looked;
 use super::{Client, InstanceView};
 use crate::error::ClientError;
 
 pub use stuck::{Finding, FindingKind, StuckReport};
 pub use wait::{ActivityState, ActivityWait, Explanation, FailedAttempt, Wait, WaitReason};
 
-/// How many turns are read at a time.
-const TURNS_PER_PAGE: PageLimit = PageLimit { rows: 1_000, bytes: 4 << 20 };
-/// How many messages of an instance are counted.
-const MESSAGES: PageLimit = PageLimit { rows: 100, bytes: 64 << 10 };
 /// How many open operations are listed.
 const LISTED_OPERATIONS: usize = 50;
-/// How often an instance is looked at again that continues as new while it is read.
-const LOOKS: usize = 3;
 
 /// How much is read for one answer.
 #[derive(Clone, Copy)]
@@ -69,13 +62,6 @@ struct Surroundings {
     queued: Option<u64>,
     /// The instances that were looked at for this answer.
     seen: BTreeSet<InstanceKey>,
-}
-
-/// An instance as it was read.
-struct Looked {
-    loaded: LoadedInstance,
-    /// What is open, or why nobody can say.
-    work: Result<OpenWork, WaitReason>,
 }
 
 impl Client {
@@ -186,78 +172,6 @@ impl Client {
             Ok(_) => {}
         }
         Ok((reasons.into_iter().map(|reason| Wait::new(reason, now_ms)).collect(), more))
-    }
-
-    /// Reads an instance with what it has open. Nothing if it is gone.
-    async fn look(
-        &self,
-        id: &str,
-        shard: ShardId,
-        key: InstanceKey,
-        depth: Depth,
-    ) -> Result<Option<Looked>, ClientError> {
-        for _ in 0..LOOKS {
-            let nothing = |store: &dyn Store, reply: Reply<Option<LoadedInstance>>| {
-                store.load(shard, key, u64::MAX, PageLimit { rows: 1, bytes: 0 }, reply);
-            };
-            let Some(before) = self.call_stored(id, nothing).await? else { return Ok(None) };
-            let execution = before.row.execution;
-            let mut work = self.read_work(&before.row, depth).await?;
-            // The last turns, the tasks and the messages are of one moment.
-            let read = work.as_ref().map_or(u64::MAX, OpenWork::turns);
-            let rest = |store: &dyn Store, reply: Reply<Option<LoadedInstance>>| {
-                store.load(shard, key, read, MESSAGES, reply);
-            };
-            let Some(loaded) = self.call_stored(id, rest).await? else { return Ok(None) };
-            if loaded.row.execution != execution {
-                continue;
-            }
-            if let Ok(read) = &mut work
-                && let Err(error) = read.read(&loaded.turns)
-            {
-                work = Err(unreadable(error));
-            }
-            return Ok(Some(Looked { loaded, work }));
-        }
-        let problem = "it continues as new faster than it can be read".to_owned();
-        Err(ClientError::Unknown { id: id.to_owned(), reason: problem })
-    }
-
-    /// What the current execution of an instance has open, as far as its turns are read in pages.
-    async fn read_work(
-        &self,
-        row: &InstanceRow,
-        depth: Depth,
-    ) -> Result<Result<OpenWork, WaitReason>, ClientError> {
-        let (shard, key, execution) = (row.shard, row.key, row.execution);
-        let mut work = OpenWork::new(key);
-        loop {
-            let after = work.turns();
-            if after >= depth.turns {
-                let problem =
-                    format!("its history has more than {after} turns, which is too long to be read here");
-                return Ok(Err(WaitReason::Unread { problem, too_long: true }));
-            }
-            let page = |store: &dyn Store, reply: Reply<Vec<perennial_core::store::TurnRow>>| {
-                store.read_turns(shard, key, execution, after, TURNS_PER_PAGE, reply);
-            };
-            let page = self.call_stored(&row.id, page).await?;
-            if page.is_empty() {
-                return Ok(Ok(work));
-            }
-            if let Err(error) = work.read(&page) {
-                return Ok(Err(unreadable(error)));
-            }
-        }
-    }
-
-    /// Calls the store without decoding payloads: none of them is looked at.
-    async fn call_stored<T: Send + 'static>(
-        &self,
-        id: &str,
-        call: impl FnOnce(&dyn Store, Reply<T>),
-    ) -> Result<T, ClientError> {
-        self.as_stored().call(id, call).await
     }
 
     /// What the code of an instance waits for, and how many operations were left out.
@@ -473,9 +387,4 @@ fn other(operation: &OpenOperation, gives_up_ms: Option<u64>) -> Option<WaitReas
         }
         _ => None,
     }
-}
-
-fn unreadable(error: perennial_core::HistoryError) -> WaitReason {
-    let problem = StoreError::CorruptRow(TurnFailure::from(error).to_string()).to_string();
-    WaitReason::Unread { problem, too_long: false }
 }
