@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use perennial::client::Progress;
-use perennial::{Action, Client, ClientError, Filter, InstanceKey};
+use perennial::{Action, Client, ClientError, InstanceKey};
 use serde_json::json;
 
 use crate::arguments::Which;

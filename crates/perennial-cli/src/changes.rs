@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use perennial::{Action, EventId, Payload, SendUpdate, StartOptions};
+use perennial::client::SendUpdate;
+use perennial::history::EventId;
+use perennial::{Action, Payload, StartOptions};
 
 use crate::arguments::{Change, Existing};
 use crate::bulk::{Verb, act};

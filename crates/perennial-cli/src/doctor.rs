@@ -2,13 +2,14 @@
 //!
 //! It looks from outside first: what it cannot use it does not open, and what it opens it does not change.
 
-use perennial::client::{InstanceRow, StoreStats};
-use perennial::{ErrorCode, Filter};
+use perennial::client::StoreStats;
+use perennial::explain::{FindingKind, StuckReport};
+use perennial::{ErrorCode, Filter, InstanceView};
 use perennial_sqlite::{Content, Inspection, Owner, UnreadableMessage};
 use serde_json::{Value, json};
 
 use crate::exit::{ExitKind, Failure};
-use crate::instances::{row_object, version};
+use crate::instances::version;
 use crate::output::{line, many, moment, now_ms, object, span};
 use crate::remedy::remedy;
 use crate::store::{Seen, StoreAt};
@@ -46,7 +47,7 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
     };
     let mut signs = vec![schema_sign(&found), owner_sign(&found)];
     signs.extend(file_signs(&found));
-    let (mut stats, mut blocked) = (None, Vec::new());
+    let (mut stats, mut blocked, mut stuck) = (None, Vec::new(), StuckReport::default());
     if let Some(content) = &found.content {
         let client = store.open_to_look()?;
         let counted = client.stats().await?;
@@ -56,11 +57,13 @@ pub(crate) async fn run(store: &StoreAt, as_json: bool) -> Result<(), Failure> {
         signs.extend(stray_sign(content));
         let filter = Filter::new().blocked(true);
         blocked = client.list(filter, None, SHOWN_BLOCKED).await?.rows;
+        stuck = client.find_stuck().await?;
+        signs.extend(stuck_signs(&stuck));
         stats = Some(counted);
     }
     let is_healthy = blocked.is_empty() && !signs.iter().any(|sign| matches!(sign, Sign::Trouble { .. }));
     if as_json {
-        object(&report(url, &found, stats.as_ref(), &signs, &blocked, is_healthy))?;
+        object(&report(url, &found, stats.as_ref(), &signs, (&blocked, &stuck), is_healthy))?;
     } else {
         line(format!("ok    {url} can be read"))?;
         signs.iter().try_for_each(tell)?;
@@ -159,17 +162,32 @@ fn stats_signs(stats: &StoreStats, content: &Content, is_owned: bool) -> Vec<Sig
         let what = format!("questions without an answer: {}", count(stats.requests));
         signs.push(trouble(what, "a runtime answers them, or sweeps them later: start one"));
     }
-    if !content.queued.is_empty() {
+    if !content.queued.is_empty() && !is_owned {
         let named = content.queued.iter().map(|(name, tag, count)| match tag {
             Some(tag) => format!("{name:?} with tag {tag:?} ({count})"),
             None => format!("{name:?} ({count})"),
         });
-        let what = format!(
-            "activities that wait for a process that can run them: {}",
-            named.collect::<Vec<_>>().join(", ")
-        );
+        let named = named.collect::<Vec<_>>().join(", ");
+        let what = format!("activities that wait for a process that can run them: {named}");
         let remedy = "register them, and serve their tags, in the program that runs";
         signs.push(Sign::Note { what, remedy: remedy.to_owned() });
+    }
+    signs
+}
+
+/// What is stuck besides what the other signs tell of: blocked instances, and a store that no runtime takes care of.
+fn stuck_signs(stuck: &StuckReport) -> Vec<Sign> {
+    let is_told = |kind| matches!(kind, FindingKind::Blocked | FindingKind::NoRuntime);
+    let findings = stuck.findings.iter().filter(|finding| !is_told(finding.kind));
+    let sign = |finding: &perennial::explain::Finding| {
+        let named = finding.instances.iter().map(|id| format!("{id:?}")).collect::<Vec<_>>().join(", ");
+        let more = finding.count.saturating_sub(finding.instances.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        trouble(format!("{}: {named}{more}", finding.text), finding.remedy.clone())
+    };
+    let mut signs: Vec<Sign> = findings.map(sign).collect();
+    if signs.is_empty() {
+        signs.push(Sign::Ok("no activity is stuck".to_owned()));
     }
     signs
 }
@@ -228,7 +246,7 @@ fn tell(sign: &Sign) -> Result<(), Failure> {
     line(format!("        remedy: {remedy}"))
 }
 
-fn tell_blocked(stats: &StoreStats, blocked: &[InstanceRow]) -> Result<(), Failure> {
+fn tell_blocked(stats: &StoreStats, blocked: &[InstanceView]) -> Result<(), Failure> {
     if blocked.is_empty() {
         return line("ok    no instance is blocked");
     }
@@ -249,7 +267,7 @@ fn report(
     found: &Inspection,
     stats: Option<&StoreStats>,
     signs: &[Sign],
-    blocked: &[InstanceRow],
+    (blocked, stuck): (&[InstanceView], &StuckReport),
     is_healthy: bool,
 ) -> Value {
     let told = |sign: &Sign| match sign {
@@ -267,7 +285,7 @@ fn report(
     };
     let blocked: Vec<Value> = blocked
         .iter()
-        .map(|row| json!({"instance": row_object(row), "remedy": row.blocked.as_ref().map(|blocked| remedy(&row.id, &row.name, blocked))}))
+        .map(|row| json!({"instance": row, "remedy": row.blocked.as_ref().map(|blocked| remedy(&row.id, &row.name, blocked))}))
         .collect();
     let content = found.content.as_ref();
     let oldest = content.and_then(|content| content.oldest_overdue.as_ref());
@@ -290,6 +308,7 @@ fn report(
         "unreadable_messages": unreadable,
         "stats": stats.map(stats_object),
         "findings": findings,
+        "stuck": stuck,
         "blocked": blocked,
     })
 }

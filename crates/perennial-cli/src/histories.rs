@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use perennial::history::{Decision, Event, EventKind};
-use perennial::{Client, ClientError, ExportedInstance, Filter, History};
+use perennial::client::ExportedInstance;
+use perennial::history::{Decision, Event, EventKind, History};
+use perennial::{Client, ClientError, Filter};
 use serde::Serialize;
 
 use crate::arguments::Executions;

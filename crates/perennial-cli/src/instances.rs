@@ -1,17 +1,18 @@
 //! `list`, `show` and `tree`: instances and where they stand.
 
-use perennial::client::{Blocked, ExportedInstance, InstanceRow, PageKey, Tree};
+use std::collections::BTreeMap;
+
+use perennial::client::{PageKey, Tree};
+use perennial::explain::{Wait, WaitReason};
 use perennial::history::TraceContext;
-use perennial::history::{Attributes, Ending, History, Job, Reset, Turn};
-use perennial::{Client, ClientError, Filter, InstanceKey, InstanceStatus, Payload, Status, StoreError};
+use perennial::history::{Ending, History, Job, Reset, Turn};
+use perennial::{Client, ClientError, Filter, InstanceKey, InstanceView, Payload, StoreError};
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::attempts::{Tried, tried};
 use crate::exit::Failure;
 use crate::output::{columns, fitting, line, many, moment, object, pairs, span, table};
 use crate::remedy::remedy;
-use crate::waiting::waiting_for;
 
 pub(crate) async fn list(
     client: &Client,
@@ -22,14 +23,18 @@ pub(crate) async fn list(
 ) -> Result<(), Failure> {
     let after = after.map(str::parse::<PageKey>).transpose().map_err(Failure::usage)?;
     let page = client.list(filter, after, limit).await?;
+    let explained = client.explain_each(&page.rows).await?;
     if as_json {
-        return page.rows.iter().try_for_each(|row| object(&row_object(row)));
+        return page.rows.iter().zip(&explained).try_for_each(|(instance, explained)| {
+            object(&ListedObject { instance, waits_for: &explained.waits })
+        });
     }
     if page.rows.is_empty() {
         return line("no instances");
     }
-    let mut shown = columns(&["id", "orchestration", "version", "status", ">execution", "started", "took"]);
-    for row in &page.rows {
+    let mut shown =
+        columns(&["id", "orchestration", "version", "status", ">execution", "started", "took", "waits for"]);
+    for (row, explained) in page.rows.iter().zip(&explained) {
         let status = match &row.blocked {
             Some(blocked) if blocked.pause.is_some() => format!("{}, paused", row.status.name()),
             Some(blocked) => format!("{}, blocked {}", row.status.name(), blocked.code),
@@ -41,8 +46,11 @@ pub(crate) async fn list(
             version(&row.version).to_owned(),
             status,
             row.execution.to_string(),
-            moment(row.created_ms),
-            row.ended_ms.map_or_else(String::new, |ended_ms| span(ended_ms.saturating_sub(row.created_ms))),
+            moment(row.created.as_millis()),
+            row.ended.map_or_else(String::new, |ended| {
+                span(ended.as_millis().saturating_sub(row.created.as_millis()))
+            }),
+            fitting(&explained.short(), 60),
         ]);
     }
     table(&shown)?;
@@ -62,45 +70,19 @@ pub(crate) fn version(version: &str) -> &str {
     if version.is_empty() { "latest" } else { version }
 }
 
-/// A row as programs get it. Payloads are written as they are recorded.
+/// A row of a list as programs get it.
 #[derive(Serialize)]
-pub(crate) struct RowObject<'a> {
-    id: &'a str,
-    key: InstanceKey,
-    name: &'a str,
-    version: &'a str,
-    status: Status,
-    execution: u64,
-    blocked: Option<&'a Blocked>,
-    attributes: &'a Attributes,
-    published: Option<&'a Payload>,
-    parent: Option<&'a str>,
-    created_ms: u64,
-    ended_ms: Option<u64>,
-}
-
-pub(crate) fn row_object(row: &InstanceRow) -> RowObject<'_> {
-    RowObject {
-        id: &row.id,
-        key: row.key,
-        name: &row.name,
-        version: &row.version,
-        status: row.status,
-        execution: row.execution,
-        blocked: row.blocked.as_ref(),
-        attributes: &row.attributes,
-        published: row.published.as_ref(),
-        parent: row.parent.as_ref().map(|link| &*link.instance),
-        created_ms: row.created_ms,
-        ended_ms: row.ended_ms,
-    }
+struct ListedObject<'a> {
+    #[serde(flatten)]
+    instance: &'a InstanceView,
+    waits_for: &'a [Wait],
 }
 
 /// One instance as programs get it.
 #[derive(Serialize)]
 struct ShownObject<'a> {
     #[serde(flatten)]
-    row: RowObject<'a>,
+    instance: &'a InstanceView,
     /// Absent if the history is damaged.
     turns: Option<usize>,
     events: Option<usize>,
@@ -108,7 +90,7 @@ struct ShownObject<'a> {
     output: Option<&'a Payload>,
     error: Option<&'a Payload>,
     reason: Option<&'a str>,
-    waits_for: Vec<String>,
+    waits_for: &'a [Wait],
     /// Activities that were tried more than once, failed or are retried.
     activities: Vec<Tried<'a>>,
     trace: Option<&'a TraceContext>,
@@ -131,11 +113,14 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         }
         (Err(error), _) | (_, Err(error)) => return Err(error.into()),
     };
+    let waits = match damage {
+        None => client.explain(id).await?.waits,
+        Some(_) => Vec::new(),
+    };
     let tried = tried(&history, &tasks);
     let started = history.started();
     let trace = started.and_then(|started| started.trace.as_deref());
     let parent = started.and_then(|started| started.parent.as_ref());
-    let ended_ms = history.turns.last().filter(|_| status.status.is_final()).map(|turn| turn.at_ms);
     let (output, error, reason) = match history.ending() {
         Some(Ending::OrchestrationCompleted { output }) => (Some(output), None, None),
         Some(Ending::OrchestrationFailed { error }) => (None, Some(error), None),
@@ -146,34 +131,19 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     };
     let events = history.flatten().count();
     if as_json {
-        let row = RowObject {
-            id: &status.id,
-            key: status.key,
-            name: &status.name,
-            version: &status.version,
-            status: status.status,
-            execution: status.execution,
-            blocked: status.blocked.as_ref(),
-            attributes: &status.attributes,
-            published: status.published.as_ref(),
-            parent: parent.map(|link| &*link.instance),
-            created_ms: status.created.as_millis(),
-            ended_ms,
-        };
         let input = started.map(|started| &started.input);
         let (turns, events) = damage.is_none().then_some((history.turns.len(), events)).unzip();
         let reason = reason.map(String::as_str);
-        let waits_for = waiting_for(&history);
         let activities = tried;
         return object(&ShownObject {
-            row,
+            instance: &status,
             turns,
             events,
             input,
             output,
             error,
             reason,
-            waits_for,
+            waits_for: &waits,
             activities,
             trace,
             remedy: status.blocked.as_ref().map(|blocked| remedy(&status.id, &status.name, blocked)),
@@ -188,9 +158,9 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
         ("execution", status.execution.to_string()),
         ("started", moment(status.created.as_millis())),
     ];
-    if let Some(ended_ms) = ended_ms {
-        let took = span(ended_ms.saturating_sub(status.created.as_millis()));
-        rows.push(("ended", format!("{}, after {took}", moment(ended_ms))));
+    if let Some(ended) = status.ended {
+        let took = span(ended.as_millis().saturating_sub(status.created.as_millis()));
+        rows.push(("ended", format!("{}, after {took}", moment(ended.as_millis()))));
     }
     rows.extend(started.and_then(|started| started.reset.as_ref()).map(|reset| {
         let Reset { execution, turn, at_ms, why, .. } = &**reset;
@@ -211,7 +181,13 @@ pub(crate) async fn show(client: &Client, id: &str, as_json: bool) -> Result<(),
     rows.extend(output.map(|output| ("output", fitting(output.as_json(), 400))));
     rows.extend(error.map(|error| ("error", fitting(error.as_json(), 400))));
     rows.extend(reason.map(|reason| ("reason", reason.clone())));
-    rows.extend(waiting_for(&history).into_iter().map(|what| ("waits for", what)));
+    // What blocks it is told below, with its remedy.
+    let is_told =
+        |wait: &&Wait| !matches!(wait.reason, WaitReason::Blocked { .. } | WaitReason::Paused { .. });
+    for wait in waits.iter().filter(is_told) {
+        rows.push((if wait.reason.is_state() { "because" } else { "waits for" }, wait.text.clone()));
+        rows.extend(wait.remedy.clone().map(|remedy| ("remedy", remedy)));
+    }
     rows.extend(trace.map(|trace| ("trace", trace.parent.clone())));
     rows.extend(trace.and_then(|trace| trace.state.clone()).map(|state| ("trace state", state)));
     rows.extend(tried.iter().flat_map(Tried::lines).map(|line| ("attempts", line)));
@@ -251,34 +227,39 @@ fn last_resume(history: &History) -> Option<String> {
 pub(crate) async fn tree(client: &Client, id: &str, as_json: bool) -> Result<(), Failure> {
     let tree = client.tree(id).await?;
     if as_json {
-        return object(&tree_object(&tree));
+        return object(&tree);
     }
-    line(tree_line(&tree.instance))?;
-    branches(&tree, "")
+    let open = instances(&tree).into_iter().filter(|instance| !instance.status.is_final());
+    let open: Vec<InstanceView> = open.take(EXPLAINED).collect();
+    let explained = client.explain_each(&open).await?;
+    let waits = explained.iter().filter(|explained| !explained.waits.is_empty());
+    let waits = waits.map(|explained| (explained.key, fitting(&explained.short(), 60))).collect();
+    line(tree_line(&tree.instance, &waits))?;
+    branches(&tree, &waits, "")
 }
 
-fn tree_object(tree: &Tree) -> Value {
-    let InstanceStatus { id, key, name, version, status, execution, .. } = &tree.instance;
-    let children: Vec<Value> = tree.children.iter().map(tree_object).collect();
-    json!({
-        "id": id, "key": key, "name": name, "version": version, "status": status, "execution": execution,
-        "blocked": tree.instance.blocked.as_ref().map(|blocked| &blocked.code), "children": children,
-    })
+/// How many instances of a tree are explained.
+const EXPLAINED: usize = 100;
+
+fn instances(tree: &Tree) -> Vec<InstanceView> {
+    let below = tree.children.iter().flat_map(instances);
+    std::iter::once(tree.instance.clone()).chain(below).collect()
 }
 
-fn tree_line(instance: &InstanceStatus) -> String {
+fn tree_line(instance: &InstanceView, waits: &BTreeMap<InstanceKey, String>) -> String {
     let blocked =
         instance.blocked.as_ref().map_or_else(String::new, |blocked| format!(", blocked {}", blocked.code));
     let version = version(&instance.version);
-    format!("{}  {} {version}  {}{blocked}", instance.id, instance.name, instance.status.name())
+    let waits = waits.get(&instance.key).map_or_else(String::new, |waits| format!("  waits for {waits}"));
+    format!("{}  {} {version}  {}{blocked}{waits}", instance.id, instance.name, instance.status.name())
 }
 
-fn branches(tree: &Tree, indent: &str) -> Result<(), Failure> {
+fn branches(tree: &Tree, waits: &BTreeMap<InstanceKey, String>, indent: &str) -> Result<(), Failure> {
     for (place, child) in tree.children.iter().enumerate() {
         let is_last = place + 1 == tree.children.len();
         let (knee, below) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-        line(format!("{indent}{knee}{}", tree_line(&child.instance)))?;
-        branches(child, &format!("{indent}{below}"))?;
+        line(format!("{indent}{knee}{}", tree_line(&child.instance, waits)))?;
+        branches(child, waits, &format!("{indent}{below}"))?;
     }
     Ok(())
 }

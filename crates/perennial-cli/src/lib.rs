@@ -37,7 +37,6 @@ mod store;
 mod timeline;
 mod top;
 mod verify;
-mod waiting;
 
 use std::process::ExitCode;
 

@@ -3,7 +3,8 @@
 use std::io::Read;
 use std::time::Duration;
 
-use perennial::{Client, EventId, InstanceStatus, Payload, StartOptions, Status};
+use perennial::history::EventId;
+use perennial::{Client, InstanceView, Payload, StartOptions, Status};
 use serde_json::json;
 
 use crate::arguments::{Attempt, Input, payload};
@@ -64,10 +65,10 @@ async fn tell_why_it_takes_so_long(client: &Client, id: &str, as_json: bool) -> 
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let why = match client.status(id).await {
-            Ok(InstanceStatus { blocked: Some(blocked), .. }) => {
+            Ok(InstanceView { blocked: Some(blocked), .. }) => {
                 format!("{id} is blocked, and goes on once that is cured: {}", blocked.reason)
             }
-            Ok(InstanceStatus { status: Status::Pending, .. }) => {
+            Ok(InstanceView { status: Status::Pending, .. }) => {
                 format!("{id} has not begun: its time has not come, or no runtime runs on this store")
             }
             Ok(_) => continue,

@@ -6,8 +6,8 @@ use perennial_core::store::{
     CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, InboxPage,
     InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
     PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
-    SendRequest, Served, SessionId, ShardSet, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport,
-    TaskRow, TurnRow,
+    SendRequest, Served, SessionId, ShardOwner, ShardSet, StoreError, StoreStats, Swept, TaskId, TaskRenewal,
+    TaskReport, TaskRow, TurnRow,
 };
 use perennial_core::{InstanceKey, ShardId};
 
@@ -240,6 +240,15 @@ pub(crate) enum ReadCall {
         holder: SessionId,
         reply: Answer<Vec<TaskRow>>,
     },
+    ShardOwner {
+        shard: ShardId,
+        reply: Answer<ShardOwner>,
+    },
+    ListTasks {
+        after: Option<TaskId>,
+        limit: usize,
+        reply: Answer<Vec<TaskRow>>,
+    },
     /// Of a file that another process owns.
     Directory {
         reply: Answer<Directory>,
@@ -285,6 +294,7 @@ impl ReadCall {
     pub(crate) fn caller(&self) -> Caller {
         match self {
             ReadCall::List { .. }
+            | ReadCall::ListTasks { .. }
             | ReadCall::Count { .. }
             | ReadCall::Stats { .. }
             | ReadCall::Check { .. } => Caller::Looker,
@@ -300,6 +310,8 @@ impl ReadCall {
             ReadCall::Owed { reply, .. } => reply.give(Err(error)),
             ReadCall::Blocked { reply, .. } => reply.give(Err(error)),
             ReadCall::HeldTasks { reply, .. } => reply.give(Err(error)),
+            ReadCall::ShardOwner { reply, .. } => reply.give(Err(error)),
+            ReadCall::ListTasks { reply, .. } => reply.give(Err(error)),
             ReadCall::Directory { reply } => reply.give(Err(error)),
             ReadCall::Find { reply, .. } => reply.give(Err(error)),
             ReadCall::Load { reply, .. } => reply.give(Err(error)),

@@ -1,7 +1,7 @@
 //! The sessions of a file as another process sees them.
 //!
 //! Its owner renews leases in memory alone, so the table does not tell when a session expires. It need not: the owner's
-//! process is alive as long as it holds the lock, and then so are its sessions.
+//! process is alive as long as it holds the lock, and then so are its sessions; when nobody holds it, they are over.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(crate) const SESSIONS: &str = "SELECT id, role, node, lease_ms, opened_ms, s
      (SELECT count(*) FROM shards INDEXED BY shards_by_session WHERE session = sessions.id) \
      FROM sessions ORDER BY id";
 
-/// All sessions. While somebody owns the file, each expires one lease from now; when nobody does, one lease after it was
+/// All sessions. While somebody owns the file, each expires one lease from now; when nobody does, it expired when it was
 /// seen last.
 pub(crate) fn read(connection: &Connection, path: &Path, clock: &StoreClock) -> Result<Directory, Fault> {
     clock.look(connection)?;
@@ -38,7 +38,7 @@ fn session(row: &Row<'_>, alive_ms: Option<u64>) -> Result<SessionRow, Fault> {
             .ok_or_else(|| Fault::corrupt(format!("column role: {role} is no role of a session")))?,
         node: id(2)?,
         opened_ms: read_number(row, 4)?,
-        expires_ms: alive_ms.unwrap_or(seen_ms).saturating_add(lease_ms),
+        expires_ms: alive_ms.map_or(seen_ms, |now_ms| now_ms.saturating_add(lease_ms)),
         shards: usize::try_from(read_number(row, 7)?).unwrap_or(usize::MAX),
         info: bytes(row, 6)?,
     })

@@ -115,6 +115,7 @@ fn s4_no_statement_of_the_engine_scans_or_sorts() {
         sessions::DELETE,
         sessions::TOUCH,
         shards::FIND,
+        shards::OWNER,
         shards::GIVE,
         shards::LEAVE,
         shards::RELEASE,
@@ -183,7 +184,7 @@ fn s5_no_statement_about_tasks_or_requests_scans_or_sorts() {
         requests::WRITE_SETTING,
         requests::DELETE_SETTING,
     ];
-    let made = [tasks::of_event(), tasks::of_execution(), tasks::of_holder()];
+    let made = [tasks::of_event(), tasks::of_execution(), tasks::of_holder(), tasks::after()];
     for connection in [empty(), filled()] {
         for sql in fixed.iter().copied().chain(made.iter().map(String::as_str)) {
             assert_goes_by_index(&connection, sql);

@@ -20,6 +20,7 @@ use crate::passes;
 use crate::read_queue::Takes;
 use crate::requests;
 use crate::row::{COLUMNS, bound, read_instance, read_number};
+use crate::shards;
 use crate::stats;
 use crate::store::Shared;
 use crate::tasks;
@@ -85,6 +86,10 @@ pub(crate) fn answer(connection: &Connection, path: &Path, shared: &Shared, requ
             reply.give(turns.map_err(|fault| fault.of_instance(key)).map_err(told));
         }
         ReadCall::HeldTasks { holder, reply } => reply.give(tasks::held(connection, holder).map_err(told)),
+        ReadCall::ShardOwner { shard, reply } => reply.give(shards::owner(connection, shard).map_err(told)),
+        ReadCall::ListTasks { after, limit, reply } => {
+            reply.give(tasks::list(connection, after, limit).map_err(told));
+        }
         ReadCall::Directory { reply } => {
             reply.give(directory::read(connection, path, &shared.clock).map_err(told));
         }

@@ -14,6 +14,7 @@ use crate::connection::begin_immediate;
 use crate::open::cannot_open;
 use crate::owner_lock::OwnerLock;
 use crate::row;
+use crate::tasks;
 
 /// "Pere", as SQLite keeps it in the file's header.
 const APPLICATION_ID: i32 = 0x5065_7265;
@@ -25,12 +26,13 @@ struct Migration {
 }
 
 /// What makes each version of the one before.
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 5] = [
     Migration { sql: include_str!("migrations/1.sql"), then: None },
     // The index of attributes that version 2 makes stays empty here: version 4 makes another one.
     Migration { sql: include_str!("migrations/2.sql"), then: None },
     Migration { sql: include_str!("migrations/3.sql"), then: Some(row::seal_all) },
     Migration { sql: include_str!("migrations/4.sql"), then: Some(attributes::fill) },
+    Migration { sql: include_str!("migrations/5.sql"), then: Some(tasks::seal_all) },
 ];
 
 /// The version that this code knows.
@@ -160,7 +162,7 @@ mod tests {
         let owner = OwnerLock::take(&path).unwrap();
         let error = migrate(&connection, &path, Role::Guest, Duration::ZERO).unwrap_err().to_string();
         assert!(
-            error.contains("its schema has version 1 and must be brought to 4, which has to wait"),
+            error.contains("its schema has version 1 and must be brought to 5, which has to wait"),
             "{error}"
         );
         assert_eq!(standing(&connection).unwrap(), Standing::Older(1));

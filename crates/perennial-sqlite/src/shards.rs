@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use perennial_core::store::{Gap, OwnedShard, SessionId, SessionRole, ShardSet, StoreError};
+use perennial_core::store::{Gap, OwnedShard, SessionId, SessionRole, ShardOwner, ShardSet, StoreError};
 use perennial_core::{SHARDS, ShardId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -26,6 +26,7 @@ pub(crate) const STEADY: &str = "UPDATE shards SET unclean_ends = 0 WHERE shard 
 pub(crate) const OF_SESSION: &str = "SELECT shard, epoch, unclean_ends, note, gaps FROM shards \
      INDEXED BY shards_by_session WHERE session = ?1 ORDER BY shard";
 pub(crate) const OWNED: &str = "SELECT shard FROM shards INDEXED BY shards_by_session WHERE session = ?1";
+pub(crate) const OWNER: &str = "SELECT session, idle_since_ms FROM shards WHERE shard = ?1";
 pub(crate) const SESSION_EXISTS: &str = "SELECT 1 FROM sessions WHERE id = ?1";
 
 /// How an owner's tenure ends.
@@ -122,6 +123,18 @@ pub(crate) fn check(connection: &Connection, session: SessionId, shards: &ShardS
     let owned = collect(owned.query([id])?, |row| Ok(read_shard(row, 0)?))?;
     let owned: ShardSet = owned.into_iter().collect();
     if owned.and(shards) == *shards { Ok(()) } else { Err(gone()) }
+}
+
+/// Who owns a shard, as the table says.
+pub(crate) fn owner(connection: &Connection, shard: ShardId) -> Result<ShardOwner, Fault> {
+    let mut find = connection.prepare_cached(OWNER)?;
+    let found = find
+        .query_row([shard.0], |row| Ok((row.get::<_, Option<[u8; 16]>>(0)?, row.get::<_, Option<i64>>(1)?)));
+    let (session, idle_since_ms) = found.optional()?.unwrap_or_default();
+    Ok(ShardOwner {
+        session: session.map(|session| SessionId(u128::from_be_bytes(session))),
+        idle_since_ms: idle_since_ms.map(|at_ms| at_ms.max(0).cast_unsigned()),
+    })
 }
 
 /// Who owns which shard, as the table says.

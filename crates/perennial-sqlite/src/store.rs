@@ -10,8 +10,8 @@ use perennial_core::store::{
     CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, InboxPage,
     InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
     PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
-    SendRequest, Served, SessionId, ShardSet, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal,
-    TaskReport, TaskRow, TurnRow, Watcher,
+    SendRequest, Served, SessionId, ShardOwner, ShardSet, Store, StoreError, StoreStats, Swept, TaskId,
+    TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
 };
 use perennial_core::{InstanceKey, ShardId};
 
@@ -235,6 +235,10 @@ impl Store for SqliteStore {
         self.write(WriteCall::Directory(Call::new((), reply)));
     }
 
+    fn shard_owner(&self, shard: ShardId, reply: Reply<ShardOwner>) {
+        self.read(ReadCall::ShardOwner { shard, reply: Answer::to(reply) });
+    }
+
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
         let question = Batch { session, members: batch };
         self.write_as_owner(WriteCall::Commit(Call::new(question, reply)));
@@ -381,6 +385,10 @@ impl Store for SqliteStore {
 
     fn count(&self, filter: Criteria, at_most: u64, reply: Reply<Count>) {
         self.read(ReadCall::Count { filter, at_most, reply: Answer::to(reply) });
+    }
+
+    fn list_tasks(&self, after: Option<TaskId>, limit: usize, reply: Reply<Vec<TaskRow>>) {
+        self.read(ReadCall::ListTasks { after, limit, reply: Answer::to(reply) });
     }
 
     fn stats(&self, reply: Reply<StoreStats>) {

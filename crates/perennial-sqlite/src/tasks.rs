@@ -15,12 +15,13 @@ use crate::row::{
 use crate::seal::{self, Seal};
 
 pub(crate) const PUT: &str = "INSERT INTO tasks (key, execution, event, shard, state, holder, cancelled, attempt, \
-     due_ms, details, interruptions, name, tag, work, past, begun, checksum) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) \
+     due_ms, details, interruptions, name, tag, work, past, begun, since_ms, heard_ms, checksum) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19) \
      ON CONFLICT (key, execution, event) DO UPDATE SET shard = excluded.shard, state = excluded.state, \
      holder = excluded.holder, cancelled = excluded.cancelled, attempt = excluded.attempt, due_ms = excluded.due_ms, \
      details = excluded.details, interruptions = excluded.interruptions, name = excluded.name, tag = excluded.tag, \
-     work = excluded.work, past = excluded.past, begun = excluded.begun, checksum = excluded.checksum";
+     work = excluded.work, past = excluded.past, begun = excluded.begun, since_ms = excluded.since_ms, \
+     heard_ms = excluded.heard_ms, checksum = excluded.checksum";
 /// A row that was changed is sealed again.
 pub(crate) const SEAL: &str =
     "UPDATE tasks SET checksum = ?4 WHERE key = ?1 AND execution = ?2 AND event = ?3";
@@ -48,6 +49,7 @@ pub(crate) const NEXT_QUEUED_NAME: &str = "SELECT name FROM tasks INDEXED BY tas
 pub(crate) const QUEUED: &str = "SELECT key, execution, event FROM tasks INDEXED BY tasks_by_state \
      WHERE state = 0 AND name = ?1 AND tag IS ?2 ORDER BY key, execution, event LIMIT ?3";
 pub(crate) const RENEW: &str = "UPDATE tasks SET due_ms = ?5, details = ifnull(?6, details), \
+     heard_ms = iif(?6 IS NULL, heard_ms, ?8), \
      begun = CASE ?7 WHEN 0 THEN begun WHEN 1 THEN holder ELSE NULL END, \
      interruptions = CASE ?7 WHEN 2 THEN 0 ELSE interruptions END \
      WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 RETURNING cancelled";
@@ -55,20 +57,22 @@ pub(crate) const FINISH: &str = "DELETE FROM tasks \
      WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 AND attempt = ?5 RETURNING shard";
 pub(crate) const DROP_CANCELLED: &str = "DELETE FROM tasks \
      WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 AND cancelled = 1";
-pub(crate) const QUEUE_AGAIN: &str = "UPDATE tasks SET state = 0, holder = NULL, due_ms = NULL \
+pub(crate) const QUEUE_AGAIN: &str = "UPDATE tasks SET state = 0, holder = NULL, due_ms = NULL, since_ms = ?5, \
+     heard_ms = NULL \
      WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 RETURNING shard";
 
 /// The columns that [`read`] expects, in its order.
 pub(crate) const COLUMNS: &str = "key, execution, event, shard, state, holder, cancelled, attempt, due_ms, details, \
-                       interruptions, name, tag, work, past, begun, checksum";
+                       interruptions, name, tag, work, past, begun, since_ms, heard_ms, checksum";
 /// How many of them are sealed by the last one.
-const SEALED: usize = 16;
+const SEALED: usize = 18;
 
 const QUEUED_STATE: i64 = 0;
 const LEASED_STATE: i64 = 1;
 const WAITING_STATE: i64 = 2;
 
-pub(crate) const LEASE: &str = "UPDATE tasks SET state = 1, holder = ?4, cancelled = 0, due_ms = ?5 \
+pub(crate) const LEASE: &str = "UPDATE tasks SET state = 1, holder = ?4, cancelled = 0, due_ms = ?5, \
+     since_ms = ?6, heard_ms = NULL \
      WHERE key = ?1 AND execution = ?2 AND event = ?3";
 
 /// The task of an event.
@@ -79,6 +83,13 @@ pub(crate) fn of_event() -> String {
 /// The tasks of an execution.
 pub(crate) fn of_execution() -> String {
     format!("SELECT {COLUMNS} FROM tasks WHERE key = ?1 AND execution = ?2 ORDER BY event")
+}
+
+/// The tasks of all instances after one, by id.
+pub(crate) fn after() -> String {
+    format!(
+        "SELECT {COLUMNS} FROM tasks WHERE (key, execution, event) > (?1, ?2, ?3) ORDER BY key, execution, event"
+    )
 }
 
 /// The tasks that are leased to a holder.
@@ -160,6 +171,7 @@ fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
     let past = if row.past.is_empty() { None } else { Some(json(&row.past)?) };
     let (due_ms, details) = (row.due_ms.map(bound), row.details.as_ref().map(Payload::as_json));
     let (work, begun) = (row.work.as_deref(), row.begun.map(|node| node.0.to_be_bytes()));
+    let (since_ms, heard_ms) = (row.since_ms.map(bound), row.heard_ms.map(bound));
     let mut values: Vec<&dyn ToSql> = vec![
         place.key.as_bytes(),
         &place.execution,
@@ -177,6 +189,8 @@ fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
         &work,
         &past,
         &begun,
+        &since_ms,
+        &heard_ms,
     ];
     let checksum = Seal::of(&values)?;
     values.push(&checksum);
@@ -201,7 +215,7 @@ pub(crate) fn end_leases(
         let mut over = connection.prepare_cached(LEASES_OVER)?;
         for place in collect(over.query([bound(now_ms)])?, Place::read)? {
             if let Some(mut row) = sound(connection, &place)? {
-                row.queue_after_lease(&is_live);
+                row.queue_after_lease(now_ms, &is_live);
                 put(connection, &row)?;
                 changes.tasks.insert(row.shard);
             }
@@ -216,7 +230,7 @@ pub(crate) fn take(
     holder: SessionId,
     served: &Served,
     limit: usize,
-    until_ms: u64,
+    (now_ms, until_ms): (u64, u64),
 ) -> Result<Vec<TaskRow>, Fault> {
     let mut found = Vec::new();
     if limit > 0 && connection.prepare_cached(ANY_QUEUED)?.exists([])? {
@@ -245,7 +259,8 @@ pub(crate) fn take(
             place.execution,
             place.event,
             holder.0.to_be_bytes(),
-            bound(until_ms)
+            bound(until_ms),
+            bound(now_ms)
         ];
         if change_sealed(connection, &place, || lease.execute(values).map(Some))?.is_some() {
             let at = params![place.key.as_bytes(), place.execution, place.event];
@@ -296,7 +311,7 @@ pub(crate) fn renew(
     connection: &Connection,
     holder: SessionId,
     report: &TaskReport,
-    until_ms: u64,
+    (now_ms, until_ms): (u64, u64),
 ) -> rusqlite::Result<TaskRenewal> {
     let Ok(place) = Place::of(report.task) else { return Ok(TaskRenewal::Gone) };
     let evidence = match report.evidence {
@@ -311,7 +326,8 @@ pub(crate) fn renew(
         holder.0.to_be_bytes(),
         bound(until_ms),
         report.details.as_ref().map(Payload::as_json),
-        evidence
+        evidence,
+        bound(now_ms)
     ];
     let cancelled: Option<bool> = change_sealed(connection, &place, || {
         connection.prepare_cached(RENEW)?.query_row(values, |row| row.get(0)).optional()
@@ -340,12 +356,15 @@ pub(crate) fn give_back(
     connection: &Connection,
     holder: SessionId,
     id: TaskId,
+    now_ms: u64,
 ) -> rusqlite::Result<Option<ShardId>> {
     let Ok(place) = Place::of(id) else { return Ok(None) };
     let values = params![place.key.as_bytes(), place.execution, place.event, holder.0.to_be_bytes()];
     if connection.prepare_cached(DROP_CANCELLED)?.execute(values)? == 1 {
         return Ok(None);
     }
+    let (key, holder) = (place.key.as_bytes(), holder.0.to_be_bytes());
+    let values = params![key, place.execution, place.event, holder, bound(now_ms)];
     change_sealed(connection, &place, || {
         connection.prepare_cached(QUEUE_AGAIN)?.query_row(values, |row| row.get(0).map(ShardId)).optional()
     })
@@ -361,6 +380,46 @@ pub(crate) fn held(connection: &Connection, holder: SessionId) -> Result<Vec<Tas
 pub(crate) fn load(connection: &Connection, key: InstanceKey, execution: u64) -> Result<Vec<TaskRow>, Fault> {
     let mut statement = connection.prepare_cached(&of_execution())?;
     collect(statement.query(params![key.as_bytes(), bound(execution)])?, read)
+}
+
+/// A page of the tasks of all instances. One that is damaged is left out: whoever loads its instance meets it.
+pub(crate) fn list(
+    connection: &Connection,
+    after_task: Option<TaskId>,
+    limit: usize,
+) -> Result<Vec<TaskRow>, Fault> {
+    let from = after_task.map(Place::of).transpose()?;
+    // Before the first of all.
+    let key = from.as_ref().map_or(&[][..], |from| from.key.as_bytes());
+    let (execution, event) = from.as_ref().map_or((-1, -1), |from| (from.execution, from.event));
+    let mut statement = connection.prepare_cached(&after())?;
+    let mut rows = statement.query(params![key, execution, event])?;
+    let mut listed = Vec::new();
+    while let Some(row) = rows.next()? {
+        if let Ok(row) = read(row) {
+            listed.push(TaskRow { work: None, details: None, ..row });
+        }
+        if listed.len() >= limit.max(1) {
+            break;
+        }
+    }
+    Ok(listed)
+}
+
+/// Seals every row again with the columns that version 5 adds. One that is damaged stays so.
+pub(crate) fn seal_all(connection: &Connection) -> rusqlite::Result<()> {
+    const SEALED_BEFORE: usize = 16;
+    const CHECKSUM: usize = 18;
+    let mut all = connection.prepare(&format!("SELECT {COLUMNS}, rowid FROM tasks"))?;
+    let mut seal = connection.prepare("UPDATE tasks SET checksum = ?2 WHERE rowid = ?1")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        let sealed: Option<i64> = row.get(CHECKSUM)?;
+        if sealed.is_none() || sealed == Some(Seal::of_row(row, SEALED_BEFORE)?) {
+            seal.execute(params![row.get::<_, i64>(CHECKSUM + 1)?, Seal::of_row(row, SEALED)?])?;
+        }
+    }
+    Ok(())
 }
 
 /// A task's id as SQLite keeps it.
@@ -411,5 +470,7 @@ pub(crate) fn read(row: &Row<'_>) -> Result<TaskRow, Fault> {
         work: if row.get_ref(13)? == rusqlite::types::ValueRef::Null { None } else { Some(bytes(row, 13)?) },
         past: read_json(row, 14)?.unwrap_or_default(),
         begun: row.get::<_, Option<[u8; 16]>>(15)?.map(|node| SessionId(u128::from_be_bytes(node))),
+        since_ms: read_maybe_number(row, 16)?,
+        heard_ms: read_maybe_number(row, 17)?,
     })
 }

@@ -285,7 +285,7 @@ impl<'c> WriteConnection<'c> {
             WriteCall::GiveBackTasks(call) => {
                 let (holder, ids) = &call.question;
                 for id in ids {
-                    if let Some(shard) = tasks::give_back(connection, *holder, *id)? {
+                    if let Some(shard) = tasks::give_back(connection, *holder, *id, now_ms)? {
                         self.changes.tasks.insert(shard);
                     }
                 }
@@ -343,14 +343,15 @@ impl<'c> WriteConnection<'c> {
             let (holder, served, changes) = (take.holder, &take.served, &mut this.changes);
             let is_live = |holder| this.sessions.is_live(holder, now_ms);
             tasks::end_leases(this.connection, now_ms, is_live, changes)?;
-            Ok(tasks::take(this.connection, holder, served, take.limit, until_ms)?)
+            Ok(tasks::take(this.connection, holder, served, take.limit, (now_ms, until_ms))?)
         })
     }
 
     fn renew_tasks(&mut self, renewals: &TaskRenewals, pace: Pace) -> Called<Vec<TaskRenewal>> {
-        let until_ms = self.clock.now_ms().saturating_add(renewals.lease_ms);
+        let now_ms = self.clock.now_ms();
+        let times = (now_ms, now_ms.saturating_add(renewals.lease_ms));
         self.call(pace, |this| {
-            let renew = |report| tasks::renew(this.connection, renewals.holder, report, until_ms);
+            let renew = |report| tasks::renew(this.connection, renewals.holder, report, times);
             Ok(renewals.tasks.iter().map(renew).collect::<Result<_, _>>()?)
         })
     }

@@ -22,7 +22,7 @@ impl StartError {
     /// The stable code of this failure.
     pub fn code(&self) -> ErrorCode {
         match self {
-            StartError::UnknownUrl { .. } => ErrorCode::UnknownStore,
+            StartError::UnknownUrl { .. } | StartError::UrlOptions { .. } => ErrorCode::UnknownStore,
             StartError::NoStore { .. } => ErrorCode::NoStore,
             StartError::RegisteredTwice { .. } => ErrorCode::RegisteredTwice,
             StartError::NoState { .. } => ErrorCode::StateOnOrchestration,

@@ -52,7 +52,7 @@ pub use activity::ActivityContext;
 #[doc(hidden)]
 pub use activity::{ActivityFutureBox, ActivityHandler, with_state};
 #[doc(inline)]
-pub use client::{Action, Client, InstanceStatus, OnExisting, Prune, StartOptions};
+pub use client::{Action, Client, InstancePage, InstanceView, OnExisting, Prune, StartOptions};
 pub use error::{ClientError, Error, OrchestrationError, Result, StartError};
 pub use filter::Filter;
 pub use perennial_core::store::{Condition, FilterError, Status, StoreError, attribute};
@@ -112,6 +112,14 @@ pub mod replay {
     pub use perennial_core::{
         Handlers, HistoryError, Nondeterminism, OrchestrationHandler, ReplayReport, Replayer, Side,
         TurnFailure,
+    };
+}
+
+/// Why an instance does not move. [`Client::explain`] answers it for one instance, [`Client::find_stuck`] for a store.
+pub mod explain {
+    pub use crate::client::{
+        ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, StuckReport, Wait,
+        WaitReason,
     };
 }
 

@@ -167,9 +167,73 @@ async fn p8_doctor_names_activities_that_nobody_registered() {
     }
     let said = tokio::task::spawn_blocking(move || crate::support::run(&["doctor", "--store", &url], &[]));
     let said = said.await.unwrap();
-    let expected = "note  activities that wait for a process that can run them: \"refund\" (1)\n        remedy: register them";
+    let expected = "look  activity `refund` is queued, and no live node has it registered: \"f\"\n        remedy: register \
+                    `refund` in a program that runs on this store, and start it\n";
     assert!(said.stdout.contains(expected), "{said:?}");
-    assert_eq!(said.code, 0, "it may be meant so");
+    assert_eq!(said.code, 1, "somebody has to act");
+}
+
+#[tokio::test]
+async fn h42_doctor_names_activities_that_fail_again_and_again() {
+    #[activity]
+    async fn refund(_: ActivityContext) -> Result<(), String> {
+        Err("the bank is closed".to_owned())
+    }
+    #[orchestration]
+    async fn returns(ctx: OrchestrationContext) -> Result<(), String> {
+        // 1 ms, 1 s, then hours.
+        let backoff = perennial::Backoff::Exponential {
+            first: Duration::from_millis(1),
+            factor_percent: 100_000,
+            max: Duration::from_secs(86_400),
+        };
+        Ok(ctx.schedule_activity(refund, ()).retry(backoff.attempts(9)).await?)
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", directory.path().join("shop.db").display());
+    let runtime = Runtime::open(&url).register(returns).register(refund).start().await.unwrap();
+    let client = runtime.client();
+    client.start(returns, "r", ()).await.unwrap();
+    while client.tasks("r").await.unwrap().first().is_none_or(|task| task.attempt < 4) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let run = async |arguments: &[&str]| {
+        let store = ["--store", url.as_str()];
+        let arguments: Vec<String> =
+            arguments.iter().chain(&store).map(|argument| (*argument).to_owned()).collect();
+        let run = move || {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            crate::support::run(&arguments, &[])
+        };
+        tokio::task::spawn_blocking(run).await.unwrap()
+    };
+    let said = run(&["doctor"]).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    let failing = "look  activity `refund` fails again and again: 3 attempts, the last ";
+    assert!(said.stdout.contains(failing), "{said:?}");
+    assert!(
+        said.stdout.contains("ago with the bank is closed: \"r\"\n        remedy: fix what makes"),
+        "{said:?}"
+    );
+    let report: Value = serde_json::from_str(&run(&["doctor", "--json"]).await.stdout).unwrap();
+    assert_eq!(report["stuck"]["findings"][0]["kind"], "activity_failing");
+    assert_eq!(report["stuck"]["findings"][0]["instances"], json!(["r"]));
+    // The same is told of the instance, for people and for programs.
+    let shown = run(&["show", "r"]).await.stdout;
+    assert!(shown.contains("activity `refund` (event 2): attempt 3 of 9 failed "), "{shown}");
+    let listed = run(&["list"]).await.stdout;
+    assert!(listed.contains("activity refund: retry in 16 min"), "{listed}");
+    for arguments in [["show", "r", "--json"].as_slice(), &["list", "--json"]] {
+        let object: Value = serde_json::from_str(&run(arguments).await.stdout).unwrap();
+        let wait = &object["waits_for"][0];
+        assert_eq!(
+            (&wait["kind"], &wait["state"], &wait["attempt"]),
+            (&json!("activity"), &json!("retry"), &json!(4))
+        );
+        assert_eq!(wait["failed"]["error"], "the bank is closed");
+        assert!(wait["text"].as_str().unwrap().contains("next at") && wait["remedy"].is_string(), "{wait}");
+    }
+    runtime.shutdown().await.unwrap();
 }
 
 #[tokio::test]

@@ -267,6 +267,7 @@ impl Store for EncodedStore {
             session: SessionId, notes: Vec<(ShardId, Option<Arc<[u8]>>)>, is_steady: bool
         ) -> ();
         directory() -> Directory;
+        shard_owner(shard: ShardId) -> ShardOwner;
         read_due(
             session: SessionId, shards: ShardSet, before_ms: u64, after: Option<(u64, InstanceKey)>, limit: usize
         ) -> Vec<DueInstance>;
@@ -282,6 +283,7 @@ impl Store for EncodedStore {
         give_back_tasks(holder: SessionId, tasks: Vec<TaskId>) -> ();
         withdraw_request(number: RequestNumber) -> bool;
         count(filter: Criteria, at_most: u64) -> Count;
+        list_tasks(after: Option<TaskId>, limit: usize) -> Vec<TaskRow>;
         stats() -> StoreStats;
         check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
         delete(instances: Vec<(ShardId, InstanceKey)>) -> Vec<DeleteOutcome>;

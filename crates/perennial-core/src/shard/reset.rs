@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec::{CodecError, Codecs};
 use crate::flaws::{self, Flaw};
-use crate::history::{ChildFailure, Decision, EventId, EventKind, Job, Ledger, Reset, Started, Turn, Why};
+use crate::history::{ChildError, Decision, EventId, EventKind, Job, Ledger, Reset, Started, Turn, Why};
 use crate::instance::InstanceKey;
 use crate::store::TurnRow;
 
@@ -295,7 +295,7 @@ fn is_child(ledger: &Ledger, event: EventId) -> bool {
 /// The children that could not be started.
 fn unstarted_children(later: &[Turn]) -> BTreeSet<EventId> {
     let unstarted = later.iter().flat_map(Turn::jobs).filter_map(|(_, job)| match job {
-        Job::SubOrchestrationFailed { source_event_id, error: ChildFailure::NotStarted { .. } } => {
+        Job::SubOrchestrationFailed { source_event_id, error: ChildError::NotStarted { .. } } => {
             Some(*source_event_id)
         }
         _ => None,

@@ -165,15 +165,23 @@ impl ActivityTask {
         self.options.as_ref().and_then(|options| options.tag.as_deref())
     }
 
-    /// Its row in a state, for its owner alone.
-    pub(super) fn row(&self, shard: ShardId, state: TaskState, due_ms: Option<u64>) -> TaskRow {
+    /// Its row in a state since a time, for its owner alone.
+    pub(super) fn row(
+        &self,
+        shard: ShardId,
+        state: TaskState,
+        since_ms: u64,
+        due_ms: Option<u64>,
+    ) -> TaskRow {
         TaskRow {
             id: self.id(),
             shard,
             attempt: self.attempt,
             state,
             due_ms,
+            since_ms: Some(since_ms),
             details: self.details.clone(),
+            heard_ms: None,
             interruptions: self.interruptions,
             begun: self.begun,
             past: self.past.clone(),
@@ -193,7 +201,7 @@ impl ActivityTask {
     ) -> TaskRow {
         let due_ms = left.due_ms(now_ms);
         let work = Some(open_work(OpenEnd { secret, left: Some(left) }));
-        TaskRow { work, ..self.row(shard, TaskState::Waiting, due_ms) }
+        TaskRow { work, ..self.row(shard, TaskState::Waiting, now_ms, due_ms) }
     }
 
     /// Its row for other nodes to take, queued from now on.
@@ -220,6 +228,6 @@ impl ActivityTask {
             handed_over,
             open: self.secret.map(|secret| Box::new(OpenEnd { secret, left: None })),
         };
-        TaskRow { work: Some(work.encode()), ..self.row(shard, TaskState::Queued, due_ms) }
+        TaskRow { work: Some(work.encode()), ..self.row(shard, TaskState::Queued, now_ms, due_ms) }
     }
 }

@@ -75,6 +75,7 @@ calls! {
     replace_session(old: SessionId, new: NewSession) -> Replaced;
     write_shard_notes(session: SessionId, notes: Vec<(ShardId, Option<Arc<[u8]>>)>, is_steady: bool) -> ();
     directory() -> Directory;
+    shard_owner(shard: ShardId) -> ShardOwner;
     commit(session: SessionId, batch: Arc<[Commit]>) -> Vec<CommitOutcome>;
     send(requests: Vec<SendRequest>) -> Vec<SendOutcome>;
     read_inbox(session: SessionId, query: InboxQuery) -> InboxPage;
@@ -105,6 +106,7 @@ calls! {
     withdraw_request(number: RequestNumber) -> bool;
     list(filter: Criteria, after: Option<PageKey>, limit: usize) -> Page;
     count(filter: Criteria, at_most: u64) -> Count;
+    list_tasks(after: Option<TaskId>, limit: usize) -> Vec<TaskRow>;
     stats() -> StoreStats;
     check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
     delete(instances: Vec<(ShardId, InstanceKey)>) -> Vec<DeleteOutcome>;

@@ -65,11 +65,12 @@ pub use request::{NewRequest, RequestNumber, RequestOutcome, RequestPage, Reques
 pub use row::{InstanceRow, NewInstance, RowChange, Status, row_checksum};
 pub use session::{
     Directory, Gap, Lease, NewSession, NodeInfo, OwnedShard, Replaced, SessionId, SessionRole, SessionRow,
+    ShardOwner,
 };
 pub use shard_set::ShardSet;
 pub use stats::{Count, StoreStats};
 pub use task::{Evidence, Served, TaskChange, TaskId, TaskRenewal, TaskReport, TaskRow, TaskState};
-pub use turn::{ReadTurns, TurnRow, read_turns, read_turns_with};
+pub use turn::{ReadTurns, TurnReader, TurnRow, read_turns, read_turns_with};
 
 use std::sync::Arc;
 
@@ -160,6 +161,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// All sessions that were not ended.
     fn directory(&self, reply: Reply<Directory>);
+
+    /// Who owns a shard, and if nobody does, since when.
+    fn shard_owner(&self, shard: ShardId, reply: Reply<ShardOwner>);
 
     // ---- commits --------------------------------------------------------------------------------------------------
 
@@ -295,6 +299,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// How many rows there are, exact up to `at_most`.
     fn count(&self, filter: Criteria, at_most: u64, reply: Reply<Count>);
+
+    /// Tasks of all instances, by id, after `after`. They come without [work](TaskRow::work) and
+    /// [details](TaskRow::details), which can be large. Rows that are damaged are left out.
+    fn list_tasks(&self, after: Option<TaskId>, limit: usize, reply: Reply<Vec<TaskRow>>);
 
     /// Row counts and scheduling lag.
     fn stats(&self, reply: Reply<StoreStats>);

@@ -138,6 +138,15 @@ pub struct SessionRow {
     pub info: Arc<[u8]>,
 }
 
+/// Who owns a shard, as anybody may look it up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardOwner {
+    /// The session that owns it. It may have expired: the [directory](super::Store::directory) tells.
+    pub session: Option<SessionId>,
+    /// Since when no lane has owned it, by the store's clock. `None` while one does, and if none ever did.
+    pub idle_since_ms: Option<u64>,
+}
+
 /// All sessions that were not ended, and the store's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {

@@ -36,8 +36,13 @@ pub struct TaskRow {
     /// When a waiting task is to run, a queued one is given up, a leased one's lease ends; by state. What the owner
     /// runs itself is leased without an end.
     pub due_ms: Option<u64>,
+    /// Since when it is in its state, by the store's clock: queued, with its holder, or waiting. `None` if an older
+    /// version wrote the row.
+    pub since_ms: Option<u64>,
     /// What its attempts reported last, [`quoted`](crate::codec::quoted).
     pub details: Option<Payload>,
+    /// When the current attempt last reported, by the store's clock; `None` if it has not.
+    pub heard_ms: Option<u64>,
     /// How many attempts ended with their process, one after the other.
     pub interruptions: u32,
     /// The node that began the attempt with care, written before the attempt runs: a process ended under the activity
@@ -84,15 +89,26 @@ impl TaskRow {
 
     /// Queues a task again whose lease has run out. That its holder is gone counts only if the holder had noted before
     /// that it begins the attempt; the first time it only makes the next holder do so.
-    pub fn queue_after_lease(&mut self, is_live: impl FnOnce(SessionId) -> bool) {
+    pub fn queue_after_lease(&mut self, now_ms: u64, is_live: impl FnOnce(SessionId) -> bool) {
         if let TaskState::Leased { holder, .. } = self.state
             && !is_live(holder)
         {
             self.interruptions = self.interruptions.saturating_add(u32::from(self.begun == Some(holder)));
             self.begun = Some(SessionId::NOBODY);
         }
+        self.queue_again(now_ms);
+    }
+
+    /// Lets any node take the task from now on.
+    pub fn queue_again(&mut self, now_ms: u64) {
         self.state = TaskState::Queued;
-        self.due_ms = None;
+        (self.due_ms, self.since_ms, self.heard_ms) = (None, Some(now_ms), None);
+    }
+
+    /// Leases the task to a holder until a time.
+    pub fn lease(&mut self, holder: SessionId, now_ms: u64, until_ms: u64) {
+        self.state = TaskState::Leased { holder, cancelled: false };
+        (self.due_ms, self.since_ms, self.heard_ms) = (Some(until_ms), Some(now_ms), None);
     }
 }
 
@@ -172,9 +188,9 @@ impl TaskReport {
     }
 
     /// Makes the changes of a renewal in a row, its lease aside.
-    pub fn apply(&self, row: &mut TaskRow, holder: SessionId) {
+    pub fn apply(&self, row: &mut TaskRow, holder: SessionId, now_ms: u64) {
         if let Some(details) = &self.details {
-            row.details = Some(details.clone());
+            (row.details, row.heard_ms) = (Some(details.clone()), Some(now_ms));
         }
         match self.evidence {
             Some(Evidence::Begins) => row.begun = Some(holder),

@@ -80,8 +80,35 @@ pub fn read_turns_with(
 }
 
 fn read_in_mode(key: InstanceKey, rows: &[TurnRow], mode: &Mode) -> Result<ReadTurns, HistoryError> {
-    let mut read = ReadTurns { turns: Vec::with_capacity(rows.len()), checksum: 0 };
-    for (number, row) in (1..).zip(rows) {
+    let mut reader = TurnReader::new(key);
+    let turns = rows.iter().map(|row| reader.read_in_mode(row, mode)).collect::<Result<_, _>>()?;
+    Ok(ReadTurns { turns, checksum: reader.checksum })
+}
+
+/// Reads the turns of one execution one at a time, from the first on, so that a long history need not be in memory. Of
+/// encoded payloads there are [markers](crate::codec::EncodedPayload::marker).
+#[derive(Clone, Debug)]
+pub struct TurnReader {
+    key: InstanceKey,
+    /// How many turns were read.
+    turns: u64,
+    /// What the next turn chains from.
+    checksum: u32,
+}
+
+impl TurnReader {
+    /// Begins with the first turn of an execution of an instance.
+    pub fn new(key: InstanceKey) -> TurnReader {
+        TurnReader { key, turns: 0, checksum: 0 }
+    }
+
+    /// Decodes the next turn, and checks that it is just that.
+    pub fn read(&mut self, row: &TurnRow) -> Result<Turn, HistoryError> {
+        self.read_in_mode(row, &Mode::Mark)
+    }
+
+    fn read_in_mode(&mut self, row: &TurnRow, mode: &Mode) -> Result<Turn, HistoryError> {
+        let number = self.turns + 1;
         let corrupt = |problem: String| HistoryError::from(CorruptHistory::turn(number, problem));
         if row.number != number {
             return Err(corrupt(format!("turn {} is stored in its place", row.number)));
@@ -92,7 +119,7 @@ fn read_in_mode(key: InstanceKey, rows: &[TurnRow], mode: &Mode) -> Result<ReadT
             decoded => (decoded?, None),
         };
         if let Some(started) = turn.started() {
-            read.checksum = started.chain;
+            self.checksum = started.chain;
             if started.execution != row.execution {
                 return Err(corrupt(format!(
                     "it belongs to execution {}, and is stored with execution {}",
@@ -100,7 +127,7 @@ fn read_in_mode(key: InstanceKey, rows: &[TurnRow], mode: &Mode) -> Result<ReadT
                 )));
             }
         }
-        if !row.is_sound(key, read.checksum) {
+        if !row.is_sound(self.key, self.checksum) {
             return Err(corrupt(
                 "its checksum does not match: it was changed, or another turn was".to_owned(),
             ));
@@ -108,10 +135,9 @@ fn read_in_mode(key: InstanceKey, rows: &[TurnRow], mode: &Mode) -> Result<ReadT
         if let Some(undecodable) = undecodable {
             return Err(undecodable);
         }
-        read.checksum = row.checksum;
-        read.turns.push(turn);
+        (self.turns, self.checksum) = (number, row.checksum);
+        Ok(turn)
     }
-    Ok(read)
 }
 
 fn checksum(key: InstanceKey, execution: u64, number: u64, previous: u32, bytes: &[u8]) -> u32 {

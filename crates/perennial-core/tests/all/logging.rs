@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::log::{Line, Log};
 use crate::shard_cases::{Outcome, handlers, handlers_and, number};
-use perennial_core::{ActivityFailure, OrchestrationContext, Payload, RetryPolicy, TimeoutKind};
+use perennial_core::{ActivityError, OrchestrationContext, Payload, RetryPolicy, TimeoutKind};
 use perennial_testkit::{Drive, ManualNode};
 use tracing::Level;
 
@@ -66,7 +66,7 @@ fn logs_a_failed_attempt_and_its_retry_carry_instance_execution_event_and_attemp
         let due_ms = node.row("order-1").wake_at_ms.unwrap();
         node.at(due_ms).settle();
         let task = node.pick_activity("order-1", "work");
-        node.bring_result(&task, Err(ActivityFailure::Timeout(TimeoutKind::Attempt)));
+        node.bring_result(&task, Err(ActivityError::Timeout(TimeoutKind::Attempt)));
         node.settle();
     });
     let of_attempt = |line: &Line| {

@@ -34,6 +34,8 @@ fn row(event: u64, interruptions: u32) -> TaskRow {
         attempt: 1,
         state: TaskState::Leased { holder: SessionId(1), cancelled: false },
         due_ms: Some(90_000),
+        since_ms: None,
+        heard_ms: None,
         details: None,
         interruptions,
         past: Default::default(),

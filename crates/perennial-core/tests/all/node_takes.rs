@@ -63,6 +63,8 @@ fn task(event: u64) -> TaskRow {
         attempt: 1,
         state: TaskState::Leased { holder: SessionId(1), cancelled: false },
         due_ms: Some(90_000),
+        since_ms: None,
+        heard_ms: None,
         details: None,
         interruptions: 0,
         begun: None,

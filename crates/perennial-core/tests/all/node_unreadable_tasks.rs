@@ -19,6 +19,8 @@ fn task(event: u64, work: &[u8]) -> TaskRow {
         attempt: 2,
         state: TaskState::Leased { holder: SessionId(1), cancelled: false },
         due_ms: Some(90_000),
+        since_ms: None,
+        heard_ms: None,
         details: None,
         interruptions: 0,
         begun: None,

@@ -11,10 +11,11 @@ use perennial_testkit::conformance::Subject;
 use perennial_testkit::conformance::instances::{Build, bytes, member, message, row};
 use rusqlite::{Connection, params};
 
-/// The tables of versions 1, 2 and 3, as they made them.
+/// The tables of versions 1 to 4, as they made them.
 const VERSION_1: &str = include_str!("../../src/migrations/1.sql");
 const VERSION_2: &str = include_str!("../../src/migrations/2.sql");
 const VERSION_3: &str = include_str!("../../src/migrations/3.sql");
+const VERSION_4: &str = include_str!("../../src/migrations/4.sql");
 
 fn attributes(pairs: &[(&str, &str)]) -> Attributes {
     let attribute = |(name, json): &(&str, &str)| ((*name).to_owned(), Payload::from_json(*json).unwrap());
@@ -168,7 +169,7 @@ fn s9_of_fifty_who_open_an_older_database_one_migrates_it() {
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
         .unwrap();
-    assert_eq!((version, attributes), (4, 3));
+    assert_eq!((version, attributes), (5, 3));
 }
 
 #[test]
@@ -226,4 +227,65 @@ fn s16_a_database_of_version_3_is_searched_by_ranges_once_it_is_brought_here() {
     assert_eq!(ids(&owner, &searching(attribute("customer").less_than("y"))), ["child", "ended"]);
     assert_eq!(ids(&owner, &searching(attribute("customer").greater_than("x"))), [""; 0]);
     assert_eq!(ids(&owner, &having(&[("size", "[1,  2.50]")])), ["child"]);
+}
+
+#[test]
+fn s9_tasks_of_version_4_are_sealed_again_and_damaged_ones_stay_damaged() {
+    // CRC-32 over the kinds, lengths and bytes of the sixteen columns that version 4 had, as it wrote it.
+    fn sealed(key: &[u8; 16], shard: u8, name: &str) -> i64 {
+        let integer = |number: i64| (1_u8, number.to_le_bytes().to_vec());
+        let null = || (0_u8, Vec::new());
+        let values = [
+            (4, key.to_vec()),
+            integer(1),
+            integer(2),
+            integer(i64::from(shard)),
+            integer(0),
+            null(),
+            integer(0),
+            integer(1),
+            null(),
+            null(),
+            integer(0),
+            (3, name.as_bytes().to_vec()),
+            null(),
+            null(),
+            null(),
+            null(),
+        ];
+        let mut hasher = crc32fast::Hasher::new();
+        for (kind, bytes) in values {
+            hasher.update(&[kind]);
+            hasher.update(&(bytes.len() as u64).to_le_bytes());
+            hasher.update(&bytes);
+        }
+        i64::from(hasher.finalize())
+    }
+    let place = Place::new();
+    make_version_1(&place);
+    let [parent, child, _] = rows();
+    let connection = place.connection();
+    connection
+        .execute_batch(&format!("{VERSION_2}; {VERSION_3}; {VERSION_4}; PRAGMA user_version=4"))
+        .unwrap();
+    for (row, name, sealed_name) in [(&parent, "charge", "charge"), (&child, "charged", "charge")] {
+        connection
+            .execute(
+                "INSERT INTO tasks (key, execution, event, shard, state, cancelled, attempt, interruptions, name, \
+                 checksum) VALUES (?1, 1, 2, ?2, 0, 0, 1, 0, ?3, ?4)",
+                params![
+                    row.key.as_bytes(),
+                    row.shard.0,
+                    name,
+                    sealed(row.key.as_bytes(), row.shard.0, sealed_name)
+                ],
+            )
+            .unwrap();
+    }
+    drop(connection);
+    let owner = place.owner();
+    let task = owner.load(&parent, 0).unwrap().tasks.remove(0);
+    assert_eq!((task.name.as_str(), task.since_ms, task.heard_ms), ("charge", None, None));
+    let listed: Vec<String> = owner.list_tasks(None, 10).into_iter().map(|task| task.name).collect();
+    assert_eq!(listed, ["charge"], "the one that was changed is damaged as before");
 }

@@ -40,7 +40,7 @@ fn s9_a_newer_schema_is_refused_and_left_as_it_is() {
     place.connection().execute_batch("PRAGMA user_version=99").unwrap();
     assert_eq!(
         refusal(&place.path()),
-        "its schema has version 99, and this program knows versions up to 4: a newer Perennial made it; use that one \
+        "its schema has version 99, and this program knows versions up to 5: a newer Perennial made it; use that one \
          or newer"
     );
     let version: i64 = place.connection().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();

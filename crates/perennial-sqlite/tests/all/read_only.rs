@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 
 use crate::support::Place;
-use perennial_core::store::{Filter, StoreError};
+use perennial_core::store::{Criteria, StoreError};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
 use perennial_testkit::conformance::instances::{message, row, start};
 use perennial_testkit::conformance::{Subject, answer_of, waiting};
@@ -20,7 +20,7 @@ fn try_open(place: &Place) -> Result<SqliteStore, StoreError> {
 }
 
 fn ids(subject: &Subject) -> Vec<String> {
-    subject.list(&Filter::default(), None, 10).rows.into_iter().map(|row| row.id).collect()
+    subject.list(&Criteria::default(), None, 10).rows.into_iter().map(|row| row.id).collect()
 }
 
 /// A store with one instance, and nothing beside it.

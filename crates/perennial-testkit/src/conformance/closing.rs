@@ -40,6 +40,7 @@ pub fn s0_after_closing_every_call_says_so(make: Make<'_>) {
     closed(|reply| store.replace_session(session, lane(), reply));
     closed(|reply| store.write_shard_notes(session, vec![], false, reply));
     closed(|reply| store.directory(reply));
+    closed(|reply| store.shard_owner(shard, reply));
     let query = InboxQuery { shards, from: 0, known: [].into(), limit: page };
     closed(|reply| store.read_inbox(session, query, reply));
     closed(|reply| store.read_due(session, shards, 0, None, 1, reply));
@@ -64,6 +65,7 @@ pub fn s0_after_closing_every_call_says_so(make: Make<'_>) {
     closed(|reply| store.write_setting("n", None, None, reply));
     closed(|reply| store.list(Criteria::default(), None, 1, reply));
     closed(|reply| store.count(Criteria::default(), 1, reply));
+    closed(|reply| store.list_tasks(None, 1, reply));
     closed(|reply| store.stats(reply));
     closed(|reply| store.prune_executions(session, shard, key(1), 1, 1, reply));
     closed(|reply| store.delete(vec![(shard, key(1))], reply));

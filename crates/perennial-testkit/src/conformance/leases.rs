@@ -19,8 +19,9 @@ fn ids(tasks: &[TaskRow]) -> BTreeSet<TaskId> {
     ids
 }
 
-fn held(task: TaskRow, holder: SessionId, until_ms: u64) -> TaskRow {
-    TaskRow { state: TaskState::Leased { holder, cancelled: false }, due_ms: Some(until_ms), ..task }
+fn held(mut task: TaskRow, holder: SessionId, now_ms: u64, lease_ms: u64) -> TaskRow {
+    task.lease(holder, now_ms, now_ms + lease_ms);
+    task
 }
 
 fn payload(json: &str) -> Option<Payload> {
@@ -34,7 +35,7 @@ pub fn s5_a_task_is_leased_by_the_stores_clock(make: Make<'_>) {
     subject.write(session, member(&a).putting([queued.clone()]));
     subject.clock.advance(1_234);
     let other = subject.open_session(60_000);
-    let expected = held(queued, other, subject.clock.now_ms() + 5_000);
+    let expected = held(queued, other, subject.clock.now_ms(), 5_000);
     let told = subject.take(other, &served(&["charge"], &[]), 10, 5_000);
     assert_eq!((&told, &tasks(&subject, &a)), (&vec![expected.clone()], &told));
     subject.clock.advance(4_000);
@@ -59,7 +60,7 @@ pub fn s5_a_node_takes_what_it_can_run(make: Make<'_>) {
         named(7, "charge", Some("GPU")),
         named(8, "charge", Some("")),
         TaskRow { state: TaskState::Waiting, due_ms: Some(1), ..named(9, "charge", None) },
-        held(named(10, "charge", None), SessionId(7), 4_000_000_000_000),
+        held(named(10, "charge", None), SessionId(7), 2_000_000_000_000, 2_000_000_000_000),
     ];
     subject.write(session, member(&a).putting(rows));
     let take = |names: &[&str], tags: &[&str]| {
@@ -139,6 +140,59 @@ pub fn s5_a_renewal_writes_what_the_attempt_reported(make: Make<'_>) {
     assert_eq!(renew(payload("2"), None), kept);
     assert_eq!(details(), [payload("2"), payload("null")]);
     assert_eq!(subject.renew_tasks(other, vec![], 5_000), []);
+}
+
+pub fn h42_a_task_says_since_when_it_is_as_it_is_and_when_its_attempt_was_heard(make: Make<'_>) {
+    let (subject, session, a) = with_one(make);
+    subject.write(session, member(&a).putting([task(&a, 2)]));
+    let (now_ms, times) = (
+        || subject.clock.now_ms(),
+        || tasks(&subject, &a).first().map(|row| (row.since_ms, row.heard_ms)).expect("a task"),
+    );
+    assert_eq!(times(), (task(&a, 2).since_ms, None), "as it was written");
+    subject.clock.advance(1_000);
+    let taken_ms = now_ms();
+    let take = |lease_ms| subject.take(session, &served(&["charge"], &[]), 10, lease_ms).len();
+    assert_eq!((take(5_000), times()), (1, (Some(taken_ms), None)));
+    let renew = |details| subject.renew_tasks(session, vec![(task(&a, 2).id, details)], 5_000);
+    subject.clock.advance(1_000);
+    renew(None);
+    assert_eq!(times(), (Some(taken_ms), None), "a renewal alone is not a heartbeat");
+    let heard_ms = now_ms();
+    renew(payload("40"));
+    subject.clock.advance(1_000);
+    renew(None);
+    assert_eq!(times(), (Some(taken_ms), Some(heard_ms)));
+    subject.give_back(session, vec![task(&a, 2).id]);
+    assert_eq!(times(), (Some(now_ms()), None), "what was heard is the other attempt's");
+    subject.clock.advance(1_000);
+    assert_eq!(take(500), 1);
+    renew(payload("50"));
+    subject.clock.advance(6_000);
+    assert_eq!(subject.take(session, &served(&["other"], &[]), 10, 500), []);
+    assert_eq!(times(), (Some(now_ms()), None), "its lease ran out");
+}
+
+pub fn h42_tasks_are_listed_by_id_in_pages_without_payloads(make: Make<'_>) {
+    let (subject, session, a) = with_one(make);
+    let b = row(2, "b");
+    subject.write(session, start(&b).putting((2..5).map(|event| task(&b, event))));
+    let of_second = TaskRow { id: TaskId { execution: 2, ..task(&a, 2).id }, ..task(&a, 2) };
+    let first = TaskRow { details: payload("1"), attempt: 3, ..task(&a, 300) };
+    subject.write(session, member(&a).putting([first.clone(), task(&a, 7), of_second.clone()]));
+    let mut expected = vec![task(&a, 7), first, of_second, task(&b, 2), task(&b, 3), task(&b, 4)];
+    expected.iter_mut().for_each(|row| (row.work, row.details) = (None, None));
+    assert_eq!(subject.list_tasks(None, 100), expected);
+    let (mut listed, mut after) = (Vec::new(), None);
+    loop {
+        let page = subject.list_tasks(after, 2);
+        assert!(page.len() <= 2);
+        let Some(last) = page.last() else { break };
+        after = Some(last.id);
+        listed.extend(page);
+    }
+    assert_eq!(listed, expected);
+    assert_eq!(subject.list_tasks(None, 0).len(), 1, "a page holds at least one");
 }
 
 pub fn s5_only_the_holder_renews(make: Make<'_>) {
@@ -267,14 +321,15 @@ pub fn s5_a_task_that_is_given_back_can_be_taken_again(make: Make<'_>) {
     subject.give_back(other, vec![first.id, task(&a, 4).id, task(&a, 99).id]);
     assert_eq!(tasks(&subject, &a), before);
     subject.give_back(one, vec![first.id, task(&a, 3).id, task(&a, 99).id]);
-    let back = TaskRow { details: payload("7"), due_ms: None, ..first.clone() };
+    let since_ms = Some(subject.clock.now_ms());
+    let back = TaskRow { details: payload("7"), due_ms: None, since_ms, ..first.clone() };
     let now = tasks(&subject, &a);
     assert_eq!(now[0], back, "it is queued, with what was reported");
     assert_eq!(ids(&now), [first.id, task(&a, 4).id].into(), "one that nobody waits for goes");
     assert!(!subject.finish(one, first.id, 2, "late"));
     assert_eq!(subject.renew_tasks(one, vec![(first.id, None)], 5_000), [TaskRenewal::Gone]);
     let taken = subject.take(other, &served(&["charge"], &[]), 10, 5_000);
-    assert_eq!(taken, [held(back, other, subject.clock.now_ms() + 5_000)]);
+    assert_eq!(taken, [held(back, other, subject.clock.now_ms(), 5_000)]);
     assert!(subject.finish(other, first.id, 2, "charged"));
 }
 
@@ -293,7 +348,7 @@ pub fn s5_a_lease_that_ran_out_is_queued_again(make: Make<'_>) {
     let taken = subject.take(other, &served(&["charge"], &[]), 10, 5_000);
     assert_eq!(
         taken,
-        [held(task(&a, 2), other, subject.clock.now_ms() + 5_000)],
+        [held(task(&a, 2), other, subject.clock.now_ms(), 5_000)],
         "the owner's own never runs out"
     );
     assert!(!subject.finish(lost, task(&a, 2).id, 1, "late"), "it is the other's now");

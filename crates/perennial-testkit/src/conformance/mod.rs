@@ -329,6 +329,9 @@ macro_rules! __store_rules {
             n10_only_the_owner_notes_something_about_a_shard
             n10_a_claim_tells_the_times_in_which_nobody_owned_the_shard
             n14_the_directory_shows_every_session
+            h42_anybody_can_see_who_owns_a_shard_and_since_when_nobody_does
+            h42_a_task_says_since_when_it_is_as_it_is_and_when_its_attempt_was_heard
+            h42_tasks_are_listed_by_id_in_pages_without_payloads
             n17_a_holder_lists_its_leases
             n18_a_full_instance_refuses_senders
             n18_ten_thousand_unread_messages_refuse_no_urgent_one

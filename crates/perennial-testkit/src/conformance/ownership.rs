@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use perennial_core::store::{
-    Commit, CommitOutcome, Gap, Lease, NewSession, NodeInfo, OwnedShard, SessionId, SessionRole, ShardSet,
-    StoreError,
+    Commit, CommitOutcome, Gap, Lease, NewSession, NodeInfo, OwnedShard, SessionId, SessionRole, ShardOwner,
+    ShardSet, StoreError,
 };
 use perennial_core::{SHARDS, ShardId};
 
@@ -351,4 +351,35 @@ pub fn n14_the_directory_shows_every_session(make: Make<'_>) {
     subject.claim(next, 1).unwrap();
     let left: Vec<SessionId> = subject.directory().sessions.iter().map(|row| row.id).collect();
     assert!(left.len() == 2 && !left.contains(&lane.id), "{left:?}");
+}
+
+pub fn h42_anybody_can_see_who_owns_a_shard_and_since_when_nobody_does(make: Make<'_>) {
+    let subject = Subject::new(make);
+    let shard = ShardId(0);
+    assert_eq!(subject.shard_owner(shard), ShardOwner::default(), "nobody ever did");
+    let owner = subject.open_session(1_000);
+    claim_one(&subject, owner, shard);
+    assert_eq!(subject.shard_owner(shard), ShardOwner { session: Some(owner), idle_since_ms: None });
+    subject.clock.advance(500);
+    subject.release(owner, ShardSet::ALL).unwrap();
+    let released_ms = Some(subject.clock.now_ms());
+    subject.clock.advance(100);
+    assert_eq!(subject.shard_owner(shard), ShardOwner { session: None, idle_since_ms: released_ms });
+    // A visitor owns it, and yet nobody works.
+    subject.end(owner).unwrap();
+    let visitor = opened(&subject, SessionRole::Maintenance, 60_000);
+    claim_one(&subject, visitor, shard);
+    let visited = ShardOwner { session: Some(visitor), idle_since_ms: released_ms };
+    assert_eq!(subject.shard_owner(shard), visited);
+    subject.end(visitor).unwrap();
+    let dead = subject.open_session(1_000);
+    claim_one(&subject, dead, shard);
+    let expired_ms = subject.clock.now_ms() + 1_000;
+    subject.clock.advance(5_000);
+    let expired = ShardOwner { session: Some(dead), idle_since_ms: None };
+    assert_eq!(subject.shard_owner(shard), expired, "until somebody ends the session");
+    let heir = subject.open_session(1_000);
+    subject.claim(heir, 0).unwrap();
+    let idle = ShardOwner { session: None, idle_since_ms: Some(expired_ms) };
+    assert_eq!(subject.shard_owner(shard), idle);
 }

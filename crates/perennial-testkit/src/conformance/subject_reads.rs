@@ -5,7 +5,8 @@ use std::sync::Arc;
 use perennial_core::store::{
     Count, Criteria, DueInstance, InboxNumber, InboxPage, InboxQuery, InboxRow, InstanceRow, LoadedInstance,
     NewRequest, Page, PageKey, PageLimit, RequestNumber, RequestOutcome, RequestPage, RequestRow, Served,
-    SessionId, ShardSet, StoreError, StoreStats, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow,
+    SessionId, ShardOwner, ShardSet, StoreError, StoreStats, TaskId, TaskRenewal, TaskReport, TaskRow,
+    TurnRow,
 };
 use perennial_core::{InstanceKey, Payload, ShardId};
 
@@ -151,6 +152,16 @@ impl Subject {
     /// How many rows a list has.
     pub fn count(&self, filter: &Criteria, at_most: u64) -> Count {
         ask(|reply| self.store().count(filter.clone(), at_most, reply)).expect("the count")
+    }
+
+    /// A page of the tasks of all instances.
+    pub fn list_tasks(&self, after: Option<TaskId>, limit: usize) -> Vec<TaskRow> {
+        ask(|reply| self.store().list_tasks(after, limit, reply)).expect("the tasks")
+    }
+
+    /// Who owns a shard.
+    pub fn shard_owner(&self, shard: ShardId) -> ShardOwner {
+        ask(|reply| self.store().shard_owner(shard, reply)).expect("the owner")
     }
 
     /// Row counts and scheduling lag.

@@ -85,9 +85,7 @@ impl Simulation {
         let stop = Decision::ActivityStopRequested { source_event_id: event };
         let is_stopped = history.turns.iter().flat_map(Turn::decisions).any(|(_, _, it)| *it == stop);
         match completion {
-            Some(Job::ActivityFailed { error: ActivityError::Poisoned, .. }) => {
-                self.count("killer given up")
-            }
+            Some(Job::ActivityFailed { error: ActivityError::Poisoned, .. }) => self.count("killer given up"),
             Some(Job::ActivityFailed { error: ActivityError::Timeout(_), .. }) | None => {}
             // G38: it was asked to stop, and its process was gone.
             Some(Job::ActivityFailed { error: ActivityError::Cancelled, .. }) if is_stopped => {}

@@ -8,8 +8,9 @@ use perennial::store::{
     AsyncStore, CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance,
     InboxPage, InboxQuery, InstanceKey, InstanceRow, Lease, LoadedInstance, MemoryStore, NewRequest,
     NewSession, OwnedShard, Page, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome,
-    RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardId, ShardSet, SpawnedStore,
-    Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
+    RequestPage, RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardId, ShardOwner, ShardSet,
+    SpawnedStore, Store, StoreError, StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow,
+    Watcher,
 };
 use perennial_testkit::conformance::{Candidate, TestClock};
 use tokio::sync::oneshot;
@@ -57,6 +58,7 @@ impl AsyncStore for Remote {
         replace_session(old: SessionId, new: NewSession) -> Replaced;
         write_shard_notes(session: SessionId, notes: Vec<(ShardId, Option<Arc<[u8]>>)>, is_steady: bool) -> ();
         directory() -> Directory;
+        shard_owner(shard: ShardId) -> ShardOwner;
         commit(session: SessionId, batch: Arc<[Commit]>) -> Vec<CommitOutcome>;
         send(requests: Vec<SendRequest>) -> Vec<SendOutcome>;
         read_inbox(session: SessionId, query: InboxQuery) -> InboxPage;
@@ -77,6 +79,7 @@ impl AsyncStore for Remote {
         withdraw_request(number: RequestNumber) -> bool;
         list(filter: Criteria, after: Option<PageKey>, limit: usize) -> Page;
         count(filter: Criteria, at_most: u64) -> Count;
+        list_tasks(after: Option<TaskId>, limit: usize) -> Vec<TaskRow>;
         stats() -> StoreStats;
         check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
         delete(instances: Vec<(ShardId, InstanceKey)>) -> Vec<DeleteOutcome>;

@@ -8,7 +8,7 @@ use perennial_core::store::{
 };
 use perennial_core::{ClosePolicy, Decision, InstanceKey, Payload, ShardId, Timestamp, Turn, Why};
 
-use super::{Client, InstanceStatus};
+use super::{Client, InstancePage, InstanceView, Tree};
 use crate::error::ClientError;
 use crate::filter::Filter;
 
@@ -22,23 +22,6 @@ const SWEPT_TOGETHER: usize = 2_000;
 const SWEEP_REST: Duration = Duration::from_millis(5);
 /// For so long an instance that is to be deleted may take to end, before it is told again.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-
-/// An instance and the instances that it started.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Tree {
-    /// The instance.
-    pub instance: InstanceStatus,
-    /// Its children, oldest first, with theirs.
-    pub children: Vec<Tree>,
-}
-
-impl Tree {
-    /// How many instances there are in it.
-    pub fn size(&self) -> usize {
-        1 + self.children.iter().map(Tree::size).sum::<usize>()
-    }
-}
 
 /// What is done to each instance of a list.
 #[derive(Clone, Debug, PartialEq)]
@@ -181,6 +164,18 @@ impl Client {
         filter: Filter,
         after: Option<PageKey>,
         limit: usize,
+    ) -> Result<InstancePage, ClientError> {
+        let Page { rows, next } = self.list_rows(filter, after, limit).await?;
+        Ok(InstancePage { rows: rows.into_iter().map(InstanceView::from).collect(), next })
+    }
+
+    /// A page of instances with the columns that only the engine needs. For tests.
+    #[doc(hidden)]
+    pub async fn list_rows(
+        &self,
+        filter: Filter,
+        after: Option<PageKey>,
+        limit: usize,
     ) -> Result<Page, ClientError> {
         self.list_by(filter.into_criteria()?, after, limit).await
     }
@@ -242,7 +237,7 @@ impl Client {
             let filter = Filter::new().parent(rows[next].0.key);
             let mut after = None;
             loop {
-                let page = self.list(filter.clone(), after, PAGE).await?;
+                let page = self.list_rows(filter.clone(), after, PAGE).await?;
                 let children = page.rows.into_iter().filter(|row| seen.insert(row.key));
                 rows.extend(children.map(|row| (row, next)).collect::<Vec<_>>());
                 after = page.next;
@@ -439,7 +434,7 @@ impl Client {
         let mut report = Progress::default();
         let mut after = None;
         loop {
-            let page = self.list(filter.clone(), after, PAGE).await?;
+            let page = self.list_rows(filter.clone(), after, PAGE).await?;
             for row in &page.rows {
                 report.seen += 1;
                 match self.act(row, &action).await {
@@ -521,7 +516,7 @@ fn is_held(row: &InstanceRow) -> bool {
 fn grow(rows: &[(InstanceRow, usize)], place: usize) -> Tree {
     let children = (place + 1..rows.len()).filter(|child| rows[*child].1 == place);
     Tree {
-        instance: InstanceStatus::from(rows[place].0.clone()),
+        instance: InstanceView::from(rows[place].0.clone()),
         children: children.map(|child| grow(rows, child)).collect(),
     }
 }

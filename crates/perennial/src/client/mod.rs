@@ -4,6 +4,7 @@
 //! changes travel through the store to whoever owns it.
 
 mod asking;
+mod explaining;
 mod hearing;
 mod managing;
 mod pruning;
@@ -13,10 +14,10 @@ mod repairing;
 mod sender;
 mod sending;
 mod starting;
-mod status;
 mod tokens;
 mod updating;
 mod verifying;
+mod view;
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,15 +35,19 @@ use crate::store_url::{open_guest, open_read_only};
 
 pub use crate::export::{ExportedExecution, ExportedInstance};
 pub use crate::filter::Filter;
-pub use managing::{Action, Progress, Prune, Tree};
+pub use explaining::{
+    ActivityState, ActivityWait, Explanation, FailedAttempt, Finding, FindingKind, StuckReport, Wait,
+    WaitReason,
+};
+pub use managing::{Action, Progress, Prune};
 pub use raising::RaiseEvent;
 pub use repairing::Resetting;
 pub(crate) use sender::Sender;
 pub use sending::Cancel;
 pub use starting::{OnExisting, StartOptions};
-pub use status::InstanceStatus;
 pub use updating::SendUpdate;
 pub use verifying::{Damage, VerifyProgress, VerifyReport};
+pub use view::{InstancePage, InstanceView, Tree};
 
 pub use perennial_core::UnknownErrorCode;
 pub use perennial_core::shard::{Counters, ResetReport};

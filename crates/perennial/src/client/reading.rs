@@ -15,7 +15,7 @@ use perennial_core::{
 use serde::de::DeserializeOwned;
 
 use super::sending::{Asked, bound, outcome_of};
-use super::{Client, InstanceStatus, check};
+use super::{Client, InstanceView, check};
 use crate::error::{ClientError, Error};
 use crate::export::{ExportedExecution, ExportedInstance};
 use crate::typed::Run;
@@ -155,8 +155,8 @@ impl Client {
     }
 
     /// Where an instance stands.
-    pub async fn status(&self, id: &str) -> Result<InstanceStatus, ClientError> {
-        self.row(id).await.map(InstanceStatus::from)
+    pub async fn status(&self, id: &str) -> Result<InstanceView, ClientError> {
+        self.row(id).await.map(InstanceView::from)
     }
 
     /// The row of an id, if it is the instance with a key.

@@ -18,7 +18,7 @@ impl Client {
     /// Pauses an instance: it takes no turn until it is [resumed](Client::resume). Messages to it are kept, timers do not
     /// fire, and activities that run go on, with their results kept. Its timeout and the grace of a cancel still end it.
     ///
-    /// [`InstanceStatus::blocked`](crate::InstanceStatus::blocked) says so, with [`Blocked::pause`](crate::Blocked::pause).
+    /// [`InstanceView::blocked`](crate::InstanceView::blocked) says so, with [`Blocked::pause`](crate::Blocked::pause).
     /// Pausing an instance that is paused changes the reason.
     ///
     /// ```
@@ -119,7 +119,7 @@ impl Client {
     }
 
     /// What is paused, and the setting that says so.
-    async fn read_paused(&self) -> Result<(PausedOrchestrations, Option<Arc<[u8]>>), ClientError> {
+    pub(super) async fn read_paused(&self) -> Result<(PausedOrchestrations, Option<Arc<[u8]>>), ClientError> {
         let name = PausedOrchestrations::SETTING;
         let setting = self.call("", |store, reply| store.read_setting(name, reply)).await?;
         let paused =

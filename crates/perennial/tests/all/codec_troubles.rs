@@ -130,7 +130,7 @@ async fn s11_nothing_is_lost_under_a_codec_that_fails_now_and_then() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     codec.be(SOUND);
     // All are tried again by themselves, and sooner if somebody asks.
-    let blocked = Filter { blocked: Some(true), ..Filter::default() };
+    let blocked = Filter::new().blocked(true);
     client.for_each(blocked, Action::Retry, |_| ()).await.unwrap();
     for id in &ids {
         assert_eq!(soon(client.result(id)).await.unwrap().to_text(), format!("{id}!"));

@@ -136,7 +136,7 @@ async fn g11_an_idle_blocked_instance_takes_no_memory_and_is_tried_again_in_time
     let blocked = client.status("c").await.unwrap().blocked.unwrap();
     assert_eq!(blocked.attempts, 1, "what comes for it is kept without trying it");
     bench.pass_by(59 * 60);
-    let is_tried = |status: &perennial::InstanceStatus| {
+    let is_tried = |status: &perennial::InstanceView| {
         status.blocked.as_ref().is_some_and(|blocked| blocked.attempts == 2)
     };
     until(&client, "c", is_tried).await;

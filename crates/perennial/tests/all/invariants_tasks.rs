@@ -32,6 +32,8 @@ fn task(state: TaskState, due_ms: Option<u64>) -> TaskRow {
         attempt: 2,
         state,
         due_ms,
+        since_ms: None,
+        heard_ms: None,
         details: None,
         interruptions: 0,
         begun: None,

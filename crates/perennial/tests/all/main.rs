@@ -22,6 +22,7 @@ mod crash;
 mod deleting;
 mod error_codes;
 mod examples;
+mod explaining;
 mod failing_disk;
 mod fallbacks;
 mod filters;

@@ -80,7 +80,7 @@ async fn until_there(client: &Client, id: &str) {
 async fn all(client: &Client, filter: &Filter, page: usize) -> Vec<InstanceRow> {
     let (mut rows, mut after) = (Vec::new(), None);
     loop {
-        let found = client.list(filter.clone(), after, page).await.unwrap();
+        let found = client.list_rows(filter.clone(), after, page).await.unwrap();
         assert!(found.rows.len() <= page && (found.next.is_none() || found.rows.len() == page));
         rows.extend(found.rows);
         after = found.next;

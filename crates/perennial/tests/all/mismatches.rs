@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use perennial::client::Skippable;
 use perennial::prelude::*;
-use perennial::{InstanceStatus, RuntimeBuilder, StartOptions, Status};
+use perennial::{InstanceView, RuntimeBuilder, StartOptions, Status};
 use perennial_testkit::invariants::ClientLog;
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +52,7 @@ async fn strict(ctx: OrchestrationContext, _: Placed) -> Result<String, String> 
 
 /// Waits for what it is blocked by, and insists that it says what is missing and quotes nothing.
 async fn reason(client: &Client, id: &str) -> String {
-    let status: InstanceStatus = until_blocked(client, id, "PER-0103").await;
+    let status: InstanceView = until_blocked(client, id, "PER-0103").await;
     let blocked = status.blocked.unwrap();
     assert!(blocked.reason.contains("missing field `region`"), "{}", blocked.reason);
     for text in [&blocked.reason, &blocked.report, &blocked.cause] {

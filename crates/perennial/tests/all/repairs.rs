@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use perennial::client::{Pause, Skippable};
 use perennial::prelude::*;
-use perennial::{Action, Filter, InstanceStatus, RuntimeBuilder};
+use perennial::{Action, Filter, InstanceView, RuntimeBuilder};
 
 use crate::support::{Place, soon};
 
@@ -45,12 +45,12 @@ impl Shop {
     }
 }
 
-async fn status(client: &Client, id: &str) -> InstanceStatus {
+async fn status(client: &Client, id: &str) -> InstanceView {
     client.status(id).await.unwrap()
 }
 
 /// Waits until an instance is as it should be.
-async fn until(client: &Client, id: &str, is_it: impl Fn(&InstanceStatus) -> bool) -> InstanceStatus {
+async fn until(client: &Client, id: &str, is_it: impl Fn(&InstanceView) -> bool) -> InstanceView {
     soon(async {
         loop {
             let status = status(client, id).await;
@@ -63,7 +63,7 @@ async fn until(client: &Client, id: &str, is_it: impl Fn(&InstanceStatus) -> boo
     .await
 }
 
-fn pause_of(status: &InstanceStatus) -> Option<&Pause> {
+fn pause_of(status: &InstanceView) -> Option<&Pause> {
     status.blocked.as_ref()?.pause.as_deref()
 }
 
@@ -213,7 +213,7 @@ async fn g50_a_message_that_nobody_can_read_is_skipped_by_a_guest_over_a_restart
     drop(connection);
 
     let runtime = shop.runtime(&place.url()).start().await.unwrap();
-    let is_unreadable = |status: &InstanceStatus| status.blocked.is_some();
+    let is_unreadable = |status: &InstanceView| status.blocked.is_some();
     let blocked = until(&guest, "o", is_unreadable).await.blocked.unwrap();
     assert_eq!(blocked.code, "PER-0308");
     let number = blocked.message.unwrap();

@@ -55,7 +55,7 @@ fn with<K>(name: &str, code: impl OrchestrationCode<K>) -> Handlers {
 async fn others_are_fine(client: &Client) {
     let rows = client.list(Filter::new(), None, 1_000).await.unwrap().rows;
     let unfinished = rows.iter().filter(|row| !row.status.is_final());
-    let shards: BTreeSet<ShardId> = unfinished.map(|row| row.shard).chain([ShardId(0)]).collect();
+    let shards: BTreeSet<ShardId> = unfinished.map(|row| ShardId::of(&row.id)).chain([ShardId(0)]).collect();
     for shard in shards {
         let ids = (0..).map(|number| format!("neighbour-{}-{number}", rows.len()));
         let id = ids.into_iter().find(|id| ShardId::of(id) == shard).unwrap();

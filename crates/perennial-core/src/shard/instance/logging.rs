@@ -1,7 +1,7 @@
 //! What an instance writes to the log. Payloads never appear in it, only ids, kinds and numbers.
 
 use crate::execution::Execution;
-use crate::history::{ActivityFailure, Ending, TimeoutKind};
+use crate::history::{ActivityError, Ending, TimeoutKind};
 use crate::log;
 use crate::store::Status;
 
@@ -86,10 +86,10 @@ pub(super) fn attempt_completed(task: &ActivityTask) {
 }
 
 /// Logs an attempt that failed, and when the next one is due if there is one. A cancelled attempt did what it was asked to.
-pub(super) fn attempt_failed(task: &ActivityTask, failure: &ActivityFailure, retry_in_ms: Option<u64>) {
+pub(super) fn attempt_failed(task: &ActivityTask, failure: &ActivityError, retry_in_ms: Option<u64>) {
     let (instance, execution, event) = (&*task.instance, task.execution, task.event.0);
     let (attempt, activity) = (task.attempt, &*task.name);
-    if matches!(failure, ActivityFailure::Cancelled) {
+    if matches!(failure, ActivityError::Cancelled) {
         tracing::info!(
             target: log::ACTIVITY, instance, execution, event, attempt, activity, "attempt cancelled"
         );
@@ -108,8 +108,8 @@ pub(super) fn attempt_failed(task: &ActivityTask, failure: &ActivityFailure, ret
 }
 
 /// Logs an activity that ends without another attempt, because its time is up or it ended its process too often.
-pub(super) fn given_up(task: &ActivityTask, attempts: u32, failure: &ActivityFailure) {
-    if matches!(failure, ActivityFailure::Cancelled) {
+pub(super) fn given_up(task: &ActivityTask, attempts: u32, failure: &ActivityError) {
+    if matches!(failure, ActivityError::Cancelled) {
         return;
     }
     tracing::warn!(
@@ -125,14 +125,14 @@ pub(super) fn given_up(task: &ActivityTask, attempts: u32, failure: &ActivityFai
 }
 
 /// What kind of failure it is. Its text is a payload, and is not logged.
-fn kind(failure: &ActivityFailure) -> &'static str {
+fn kind(failure: &ActivityError) -> &'static str {
     match failure {
-        ActivityFailure::Application(_) => "error",
-        ActivityFailure::Timeout(TimeoutKind::Queue) => "queue timeout",
-        ActivityFailure::Timeout(TimeoutKind::Attempt) => "attempt timeout",
-        ActivityFailure::Timeout(TimeoutKind::Total) => "total timeout",
-        ActivityFailure::Timeout(TimeoutKind::Heartbeat) => "heartbeat timeout",
-        ActivityFailure::Cancelled => "cancelled",
-        ActivityFailure::Poisoned => "poisoned",
+        ActivityError::Application(_) | ActivityError::Broken { .. } => "error",
+        ActivityError::Timeout(TimeoutKind::Queue) => "queue timeout",
+        ActivityError::Timeout(TimeoutKind::Attempt) => "attempt timeout",
+        ActivityError::Timeout(TimeoutKind::Total) => "total timeout",
+        ActivityError::Timeout(TimeoutKind::Heartbeat) => "heartbeat timeout",
+        ActivityError::Cancelled => "cancelled",
+        ActivityError::Poisoned => "poisoned",
     }
 }

@@ -74,12 +74,13 @@ pub(in crate::shard) fn judge(
             };
             let ran = ran.map(|ran| ran.failed(&error));
             let past = ran.into_iter().fold(known.row.past.clone(), Trail::and);
-            Verdict::Writes(Some(Box::new(next_row(known, due_ms, past))))
+            Verdict::Writes(Some(Box::new(next_row(known, now_ms, due_ms, past))))
         }
         // While its code runs, the attempt reports by itself.
         Said::UnderWay(details) => Verdict::Writes(open.left.map(|left| {
             let due_ms = left.due_ms(now_ms);
-            Box::new(TaskRow { due_ms, details: Some(quoted(details)), ..known.row.clone() })
+            let (details, heard_ms) = (Some(quoted(details)), Some(now_ms));
+            Box::new(TaskRow { due_ms, details, heard_ms, ..known.row.clone() })
         })),
     }
 }
@@ -90,12 +91,14 @@ fn not_handed_out() -> AskReply {
 }
 
 /// The row of the attempt that follows one that failed. Whoever fails has ended, and took no process down.
-fn next_row(known: &OpenRow, due_ms: u64, past: Trail) -> TaskRow {
+fn next_row(known: &OpenRow, now_ms: u64, due_ms: u64, past: Trail) -> TaskRow {
     let work = open_work(OpenEnd { secret: known.next_secret, left: None });
     TaskRow {
         attempt: known.row.attempt.saturating_add(1),
         state: TaskState::Waiting,
         due_ms: Some(due_ms),
+        since_ms: Some(now_ms),
+        heard_ms: None,
         interruptions: 0,
         begun: None,
         past,

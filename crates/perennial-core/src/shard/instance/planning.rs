@@ -64,7 +64,7 @@ impl Instance {
             if task.secret.is_some() {
                 // Whoever completes it may be faster than its code.
                 let state = TaskState::Leased { holder: shared.holder, cancelled: false };
-                plan.put(&mut self.tasks, task.row(shared.id, state, None), task.deadline_ms);
+                plan.put(&mut self.tasks, task.row(shared.id, state, now_ms, None), task.deadline_ms);
             }
             return plan.then(Output::RunActivity(Box::new(task)));
         }

@@ -5,7 +5,7 @@ use crate::history::whole_ms;
 use crate::history::{
     ActivityError, ActivityOptions, EventId, Job, PastAttempt, Payload, TimeoutKind, Trail,
 };
-use crate::store::{Commit, TaskState};
+use crate::store::{Commit, TaskRow, TaskState};
 
 use super::super::attempts::Attempt;
 use super::super::message::{Message, RanElsewhere};
@@ -66,7 +66,7 @@ impl Instance {
         let known = self.tasks.get(task.event).map(|row| (row.interruptions, row.begun));
         let (interruptions, begun) = known.unwrap_or((task.interruptions, task.begun));
         let task = ActivityTask { details: attempt.details, interruptions, begun, ..task.clone() };
-        self.tasks.write(task.row(shared.id, TaskState::Waiting, Some(now_ms)), task.deadline_ms);
+        self.tasks.write(task.row(shared.id, TaskState::Waiting, now_ms, Some(now_ms)), task.deadline_ms);
         self.go_on(shared, now_ms);
     }
 
@@ -81,7 +81,9 @@ impl Instance {
         let state = TaskState::Leased { holder: shared.holder, cancelled: false };
         // Whoever reports is healthy.
         let task = ActivityTask { details: Some(details), interruptions: 0, begun: None, ..task.clone() };
-        self.tasks.write(task.row(shared.id, state, None), task.deadline_ms);
+        let began_ms = shared.attempts.began_ms(self.key, task.event).unwrap_or(now_ms);
+        let row = TaskRow { heard_ms: Some(now_ms), ..task.row(shared.id, state, began_ms, None) };
+        self.tasks.write(row, task.deadline_ms);
         self.go_on(shared, now_ms);
     }
 
@@ -121,7 +123,10 @@ impl Instance {
                     let next = ActivityTask { attempt, details, past, interruptions, begun, ..task.clone() };
                     let next = shared.with_secret(ActivityTask { secret: None, ..next });
                     // What this node cannot run is queued when its pause is over.
-                    self.tasks.write(next.row(shared.id, TaskState::Waiting, Some(due_ms)), next.deadline_ms);
+                    self.tasks.write(
+                        next.row(shared.id, TaskState::Waiting, now_ms, Some(due_ms)),
+                        next.deadline_ms,
+                    );
                     return None;
                 }
                 Job::ActivityFailed { source_event_id, error, attempts, trail: past(ran) }

@@ -153,7 +153,7 @@ impl Instance {
                 self.tasks.write(task.queued_row(shared.id, now_ms), task.deadline_ms);
             }
             TaskStep::Hold { until_ms } => {
-                let row = task.row(shared.id, TaskState::Waiting, Some(until_ms));
+                let row = task.row(shared.id, TaskState::Waiting, now_ms, Some(until_ms));
                 self.tasks.write(row, task.deadline_ms);
             }
             TaskStep::Run
@@ -178,7 +178,7 @@ impl Instance {
     fn run_from_row(&mut self, shared: &mut Shared, now_ms: u64, task: ActivityTask) {
         shared.attempts.leave_lone(self.key, task.event);
         let state = TaskState::Leased { holder: shared.holder, cancelled: false };
-        let (row, deadline_ms) = (task.row(shared.id, state, None), task.deadline_ms);
+        let (row, deadline_ms) = (task.row(shared.id, state, now_ms, None), task.deadline_ms);
         if row.is_suspect() {
             self.tasks.watch_health(task.event, now_ms.saturating_add(whole_ms(shared.options.healthy)));
         }
@@ -251,6 +251,7 @@ impl Instance {
     ) {
         let known = self.tasks.get(task.event);
         let secret = known.and_then(open_end).map(|open| open.secret);
+        let heard_ms = known.and_then(|row| row.heard_ms);
         let (interruptions, begun, past) =
             known.map(|row| (row.interruptions, row.begun, row.past.clone())).unwrap_or_default();
         let Attempt { attempt, details, began_ms, .. } = running;
@@ -258,7 +259,8 @@ impl Instance {
         let task = ActivityTask { attempt, details, interruptions, begun, past, queued_ms, secret, ..task };
         let state = TaskState::Leased { holder: lease.holder, cancelled: false };
         let due_ms = Some(now_ms.saturating_add(lease.lease_ms));
-        let row = TaskRow { state, due_ms, ..task.handed_over_row(shared.id, now_ms) };
+        let since_ms = Some(began_ms);
+        let row = TaskRow { state, due_ms, since_ms, heard_ms, ..task.handed_over_row(shared.id, now_ms) };
         self.tasks.drop_writes(task.event);
         self.tasks.write_then(row, task.deadline_ms, Some(Output::HandOver(Box::new(task))));
     }

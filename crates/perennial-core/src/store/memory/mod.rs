@@ -22,7 +22,7 @@ use super::error::StoreError;
 use super::page::{PageFill, PageLimit};
 use super::request::{NewRequest, RequestNumber, RequestOutcome, RequestPage};
 use super::row::InstanceRow;
-use super::session::{Directory, Lease, NewSession, OwnedShard, Replaced, SessionId};
+use super::session::{Directory, Lease, NewSession, OwnedShard, Replaced, SessionId, ShardOwner};
 use super::shard_set::ShardSet;
 use super::stats::{Count, StoreStats};
 use super::task::{Served, TaskId, TaskRenewal, TaskReport, TaskRow};
@@ -121,6 +121,10 @@ impl Store for MemoryStore {
 
     fn directory(&self, reply: Reply<Directory>) {
         self.answer(reply, |tables, now_ms| Ok(tables.ownership.directory(now_ms)));
+    }
+
+    fn shard_owner(&self, shard: ShardId, reply: Reply<ShardOwner>) {
+        self.answer(reply, |tables, _| Ok(tables.ownership.shard_owner(shard)));
     }
 
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
@@ -272,7 +276,7 @@ impl Store for MemoryStore {
     ) {
         self.answer(reply, |tables, now_ms| {
             let until_ms = now_ms.saturating_add(lease_ms);
-            Ok(tasks.iter().map(|report| tables.renew_task(holder, report, until_ms)).collect())
+            Ok(tasks.iter().map(|report| tables.renew_task(holder, report, now_ms, until_ms)).collect())
         });
     }
 
@@ -288,8 +292,8 @@ impl Store for MemoryStore {
     }
 
     fn give_back_tasks(&self, holder: SessionId, tasks: Vec<TaskId>, reply: Reply<()>) {
-        self.answer(reply, |tables, _| {
-            tasks.into_iter().for_each(|id| tables.give_back_task(holder, id));
+        self.answer(reply, |tables, now_ms| {
+            tasks.into_iter().for_each(|id| tables.give_back_task(holder, id, now_ms));
             Ok(())
         });
     }
@@ -351,6 +355,14 @@ impl Store for MemoryStore {
         self.answer(reply, |tables, _| {
             let rows = tables.instances.values().filter(|row| filter.matches(row)).count();
             Ok(Count::bounded(rows as u64, at_most))
+        });
+    }
+
+    fn list_tasks(&self, after: Option<TaskId>, limit: usize, reply: Reply<Vec<TaskRow>>) {
+        self.answer(reply, |tables, _| {
+            let listed = tables.tasks.values().filter(|row| after.is_none_or(|after| row.id > after));
+            let without_payloads = |row: &TaskRow| TaskRow { work: None, details: None, ..row.clone() };
+            Ok(listed.take(limit.max(1)).map(without_payloads).collect())
         });
     }
 

@@ -10,7 +10,7 @@ use crate::flaws::{self, Flaw};
 use crate::instance::ShardId;
 use crate::store::error::StoreError;
 use crate::store::session::{
-    Directory, Gap, Lease, NewSession, OwnedShard, Replaced, SessionId, SessionRole, SessionRow,
+    Directory, Gap, Lease, NewSession, OwnedShard, Replaced, SessionId, SessionRole, SessionRow, ShardOwner,
 };
 use crate::store::shard_set::ShardSet;
 
@@ -212,6 +212,14 @@ impl Ownership {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn shard_owner(&self, shard: ShardId) -> ShardOwner {
+        let entry = self.shards.get(&shard);
+        entry.map_or_else(ShardOwner::default, |entry| ShardOwner {
+            session: entry.owner,
+            idle_since_ms: entry.idle_since_ms,
+        })
     }
 
     pub(super) fn directory(&self, now_ms: u64) -> Directory {

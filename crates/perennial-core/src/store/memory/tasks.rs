@@ -43,8 +43,7 @@ impl Tables {
         let taken = self.tasks.values_mut().filter(is_takeable).take(limit);
         taken
             .map(|row| {
-                row.state = TaskState::Leased { holder, cancelled: false };
-                row.due_ms = Some(until_ms);
+                row.lease(holder, now_ms, until_ms);
                 row.clone()
             })
             .collect()
@@ -61,7 +60,7 @@ impl Tables {
         for row in self.tasks.values_mut() {
             if matches!(row.state, TaskState::Leased { .. }) && is_over(row) {
                 let before = row.interruptions;
-                row.queue_after_lease(is_live);
+                row.queue_after_lease(now_ms, is_live);
                 if flaws::is(Flaw::UncountedInterruptions) {
                     row.interruptions = before;
                 }
@@ -83,11 +82,12 @@ impl Tables {
         &mut self,
         holder: SessionId,
         report: &TaskReport,
+        now_ms: u64,
         until_ms: u64,
     ) -> TaskRenewal {
         let Some(row) = self.held(holder, report.task) else { return TaskRenewal::Gone };
         row.due_ms = Some(until_ms);
-        report.apply(row, holder);
+        report.apply(row, holder, now_ms);
         match row.state {
             TaskState::Leased { cancelled: true, .. } => TaskRenewal::Cancelled,
             _ => TaskRenewal::Kept,
@@ -115,15 +115,14 @@ impl Tables {
         true
     }
 
-    pub(super) fn give_back_task(&mut self, holder: SessionId, id: TaskId) {
+    pub(super) fn give_back_task(&mut self, holder: SessionId, id: TaskId, now_ms: u64) {
         let Some(row) = self.held(holder, id) else { return };
         match row.state {
             TaskState::Leased { cancelled: true, .. } => {
                 self.tasks.remove(&id);
             }
             _ => {
-                row.state = TaskState::Queued;
-                row.due_ms = None;
+                row.queue_again(now_ms);
                 let shard = row.shard;
                 self.changes.tasks.insert(shard);
             }

@@ -76,8 +76,10 @@ pub(super) struct TaskFormat {
     #[serde(with = "TaskStateFormat")]
     state: TaskState,
     due_ms: Option<u64>,
+    since_ms: Option<u64>,
     #[serde(with = "maybe_text")]
     details: Option<Payload>,
+    heard_ms: Option<u64>,
     interruptions: u32,
     #[serde(with = "maybe_session")]
     begun: Option<SessionId>,

@@ -19,8 +19,8 @@ use perennial_core::store::{
     Changes, CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance,
     InboxPage, InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page,
     PageFill, PageKey, PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RequestRow,
-    RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardSet, Status, Store, StoreError, StoreStats,
-    Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
+    RowPlace, SendOutcome, SendRequest, Served, SessionId, ShardOwner, ShardSet, Status, Store, StoreError,
+    StoreStats, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
 };
 use perennial_core::{InstanceKey, ShardId};
 
@@ -148,6 +148,10 @@ impl Store for JsonLinesStore {
 
     fn directory(&self, reply: Reply<Directory>) {
         self.call(reply, |tables, now_ms| Ok(tables.directory(now_ms)));
+    }
+
+    fn shard_owner(&self, shard: ShardId, reply: Reply<ShardOwner>) {
+        self.call(reply, |tables, _| Ok(tables.shard_owner(shard)));
     }
 
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
@@ -288,7 +292,8 @@ impl Store for JsonLinesStore {
         reply: Reply<Vec<TaskRenewal>>,
     ) {
         self.call(reply, |tables, now_ms| {
-            Ok(tasks.iter().map(|report| tables.renew_task(holder, report, now_ms + lease_ms)).collect())
+            let until_ms = now_ms + lease_ms;
+            Ok(tasks.iter().map(|report| tables.renew_task(holder, report, now_ms, until_ms)).collect())
         });
     }
 
@@ -304,8 +309,8 @@ impl Store for JsonLinesStore {
     }
 
     fn give_back_tasks(&self, holder: SessionId, tasks: Vec<TaskId>, reply: Reply<()>) {
-        self.call(reply, |tables, _| {
-            tasks.into_iter().for_each(|id| tables.give_back_task(holder, id));
+        self.call(reply, |tables, now_ms| {
+            tasks.into_iter().for_each(|id| tables.give_back_task(holder, id, now_ms));
             Ok(())
         });
     }
@@ -385,6 +390,14 @@ impl Store for JsonLinesStore {
         self.call(reply, |tables, _| {
             let rows = tables.instances.values().filter(|row| filter.matches(row)).count();
             Ok(Count::bounded(rows as u64, at_most))
+        });
+    }
+
+    fn list_tasks(&self, after: Option<TaskId>, limit: usize, reply: Reply<Vec<TaskRow>>) {
+        self.call(reply, |tables, _| {
+            let listed = tables.tasks.values().filter(|row| after.is_none_or(|after| row.id > after));
+            let without_payloads = |row: &TaskRow| TaskRow { work: None, details: None, ..row.clone() };
+            Ok(listed.take(limit.max(1)).map(without_payloads).collect())
         });
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use perennial_core::ShardId;
 use perennial_core::store::{
-    Directory, Gap, Lease, NewSession, OwnedShard, Replaced, SessionId, SessionRole, SessionRow, ShardSet,
-    StoreError,
+    Directory, Gap, Lease, NewSession, OwnedShard, Replaced, SessionId, SessionRole, SessionRow, ShardOwner,
+    ShardSet, StoreError,
 };
 
 use super::tables::{Change, Session, Shard, Tables};
@@ -100,6 +100,14 @@ impl Tables {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn shard_owner(&self, shard: ShardId) -> ShardOwner {
+        let row = self.shards.get(&shard);
+        row.map_or_else(ShardOwner::default, |row| ShardOwner {
+            session: row.owner,
+            idle_since_ms: row.idle_since_ms,
+        })
     }
 
     pub(super) fn directory(&self, now_ms: u64) -> Directory {

@@ -18,10 +18,10 @@ impl Tables {
         self.end_leases(now_ms);
         let queued = self.tasks.values().filter(|row| row.state == TaskState::Queued);
         let mine = queued.filter(|row| served.serves(&row.name, row.tag.as_deref())).take(limit);
-        let lease = |row: &TaskRow| TaskRow {
-            state: TaskState::Leased { holder, cancelled: false },
-            due_ms: Some(now_ms + lease_ms),
-            ..row.clone()
+        let lease = |row: &TaskRow| {
+            let mut row = row.clone();
+            row.lease(holder, now_ms, now_ms + lease_ms);
+            row
         };
         let taken: Vec<TaskRow> = mine.map(lease).collect();
         taken.iter().for_each(|row| self.write(Change::Task(row.clone())));
@@ -38,18 +38,19 @@ impl Tables {
                 self.write(Change::TaskGone(row.id));
                 continue;
             }
-            row.queue_after_lease(|holder| self.is_live(holder, now_ms));
+            row.queue_after_lease(now_ms, |holder| self.is_live(holder, now_ms));
             self.told.tasks.insert(row.shard);
             self.write(Change::Task(row));
         }
     }
 
-    fn queue_again(&mut self, row: TaskRow) {
+    fn queue_again(&mut self, mut row: TaskRow, now_ms: u64) {
         if is_cancelled(&row) {
             return self.write(Change::TaskGone(row.id));
         }
         self.told.tasks.insert(row.shard);
-        self.write(Change::Task(TaskRow { state: TaskState::Queued, due_ms: None, ..row }));
+        row.queue_again(now_ms);
+        self.write(Change::Task(row));
     }
 
     pub(super) fn held_tasks(&self, holder: SessionId) -> Vec<TaskRow> {
@@ -64,11 +65,12 @@ impl Tables {
         &mut self,
         holder: SessionId,
         report: &TaskReport,
+        now_ms: u64,
         until_ms: u64,
     ) -> TaskRenewal {
         let Some(mut row) = self.held(holder, report.task) else { return TaskRenewal::Gone };
         let is_cancelled = is_cancelled(&row);
-        report.apply(&mut row, holder);
+        report.apply(&mut row, holder, now_ms);
         self.write(Change::Task(TaskRow { due_ms: Some(until_ms), ..row }));
         if is_cancelled { TaskRenewal::Cancelled } else { TaskRenewal::Kept }
     }
@@ -89,9 +91,9 @@ impl Tables {
         true
     }
 
-    pub(super) fn give_back_task(&mut self, holder: SessionId, id: TaskId) {
+    pub(super) fn give_back_task(&mut self, holder: SessionId, id: TaskId, now_ms: u64) {
         if let Some(row) = self.held(holder, id) {
-            self.queue_again(row);
+            self.queue_again(row, now_ms);
         }
     }
 }

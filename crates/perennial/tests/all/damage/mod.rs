@@ -15,9 +15,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use perennial::client::{Damage, InstanceRow};
+use perennial::client::Damage;
 use perennial::history::Ending;
-use perennial::{Client, ClientError, Filter};
+use perennial::{Client, ClientError, Filter, InstanceView};
 use perennial_core::shard::AskReply;
 use perennial_testkit::Chance;
 use rusqlite::Connection;
@@ -174,7 +174,7 @@ async fn named(client: &Client, wrong: &mut Vec<String>) -> Vec<Damage> {
     }
 }
 
-async fn listed(client: &Client, wrong: &mut Vec<String>) -> Vec<InstanceRow> {
+async fn listed(client: &Client, wrong: &mut Vec<String>) -> Vec<InstanceView> {
     let (mut rows, mut after) = (Vec::new(), None);
     loop {
         // Pages of a few, so that going on is tried, too.
@@ -196,7 +196,7 @@ async fn listed(client: &Client, wrong: &mut Vec<String>) -> Vec<InstanceRow> {
 }
 
 /// Everything that is left over can be deleted.
-async fn cure(client: &Client, hands: &Arc<Hands>, rows: &[InstanceRow], wrong: &mut Vec<String>) {
+async fn cure(client: &Client, hands: &Arc<Hands>, rows: &[InstanceView], wrong: &mut Vec<String>) {
     for row in rows.iter().filter(|row| row.blocked.is_some() || !row.status.is_final()) {
         let deleting = client.delete(&row.id, true);
         let passing = async {

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use perennial::history::EventId;
 use perennial::{
-    Client, ClientError, Event, Filter, InstanceKey, InstanceStatus, Payload, RuntimeOptions, StartOptions,
+    Client, ClientError, Event, Filter, InstanceKey, InstanceView, Payload, RuntimeOptions, StartOptions,
     Status,
 };
 use perennial_core::Handlers;
@@ -202,7 +202,7 @@ pub(crate) async fn client_snapshot(client: &Client) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let mut after = None;
     loop {
-        let page = client.list(Filter::new(), after, 500).await.unwrap();
+        let page = client.list_rows(Filter::new(), after, 500).await.unwrap();
         for row in page.rows {
             let history = client.history(&row.id).await.unwrap();
             let turns = history.turns.iter().map(|turn| Arc::from(encode_turn(turn))).collect();
@@ -239,8 +239,8 @@ pub(crate) fn soon<F: IntoFuture>(future: F) -> impl Future<Output = F::Output> 
 pub(crate) fn until<'a>(
     client: &'a Client,
     id: &'a str,
-    is_so: impl Fn(&InstanceStatus) -> bool + 'a,
-) -> impl Future<Output = InstanceStatus> + 'a {
+    is_so: impl Fn(&InstanceView) -> bool + 'a,
+) -> impl Future<Output = InstanceView> + 'a {
     soon(async move {
         loop {
             let status = client.status(id).await.unwrap();
@@ -258,7 +258,7 @@ pub(crate) fn until_blocked<'a>(
     client: &'a Client,
     id: &'a str,
     code: &'a str,
-) -> impl Future<Output = InstanceStatus> + 'a {
+) -> impl Future<Output = InstanceView> + 'a {
     until(client, id, move |status| status.blocked.as_ref().is_some_and(|blocked| blocked.code == code))
 }
 

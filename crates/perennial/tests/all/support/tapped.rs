@@ -12,8 +12,8 @@ use perennial_core::store::{
     CheckedRows, Commit, CommitOutcome, Count, Criteria, DeleteOutcome, Directory, DueInstance, InboxPage,
     InboxQuery, InstanceRow, Lease, LoadedInstance, NewRequest, NewSession, OwnedShard, Page, PageKey,
     PageLimit, Replaced, Reply, RequestNumber, RequestOutcome, RequestPage, RowPlace, SendOutcome,
-    SendRequest, Served, SessionId, SessionRole, ShardSet, Store, StoreError, StoreStats, Swept, TaskId,
-    TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
+    SendRequest, Served, SessionId, SessionRole, ShardOwner, ShardSet, Store, StoreError, StoreStats, Swept,
+    TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow, Watcher,
 };
 
 use super::PATIENCE;
@@ -277,6 +277,7 @@ impl Store for Tapped {
         claim_shards(session: SessionId, target: usize) -> Vec<OwnedShard>;
         release_shards(session: SessionId, shards: ShardSet) -> ();
         directory() -> Directory;
+        shard_owner(shard: ShardId) -> ShardOwner;
         send(requests: Vec<SendRequest>) -> Vec<SendOutcome>;
         read_due(session: SessionId, shards: ShardSet, before_ms: u64, after: Option<(u64, InstanceKey)>, limit: usize) -> Vec<DueInstance>;
         read_owed(session: SessionId, shards: ShardSet, after: Option<InstanceKey>, limit: usize) -> Vec<(InstanceKey, ShardId)>;
@@ -294,6 +295,7 @@ impl Store for Tapped {
         withdraw_request(number: RequestNumber) -> bool;
         list(filter: Criteria, after: Option<PageKey>, limit: usize) -> Page;
         count(filter: Criteria, at_most: u64) -> Count;
+        list_tasks(after: Option<TaskId>, limit: usize) -> Vec<TaskRow>;
         stats() -> StoreStats;
         check_rows(after: Option<RowPlace>, rows: usize) -> CheckedRows;
         prune_executions(session: SessionId, shard: ShardId, key: InstanceKey, execution: u64, rows: usize) -> Swept;

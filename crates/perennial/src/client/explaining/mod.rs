@@ -1,0 +1,390 @@
+//! Why an instance does not move.
+//!
+//! The answer is computed from what is stored: the history (what is open), task rows (what happens with open activities),
+//! sessions (which nodes are alive and what they have registered), the instance's row and its inbox. So it is the same in
+//! the process of the runtime and in any other. Reading is bounded: a history is read a page at a time and not beyond a
+//! limit, of a large fan-out only the first operations are listed, and children are followed to a limited depth.
+
+mod activities;
+mod nodes;
+mod open_work;
+mod reading;
+mod stuck;
+mod text;
+mod wait;
+
+#[cfg(test)]
+mod text_tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perennial_core::shard::child_id;
+use perennial_core::store::{InstanceRow, LoadedInstance, PausedOrchestrations, Status, TaskRow, TaskState};
+use perennial_core::{Decision, EventId, InstanceKey, ShardId};
+
+use self::activities::{Around, last_failure, max_attempts};
+use self::nodes::{Nodes, Ownership};
+use self::open_work::{OpenOperation, OpenWork, limiting_timer};
+use self::reading::Looked;
+use super::{Client, InstanceView};
+use crate::error::ClientError;
+
+pub use stuck::{Finding, FindingKind, StuckReport};
+pub use wait::{ActivityState, ActivityWait, Explanation, FailedAttempt, Wait, WaitReason};
+
+/// How many open operations are listed.
+const LISTED_OPERATIONS: usize = 50;
+
+/// How much is read for one answer.
+#[derive(Clone, Copy)]
+struct Depth {
+    /// How far children are followed.
+    levels: usize,
+    /// How many turns of a history are read.
+    turns: u64,
+}
+
+impl Depth {
+    /// For somebody who asks about one instance.
+    const WHOLE: Depth = Depth { levels: 5, turns: 200_000 };
+    /// For a list of many.
+    const LIST: Depth = Depth { levels: 0, turns: 2_000 };
+}
+
+/// How many children are looked at for one answer.
+const FOLLOWED_CHILDREN: usize = 20;
+
+/// What is the same for all instances that are looked at.
+struct Surroundings {
+    nodes: Nodes,
+    paused: PausedOrchestrations,
+    /// How many activities are queued in the store, once somebody wanted to know.
+    queued: Option<u64>,
+    /// The instances that were looked at for this answer.
+    seen: BTreeSet<InstanceKey>,
+}
+
+impl Client {
+    /// Explains why an instance does not move: what it waits for, since when, and what becomes of it.
+    ///
+    /// It works from any process that can open the store, whether a runtime runs or not.
+    ///
+    /// ```
+    /// use perennial::prelude::*;
+    ///
+    /// const APPROVED: Event<bool> = Event::named("approved");
+    ///
+    /// #[orchestration]
+    /// async fn order(ctx: OrchestrationContext, _: u32) -> Result<bool, String> {
+    ///     let day = Duration::from_secs(86_400);
+    ///     ctx.timeout(day, ctx.schedule_wait(APPROVED)).await.map_err(|_| "too late".to_owned())
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> perennial::Result<()> {
+    /// # let runtime = Runtime::open("memory:").register(order).start().await?;
+    /// # let client = runtime.client();
+    /// client.start(order, "order-42", 7).await?;
+    /// let explanation = client.explain("order-42").await?;
+    /// let line = explanation.to_string();
+    /// assert!(line.starts_with("event `approved` for "), "{line}");
+    /// assert!(line.contains("gives up in 23 h"), "{line}");
+    /// assert!(!explanation.is_stuck());
+    /// # runtime.shutdown().await
+    /// # }
+    /// ```
+    pub async fn explain(&self, id: &str) -> Result<Explanation, ClientError> {
+        let row = self.row(id).await?;
+        let mut around = self.surroundings().await?;
+        self.explained(&InstanceView::from(row), &mut around, Depth::WHOLE).await
+    }
+
+    /// Explains the instances of a list, in their order. It reads less than [`Client::explain`]: children are not followed,
+    /// and of a long history nothing is read. [`Explanation::short`] fits into a column.
+    pub async fn explain_each(&self, instances: &[InstanceView]) -> Result<Vec<Explanation>, ClientError> {
+        let mut around = self.surroundings().await?;
+        let mut explanations = Vec::with_capacity(instances.len());
+        for instance in instances {
+            explanations.push(self.explained(instance, &mut around, Depth::LIST).await?);
+        }
+        Ok(explanations)
+    }
+
+    async fn surroundings(&self) -> Result<Surroundings, ClientError> {
+        let directory = self.call("", |store, reply| store.directory(reply)).await?;
+        let (paused, _) = self.read_paused().await?;
+        let nodes = Nodes::new(directory);
+        Ok(Surroundings { nodes, paused, queued: None, seen: BTreeSet::new() })
+    }
+
+    async fn explained(
+        &self,
+        instance: &InstanceView,
+        around: &mut Surroundings,
+        depth: Depth,
+    ) -> Result<Explanation, ClientError> {
+        let InstanceView { id, key, status, .. } = instance;
+        let (waits, more) = match status.is_final() {
+            true => (Vec::new(), 0),
+            false => self.waits(id, *key, around, depth).await?,
+        };
+        Ok(Explanation {
+            id: id.clone(),
+            key: *key,
+            status: *status,
+            at_ms: around.nodes.now_ms,
+            waits,
+            more,
+        })
+    }
+
+    /// What an instance waits for, and how many operations were left out.
+    async fn waits(
+        &self,
+        id: &str,
+        key: InstanceKey,
+        around: &mut Surroundings,
+        depth: Depth,
+    ) -> Result<(Vec<Wait>, usize), ClientError> {
+        around.seen.insert(key);
+        let shard = ShardId::of(id);
+        let Some(Looked { loaded, work }) = self.look(id, shard, key, depth).await? else {
+            return Err(ClientError::NotFound { id: id.to_owned() });
+        };
+        let owner = self.call(id, |store, reply| store.shard_owner(shard, reply)).await?;
+        let ownership = around.nodes.ownership(owner);
+        let now_ms = around.nodes.now_ms;
+        let mut reasons = of_instance(&loaded, around, &ownership);
+        let LoadedInstance { row, tasks, .. } = loaded;
+        let mut more = 0;
+        match work {
+            Err(unread) => reasons.push(unread),
+            Ok(work) if !row.status.is_final() && !work.has_ended() => {
+                reasons.extend(of_code(&work));
+                let tasks = tasks.into_iter().map(|task| (task.id.event, task)).collect();
+                let (open, left_out) =
+                    self.operations(&row, &work, &tasks, &ownership, around, depth).await?;
+                more = left_out;
+                let is_idle = reasons.is_empty() && open.is_empty() && work.turns() > 0;
+                reasons.extend(open);
+                reasons.extend(is_idle.then_some(WaitReason::Condition));
+            }
+            Ok(_) => {}
+        }
+        Ok((reasons.into_iter().map(|reason| Wait::new(reason, now_ms)).collect(), more))
+    }
+
+    /// What the code of an instance waits for, and how many operations were left out.
+    async fn operations(
+        &self,
+        row: &InstanceRow,
+        work: &OpenWork,
+        tasks: &BTreeMap<EventId, TaskRow>,
+        ownership: &Ownership,
+        around: &mut Surroundings,
+        depth: Depth,
+    ) -> Result<(Vec<WaitReason>, usize), ClientError> {
+        let operations = work.operations();
+        let is_event =
+            |operation: &&OpenOperation| matches!(operation.decision, Decision::ExternalSubscribed { .. });
+        let limits: BTreeMap<EventId, (EventId, u64)> = operations
+            .iter()
+            .filter(is_event)
+            .filter_map(|wait| limiting_timer(wait, &operations).map(|timer| (wait.event, timer)))
+            .collect();
+        let folded: BTreeSet<EventId> = limits.values().map(|(timer, _)| *timer).collect();
+        let mut shown = operations.iter().filter(|operation| !folded.contains(&operation.event));
+        let mut reasons = Vec::new();
+        for operation in shown.by_ref().take(LISTED_OPERATIONS) {
+            let gives_up_ms = limits.get(&operation.event).map(|(_, due_ms)| *due_ms);
+            let reason = match &operation.decision {
+                Decision::ActivityScheduled { .. } => {
+                    let task = tasks.get(&operation.event);
+                    if task.is_some_and(|task| task.state == TaskState::Queued) && around.queued.is_none() {
+                        let stats = self.call(&row.id, |store, reply| store.stats(reply)).await?;
+                        around.queued = Some(stats.tasks_queued.rows);
+                    }
+                    activity(operation, task, work, ownership, around, self)
+                }
+                Decision::SubOrchestrationScheduled { .. } => {
+                    Box::pin(self.child(row, operation, work, around, depth)).await?
+                }
+                _ => other(operation, gives_up_ms),
+            };
+            reasons.extend(reason);
+        }
+        Ok((reasons, shown.count()))
+    }
+
+    /// A child, with what it waits for itself.
+    async fn child(
+        &self,
+        row: &InstanceRow,
+        operation: &OpenOperation,
+        work: &OpenWork,
+        around: &mut Surroundings,
+        depth: Depth,
+    ) -> Result<Option<WaitReason>, ClientError> {
+        let Decision::SubOrchestrationScheduled { name, instance, .. } = &operation.decision else {
+            return Ok(None);
+        };
+        let event = operation.event;
+        let starter = work.starter_of(event, row.execution);
+        let id = instance.clone().unwrap_or_else(|| child_id(&row.id, starter, event));
+        let found = self.call(&id, |store, reply| store.find(&id, reply)).await?;
+        // Somebody else may have the id.
+        let parent = row.key.to_string();
+        let is_child = |found: &InstanceRow| {
+            found.parent.as_ref().is_some_and(|link| link.key == parent && link.event_id == event)
+        };
+        let found = found.filter(is_child);
+        let is_followed = |found: &&InstanceRow| {
+            depth.levels > 0
+                && !found.status.is_final()
+                && around.seen.len() <= FOLLOWED_CHILDREN
+                && !around.seen.contains(&found.key)
+        };
+        let waits = match found.as_ref().filter(is_followed) {
+            Some(found) => {
+                let depth = Depth { levels: depth.levels - 1, ..depth };
+                match self.waits(&id, found.key, around, depth).await {
+                    // That no runtime runs is told of the parent already.
+                    Ok((waits, _)) => {
+                        let is_news = |wait: &Wait| !matches!(wait.reason, WaitReason::NoRuntime { .. });
+                        waits.into_iter().filter(is_news).collect()
+                    }
+                    // It was deleted meanwhile.
+                    Err(ClientError::NotFound { .. }) => Vec::new(),
+                    Err(error) => return Err(error),
+                }
+            }
+            None => Vec::new(),
+        };
+        let (name, since_ms, status) = (name.clone(), operation.at_ms, found.map(|found| found.status));
+        Ok(Some(WaitReason::Child { id, name, event, since_ms, status, waits }))
+    }
+}
+
+/// What keeps a whole instance from going on.
+fn of_instance(loaded: &LoadedInstance, around: &Surroundings, ownership: &Ownership) -> Vec<WaitReason> {
+    let LoadedInstance { row, inbox, tasks, .. } = loaded;
+    let now_ms = around.nodes.now_ms;
+    let starts_ms = row.wake_at_ms.filter(|due_ms| row.status == Status::Pending && *due_ms > now_ms);
+    let mut reasons = Vec::new();
+    match ownership {
+        Ownership::Live(_) => {}
+        Ownership::NoOwner(since_ms) => reasons.push(WaitReason::NoOwner { since_ms: *since_ms }),
+        Ownership::NoRuntime(since_ms) => {
+            let has_messages = !inbox.rows.is_empty() && starts_ms.is_none() && row.blocked.is_none();
+            let is_due = |at_ms: Option<u64>| at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+            let waits = |task: &TaskRow| task.state == TaskState::Waiting && !is_due(task.due_ms);
+            let has_tasks = row.blocked.is_none() && tasks.iter().any(|task| !waits(task));
+            let due = row.owed || has_messages || has_tasks || is_due(row.wake_at_ms);
+            reasons.push(WaitReason::NoRuntime { since_ms: *since_ms, due });
+        }
+    }
+    reasons.extend(of_row(row, around));
+    if let Some(due_ms) = starts_ms {
+        reasons.push(WaitReason::Start { due_ms });
+    } else if let Some(first) = inbox.rows.first() {
+        let (count, more) = (inbox.rows.len(), inbox.next.is_some());
+        reasons.push(WaitReason::Messages { count, more, since_ms: first.arrived_ms });
+    }
+    reasons.extend(row.full.then_some(WaitReason::Full));
+    reasons
+}
+
+/// A pause, a fault, or code that nobody has.
+fn of_row(row: &InstanceRow, around: &Surroundings) -> Vec<WaitReason> {
+    let paused = |since_ms, why: &perennial_core::Why, orchestration| WaitReason::Paused {
+        since_ms,
+        reason: why.reason.clone(),
+        by: why.by.clone(),
+        orchestration,
+    };
+    let mut reasons = Vec::new();
+    match (&row.blocked, around.paused.get(&row.name)) {
+        (Some(blocked), setting) => match (&blocked.pause, setting) {
+            (Some(pause), _) => reasons.push(paused(blocked.since_ms, &pause.why, pause.orchestration)),
+            (None, _) => reasons.push(WaitReason::Blocked {
+                code: blocked.code.clone(),
+                reason: blocked.reason.clone(),
+                since_ms: blocked.since_ms,
+                attempts: blocked.attempts,
+            }),
+        },
+        // It has not taken a turn since.
+        (None, Some(setting)) => reasons.push(paused(setting.since_ms, &setting.why, true)),
+        (None, None) => {}
+    }
+    if around.nodes.has_owners()
+        && let Err(registered) = around.nodes.runs(&row.name, &row.version)
+    {
+        let (name, version) = (row.name.clone(), row.version.clone());
+        reasons.push(WaitReason::OrchestrationNotRegistered { name, version, registered });
+    }
+    reasons
+}
+
+/// A request to cancel, and updates whose handlers run.
+fn of_code(work: &OpenWork) -> Vec<WaitReason> {
+    let cancellation = work.cancel_request().map(|cancel| WaitReason::Cancellation {
+        reason: cancel.reason.clone(),
+        since_ms: cancel.delivered_ms,
+        until_ms: cancel.until_ms(),
+    });
+    let updates = work.updates().map(|(event, name, since_ms)| {
+        let name = name.to_owned();
+        WaitReason::Update { name, event, since_ms }
+    });
+    cancellation.into_iter().chain(updates).collect()
+}
+
+fn activity(
+    operation: &OpenOperation,
+    task: Option<&TaskRow>,
+    work: &OpenWork,
+    ownership: &Ownership,
+    around: &Surroundings,
+    client: &Client,
+) -> Option<WaitReason> {
+    let Decision::ActivityScheduled { name, options, .. } = &operation.decision else { return None };
+    let (event, deadline_ms) = (operation.event, work.activity_deadline_ms(operation.event));
+    let of = Around {
+        nodes: &around.nodes,
+        ownership,
+        codecs: &client.codecs,
+        scheduled_ms: operation.at_ms,
+        deadline_ms,
+    };
+    Some(WaitReason::Activity(ActivityWait {
+        name: name.clone(),
+        event,
+        tag: options.as_ref().and_then(|options| options.tag.clone()),
+        scheduled_ms: operation.at_ms,
+        attempt: task.map_or(1, |task| task.attempt),
+        max_attempts: max_attempts(options.as_deref()),
+        deadline_ms,
+        failed: task.and_then(last_failure),
+        interruptions: task.map_or(0, |task| task.interruptions),
+        stopping: work.is_stopping(event),
+        state: activities::state(task, &of, around.queued.unwrap_or_default()),
+    }))
+}
+
+/// What needs nothing but the history.
+fn other(operation: &OpenOperation, gives_up_ms: Option<u64>) -> Option<WaitReason> {
+    let (event, since_ms) = (operation.event, operation.at_ms);
+    match &operation.decision {
+        Decision::ExternalSubscribed { name } => {
+            Some(WaitReason::Event { name: name.clone(), event, since_ms, gives_up_ms })
+        }
+        Decision::TimerCreated { due_ms } => Some(WaitReason::Timer { event, due_ms: *due_ms }),
+        Decision::OrchestrationChained { instance, .. }
+        | Decision::ExternalEventSent { instance, .. }
+        | Decision::CancelSent { instance, .. } => {
+            Some(WaitReason::Delivery { to: instance.clone(), event, since_ms })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,106 @@
+//! The nodes of a store, as the directory of sessions shows them.
+
+use std::collections::BTreeMap;
+
+use perennial_core::NamePattern;
+use perennial_core::store::{Directory, NodeInfo, SessionId, SessionRole, SessionRow, ShardOwner};
+
+/// The nodes that were there when the directory was read.
+pub(super) struct Nodes {
+    pub(super) now_ms: u64,
+    sessions: Vec<SessionRow>,
+    /// The nodes with a session that has not expired.
+    live: BTreeMap<SessionId, NodeInfo>,
+}
+
+/// Who looks after an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ownership {
+    /// A live node, by its name.
+    Live(String),
+    /// Nobody, since then. Other nodes run.
+    NoOwner(Option<u64>),
+    /// No process runs orchestrations.
+    NoRuntime(Option<u64>),
+}
+
+impl Nodes {
+    pub(super) fn new(directory: Directory) -> Nodes {
+        let Directory { now_ms, sessions } = directory;
+        let is_node = |session: &&SessionRow| session.role != SessionRole::Maintenance;
+        let live = sessions.iter().filter(is_node).filter(|session| session.expires_ms >= now_ms);
+        let live = live.map(|session| (session.node, NodeInfo::decode(&session.info))).collect();
+        Nodes { now_ms, sessions, live }
+    }
+
+    /// How many nodes are alive.
+    pub(super) fn count(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Whether a live node runs orchestrations.
+    pub(super) fn has_owners(&self) -> bool {
+        self.live.values().any(|info| info.owns_shards)
+    }
+
+    /// Who looks after the instances of a shard.
+    pub(super) fn ownership(&self, owner: ShardOwner) -> Ownership {
+        let session = owner.session.and_then(|id| self.session(id));
+        let lane = session.filter(|session| session.role == SessionRole::Lane);
+        if let Some(name) = lane.and_then(|lane| self.live.get(&lane.node)).map(name_of) {
+            return Ownership::Live(name);
+        }
+        // A lane that died is known to have lived until its lease ended.
+        let since_ms = owner.idle_since_ms.or(lane.map(|lane| lane.expires_ms.min(self.now_ms)));
+        match self.has_owners() {
+            true => Ownership::NoOwner(since_ms),
+            false => Ownership::NoRuntime(since_ms),
+        }
+    }
+
+    /// The name of the node that has a session, and whether the node is alive.
+    pub(super) fn holder(&self, id: SessionId) -> Option<(String, bool)> {
+        let session = self.session(id)?;
+        let name = name_of(&NodeInfo::decode(&session.info));
+        Some((name, self.live.contains_key(&session.node)))
+    }
+
+    /// The names of the live nodes that can run an activity.
+    pub(super) fn serving(&self, name: &str, tag: Option<&str>) -> Vec<String> {
+        let serves = |info: &&NodeInfo| {
+            info.activities.iter().any(|registered| is_meant(registered, name))
+                && tag.is_none_or(|tag| info.tags.iter().any(|served| served == tag))
+        };
+        self.live.values().filter(serves).map(name_of).collect()
+    }
+
+    /// Whether a live node can run an orchestration at a version, or at any if it is not settled; and otherwise which
+    /// versions there are.
+    pub(super) fn runs(&self, name: &str, version: &str) -> Result<(), Vec<String>> {
+        let registered = self.live.values().flat_map(|info| &info.orchestrations);
+        let mut versions: Vec<String> = registered
+            .filter(|(registered, _)| is_meant(registered, name))
+            .map(|(_, version)| version.clone())
+            .collect();
+        versions.sort();
+        versions.dedup();
+        let is_there = versions.iter().any(|one| version.is_empty() || one == version);
+        if is_there { Ok(()) } else { Err(versions) }
+    }
+
+    fn session(&self, id: SessionId) -> Option<&SessionRow> {
+        self.sessions.iter().find(|session| session.id == id)
+    }
+}
+
+/// Whether a registered name, or a pattern that ends with a star, stands for a name.
+fn is_meant(registered: &str, name: &str) -> bool {
+    registered == name || NamePattern::parse(registered).is_ok_and(|pattern| pattern.covers(name))
+}
+
+fn name_of(info: &NodeInfo) -> String {
+    match info.name.as_str() {
+        "" => format!("process {} on {}", info.process, info.host),
+        name => name.to_owned(),
+    }
+}

@@ -1,0 +1,172 @@
+//! What an execution has open, read from its history a page at a time: memory grows with what is open, not with the
+//! history.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perennial_core::history::CancelRequest;
+use perennial_core::store::{TurnReader, TurnRow};
+use perennial_core::{Decision, EventId, HistoryError, InstanceKey, Job, Ledger, Turn, UnitId};
+
+/// How many unread events of all names are remembered by their ids, to know the name of one that is skipped. No more can
+/// be unread.
+const REMEMBERED_EVENTS: usize = 10_000;
+
+/// An operation without a result.
+pub(super) struct OpenOperation {
+    pub(super) event: EventId,
+    pub(super) decision: Decision,
+    /// When it was scheduled.
+    pub(super) at_ms: u64,
+    unit: UnitId,
+    turn: u64,
+}
+
+/// Reads a history, and tells what is open at its end.
+pub(super) struct OpenWork {
+    reader: TurnReader,
+    ledger: Ledger,
+    /// When, by which unit and in which turn each open operation was scheduled.
+    places: BTreeMap<EventId, (u64, UnitId, u64)>,
+    /// The names of updates whose handlers run, and when they were accepted.
+    updates: BTreeMap<EventId, (String, u64)>,
+    stopping: BTreeSet<EventId>,
+    /// How many events of a name came. Waits take them in order, and stay open in the ledger.
+    came: BTreeMap<String, usize>,
+    remembered: BTreeMap<EventId, String>,
+    /// The execution that started each child, if a reset kept it from another one.
+    adopted: BTreeMap<EventId, u64>,
+}
+
+impl OpenWork {
+    pub(super) fn new(key: InstanceKey) -> OpenWork {
+        OpenWork {
+            reader: TurnReader::new(key),
+            ledger: Ledger::default(),
+            places: BTreeMap::new(),
+            updates: BTreeMap::new(),
+            stopping: BTreeSet::new(),
+            came: BTreeMap::new(),
+            remembered: BTreeMap::new(),
+            adopted: BTreeMap::new(),
+        }
+    }
+
+    /// How many turns were read.
+    pub(super) fn turns(&self) -> u64 {
+        self.ledger.turns()
+    }
+
+    /// Takes the turns that follow those before.
+    pub(super) fn read(&mut self, rows: &[TurnRow]) -> Result<(), HistoryError> {
+        for row in rows {
+            let turn = self.reader.read(row)?;
+            self.ledger.apply_turn(&turn)?;
+            self.note(&turn);
+        }
+        self.places.retain(|event, _| self.ledger.open_decision(*event).is_some());
+        self.stopping.retain(|event| self.ledger.open_decision(*event).is_some());
+        let running: BTreeSet<EventId> = self.ledger.open_updates().collect();
+        self.updates.retain(|event, _| running.contains(event));
+        while self.remembered.len() > REMEMBERED_EVENTS {
+            self.remembered.pop_first();
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, turn: &Turn) {
+        if let Some(reset) = turn.started().and_then(|started| started.reset.as_ref()) {
+            self.adopted.extend(reset.adopted.iter().copied());
+        }
+        for (event, job) in turn.jobs() {
+            match job {
+                Job::ExternalEvent { name, .. } => {
+                    *self.came.entry(name.clone()).or_default() += 1;
+                    self.remembered.insert(event, name.clone());
+                }
+                Job::ExternalEventSkipped { event_id } => {
+                    let name = self.remembered.remove(event_id);
+                    if let Some(came) = name.and_then(|name| self.came.get_mut(&name)) {
+                        *came = came.saturating_sub(1);
+                    }
+                }
+                Job::UpdateRequested { name, .. } => {
+                    self.updates.insert(event, (name.clone(), turn.at_ms));
+                }
+                _ => {}
+            }
+        }
+        for (event, unit, decision) in turn.decisions() {
+            if let Decision::ActivityStopRequested { source_event_id } = decision {
+                self.stopping.insert(*source_event_id);
+            }
+            self.places.insert(event, (turn.at_ms, unit.clone(), turn.number));
+        }
+    }
+
+    /// Whether the execution is over.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ledger.ended().is_some()
+    }
+
+    /// Whether the code asked an activity to stop.
+    pub(super) fn is_stopping(&self, event: EventId) -> bool {
+        self.stopping.contains(&event)
+    }
+
+    /// When all attempts of an activity have taken too long.
+    pub(super) fn activity_deadline_ms(&self, event: EventId) -> Option<u64> {
+        self.ledger.activity_deadline_ms(event)
+    }
+
+    /// The execution that started the child of a schedule event.
+    pub(super) fn starter_of(&self, event: EventId, execution: u64) -> u64 {
+        self.adopted.get(&event).copied().unwrap_or(execution)
+    }
+
+    pub(super) fn cancel_request(&self) -> Option<&CancelRequest> {
+        self.ledger.cancel_request()
+    }
+
+    /// The updates whose handlers run: the name of each, and when it was accepted.
+    pub(super) fn updates(&self) -> impl Iterator<Item = (EventId, &str, u64)> {
+        self.updates.iter().map(|(event, (name, at_ms))| (*event, name.as_str(), *at_ms))
+    }
+
+    /// The operations without a result, in the order of their schedule. Waits for events that have come are left out.
+    pub(super) fn operations(&self) -> Vec<OpenOperation> {
+        let mut came = self.came.clone();
+        let mut operations = Vec::new();
+        for (event, decision) in self.ledger.open() {
+            if let Decision::ExternalSubscribed { name } = decision
+                && let Some(met) = came.get_mut(name).filter(|met| **met > 0)
+            {
+                *met -= 1;
+                continue;
+            }
+            let Some((at_ms, unit, turn)) = self.places.get(&event).cloned() else { continue };
+            operations.push(OpenOperation { event, decision: decision.clone(), at_ms, unit, turn });
+        }
+        operations
+    }
+}
+
+/// The timer that limits a wait for an event: the only one that the same unit created in the same turn, with nothing but
+/// other waits between the two. That is what `timeout` and `select` leave in a history. It does not tell them from a
+/// `join`, so a wait that is joined with a timer is taken for one with a limit.
+pub(super) fn limiting_timer(wait: &OpenOperation, operations: &[OpenOperation]) -> Option<(EventId, u64)> {
+    let beside = || operations.iter().filter(|other| other.unit == wait.unit && other.turn == wait.turn);
+    let mut timers = beside().filter_map(|operation| match operation.decision {
+        Decision::TimerCreated { due_ms } => Some((operation.event, due_ms)),
+        _ => None,
+    });
+    let (timer, due_ms) = timers.next()?;
+    if timers.next().is_some() {
+        return None;
+    }
+    let (first, last) = (timer.min(wait.event), timer.max(wait.event));
+    let is_wait =
+        |operation: &&OpenOperation| matches!(operation.decision, Decision::ExternalSubscribed { .. });
+    let is_between = |operation: &&OpenOperation| first < operation.event && operation.event < last;
+    let waits = beside().filter(is_wait).filter(is_between).count() as u64;
+    (waits + 1 == last.0 - first.0).then_some((timer, due_ms))
+}

@@ -1,0 +1,103 @@
+//! Reading an instance to explain it: its row, tasks and messages of one moment, and what its history has open.
+
+use perennial_core::store::{InstanceRow, LoadedInstance, PageLimit, Reply, Store, StoreError, TurnRow};
+use perennial_core::{HistoryError, InstanceKey, ShardId, TurnFailure};
+
+use super::Depth;
+use super::open_work::OpenWork;
+use super::wait::WaitReason;
+use crate::client::Client;
+use crate::error::ClientError;
+
+/// How many turns are read at a time.
+const TURNS_PER_PAGE: PageLimit = PageLimit { rows: 1_000, bytes: 4 << 20 };
+/// How many messages of an instance are counted.
+const MESSAGES: PageLimit = PageLimit { rows: 100, bytes: 64 << 10 };
+/// How often an instance is looked at again that continues as new while it is read.
+const LOOKS: usize = 3;
+
+/// An instance as it was read.
+pub(super) struct Looked {
+    pub(super) loaded: LoadedInstance,
+    /// What is open, or why nobody can say.
+    pub(super) work: Result<OpenWork, WaitReason>,
+}
+
+impl Client {
+    /// Reads an instance with what it has open. Nothing if it is gone.
+    pub(super) async fn look(
+        &self,
+        id: &str,
+        shard: ShardId,
+        key: InstanceKey,
+        depth: Depth,
+    ) -> Result<Option<Looked>, ClientError> {
+        for _ in 0..LOOKS {
+            let nothing = |store: &dyn Store, reply: Reply<Option<LoadedInstance>>| {
+                store.load(shard, key, u64::MAX, PageLimit { rows: 1, bytes: 0 }, reply);
+            };
+            let Some(before) = self.call_stored(id, nothing).await? else { return Ok(None) };
+            let execution = before.row.execution;
+            let mut work = self.read_work(&before.row, depth).await?;
+            // The last turns, the tasks and the messages are of one moment.
+            let read = work.as_ref().map_or(u64::MAX, OpenWork::turns);
+            let rest = |store: &dyn Store, reply: Reply<Option<LoadedInstance>>| {
+                store.load(shard, key, read, MESSAGES, reply);
+            };
+            let Some(loaded) = self.call_stored(id, rest).await? else { return Ok(None) };
+            if loaded.row.execution != execution {
+                continue;
+            }
+            if let Ok(read) = &mut work
+                && let Err(error) = read.read(&loaded.turns)
+            {
+                work = Err(unreadable(error));
+            }
+            return Ok(Some(Looked { loaded, work }));
+        }
+        let problem = "it continues as new faster than it can be read".to_owned();
+        Err(ClientError::Unknown { id: id.to_owned(), reason: problem })
+    }
+
+    /// What the current execution of an instance has open, as far as its turns are read in pages.
+    async fn read_work(
+        &self,
+        row: &InstanceRow,
+        depth: Depth,
+    ) -> Result<Result<OpenWork, WaitReason>, ClientError> {
+        let (shard, key, execution) = (row.shard, row.key, row.execution);
+        let mut work = OpenWork::new(key);
+        loop {
+            let after = work.turns();
+            if after >= depth.turns {
+                let problem =
+                    format!("its history has more than {after} turns, which is too long to be read here");
+                return Ok(Err(WaitReason::Unread { problem, too_long: true }));
+            }
+            let page = |store: &dyn Store, reply: Reply<Vec<TurnRow>>| {
+                store.read_turns(shard, key, execution, after, TURNS_PER_PAGE, reply);
+            };
+            let page = self.call_stored(&row.id, page).await?;
+            if page.is_empty() {
+                return Ok(Ok(work));
+            }
+            if let Err(error) = work.read(&page) {
+                return Ok(Err(unreadable(error)));
+            }
+        }
+    }
+
+    /// Calls the store without decoding payloads: none of them is looked at.
+    async fn call_stored<T: Send + 'static>(
+        &self,
+        id: &str,
+        call: impl FnOnce(&dyn Store, Reply<T>),
+    ) -> Result<T, ClientError> {
+        self.as_stored().call(id, call).await
+    }
+}
+
+fn unreadable(error: HistoryError) -> WaitReason {
+    let problem = StoreError::CorruptRow(TurnFailure::from(error).to_string()).to_string();
+    WaitReason::Unread { problem, too_long: false }
+}

@@ -1,0 +1,270 @@
+//! What is stuck in a store, grouped by its cause. Looking is bounded: of a large store only a part is read.
+
+use std::collections::BTreeMap;
+
+use perennial_core::store::{InstanceRow, PageLimit, Reply, Status, Store, TaskId, TaskRow, TaskState};
+use perennial_core::{InstanceKey, ShardId};
+use serde::{Deserialize, Serialize};
+
+use super::activities::last_failure;
+use super::nodes::Nodes;
+use super::text::{self, span};
+use super::wait::{ActivityState, ActivityWait, WaitReason};
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::filter::Filter;
+
+/// How many tasks, and how many unfinished instances, are looked at.
+const TASKS: usize = 10_000;
+const INSTANCES: usize = 2_000;
+/// How many rows are read at a time.
+const PAGE: usize = 500;
+/// How many instances a finding names.
+const NAMED: usize = 5;
+
+/// What [`Client::find_stuck`] found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct StuckReport {
+    /// The store's clock when it was computed, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// What is stuck, one finding for each cause.
+    pub findings: Vec<Finding>,
+    /// Whether everything was looked at. Of a store with very many unfinished instances only the oldest are.
+    pub is_complete: bool,
+}
+
+/// Instances that are stuck for one reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What kind of reason it is.
+    pub kind: FindingKind,
+    /// The reason in one line.
+    pub text: String,
+    /// What to do about it.
+    pub remedy: String,
+    /// How many instances, or activities of them, are concerned.
+    pub count: usize,
+    /// The ids of the first of them.
+    pub instances: Vec<String>,
+}
+
+/// Why instances are stuck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// No runtime runs, and instances have something to do.
+    NoRuntime,
+    /// Instances are blocked.
+    Blocked,
+    /// No live node has an orchestration registered.
+    OrchestrationNotRegistered,
+    /// No live node has an activity registered.
+    ActivityNotRegistered,
+    /// The attempts of an activity fail again and again.
+    ActivityFailing,
+    /// The process ended again and again while an activity ran.
+    ActivityInterrupted,
+}
+
+/// Members of a finding that is being gathered.
+#[derive(Default)]
+struct Group {
+    count: usize,
+    instances: Vec<(ShardId, InstanceKey)>,
+    ids: Vec<String>,
+    /// An example for the text.
+    example: Option<ActivityWait>,
+    text: String,
+    remedy: String,
+}
+
+impl Group {
+    fn add(&mut self, row: &InstanceRow) {
+        self.count += 1;
+        if self.ids.len() < NAMED {
+            self.ids.push(row.id.clone());
+        }
+    }
+
+    fn add_task(&mut self, task: &TaskRow, example: impl FnOnce() -> ActivityWait) {
+        self.count += 1;
+        let place = (task.shard, task.id.key);
+        if self.instances.len() < NAMED && !self.instances.contains(&place) {
+            self.instances.push(place);
+        }
+        self.example.get_or_insert_with(example);
+    }
+}
+
+impl Client {
+    /// Finds what does not go on unless somebody acts: instances that are blocked, orchestrations and activities that no
+    /// live node has registered, activities that fail again and again, and work that is due while no runtime runs.
+    ///
+    /// It reads at most 10,000 activities and the 2,000 oldest unfinished instances.
+    pub async fn find_stuck(&self) -> Result<StuckReport, ClientError> {
+        let nodes = self.surroundings().await?.nodes;
+        let mut report = StuckReport { at_ms: nodes.now_ms, is_complete: true, ..StuckReport::default() };
+        let mut groups: BTreeMap<(FindingKind, String), Group> = BTreeMap::new();
+        report.is_complete &= self.stuck_instances(&nodes, &mut groups).await?;
+        report.is_complete &= self.stuck_tasks(&nodes, &mut groups).await?;
+        for ((kind, _), group) in groups {
+            report.findings.push(self.finding(kind, group, nodes.now_ms).await?);
+        }
+        Ok(report)
+    }
+
+    /// Gathers unfinished instances that are stuck. Returns whether all were looked at.
+    async fn stuck_instances(
+        &self,
+        nodes: &Nodes,
+        groups: &mut BTreeMap<(FindingKind, String), Group>,
+    ) -> Result<bool, ClientError> {
+        let open = Filter::new().status(Status::Pending).status(Status::Running);
+        let (mut after, mut seen) = (None, 0);
+        loop {
+            let page = self.list_rows(open.clone(), after, PAGE).await?;
+            for row in &page.rows {
+                self.stuck_instance(row, nodes, groups).await?;
+            }
+            seen += page.rows.len();
+            after = page.next;
+            if after.is_none() || seen >= INSTANCES {
+                return Ok(after.is_none());
+            }
+        }
+    }
+
+    async fn stuck_instance(
+        &self,
+        row: &InstanceRow,
+        nodes: &Nodes,
+        groups: &mut BTreeMap<(FindingKind, String), Group>,
+    ) -> Result<(), ClientError> {
+        if let Some(blocked) = row.blocked.as_ref().filter(|blocked| blocked.pause.is_none()) {
+            let cause = if blocked.cause.is_empty() { &blocked.reason } else { &blocked.cause };
+            let place = format!("{} {cause}", row.name);
+            let group = groups.entry((FindingKind::Blocked, place)).or_default();
+            group.text = format!("instances of `{}` are blocked: {}", row.name, text::cut(cause));
+            group.remedy =
+                "`perennial show` has the report of each; `perennial retry` tries it again".to_owned();
+            group.add(row);
+        }
+        if row.blocked.is_some() {
+            return Ok(());
+        }
+        if !nodes.has_owners() {
+            let is_due = row.owed || row.status == Status::Pending && row.wake_at_ms.is_none();
+            if is_due || row.wake_at_ms.is_some_and(|at_ms| at_ms <= nodes.now_ms) {
+                let key = (FindingKind::NoRuntime, String::new());
+                if !groups.contains_key(&key) {
+                    let owner =
+                        self.call(&row.id, |store, reply| store.shard_owner(row.shard, reply)).await?;
+                    let reason = WaitReason::NoRuntime { since_ms: owner.idle_since_ms, due: true };
+                    let line = text::line(&reason, nodes.now_ms);
+                    let text = format!("instances have something to do, and {line}");
+                    let remedy = text::remedy(&reason).unwrap_or_default();
+                    groups.insert(key.clone(), Group { text, remedy, ..Group::default() });
+                }
+                groups.entry(key).or_default().add(row);
+            }
+        } else if let Err(registered) = nodes.runs(&row.name, &row.version) {
+            let (name, version) = (row.name.clone(), row.version.clone());
+            let place = format!("{name} {version}");
+            let reason = WaitReason::OrchestrationNotRegistered { name, version, registered };
+            let group = groups.entry((FindingKind::OrchestrationNotRegistered, place)).or_default();
+            group.text = text::line(&reason, nodes.now_ms);
+            group.remedy = text::remedy(&reason).unwrap_or_default();
+            group.add(row);
+        }
+        Ok(())
+    }
+
+    /// Gathers activities that are stuck. Returns whether all were looked at.
+    async fn stuck_tasks(
+        &self,
+        nodes: &Nodes,
+        groups: &mut BTreeMap<(FindingKind, String), Group>,
+    ) -> Result<bool, ClientError> {
+        let (mut after, mut seen): (Option<TaskId>, usize) = (None, 0);
+        while seen < TASKS {
+            let page = self.call("", |store, reply| store.list_tasks(after, PAGE, reply)).await?;
+            let Some(last) = page.last() else { return Ok(true) };
+            after = Some(last.id);
+            seen += page.len();
+            for task in &page {
+                stuck_task(task, nodes, groups);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A finding, with the ids of its instances.
+    async fn finding(&self, kind: FindingKind, group: Group, now_ms: u64) -> Result<Finding, ClientError> {
+        let Group { count, instances, mut ids, example, mut text, mut remedy } = group;
+        for (shard, key) in instances {
+            let load = |store: &dyn Store, reply: Reply<_>| {
+                store.load(shard, key, u64::MAX, PageLimit { rows: 1, bytes: 0 }, reply);
+            };
+            ids.extend(self.call("", load).await?.map(|loaded| loaded.row.id));
+        }
+        if let Some(example) = example {
+            text = activity_text(kind, &example, now_ms);
+            remedy = text::remedy(&WaitReason::Activity(example)).unwrap_or_default();
+        }
+        Ok(Finding { kind, text, remedy, count, instances: ids })
+    }
+}
+
+fn stuck_task(task: &TaskRow, nodes: &Nodes, groups: &mut BTreeMap<(FindingKind, String), Group>) {
+    let is_unregistered = task.state == TaskState::Queued
+        && nodes.count() > 0
+        && nodes.serving(&task.name, task.tag.as_deref()).is_empty();
+    let state = match is_unregistered {
+        true => ActivityState::NotRegistered { since_ms: task.since_ms, nodes: nodes.count() },
+        false => ActivityState::Retry { due_ms: task.due_ms.unwrap_or_default() },
+    };
+    let activity = ActivityWait {
+        name: task.name.clone(),
+        event: task.id.event,
+        tag: task.tag.clone(),
+        scheduled_ms: task.since_ms.unwrap_or_default(),
+        attempt: task.attempt,
+        max_attempts: None,
+        deadline_ms: None,
+        failed: last_failure(task),
+        interruptions: task.interruptions,
+        stopping: false,
+        state,
+    };
+    let kind = match () {
+        () if is_unregistered => FindingKind::ActivityNotRegistered,
+        () if task.interruptions > 0 => FindingKind::ActivityInterrupted,
+        () if activity.is_failing() => FindingKind::ActivityFailing,
+        () => return,
+    };
+    let place = format!("{} {}", task.name, task.tag.as_deref().unwrap_or_default());
+    groups.entry((kind, place)).or_default().add_task(task, || activity);
+}
+
+fn activity_text(kind: FindingKind, example: &ActivityWait, now_ms: u64) -> String {
+    let tag = example.tag.as_ref().map_or_else(String::new, |tag| format!(" with tag `{tag}`"));
+    let name = format!("activity `{}`{tag}", example.name);
+    match (kind, &example.failed) {
+        (FindingKind::ActivityNotRegistered, _) => {
+            let serves = if example.tag.is_some() { " and serves the tag" } else { "" };
+            format!("{name} is queued, and no live node has it registered{serves}")
+        }
+        (FindingKind::ActivityInterrupted, _) => format!("the process ended while {name} ran"),
+        (_, Some(failed)) => {
+            let (attempts, age) = (example.attempt - 1, span(now_ms.saturating_sub(failed.at_ms)));
+            format!(
+                "{name} fails again and again: {attempts} attempts, the last {age} ago with {}",
+                failed.error
+            )
+        }
+        (_, None) => format!("{name} fails again and again"),
+    }
+}

@@ -1,0 +1,355 @@
+//! Waits in English: one line each, the same wherever they are shown.
+
+use perennial_core::Timestamp;
+use perennial_core::store::Status;
+
+use super::wait::{ActivityState, ActivityWait, WaitReason};
+
+/// How many characters of a text that users wrote are shown.
+pub(super) const SHOWN_CHARS: usize = 200;
+/// The first moment of the year 10000. Whatever is due then waits for ever.
+const FOR_EVER_MS: u64 = 253_402_300_800_000;
+
+/// A time to the second.
+fn utc(ms: u64) -> String {
+    Timestamp::from_millis(ms / 1_000 * 1_000).to_string()
+}
+
+/// A wait in one line.
+pub(super) fn line(reason: &WaitReason, now_ms: u64) -> String {
+    match reason {
+        WaitReason::NoRuntime { since_ms: Some(since_ms), .. } => {
+            format!("no runtime has run on this store since {}", utc(*since_ms))
+        }
+        WaitReason::NoRuntime { since_ms: None, .. } => "no runtime has run on this store yet".to_owned(),
+        WaitReason::NoOwner { since_ms: Some(since_ms) } => {
+            format!("no node has owned its shard for {}; another one takes it over", age(*since_ms, now_ms))
+        }
+        WaitReason::NoOwner { since_ms: None } => "no node owns its shard yet; one takes it over".to_owned(),
+        WaitReason::Paused { since_ms, reason, by, orchestration } => {
+            let what = if *orchestration { "paused with its orchestration" } else { "paused" };
+            let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+            let colon = if reason.is_empty() { "" } else { ": " };
+            format!("{what}{by} since {}{colon}{}", utc(*since_ms), cut(reason))
+        }
+        WaitReason::Blocked { reason, since_ms, attempts, .. } => {
+            let tried = many(u64::from(*attempts), "time");
+            format!("blocked for {}, tried {tried}: {}", age(*since_ms, now_ms), cut(reason))
+        }
+        WaitReason::OrchestrationNotRegistered { name, version, registered } => {
+            let version = if version.is_empty() { String::new() } else { format!(" {version}") };
+            let instead = match registered.is_empty() {
+                true => String::new(),
+                false => format!("; live nodes have {}", registered.join(", ")),
+            };
+            format!("no live node has orchestration `{name}`{version} registered{instead}")
+        }
+        WaitReason::Start { due_ms } => format!("its delayed start {}", until(*due_ms, now_ms)),
+        WaitReason::Messages { count, more, since_ms } => {
+            let count = if *more { format!("more than {count} messages") } else { many(*count as u64, "message") };
+            format!("its next turn: {count} not applied yet, the oldest for {}", age(*since_ms, now_ms))
+        }
+        WaitReason::Full => "a turn that reads events: it has so many unread that senders are refused".to_owned(),
+        WaitReason::Cancellation { reason, since_ms, until_ms } => {
+            let colon = if reason.is_empty() { "" } else { ": " };
+            let asked = format!("cancellation requested {} ago", age(*since_ms, now_ms));
+            format!("{asked}, ends at the latest {}{colon}{}", at(*until_ms, now_ms), cut(reason))
+        }
+        WaitReason::Activity(activity) => activity_line(activity, now_ms),
+        WaitReason::Event { name, since_ms, gives_up_ms, .. } => {
+            let gives_up = gives_up_ms.map_or_else(String::new, |at_ms| gives_up(at_ms, now_ms));
+            format!("event `{name}` for {}{gives_up}", age(*since_ms, now_ms))
+        }
+        WaitReason::Timer { due_ms, .. } => format!("timer {}", until(*due_ms, now_ms)),
+        WaitReason::Child { id, name, event, since_ms, status, waits } => {
+            let child = format!("child `{id}` (event {event})");
+            match (status, waits.split_first()) {
+                (None, _) => {
+                    let age = age(*since_ms, now_ms);
+                    format!("{child}: orchestration `{name}`, scheduled {age} ago, has not been started yet")
+                }
+                (Some(status), _) if status.is_final() => {
+                    format!("{child}, which has {}: its outcome is on its way", ended(*status))
+                }
+                (Some(_), None) => format!("{child}, which runs"),
+                (Some(_), Some((first, others))) => {
+                    let which = if first.reason.is_state() { ":" } else { ", which waits for" };
+                    let more = match others.len() {
+                        0 => String::new(),
+                        others => format!("; and {others} more"),
+                    };
+                    format!("{child}{which} {first}{more}")
+                }
+            }
+        }
+        WaitReason::Update { name, event, since_ms } => {
+            format!("the handler of update `{name}` (event {event}) for {}", age(*since_ms, now_ms))
+        }
+        WaitReason::Delivery { to, event, since_ms } => {
+            let age = age(*since_ms, now_ms);
+            format!("a report on what it sent to `{to}` (event {event}) {age} ago")
+        }
+        WaitReason::Condition => {
+            "a condition of its own code: nothing is open in its history, so an event or an update has to change it"
+                .to_owned()
+        }
+        WaitReason::Unread { problem, .. } => format!("its history was not read: {}", cut(problem)),
+    }
+}
+
+/// A wait in a few words, for a column.
+pub(super) fn short(reason: &WaitReason, now_ms: u64) -> String {
+    match reason {
+        WaitReason::NoRuntime { .. } => "no runtime".to_owned(),
+        WaitReason::NoOwner { .. } => "no owner".to_owned(),
+        WaitReason::Paused { .. } => "paused".to_owned(),
+        WaitReason::Blocked { code, .. } => format!("blocked {code}"),
+        WaitReason::OrchestrationNotRegistered { .. } => "orchestration not registered".to_owned(),
+        WaitReason::Start { due_ms } => format!("start {}", due_in(*due_ms, now_ms)),
+        WaitReason::Messages { .. } => "next turn".to_owned(),
+        WaitReason::Full => "too many unread events".to_owned(),
+        WaitReason::Cancellation { .. } => "cancelling".to_owned(),
+        WaitReason::Activity(activity) => {
+            format!("activity {}: {}", activity.name, short_state(activity, now_ms))
+        }
+        WaitReason::Event { name, .. } => format!("event {name}"),
+        WaitReason::Timer { due_ms, .. } => format!("timer {}", due_in(*due_ms, now_ms)),
+        WaitReason::Child { id, .. } => format!("child {id}"),
+        WaitReason::Update { name, .. } => format!("update {name}"),
+        WaitReason::Delivery { to, .. } => format!("delivery to {to}"),
+        WaitReason::Condition => "a condition".to_owned(),
+        WaitReason::Unread { .. } => "unknown".to_owned(),
+    }
+}
+
+fn short_state(activity: &ActivityWait, now_ms: u64) -> String {
+    match &activity.state {
+        ActivityState::WithOwner { node, .. } => format!("with {node}"),
+        ActivityState::Running { node, .. } => format!("running on {node}"),
+        ActivityState::Interrupted { .. } => "interrupted".to_owned(),
+        ActivityState::NotStarted => "not started".to_owned(),
+        ActivityState::Retry { due_ms } => format!("retry {}", due_in(*due_ms, now_ms)),
+        ActivityState::Held { .. } => "held back".to_owned(),
+        ActivityState::Due { .. } => "due".to_owned(),
+        ActivityState::Queued { .. } => "queued".to_owned(),
+        ActivityState::NotRegistered { .. } => "not registered".to_owned(),
+        ActivityState::Token { .. } => "waits for its token".to_owned(),
+    }
+}
+
+fn activity_line(activity: &ActivityWait, now_ms: u64) -> String {
+    let ActivityWait { name, event, tag, attempt, .. } = activity;
+    let tag = tag.as_ref().map_or_else(String::new, |tag| format!(" with tag `{tag}`"));
+    let mut line = format!("activity `{name}`{tag} (event {event}): ");
+    line += &match &activity.state {
+        ActivityState::WithOwner { node, since_ms } => {
+            let age = age(*since_ms, now_ms);
+            format!(
+                "{} has been with {node} for {age}, running or waiting for a slot",
+                ordinal(activity, *attempt)
+            )
+        }
+        ActivityState::Running { node, since_ms, heard_ms, details } => {
+            let running =
+                since_ms.map_or_else(String::new, |since_ms| format!(" for {}", age(since_ms, now_ms)));
+            let heard =
+                heard_ms.map_or_else(String::new, |at_ms| format!(", heartbeat {} old", age(at_ms, now_ms)));
+            let details = details.as_ref().map_or_else(String::new, |details| format!(": {}", cut(details)));
+            format!("{} running on {node}{running}{heard}{details}", ordinal(activity, *attempt))
+        }
+        ActivityState::Interrupted { node, since_ms } => {
+            let node = node.as_deref().unwrap_or("a node");
+            let since =
+                since_ms.map_or_else(String::new, |since_ms| format!(" {} ago", age(since_ms, now_ms)));
+            format!(
+                "{} was running on {node}, which stopped{since}; it runs again",
+                ordinal(activity, *attempt)
+            )
+        }
+        ActivityState::NotStarted => format!("{} runs when a runtime does", ordinal(activity, *attempt)),
+        ActivityState::Retry { due_ms } => {
+            format!("{}, next {}", failure(activity, now_ms), at(*due_ms, now_ms))
+        }
+        ActivityState::Held { due_ms } => {
+            let times = many(u64::from(activity.interruptions), "time");
+            let until = at(*due_ms, now_ms);
+            format!("held back because its process ended {times} while it ran; next {until}")
+        }
+        ActivityState::Due { since_ms } => {
+            let failed = activity.failed.as_ref().map(|_| format!("{}, ", failure(activity, now_ms)));
+            let due = age(*since_ms, now_ms);
+            format!("{}{} due for {due}", failed.unwrap_or_default(), ordinal(activity, *attempt))
+        }
+        ActivityState::Queued { since_ms, nodes, queued } => {
+            let since =
+                since_ms.map_or_else(String::new, |since_ms| format!(" for {}", age(since_ms, now_ms)));
+            let behind = many(*queued, "queued activity").replace("activitys", "activities");
+            let who = listed(nodes);
+            format!(
+                "{} queued{since}; {who} can run it once a slot is free ({behind})",
+                ordinal(activity, *attempt)
+            )
+        }
+        ActivityState::NotRegistered { since_ms, nodes } => {
+            let since =
+                since_ms.map_or_else(String::new, |since_ms| format!(" for {}", age(since_ms, now_ms)));
+            let who = match (nodes, &activity.tag) {
+                (0, _) => "no node is alive".to_owned(),
+                (_, None) => "no live node has it registered".to_owned(),
+                (_, Some(_)) => "no live node has it registered and serves the tag".to_owned(),
+            };
+            format!("queued{since}, {who}")
+        }
+        ActivityState::Token { since_ms, gives_up_ms } => {
+            let gives_up = gives_up_ms.map_or_else(String::new, |at_ms| gives_up(at_ms, now_ms));
+            let age = age(*since_ms, now_ms);
+            format!("{} has waited for its completion token for {age}{gives_up}", ordinal(activity, *attempt))
+        }
+    };
+    if activity.stopping {
+        line += "; it was asked to stop";
+    }
+    line
+}
+
+/// Which attempt of how many.
+fn ordinal(activity: &ActivityWait, attempt: u32) -> String {
+    match activity.max_attempts {
+        Some(most) => format!("attempt {attempt} of {most}"),
+        None => format!("attempt {attempt}"),
+    }
+}
+
+/// The attempt before the next one, which failed.
+fn failure(activity: &ActivityWait, now_ms: u64) -> String {
+    let past = ordinal(activity, activity.attempt.saturating_sub(1).max(1));
+    match &activity.failed {
+        Some(failed) => {
+            let node = failed.node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
+            format!("{past} failed{node} {} ago with {}", age(failed.at_ms, now_ms), cut(&failed.error))
+        }
+        None => format!("{past} failed"),
+    }
+}
+
+/// What to do about a wait that does not end by itself.
+pub(super) fn remedy(reason: &WaitReason) -> Option<String> {
+    if !reason.is_stuck() {
+        return None;
+    }
+    match reason {
+        WaitReason::NoRuntime { .. } => {
+            Some("start the program that runs this store's orchestrations".to_owned())
+        }
+        WaitReason::OrchestrationNotRegistered { name, version, .. } => {
+            let version = if version.is_empty() { "" } else { &format!(" {version}") };
+            Some(format!("register `{name}`{version} in the program, and start it again"))
+        }
+        WaitReason::Activity(activity) => Some(activity_remedy(activity)),
+        WaitReason::Child { waits, .. } => waits.iter().find_map(|wait| wait.remedy.clone()),
+        WaitReason::Unread { .. } => {
+            Some("`perennial verify` names what is damaged; keep a copy of the store first".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn activity_remedy(activity: &ActivityWait) -> String {
+    let name = &activity.name;
+    match (&activity.state, &activity.tag) {
+        (ActivityState::NotRegistered { .. }, Some(tag)) => {
+            format!("register `{name}` in a program that serves tag `{tag}`, and start it")
+        }
+        (ActivityState::NotRegistered { .. }, None) => {
+            format!("register `{name}` in a program that runs on this store, and start it")
+        }
+        _ if activity.interruptions > 0 => format!("find out why the process ends while `{name}` runs"),
+        _ => format!(
+            "fix what makes `{name}` fail; its next attempt follows by itself, or cancel the instance"
+        ),
+    }
+}
+
+/// How an instance has ended.
+pub(super) fn ended(status: Status) -> &'static str {
+    match status {
+        Status::Completed => "completed",
+        Status::Failed => "failed",
+        Status::Cancelled => "been cancelled",
+        Status::Terminated => "been terminated",
+        Status::Pending | Status::Running => "not ended",
+    }
+}
+
+fn until(due_ms: u64, now_ms: u64) -> String {
+    match due_ms {
+        FOR_EVER_MS.. => "that never fires".to_owned(),
+        _ if due_ms <= now_ms => format!("due since {}", utc(due_ms)),
+        _ => format!("until {} (in {})", utc(due_ms), span(due_ms - now_ms)),
+    }
+}
+
+fn at(due_ms: u64, now_ms: u64) -> String {
+    match due_ms {
+        FOR_EVER_MS.. => "never".to_owned(),
+        _ if due_ms <= now_ms => "now".to_owned(),
+        _ => format!("at {} (in {})", utc(due_ms), span(due_ms - now_ms)),
+    }
+}
+
+fn gives_up(at_ms: u64, now_ms: u64) -> String {
+    match at_ms {
+        FOR_EVER_MS.. => String::new(),
+        _ if at_ms <= now_ms => ", gives up now".to_owned(),
+        _ => format!(", gives up in {}", span(at_ms - now_ms)),
+    }
+}
+
+fn due_in(due_ms: u64, now_ms: u64) -> String {
+    match due_ms {
+        FOR_EVER_MS.. => "never".to_owned(),
+        _ if due_ms <= now_ms => "due".to_owned(),
+        _ => format!("in {}", span(due_ms - now_ms)),
+    }
+}
+
+fn age(since_ms: u64, now_ms: u64) -> String {
+    span(now_ms.saturating_sub(since_ms))
+}
+
+/// A length of time in its two largest units.
+pub(super) fn span(ms: u64) -> String {
+    let two = |large: u64, unit: &str, small: u64, small_unit: &str| match small {
+        0 => format!("{large} {unit}"),
+        _ => format!("{large} {unit} {small} {small_unit}"),
+    };
+    let seconds = ms / 1_000;
+    match seconds {
+        0 => format!("{ms} ms"),
+        1..60 => format!("{seconds} s"),
+        60..3_600 => two(seconds / 60, "min", seconds % 60, "s"),
+        3_600..86_400 => two(seconds / 3_600, "h", seconds / 60 % 60, "min"),
+        _ => two(seconds / 86_400, "d", seconds / 3_600 % 24, "h"),
+    }
+}
+
+fn many(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
+fn listed(names: &[String]) -> String {
+    match names {
+        [] => "no node".to_owned(),
+        [one] => one.clone(),
+        [first, others @ ..] => format!("{first} or {}", many(others.len() as u64, "other node")),
+    }
+}
+
+/// The beginning of a text that users wrote, on one line.
+pub(super) fn cut(text: &str) -> String {
+    let one_line = |c: char| if c.is_control() { ' ' } else { c };
+    match text.chars().nth(SHOWN_CHARS) {
+        None => text.chars().map(one_line).collect(),
+        Some(_) => text.chars().take(SHOWN_CHARS - 1).map(one_line).chain(['…']).collect(),
+    }
+}

@@ -1,0 +1,110 @@
+//! Instances as callers see them: one serialisable type for a status, a list and a tree.
+
+use perennial_core::store::{Blocked, InstanceRow, PageKey, Status};
+use perennial_core::{Attributes, InstanceKey, ParentLink, Payload, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// An instance as the store describes it. [`Client::status`](crate::Client::status), [`Client::list`](crate::Client::list)
+/// and [`Client::tree`](crate::Client::tree) return it, and the command prints it with `--json`.
+///
+/// ```
+/// use perennial::InstanceView;
+/// # use perennial::prelude::*;
+/// # #[orchestration]
+/// # async fn greet(_: OrchestrationContext, name: String) -> Result<String, String> {
+/// #     Ok(format!("Hello, {name}!"))
+/// # }
+/// # #[tokio::main]
+/// # async fn main() -> perennial::Result<()> {
+/// # let runtime = Runtime::open("memory:").register(greet).start().await?;
+/// # let client = runtime.client();
+/// client.start(greet, "hello-1", "Ada".to_owned()).await?.result().await?;
+///
+/// let view: InstanceView = client.status("hello-1").await?;
+/// assert_eq!((view.name.as_str(), view.status), ("greet", Status::Completed));
+/// let text = serde_json::to_string(&view).unwrap();
+/// assert_eq!(serde_json::from_str::<InstanceView>(&text).unwrap(), view);
+/// # runtime.shutdown().await
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct InstanceView {
+    /// The name that its starter chose. It is free again once the instance is deleted.
+    pub id: String,
+    /// Identifies it among all instances that ever had its id.
+    pub key: InstanceKey,
+    /// The registered name of its orchestration.
+    pub name: String,
+    /// The version of its orchestration; empty until the first turn if the start did not ask for one.
+    pub version: String,
+    /// Where it stands. Whether it is blocked or paused is in [`blocked`](InstanceView::blocked).
+    pub status: Status,
+    /// The current execution, from 1. Each continue-as-new and each reset begins the next one.
+    pub execution: u64,
+    /// Why it cannot take its next turn: a fault, or somebody paused it.
+    pub blocked: Option<Blocked>,
+    /// Searchable values.
+    pub attributes: Attributes,
+    /// The status that its code published, if it did.
+    pub published: Option<Payload>,
+    /// The instance that waits for its result, if it is a sub-orchestration.
+    pub parent: Option<ParentLink>,
+    /// When it was started.
+    #[serde(rename = "created_ms")]
+    pub created: Timestamp,
+    /// When it ended.
+    #[serde(rename = "ended_ms")]
+    pub ended: Option<Timestamp>,
+    /// When it wants attention next: a timer, a retry, a delayed start. It may be early.
+    #[serde(rename = "wake_at_ms")]
+    pub wake_at: Option<Timestamp>,
+}
+
+impl From<InstanceRow> for InstanceView {
+    fn from(row: InstanceRow) -> InstanceView {
+        InstanceView {
+            id: row.id,
+            key: row.key,
+            name: row.name,
+            version: row.version,
+            status: row.status,
+            execution: row.execution,
+            blocked: row.blocked,
+            attributes: row.attributes,
+            published: row.published,
+            parent: row.parent,
+            created: Timestamp::from_millis(row.created_ms),
+            ended: row.ended_ms.map(Timestamp::from_millis),
+            wake_at: row.wake_at_ms.map(Timestamp::from_millis),
+        }
+    }
+}
+
+/// A page of a list of instances.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct InstancePage {
+    /// The instances, in the order of the filter.
+    pub rows: Vec<InstanceView>,
+    /// Pass it to [`Client::list`](crate::Client::list) for the next page; `None` if this is the last.
+    pub next: Option<PageKey>,
+}
+
+/// An instance and the sub-orchestrations that it started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Tree {
+    /// The instance at the root.
+    #[serde(flatten)]
+    pub instance: InstanceView,
+    /// Its children in the order in which they were scheduled, each with its own.
+    pub children: Vec<Tree>,
+}
+
+impl Tree {
+    /// The number of instances in it.
+    pub fn size(&self) -> usize {
+        1 + self.children.iter().map(Tree::size).sum::<usize>()
+    }
+}
