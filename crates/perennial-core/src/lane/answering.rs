@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::instance::{InstanceKey, ShardId};
 use crate::log;
-use crate::shard::{TaskFailure, TurnTask};
+use crate::shard::{BlockReason, TurnTask};
 use crate::store::{
     CommitOutcome, DueInstance, InboxNumber, InboxPage, LoadedInstance, RequestPage, ShardSet, StoreError,
     Swept,
@@ -340,14 +340,14 @@ impl Lane {
                     instance = &*task.instance,
                     "turn ends the process; the instance is blocked"
                 );
-                self.block_untried(now, *task, TaskFailure::TakesProcessDown);
+                self.block_untried(now, *task, BlockReason::TakesProcessDown);
             }
             Step::Rest => {}
         }
     }
 
     /// Blocks an instance without taking its turn.
-    pub(super) fn block_untried(&mut self, now: Moment, task: TurnTask, failure: TaskFailure) {
+    pub(super) fn block_untried(&mut self, now: Moment, task: TurnTask, failure: BlockReason) {
         self.turn_done(now, task.into_failed(failure));
     }
 }

@@ -9,8 +9,8 @@ use crate::history::whole_ms;
 use crate::history::{ActivityError, EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
 use crate::shard::{
-    ActivityTask, Answer, Counters, Output, Request, RequestId, Shard, TaskFailure, TaskRun, Tenure,
-    TurnTaskDone,
+    ActivityTask, Answer, BlockReason, Counters, Output, Request, RequestId, Shard, Tenure, TurnTaskDone,
+    TurnTaskOutput,
 };
 use crate::store::{
     Changes, InboxNumber, PausedOrchestrations, SessionId, SessionRole, ShardSet, StoreError,
@@ -254,7 +254,7 @@ impl Lane {
         } else {
             self.counted.stale += 1;
             let executions =
-                done.outcome.ok().and_then(TaskRun::into_execution).into_iter().chain(done.wreck);
+                done.outcome.ok().and_then(TurnTaskOutput::into_execution).into_iter().chain(done.wreck);
             self.outbox.extend(executions.map(LaneOutput::Drop));
         }
     }
@@ -431,7 +431,7 @@ impl Lane {
                 Verdict::Take(task) => {
                     self.outbox.extend(self.suspects.admit(task).map(LaneOutput::TakeTurn));
                 }
-                Verdict::Refuse(task) => self.block_untried(now, *task, TaskFailure::NotTried),
+                Verdict::Refuse(task) => self.block_untried(now, *task, BlockReason::NotTried),
             }
         }
         while let Some((tenure, shard, key)) = self.loads.take() {

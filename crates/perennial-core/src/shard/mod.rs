@@ -77,5 +77,5 @@ pub use task_work::{Left, OpenEnd, TaskWork};
 pub use tenure::Tenure;
 pub use token::{BadToken, CompletionToken, TokenSecret};
 pub use turn_task::{
-    Consultation, HandlerSource, TaskFailure, TaskRun, TurnRun, TurnSource, TurnTask, TurnTaskDone,
+    BlockReason, Consultation, HandlerSource, TurnRun, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput,
 };

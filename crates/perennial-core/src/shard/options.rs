@@ -9,7 +9,7 @@ use crate::history::{Job, whole_ms};
 use crate::store::Served;
 
 use super::output::ActivityTask;
-use super::turn_task::TaskFailure;
+use super::turn_task::BlockReason;
 
 /// Tunables of a shard. The defaults need no tuning.
 #[derive(Clone, Debug)]
@@ -87,13 +87,13 @@ pub enum OnFailure {
 
 impl FailurePolicy {
     /// What this failure leads to.
-    pub fn of(&self, failure: &TaskFailure) -> OnFailure {
+    pub fn of(&self, failure: &BlockReason) -> OnFailure {
         match failure {
-            TaskFailure::ThreadLost
-            | TaskFailure::NotTried
-            | TaskFailure::Turn(TurnFailure::DeadlinePassed) => self.deadline,
-            TaskFailure::Turn(TurnFailure::OverLimit { .. }) => self.limit,
-            TaskFailure::Turn(
+            BlockReason::ThreadLost
+            | BlockReason::NotTried
+            | BlockReason::Turn(TurnFailure::DeadlinePassed) => self.deadline,
+            BlockReason::Turn(TurnFailure::OverLimit { .. }) => self.limit,
+            BlockReason::Turn(
                 TurnFailure::Panicked { .. }
                 | TurnFailure::Misuse { .. }
                 | TurnFailure::NonDurableAwait { .. },

@@ -9,7 +9,7 @@ use crate::history::{CorruptHistory, HistoryError, Ledger, Started, Turn};
 use crate::instance::InstanceKey;
 use crate::store::{ReadTurns, TurnRow, read_turns, read_turns_with};
 
-use super::turn_task::TaskFailure;
+use super::turn_task::BlockReason;
 
 /// A history that was read.
 #[derive(Debug)]
@@ -17,12 +17,12 @@ pub struct Record {
     pub(super) history: ReadTurns,
     pub(super) ledger: Ledger,
     /// Why its payloads are not decoded, if they are not. No code may run on it then.
-    pub(super) undecodable: Option<TaskFailure>,
+    pub(super) undecodable: Option<BlockReason>,
 }
 
 impl Record {
-    pub(super) fn read(codecs: &Codecs, key: InstanceKey, rows: &[TurnRow]) -> Result<Record, TaskFailure> {
-        let failed = |error: HistoryError| TaskFailure::from(TurnFailure::from(error));
+    pub(super) fn read(codecs: &Codecs, key: InstanceKey, rows: &[TurnRow]) -> Result<Record, BlockReason> {
+        let failed = |error: HistoryError| BlockReason::from(TurnFailure::from(error));
         let (history, undecodable) = match read_turns_with(codecs, key, rows) {
             // What is open, and who waits, is known without the payloads: the instance can still be ended in order.
             Err(error @ HistoryError::Undecodable { .. }) => {
@@ -48,10 +48,10 @@ impl Record {
 }
 
 /// How an execution started, by its first turn.
-pub(super) fn started_of(history: &ReadTurns) -> Result<&Started, TaskFailure> {
+pub(super) fn started_of(history: &ReadTurns) -> Result<&Started, BlockReason> {
     history.turns.first().and_then(Turn::started).ok_or_else(|| {
         let error = CorruptHistory::turn(1, "a history begins with how it started");
-        TaskFailure::from(TurnFailure::from(HistoryError::from(error)))
+        BlockReason::from(TurnFailure::from(HistoryError::from(error)))
     })
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Past {
     /// They were read.
     Read(Box<Record>),
     /// They cannot be read.
-    Unreadable(TaskFailure),
+    Unreadable(BlockReason),
 }
 
 impl Past {

@@ -25,7 +25,7 @@ use super::request::{Answer, Asker, Question, Request, RequestId, StartRequest};
 use super::shared::Shared;
 use super::standing::Lease;
 use super::tenure::Tenure;
-use super::turn_task::{TaskRun, TurnTaskDone};
+use super::turn_task::{TurnTaskDone, TurnTaskOutput};
 
 /// What an attempt fails with that returns without a result and may not.
 pub(crate) fn cannot_be_left_open() -> ActivityError {
@@ -381,7 +381,7 @@ impl Shard {
             return self
                 .shared
                 .outputs
-                .extend(done.outcome.ok().and_then(TaskRun::into_execution).map(Output::Drop));
+                .extend(done.outcome.ok().and_then(TurnTaskOutput::into_execution).map(Output::Drop));
         }
         self.bring(now_ms, key, |instance, shared| instance.handle_turn_done(shared, now_ms, done));
     }

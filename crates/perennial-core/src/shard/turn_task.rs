@@ -139,7 +139,7 @@ pub struct TurnTaskDone {
     /// The task's number.
     pub number: u64,
     /// What came of it.
-    pub outcome: Result<TaskRun, TaskFailure>,
+    pub outcome: Result<TurnTaskOutput, BlockReason>,
     /// What came of each question.
     pub asks: Vec<(PendingAsk, Consultation)>,
     /// An execution that failed, to be dropped where user code may run.
@@ -148,7 +148,7 @@ pub struct TurnTaskDone {
 
 /// What a turn task gives that went well.
 #[derive(Debug)]
-pub enum TaskRun {
+pub enum TurnTaskOutput {
     /// A turn.
     Turn(Box<TurnRun>),
     /// A history.
@@ -157,12 +157,12 @@ pub enum TaskRun {
     Reset(Box<ResetOutcome>),
 }
 
-impl TaskRun {
+impl TurnTaskOutput {
     /// The execution that took the turn, if there was one.
     pub(crate) fn into_execution(self) -> Option<Box<Execution>> {
         match self {
-            TaskRun::Turn(run) => Some(run.execution),
-            TaskRun::Record(_) | TaskRun::Reset(_) => None,
+            TurnTaskOutput::Turn(run) => Some(run.execution),
+            TurnTaskOutput::Record(_) | TurnTaskOutput::Reset(_) => None,
         }
     }
 }
@@ -198,7 +198,7 @@ pub enum Consultation {
 /// Why a turn task came to nothing.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TaskFailure {
+pub enum BlockReason {
     /// The turn failed.
     #[error(transparent)]
     Turn(#[from] TurnFailure),
@@ -257,21 +257,21 @@ pub enum TaskFailure {
     Unreadable(String),
 }
 
-impl TaskFailure {
+impl BlockReason {
     /// The stable code of this failure.
     pub fn code(&self) -> ErrorCode {
         match self {
-            TaskFailure::Turn(failure) => failure.code(),
-            TaskFailure::MissingCode { .. } => ErrorCode::MissingCode,
-            TaskFailure::TakesProcessDown => ErrorCode::TakesProcessDown,
-            TaskFailure::ThreadLost | TaskFailure::NotTried => ErrorCode::Deadline,
-            TaskFailure::Paused(_) => ErrorCode::Paused,
-            TaskFailure::StoreRefused(_) => ErrorCode::TurnRefused,
-            TaskFailure::UnreadableMessage { error: BodyError::Undecodable(_), .. }
-            | TaskFailure::UndecodableDetails { .. } => ErrorCode::PayloadUndecodable,
-            TaskFailure::UnreadableMessage { .. } => ErrorCode::UnreadableMessage,
-            TaskFailure::Unencodable(_) => ErrorCode::PayloadUnencodable,
-            TaskFailure::Unreadable(_) => ErrorCode::CorruptRow,
+            BlockReason::Turn(failure) => failure.code(),
+            BlockReason::MissingCode { .. } => ErrorCode::MissingCode,
+            BlockReason::TakesProcessDown => ErrorCode::TakesProcessDown,
+            BlockReason::ThreadLost | BlockReason::NotTried => ErrorCode::Deadline,
+            BlockReason::Paused(_) => ErrorCode::Paused,
+            BlockReason::StoreRefused(_) => ErrorCode::TurnRefused,
+            BlockReason::UnreadableMessage { error: BodyError::Undecodable(_), .. }
+            | BlockReason::UndecodableDetails { .. } => ErrorCode::PayloadUndecodable,
+            BlockReason::UnreadableMessage { .. } => ErrorCode::UnreadableMessage,
+            BlockReason::Unencodable(_) => ErrorCode::PayloadUnencodable,
+            BlockReason::Unreadable(_) => ErrorCode::CorruptRow,
         }
     }
 
@@ -279,62 +279,62 @@ impl TaskFailure {
     pub fn may_pass(&self) -> bool {
         !matches!(
             self,
-            TaskFailure::ThreadLost
-                | TaskFailure::NotTried
-                | TaskFailure::TakesProcessDown
-                | TaskFailure::Paused(_)
-                | TaskFailure::Turn(TurnFailure::DeadlinePassed)
+            BlockReason::ThreadLost
+                | BlockReason::NotTried
+                | BlockReason::TakesProcessDown
+                | BlockReason::Paused(_)
+                | BlockReason::Turn(TurnFailure::DeadlinePassed)
         )
     }
 
     /// Whether what is blocked like this is tried again when it is loaded. What takes the process down is not, and what
     /// did not end in several processes, until somebody asks for it.
     pub(super) fn is_tried_unasked(blocked: &Blocked) -> bool {
-        blocked.code != TaskFailure::TakesProcessDown.code()
-            && TaskFailure::lost_turns(blocked) < MAX_LOST_TURNS
+        blocked.code != BlockReason::TakesProcessDown.code()
+            && BlockReason::lost_turns(blocked) < MAX_LOST_TURNS
     }
 
     /// How many turns of a blocked instance did not end in time, one after the other.
     pub(super) fn lost_turns(blocked: &Blocked) -> u32 {
-        if blocked.code == TaskFailure::ThreadLost.code() { blocked.attempts } else { 0 }
+        if blocked.code == BlockReason::ThreadLost.code() { blocked.attempts } else { 0 }
     }
 
     /// Whether the stored history can be read, as far as this failure tells. One with a payload that only the code cannot
     /// read, or that is encoded, can be. What a codec refuses to write is not tried at once again.
     pub(super) fn leaves_history(&self) -> bool {
         match self {
-            TaskFailure::Turn(TurnFailure::History(error)) => {
+            BlockReason::Turn(TurnFailure::History(error)) => {
                 matches!(error, HistoryError::PayloadMismatch { .. } | HistoryError::Undecodable { .. })
             }
-            failure => !matches!(failure, TaskFailure::Unreadable(_) | TaskFailure::Unencodable(_)),
+            failure => !matches!(failure, BlockReason::Unreadable(_) | BlockReason::Unencodable(_)),
         }
     }
 
     /// What instances that are blocked like this are grouped by: a line without ids and payloads.
     pub fn cause(&self) -> String {
         match self {
-            TaskFailure::Turn(failure) => failure.cause(),
-            TaskFailure::MissingCode { name, version } => {
+            BlockReason::Turn(failure) => failure.cause(),
+            BlockReason::MissingCode { name, version } => {
                 format!("missing code: {name} {version}").trim_end().to_owned()
             }
-            TaskFailure::TakesProcessDown => "takes the process down".to_owned(),
-            TaskFailure::ThreadLost | TaskFailure::NotTried => TurnFailure::DeadlinePassed.cause(),
-            TaskFailure::Paused(_) => "paused".to_owned(),
-            TaskFailure::StoreRefused(_) => "the store refused the turn".to_owned(),
-            TaskFailure::UnreadableMessage { error: BodyError::Undecodable(cause), .. }
-            | TaskFailure::UndecodableDetails { cause, .. } => {
+            BlockReason::TakesProcessDown => "takes the process down".to_owned(),
+            BlockReason::ThreadLost | BlockReason::NotTried => TurnFailure::DeadlinePassed.cause(),
+            BlockReason::Paused(_) => "paused".to_owned(),
+            BlockReason::StoreRefused(_) => "the store refused the turn".to_owned(),
+            BlockReason::UnreadableMessage { error: BodyError::Undecodable(cause), .. }
+            | BlockReason::UndecodableDetails { cause, .. } => {
                 format!("payload cannot be decoded: {cause}")
             }
-            TaskFailure::UnreadableMessage { .. } => "unreadable message".to_owned(),
-            TaskFailure::Unencodable(error) => format!("payload cannot be encoded: {error}"),
-            TaskFailure::Unreadable(_) => "corrupt row".to_owned(),
+            BlockReason::UnreadableMessage { .. } => "unreadable message".to_owned(),
+            BlockReason::Unencodable(error) => format!("payload cannot be encoded: {error}"),
+            BlockReason::Unreadable(_) => "corrupt row".to_owned(),
         }
     }
 
     /// The message that cannot be read, if that is what failed.
     pub fn unreadable_message(&self) -> Option<InboxNumber> {
         match self {
-            TaskFailure::UnreadableMessage { number, .. } => Some(*number),
+            BlockReason::UnreadableMessage { number, .. } => Some(*number),
             _ => None,
         }
     }
@@ -342,7 +342,7 @@ impl TaskFailure {
     /// The external event that the code cannot read, if that is what failed.
     pub fn unreadable_event(&self) -> Option<EventId> {
         match self {
-            TaskFailure::Turn(TurnFailure::History(HistoryError::PayloadMismatch {
+            BlockReason::Turn(TurnFailure::History(HistoryError::PayloadMismatch {
                 event,
                 came_with: PayloadSource::RecordedEvent | PayloadSource::NewEvent { .. },
                 ..
@@ -354,7 +354,7 @@ impl TaskFailure {
     /// The pause, if that is all that keeps the instance from going on.
     pub fn pause(&self) -> Option<&Pause> {
         match self {
-            TaskFailure::Paused(pause) => Some(pause),
+            BlockReason::Paused(pause) => Some(pause),
             _ => None,
         }
     }
@@ -362,8 +362,8 @@ impl TaskFailure {
     /// The line of the code that failed, as `file:line`, if it is known.
     pub fn place(&self) -> Option<&str> {
         match self {
-            TaskFailure::Turn(TurnFailure::Nondeterminism(found)) => found.location.as_deref(),
-            TaskFailure::Turn(TurnFailure::Panicked { place, .. }) => place.as_deref(),
+            BlockReason::Turn(TurnFailure::Nondeterminism(found)) => found.location.as_deref(),
+            BlockReason::Turn(TurnFailure::Panicked { place, .. }) => place.as_deref(),
             _ => None,
         }
     }
@@ -371,7 +371,7 @@ impl TaskFailure {
     /// Where record and code part, if that is what failed.
     pub fn divergence(&self) -> Option<Box<Divergence>> {
         match self {
-            TaskFailure::Turn(TurnFailure::Nondeterminism(found)) => Some(Box::new((&**found).into())),
+            BlockReason::Turn(TurnFailure::Nondeterminism(found)) => Some(Box::new((&**found).into())),
             _ => None,
         }
     }
@@ -379,7 +379,7 @@ impl TaskFailure {
     /// All there is to say, over several lines where that helps.
     pub fn report(&self) -> String {
         match self {
-            TaskFailure::Turn(TurnFailure::Nondeterminism(divergence)) => divergence.report(),
+            BlockReason::Turn(TurnFailure::Nondeterminism(divergence)) => divergence.report(),
             other => other.to_string(),
         }
     }
@@ -400,7 +400,7 @@ fn unreadable_message(number: u64, error: &BodyError) -> String {
 
 impl TurnTask {
     /// The task as one that came to nothing without having been run.
-    pub(crate) fn into_failed(self, failure: TaskFailure) -> TurnTaskDone {
+    pub(crate) fn into_failed(self, failure: BlockReason) -> TurnTaskDone {
         let TurnTask { shard, tenure, key, number, source, asks, .. } = self;
         let asks = asks.into_iter().map(|ask| (ask, Consultation::Later)).collect();
         TurnTaskDone {
@@ -437,12 +437,13 @@ impl TurnTask {
         let unasked =
             |asks: Vec<PendingAsk>| asks.into_iter().map(|ask| (ask, Consultation::Later)).collect();
         if let TurnSource::Record(rows) = &source {
-            let record = Record::read(&codecs, key, rows).map(|record| TaskRun::Record(Box::new(record)));
+            let record =
+                Record::read(&codecs, key, rows).map(|record| TurnTaskOutput::Record(Box::new(record)));
             return done(record, unasked(asks), None);
         }
         let source = match source {
             TurnSource::Reset(task) => {
-                let outcome = TaskRun::Reset(Box::new(task.run(&codecs, key)));
+                let outcome = TurnTaskOutput::Reset(Box::new(task.run(&codecs, key)));
                 return done(Ok(outcome), unasked(asks), None);
             }
             source => source,
@@ -468,11 +469,11 @@ impl TurnTask {
                 let seal = |turn| TurnRow::seal_with(&codecs, key, of, history.checksum, turn);
                 let row = match taken.turn.as_ref().map(seal).transpose() {
                     Ok(row) => row,
-                    Err(error) => return done(Err(TaskFailure::Unencodable(error)), asks, Some(execution)),
+                    Err(error) => return done(Err(BlockReason::Unencodable(error)), asks, Some(execution)),
                 };
                 let checksum = row.as_ref().map_or(history.checksum, |row| row.checksum);
                 let run = TurnRun { execution, taken, row, checksum };
-                done(Ok(TaskRun::Turn(Box::new(run))), asks, None)
+                done(Ok(TurnTaskOutput::Turn(Box::new(run))), asks, None)
             }
             Err(failure) => done(Err(failure.into()), asks, Some(execution)),
         }
@@ -486,7 +487,7 @@ fn prepare(
     source: TurnSource,
     handlers: &dyn HandlerSource,
     options: ExecutionOptions,
-) -> Result<(Box<Execution>, ReadTurns), TaskFailure> {
+) -> Result<(Box<Execution>, ReadTurns), BlockReason> {
     let (started, history) = match source {
         TurnSource::Resident(execution, checksum) => {
             return Ok((execution, ReadTurns { turns: Vec::new(), checksum }));
@@ -513,11 +514,11 @@ fn prepare(
         started.version = version;
     }
     let Some(handler) = handlers.handler(&started.name, &started.version) else {
-        return Err(TaskFailure::MissingCode { name: started.name, version: started.version });
+        return Err(BlockReason::MissingCode { name: started.name, version: started.version });
     };
     let execution =
         Execution::new(Arc::clone(instance), handler, started, options).map_err(TurnFailure::from)?;
     Ok((Box::new(execution), history))
 }
 
-crate::error_model!(TaskFailure);
+crate::error_model!(BlockReason);

@@ -2,7 +2,7 @@
 //! one retry (G28).
 
 use crate::shard_cases::{Outcome, handlers, handlers_and};
-use perennial_core::shard::{Message, Question, ShardOptions, TaskFailure, TurnTaskDone};
+use perennial_core::shard::{BlockReason, Message, Question, ShardOptions, TurnTaskDone};
 use perennial_core::store::RequestOutcome;
 use perennial_core::{Job, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
@@ -17,7 +17,7 @@ async fn calls(ctx: OrchestrationContext, _: Payload) -> Outcome {
 /// What the node does about a turn that has taken processes down.
 fn convict(node: &mut ManualNode, id: &str) {
     let task = node.pick_turn(id);
-    let outcome = Err(TaskFailure::TakesProcessDown);
+    let outcome = Err(BlockReason::TakesProcessDown);
     let (shard, tenure, key, number) = (task.shard, task.tenure, task.key, task.number);
     node.bring_turn(TurnTaskDone { shard, tenure, key, number, outcome, asks: Vec::new(), wreck: None });
     node.settle();

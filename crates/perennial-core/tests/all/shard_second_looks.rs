@@ -1,7 +1,7 @@
 //! Corners where two rules meet: back-off and timers, lost turns and terminations, taken ids and order.
 
 use crate::shard_cases::{Outcome, collect, handlers, handlers_and, number, secs};
-use perennial_core::shard::{Message, ShardOptions, TaskRun};
+use perennial_core::shard::{Message, ShardOptions, TurnTaskOutput};
 use perennial_core::store::CommitOutcome;
 use perennial_core::{OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
@@ -200,7 +200,7 @@ fn g29_a_turn_that_was_unwound_at_its_deadline_is_not_tried_by_time_in_this_proc
     node.raise("a", "n", "1");
     let task = node.pick_turn("a");
     let mut done = node.run_turn(task);
-    let Ok(TaskRun::Turn(run)) = done.outcome else { panic!("it goes through") };
+    let Ok(TurnTaskOutput::Turn(run)) = done.outcome else { panic!("it goes through") };
     done.wreck = Some(run.execution);
     done.outcome = Err(perennial_core::TurnFailure::DeadlinePassed.into());
     node.bring_turn(done);

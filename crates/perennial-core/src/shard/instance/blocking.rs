@@ -9,7 +9,7 @@ use super::super::options::OnFailure;
 use super::super::output::Output;
 use super::super::request::{Answer, AskReply, Question};
 use super::super::shared::Shared;
-use super::super::turn_task::TaskFailure;
+use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::asking::{refuse_asks, reply_to};
 use super::facts::Facts;
@@ -25,7 +25,7 @@ impl Instance {
         shared: &mut Shared,
         now_ms: u64,
         mut messages: Vec<Queued>,
-        failure: &TaskFailure,
+        failure: &BlockReason,
         answers: Vec<RequestReply>,
     ) {
         shared.counters.failed_turns += 1;
@@ -91,7 +91,7 @@ impl Instance {
     }
 
     /// What its row says about why it is blocked. A cause that was known before counts from then.
-    pub(super) fn blocked(&self, now_ms: u64, failure: &TaskFailure) -> Blocked {
+    pub(super) fn blocked(&self, now_ms: u64, failure: &BlockReason) -> Blocked {
         let cause = failure.cause();
         let known = self.facts.as_ref().and_then(|facts| facts.blocked_cause.as_ref());
         let since_ms = known.filter(|(known, _)| **known == *cause).map_or(now_ms, |(_, since_ms)| *since_ms);
@@ -111,12 +111,12 @@ impl Instance {
 
     /// How often it was tried. That it was hydrated in between says nothing about a turn that does not end, and what is
     /// not tried does not count.
-    fn attempts(&self, failure: &TaskFailure) -> u32 {
+    fn attempts(&self, failure: &BlockReason) -> u32 {
         let known = self.facts.as_ref().map_or(0, |facts| facts.blocked_attempts);
         match failure {
-            TaskFailure::ThreadLost => known.max(self.lost_turns) + 1,
-            TaskFailure::Paused(_) => 1,
-            TaskFailure::NotTried => known.max(self.lost_turns).max(1),
+            BlockReason::ThreadLost => known.max(self.lost_turns) + 1,
+            BlockReason::Paused(_) => 1,
+            BlockReason::NotTried => known.max(self.lost_turns).max(1),
             _ => known + 1,
         }
     }
@@ -127,7 +127,7 @@ impl Instance {
         shared: &Shared,
         now_ms: u64,
         messages: &Batch,
-        failure: &TaskFailure,
+        failure: &BlockReason,
         attempts: u32,
     ) -> Option<u64> {
         let retry_at_ms = failure.may_pass().then(|| now_ms + shared.options.retry_pause_ms(attempts));
@@ -177,7 +177,7 @@ impl Instance {
         &mut self,
         shared: &mut Shared,
         messages: Vec<Queued>,
-        failure: &TaskFailure,
+        failure: &BlockReason,
         answers: Vec<RequestReply>,
     ) {
         self.queue.put_back(messages);
@@ -301,6 +301,6 @@ fn not_begun(question: &Question) -> AskReply {
 }
 
 /// What a blocked instance tells those who ask it something.
-pub(super) fn blocked_reply(failure: &TaskFailure) -> AskReply {
+pub(super) fn blocked_reply(failure: &BlockReason) -> AskReply {
     AskReply::Blocked { code: failure.code().to_string(), reason: failure.to_string() }
 }

@@ -13,7 +13,7 @@ use super::super::message::Message;
 use super::super::output::Output;
 use super::super::request::{Answer, Request, RequestId};
 use super::super::shared::Shared;
-use super::super::turn_task::TaskFailure;
+use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::behind::Late;
 use super::facts::Facts;
@@ -237,7 +237,7 @@ impl Instance {
                 self.questions.extend(in_flight.take_asks());
                 self.tasks.put_back_writes(in_flight.task_writes);
                 shared.outputs.extend(in_flight.next.into_execution().map(Output::Drop));
-                let failure = TaskFailure::StoreRefused(reason);
+                let failure = BlockReason::StoreRefused(reason);
                 self.block(shared, now_ms, in_flight.messages.into_messages(), &failure, Vec::new());
             }
         }

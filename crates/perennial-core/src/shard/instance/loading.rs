@@ -9,7 +9,7 @@ use super::super::message::{Message, Start};
 use super::super::record::Past;
 use super::super::request::{Answer, AskReply};
 use super::super::shared::Shared;
-use super::super::turn_task::{TaskFailure, TurnSource};
+use super::super::turn_task::{BlockReason, TurnSource};
 use super::Instance;
 use super::asking::refuse_asks;
 use super::in_flight::{Delivery, InFlight, Next, Phase};
@@ -31,7 +31,7 @@ impl Instance {
         if let Some(pause) = shared.paused.pause_of(&start.started.name) {
             self.limits = Limits::of_start(&start, now_ms, &shared.gaps);
             let message = Queued::new(Message::Start(Box::new(start)), origin, now_ms);
-            let failure = TaskFailure::Paused(pause);
+            let failure = BlockReason::Paused(pause);
             return self.block(shared, now_ms, vec![message], &failure, Vec::new());
         }
         self.begin(shared, now_ms, Arrived { what: start, origin, arrived_ms: now_ms });
@@ -121,18 +121,18 @@ impl Instance {
         }
         if !row.is_sound() {
             let words = "its checksum does not match its key, id, name, parent and time";
-            let failure = TaskFailure::Unreadable(ErrorCode::CorruptRow.message(words));
+            let failure = BlockReason::Unreadable(ErrorCode::CorruptRow.message(words));
             return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
         }
         let is_wanted = std::mem::take(&mut self.is_retried) || self.queue.asks_for_try(&self.tried);
         let is_given_up = shared.given_up.contains(&self.key);
-        let is_left = |blocked: &Blocked| is_given_up || !TaskFailure::is_tried_unasked(blocked);
+        let is_left = |blocked: &Blocked| is_given_up || !BlockReason::is_tried_unasked(blocked);
         if !is_wanted && row.blocked.as_ref().is_some_and(is_left) {
             return self.stay_blocked(shared, now_ms);
         }
         shared.given_up.remove(&self.key);
         if let Some(blocked) = &row.blocked {
-            self.lost_turns = TaskFailure::lost_turns(blocked);
+            self.lost_turns = BlockReason::lost_turns(blocked);
             self.is_asked_for = is_wanted;
         }
         self.hydrate(shared, now_ms, past);
@@ -177,7 +177,7 @@ impl Instance {
         if !self.is_loading() {
             return;
         }
-        let failure = TaskFailure::Unreadable(reason);
+        let failure = BlockReason::Unreadable(reason);
         if self.has_to_hand_over(shared) {
             // Nothing tells what they are; the next owner finds them without an attempt.
             shared.stop_attempts(self.key);
@@ -225,7 +225,7 @@ impl Instance {
         }
         let Some(start) = self.queue.take_start() else {
             let reason = ErrorCode::CorruptRow.message("it has neither turns nor a start");
-            return self.block(shared, now_ms, Vec::new(), &TaskFailure::Unreadable(reason), Vec::new());
+            return self.block(shared, now_ms, Vec::new(), &BlockReason::Unreadable(reason), Vec::new());
         };
         self.begin(shared, now_ms, start);
     }

@@ -10,7 +10,7 @@ use super::super::message::Message;
 use super::super::output::Output;
 use super::super::request::Answer;
 use super::super::shared::Shared;
-use super::super::turn_task::TaskFailure;
+use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::blocking::blocked_reply;
 use super::facts::Facts;
@@ -69,7 +69,7 @@ impl Instance {
     /// Marks it as paused. What came for it is kept once that is durable: a commit that sends and takes no turn may be
     /// written twice, and must not consume.
     fn pause(&mut self, shared: &mut Shared, now_ms: u64, wanted: Vec<Queued>, pause: Pause) {
-        let failure = TaskFailure::Paused(pause);
+        let failure = BlockReason::Paused(pause);
         let wanted = Batch::new(wanted);
         self.blocked_reply = Some(blocked_reply(&failure));
         self.kept_events = self.queue.stored_events();

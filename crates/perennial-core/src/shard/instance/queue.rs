@@ -12,7 +12,7 @@ use crate::store::{InboxNumber, InboxRow, Skippable};
 
 use super::super::gaps::{Gaps, Grace};
 use super::super::message::{Message, Start};
-use super::super::turn_task::TaskFailure;
+use super::super::turn_task::BlockReason;
 use super::questions::Questions;
 use super::queued::{Arrived, Origin, Queued};
 
@@ -421,13 +421,13 @@ impl Queue {
 
     /// Why a message that waits cannot be read. Repairs are recorded before that blocks the instance, if they can be: skipping
     /// one such message would be for nothing if the next one kept that from being recorded.
-    pub(super) fn unreadable(&self, can_record: bool) -> Option<TaskFailure> {
+    pub(super) fn unreadable(&self, can_record: bool) -> Option<BlockReason> {
         if can_record && self.counts.repairs > 0 {
             return None;
         }
         self.find(self.counts.unreadable, |queued| match &queued.message {
             Message::Unreadable { number, error } => {
-                Some(TaskFailure::UnreadableMessage { number: *number, error: error.clone() })
+                Some(BlockReason::UnreadableMessage { number: *number, error: error.clone() })
             }
             _ => None,
         })

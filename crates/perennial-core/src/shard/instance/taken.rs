@@ -11,7 +11,7 @@ use super::super::outgoing::{Sender, outgoing};
 use super::super::output::Output;
 use super::super::request::{Answer, PendingAsk};
 use super::super::shared::Shared;
-use super::super::turn_task::{Consultation, TaskFailure, TurnRun};
+use super::super::turn_task::{BlockReason, Consultation, TurnRun};
 use super::Instance;
 use super::facts::Facts;
 use super::in_flight::{InFlight, Next, Phase, Turning};
@@ -135,7 +135,7 @@ impl Instance {
         if execution.has_ended() && !self.has_ended() {
             shared.outputs.push(Output::Drop(execution));
             let reason = ErrorCode::CorruptRow.message("it is not final, but its history has ended");
-            let failure = TaskFailure::Unreadable(reason);
+            let failure = BlockReason::Unreadable(reason);
             return self.block(shared, now_ms, messages.into_messages(), &failure, Vec::new());
         }
         self.nothing_taken(shared, now_ms, messages, execution, asks);

@@ -11,7 +11,7 @@ use crate::store::{Commit, SessionId, TaskChange, TaskRow, TaskState};
 
 use super::super::output::Output;
 use super::super::task_work::decoded_details;
-use super::super::turn_task::TaskFailure;
+use super::super::turn_task::BlockReason;
 use super::in_flight::InFlight;
 
 #[derive(Default)]
@@ -96,10 +96,10 @@ impl Tasks {
     }
 
     /// Why details of a task cannot be decoded, if that is so.
-    pub(super) fn undecodable(&self) -> Option<TaskFailure> {
+    pub(super) fn undecodable(&self) -> Option<BlockReason> {
         self.rows.iter().find_map(|(event, Row { row, .. })| {
             let cause = decoded_details(row).err()?;
-            Some(TaskFailure::UndecodableDetails { event: *event, cause })
+            Some(BlockReason::UndecodableDetails { event: *event, cause })
         })
     }
 

@@ -11,7 +11,7 @@ use super::super::output::Output;
 use super::super::record::{Past, Record};
 use super::super::request::{Answer, AskReply};
 use super::super::shared::Shared;
-use super::super::turn_task::TaskFailure;
+use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::asking::refuse_asks;
 use super::facts::Facts;
@@ -112,13 +112,13 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    fn terminate_unstarted(&self, now_ms: u64, reason: &str) -> Result<LastTurn, TaskFailure> {
+    fn terminate_unstarted(&self, now_ms: u64, reason: &str) -> Result<LastTurn, BlockReason> {
         let Some(start) = self.queue.start() else {
             return Err(unreadable("it has neither turns nor a start"));
         };
         let started = start.started.clone();
         let turn = Ledger::terminate_unstarted(&started, now_ms, reason)
-            .map_err(|error| TaskFailure::Turn(error.into()))?;
+            .map_err(|error| BlockReason::Turn(error.into()))?;
         Ok(LastTurn { turn, previous: started.chain, ledger: Ledger::default(), started })
     }
 
@@ -134,7 +134,7 @@ impl Instance {
                     shared,
                     turn.at_ms,
                     Vec::new(),
-                    &TaskFailure::Unencodable(error),
+                    &BlockReason::Unencodable(error),
                     Vec::new(),
                 );
             }
@@ -167,7 +167,7 @@ impl Instance {
     }
 }
 
-fn terminate_record(now_ms: u64, record: Record, reason: &str) -> Result<LastTurn, TaskFailure> {
+fn terminate_record(now_ms: u64, record: Record, reason: &str) -> Result<LastTurn, BlockReason> {
     if record.ledger.ended().is_some() {
         return Err(unreadable("it is not final, but its history has ended"));
     }
@@ -185,6 +185,6 @@ fn end_replies(messages: &Batch) -> Vec<Output> {
     messages.iter().filter_map(reply).collect()
 }
 
-fn unreadable(what: &str) -> TaskFailure {
-    TaskFailure::Unreadable(ErrorCode::CorruptRow.message(what))
+fn unreadable(what: &str) -> BlockReason {
+    BlockReason::Unreadable(ErrorCode::CorruptRow.message(what))
 }

@@ -9,7 +9,9 @@ use super::super::output::Output;
 use super::super::record::Past;
 use super::super::request::{Answer, PendingAsk, Question};
 use super::super::shared::Shared;
-use super::super::turn_task::{Consultation, TaskFailure, TaskRun, TurnSource, TurnTask, TurnTaskDone};
+use super::super::turn_task::{
+    BlockReason, Consultation, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput,
+};
 use super::Instance;
 use super::facts::wakes_from;
 use super::in_flight::{Delivery, Next, Phase, Turning};
@@ -337,18 +339,18 @@ impl Instance {
     ) {
         let TurnTaskDone { number, outcome, asks, .. } = done;
         let Some(mut turning) = self.end_turn(number) else {
-            let execution = outcome.ok().and_then(TaskRun::into_execution);
+            let execution = outcome.ok().and_then(TurnTaskOutput::into_execution);
             return shared.outputs.extend(execution.map(Output::Drop));
         };
         match (outcome, turning.decides.take()) {
-            (Ok(TaskRun::Turn(run)), _) => self.turn_taken(shared, now_ms, turning, *run, asks),
-            (Ok(TaskRun::Record(record)), Some(row)) => {
+            (Ok(TurnTaskOutput::Turn(run)), _) => self.turn_taken(shared, now_ms, turning, *run, asks),
+            (Ok(TurnTaskOutput::Record(record)), Some(row)) => {
                 self.revive(shared, now_ms, &row, Past::Read(record));
             }
-            (Ok(TaskRun::Reset(outcome)), _) => {
+            (Ok(TurnTaskOutput::Reset(outcome)), _) => {
                 self.reset_prepared(shared, now_ms, turning.asks, *outcome);
             }
-            (Ok(TaskRun::Record(_)), None) => self.reload(shared),
+            (Ok(TurnTaskOutput::Record(_)), None) => self.reload(shared),
             (Err(failure), Some(row)) => self.revive(shared, now_ms, &row, Past::Unreadable(failure)),
             (Err(failure), None) => {
                 let mut answers = Vec::new();
@@ -382,7 +384,7 @@ impl Instance {
             }
             self.questions.extend(turning.asks);
             let messages = turning.messages.into_messages();
-            self.block(shared, now_ms, messages, &TaskFailure::ThreadLost, Vec::new());
+            self.block(shared, now_ms, messages, &BlockReason::ThreadLost, Vec::new());
         }
     }
 
@@ -396,7 +398,7 @@ impl Instance {
     }
 
     /// Blocks an instance whose execution is idle.
-    fn block_idle(&mut self, shared: &mut Shared, now_ms: u64, failure: &TaskFailure) {
+    fn block_idle(&mut self, shared: &mut Shared, now_ms: u64, failure: &BlockReason) {
         shared.residents.leave(&mut self.stay);
         shared.outputs.extend(self.take_idle().map(Output::Drop));
         self.block(shared, now_ms, Vec::new(), failure, Vec::new());

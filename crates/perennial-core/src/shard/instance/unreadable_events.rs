@@ -8,7 +8,7 @@ use super::super::message::Message;
 use super::super::request::{Answer, AskReply, PendingAsk, Question};
 use super::super::shared::Shared;
 use super::super::task_work::open_end;
-use super::super::turn_task::TaskFailure;
+use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::asking::reply_to;
 use super::facts::Facts;
@@ -22,12 +22,12 @@ impl Instance {
     pub(super) fn refuse_event(
         &self,
         shared: &mut Shared,
-        failure: &TaskFailure,
+        failure: &BlockReason,
         messages: &mut Vec<Queued>,
         accepted: &mut Vec<PendingAsk>,
         answers: &mut Vec<RequestReply>,
     ) -> bool {
-        let TaskFailure::Turn(TurnFailure::History(HistoryError::PayloadMismatch {
+        let BlockReason::Turn(TurnFailure::History(HistoryError::PayloadMismatch {
             type_name,
             problem,
             came_with,
@@ -83,8 +83,8 @@ impl Instance {
     }
 
     /// The message that brought a result with a token, if the code cannot read it. The activity goes on waiting without it.
-    pub(super) fn unreadable_result(&self, failure: &TaskFailure, messages: &Batch) -> Option<InboxNumber> {
-        let TaskFailure::Turn(TurnFailure::History(HistoryError::PayloadMismatch {
+    pub(super) fn unreadable_result(&self, failure: &BlockReason, messages: &Batch) -> Option<InboxNumber> {
+        let BlockReason::Turn(TurnFailure::History(HistoryError::PayloadMismatch {
             came_with: PayloadSource::NewResult { activity },
             ..
         })) = failure
