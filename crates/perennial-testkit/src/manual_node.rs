@@ -41,7 +41,7 @@ pub struct ManualNode {
     /// Counts processes: what was asked in one is not answered in another.
     process: u64,
     waiting: WaitingCalls,
-    lone: VecDeque<LoneWish>,
+    quarantine_wishes: VecDeque<QuarantineWish>,
     turns: VecDeque<TurnTask>,
     /// Histories that are to be read, if that is held back.
     held_histories: Option<Vec<TurnTask>>,
@@ -58,7 +58,7 @@ pub struct ManualNode {
 }
 
 /// An activity that wants to run alone.
-struct LoneWish {
+struct QuarantineWish {
     shard: ShardId,
     tenure: Tenure,
     key: InstanceKey,
@@ -133,7 +133,7 @@ impl ManualNode {
             lane,
             process: 0,
             waiting: WaitingCalls::default(),
-            lone: VecDeque::new(),
+            quarantine_wishes: VecDeque::new(),
             turns: VecDeque::new(),
             held_histories: None,
             running: Vec::new(),
@@ -328,11 +328,11 @@ impl ManualNode {
             }
             LaneOutput::RunActivity(task) => self.run_activity(*task),
             LaneOutput::HandOver(task) => self.hand_over(&task),
-            LaneOutput::WantLone { shard, tenure, task: TaskId { key, event, .. }, .. } => {
+            LaneOutput::WantQuarantineSlot { shard, tenure, task: TaskId { key, event, .. }, .. } => {
                 if self.waiting.holds_back {
-                    self.lone.push_back(LoneWish { shard, tenure, key, event });
+                    self.quarantine_wishes.push_back(QuarantineWish { shard, tenure, key, event });
                 } else {
-                    self.lane.handle_lone_granted(now, shard, tenure, key, event);
+                    self.lane.handle_quarantine_slot_granted(now, shard, tenure, key, event);
                 }
             }
             LaneOutput::CancelActivity { key, event, .. } => {

@@ -61,7 +61,7 @@ pub use perennial_core::{
     OnTakenId, Payload, RetryPolicy, TimeoutKind, Timestamp, TimestampError, Why,
 };
 #[doc(hidden)]
-pub use runtime::{LocalClock, LoneAttempt};
+pub use runtime::{LocalClock, StandaloneAttempt};
 pub use runtime::{Runtime, RuntimeBuilder, RuntimeOptions};
 #[doc(inline)]
 pub use typed::{

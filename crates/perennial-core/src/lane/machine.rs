@@ -300,7 +300,7 @@ impl Lane {
     }
 
     /// An activity that was interrupted often may run: few enough others of its kind run on this node.
-    pub fn handle_lone_granted(
+    pub fn handle_quarantine_slot_granted(
         &mut self,
         now: Moment,
         shard: ShardId,
@@ -308,7 +308,9 @@ impl Lane {
         key: InstanceKey,
         event: EventId,
     ) {
-        self.feed_tenure(now, shard, tenure, |shard, now_ms| shard.handle_lone_granted(now_ms, key, event));
+        self.feed_tenure(now, shard, tenure, |shard, now_ms| {
+            shard.handle_quarantine_slot_granted(now_ms, key, event)
+        });
         self.go_on(now);
     }
 
@@ -442,7 +444,7 @@ impl Lane {
             self.issue(now, Purpose::Notes { notes, is_steady: false });
         }
         if !self.suspects.is_trying() {
-            self.outbox.let_lone_go();
+            self.outbox.send_quarantine_wishes();
         }
         if self.passes.has_next() && self.reads_by_itself() && self.lease.standing() == Standing::Live {
             for purpose in self.passes.take_next(&self.tenures.readable()) {

@@ -16,7 +16,7 @@ use super::tenures::Tenures;
 pub(super) struct Outbox {
     outputs: Vec<LaneOutput>,
     /// Activities that want to run alone: a turn that ends the process would count against whoever runs meanwhile.
-    lone_wanted: Vec<LaneOutput>,
+    quarantine_wishes: Vec<LaneOutput>,
     /// What may not leave while the lane is suspended.
     withheld: VecDeque<LaneOutput>,
     /// What leaves in any case, after everything else: it is about shards that are lost.
@@ -43,13 +43,13 @@ impl Outbox {
     }
 
     /// An activity wants to run alone: this waits until no turn is tried that may end the process.
-    pub(super) fn push_lone(&mut self, output: LaneOutput) {
-        self.lone_wanted.push(output);
+    pub(super) fn push_quarantine_wish(&mut self, output: LaneOutput) {
+        self.quarantine_wishes.push(output);
     }
 
     /// No turn is being tried: activities may ask to run alone.
-    pub(super) fn let_lone_go(&mut self) {
-        self.outputs.append(&mut self.lone_wanted);
+    pub(super) fn send_quarantine_wishes(&mut self) {
+        self.outputs.append(&mut self.quarantine_wishes);
     }
 
     /// Drops the execution of a turn that is not run, where user code may run.
@@ -114,7 +114,9 @@ impl Outbox {
                 {
                     continue;
                 }
-                LaneOutput::WantLone { shard, tenure, .. } if !tenures.has(shard, tenure) => continue,
+                LaneOutput::WantQuarantineSlot { shard, tenure, .. } if !tenures.has(shard, tenure) => {
+                    continue;
+                }
                 LaneOutput::Reply { shard, request, key, .. } if tenures.get(shard).is_none() => {
                     let answer = Answer::Moved { key };
                     self.parting.push(LaneOutput::Reply { shard, request, answer, key });
@@ -142,9 +144,9 @@ mod tests {
         LaneOutput::Reply { shard: SHARD, request, answer: Answer::Accepted, key }
     }
 
-    fn want_lone(tenure: u64) -> LaneOutput {
+    fn want_quarantine_slot(tenure: u64) -> LaneOutput {
         let task = TaskId { key: InstanceKey::new(1, 1), execution: 1, event: EventId(2) };
-        LaneOutput::WantLone { shard: SHARD, tenure: Tenure(tenure), interruptions: 3, task }
+        LaneOutput::WantQuarantineSlot { shard: SHARD, tenure: Tenure(tenure), interruptions: 3, task }
     }
 
     /// Each output in a word: the request that is answered, or what else it is.
@@ -153,7 +155,7 @@ mod tests {
             LaneOutput::Reply { request, answer, .. } => format!("{} {answer:?}", request.0),
             LaneOutput::Gained(_) => "gained".to_owned(),
             LaneOutput::Lost(_) => "lost".to_owned(),
-            LaneOutput::WantLone { .. } => "alone".to_owned(),
+            LaneOutput::WantQuarantineSlot { .. } => "alone".to_owned(),
             other => format!("{other:?}"),
         };
         outputs.into_iter().map(word).collect()
@@ -192,7 +194,7 @@ mod tests {
     fn n9_callers_of_a_shard_that_is_lost_meanwhile_hear_that_it_moved() {
         let mut outbox = Outbox::default();
         outbox.push(reply(1));
-        outbox.push(want_lone(1));
+        outbox.push(want_quarantine_slot(1));
         outbox.take(false);
         outbox.drop_stale(&holding(ShardId(4)));
         let moved = Answer::Moved { key: Some(InstanceKey::new(1, 1)) };
@@ -203,9 +205,9 @@ mod tests {
     #[test]
     fn g29_activities_wait_with_their_wish_to_run_alone_until_no_turn_is_tried() {
         let mut outbox = Outbox::default();
-        outbox.push_lone(want_lone(1));
+        outbox.push_quarantine_wish(want_quarantine_slot(1));
         assert!(outbox.take(true).is_empty());
-        outbox.let_lone_go();
+        outbox.send_quarantine_wishes();
         assert_eq!(words(outbox.take(true)), ["alone"]);
     }
 }

@@ -34,9 +34,9 @@ pub enum LaneOutput {
         event: EventId,
     },
     /// An activity that was interrupted often wants to run: call
-    /// [`Lane::handle_lone_granted`](super::Lane::handle_lone_granted) when few enough others of its kind run on
+    /// [`Lane::handle_quarantine_slot_granted`](super::Lane::handle_lone_granted) when few enough others of its kind run on
     /// this node. It may turn out not to run after all.
-    WantLone {
+    WantQuarantineSlot {
         /// The shard.
         shard: ShardId,
         /// The tenure that wants it.
@@ -82,7 +82,7 @@ impl LaneOutput {
             LaneOutput::TakeTurn(_)
             | LaneOutput::RunActivity(_)
             | LaneOutput::CancelActivity { .. }
-            | LaneOutput::WantLone { .. } => false,
+            | LaneOutput::WantQuarantineSlot { .. } => false,
             LaneOutput::Reply { answer, .. } => matches!(answer, Answer::Moved { .. }),
             LaneOutput::Call(..)
             | LaneOutput::HandOver(_)

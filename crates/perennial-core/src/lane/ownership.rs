@@ -86,9 +86,9 @@ impl Lane {
             Output::Continued { key, execution } => return self.prune(now, shard, tenure, key, execution),
             Output::RunActivity(task) => LaneOutput::RunActivity(task),
             Output::HandOver(task) => LaneOutput::HandOver(task),
-            Output::WantLone { interruptions, task } => {
-                let wanted = LaneOutput::WantLone { shard, tenure, interruptions, task };
-                return self.outbox.push_lone(wanted);
+            Output::WantQuarantineSlot { interruptions, task } => {
+                let wanted = LaneOutput::WantQuarantineSlot { shard, tenure, interruptions, task };
+                return self.outbox.push_quarantine_wish(wanted);
             }
             Output::CancelActivity { key, execution, event, .. } => {
                 LaneOutput::CancelActivity { key, execution, event }

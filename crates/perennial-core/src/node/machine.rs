@@ -20,9 +20,9 @@ use crate::store::{
 };
 
 use super::calls::{Calls, Purpose, RETRY_PAUSE};
-use super::lone_gate::{LoneGate, Waiting};
 use super::options::NodeOptions;
 use super::output::NodeOutput;
+use super::quarantine_gate::{QuarantineGate, Waiting};
 use super::share;
 use super::stopping::{Step, StopPatience, Stopping, Unfinished};
 use super::taken::{Taken, task_id};
@@ -36,7 +36,7 @@ pub struct Node {
     taken: Taken,
     /// Counts down, so that tasks which were taken are told from those of lanes, whose tenures count up.
     tenures: u64,
-    lone: LoneGate,
+    quarantine: QuarantineGate,
     wants_tasks: bool,
     poll_pause: Duration,
     poll_at: Moment,
@@ -60,7 +60,7 @@ impl Node {
             targets: vec![None; options.lanes],
             taken: Taken::new(options.task_lease_ms, options.healthy),
             tenures: u64::MAX,
-            lone: LoneGate::new(options.lone_from, options.healthy),
+            quarantine: QuarantineGate::new(options.quarantine_after, options.healthy),
             wants_tasks: true,
             poll_pause: options.poll_pauses.0,
             poll_at: Moment::ZERO,
@@ -94,7 +94,7 @@ impl Node {
             self.lease.next_wake(),
             self.calls.next_wake(),
             self.taken.next_wake(),
-            self.lone.next_wake(),
+            self.quarantine.next_wake(),
             poll,
             self.look_at,
             stopping,
@@ -187,7 +187,7 @@ impl Node {
 
     /// A lane wants an activity to run with few others of its kind, or alone. `free` is how many more activities could
     /// run here now.
-    pub fn handle_want_lone(
+    pub fn handle_want_quarantine_slot(
         &mut self,
         now: Moment,
         lane: usize,
@@ -201,13 +201,13 @@ impl Node {
     }
 
     /// An activity that was granted its turn has begun.
-    pub fn handle_lone_begun(&mut self, now: Moment, task: &ActivityTask) {
-        self.lone.handle_begun(now, task_id(task));
+    pub fn handle_quarantined_begun(&mut self, now: Moment, task: &ActivityTask) {
+        self.quarantine.handle_begun(now, task_id(task));
     }
 
     /// An activity that was granted its turn has ended.
-    pub fn handle_lone_ended(&mut self, now: Moment, task: &ActivityTask, free: usize) {
-        self.lone.handle_ended(task_id(task));
+    pub fn handle_quarantined_ended(&mut self, now: Moment, task: &ActivityTask, free: usize) {
+        self.quarantine.handle_ended(task_id(task));
         self.grant(now, free);
     }
 
@@ -297,7 +297,7 @@ impl Node {
         self.is_stopping = true;
         self.stopping = Some(Stopping::new(now, patience, self.targets.len()));
         self.outputs.push(NodeOutput::StopTaking);
-        for task in self.lone.take_tasks() {
+        for task in self.quarantine.take_tasks() {
             self.handle_task_released(now, &task);
         }
         let holds_task = |purpose: &Purpose| {
@@ -384,7 +384,7 @@ impl Node {
                 Some(TaskRenewal::Kept) => self.begin(now, task),
                 // Nobody waits for it, or it is another's.
                 _ => {
-                    self.lone.handle_ended(task_id(&task));
+                    self.quarantine.handle_ended(task_id(&task));
                     self.handle_task_released(now, &task);
                 }
             },
@@ -472,7 +472,7 @@ impl Node {
                     %error,
                     "attempt cannot be started; its task is given back"
                 );
-                self.lone.handle_ended(task_id(&task));
+                self.quarantine.handle_ended(task_id(&task));
                 self.handle_task_released(now, &task);
             }
             (_, error) => tracing::error!(target: log::STORE, %error, "store call failed"),
@@ -583,13 +583,13 @@ impl Node {
             let details = task.details.clone();
             return self.handle_task_done(now, &task, Err(ActivityError::Poisoned), details);
         }
-        let (lone_from, interruptions) = (self.options.lone_from, task.interruptions);
-        if !row.is_suspect() && max_together(lone_from, interruptions).is_none() {
+        let (quarantine_after, interruptions) = (self.options.quarantine_after, task.interruptions);
+        if !row.is_suspect() && max_together(quarantine_after, interruptions).is_none() {
             return self.outputs.push(NodeOutput::RunTask(Box::new(task)));
         }
         // The process has to live without one that runs alone for a while, each time for longer.
         let healthy_ms = u64::try_from(self.options.healthy.as_millis()).unwrap_or(u64::MAX);
-        let admitted = now + Duration::from_millis(hold_ms(lone_from, interruptions, healthy_ms));
+        let admitted = now + Duration::from_millis(hold_ms(quarantine_after, interruptions, healthy_ms));
         let task = ActivityTask { begun: Some(self.id()), ..task };
         self.calls.at(admitted, Purpose::Admit(Box::new(task)));
     }
@@ -639,22 +639,22 @@ impl Node {
 
     /// Has an activity wait for its turn. A task whose place it takes is not this node's any more, or soon will not be.
     fn wait_for_turn(&mut self, now: Moment, waiting: Waiting) {
-        if let Some(Waiting::Task(earlier)) = self.lone.add(waiting) {
+        if let Some(Waiting::Task(earlier)) = self.quarantine.add(waiting) {
             self.handle_task_released(now, &earlier);
         }
     }
 
     fn grant(&mut self, now: Moment, free: usize) {
-        while let Some(waiting) = self.lone.take(now, free) {
+        while let Some(waiting) = self.quarantine.take(now, free) {
             match waiting {
                 Waiting::Task(task) if !self.taken.is_kept(&task) => {
-                    self.lone.handle_ended(task_id(&task));
+                    self.quarantine.handle_ended(task_id(&task));
                     self.taken.remove(task_id(&task), task.tenure);
                     continue;
                 }
                 Waiting::Task(task) => self.issue(now, Purpose::Begin(task)),
                 Waiting::Lane { lane, shard, tenure, task: TaskId { key, event, .. }, .. } => {
-                    self.outputs.push(NodeOutput::GrantLone { lane, shard, tenure, key, event });
+                    self.outputs.push(NodeOutput::GrantQuarantineSlot { lane, shard, tenure, key, event });
                 }
             }
         }
@@ -684,7 +684,7 @@ impl Node {
             Purpose::Begin(task) => {
                 // One that is no longer this node's makes room for the next.
                 let Some(renewal) = self.taken.renewal(task, None, Evidence::Begins) else {
-                    self.lone.handle_ended(task_id(task));
+                    self.quarantine.handle_ended(task_id(task));
                     return self.taken.remove(task_id(task), task.tenure);
                 };
                 StoreCall::RenewTasks { holder, tasks: vec![renewal.report], lease_ms }

@@ -14,10 +14,10 @@
 //! goes away without that brings [`Node::handle_abandoned`].
 
 mod calls;
-mod lone_gate;
 mod machine;
 mod options;
 mod output;
+mod quarantine_gate;
 mod share;
 mod stopping;
 mod taken;

@@ -20,7 +20,7 @@ pub struct NodeOptions {
     /// See [`NodeOptions::task_lease_ms`].
     pub lease_ms: u64,
     /// From this many interruptions on, an activity runs alone. Default 4.
-    pub lone_from: u32,
+    pub quarantine_after: u32,
     /// An attempt that has run for so long is healthy. Default 1 minute.
     pub healthy: Duration,
     /// An activity with more interruptions than this is poison.
@@ -39,7 +39,7 @@ impl Default for NodeOptions {
             lanes: 1,
             task_lease_ms: 30_000,
             lease_ms: 10_000,
-            lone_from: 4,
+            quarantine_after: 4,
             healthy: Duration::from_secs(60),
             max_interruptions: 5,
             max_take: 100,

@@ -26,7 +26,7 @@ pub enum NodeOutput {
     /// Tell a task that runs here that nobody waits for it.
     CancelTask(TaskId),
     /// Tell a lane that an activity may run alone.
-    GrantLone {
+    GrantQuarantineSlot {
         /// The lane.
         lane: usize,
         /// The instance's shard.

@@ -29,7 +29,7 @@ impl Attempt {
 
 /// An activity that was interrupted often runs only while no other of its kind does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lone {
+enum QuarantineSlot {
     Wanted,
     Granted,
 }
@@ -37,7 +37,7 @@ enum Lone {
 #[derive(Default)]
 pub(super) struct Attempts {
     running: BTreeMap<(InstanceKey, EventId), Attempt>,
-    lone: BTreeMap<(InstanceKey, EventId), Lone>,
+    quarantine: BTreeMap<(InstanceKey, EventId), QuarantineSlot>,
     /// Names and tags of which it was said that this node cannot run them.
     unserved: BTreeSet<(String, Option<String>)>,
 }
@@ -81,13 +81,13 @@ impl Attempts {
         if let Some(attempt) = self.running.get_mut(&(key, event)) {
             attempt.is_stopping = true;
         }
-        self.lone.remove(&(key, event));
+        self.quarantine.remove(&(key, event));
     }
 
     /// Nobody waits for an activity any more.
     pub(super) fn cancel(&mut self, key: InstanceKey, event: EventId) {
         self.running.remove(&(key, event));
-        self.lone.remove(&(key, event));
+        self.quarantine.remove(&(key, event));
     }
 
     /// When the attempt of an activity that runs here began.
@@ -112,47 +112,48 @@ impl Attempts {
         for (event, _) in &running {
             self.running.remove(&(key, *event));
         }
-        let lone: Vec<_> = self.lone.range(all(key)).map(|(place, _)| *place).collect();
-        for place in lone {
-            self.lone.remove(&place);
+        let quarantine: Vec<_> = self.quarantine.range(all(key)).map(|(place, _)| *place).collect();
+        for place in quarantine {
+            self.quarantine.remove(&place);
         }
         running
     }
 
     /// An activity wants to run alone. Returns whether that is new.
-    pub(super) fn want_lone(&mut self, key: InstanceKey, event: EventId) -> bool {
-        self.lone.insert((key, event), Lone::Wanted).is_none()
+    pub(super) fn want_quarantine_slot(&mut self, key: InstanceKey, event: EventId) -> bool {
+        self.quarantine.insert((key, event), QuarantineSlot::Wanted).is_none()
     }
 
     /// It may. Returns whether somebody still waits for that.
-    pub(super) fn grant_lone(&mut self, key: InstanceKey, event: EventId) -> bool {
-        match self.lone.get_mut(&(key, event)) {
-            Some(lone @ Lone::Wanted) => {
-                *lone = Lone::Granted;
+    pub(super) fn grant_quarantine_slot(&mut self, key: InstanceKey, event: EventId) -> bool {
+        match self.quarantine.get_mut(&(key, event)) {
+            Some(quarantine @ QuarantineSlot::Wanted) => {
+                *quarantine = QuarantineSlot::Granted;
                 true
             }
             _ => false,
         }
     }
 
-    pub(super) fn is_lone_granted(&self, key: InstanceKey, event: EventId) -> bool {
-        self.lone.get(&(key, event)) == Some(&Lone::Granted)
+    pub(super) fn has_quarantine_slot(&self, key: InstanceKey, event: EventId) -> bool {
+        self.quarantine.get(&(key, event)) == Some(&QuarantineSlot::Granted)
     }
 
     /// The activities of an instance that may run now.
     pub(super) fn granted(&self, key: InstanceKey) -> impl Iterator<Item = EventId> {
-        let granted = self.lone.range(all(key)).filter(|(_, lone)| **lone == Lone::Granted);
+        let granted =
+            self.quarantine.range(all(key)).filter(|(_, quarantine)| **quarantine == QuarantineSlot::Granted);
         granted.map(|((_, event), _)| *event)
     }
 
     /// It is about to run, or need not run alone any more.
-    pub(super) fn leave_lone(&mut self, key: InstanceKey, event: EventId) {
-        self.lone.remove(&(key, event));
+    pub(super) fn leave_quarantine(&mut self, key: InstanceKey, event: EventId) {
+        self.quarantine.remove(&(key, event));
     }
 
     /// Whether an activity of an instance waits to run alone, or may.
-    pub(super) fn has_lone(&self, key: InstanceKey) -> bool {
-        self.lone.range(all(key)).next().is_some()
+    pub(super) fn has_quarantined(&self, key: InstanceKey) -> bool {
+        self.quarantine.range(all(key)).next().is_some()
     }
 
     /// Whether it is said for the first time that this node cannot run an activity.
@@ -206,11 +207,11 @@ mod tests {
         let mut attempts = Attempts::default();
         for (number, event) in [(1, 2), (1, 4), (2, 2)] {
             attempts.begin(0, &task(number, event, 1));
-            attempts.want_lone(InstanceKey::new(1, number), EventId(event));
+            attempts.want_quarantine_slot(InstanceKey::new(1, number), EventId(event));
         }
         let (first, second) = (InstanceKey::new(1, 1), InstanceKey::new(1, 2));
         assert_eq!(attempts.take(first), [(EventId(2), 1), (EventId(4), 1)]);
-        assert!(!attempts.has_lone(first) && attempts.has_lone(second));
+        assert!(!attempts.has_quarantined(first) && attempts.has_quarantined(second));
         assert_eq!(
             (attempts.began_ms(first, EventId(2)), attempts.began_ms(second, EventId(2))),
             (None, Some(0))
@@ -221,15 +222,17 @@ mod tests {
     #[test]
     fn n5_a_grant_counts_once_and_only_if_it_is_wanted() {
         let (mut attempts, key) = (Attempts::default(), InstanceKey::new(1, 1));
-        assert!(!attempts.grant_lone(key, EventId(2)), "nobody asked");
-        assert!(attempts.want_lone(key, EventId(2)));
-        assert!(!attempts.is_lone_granted(key, EventId(2)));
+        assert!(!attempts.grant_quarantine_slot(key, EventId(2)), "nobody asked");
+        assert!(attempts.want_quarantine_slot(key, EventId(2)));
+        assert!(!attempts.has_quarantine_slot(key, EventId(2)));
         assert_eq!(attempts.granted(key).count(), 0);
-        assert!(attempts.grant_lone(key, EventId(2)) && attempts.is_lone_granted(key, EventId(2)));
+        assert!(
+            attempts.grant_quarantine_slot(key, EventId(2)) && attempts.has_quarantine_slot(key, EventId(2))
+        );
         assert_eq!(attempts.granted(key).collect::<Vec<_>>(), [EventId(2)]);
-        assert!(!attempts.grant_lone(key, EventId(2)), "it was granted before");
+        assert!(!attempts.grant_quarantine_slot(key, EventId(2)), "it was granted before");
         attempts.cancel(key, EventId(2));
-        assert!(!attempts.has_lone(key));
+        assert!(!attempts.has_quarantined(key));
         assert!(
             attempts.is_news("a", None) && !attempts.is_news("a", None) && attempts.is_news("a", Some("t"))
         );

@@ -40,7 +40,7 @@ pub struct ShardOptions {
     pub max_interruptions: u32,
     /// An activity that ended this often with its process runs only while no other suspect does, and only after the
     /// process has lived for a while without it; those that ended less often run few at a time. Default 4.
-    pub lone_from: u32,
+    pub quarantine_after: u32,
     /// An attempt that has run for so long is healthy: that its process ends later says nothing against it. Default 1
     /// minute.
     pub healthy: Duration,
@@ -135,12 +135,12 @@ impl ShardOptions {
     /// Whether a process ended under an activity before: it waits until it can begin at once, and until few enough others
     /// like it run.
     pub fn is_gated(&self, task: &ActivityTask) -> bool {
-        task.begun.is_some() || max_together(self.lone_from, task.interruptions).is_some()
+        task.begun.is_some() || max_together(self.quarantine_after, task.interruptions).is_some()
     }
 
     /// For how long a process has to live without an activity before it runs it.
     pub(super) fn hold_ms(&self, interruptions: u32) -> u64 {
-        hold_ms(self.lone_from, interruptions, whole_ms(self.healthy))
+        hold_ms(self.quarantine_after, interruptions, whole_ms(self.healthy))
     }
 
     /// The pause before attempt `attempts` + 1 of a blocked instance.
@@ -152,18 +152,18 @@ impl ShardOptions {
 }
 
 /// With how many suspects an activity runs at most: the more often it was interrupted, the fewer, and alone in the end.
-pub(crate) fn max_together(lone_from: u32, interruptions: u32) -> Option<usize> {
-    if interruptions >= lone_from {
+pub(crate) fn max_together(quarantine_after: u32, interruptions: u32) -> Option<usize> {
+    if interruptions >= quarantine_after {
         return Some(1);
     }
     // The first interruption says next to nothing: everything that ran was interrupted.
-    (interruptions > 1).then(|| 8_usize.saturating_pow(lone_from - interruptions))
+    (interruptions > 1).then(|| 8_usize.saturating_pow(quarantine_after - interruptions))
 }
 
 /// For how long a process has to live without an activity before it runs it, if it runs alone. Each time it is twice as
 /// long, so that processes which end at regular intervals for another reason leave no evidence against it.
-pub(crate) fn hold_ms(lone_from: u32, interruptions: u32, healthy_ms: u64) -> u64 {
-    match interruptions.checked_sub(lone_from) {
+pub(crate) fn hold_ms(quarantine_after: u32, interruptions: u32, healthy_ms: u64) -> u64 {
+    match interruptions.checked_sub(quarantine_after) {
         Some(doublings) if interruptions > 0 => healthy_ms.saturating_mul(1 << doublings.min(10)),
         _ => 0,
     }
@@ -183,7 +183,7 @@ impl Default for ShardOptions {
             on_failure: FailurePolicy::default(),
             max_unread: 10_000,
             max_interruptions: 5,
-            lone_from: 4,
+            quarantine_after: 4,
             healthy: Duration::from_millis(60_000),
             served: None,
             token_key: TokenKey::default(),

@@ -451,8 +451,8 @@ impl Shard {
     }
 
     /// An activity that was interrupted often may run: few enough others of its kind run on this node.
-    pub fn handle_lone_granted(&mut self, now_ms: u64, key: InstanceKey, event: EventId) {
-        if self.shared.standing.is_closing() || !self.shared.attempts.grant_lone(key, event) {
+    pub fn handle_quarantine_slot_granted(&mut self, now_ms: u64, key: InstanceKey, event: EventId) {
+        if self.shared.standing.is_closing() || !self.shared.attempts.grant_quarantine_slot(key, event) {
             return;
         }
         if !self.load_if_dormant(key) {

@@ -50,7 +50,8 @@ impl Scene {
             culprit,
         );
         // Interruptions of activities are another story.
-        let shard = ShardOptions { max_interruptions: 1_000, lone_from: 1_000, ..ShardOptions::default() };
+        let shard =
+            ShardOptions { max_interruptions: 1_000, quarantine_after: 1_000, ..ShardOptions::default() };
         let options = LaneOptions { lease_ms: LEASE_MS, shard, ..ManualNode::lane_options() };
         let node = ManualNode::with_lane_options(handlers, options);
         Scene { node, culprits: culprits.to_vec(), deaths: 0 }

@@ -86,7 +86,7 @@ mod shard_child_options;
 mod shard_children;
 mod shard_codecs;
 mod shard_continuations;
-mod shard_convicts;
+mod shard_crash_culprits;
 mod shard_cures;
 mod shard_delays_and_deadlines;
 mod shard_deliveries;

@@ -275,7 +275,7 @@ fn g44_an_attempt_that_waits_outlives_every_process_and_never_runs_again() {
             0 => node.release_activities().close_shards().settle().restart(),
             _ => node.restart_after_kill(),
         };
-        node.grant_lone().settle();
+        node.grant_quarantine_slots().settle();
         assert_eq!(
             (node.runs().len(), node.tasks("a")),
             (1, vec!["ask 1 waiting".to_owned()]),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, Client, LoneAttempt};
+use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, Client, StandaloneAttempt};
 use perennial_core::shard::{ActivityTask, Answer, AskReply, Question, Request, RequestId, ShardOptions};
 use perennial_core::store::memory::Tables;
 use perennial_core::store::{Criteria, InstanceRow, Status, Store};
@@ -60,7 +60,7 @@ type Outcome = Result<Payload, ActivityError>;
 
 struct RunningAttempt {
     task: Arc<ActivityTask>,
-    lone: LoneAttempt,
+    standalone: StandaloneAttempt,
     handle: JoinHandle<()>,
     is_real: bool,
     began_ms: u64,
@@ -288,7 +288,7 @@ impl Driver {
                 .attempts
                 .values()
                 .filter(|attempt| attempt.task.key == key && attempt.task.event == event);
-            mine.for_each(|attempt| attempt.lone.cancel());
+            mine.for_each(|attempt| attempt.standalone.cancel());
         }
     }
 
@@ -321,17 +321,19 @@ impl Driver {
             let tokio = self.tokio.as_ref().expect("it is taken by dropping alone");
             let _context = tokio.enter();
             let task = Arc::new(task);
-            let lone = LoneAttempt::new(Arc::clone(&handler), Arc::clone(&task), self.client.clone());
+            let standalone =
+                StandaloneAttempt::new(Arc::clone(&handler), Arc::clone(&task), self.client.clone());
             let forgotten =
-                runs_twice.then(|| LoneAttempt::new(handler, Arc::clone(&task), self.client.clone()));
-            let (attempt, sender) = (lone.clone(), self.sender.clone());
+                runs_twice.then(|| StandaloneAttempt::new(handler, Arc::clone(&task), self.client.clone()));
+            let (attempt, sender) = (standalone.clone(), self.sender.clone());
             let handle = tokio.spawn(async move {
                 if let Some(forgotten) = forgotten {
                     let _ = forgotten.run(now_ms).await;
                 }
                 let _ = sender.send((number, attempt.run(now_ms).await));
             });
-            self.attempts.insert(number, RunningAttempt { task, lone, handle, is_real, began_ms: now_ms });
+            self.attempts
+                .insert(number, RunningAttempt { task, standalone, handle, is_real, began_ms: now_ms });
             if matches!(trouble, Some(CrashPoint::DuringActivity(_))) {
                 self.go_on_without_time();
                 self.crash();
@@ -404,12 +406,12 @@ impl Driver {
 
     fn end_attempt(&mut self, (number, outcome): (u64, Outcome)) {
         if let Some(attempt) = self.attempts.remove(&number) {
-            if let Some(details) = attempt.lone.details()
-                && (outcome.is_err() || attempt.lone.is_left_open())
+            if let Some(details) = attempt.standalone.details()
+                && (outcome.is_err() || attempt.standalone.is_left_open())
             {
                 self.node.bring_heartbeat(&attempt.task, details);
             }
-            if outcome.is_ok() && attempt.lone.is_left_open() {
+            if outcome.is_ok() && attempt.standalone.is_left_open() {
                 let ran_ms = self.now_ms().saturating_sub(attempt.began_ms);
                 return self.node.bring_left_open(&attempt.task, ran_ms);
             }

@@ -4,7 +4,7 @@ use perennial_core::shard::{ActivityTask, CompletionToken, Message};
 use perennial_core::store::{Store, TaskId};
 use perennial_core::{ActivityError, EventId, InstanceKey, Payload};
 
-use super::{LoneWish, ManualNode, ask_store};
+use super::{ManualNode, QuarantineWish, ask_store};
 
 impl ManualNode {
     /// Takes up a running activity, the oldest of that name.
@@ -109,9 +109,9 @@ impl ManualNode {
     }
 
     /// Lets every activity run that wants to run alone.
-    pub fn grant_lone(&mut self) -> &mut ManualNode {
-        for LoneWish { shard, tenure, key, event } in std::mem::take(&mut self.lone) {
-            self.feed(|lane, now| lane.handle_lone_granted(now, shard, tenure, key, event));
+    pub fn grant_quarantine_slots(&mut self) -> &mut ManualNode {
+        for QuarantineWish { shard, tenure, key, event } in std::mem::take(&mut self.quarantine_wishes) {
+            self.feed(|lane, now| lane.handle_quarantine_slot_granted(now, shard, tenure, key, event));
         }
         self
     }

@@ -38,7 +38,7 @@ impl ManualNode {
         self.options.node = SessionId(ManualNode::NODE.0 + (u128::from(self.process) << 64));
         self.waiting.clear();
         self.waiting.is_new_owner = true;
-        self.lone.clear();
+        self.quarantine_wishes.clear();
         self.turns.clear();
         self.held_histories = None;
         self.running.clear();

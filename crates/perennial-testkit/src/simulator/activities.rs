@@ -65,7 +65,7 @@ impl Simulation {
         }
         self.witness_run(process, &run.task);
         // What is noted as begun was let through because there was a slot, and does not wait.
-        let is_noted = self.is_lone(&run.task);
+        let is_noted = self.is_quarantined(&run.task);
         self.processes[process].runs.all.insert(number, run);
         if is_noted {
             return self.begin(process, number);
@@ -119,8 +119,8 @@ impl Simulation {
         }
         self.witness_activity(process, lane.filter(|_| !is_held), number, &task);
         self.count_attempt(&task);
-        if self.is_lone(&task) {
-            self.node_input(process, |node, now, _| node.handle_lone_begun(now, &task));
+        if self.is_quarantined(&task) {
+            self.node_input(process, |node, now, _| node.handle_quarantined_begun(now, &task));
         }
         if self.is_deadly(&task) {
             let label = format!("p{process} dies of activity {} of {}", task.event, task.instance);
@@ -274,8 +274,8 @@ impl Simulation {
         let runs = &mut self.processes[process].runs;
         let run = runs.all.remove(&number)?;
         runs.waiting.retain(|waiting| *waiting != number);
-        if run.has_begun && self.is_lone(&run.task) {
-            self.node_input(process, |node, now, free| node.handle_lone_ended(now, &run.task, free));
+        if run.has_begun && self.is_quarantined(&run.task) {
+            self.node_input(process, |node, now, free| node.handle_quarantined_ended(now, &run.task, free));
         }
         self.later_on(process, 0, format!("p{process} has a free slot"), move |this| {
             this.begin_next(process)
@@ -283,7 +283,7 @@ impl Simulation {
         Some(run)
     }
 
-    fn is_lone(&self, task: &ActivityTask) -> bool {
+    fn is_quarantined(&self, task: &ActivityTask) -> bool {
         self.plan.shard.is_gated(task)
     }
 

@@ -95,10 +95,10 @@ impl Simulation {
             LaneOutput::CancelActivity { key, execution, event } => {
                 self.cancel_activity(process, lane, (key, execution, event));
             }
-            LaneOutput::WantLone { shard, tenure, interruptions, task } => {
+            LaneOutput::WantQuarantineSlot { shard, tenure, interruptions, task } => {
                 self.count("attempt wants to run alone");
                 self.node_input(process, |node, now, free| {
-                    node.handle_want_lone(now, lane, (shard, tenure), interruptions, task, free);
+                    node.handle_want_quarantine_slot(now, lane, (shard, tenure), interruptions, task, free);
                 });
             }
             LaneOutput::Reply { shard, request, answer, key } => {
@@ -143,9 +143,9 @@ impl Simulation {
                 self.run_activity(process, None, *task);
             }
             NodeOutput::CancelTask(id) => self.cancel_task(process, id),
-            NodeOutput::GrantLone { lane, shard, tenure, key, event } => {
+            NodeOutput::GrantQuarantineSlot { lane, shard, tenure, key, event } => {
                 self.lane_input(process, lane, |lane, now| {
-                    lane.handle_lone_granted(now, shard, tenure, key, event);
+                    lane.handle_quarantine_slot_granted(now, shard, tenure, key, event);
                 });
             }
             NodeOutput::Changed(changes) => self.lanes_changed(process, &changes),

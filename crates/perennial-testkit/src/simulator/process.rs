@@ -114,7 +114,7 @@ impl Simulation {
             lanes,
             task_lease_ms: self.plan.task_lease_ms,
             lease_ms: self.plan.lease_ms,
-            lone_from: self.plan.shard.lone_from,
+            quarantine_after: self.plan.shard.quarantine_after,
             max_interruptions: self.plan.shard.max_interruptions,
             healthy: self.plan.shard.healthy,
             max_take: 2,

@@ -128,7 +128,7 @@ impl Driver {
             NodeOptions {
                 served: registry.served(&options.tags),
                 lease_ms: u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX),
-                lone_from: options.shard.lone_from,
+                quarantine_after: options.shard.quarantine_after,
                 max_interruptions: options.shard.max_interruptions,
                 healthy: options.shard.healthy,
                 info: info.clone(),
@@ -268,9 +268,9 @@ impl Driver {
                 LaneOutput::CancelActivity { key, execution, event } => {
                     self.workers.cancel(key, execution, event);
                 }
-                LaneOutput::WantLone { shard, tenure, interruptions, task } => {
+                LaneOutput::WantQuarantineSlot { shard, tenure, interruptions, task } => {
                     self.with_node(|node, now, free| {
-                        node.handle_want_lone(now, 0, (shard, tenure), interruptions, task, free);
+                        node.handle_want_quarantine_slot(now, 0, (shard, tenure), interruptions, task, free);
                     });
                 }
                 LaneOutput::Reply { request, answer, .. } => self.callers.answer(request, answer),
@@ -342,8 +342,10 @@ impl Driver {
             }
             NodeOutput::RunTask(task) => Workers::run_task(self, *task),
             NodeOutput::CancelTask(task) => self.workers.cancel(task.key, task.execution, task.event),
-            NodeOutput::GrantLone { shard, tenure, key, event, .. } => {
-                self.with_lane(|lane, now| lane.handle_lone_granted(now, shard, tenure, key, event));
+            NodeOutput::GrantQuarantineSlot { shard, tenure, key, event, .. } => {
+                self.with_lane(|lane, now| {
+                    lane.handle_quarantine_slot_granted(now, shard, tenure, key, event)
+                });
             }
             NodeOutput::Changed(changes) => self.with_lane(|lane, now| lane.handle_changes(now, &changes)),
             NodeOutput::StopTaking => {

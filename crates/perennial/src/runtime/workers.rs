@@ -177,7 +177,7 @@ impl Workers {
         };
         let is_gated = driver.options.shard.is_gated(&task);
         if is_gated {
-            driver.with_node(|node, now, _| node.handle_lone_begun(now, &task));
+            driver.with_node(|node, now, _| node.handle_quarantined_begun(now, &task));
         }
         Some(AttemptRun { task: Arc::new(task), handler, admitted, is_gated })
     }
@@ -285,7 +285,7 @@ impl AttemptRun {
         }
         driver.workers.forget(place);
         if is_gated {
-            driver.with_node(|node, now, free| node.handle_lone_ended(now, &task, free));
+            driver.with_node(|node, now, free| node.handle_quarantined_ended(now, &task, free));
         }
     }
 }

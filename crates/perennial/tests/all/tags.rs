@@ -194,7 +194,7 @@ async fn g22_tasks_that_were_interrupted_often_run_one_at_a_time_also_if_they_ar
     };
     let mut options = RuntimeOptions { tags: vec!["printer".to_owned()], ..relaxed() };
     // None is often enough.
-    options.shard.lone_from = 0;
+    options.shard.quarantine_after = 0;
     let builder = Runtime::open(place.url()).options(options).activity("paint", paint);
     let runtime = builder.orchestration("caller", "1.0.0", caller).start().await.unwrap();
     for number in 0..5 {

@@ -157,12 +157,12 @@ impl Instance {
                 self.tasks.write(row, task.deadline_ms);
             }
             TaskStep::Run
-                if shared.options.is_gated(&task) && !shared.attempts.is_lone_granted(key, event) =>
+                if shared.options.is_gated(&task) && !shared.attempts.has_quarantine_slot(key, event) =>
             {
-                if shared.attempts.want_lone(key, event) {
+                if shared.attempts.want_quarantine_slot(key, event) {
                     let (interruptions, execution) = (task.interruptions, task.execution);
                     let task = TaskId { key, execution, event };
-                    shared.outputs.push(Output::WantLone { interruptions, task });
+                    shared.outputs.push(Output::WantQuarantineSlot { interruptions, task });
                 }
             }
             // Nothing is to be noted about it: it is as if it had not begun.
@@ -176,7 +176,7 @@ impl Instance {
 
     /// Has an attempt run once its row is durable.
     fn run_from_row(&mut self, shared: &mut Shared, now_ms: u64, task: ActivityTask) {
-        shared.attempts.leave_lone(self.key, task.event);
+        shared.attempts.leave_quarantine(self.key, task.event);
         let state = TaskState::Leased { holder: shared.holder, cancelled: false };
         let (row, deadline_ms) = (task.row(shared.id, state, now_ms, None), task.deadline_ms);
         if row.is_suspect() {
@@ -332,7 +332,7 @@ fn judge(task: &mut ActivityTask, was_running: bool, shared: &Shared) {
         let counts = task.begun.is_some() || flaws::is(Flaw::EveryEndCounts);
         task.interruptions += u32::from(counts && !flaws::is(Flaw::UncountedInterruptions));
         task.begun = Some(shared.node);
-    } else if task.interruptions < shared.options.lone_from && !flaws::is(Flaw::EveryEndCounts) {
+    } else if task.interruptions < shared.options.quarantine_after && !flaws::is(Flaw::EveryEndCounts) {
         // It did not run when the process ended. Those that ran alone stay suspect, or two that take the process down
         // would clear each other.
         (task.interruptions, task.begun) = (0, None);

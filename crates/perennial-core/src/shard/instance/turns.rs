@@ -122,8 +122,9 @@ impl Instance {
     fn stay_idle(&mut self, shared: &mut Shared, now_ms: u64, execution: Box<Execution>) {
         self.read_for_behind(shared);
         // What is due and not done waits for rows to be read, to run alone, or for the next node.
-        let waits =
-            shared.standing.is_stopping() || self.tasks.is_refreshing() || shared.attempts.has_lone(self.key);
+        let waits = shared.standing.is_stopping()
+            || self.tasks.is_refreshing()
+            || shared.attempts.has_quarantined(self.key);
         let from_ms = if waits { now_ms.saturating_add(1) } else { 0 };
         let wake = wakes_from(from_ms, execution.ledger(), &self.limits, &self.tasks);
         self.phase = Phase::Idle(execution);

@@ -16,7 +16,7 @@ use crate::client::Client;
 /// One attempt, run as a node's workers run it: panics are failures, timeouts and heartbeats count.
 #[doc(hidden)]
 #[derive(Clone)]
-pub struct LoneAttempt {
+pub struct StandaloneAttempt {
     handler: Arc<dyn ActivityHandler>,
     task: Arc<ActivityTask>,
     client: Client,
@@ -24,14 +24,18 @@ pub struct LoneAttempt {
     pulse: Arc<Pulse>,
 }
 
-impl LoneAttempt {
+impl StandaloneAttempt {
     /// How long a cancelled attempt may take to end by itself.
     const GRACE: Duration = Duration::from_secs(5);
 
     /// An attempt that has not begun.
-    pub fn new(handler: Arc<dyn ActivityHandler>, task: Arc<ActivityTask>, client: Client) -> LoneAttempt {
+    pub fn new(
+        handler: Arc<dyn ActivityHandler>,
+        task: Arc<ActivityTask>,
+        client: Client,
+    ) -> StandaloneAttempt {
         let (cancellation, pulse) = (CancellationToken::new(), Arc::new(Pulse::new()));
-        LoneAttempt { handler, task, client, cancellation, pulse }
+        StandaloneAttempt { handler, task, client, cancellation, pulse }
     }
 
     /// Runs the attempt on tokio's clock, which shows `now_ms`.
@@ -46,7 +50,7 @@ impl LoneAttempt {
             cancellation,
             &self.pulse,
             client,
-            LoneAttempt::GRACE,
+            StandaloneAttempt::GRACE,
             total_until,
             |_| {},
         )
@@ -69,7 +73,7 @@ impl LoneAttempt {
     }
 }
 
-impl std::fmt::Debug for LoneAttempt {
+impl std::fmt::Debug for StandaloneAttempt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("LoneAttempt").field(&self.task.name).finish()
     }

@@ -15,7 +15,7 @@ async fn calls(ctx: OrchestrationContext, _: Payload) -> Outcome {
 }
 
 /// What the node does about a turn that has taken processes down.
-fn convict(node: &mut ManualNode, id: &str) {
+fn block_as_culprit(node: &mut ManualNode, id: &str) {
     let task = node.pick_turn(id);
     let outcome = Err(BlockReason::TakesProcessDown);
     let (shard, tenure, key, number) = (task.shard, task.tenure, task.key, task.number);
@@ -24,12 +24,12 @@ fn convict(node: &mut ManualNode, id: &str) {
 }
 
 /// An instance that is convicted of the turn after its activity's result, which is kept.
-fn convicted() -> ManualNode {
+fn culprit() -> ManualNode {
     let mut node = ManualNode::new(handlers_and("calls", calls));
     node.start("calls", "a", ());
     node.settle();
     node.finish("a", "call", "done");
-    convict(&mut node, "a");
+    block_as_culprit(&mut node, "a");
     assert_eq!(node.status("a"), "running, blocked: PER-0302");
     assert_eq!(node.inbox("a"), [r#"ActivityCompleted of 2 "done""#]);
     assert!(node.row("a").owed, "its activity is open, and has no row");
@@ -38,7 +38,7 @@ fn convicted() -> ManualNode {
 
 #[test]
 fn g29_a_convict_is_not_tried_by_a_new_owner_nor_for_what_comes_for_it() {
-    let mut node = convicted();
+    let mut node = culprit();
     node.crash().take_over();
     node.look_up();
     node.load();
@@ -74,7 +74,7 @@ fn g29_a_convict_is_not_tried_by_a_new_owner_nor_for_what_comes_for_it() {
 
 #[test]
 fn g29_who_asks_a_convict_something_is_told_that_it_is_blocked() {
-    let mut node = convicted();
+    let mut node = culprit();
     node.crash();
     let question = Question::Query { name: "n".to_owned(), payload: Payload::null() };
     let RequestOutcome::Written(number) = node.send_request("a", &question, 60_000) else {
@@ -94,7 +94,7 @@ fn g29_who_asks_a_convict_something_is_told_that_it_is_blocked() {
 #[test]
 fn g29_a_convict_that_is_retried_goes_on_with_all_that_came_for_it() {
     for from_afar in [false, true] {
-        let mut node = convicted();
+        let mut node = culprit();
         node.restart();
         node.raise("a", "n", "1");
         node.settle();
@@ -115,14 +115,14 @@ fn g29_a_convict_that_is_retried_goes_on_with_all_that_came_for_it() {
 
 #[test]
 fn g28_a_convict_needs_no_code_to_be_terminated_or_to_outlive_the_grace_of_a_cancel() {
-    let mut node = convicted();
+    let mut node = culprit();
     node.restart();
     node.terminate("a", "enough");
     node.settle();
     assert_eq!((node.status("a"), node.inbox("a").len()), ("terminated".into(), 0));
 
     for from_afar in [false, true] {
-        let mut node = convicted();
+        let mut node = culprit();
         node.restart();
         let grace_until_ms = node.now_ms() + ShardOptions::default().cancel_grace.as_millis() as u64;
         if from_afar {

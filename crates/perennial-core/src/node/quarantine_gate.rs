@@ -44,8 +44,8 @@ impl Waiting {
 }
 
 #[derive(Debug)]
-pub(super) struct LoneGate {
-    lone_from: u32,
+pub(super) struct QuarantineGate {
+    quarantine_after: u32,
     healthy: Duration,
     /// In the order in which they came.
     waiting: BTreeMap<u64, Waiting>,
@@ -66,10 +66,10 @@ struct Current {
     until: Moment,
 }
 
-impl LoneGate {
-    pub(super) fn new(lone_from: u32, healthy: Duration) -> LoneGate {
+impl QuarantineGate {
+    pub(super) fn new(quarantine_after: u32, healthy: Duration) -> QuarantineGate {
         let (waiting, places, current) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        LoneGate { lone_from, healthy, waiting, places, next: 0, current, look_at: None }
+        QuarantineGate { quarantine_after, healthy, waiting, places, next: 0, current, look_at: None }
     }
 
     /// An activity waits for its turn. If it waits already, whoever asks now runs it: an earlier tenure is over. Returns
@@ -102,7 +102,7 @@ impl LoneGate {
     }
 
     fn max_together(&self, waiting: &Waiting) -> usize {
-        max_together(self.lone_from, waiting.interruptions()).unwrap_or(usize::MAX)
+        max_together(self.quarantine_after, waiting.interruptions()).unwrap_or(usize::MAX)
     }
 
     /// The tasks that wait: the node begins none of them any more.
@@ -157,17 +157,17 @@ mod tests {
         Waiting::Lane { lane: 0, shard, tenure, interruptions, task: id(event) }
     }
 
-    fn add(gate: &mut LoneGate, event: u64, interruptions: u32) {
+    fn add(gate: &mut QuarantineGate, event: u64, interruptions: u32) {
         assert!(gate.add(waiting(event, interruptions)).is_none());
     }
 
-    fn take(gate: &mut LoneGate, now: Moment) -> Option<u64> {
+    fn take(gate: &mut QuarantineGate, now: Moment) -> Option<u64> {
         gate.take(now, 100).map(|it| it.id().event.0)
     }
 
     #[test]
     fn n10_an_activity_that_waits_to_run_alone_is_granted_to_the_latest_tenure() {
-        let (mut gate, now) = (LoneGate::new(4, HEALTHY), Moment::ZERO);
+        let (mut gate, now) = (QuarantineGate::new(4, HEALTHY), Moment::ZERO);
         add(&mut gate, 1, 4);
         let (shard, tenure) = (ShardId(0), Tenure(2));
         let later = Waiting::Lane { lane: 0, shard, tenure, interruptions: 4, task: id(1) };
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn g22_one_runs_at_a_time_and_one_that_does_not_begin_gives_way() {
-        let (mut gate, mut now) = (LoneGate::new(4, HEALTHY), Moment::ZERO);
+        let (mut gate, mut now) = (QuarantineGate::new(4, HEALTHY), Moment::ZERO);
         (1..=3).for_each(|event| add(&mut gate, event, 4));
         assert!(gate.add(waiting(2, 5)).is_some());
         assert_eq!(take(&mut gate, now), Some(1));
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn g22_one_that_is_healthy_makes_room_for_the_next() {
-        let (mut gate, mut now) = (LoneGate::new(4, HEALTHY), Moment::ZERO);
+        let (mut gate, mut now) = (QuarantineGate::new(4, HEALTHY), Moment::ZERO);
         (1..=2).for_each(|event| add(&mut gate, event, 4));
         assert_eq!(take(&mut gate, now), Some(1));
         gate.handle_begun(now, id(1));
@@ -206,13 +206,13 @@ mod tests {
     #[test]
     fn g22_the_more_often_they_were_interrupted_the_fewer_run_together() {
         let most = |interruptions: u32| {
-            let mut gate = LoneGate::new(4, HEALTHY);
+            let mut gate = QuarantineGate::new(4, HEALTHY);
             (0..100).for_each(|event| add(&mut gate, event, interruptions));
             std::iter::from_fn(|| take(&mut gate, Moment::ZERO)).count()
         };
         assert_eq!([0, 1, 2, 3, 4, 9].map(most), [100, 100, 64, 8, 1, 1]);
         // Beside one that is to run alone nobody runs.
-        let mut gate = LoneGate::new(4, HEALTHY);
+        let mut gate = QuarantineGate::new(4, HEALTHY);
         [(1, 2), (2, 4), (3, 2)].into_iter().for_each(|(event, often)| add(&mut gate, event, often));
         assert_eq!(take(&mut gate, Moment::ZERO), Some(1));
         assert_eq!(take(&mut gate, Moment::ZERO), None);
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn g22_nobody_is_granted_what_would_wait_for_a_slot() {
-        let (mut gate, now) = (LoneGate::new(4, HEALTHY), Moment::ZERO);
+        let (mut gate, now) = (QuarantineGate::new(4, HEALTHY), Moment::ZERO);
         (1..=3).for_each(|event| add(&mut gate, event, 2));
         assert!(gate.take(now, 0).is_none());
         assert_eq!(gate.next_wake(), Some(now + SLOT_PAUSE));
