@@ -253,8 +253,12 @@ impl Lane {
             self.feed(now, done.shard, |shard, now_ms| shard.handle_turn_done(now_ms, done));
         } else {
             self.counted.stale += 1;
-            let executions =
-                done.outcome.ok().and_then(TurnTaskOutput::into_execution).into_iter().chain(done.wreck);
+            let executions = done
+                .outcome
+                .ok()
+                .and_then(TurnTaskOutput::into_execution)
+                .into_iter()
+                .chain(done.failed_execution);
             self.outbox.extend(executions.map(LaneOutput::Drop));
         }
     }

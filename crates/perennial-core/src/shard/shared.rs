@@ -46,7 +46,7 @@ pub(super) struct Shared {
     /// Request rows that were answered.
     pub(super) answered: Consumed,
     /// Blocked instances whose turn is not tried again in this process, unless somebody asks for it.
-    pub(super) given_up: BTreeSet<InstanceKey>,
+    pub(super) no_auto_retry: BTreeSet<InstanceKey>,
     /// The orchestrations that are paused, with all their instances.
     pub(super) paused: Arc<PausedOrchestrations>,
     pub(super) kept_keys: KeptKeys,
@@ -83,7 +83,7 @@ impl Shared {
             updates: Updates::default(),
             consumed: Consumed::default(),
             answered: Consumed::default(),
-            given_up: BTreeSet::new(),
+            no_auto_retry: BTreeSet::new(),
             paused: Arc::default(),
             kept_keys: KeptKeys::new(nonce, id),
             counters: Counters::default(),

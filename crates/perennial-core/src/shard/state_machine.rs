@@ -309,7 +309,7 @@ impl Shard {
         if self.shared.standing.is_closing() {
             return;
         }
-        self.shared.given_up.remove(&key);
+        self.shared.no_auto_retry.remove(&key);
         if !self.load_if_dormant(key) {
             self.bring(now_ms, key, |instance, shared| instance.handle_owed(shared));
         }
@@ -375,7 +375,7 @@ impl Shard {
     /// A turn task was run.
     pub fn handle_turn_done(&mut self, now_ms: u64, mut done: TurnTaskDone) {
         let key = done.key;
-        self.shared.outputs.extend(done.wreck.take().map(Output::Drop));
+        self.shared.outputs.extend(done.failed_execution.take().map(Output::Drop));
         if !self.instances.contains(key) {
             // No user code is dropped here.
             return self

@@ -143,7 +143,7 @@ pub struct TurnTaskDone {
     /// What came of each question.
     pub asks: Vec<(PendingAsk, Consultation)>,
     /// An execution that failed, to be dropped where user code may run.
-    pub wreck: Option<Box<Execution>>,
+    pub failed_execution: Option<Box<Execution>>,
 }
 
 /// What a turn task gives that went well.
@@ -410,7 +410,7 @@ impl TurnTask {
             number,
             outcome: Err(failure),
             asks,
-            wreck: source.into_resident(),
+            failed_execution: source.into_resident(),
         }
     }
 
@@ -433,7 +433,15 @@ impl TurnTask {
             is_full,
             ..
         } = self;
-        let done = |outcome, asks, wreck| TurnTaskDone { shard, tenure, key, number, outcome, asks, wreck };
+        let done = |outcome, asks, failed_execution| TurnTaskDone {
+            shard,
+            tenure,
+            key,
+            number,
+            outcome,
+            asks,
+            failed_execution,
+        };
         let unasked =
             |asks: Vec<PendingAsk>| asks.into_iter().map(|ask| (ask, Consultation::Later)).collect();
         if let TurnSource::Record(rows) = &source {

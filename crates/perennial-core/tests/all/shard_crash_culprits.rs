@@ -19,7 +19,15 @@ fn block_as_culprit(node: &mut ManualNode, id: &str) {
     let task = node.pick_turn(id);
     let outcome = Err(BlockReason::TakesProcessDown);
     let (shard, tenure, key, number) = (task.shard, task.tenure, task.key, task.number);
-    node.bring_turn(TurnTaskDone { shard, tenure, key, number, outcome, asks: Vec::new(), wreck: None });
+    node.bring_turn(TurnTaskDone {
+        shard,
+        tenure,
+        key,
+        number,
+        outcome,
+        asks: Vec::new(),
+        failed_execution: None,
+    });
     node.settle();
 }
 

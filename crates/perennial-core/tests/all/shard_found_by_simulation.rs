@@ -23,7 +23,7 @@ fn i14_the_row_of_what_was_ended_before_it_began_names_the_version_it_was_to_hav
 }
 
 /// An instance whose turn never ended.
-fn given_up() -> ManualNode {
+fn abandoned_turn() -> ManualNode {
     let mut node = ManualNode::new(handlers());
     node.start("collect", "a", ());
     node.settle();
@@ -36,7 +36,7 @@ fn given_up() -> ManualNode {
 /// A new owner comes to an instance that an earlier process gave up on, just while a message for it is being kept.
 #[test]
 fn g28_a_new_owner_tries_a_blocked_instance_again_also_while_it_keeps_a_message_for_it() {
-    let mut node = given_up();
+    let mut node = abandoned_turn();
     assert_eq!(node.row("a").blocked.map(|blocked| blocked.code), Some("PER-0205".to_owned()));
     node.crash();
     let kept = node.raise("a", "n", number(2));
@@ -50,7 +50,7 @@ fn g28_a_new_owner_tries_a_blocked_instance_again_also_while_it_keeps_a_message_
 /// Seed 6373: while a blocked instance is being tried again, a cancel request for it is sent.
 #[test]
 fn i14_a_row_wants_nothing_after_a_cancel_that_came_while_it_was_unblocked() {
-    let mut node = given_up();
+    let mut node = abandoned_turn();
     node.retry("a");
     node.load();
     let (reason, grace_ms) = ("enough".to_owned(), 60_000);

@@ -201,7 +201,7 @@ fn g29_a_turn_that_was_unwound_at_its_deadline_is_not_tried_by_time_in_this_proc
     let task = node.pick_turn("a");
     let mut done = node.run_turn(task);
     let Ok(TurnTaskOutput::Turn(run)) = done.outcome else { panic!("it goes through") };
-    done.wreck = Some(run.execution);
+    done.failed_execution = Some(run.execution);
     done.outcome = Err(perennial_core::TurnFailure::DeadlinePassed.into());
     node.bring_turn(done);
     node.settle();

@@ -29,7 +29,7 @@ pub(super) struct Run {
     pub(super) lane: Option<usize>,
     pub(super) has_begun: bool,
     /// Whether it was told to stop and does not care.
-    pub(super) is_told_off: bool,
+    pub(super) is_cancel_requested: bool,
     /// What it reported last.
     details: Option<Payload>,
 }
@@ -58,7 +58,7 @@ impl Simulation {
         self.runs += 1;
         let number = self.runs;
         let details = task.details.clone();
-        let run = Run { task, lane, has_begun: false, is_told_off: false, details };
+        let run = Run { task, lane, has_begun: false, is_cancel_requested: false, details };
         if self.processes[process].stage.is_some() {
             self.count("attempt given back unbegun");
             return self.give_back(process, run);
@@ -323,7 +323,7 @@ impl Simulation {
     /// Tells an attempt to stop. Gives it back if it does.
     fn tell_off(&mut self, process: usize, number: u64) -> Option<Run> {
         let run = self.processes[process].runs.all.get_mut(&number)?;
-        run.is_told_off = true;
+        run.is_cancel_requested = true;
         let stops = !run.has_begun || (!self.plan.is_stubborn && self.chance.percent(50));
         if stops { self.end_run(process, number) } else { None }
     }

@@ -22,7 +22,7 @@ pub(super) struct Raised {
     pub(super) starts: Option<usize>,
     key: String,
     since_ms: u64,
-    is_given_up: bool,
+    is_abandoned: bool,
     is_acknowledged: bool,
 }
 
@@ -44,7 +44,7 @@ impl Simulation {
                 self.count("event sent again");
                 return self.raise_again(event);
             }
-            self.callers.events[event].is_given_up = true;
+            self.callers.events[event].is_abandoned = true;
         }
         let number = self.new_event(sender, id, name);
         self.raise_again(number);
@@ -63,7 +63,7 @@ impl Simulation {
             starts: None,
             key: format!("key-{number}"),
             since_ms: self.now_ms,
-            is_given_up: false,
+            is_abandoned: false,
             is_acknowledged: false,
         });
         self.callers.outstanding.insert((id.to_owned(), sender), number);
@@ -128,9 +128,9 @@ impl Simulation {
         if self.is_outlived(event) {
             return self.refuse_event(event);
         }
-        let Raised { id, sender, name, payload, is_given_up, is_acknowledged, .. } =
+        let Raised { id, sender, name, payload, is_abandoned, is_acknowledged, .. } =
             &self.callers.events[event];
-        let (id, sender, late) = (id.clone(), *sender, *is_given_up || *is_acknowledged);
+        let (id, sender, late) = (id.clone(), *sender, *is_abandoned || *is_acknowledged);
         if !self.is_on_disk(&id, payload) && !self.is_damaged(&id) {
             let what = format!("I8: {payload:?} of {id} was acknowledged and is not stored");
             return self.fail(what);
@@ -147,10 +147,10 @@ impl Simulation {
     }
 
     pub(super) fn refuse_event(&mut self, event: usize) {
-        let Raised { id, sender, is_given_up, is_acknowledged, .. } = &self.callers.events[event];
-        if !*is_given_up && !*is_acknowledged {
+        let Raised { id, sender, is_abandoned, is_acknowledged, .. } = &self.callers.events[event];
+        if !*is_abandoned && !*is_acknowledged {
             let place = (id.clone(), *sender);
-            self.callers.events[event].is_given_up = true;
+            self.callers.events[event].is_abandoned = true;
             self.callers.outstanding.remove(&place);
         }
     }

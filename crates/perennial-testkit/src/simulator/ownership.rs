@@ -163,7 +163,7 @@ impl Simulation {
             let is_own = |run: &super::activities::Run| {
                 run.lane == Some(lane)
                     && (ShardId::of(&run.task.instance), run.task.tenure) == (shard, tenure)
-                    && !run.is_told_off
+                    && !run.is_cancel_requested
                     && !engine.node.holds(&run.task)
             };
             let runs = it.runs.all.iter().filter(|(_, run)| is_own(run));

@@ -484,7 +484,7 @@ impl Simulation {
             None => true,
         };
         let mut runs = self.processes[process].runs.all.values();
-        if runs.any(|run| !run.is_told_off && is_same(&run.task) && is_owned(run)) {
+        if runs.any(|run| !run.is_cancel_requested && is_same(&run.task) && is_owned(run)) {
             let (event, attempt) = (task.event, task.attempt);
             self.fail(format!(
                 "G22: p{process} is to run attempt {attempt} of {event}, which it runs already"

@@ -373,7 +373,7 @@ pub(super) async fn run_attempt(
     }
     // In a box of its own: an attempt that ends at once needs no timers.
     Box::pin(async {
-        let told_off = async {
+        let cancel_requested = async {
             cancellation.cancelled().await;
             tokio::time::sleep(grace).await;
         };
@@ -381,7 +381,7 @@ pub(super) async fn run_attempt(
             // What is done is done, whatever else has happened meanwhile.
             biased;
             result = &mut run => return settle(result),
-            () = told_off => return Err(ActivityError::Cancelled),
+            () = cancel_requested => return Err(ActivityError::Cancelled),
             () = sleep_until(total_until) => TimeoutKind::Total,
             () = sleep_until(attempt_until) => TimeoutKind::Attempt,
             () = pulse.watch(silence, write) => TimeoutKind::Heartbeat,

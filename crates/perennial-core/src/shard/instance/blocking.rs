@@ -79,11 +79,11 @@ impl Instance {
         // A termination needs no code: it is done as soon as it is kept, unless it is what failed. What is given up is
         // woken only for its end, and when that is may stand in its history alone.
         let is_over = messages.iter().any(Queued::is_termination) && failure.leaves_history();
-        let is_given_up = !failure.may_pass();
-        if is_given_up {
-            shared.given_up.insert(self.key);
+        let is_not_retried = !failure.may_pass();
+        if is_not_retried {
+            shared.no_auto_retry.insert(self.key);
         }
-        let next = if is_over || is_given_up { Next::Reloaded } else { Next::Blocked };
+        let next = if is_over || is_not_retried { Next::Reloaded } else { Next::Blocked };
         let mut in_flight =
             InFlight { outputs, start, refused: asks, ..InFlight::new(facts, next, messages) };
         TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);

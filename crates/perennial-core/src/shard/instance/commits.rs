@@ -172,7 +172,7 @@ impl Instance {
     ) {
         self.bring_all_behind(shared, now_ms);
         shared.stop_attempts(self.key);
-        shared.given_up.remove(&self.key);
+        shared.no_auto_retry.remove(&self.key);
         for waiter in shared.waiters.take(self.key) {
             shared.reply(waiter, Answer::Ended(Box::new(ending.clone())));
         }

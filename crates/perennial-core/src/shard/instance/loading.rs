@@ -125,12 +125,12 @@ impl Instance {
             return self.block(shared, now_ms, Vec::new(), &failure, Vec::new());
         }
         let is_wanted = std::mem::take(&mut self.is_retried) || self.queue.asks_for_try(&self.tried);
-        let is_given_up = shared.given_up.contains(&self.key);
-        let is_left = |blocked: &Blocked| is_given_up || !BlockReason::is_tried_unasked(blocked);
+        let is_not_retried = shared.no_auto_retry.contains(&self.key);
+        let is_left = |blocked: &Blocked| is_not_retried || !BlockReason::is_tried_unasked(blocked);
         if !is_wanted && row.blocked.as_ref().is_some_and(is_left) {
             return self.stay_blocked(shared, now_ms);
         }
-        shared.given_up.remove(&self.key);
+        shared.no_auto_retry.remove(&self.key);
         if let Some(blocked) = &row.blocked {
             self.lost_turns = BlockReason::lost_turns(blocked);
             self.is_asked_for = is_wanted;

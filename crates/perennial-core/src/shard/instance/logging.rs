@@ -108,7 +108,7 @@ pub(super) fn attempt_failed(task: &ActivityTask, failure: &ActivityError, retry
 }
 
 /// Logs an activity that ends without another attempt, because its time is up or it ended its process too often.
-pub(super) fn given_up(task: &ActivityTask, attempts: u32, failure: &ActivityError) {
+pub(super) fn retries_exhausted(task: &ActivityTask, attempts: u32, failure: &ActivityError) {
     if matches!(failure, ActivityError::Cancelled) {
         return;
     }

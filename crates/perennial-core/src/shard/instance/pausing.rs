@@ -43,7 +43,7 @@ impl Instance {
         if let Some((since_ms, pause)) = pause_of(row) {
             let is_over = pause.orchestration && !shared.paused.contains(&row.name);
             if is_over {
-                shared.given_up.remove(&self.key);
+                shared.no_auto_retry.remove(&self.key);
                 let why = Why::new("its orchestration was resumed");
                 self.resume(shared, now_ms, Vec::new(), why, (since_ms, pause));
             }

@@ -237,7 +237,7 @@ impl Instance {
     /// The next execution is durable: nothing of the one before is left here.
     pub(super) fn reset_done(&mut self, shared: &mut Shared) {
         shared.stop_attempts(self.key);
-        shared.given_up.remove(&self.key);
+        shared.no_auto_retry.remove(&self.key);
         self.tasks.clear();
         self.limits.end_grace();
         self.recorded_unread = 0;

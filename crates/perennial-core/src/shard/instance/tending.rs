@@ -129,7 +129,7 @@ impl Instance {
     fn give_up(&mut self, now_ms: u64, task: ActivityTask, is_waiting: bool, error: ActivityError) {
         // The attempt that a task waits for was not made.
         let attempts = if is_waiting { (task.attempt - 1).max(1) } else { task.attempt };
-        logging::given_up(&task, attempts, &error);
+        logging::retries_exhausted(&task, attempts, &error);
         let (execution, source_event_id, trail) = (task.execution, task.event, task.past);
         let job = Job::ActivityFailed { source_event_id, error, attempts, trail };
         self.queue.push(Queued::engine(Message::Outcome { execution, job }, now_ms));
