@@ -15,14 +15,14 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::client::Client;
-use crate::runtime::Pulse;
+use crate::runtime::HeartbeatMonitor;
 
 /// What an activity knows about the attempt it is. Cloning is cheap.
 #[derive(Clone)]
 pub struct ActivityContext {
     pub(crate) task: Arc<ActivityTask>,
     pub(crate) cancellation: CancellationToken,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) heartbeats: Arc<HeartbeatMonitor>,
     pub(crate) client: Client,
     pub(crate) state: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -73,7 +73,7 @@ impl ActivityContext {
     /// If the details cannot be written as JSON. The attempt then fails and says so.
     pub fn heartbeat(&self, details: impl Serialize) {
         match Payload::encode(&details) {
-            Ok(details) => self.pulse.beat(quoted(&details)),
+            Ok(details) => self.heartbeats.beat(quoted(&details)),
             Err(error) => panic!(
                 "{}: what the activity {:?} reports cannot be written as JSON: {error}",
                 ErrorCode::UnwritableDetails.prefix(),

@@ -8,7 +8,7 @@ use perennial_core::{ActivityError, Payload};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::pulse::Pulse;
+use super::heartbeat_monitor::HeartbeatMonitor;
 use super::workers::run_attempt;
 use crate::activity::ActivityHandler;
 use crate::client::Client;
@@ -21,7 +21,7 @@ pub struct StandaloneAttempt {
     task: Arc<ActivityTask>,
     client: Client,
     cancellation: CancellationToken,
-    pulse: Arc<Pulse>,
+    heartbeats: Arc<HeartbeatMonitor>,
 }
 
 impl StandaloneAttempt {
@@ -34,8 +34,8 @@ impl StandaloneAttempt {
         task: Arc<ActivityTask>,
         client: Client,
     ) -> StandaloneAttempt {
-        let (cancellation, pulse) = (CancellationToken::new(), Arc::new(Pulse::new()));
-        StandaloneAttempt { handler, task, client, cancellation, pulse }
+        let (cancellation, heartbeats) = (CancellationToken::new(), Arc::new(HeartbeatMonitor::new()));
+        StandaloneAttempt { handler, task, client, cancellation, heartbeats }
     }
 
     /// Runs the attempt on tokio's clock, which shows `now_ms`.
@@ -48,7 +48,7 @@ impl StandaloneAttempt {
             &*self.handler,
             &self.task,
             cancellation,
-            &self.pulse,
+            &self.heartbeats,
             client,
             StandaloneAttempt::GRACE,
             total_until,
@@ -59,12 +59,12 @@ impl StandaloneAttempt {
 
     /// What the attempt reported last.
     pub fn details(&self) -> Option<Payload> {
-        self.pulse.latest()
+        self.heartbeats.latest()
     }
 
     /// Whether the attempt returned without a result, which somebody else brings.
     pub fn is_left_open(&self) -> bool {
-        self.pulse.is_left_open()
+        self.heartbeats.is_left_open()
     }
 
     /// Tells the attempt that nobody waits for it.

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::driver::Driver;
-use super::pulse::{Pulse, sleep_until};
+use super::heartbeat_monitor::{HeartbeatMonitor, sleep_until};
 use crate::activity::{ActivityContext, ActivityHandler};
 use crate::client::Client;
 
@@ -263,22 +263,22 @@ impl AttemptRun {
     /// Runs it from now to its end. The future is large: it is spawned in a box, since tokio moves what it is given.
     async fn run(self, driver: Arc<Driver>) {
         let AttemptRun { task, handler, admitted: Admitted { place, cancellation }, is_gated } = self;
-        let pulse = Arc::new(Pulse::new());
+        let heartbeats = Arc::new(HeartbeatMonitor::new());
         let write = |details| driver.heartbeat(place, &task, details);
-        let ended = attempt(&driver, &*handler, &task, cancellation, &pulse, write).await;
+        let ended = attempt(&driver, &*handler, &task, cancellation, &heartbeats, write).await;
         let ended = if driver.workers.abandoned.is_cancelled() { Ended::Released } else { ended };
         if !matches!(ended, Ended::Result(Ok(_)))
-            && let Some(details) = pulse.take_unwritten()
+            && let Some(details) = heartbeats.take_unwritten()
         {
             driver.heartbeat(place, &task, details);
         }
         match ended {
             Ended::Result(result) => {
-                let details = pulse.latest().or_else(|| task.details.clone());
+                let details = heartbeats.latest().or_else(|| task.details.clone());
                 driver.activity_done(place, &task, result, details);
             }
             Ended::LeftOpen(ran) => {
-                let details = pulse.latest().or_else(|| task.details.clone());
+                let details = heartbeats.latest().or_else(|| task.details.clone());
                 driver.activity_left_open(place, &task, ran, details);
             }
             Ended::Released => driver.activity_released(place, &task),
@@ -295,7 +295,7 @@ async fn attempt(
     handler: &dyn ActivityHandler,
     task: &Arc<ActivityTask>,
     cancellation: CancellationToken,
-    pulse: &Arc<Pulse>,
+    heartbeats: &Arc<HeartbeatMonitor>,
     write: impl FnMut(Payload),
 ) -> Ended {
     let options = task.options.as_deref();
@@ -331,8 +331,9 @@ async fn attempt(
 
     let client = Client::of_driver(Arc::clone(driver));
     let (grace, began) = (driver.workers.grace, Instant::now());
-    let result = run_attempt(handler, task, cancellation, pulse, client, grace, total_until, write).await;
-    if result.is_ok() && pulse.is_left_open() {
+    let result =
+        run_attempt(handler, task, cancellation, heartbeats, client, grace, total_until, write).await;
+    if result.is_ok() && heartbeats.is_left_open() {
         return Ended::LeftOpen(began.elapsed());
     }
     Ended::Result(result)
@@ -344,7 +345,7 @@ pub(super) async fn run_attempt(
     handler: &dyn ActivityHandler,
     task: &Arc<ActivityTask>,
     cancellation: CancellationToken,
-    pulse: &Arc<Pulse>,
+    heartbeats: &Arc<HeartbeatMonitor>,
     client: Client,
     grace: Duration,
     total_until: Option<Instant>,
@@ -358,11 +359,11 @@ pub(super) async fn run_attempt(
     let ctx = ActivityContext {
         task: as_reported(task),
         cancellation: cancellation.clone(),
-        pulse: Arc::clone(pulse),
+        heartbeats: Arc::clone(heartbeats),
         client,
         state: None,
     };
-    pulse.begin();
+    heartbeats.begin();
     let code = async {
         tracing::debug!(target: log::ACTIVITY, "attempt started");
         handler.run(ctx, task.input.clone()).await
@@ -384,7 +385,7 @@ pub(super) async fn run_attempt(
             () = cancel_requested => return Err(ActivityError::Cancelled),
             () = sleep_until(total_until) => TimeoutKind::Total,
             () = sleep_until(attempt_until) => TimeoutKind::Attempt,
-            () = pulse.watch(silence, write) => TimeoutKind::Heartbeat,
+            () = heartbeats.watch(silence, write) => TimeoutKind::Heartbeat,
         };
         // It is told, and has a moment to stop before another attempt runs beside it.
         cancellation.cancel();

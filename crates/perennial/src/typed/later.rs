@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::call::Carried;
 use super::register::encode;
-use crate::runtime::Pulse;
+use crate::runtime::HeartbeatMonitor;
 
 /// What an activity returns whose result may come later, from somebody else.
 ///
@@ -117,7 +117,7 @@ pub fn carried_back<T: CarriedBack>() {}
 
 /// Runs the typed code of an activity on payloads. What comes later is noted with the attempt.
 pub(super) async fn activity_on_payloads<O: ActivityReturn, E: Serialize + 'static>(
-    pulse: Arc<Pulse>,
+    heartbeats: Arc<HeartbeatMonitor>,
     outcome: impl Future<Output = Result<O, E>>,
 ) -> Result<Payload, Payload> {
     let unwritable = |error: serde_json::Error| {
@@ -130,7 +130,7 @@ pub(super) async fn activity_on_payloads<O: ActivityReturn, E: Serialize + 'stat
         Ok(output) => match output.into_result() {
             Some(result) => result.map_err(unwritable),
             None => {
-                pulse.leave_open();
+                heartbeats.leave_open();
                 Ok(Payload::null())
             }
         },

@@ -177,7 +177,7 @@ pub(super) fn bad_input(error: &NotOfType) -> Payload {
 macro_rules! on_arguments {
     ($ctx:expr, $input:expr => $type:ty as $pattern:pat => $future:expr) => {
         match decode::<$type>($input) {
-            Ok($pattern) => Box::pin(activity_on_payloads(Arc::clone(&$ctx.pulse), $future)),
+            Ok($pattern) => Box::pin(activity_on_payloads(Arc::clone(&$ctx.heartbeats), $future)),
             Err(error) => Box::pin(std::future::ready(Err(bad_input(&error)))),
         }
     };

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// Heartbeats are written at most this often.
 const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
-pub(crate) struct Pulse {
+pub(crate) struct HeartbeatMonitor {
     beats: Mutex<Beats>,
     beaten: Notify,
 }
@@ -25,11 +25,11 @@ struct Beats {
     is_left_open: bool,
 }
 
-impl Pulse {
-    pub(super) fn new() -> Pulse {
+impl HeartbeatMonitor {
+    pub(super) fn new() -> HeartbeatMonitor {
         let last = Instant::now();
         let beats = Beats { last, latest: None, is_written: true, written: None, is_left_open: false };
-        Pulse { beats: Mutex::new(beats), beaten: Notify::new() }
+        HeartbeatMonitor { beats: Mutex::new(beats), beaten: Notify::new() }
     }
 
     /// The attempt begins now.
