@@ -208,7 +208,7 @@ impl OrchestrationContext {
 
     fn leave_condition(&self, seat: &mut Option<Seat>, which: Which) {
         if seat.is_some() {
-            drop(turn_local::with(&self.outside, |state| which.leave(state, seat)));
+            drop(turn_local::with(&self.flags, |state| which.leave(state, seat)));
         }
     }
 }

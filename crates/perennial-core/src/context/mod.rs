@@ -29,7 +29,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::code::ErrorCode;
-use crate::execution::outside::Outside;
+use crate::execution::shared_flags::SharedFlags;
 use crate::execution::state::{Access, Closure, ContinueAsNew, ExecutionState, Stop};
 use crate::execution::{Limits, TurnFailure, panic_message, panic_place, turn_local, uuid4_text};
 use crate::history::{Attributes, Decision, EventId, NotOfType, ParentLink, Payload, PayloadSource};
@@ -52,7 +52,7 @@ pub use units::{Branches, Shield, UnitHandle};
 /// Cloning is cheap. Calls are allowed only while the orchestration's own code runs, on the thread it runs on.
 #[derive(Clone, Debug)]
 pub struct OrchestrationContext {
-    outside: Arc<Outside>,
+    flags: Arc<SharedFlags>,
 }
 
 /// What an orchestration knows about itself.
@@ -80,7 +80,7 @@ struct InsideClosure<'a>(&'a OrchestrationContext);
 
 impl Drop for InsideClosure<'_> {
     fn drop(&mut self) {
-        turn_local::with(&self.0.outside, |state| state.closure = Closure::None);
+        turn_local::with(&self.0.flags, |state| state.closure = Closure::None);
     }
 }
 
@@ -88,8 +88,8 @@ impl Drop for InsideClosure<'_> {
 struct TurnHasFailed;
 
 impl OrchestrationContext {
-    pub(crate) fn new(outside: Arc<Outside>) -> OrchestrationContext {
-        OrchestrationContext { outside }
+    pub(crate) fn new(flags: Arc<SharedFlags>) -> OrchestrationContext {
+        OrchestrationContext { flags }
     }
 
     /// Makes a call into the running execution.
@@ -104,7 +104,7 @@ impl OrchestrationContext {
         inert: impl FnOnce() -> R,
         f: impl FnOnce(&mut ExecutionState) -> Result<R, Stop>,
     ) -> R {
-        let answer = turn_local::with(&self.outside, |state| {
+        let answer = turn_local::with(&self.flags, |state| {
             state.check(call, access)?;
             f(state)
         });
@@ -113,7 +113,7 @@ impl OrchestrationContext {
             Some(Err(_)) if thread::panicking() => inert(),
             Some(Err(Stop::Unwind)) => resume_unwind(Box::new(TurnHasFailed)),
             Some(Err(Stop::Misuse(what))) => panic!("{}", ErrorCode::Misuse.message(what)),
-            None if self.outside.is_inert() => inert(),
+            None if self.flags.is_inert() => inert(),
             None => {
                 let what = self.note_out_of_turn(call);
                 if thread::panicking() { inert() } else { panic!("{}", ErrorCode::Misuse.message(what)) }
@@ -126,7 +126,7 @@ impl OrchestrationContext {
             "{call} was called out of turn: from another thread or task, or while the orchestration was not running; \
              contexts and durable futures belong to their orchestration"
         );
-        self.outside.note_misuse(what.clone());
+        self.flags.note_misuse(what.clone());
         what
     }
 
@@ -268,7 +268,7 @@ impl OrchestrationContext {
     fn fail_side_effect(&self, panic: Box<dyn Any + Send>) -> ! {
         let message = panic_message(&*panic);
         let place = panic_place::take();
-        turn_local::with(&self.outside, |state| {
+        turn_local::with(&self.flags, |state| {
             let unit = state.unit.clone();
             state.failure.get_or_insert(TurnFailure::Panicked { unit, message, place });
         });

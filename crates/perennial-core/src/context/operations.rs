@@ -259,9 +259,9 @@ impl Drop for OperationFuture {
     fn drop(&mut self) {
         let Some(token) = self.token else { return };
         let location = self.location;
-        match turn_local::with(&self.ctx.outside, |state| state.abandon(token, location)) {
+        match turn_local::with(&self.ctx.flags, |state| state.abandon(token, location)) {
             Some(leftover) => leftover.settle(),
-            None if self.ctx.outside.is_inert() => {}
+            None if self.ctx.flags.is_inert() => {}
             None => {
                 self.ctx.note_out_of_turn("the drop of a durable future");
             }

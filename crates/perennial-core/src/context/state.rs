@@ -53,7 +53,7 @@ impl<T> State<T> {
     pub fn update<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let _inside = self.enter("state.update", Access::Act);
         // Noted beforehand: a closure that panics may have changed it, and the code may go on.
-        turn_local::with(&self.ctx.outside, |state| state.changed_states.push(self.id));
+        turn_local::with(&self.ctx.flags, |state| state.changed_states.push(self.id));
         f(&mut self.lock())
     }
 

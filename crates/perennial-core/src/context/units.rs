@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use crate::execution::outside::Outside;
 use crate::execution::scheduler::{GroupId, UnitFuture, Waiter};
+use crate::execution::shared_flags::SharedFlags;
 use crate::execution::state::{Access, ExecutionState, Mode};
 use crate::execution::turn_local;
 use crate::history::UnitId;
@@ -85,12 +85,12 @@ impl OrchestrationContext {
                 };
                 let group = state.scheduler.add_group(ids.len());
                 for (id, future) in ids.iter().zip(futures.drain(..)) {
-                    state.scheduler.add(id.clone(), future, Some(group), &state.outside);
+                    state.scheduler.add(id.clone(), future, Some(group), &state.flags);
                 }
                 Ok((Some(group), ids))
             },
         );
-        Units { outside: Arc::clone(&self.outside), ctx: self.clone(), group, ids, slots }
+        Units { flags: Arc::clone(&self.flags), ctx: self.clone(), group, ids, slots }
     }
 }
 
@@ -111,7 +111,7 @@ where
 
 /// Some units and the right to their outputs.
 struct Units<T> {
-    outside: Arc<Outside>,
+    flags: Arc<SharedFlags>,
     ctx: OrchestrationContext,
     /// Absent once released, or if made where no unit can be.
     group: Option<GroupId>,
@@ -149,7 +149,7 @@ impl<T> Units<T> {
     /// Lets go of the units: they go on by themselves, or are dropped.
     fn release(&mut self, detach: bool) {
         let Some(group) = self.group.take() else { return };
-        let released = turn_local::with(&self.outside, |state| {
+        let released = turn_local::with(&self.flags, |state| {
             if state.mode == Mode::Step {
                 return Some(state.scheduler.release_group(group, &self.ids, detach));
             }
@@ -158,7 +158,7 @@ impl<T> Units<T> {
         });
         match released {
             Some(to_drop) => drop(to_drop),
-            None if self.outside.is_inert() => {}
+            None if self.flags.is_inert() => {}
             None => {
                 self.ctx.note_out_of_turn("the drop of a unit's handle");
             }

@@ -45,7 +45,7 @@ impl Execution {
     /// Runs a handler that may look but not act.
     fn consult<R>(&mut self, mode: Mode, f: impl FnOnce() -> R) -> Consulted<R> {
         assert_ne!(self.phase, Phase::Failed, "a failed execution answers nothing");
-        self.outside.clear_interrupt();
+        self.flags.clear_interrupt();
         self.state_mut().mode = mode;
         let answer = self.lend(f);
         let state = self.state_mut();

@@ -35,7 +35,7 @@ impl ExecutionState {
     /// unit's first step.
     fn dispatch(&mut self, future: UnitFuture, job: Option<(EventId, Job)>) {
         let id = self.scheduler.next_handler_id();
-        self.scheduler.add(id.clone(), future, None, &self.outside);
+        self.scheduler.add(id.clone(), future, None, &self.flags);
         if let Some((event, job)) = job {
             self.scheduler.mark_unread(&id, event, job);
         }

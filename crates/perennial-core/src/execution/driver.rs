@@ -18,9 +18,9 @@ use super::failure::{TurnFailure, catching};
 use super::handler::OrchestrationHandler;
 use super::options::ExecutionOptions;
 use super::outcome::{StaleJob, Successor, TurnTaken};
-use super::outside::{Interrupter, Outside};
 use super::recorder::RecordCursor;
 use super::scheduler::UnitFuture;
+use super::shared_flags::{Interrupter, SharedFlags};
 use super::state::ExecutionState;
 use super::turn_local;
 
@@ -47,7 +47,7 @@ use super::turn_local;
 pub struct Execution {
     /// Absent only while it is lent to the thread.
     state: Option<Box<ExecutionState>>,
-    pub(super) outside: Arc<Outside>,
+    pub(super) flags: Arc<SharedFlags>,
     handler: Arc<dyn OrchestrationHandler>,
     started: Arc<Started>,
     options: ExecutionOptions,
@@ -73,16 +73,16 @@ impl Execution {
     ) -> Result<Execution, HistoryError> {
         warn_about_abort();
         Ledger::check_semantics(1, started.semantics)?;
-        let outside = Arc::new(Outside::default());
+        let flags = Arc::new(SharedFlags::default());
         let started = Arc::new(started);
         let limits = options.limits.clone();
         let (instance, log_target) = (instance.into(), handler.log_target());
         let state =
-            ExecutionState::new(Arc::clone(&outside), instance, Arc::clone(&started), limits, log_target);
+            ExecutionState::new(Arc::clone(&flags), instance, Arc::clone(&started), limits, log_target);
         let shadow = Vec::new();
         Ok(Execution {
             state: Some(Box::new(state)),
-            outside,
+            flags,
             handler,
             started,
             options,
@@ -118,7 +118,7 @@ impl Execution {
 
     /// Lets another thread end a turn that takes too long.
     pub fn interrupter(&self) -> Interrupter {
-        Interrupter(Arc::clone(&self.outside))
+        Interrupter(Arc::clone(&self.flags))
     }
 
     /// Units that wait for nothing the execution knows, and so may never go on.
@@ -272,11 +272,11 @@ impl Execution {
         jobs: &[Event],
         ids: &mut Ids<'_, '_>,
     ) -> Result<(Option<Ending>, usize), TurnFailure> {
-        self.outside.clear_interrupt();
-        if let Some(what) = self.outside.take_misuse() {
+        self.flags.clear_interrupt();
+        if let Some(what) = self.flags.take_misuse() {
             return Err(TurnFailure::Misuse { what });
         }
-        if self.outside.had_foreign_wake() {
+        if self.flags.had_foreign_wake() {
             return Err(foreign_wake(self.state().last_call_place()));
         }
         let is_first = self.ledger().turns() == 1;
@@ -309,7 +309,7 @@ impl Execution {
             self.run_until_quiet(ids)?;
             rest = after;
         }
-        if let Some(what) = self.outside.take_misuse() {
+        if let Some(what) = self.flags.take_misuse() {
             return Err(TurnFailure::Misuse { what });
         }
         let ending = self.ending(jobs);
@@ -331,14 +331,14 @@ impl Execution {
     }
 
     fn add_root(&mut self) {
-        let ctx = OrchestrationContext::new(Arc::clone(&self.outside));
+        let ctx = OrchestrationContext::new(Arc::clone(&self.flags));
         let (handler, input) = (Arc::clone(&self.handler), self.started.input.clone());
         let root: UnitFuture = Box::pin(async move {
             let output = handler.run(ctx.clone(), input).await;
             ctx.finish(output);
         });
-        let outside = Arc::clone(&self.outside);
-        self.state_mut().scheduler.add(UnitId::ROOT, root, None, &outside);
+        let flags = Arc::clone(&self.flags);
+        self.state_mut().scheduler.add(UnitId::ROOT, root, None, &flags);
     }
 
     /// How the turn ends the execution, if it does.
@@ -416,7 +416,7 @@ impl Execution {
         self.phase = Phase::Ended;
         let state = self.state_mut();
         let rest = state.take_runnable();
-        drop_inert(&self.outside, rest);
+        drop_inert(&self.flags, rest);
     }
 
     fn replay_in_shadow(&mut self, taken: &TurnTaken) -> Result<(), TurnFailure> {
@@ -455,15 +455,15 @@ impl fmt::Debug for Execution {
 impl Drop for Execution {
     fn drop(&mut self) {
         let pieces = self.state.as_deref_mut().map(ExecutionState::take_user_code).unwrap_or_default();
-        drop_inert(&self.outside, pieces);
+        drop_inert(&self.flags, pieces);
         // What is left of the state holds no user code but what wakers hold.
-        drop_inert(&self.outside, vec![Box::new(self.state.take())]);
+        drop_inert(&self.flags, vec![Box::new(self.state.take())]);
     }
 }
 
 /// Drops pieces of user code, with the context inert. A destructor that panics has nobody left to tell.
-fn drop_inert(outside: &Outside, pieces: Vec<Box<dyn Any + Send>>) {
-    outside.make_inert();
+fn drop_inert(flags: &SharedFlags, pieces: Vec<Box<dyn Any + Send>>) {
+    flags.make_inert();
     for piece in pieces {
         if catching(|| drop(piece)).is_err() {
             tracing::warn!(target: log::INSTANCE, "destructor in an orchestration panicked");
@@ -528,9 +528,9 @@ fn name_new_event(mut failure: TurnFailure, jobs: &[Event]) -> TurnFailure {
 
 fn foreign_wake(last_call: Option<String>) -> TurnFailure {
     let what =
-        "something outside of this execution woke it (another thread, a tokio task, another orchestration), \
+        "something flags of this execution woke it (another thread, a tokio task, another orchestration), \
                 likely through a channel, lock or Notify that it shares with them; \
-                wait for outside things with activities, timers, events or sub-orchestrations"
+                wait for flags things with activities, timers, events or sub-orchestrations"
             .to_owned();
     TurnFailure::NonDurableAwait { what, last_call }
 }

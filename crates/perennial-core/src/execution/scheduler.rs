@@ -13,7 +13,7 @@ use std::task::{Wake, Waker};
 use crate::history::{EventId, Job, PayloadSource, Segment, UnitId};
 
 use super::chance::Stream;
-use super::outside::Outside;
+use super::shared_flags::SharedFlags;
 use super::slab::Slab;
 use super::turn_local;
 
@@ -75,7 +75,7 @@ struct Group {
 /// Wakes one unit, provided that the wake is made in turn.
 struct UnitWaker {
     unit: UnitId,
-    outside: Arc<Outside>,
+    flags: Arc<SharedFlags>,
 }
 
 impl Wake for UnitWaker {
@@ -84,9 +84,9 @@ impl Wake for UnitWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let counted = turn_local::with(&self.outside, |state| state.wake(&self.unit)).unwrap_or(false);
+        let counted = turn_local::with(&self.flags, |state| state.wake(&self.unit)).unwrap_or(false);
         if !counted {
-            self.outside.note_foreign_wake();
+            self.flags.note_foreign_wake();
         }
     }
 }
@@ -98,9 +98,9 @@ impl Scheduler {
         id: UnitId,
         future: UnitFuture,
         group: Option<GroupId>,
-        outside: &Arc<Outside>,
+        flags: &Arc<SharedFlags>,
     ) {
-        let waker = Waker::from(Arc::new(UnitWaker { unit: id.clone(), outside: Arc::clone(outside) }));
+        let waker = Waker::from(Arc::new(UnitWaker { unit: id.clone(), flags: Arc::clone(flags) }));
         let unit = Unit {
             future: Some(future),
             waker,

@@ -19,9 +19,9 @@ use super::failure::TurnFailure;
 use super::limits::Limits;
 use super::mailbox::Mailbox;
 use super::operations::Operations;
-use super::outside::Outside;
 use super::recorder::{Emitted, Fate, StepBuffer};
 use super::scheduler::{Scheduler, UnitFuture};
+use super::shared_flags::SharedFlags;
 
 /// What the code of an execution returns.
 pub(crate) type Output = Result<Payload, Payload>;
@@ -78,7 +78,7 @@ pub(crate) struct ContinueAsNew {
 }
 
 pub(crate) struct ExecutionState {
-    pub(crate) outside: Arc<Outside>,
+    pub(crate) flags: Arc<SharedFlags>,
     pub(crate) instance: Arc<str>,
     pub(crate) started: Arc<Started>,
     pub(crate) limits: Limits,
@@ -151,14 +151,14 @@ pub(crate) struct Cancellation {
 
 impl ExecutionState {
     pub(crate) fn new(
-        outside: Arc<Outside>,
+        flags: Arc<SharedFlags>,
         instance: Arc<str>,
         started: Arc<Started>,
         limits: Limits,
         log_target: &'static str,
     ) -> ExecutionState {
         ExecutionState {
-            outside,
+            flags,
             instance,
             started,
             limits,
@@ -196,7 +196,7 @@ impl ExecutionState {
 
     /// Decides whether a call may go ahead.
     pub(crate) fn check(&mut self, call: &'static str, access: Access) -> Result<(), Stop> {
-        if self.outside.is_interrupted() {
+        if self.flags.is_interrupted() {
             self.failure.get_or_insert(TurnFailure::DeadlinePassed);
             return Err(Stop::Unwind);
         }
@@ -320,7 +320,7 @@ impl ExecutionState {
 
     /// Counts a step of the turn, which may be one too many, or one too late: code that only yields makes no calls.
     pub(crate) fn count_step(&mut self) -> Result<(), TurnFailure> {
-        if self.outside.is_interrupted() {
+        if self.flags.is_interrupted() {
             return Err(TurnFailure::DeadlinePassed);
         }
         self.tally.steps += 1;

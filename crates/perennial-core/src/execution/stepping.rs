@@ -137,6 +137,6 @@ impl Execution {
     /// What was noted against the turn, if anything.
     pub(super) fn take_failure(&mut self) -> Option<TurnFailure> {
         let failure = self.state_mut().failure.take();
-        failure.or_else(|| self.outside.take_misuse().map(|what| TurnFailure::Misuse { what }))
+        failure.or_else(|| self.flags.take_misuse().map(|what| TurnFailure::Misuse { what }))
     }
 }

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::failure::catching;
-use super::outside::Outside;
+use super::shared_flags::SharedFlags;
 use super::state::ExecutionState;
 
 thread_local! {
@@ -27,11 +27,11 @@ pub(crate) fn lend<R>(
     (result, state)
 }
 
-/// Calls `f` with the state of the execution that `outside` belongs to, if it is lent to this thread.
-pub(crate) fn with<R>(outside: &Arc<Outside>, f: impl FnOnce(&mut ExecutionState) -> R) -> Option<R> {
+/// Calls `f` with the state of the execution that `flags` belongs to, if it is lent to this thread.
+pub(crate) fn with<R>(flags: &Arc<SharedFlags>, f: impl FnOnce(&mut ExecutionState) -> R) -> Option<R> {
     // A thread that is ending has no thread-locals left; nothing can be on turn there.
     let on_turn = ON_TURN.try_with(|on_turn| match &mut *on_turn.borrow_mut() {
-        Some(state) if Arc::ptr_eq(&state.outside, outside) => Some(f(state)),
+        Some(state) if Arc::ptr_eq(&state.flags, flags) => Some(f(state)),
         _ => None,
     });
     on_turn.ok().flatten()

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Debug, Default)]
-pub(crate) struct Outside {
+pub(crate) struct SharedFlags {
     inert: AtomicBool,
     interrupted: AtomicBool,
     foreign_wake: AtomicBool,
     misuse: Mutex<Option<String>>,
 }
 
-impl Outside {
+impl SharedFlags {
     /// From now on the execution is gone: calls and drops through leftover handles do nothing.
     pub(crate) fn make_inert(&self) {
         self.inert.store(true, Ordering::Release);
@@ -58,7 +58,7 @@ impl Outside {
 /// Once raised, every context call of the turn unwinds, no further step is taken, and the turn fails. Code that neither
 /// makes a context call nor returns from its step cannot be reached this way; its thread has to be written off.
 #[derive(Clone, Debug)]
-pub struct Interrupter(pub(crate) Arc<Outside>);
+pub struct Interrupter(pub(crate) Arc<SharedFlags>);
 
 impl Interrupter {
     /// Ends the turn that is being taken. The next turn starts with the flag down.
