@@ -12,9 +12,9 @@ use super::super::shared::Shared;
 use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::asking::{refuse_asks, reply_to};
-use super::facts::Facts;
 use super::in_flight::{InFlight, Next, Phase};
 use super::queued::{Batch, Queued};
+use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
 impl Instance {
@@ -52,7 +52,7 @@ impl Instance {
             instance = &*self.id,
             // The id of an instance that cannot be loaded is not known.
             key = %self.key,
-            execution = self.facts.as_ref().map(|facts| facts.execution),
+            execution = self.columns.as_ref().map(|columns| columns.execution),
             code = blocked.code,
             place = failure.place(),
             tries = blocked.attempts,
@@ -71,7 +71,7 @@ impl Instance {
         let mut commit = Commit { send, replies: answers, consumed, seen, ..shared.empty_commit(self.key) };
         let asks = self.questions.take_all();
         let refusals = refuse_asks(&asks, &blocked_reply(failure), &mut commit.replies);
-        let facts = self.mark_blocked(now_ms, &messages, blocked, wake_at_ms, &mut commit);
+        let columns = self.mark_blocked(now_ms, &messages, blocked, wake_at_ms, &mut commit);
         let start = messages.start_request();
         let mut outputs: Vec<Output> = messages.replies(&Answer::Accepted).collect();
         outputs.extend(start.map(|request| Output::reply(request, Answer::Started(self.key))));
@@ -85,7 +85,7 @@ impl Instance {
         }
         let next = if is_over || is_not_retried { Next::Reloaded } else { Next::Blocked };
         let mut in_flight =
-            InFlight { outputs, start, refused: asks, ..InFlight::new(facts, next, messages) };
+            InFlight { outputs, start, refused: asks, ..InFlight::new(columns, next, messages) };
         TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }
@@ -93,7 +93,7 @@ impl Instance {
     /// What its row says about why it is blocked. A cause that was known before counts from then.
     pub(super) fn blocked(&self, now_ms: u64, failure: &BlockReason) -> Blocked {
         let cause = failure.cause();
-        let known = self.facts.as_ref().and_then(|facts| facts.blocked_cause.as_ref());
+        let known = self.columns.as_ref().and_then(|columns| columns.blocked_cause.as_ref());
         let since_ms = known.filter(|(known, _)| **known == *cause).map_or(now_ms, |(_, since_ms)| *since_ms);
         Blocked {
             code: failure.code().to_string(),
@@ -112,7 +112,7 @@ impl Instance {
     /// How often it was tried. That it was hydrated in between says nothing about a turn that does not end, and what is
     /// not tried does not count.
     fn attempts(&self, failure: &BlockReason) -> u32 {
-        let known = self.facts.as_ref().map_or(0, |facts| facts.blocked_attempts);
+        let known = self.columns.as_ref().map_or(0, |columns| columns.blocked_attempts);
         match failure {
             BlockReason::ThreadLost => known.max(self.lost_turns) + 1,
             BlockReason::Paused(_) => 1,
@@ -132,7 +132,7 @@ impl Instance {
     ) -> Option<u64> {
         let retry_at_ms = failure.may_pass().then(|| now_ms + shared.options.retry_pause_ms(attempts));
         // What the instance wanted to be woken for may be the end of a cancel's grace, which is kept without code.
-        let wanted_ms = self.facts.as_ref().and_then(|facts| facts.wake_at_ms);
+        let wanted_ms = self.columns.as_ref().and_then(|columns| columns.wake_at_ms);
         let wanted_ms = wanted_ms.filter(|at_ms| *at_ms > now_ms && failure.may_pass());
         let graces = messages.cancel_graces().map(|grace| shared.gaps.end_of(grace));
         let ends = graces.chain(self.limits.ends());
@@ -147,19 +147,19 @@ impl Instance {
         blocked: Blocked,
         wake_at_ms: Option<u64>,
         commit: &mut Commit,
-    ) -> Facts {
+    ) -> RowColumns {
         // A start that was read from the inbox has a row, even if that could not be read.
         let started = messages.started().filter(|_| !messages.has_stored_start());
-        if let (None, Some(started)) = (&self.facts, started) {
+        if let (None, Some(started)) = (&self.columns, started) {
             let row = InstanceRow::pending(self.key, &self.id, started, now_ms);
             let row = InstanceRow { wake_at_ms, blocked: Some(blocked), ..row };
-            let facts = Facts::of_row(&row);
+            let columns = RowColumns::of_row(&row);
             commit.insert = Some(Box::new(row));
-            return facts;
+            return columns;
         }
         // What the row says is not known if it could not be read.
-        let stored = self.facts.clone().unwrap_or_else(|| Facts::nothing_stored(1));
-        let facts = Facts {
+        let stored = self.columns.clone().unwrap_or_else(|| RowColumns::nothing_stored(1));
+        let columns = RowColumns {
             wake_at_ms,
             blocked_attempts: blocked.attempts,
             blocked_cause: Some((blocked.cause.as_str().into(), blocked.since_ms)),
@@ -168,8 +168,8 @@ impl Instance {
             ..stored.clone()
         };
         let (wake_at_ms, blocked) = (Some(wake_at_ms), Some(Some(blocked)));
-        commit.change = RowChange { wake_at_ms, blocked, ..facts.change_from(&stored) };
-        facts
+        commit.change = RowChange { wake_at_ms, blocked, ..columns.change_from(&stored) };
+        columns
     }
 
     /// An instance that has ended cannot be asked: those who asked are told why, and nothing else comes of it.
@@ -206,9 +206,9 @@ impl Instance {
         if wake_at_ms == stored.wake_at_ms {
             return self.settle(shared, now_ms, Phase::Blocked, wake_at_ms);
         }
-        let facts = Facts { wake_at_ms, ..stored.clone() };
-        let mut commit = Commit { change: facts.change_from(&stored), ..shared.empty_commit(self.key) };
-        let mut in_flight = InFlight::new(facts, Next::Kept, Batch::default());
+        let columns = RowColumns { wake_at_ms, ..stored.clone() };
+        let mut commit = Commit { change: columns.change_from(&stored), ..shared.empty_commit(self.key) };
+        let mut in_flight = InFlight::new(columns, Next::Kept, Batch::default());
         TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }
@@ -237,9 +237,9 @@ impl Instance {
         // One that could not be marked as blocked is tried again all the same, though its row does not say so.
         let retry_ms = shared.wakes.of(self.key);
         let wake_at_ms = grace_until_ms.into_iter().chain(stored.wake_at_ms).chain(retry_ms).min();
-        let facts = Facts { wake_at_ms, ..stored.clone() };
-        commit.change = RowChange { blocked: None, ..facts.change_from(&stored) };
-        let mut in_flight = InFlight { outputs, refused: asks, ..InFlight::new(facts, next, messages) };
+        let columns = RowColumns { wake_at_ms, ..stored.clone() };
+        commit.change = RowChange { blocked: None, ..columns.change_from(&stored) };
+        let mut in_flight = InFlight { outputs, refused: asks, ..InFlight::new(columns, next, messages) };
         TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
         if commit.is_empty() {
             return shared.outputs.extend(in_flight.outputs);

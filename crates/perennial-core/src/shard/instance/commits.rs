@@ -16,9 +16,9 @@ use super::super::shared::Shared;
 use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::behind::Late;
-use super::facts::Facts;
 use super::in_flight::{InFlight, Next, Phase};
 use super::queued::{Batch, Origin, Queued};
+use super::row_columns::RowColumns;
 
 impl Instance {
     pub(super) fn commit(&mut self, shared: &mut Shared, commit: Commit, mut in_flight: InFlight) {
@@ -63,7 +63,7 @@ impl Instance {
         in_flight: InFlight,
         sent: &[Option<InboxNumber>],
     ) {
-        let InFlight { outputs, facts, next, checksum, consumed, accepted, answered, .. } = in_flight;
+        let InFlight { outputs, columns, next, checksum, consumed, accepted, answered, .. } = in_flight;
         shared.consumed.extend(consumed);
         if matches!(next, Next::Idle(_) | Next::Continued(..) | Next::Ended(..)) {
             // A commit that had been written before does not tell, and is counted as if nothing had arrived.
@@ -72,10 +72,10 @@ impl Instance {
         shared.answered.extend(in_flight.answered_rows);
         self.await_updates(shared, accepted, &answered);
         self.release(shared, now_ms, outputs);
-        let wake_at_ms = facts.wake_at_ms;
-        self.log_durable(&facts, &next);
+        let wake_at_ms = columns.wake_at_ms;
+        self.log_durable(&columns, &next);
         self.checksum = checksum.unwrap_or(self.checksum);
-        self.stored_as(shared, facts);
+        self.stored_as(shared, columns);
         self.tasks.handle_given(in_flight.given);
         match next {
             Next::Idle(execution) => self.settle_idle(shared, now_ms, execution),
@@ -101,11 +101,11 @@ impl Instance {
     }
 
     /// Its row says this now.
-    fn stored_as(&mut self, shared: &mut Shared, facts: Facts) {
-        let status = facts.status;
-        let is_cured = !facts.is_blocked() && !status.is_final();
-        let before = self.facts.replace(facts);
-        if is_cured && before.as_ref().is_some_and(Facts::is_blocked) {
+    fn stored_as(&mut self, shared: &mut Shared, columns: RowColumns) {
+        let status = columns.status;
+        let is_cured = !columns.is_blocked() && !status.is_final();
+        let before = self.columns.replace(columns);
+        if is_cured && before.as_ref().is_some_and(RowColumns::is_blocked) {
             // While it was blocked, passes over the inbox went past its messages: what came is read in order first.
             self.refresh(shared);
         }
@@ -266,10 +266,10 @@ impl Instance {
         let mut messages = in_flight.messages.into_messages();
         messages.extend(self.queue.take_all());
         let unknown = Answer::Unknown { reason };
-        if self.facts.is_some() {
+        if self.columns.is_some() {
             // It is stored all the same, and tried again as if it had been marked.
             self.phase = Phase::Blocked;
-            shared.wakes.set(self.key, in_flight.facts.wake_at_ms);
+            shared.wakes.set(self.key, in_flight.columns.wake_at_ms);
             shared.outputs.extend(Batch::new(messages).replies(&unknown));
             for request in self.questions.take_callers() {
                 shared.reply(request, unknown.clone());

@@ -9,8 +9,8 @@ use crate::store::{InboxNumber, InstanceRow, RequestNumber};
 use super::super::message::{Message, Start};
 use super::super::output::Output;
 use super::super::request::{PendingAsk, RequestId};
-use super::facts::Facts;
 use super::queued::{Batch, Queued};
+use super::row_columns::RowColumns;
 use super::tasks::TaskWrite;
 
 /// What is going on with an instance. Whatever it is, it is one thing at a time.
@@ -93,7 +93,7 @@ impl Delivery {
 /// What happens once a commit is durable.
 pub(super) struct InFlight {
     pub(super) outputs: Vec<Output>,
-    pub(super) facts: Facts,
+    pub(super) columns: RowColumns,
     pub(super) next: Next,
     /// The checksum of the last turn once it is durable, if it has one.
     pub(super) checksum: Option<u32>,
@@ -120,10 +120,10 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub(super) fn new(facts: Facts, next: Next, messages: Batch) -> InFlight {
+    pub(super) fn new(columns: RowColumns, next: Next, messages: Batch) -> InFlight {
         InFlight {
             outputs: Vec::new(),
-            facts,
+            columns,
             next,
             checksum: None,
             messages,

@@ -289,7 +289,7 @@ impl Instance {
             self.go_on(shared, now_ms);
         }
         self.bring_behind(shared, now_ms, loaded.inbox.next, self.is_loading());
-        if self.facts.as_ref().map(|facts| facts.execution) != Some(loaded.row.execution) {
+        if self.columns.as_ref().map(|columns| columns.execution) != Some(loaded.row.execution) {
             return self.go_on(shared, now_ms);
         }
         if let Phase::Committing(in_flight) = &self.phase {

@@ -7,19 +7,19 @@ use crate::store::Status;
 
 use super::super::output::ActivityTask;
 use super::Instance;
-use super::facts::Facts;
 use super::in_flight::Next;
+use super::row_columns::RowColumns;
 
 impl Instance {
     /// Logs what a durable commit means for the instance. To be called before its row is taken over, which tells how it was.
-    pub(super) fn log_durable(&self, facts: &Facts, next: &Next) {
-        let is_begun = facts.status != Status::Pending;
-        if is_begun && self.facts.as_ref().is_none_or(|before| before.status == Status::Pending) {
+    pub(super) fn log_durable(&self, columns: &RowColumns, next: &Next) {
+        let is_begun = columns.status != Status::Pending;
+        if is_begun && self.columns.as_ref().is_none_or(|before| before.status == Status::Pending) {
             self.log_started(next);
         }
-        let was_blocked = self.facts.as_ref().is_some_and(Facts::is_blocked);
-        if was_blocked && !facts.is_blocked() && !facts.status.is_final() {
-            let execution = facts.execution;
+        let was_blocked = self.columns.as_ref().is_some_and(RowColumns::is_blocked);
+        if was_blocked && !columns.is_blocked() && !columns.status.is_final() {
+            let execution = columns.execution;
             tracing::info!(target: log::INSTANCE, instance = &*self.id, execution, "instance unblocked");
         }
         match next {
@@ -27,7 +27,7 @@ impl Instance {
                 let execution = start.started.execution;
                 tracing::info!(target: log::INSTANCE, instance = &*self.id, execution, "instance continued as new");
             }
-            Next::Ended(_, ending) => self.log_ended(facts.execution, ending),
+            Next::Ended(_, ending) => self.log_ended(columns.execution, ending),
             _ => {}
         }
     }

@@ -13,7 +13,6 @@ mod asking;
 mod behind;
 mod blocking;
 mod commits;
-mod facts;
 mod in_flight;
 mod limits;
 mod loading;
@@ -27,6 +26,7 @@ mod queued;
 mod requests;
 mod resetting;
 mod results;
+mod row_columns;
 mod rows;
 mod taken;
 mod tasks;
@@ -52,12 +52,12 @@ use super::shared::Shared;
 pub(super) use asking::consult;
 
 use behind::Behind;
-use facts::Facts;
 use in_flight::{InFlight, Next, Phase, Turning};
 use limits::Limits;
 use questions::Questions;
 use queue::Queue;
 use queued::Batch;
+use row_columns::RowColumns;
 use tasks::Tasks;
 
 pub(super) struct Instance {
@@ -72,7 +72,7 @@ pub(super) struct Instance {
     tasks: Tasks,
     limits: Limits,
     /// What the stored row says; nothing before it is known.
-    facts: Option<Facts>,
+    columns: Option<RowColumns>,
     /// The checksum of the last durable turn of the execution in memory.
     checksum: u32,
     /// Callers that want to start this id while it is being started.
@@ -109,7 +109,7 @@ impl Instance {
             behind: Behind::default(),
             tasks: Tasks::default(),
             limits: Limits::default(),
-            facts: None,
+            columns: None,
             checksum: 0,
             rival_starts: Vec::new(),
             kept_events: 0,
@@ -173,7 +173,7 @@ impl Instance {
 
     /// Its status, once its row is stored.
     pub(super) fn status(&self) -> Option<Status> {
-        self.facts.as_ref().map(|facts| facts.status)
+        self.columns.as_ref().map(|columns| columns.status)
     }
 
     /// A caller wants to start its id, and whether that exists is not known yet.
@@ -197,7 +197,9 @@ impl Instance {
     /// here, all are read in order.
     fn is_ahead_of_cure(&self, row: &InboxRow) -> bool {
         let Phase::Committing(in_flight) = &self.phase else { return false };
-        !row.urgent && !in_flight.facts.is_blocked() && self.facts.as_ref().is_some_and(Facts::is_blocked)
+        !row.urgent
+            && !in_flight.columns.is_blocked()
+            && self.columns.as_ref().is_some_and(RowColumns::is_blocked)
     }
 
     /// A new owner has to look at it: it is owed work, or blocked.
@@ -251,7 +253,7 @@ impl Instance {
             shared.counters.evictions += 1;
         }
         let soon_ms = now_ms + whole_ms(shared.options.lookahead);
-        let stored_ms = self.facts.as_ref().and_then(|facts| facts.wake_at_ms);
+        let stored_ms = self.columns.as_ref().and_then(|columns| columns.wake_at_ms);
         // Later ones are read from the store when their time is near, unless the store has not got them.
         let is_kept = |at_ms: &u64| *at_ms < soon_ms || stored_ms.is_none_or(|stored_ms| stored_ms > *at_ms);
         shared.wakes.set(self.key, wake.filter(is_kept));
@@ -291,7 +293,7 @@ impl Instance {
 
     /// Takes over what the stored row says.
     fn read_row(&mut self, row: &InstanceRow) {
-        self.facts = Some(Facts::of_row(row));
+        self.columns = Some(RowColumns::of_row(row));
         self.blocked_reply = row
             .blocked
             .as_ref()
@@ -403,7 +405,7 @@ impl Instance {
 
     /// Whether it takes no more events until its code has read some.
     fn is_full(&self, shared: &Shared) -> bool {
-        self.facts.as_ref().is_some_and(|facts| facts.full)
+        self.columns.as_ref().is_some_and(|columns| columns.full)
             || self.unread_events() >= shared.options.max_unread
     }
 
@@ -421,19 +423,19 @@ impl Instance {
 
     /// Whether it is blocked, also while something is kept for it or it is being tried again.
     fn is_blocked(&self) -> bool {
-        let facts = match &self.phase {
-            Phase::Committing(in_flight) => Some(&in_flight.facts),
-            _ => self.facts.as_ref(),
+        let columns = match &self.phase {
+            Phase::Committing(in_flight) => Some(&in_flight.columns),
+            _ => self.columns.as_ref(),
         };
-        facts.is_some_and(Facts::is_blocked)
+        columns.is_some_and(RowColumns::is_blocked)
     }
 
     fn has_ended(&self) -> bool {
-        self.facts.as_ref().is_some_and(|facts| facts.status.is_final())
+        self.columns.as_ref().is_some_and(|columns| columns.status.is_final())
     }
 
     /// What is stored. To be called only where the row is known to exist.
-    fn stored(&self) -> Facts {
-        self.facts.clone().expect("its row is stored")
+    fn stored(&self) -> RowColumns {
+        self.columns.clone().expect("its row is stored")
     }
 }

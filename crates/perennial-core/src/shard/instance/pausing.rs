@@ -13,9 +13,9 @@ use super::super::shared::Shared;
 use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::blocking::blocked_reply;
-use super::facts::Facts;
 use super::in_flight::{InFlight, Next};
 use super::queued::{Batch, Queued};
+use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
 impl Instance {
@@ -78,9 +78,9 @@ impl Instance {
         let wake_at_ms = graces.chain(self.limits.ends()).min();
         tracing::info!(target: log::INSTANCE, instance = &*self.id, reason = %failure, "instance paused");
         let mut commit = Commit { consumed: wanted.numbers().to_vec(), ..shared.empty_commit(self.key) };
-        let facts = self.mark_blocked(now_ms, &wanted, blocked, wake_at_ms, &mut commit);
+        let columns = self.mark_blocked(now_ms, &wanted, blocked, wake_at_ms, &mut commit);
         let outputs = wanted.replies(&Answer::Accepted).collect();
-        let mut in_flight = InFlight { outputs, ..InFlight::new(facts, Next::Blocked, wanted) };
+        let mut in_flight = InFlight { outputs, ..InFlight::new(columns, Next::Blocked, wanted) };
         TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }
@@ -121,11 +121,11 @@ impl Instance {
         let record = Batch::new(vec![Queued::engine(Message::Job(job), now_ms)]);
         let wanted = Batch::new(wanted);
         let stored = self.stored();
-        let facts = Facts { wake_at_ms: Some(now_ms), ..stored.clone().unblocked() };
-        let (send, change) = (self.kept(shared, &record), facts.change_from(&stored));
+        let columns = RowColumns { wake_at_ms: Some(now_ms), ..stored.clone().unblocked() };
+        let (send, change) = (self.kept(shared, &record), columns.change_from(&stored));
         let mut commit = Commit { send, change, ..shared.empty_commit(self.key) };
         let outputs = wanted.replies(&Answer::Accepted).collect();
-        let mut in_flight = InFlight { outputs, ..InFlight::new(facts, Next::Reloaded, wanted) };
+        let mut in_flight = InFlight { outputs, ..InFlight::new(columns, Next::Reloaded, wanted) };
         TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }

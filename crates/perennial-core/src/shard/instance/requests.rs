@@ -10,9 +10,9 @@ use super::super::request::{Answer, Asker, Question, Request, RequestId};
 use super::super::shared::Shared;
 use super::Instance;
 use super::behind::{Late, Wait, Waiting};
-use super::facts::Facts;
 use super::in_flight::Phase;
 use super::queued::{Origin, Queued};
+use super::row_columns::RowColumns;
 
 impl Instance {
     /// A caller wants something. It takes effect once the sender's message before it is in memory, or was consumed.
@@ -73,7 +73,7 @@ impl Instance {
         let is_reading = self.tasks.is_refreshing() || self.is_loading();
         self.behind.push(Waiting { after, what, is_read_for: !is_reading });
         // Whether a start makes the instance, or the id is another one's that has this message, is yet to be seen.
-        let is_unborn = self.facts.is_none();
+        let is_unborn = self.columns.is_none();
         if !is_reading && !is_unborn {
             self.refresh(shared);
         }
@@ -156,7 +156,7 @@ impl Instance {
         if matches!(message, Message::Job(Job::ExternalEvent { .. })) && self.is_full(shared) {
             return shared.reply(request_id, Answer::Full { unread: self.unread_events() });
         }
-        let is_paused = self.facts.as_ref().is_some_and(Facts::is_paused);
+        let is_paused = self.columns.as_ref().is_some_and(RowColumns::is_paused);
         let skipped = message.skipped();
         if (matches!(message, Message::Retry) || skipped.is_some()) && (is_paused || !self.is_blocked()) {
             return shared.reply(request_id, Answer::NotBlocked);

@@ -19,9 +19,9 @@ use super::super::shared::Shared;
 use super::super::turn_task::TurnSource;
 use super::Instance;
 use super::asking::reply_to;
-use super::facts::Facts;
 use super::in_flight::{Delivery, InFlight, Next, Phase, Turning};
 use super::queued::Batch;
+use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
 impl Instance {
@@ -150,7 +150,7 @@ impl Instance {
         send.extend(again.into_iter().flat_map(|again| begin_again(shared, &from, &ledger, now_ms, again)));
         let is_begun_again = rows.is_empty();
         send.extend(self.carried_rows(shared, &started, jobs, is_begun_again));
-        let facts = Facts {
+        let columns = RowColumns {
             status: Status::Running,
             owed: report.activities > 0,
             full: false,
@@ -161,7 +161,7 @@ impl Instance {
             ..stored.clone()
         };
         // One that is paused stays so; whatever else blocked it is to be seen.
-        let facts = if facts.is_paused() { facts } else { facts.unblocked() };
+        let columns = if columns.is_paused() { columns } else { columns.unblocked() };
         let mut turns = rows.into_iter();
         let mut commit = Commit {
             turn: turns.next(),
@@ -178,7 +178,7 @@ impl Instance {
                     ledger.status().cloned()
                 }),
                 ended_ms: stored.status.is_final().then_some(None),
-                ..facts.change_from(&stored)
+                ..columns.change_from(&stored)
             },
             send,
             ..shared.empty_commit(self.key)
@@ -190,7 +190,7 @@ impl Instance {
         outputs.push(Output::Continued { key: self.key, execution: started.execution });
         let mut plan = TaskPlan::of(&mut self.tasks, |_| false);
         plan.close_all(&mut self.tasks);
-        let in_flight = InFlight::new(facts, Next::Reset, Batch::default());
+        let in_flight = InFlight::new(columns, Next::Reset, Batch::default());
         let mut in_flight = InFlight { outputs, answered, refused: vec![ask], ..in_flight };
         plan.apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);

@@ -13,10 +13,10 @@ use super::super::output::ActivityTask;
 use super::super::shared::Shared;
 use super::super::task_work::open_end;
 use super::Instance;
-use super::facts::Facts;
 use super::in_flight::{InFlight, Next};
 use super::logging;
 use super::queued::{Batch, Queued};
+use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
 /// What came of an attempt.
@@ -150,11 +150,12 @@ impl Instance {
         let mut plan = TaskPlan::of_open(&mut self.tasks, execution.ledger());
         plan.close(&mut self.tasks, event);
         let max_unread = shared.options.max_unread;
-        let facts =
-            Facts::after_turn(&execution, max_unread, None, &stored, &self.tasks, &self.limits, now_ms);
+        let columns =
+            RowColumns::after_turn(&execution, max_unread, None, &stored, &self.tasks, &self.limits, now_ms);
         let send = vec![self.to_itself(shared, message)];
-        let mut commit = Commit { send, change: facts.change_from(&stored), ..shared.empty_commit(self.key) };
-        let mut in_flight = InFlight::new(facts, Next::Idle(execution), Batch::default());
+        let mut commit =
+            Commit { send, change: columns.change_from(&stored), ..shared.empty_commit(self.key) };
+        let mut in_flight = InFlight::new(columns, Next::Idle(execution), Batch::default());
         plan.apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }

@@ -5,27 +5,27 @@ use crate::history::{Decision, Ledger, Turn};
 use crate::instance::InstanceKey;
 use crate::store::{InstanceRow, RowChange};
 
-use super::facts::Facts;
+use super::row_columns::RowColumns;
 
 /// The row of an instance that starts with its first turn.
 pub(super) fn new_row(
     key: InstanceKey,
     id: &str,
     execution: &Execution,
-    facts: &Facts,
+    columns: &RowColumns,
     created_ms: u64,
 ) -> InstanceRow {
     let (started, ledger) = (execution.started(), execution.ledger());
     InstanceRow {
-        status: facts.status,
-        execution: facts.execution,
-        version: facts.version.to_string(),
-        owed: facts.owed,
-        full: facts.full,
-        wake_at_ms: facts.wake_at_ms,
+        status: columns.status,
+        execution: columns.execution,
+        version: columns.version.to_string(),
+        owed: columns.owed,
+        full: columns.full,
+        wake_at_ms: columns.wake_at_ms,
         attributes: ledger.attributes().clone(),
         published: ledger.status().cloned(),
-        ended_ms: facts.status.is_final().then_some(created_ms),
+        ended_ms: columns.status.is_final().then_some(created_ms),
         ..InstanceRow::pending(key, id, started, created_ms)
     }
 }

@@ -13,10 +13,10 @@ use super::super::request::{Answer, PendingAsk};
 use super::super::shared::Shared;
 use super::super::turn_task::{BlockReason, Consultation, TurnRun};
 use super::Instance;
-use super::facts::Facts;
 use super::in_flight::{InFlight, Next, Phase, Turning};
 use super::limits::Limits;
 use super::queued::{Arrived, Batch, Origin, count_events};
+use super::row_columns::RowColumns;
 use super::rows::{describe_changes, new_row};
 use super::tasks::TaskPlan;
 use super::tending::View;
@@ -47,12 +47,12 @@ impl Instance {
         let (ledger, started) = (execution.ledger(), execution.started());
         self.tasks.learn_deadlines(ledger);
         let plan = self.plan_tasks(shared, &execution, &turn);
-        let stored = self.facts.clone().unwrap_or_else(|| Facts::nothing_stored(started.execution));
+        let stored = self.columns.clone().unwrap_or_else(|| RowColumns::nothing_stored(started.execution));
         let max_unread = shared.options.max_unread;
         self.limits = Limits::of_execution(ledger, started, &shared.gaps);
         let (tasks, limits) = (&self.tasks, &self.limits);
-        let mut facts =
-            Facts::after_turn(&execution, max_unread, turn.ending(), &stored, tasks, limits, now_ms);
+        let mut columns =
+            RowColumns::after_turn(&execution, max_unread, turn.ending(), &stored, tasks, limits, now_ms);
         commit.send = outgoing(shared, &Sender { key: self.key, id: &self.id, started }, ledger, &turn);
         let mut carried_rows = 0;
         let start = match turn.ending() {
@@ -64,7 +64,7 @@ impl Instance {
                     successor.set_grace(until_ms.saturating_sub(turn.at_ms));
                 }
                 let (start, rest) =
-                    next_start(shared, version.as_deref(), successor, seed, checksum, &mut facts);
+                    next_start(shared, version.as_deref(), successor, seed, checksum, &mut columns);
                 let first = Message::Start(Box::new(start.clone()));
                 carried_rows = 1 + rest.len();
                 commit
@@ -74,7 +74,7 @@ impl Instance {
             }
             _ => None,
         };
-        let started = self.write_row(&execution, &turn, &facts, &messages, &mut commit);
+        let started = self.write_row(&execution, &turn, &columns, &messages, &mut commit);
         let outputs = started.into_iter().chain(messages.taken_replies(&late_events)).collect();
         let next = match (start, turn.ending()) {
             (Some(start), _) => Next::Continued(execution, Box::new(start)),
@@ -87,7 +87,7 @@ impl Instance {
             start,
             checksum: Some(checksum),
             carried_rows,
-            ..InFlight::new(facts, next, messages)
+            ..InFlight::new(columns, next, messages)
         };
         plan.apply(&mut commit, &mut in_flight);
         let accepted = self.answer_tokens(accepted, &mut commit, &mut in_flight);
@@ -102,18 +102,18 @@ impl Instance {
         &self,
         execution: &Execution,
         turn: &Turn,
-        facts: &Facts,
+        columns: &RowColumns,
         messages: &Batch,
         commit: &mut Commit,
     ) -> Option<Output> {
-        let Some(stored) = &self.facts else {
-            commit.insert = Some(Box::new(new_row(self.key, &self.id, execution, facts, turn.at_ms)));
+        let Some(stored) = &self.columns else {
+            commit.insert = Some(Box::new(new_row(self.key, &self.id, execution, columns, turn.at_ms)));
             let started = messages.start_request();
             return started.map(|request| Output::reply(request, Answer::Started(self.key)));
         };
-        commit.change = facts.change_from(stored);
+        commit.change = columns.change_from(stored);
         describe_changes(&mut commit.change, execution.ledger(), turn);
-        commit.change.ended_ms = facts.status.is_final().then_some(Some(turn.at_ms));
+        commit.change.ended_ms = columns.status.is_final().then_some(Some(turn.at_ms));
         None
     }
 
@@ -164,20 +164,21 @@ impl Instance {
         let max_unread = shared.options.max_unread;
         self.limits = Limits::of_execution(ledger, started, &shared.gaps);
         let (tasks, limits) = (&self.tasks, &self.limits);
-        let mut facts = Facts::after_turn(&execution, max_unread, None, &stored, tasks, limits, now_ms);
+        let mut columns =
+            RowColumns::after_turn(&execution, max_unread, None, &stored, tasks, limits, now_ms);
         let is_due = ledger.timers().next().is_some_and(|(due_ms, _)| due_ms <= now_ms);
         if !self.queue.is_empty() || (is_due && messages.is_empty()) {
             // What has changed is written with what waits; a blocked instance is cured when that has gone through.
             let (blocked_attempts, blocked_cause) = (stored.blocked_attempts, stored.blocked_cause.clone());
             let (skippable, pause) = (stored.skippable, stored.pause);
-            facts = match plan.is_empty() {
+            columns = match plan.is_empty() {
                 true => stored.clone(),
-                false => Facts { blocked_attempts, blocked_cause, skippable, pause, ..facts },
+                false => RowColumns { blocked_attempts, blocked_cause, skippable, pause, ..columns },
             };
         }
-        commit.change = facts.change_from(&stored);
+        commit.change = columns.change_from(&stored);
         let outputs = messages.replies(&Answer::Accepted).collect();
-        let mut in_flight = InFlight { outputs, ..InFlight::new(facts, Next::Gone, messages) };
+        let mut in_flight = InFlight { outputs, ..InFlight::new(columns, Next::Gone, messages) };
         plan.apply(&mut commit, &mut in_flight);
         let accepted = self.answer_tokens(accepted, &mut commit, &mut in_flight);
         debug_assert!(accepted.is_empty(), "an accepted update is a job, and is recorded");
@@ -193,7 +194,7 @@ impl Instance {
     fn consulted(
         &mut self,
         shared: &mut Shared,
-        stored: Facts,
+        stored: RowColumns,
         commit: Commit,
         messages: Batch,
         execution: Box<Execution>,
@@ -246,15 +247,15 @@ fn next_start(
     successor: Successor,
     seed: u64,
     checksum: u32,
-    facts: &mut Facts,
+    columns: &mut RowColumns,
 ) -> (Start, Vec<Message>) {
     let mut started = successor.started(version.unwrap_or_default().to_owned(), seed);
     started.chain = checksum;
-    facts.execution = started.execution;
-    facts.wake_at_ms = started.deadline_ms;
+    columns.execution = started.execution;
+    columns.wake_at_ms = started.deadline_ms;
     // One that is to be the latest is found out, and written, with the first turn.
     if let Some(version) = version {
-        facts.version = version.into();
+        columns.version = version.into();
     }
     let jobs = if flaws::is(Flaw::ForgottenEvents) { Vec::new() } else { successor.jobs };
     let mut portions = shared.options.portions(jobs).into_iter();

@@ -2,9 +2,9 @@ use crate::history::{ActivityOptions, Decision, Event, EventKind, FORMAT, Payloa
 use crate::instance::{InstanceKey, ShardId};
 use crate::store::{SessionId, TaskId};
 
-use super::super::facts::Facts;
 use super::super::in_flight::Next;
 use super::super::queued::Batch;
+use super::super::row_columns::RowColumns;
 use super::*;
 
 fn row(event: u64, state: TaskState, due_ms: Option<u64>) -> TaskRow {
@@ -43,7 +43,7 @@ fn check(tasks: &Tasks) {
 
 fn plan(tasks: &mut Tasks) -> (Commit, InFlight) {
     let mut commit = Commit::empty(InstanceKey::new(1, 1), ShardId(0));
-    let mut in_flight = InFlight::new(Facts::nothing_stored(1), Next::Gone, Batch::default());
+    let mut in_flight = InFlight::new(RowColumns::nothing_stored(1), Next::Gone, Batch::default());
     TaskPlan::of(tasks, |_| true).apply(&mut commit, &mut in_flight);
     (commit, in_flight)
 }
@@ -117,7 +117,7 @@ fn n5_a_plan_holds_what_changes_and_nothing_else() {
     tasks.load((1..=10_000).map(|event| waiting(event, 1_000 + event)).collect());
     tasks.write(waiting(5, 7), None);
     let mut commit = Commit::empty(InstanceKey::new(1, 1), ShardId(0));
-    let mut in_flight = InFlight::new(Facts::nothing_stored(1), Next::Gone, Batch::default());
+    let mut in_flight = InFlight::new(RowColumns::nothing_stored(1), Next::Gone, Batch::default());
     let mut plan = TaskPlan::of(&mut tasks, |_| true);
     plan.close(&mut tasks, EventId(6));
     plan.close(&mut tasks, EventId(20_000));

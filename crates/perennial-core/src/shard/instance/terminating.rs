@@ -14,9 +14,9 @@ use super::super::shared::Shared;
 use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::asking::refuse_asks;
-use super::facts::Facts;
 use super::in_flight::{InFlight, Next};
 use super::queued::{Batch, Queued};
+use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
 /// The last turn of an execution, and what it follows from.
@@ -77,8 +77,8 @@ impl Instance {
         );
         let messages = Batch::new(self.queue.take_all());
         let asks = self.questions.take_all();
-        let stored = self.facts.clone().unwrap_or_else(|| Facts::nothing_stored(1));
-        let facts = Facts {
+        let stored = self.columns.clone().unwrap_or_else(|| RowColumns::nothing_stored(1));
+        let columns = RowColumns {
             status: Status::Terminated,
             owed: false,
             full: false,
@@ -107,7 +107,7 @@ impl Instance {
         outputs.extend(orphaned);
         let next = Next::Ended(None, Box::new(ending));
         let mut in_flight =
-            InFlight { outputs, answered, refused: asks, ..InFlight::new(facts, next, messages) };
+            InFlight { outputs, answered, refused: asks, ..InFlight::new(columns, next, messages) };
         plan.apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }
@@ -142,13 +142,13 @@ impl Instance {
         let messages = self.queue.take_all();
         let stored = self.stored();
         let ending = turn.ending().expect("it ends").clone();
-        let facts = Facts::ended(Status::after(&ending), started, &stored);
+        let columns = RowColumns::ended(Status::after(&ending), started, &stored);
         let updates = self.questions.take_updates();
         let mut plan = TaskPlan::of(&mut self.tasks, |_| false);
         plan.close_all(&mut self.tasks);
         let mut commit = Commit {
             turn: Some(row),
-            change: RowChange { ended_ms: Some(Some(turn.at_ms)), ..facts.change_from(&stored) },
+            change: RowChange { ended_ms: Some(Some(turn.at_ms)), ..columns.change_from(&stored) },
             consumed: messages.iter().filter_map(Queued::number).collect(),
             ..shared.empty_commit(self.key)
         };
@@ -160,7 +160,7 @@ impl Instance {
         let (answered, orphaned) = self.orphaned_updates(shared, &mut commit.replies);
         outputs.extend(orphaned);
         let next = Next::Ended(alive, Box::new(ending));
-        let in_flight = InFlight::new(facts, next, messages);
+        let in_flight = InFlight::new(columns, next, messages);
         let mut in_flight = InFlight { outputs, answered, refused: updates, ..in_flight };
         plan.apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);

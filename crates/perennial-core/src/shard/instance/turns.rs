@@ -13,10 +13,10 @@ use super::super::turn_task::{
     BlockReason, Consultation, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput,
 };
 use super::Instance;
-use super::facts::wakes_from;
 use super::in_flight::{Delivery, Next, Phase, Turning};
 use super::limits::Limits;
 use super::queued::{Batch, Queued};
+use super::row_columns::wakes_from;
 use super::tending::View;
 
 impl Instance {

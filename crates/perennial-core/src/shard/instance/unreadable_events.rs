@@ -11,9 +11,9 @@ use super::super::task_work::open_end;
 use super::super::turn_task::BlockReason;
 use super::Instance;
 use super::asking::reply_to;
-use super::facts::Facts;
 use super::in_flight::{Delivery, InFlight, Next, Phase};
 use super::queued::{Batch, Queued};
+use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
 impl Instance {
@@ -37,7 +37,7 @@ impl Instance {
             return false;
         };
         // One that is not stored has nothing to be hydrated from.
-        if self.facts.is_none() {
+        if self.columns.is_none() {
             return false;
         }
         let asked = accepted.iter().position(|ask| match (&ask.question, came_with) {
@@ -100,11 +100,11 @@ impl Instance {
 
     /// What can be skipped to let the instance go on.
     pub(super) fn skippable(&self) -> Option<Skippable> {
-        let facts = match &self.phase {
-            Phase::Committing(in_flight) => Some(&in_flight.facts),
-            _ => self.facts.as_ref(),
+        let columns = match &self.phase {
+            Phase::Committing(in_flight) => Some(&in_flight.columns),
+            _ => self.columns.as_ref(),
         };
-        facts.and_then(|facts: &Facts| facts.skippable)
+        columns.and_then(|columns: &RowColumns| columns.skippable)
     }
 
     /// Whether a message asks for skipping the event that blocks the instance.

@@ -11,7 +11,7 @@ use super::tasks::Tasks;
 
 /// The searched columns of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct RowColumns {
     pub(super) status: Status,
     pub(super) owed: bool,
     /// Whether senders are refused because the code has not read enough of what they sent.
@@ -28,10 +28,10 @@ pub(super) struct Facts {
     pub(super) version: Arc<str>,
 }
 
-impl Facts {
+impl RowColumns {
     /// What is stored of an instance before its first turn.
-    pub(super) fn nothing_stored(execution: u64) -> Facts {
-        Facts {
+    pub(super) fn nothing_stored(execution: u64) -> RowColumns {
+        RowColumns {
             status: Status::Pending,
             owed: false,
             full: false,
@@ -46,13 +46,13 @@ impl Facts {
     }
 
     /// What is stored of an instance that ended without its code.
-    pub(super) fn ended(status: Status, started: &Started, stored: &Facts) -> Facts {
+    pub(super) fn ended(status: Status, started: &Started, stored: &RowColumns) -> RowColumns {
         // One that has not begun has a version only if it was asked for.
         let version = match started.version.is_empty() {
             true => Arc::clone(&stored.version),
             false => pinned(started, stored),
         };
-        Facts { status, version, ..Facts::nothing_stored(started.execution) }
+        RowColumns { status, version, ..RowColumns::nothing_stored(started.execution) }
     }
 
     pub(super) fn is_blocked(&self) -> bool {
@@ -64,12 +64,12 @@ impl Facts {
     }
 
     /// The same, with nothing in its way.
-    pub(super) fn unblocked(self) -> Facts {
-        Facts { blocked_attempts: 0, blocked_cause: None, skippable: None, pause: None, ..self }
+    pub(super) fn unblocked(self) -> RowColumns {
+        RowColumns { blocked_attempts: 0, blocked_cause: None, skippable: None, pause: None, ..self }
     }
 
-    pub(super) fn of_row(row: &InstanceRow) -> Facts {
-        Facts {
+    pub(super) fn of_row(row: &InstanceRow) -> RowColumns {
+        RowColumns {
             status: row.status,
             owed: row.owed,
             full: row.full,
@@ -95,11 +95,11 @@ impl Facts {
         execution: &Execution,
         max_unread: usize,
         ending: Option<&Ending>,
-        stored: &Facts,
+        stored: &RowColumns,
         tasks: &Tasks,
         limits: &Limits,
         now_ms: u64,
-    ) -> Facts {
+    ) -> RowColumns {
         let (ledger, started) = (execution.ledger(), execution.started());
         let status = ending.map_or(Status::Running, Status::after);
         let running = !status.is_final();
@@ -112,7 +112,7 @@ impl Facts {
         // Set at the limit and cleared at half of it, so that the row is not written back and forth.
         let full_from = if stored.full { max_unread / 2 } else { max_unread };
         let full = running && execution.unread_events() >= full_from.max(1);
-        Facts {
+        RowColumns {
             status,
             owed,
             full,
@@ -127,7 +127,7 @@ impl Facts {
     }
 
     /// What has to be written to get from what is stored to this.
-    pub(super) fn change_from(&self, stored: &Facts) -> RowChange {
+    pub(super) fn change_from(&self, stored: &RowColumns) -> RowChange {
         let is_unblocked = stored.blocked_attempts > 0 && self.blocked_attempts == 0;
         RowChange {
             status: (self.status != stored.status).then_some(self.status),
@@ -144,7 +144,7 @@ impl Facts {
 }
 
 /// The version that an execution is pinned to.
-fn pinned(started: &Started, stored: &Facts) -> Arc<str> {
+fn pinned(started: &Started, stored: &RowColumns) -> Arc<str> {
     if *stored.version == *started.version {
         return Arc::clone(&stored.version);
     }
