@@ -4,7 +4,7 @@ use perennial_core::{
     ActivityError, ChildError, Decision, Delivery, EventId, Job, Ledger, Payload, TimeoutKind, Turn,
 };
 
-use crate::Chance;
+use crate::Rng;
 
 /// Answers to one execution, and what was said or became pointless before.
 #[derive(Default)]
@@ -34,61 +34,61 @@ impl Answers {
     }
 
     /// Answers to some of what is open, up to a portion, in any order.
-    pub(crate) fn some(&self, chance: &mut Chance, ledger: &Ledger, portion: usize) -> Vec<Job> {
+    pub(crate) fn some(&self, rng: &mut Rng, ledger: &Ledger, portion: usize) -> Vec<Job> {
         let mut open: Vec<_> = ledger.open().collect();
-        chance.shuffle(&mut open);
-        let count = 1 + chance.below(open.len().clamp(1, portion));
+        rng.shuffle(&mut open);
+        let count = 1 + rng.below(open.len().clamp(1, portion));
         let answered = open.into_iter().take(count);
-        answered.map(|(id, decision)| answer(chance, id, decision)).collect()
+        answered.map(|(id, decision)| answer(rng, id, decision)).collect()
     }
 
     /// Something that must leave no trace: said before, of the wrong kind, or about nothing.
-    pub(crate) fn out_of_place(&self, chance: &mut Chance, ledger: &Ledger, jobs: &[Job]) -> Option<Job> {
+    pub(crate) fn out_of_place(&self, rng: &mut Rng, ledger: &Ledger, jobs: &[Job]) -> Option<Job> {
         let open: Vec<_> = ledger.open().collect();
-        match chance.below(5) {
+        match rng.below(5) {
             0 if !jobs.is_empty() => {
-                Some(chance.pick(jobs).clone()).filter(|job| job.source_event_id().is_some())
+                Some(rng.pick(jobs).clone()).filter(|job| job.source_event_id().is_some())
             }
-            1 | 2 if !self.said.is_empty() => Some(chance.pick(&self.said).clone()),
-            3 if !open.is_empty() => Some(wrong_kind(*chance.pick(&open))),
+            1 | 2 if !self.said.is_empty() => Some(rng.pick(&self.said).clone()),
+            3 if !open.is_empty() => Some(wrong_kind(*rng.pick(&open))),
             _ => Some(Job::TimerFired { source_event_id: EventId(ledger.events() + 1_000) }),
         }
     }
 }
 
-fn answer(chance: &mut Chance, source_event_id: EventId, open: &Decision) -> Job {
+fn answer(rng: &mut Rng, source_event_id: EventId, open: &Decision) -> Job {
     match open {
-        Decision::ActivityScheduled { .. } if chance.percent(20) => Job::ActivityFailed {
+        Decision::ActivityScheduled { .. } if rng.percent(20) => Job::ActivityFailed {
             source_event_id,
-            error: activity_failure(chance),
+            error: activity_failure(rng),
             attempts: 3,
             trail: Default::default(),
         },
         Decision::ActivityScheduled { .. } => Job::ActivityCompleted {
             source_event_id,
-            result: payload(chance),
+            result: payload(rng),
             attempts: 1,
             trail: Default::default(),
         },
         Decision::TimerCreated { .. } => Job::TimerFired { source_event_id },
         Decision::SubOrchestrationScheduled { options: Some(options), .. }
-            if options.reports_start && chance.percent(60) =>
+            if options.reports_start && rng.percent(60) =>
         {
             Job::SubOrchestrationStarted { source_event_id }
         }
-        Decision::SubOrchestrationScheduled { .. } if chance.percent(30) => {
-            Job::SubOrchestrationFailed { source_event_id, error: child_failure(chance) }
+        Decision::SubOrchestrationScheduled { .. } if rng.percent(30) => {
+            Job::SubOrchestrationFailed { source_event_id, error: child_failure(rng) }
         }
         Decision::SubOrchestrationScheduled { .. } => {
-            Job::SubOrchestrationCompleted { source_event_id, result: payload(chance) }
+            Job::SubOrchestrationCompleted { source_event_id, result: payload(rng) }
         }
-        Decision::ExternalSubscribed { name } => event(chance, name),
+        Decision::ExternalSubscribed { name } => event(rng, name),
         Decision::OrchestrationChained { .. } => {
-            let outcome = *chance.pick(&[Delivery::Delivered, Delivery::AlreadyExists, Delivery::BadId]);
+            let outcome = *rng.pick(&[Delivery::Delivered, Delivery::AlreadyExists, Delivery::BadId]);
             Job::DeliveryReported { source_event_id, outcome }
         }
         Decision::ExternalEventSent { .. } | Decision::CancelSent { .. } => {
-            let outcome = *chance.pick(&[Delivery::Delivered, Delivery::NotFound, Delivery::Ended]);
+            let outcome = *rng.pick(&[Delivery::Delivered, Delivery::NotFound, Delivery::Ended]);
             Job::DeliveryReported { source_event_id, outcome }
         }
         other => unreachable!("{} opens nothing", other.name()),
@@ -111,20 +111,20 @@ fn wrong_kind((source_event_id, open): (EventId, &Decision)) -> Job {
 }
 
 /// An event, sometimes with a key of its own.
-pub(crate) fn event(chance: &mut Chance, name: &str) -> Job {
+pub(crate) fn event(rng: &mut Rng, name: &str) -> Job {
     Job::ExternalEvent {
         name: name.to_owned(),
-        payload: payload(chance),
-        key: chance.percent(30).then(|| format!("key-{}", chance.draw())),
+        payload: payload(rng),
+        key: rng.percent(30).then(|| format!("key-{}", rng.draw())),
         trace: None,
     }
 }
 
 /// A payload of any shape. Some are written as no encoder of ours would write them.
-pub(crate) fn payload(chance: &mut Chance) -> Payload {
-    let number = chance.draw();
+pub(crate) fn payload(rng: &mut Rng) -> Payload {
+    let number = rng.draw();
     let small = number % 100;
-    let text = match chance.below(8) {
+    let text = match rng.below(8) {
         0 => "null".to_owned(),
         1 => number.to_string(),
         2 => format!("-{small}.50"),
@@ -137,21 +137,21 @@ pub(crate) fn payload(chance: &mut Chance) -> Payload {
     Payload::from_json(text).expect("it is JSON")
 }
 
-fn activity_failure(chance: &mut Chance) -> ActivityError {
-    match chance.below(5) {
+fn activity_failure(rng: &mut Rng) -> ActivityError {
+    match rng.below(5) {
         0 => ActivityError::Timeout(TimeoutKind::Attempt),
         1 => ActivityError::Cancelled,
         2 => ActivityError::Poisoned,
-        _ => ActivityError::Application(payload(chance)),
+        _ => ActivityError::Application(payload(rng)),
     }
 }
 
-fn child_failure(chance: &mut Chance) -> ChildError {
+fn child_failure(rng: &mut Rng) -> ChildError {
     let reason = "so it went".to_owned();
-    match chance.below(5) {
-        0 => ChildError::Cancelled { reason, output: chance.percent(50).then(|| payload(chance)) },
+    match rng.below(5) {
+        0 => ChildError::Cancelled { reason, output: rng.percent(50).then(|| payload(rng)) },
         1 => ChildError::Terminated { reason },
         2 => ChildError::NotStarted { reason },
-        _ => ChildError::Application(payload(chance)),
+        _ => ChildError::Application(payload(rng)),
     }
 }

@@ -6,7 +6,7 @@
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::{Chance, Features, Program, World, generate};
+use crate::{Features, Program, Rng, World, generate};
 
 /// A program and the world it lives in.
 #[derive(Debug)]
@@ -20,9 +20,9 @@ pub struct Case {
 impl Case {
     /// The case that belongs to a seed.
     pub fn new(seed: u64, features: &Features) -> Case {
-        let mut chance = Chance::new(seed);
-        let size = chance.weighted(&[(1, 4), (3, 12), (3, 24), (1, 40)]);
-        Case { seed, program: generate(chance.draw(), features, size) }
+        let mut rng = Rng::new(seed);
+        let size = rng.weighted(&[(1, 4), (3, 12), (3, 24), (1, 40)]);
+        Case { seed, program: generate(rng.draw(), features, size) }
     }
 
     /// The world that belongs to the case.

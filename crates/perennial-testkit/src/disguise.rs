@@ -2,11 +2,11 @@
 
 use perennial_core::{ClosePolicy, Decision, EventKind, History};
 
-use crate::Chance;
+use crate::Rng;
 use crate::renumber::Draft;
 
 /// The history with everything changed that has no identity: tunables, and the places of patch marks in their turns.
-pub fn disguised(history: &History, chance: &mut Chance) -> History {
+pub fn disguised(history: &History, rng: &mut Rng) -> History {
     let mut draft = Draft::of(history);
     for turn in &mut draft.turns {
         let is_decision = |(_, kind): &(_, EventKind)| matches!(kind, EventKind::Decision { .. });
@@ -16,7 +16,7 @@ pub fn disguised(history: &History, chance: &mut Chance) -> History {
             turn.events.drain(first..behind).partition(|(_, kind)| is_mark(kind));
         others.iter_mut().for_each(|(_, kind)| retune(kind));
         for mark in marks {
-            others.insert(chance.below(others.len() + 1), mark);
+            others.insert(rng.below(others.len() + 1), mark);
         }
         turn.events.splice(first..first, others);
     }

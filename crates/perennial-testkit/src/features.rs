@@ -32,7 +32,7 @@ pub struct Features {
     /// Recorded calls: time, UUIDs, side effects.
     pub system_calls: bool,
     /// Random numbers from the recorded seed.
-    pub chance: bool,
+    pub random: bool,
     /// Looks at turn time, the size of the history, and whether cancellation was requested.
     pub looks: bool,
     /// Patch gates.
@@ -74,7 +74,7 @@ impl Features {
             handlers: on,
             updates: on,
             system_calls: on,
-            chance: on,
+            rng: on,
             looks: on,
             patches: on,
             status: on,

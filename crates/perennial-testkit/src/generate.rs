@@ -9,7 +9,7 @@ use crate::program::{
     ActivityInput, Awaitable, Block, Cancellation, End, Fate, Handler, HandlerKind, Program, Recipient,
     Statement,
 };
-use crate::{Chance, Features};
+use crate::{Features, Rng};
 use perennial_core::OnTakenId;
 
 /// How deep blocks are nested.
@@ -19,12 +19,12 @@ const GENERATIONS: usize = 2;
 
 /// The program that belongs to a seed, of about `size` statements, with nothing in it that `features` switch off.
 pub fn generate(seed: u64, features: &Features, size: usize) -> Program {
-    program(Chance::new(seed), features, size, GENERATIONS)
+    program(Rng::new(seed), features, size, GENERATIONS)
 }
 
-fn program(chance: Chance, features: &Features, size: usize, generations: usize) -> Program {
+fn program(rng: Rng, features: &Features, size: usize, generations: usize) -> Program {
     let mut generator = Generator {
-        chance,
+        rng,
         features: features.clone(),
         left: size,
         generations,
@@ -35,7 +35,7 @@ fn program(chance: Chance, features: &Features, size: usize, generations: usize)
 }
 
 struct Generator {
-    chance: Chance,
+    rng: Rng,
     features: Features,
     /// How many statements are left to be made. Blocks that were begun end as soon as there are none.
     left: usize,
@@ -81,19 +81,19 @@ impl Generator {
             self.handlers[index].body =
                 self.block(Place { depth: 1, in_handler: true, in_loop: false, position });
         }
-        let cancellation = match self.chance.below(3) {
+        let cancellation = match self.rng.below(3) {
             0 if features.cancellation => Cancellation::Watched(self.cleanup(false)),
             1 if features.cancellation => Cancellation::Handled(self.cleanup(true)),
             _ => Cancellation::LeftToEngine,
         };
-        let end = self.chance.weighted(&[
+        let end = self.rng.weighted(&[
             (6, End::Complete),
             (weight(features.failures, 2), End::Fail),
             (weight(features.failures, 2), End::Depends),
             (weight(features.continue_as_new, 2), End::ContinueAsNew),
         ]);
         let rounds = match features.continue_as_new {
-            true => u8::try_from(self.chance.below(4)).expect("it is small"),
+            true => u8::try_from(self.rng.below(4)).expect("it is small"),
             false => 0,
         };
         Program { body, handlers: std::mem::take(&mut self.handlers), cancellation, end, rounds }
@@ -115,12 +115,12 @@ impl Generator {
             (self.features.updates, HandlerKind::Update, "update"),
         ];
         for (on, kind, name) in families {
-            let count = if on { self.chance.weighted(&[(4, 0), (3, 1), (1, 2)]) } else { 0 };
+            let count = if on { self.rng.weighted(&[(4, 0), (3, 1), (1, 2)]) } else { 0 };
             for number in 0..count {
                 self.handlers.push(Handler {
                     name: format!("{name}-{number}"),
                     kind,
-                    installed_before: self.chance.weighted(&[(3, 0), (1, 1), (1, 2)]),
+                    installed_before: self.rng.weighted(&[(3, 0), (1, 1), (1, 2)]),
                     body: Block::default(),
                 });
             }
@@ -135,7 +135,7 @@ impl Generator {
 
     fn block(&mut self, place: Place) -> Block {
         let mut block = Block::default();
-        let length = self.chance.weighted(&[(1, 0), (6, 1), (4, 2), (2, 3)]);
+        let length = self.rng.weighted(&[(1, 0), (6, 1), (4, 2), (2, 3)]);
         while block.0.len() < length && self.left > 0 {
             block.0.push(self.statement(place));
         }
@@ -154,7 +154,7 @@ impl Generator {
             (weight(on.branching && nests && !place.in_loop, 2), Generator::repeat),
             (weight(on.patches && nests, 2), Generator::patched),
             (weight(on.system_calls, 3), Generator::system_call),
-            (weight(on.chance, 1), |_, _| Statement::Random),
+            (weight(on.random, 1), |_, _| Statement::Random),
             (weight(on.looks, 1), |_, _| Statement::Look),
             (weight(on.handlers || on.updates, 1), |_, _| Statement::ReadState),
             (weight(on.handlers || on.updates, 1), |_, _| Statement::ChangeState),
@@ -162,23 +162,23 @@ impl Generator {
             (weight(on.status, 1), Generator::upsert),
             (weight(on.starts && self.generations > 0, 1), Generator::start),
             (weight(on.sent_events, 1), Generator::raise),
-            (weight(on.events, 2), |this, _| Statement::TryReceive { name: event_name(&mut this.chance) }),
+            (weight(on.events, 2), |this, _| Statement::TryReceive { name: event_name(&mut this.rng) }),
             (weight(on.events && on.timers && on.races, 1), Generator::stream),
             (weight(on.status && on.looks, 1), |_, _| Statement::ReadOneself),
             (weight(on.sent_events, 1), Generator::raise_heard),
             (weight(on.sent_events, 1), Generator::cancel_other),
             (weight(on.continue_as_new && place.depth > 0, 1), |_, _| Statement::ContinueAsNew),
         ];
-        self.chance.weighted(&choices)(self, place)
+        self.rng.weighted(&choices)(self, place)
     }
 
     fn hold(&mut self, place: Place) -> Statement {
         let units = self.features.units;
         Statement::Hold {
             what: self.awaitable(place.deeper()),
-            polled: self.chance.percent(50),
+            polled: self.rng.percent(50),
             meanwhile: self.block(place.deeper()),
-            fate: self.chance.weighted(&[
+            fate: self.rng.weighted(&[
                 (2, Fate::Awaited),
                 (3, Fate::Dropped),
                 (weight(units, 1), Fate::HandedOver),
@@ -192,7 +192,7 @@ impl Generator {
         let wait = self.event(place);
         let given_up = Statement::Hold {
             what: wait.clone(),
-            polled: self.chance.percent(50),
+            polled: self.rng.percent(50),
             meanwhile: Block(vec![Statement::Await(self.activity(place))]),
             fate: Fate::Dropped,
         };
@@ -206,20 +206,20 @@ impl Generator {
 
     fn repeat(&mut self, place: Place) -> Statement {
         let inside = Place { in_loop: true, ..place.deeper() };
-        Statement::Repeat { at_most: self.chance.weighted(&[(1, 2), (1, 3)]), body: self.block(inside) }
+        Statement::Repeat { at_most: self.rng.weighted(&[(1, 2), (1, 3)]), body: self.block(inside) }
     }
 
     /// A new gate, or one that was asked before.
     fn patched(&mut self, place: Place) -> Statement {
-        if self.patches == 0 || self.chance.percent(70) {
+        if self.patches == 0 || self.rng.percent(70) {
             self.patches += 1;
         }
-        let number = self.chance.below(self.patches);
+        let number = self.rng.below(self.patches);
         Statement::Patched { id: format!("patch-{number}"), body: self.block(place.deeper()) }
     }
 
     fn system_call(&mut self, _: Place) -> Statement {
-        match self.chance.below(4) {
+        match self.rng.below(4) {
             0 => Statement::UtcNow,
             1 => Statement::NewGuid,
             number => Statement::SideEffect { name: format!("effect-{}", number % 2) },
@@ -228,36 +228,31 @@ impl Generator {
 
     fn upsert(&mut self, _: Place) -> Statement {
         Statement::UpsertAttribute {
-            name: format!("attribute-{}", self.chance.below(2)),
-            remove: self.chance.percent(25),
+            name: format!("attribute-{}", self.rng.below(2)),
+            remove: self.rng.percent(25),
         }
     }
 
     fn start(&mut self, _: Place) -> Statement {
         Statement::Start {
             program: self.smaller_program(),
-            versioned: self.chance.percent(30),
-            heard: self.chance.percent(40) && self.features.sent_events,
+            versioned: self.rng.percent(30),
+            heard: self.rng.percent(40) && self.features.sent_events,
         }
     }
 
     fn raise(&mut self, _: Place) -> Statement {
         Statement::Raise {
-            event: event_name(&mut self.chance),
-            to: *self.chance.pick(&[
-                Recipient::Parent,
-                Recipient::Itself,
-                Recipient::Nobody,
-                Recipient::Shared,
-            ]),
+            event: event_name(&mut self.rng),
+            to: *self.rng.pick(&[Recipient::Parent, Recipient::Itself, Recipient::Nobody, Recipient::Shared]),
         }
     }
 
     fn stream(&mut self, _: Place) -> Statement {
         Statement::Stream {
-            name: event_name(&mut self.chance),
-            at_most: self.chance.weighted(&[(1, 1), (2, 2), (1, 3)]),
-            limit_ms: delay_ms(&mut self.chance),
+            name: event_name(&mut self.rng),
+            at_most: self.rng.weighted(&[(1, 1), (2, 2), (1, 3)]),
+            limit_ms: delay_ms(&mut self.rng),
         }
     }
 
@@ -269,16 +264,16 @@ impl Generator {
     }
 
     fn cancel_other(&mut self, _: Place) -> Statement {
-        Statement::CancelOther { to: *self.chance.pick(&[Recipient::Nobody, Recipient::Shared]) }
+        Statement::CancelOther { to: *self.rng.pick(&[Recipient::Nobody, Recipient::Shared]) }
     }
 
     fn stopped_activity(&mut self, place: Place) -> Awaitable {
-        let (what, after_ms) = (Box::new(self.activity(place)), delay_ms(&mut self.chance));
+        let (what, after_ms) = (Box::new(self.activity(place)), delay_ms(&mut self.rng));
         Awaitable::Stopped { what, after_ms }
     }
 
     fn stopped_child(&mut self, place: Place) -> Awaitable {
-        let (what, after_ms) = (Box::new(self.child(place)), delay_ms(&mut self.chance));
+        let (what, after_ms) = (Box::new(self.child(place)), delay_ms(&mut self.rng));
         Awaitable::Stopped { what, after_ms }
     }
 
@@ -287,9 +282,9 @@ impl Generator {
     }
 
     fn smaller_program(&mut self) -> Box<Program> {
-        let size = 1 + self.chance.below(1 + self.left.min(4));
-        let chance = self.chance.fork();
-        Box::new(program(chance, &self.features, size, self.generations - 1))
+        let size = 1 + self.rng.below(1 + self.left.min(4));
+        let rng = self.rng.fork();
+        Box::new(program(rng, &self.features, size, self.generations - 1))
     }
 
     fn awaitable(&mut self, place: Place) -> Awaitable {
@@ -315,39 +310,39 @@ impl Generator {
                 weight(on.timers && on.races && on.children && self.generations > 0, 1),
                 Generator::stopped_child,
             ),
-            (weight(on.timers && on.children && on.chance && self.generations > 0, 2), Generator::attempted),
+            (weight(on.timers && on.children && on.random && self.generations > 0, 2), Generator::attempted),
             (weight(on.joins && nests, 3), |this, place| Awaitable::Joined(this.parts(place))),
             (weight(on.joins && nests, 1), |this, place| Awaitable::TryJoined(this.parts(place))),
             (weight(on.races && nests, 4), Generator::race),
             (weight(on.timeouts && nests, 2), Generator::limited),
         ];
-        self.chance.weighted(&choices)(self, place)
+        self.rng.weighted(&choices)(self, place)
     }
 
     fn activity(&mut self, _: Place) -> Awaitable {
         let inputs = [(4, ActivityInput::Accumulator), (1, ActivityInput::Fixed)];
         Awaitable::Activity {
-            name: format!("activity-{}", self.chance.below(4)),
-            input: self.chance.weighted(&inputs),
-            tuned: self.chance.percent(20),
+            name: format!("activity-{}", self.rng.below(4)),
+            input: self.rng.weighted(&inputs),
+            tuned: self.rng.percent(20),
         }
     }
 
     fn timer(&mut self, _: Place) -> Awaitable {
-        Awaitable::Timer { delay_ms: delay_ms(&mut self.chance) }
+        Awaitable::Timer { delay_ms: delay_ms(&mut self.rng) }
     }
 
     fn event(&mut self, _: Place) -> Awaitable {
-        Awaitable::Event { name: event_name(&mut self.chance) }
+        Awaitable::Event { name: event_name(&mut self.rng) }
     }
 
     fn child(&mut self, _: Place) -> Awaitable {
         Awaitable::Child {
             program: self.smaller_program(),
-            named: self.chance.percent(30),
-            versioned: self.chance.percent(30),
-            abandoned: self.chance.percent(30),
-            on_existing: self.chance.weighted(&[
+            named: self.rng.percent(30),
+            versioned: self.rng.percent(30),
+            abandoned: self.rng.percent(30),
+            on_existing: self.rng.weighted(&[
                 (3, OnTakenId::Reject),
                 (2, OnTakenId::ReplaceEnded),
                 // It waits before it tries again.
@@ -366,36 +361,36 @@ impl Generator {
 
     fn signal(&mut self, place: Place) -> Awaitable {
         let names: Vec<String> = self.signals(place).map(str::to_owned).collect();
-        Awaitable::Signals { name: self.chance.pick(&names).clone(), at_least: self.chance.between(1, 3) }
+        Awaitable::Signals { name: self.rng.pick(&names).clone(), at_least: self.rng.between(1, 3) }
     }
 
     fn parallel(&mut self, place: Place) -> Awaitable {
-        let width = 2 + self.chance.below(3);
+        let width = 2 + self.rng.below(3);
         Awaitable::Parallel((0..width).map(|_| self.block(place.deeper())).collect())
     }
 
     fn parts(&mut self, place: Place) -> Vec<Awaitable> {
-        let width = 2 + self.chance.below(3);
+        let width = 2 + self.rng.below(3);
         self.left = self.left.saturating_sub(width - 1);
         (0..width).map(|_| self.awaitable(place.deeper())).collect()
     }
 
     fn race(&mut self, place: Place) -> Awaitable {
-        Awaitable::Raced { operands: self.parts(place), named: self.chance.percent(70) }
+        Awaitable::Raced { operands: self.parts(place), named: self.rng.percent(70) }
     }
 
     fn limited(&mut self, place: Place) -> Awaitable {
         Awaitable::Limited {
-            limit_ms: delay_ms(&mut self.chance),
+            limit_ms: delay_ms(&mut self.rng),
             what: Box::new(self.awaitable(place.deeper())),
         }
     }
 }
 
-fn event_name(chance: &mut Chance) -> String {
-    format!("event-{}", chance.below(2))
+fn event_name(rng: &mut Rng) -> String {
+    format!("event-{}", rng.below(2))
 }
 
-fn delay_ms(chance: &mut Chance) -> u64 {
-    *chance.pick(&[0, 1, 50, 1_000, 20_000])
+fn delay_ms(rng: &mut Rng) -> u64 {
+    *rng.pick(&[0, 1, 50, 1_000, 20_000])
 }

@@ -20,7 +20,6 @@ mod accumulator;
 mod answers;
 mod begin;
 mod cases;
-mod chance;
 pub mod conformance;
 mod disguise;
 mod drive;
@@ -36,12 +35,12 @@ mod mutate;
 pub mod program;
 mod recording;
 mod renumber;
+mod rng;
 pub mod simulator;
 mod world;
 
 pub use accumulator::Accumulator;
 pub use cases::{Case, for_each_case};
-pub use chance::Chance;
 pub use disguise::disguised;
 pub use drive::Drive;
 #[cfg(feature = "environment")]
@@ -56,4 +55,5 @@ pub use manual_node::{HeldAnswer, ManualNode};
 pub use mutate::{Mutant, Mutation, mutants};
 pub use program::{Program, ProgramInput};
 pub use recording::{RecordedExecution, Recording, View};
+pub use rng::Rng;
 pub use world::{INSTANCE, Unfinished, Why, World};

@@ -12,7 +12,7 @@ use perennial_core::{
     ClosePolicy, Decision, Ending, Event, EventId, EventKind, History, Payload, Segment, Turn, UnitId,
 };
 
-use crate::Chance;
+use crate::Rng;
 use crate::renumber::{Draft, source_mut};
 
 /// A history with a mutation.
@@ -83,10 +83,10 @@ impl Mutation {
 }
 
 /// Every mutant of a history, each made when it is asked for, in any order.
-pub fn mutants<'a>(history: &'a History, chance: &'a mut Chance) -> impl Iterator<Item = Mutant> + 'a {
+pub fn mutants<'a>(history: &'a History, rng: &'a mut Rng) -> impl Iterator<Item = Mutant> + 'a {
     let mut sites: Vec<Site> = history.turns.iter().enumerate().flat_map(sites_of).collect();
-    chance.shuffle(&mut sites);
-    sites.into_iter().filter_map(move |site| mutate(history, site, chance))
+    rng.shuffle(&mut sites);
+    sites.into_iter().filter_map(move |site| mutate(history, site, rng))
 }
 
 /// Where a mutation may be made.
@@ -123,17 +123,17 @@ fn sites_of((turn, recorded): (usize, &Turn)) -> Vec<Site> {
 }
 
 /// Makes a mutation, unless it would change nothing that counts.
-fn mutate(history: &History, site: Site, chance: &mut Chance) -> Option<Mutant> {
+fn mutate(history: &History, site: Site, rng: &mut Rng) -> Option<Mutant> {
     let Site { turn, position, mutation } = site;
     let original = &history.turns[turn];
     let mut draft = Draft::of(history);
     let events = &mut draft.turns[turn].events;
     match mutation {
         Mutation::Inserted => {
-            let inserted = insertion(history, original, position, chance);
+            let inserted = insertion(history, original, position, rng);
             events.insert(position, (None, inserted));
         }
-        Mutation::Ending => end_otherwise(events, original.ending(), chance),
+        Mutation::Ending => end_otherwise(events, original.ending(), rng),
         Mutation::Draws => draft.turns[turn].draws += 1,
         of_a_decision => {
             let mutated = identity(&original.events[position])?;
@@ -144,7 +144,7 @@ fn mutate(history: &History, site: Site, chance: &mut Chance) -> Option<Mutant> 
                     next.filter(|next| *next != mutated)?;
                     events.swap(position, position + 1);
                 }
-                local => change(&mut events[position].1, local, history, chance)?,
+                local => change(&mut events[position].1, local, history, rng)?,
             }
         }
     }
@@ -239,7 +239,7 @@ fn opens(decision: &Decision) -> bool {
 }
 
 /// Changes one thing about a decision, if it has such a thing.
-fn change(kind: &mut EventKind, mutation: Mutation, history: &History, chance: &mut Chance) -> Option<()> {
+fn change(kind: &mut EventKind, mutation: Mutation, history: &History, rng: &mut Rng) -> Option<()> {
     if mutation == Mutation::Source {
         source_mut(kind)?.0 += 1;
         return Some(());
@@ -248,19 +248,19 @@ fn change(kind: &mut EventKind, mutation: Mutation, history: &History, chance: &
         return None;
     };
     match mutation {
-        Mutation::Kind => *decision = foreign(chance, |other| other.name() != decision.name()),
+        Mutation::Kind => *decision = foreign(rng, |other| other.name() != decision.name()),
         Mutation::Unit => {
             let units: Vec<_> =
                 history.turns.iter().flat_map(Turn::decisions).map(|(_, unit, _)| unit).collect();
-            let other = (*chance.pick(&units)).clone();
+            let other = (*rng.pick(&units)).clone();
             *unit = if other == *unit { unit.child(Segment::Parallel(7)) } else { other };
         }
-        field => return change_field(decision, field, chance),
+        field => return change_field(decision, field, rng),
     }
     Some(())
 }
 
-fn change_field(decision: &mut Decision, field: Mutation, chance: &mut Chance) -> Option<()> {
+fn change_field(decision: &mut Decision, field: Mutation, rng: &mut Rng) -> Option<()> {
     let changed = |payload: &mut Payload| *payload = Payload::from("changed");
     match (field, decision) {
         (
@@ -303,14 +303,14 @@ fn change_field(decision: &mut Decision, field: Mutation, chance: &mut Chance) -
             Decision::SubOrchestrationScheduled { version, .. }
             | Decision::OrchestrationChained { version, .. },
         ) => *version = version.is_none().then(|| "9.9.9".to_owned()),
-        (Mutation::Due, Decision::TimerCreated { due_ms }) => *due_ms += chance.between(1, 1_000),
+        (Mutation::Due, Decision::TimerCreated { due_ms }) => *due_ms += rng.between(1, 1_000),
         _ => return None,
     }
     Some(())
 }
 
 /// A decision that no program makes, or a system call. It is for the caller to say where that would belong.
-fn foreign(chance: &mut Chance, fits: impl Fn(&Decision) -> bool) -> Decision {
+fn foreign(rng: &mut Rng, fits: impl Fn(&Decision) -> bool) -> Decision {
     let (name, text) = ("foreign".to_owned(), Payload::from("foreign"));
     let foreign = [
         Decision::ActivityScheduled { name: name.clone(), input: text.clone(), options: None },
@@ -352,30 +352,26 @@ fn foreign(chance: &mut Chance, fits: impl Fn(&Decision) -> bool) -> Decision {
         Decision::StatusSet { status: text },
     ];
     let fitting: Vec<&Decision> = foreign.iter().filter(|decision| fits(decision)).collect();
-    (*chance.pick(&fitting)).clone()
+    (*rng.pick(&fitting)).clone()
 }
 
 /// A decision for a place where it does not belong: a foreign one, or a copy of one that belongs elsewhere.
-fn insertion(history: &History, turn: &Turn, position: usize, chance: &mut Chance) -> EventKind {
+fn insertion(history: &History, turn: &Turn, position: usize, rng: &mut Rng) -> EventKind {
     let belongs = turn.events[position..].iter().find_map(identity);
     let fits_not = |event: &&Event| {
         let refers = source_mut(&mut event.kind.clone()).is_some();
         identity(event).is_some_and(|copied| !refers && Some(copied) != belongs)
     };
     let copies: Vec<&Event> = history.flatten().filter(fits_not).collect();
-    if !copies.is_empty() && chance.percent(50) {
-        return chance.pick(&copies).kind.clone();
+    if !copies.is_empty() && rng.percent(50) {
+        return rng.pick(&copies).kind.clone();
     }
     let unit = belongs.as_ref().map_or(UnitId::ROOT, |(unit, _)| unit.clone());
-    let decision = foreign(chance, |decision| Some((unit.clone(), decision.clone())) != belongs);
+    let decision = foreign(rng, |decision| Some((unit.clone(), decision.clone())) != belongs);
     EventKind::Decision { unit, decision }
 }
 
-fn end_otherwise(
-    events: &mut Vec<(Option<EventId>, EventKind)>,
-    ending: Option<&Ending>,
-    chance: &mut Chance,
-) {
+fn end_otherwise(events: &mut Vec<(Option<EventId>, EventKind)>, ending: Option<&Ending>, rng: &mut Rng) {
     let changed = || Payload::from("changed");
     if ending.is_some() {
         events.pop();
@@ -388,5 +384,5 @@ fn end_otherwise(
         Some(Ending::OrchestrationContinuedAsNew { input: changed(), version: None }),
     ];
     let others = &endings[usize::from(ending.is_none())..];
-    events.extend(chance.pick(others).clone().map(|ending| (None, EventKind::Ended(ending))));
+    events.extend(rng.pick(others).clone().map(|ending| (None, EventKind::Ended(ending))));
 }

@@ -14,7 +14,7 @@ use perennial_core::{
     StaleReason, Started, TurnFailure, TurnTaken, UpdateRefusal,
 };
 
-use crate::Chance;
+use crate::Rng;
 use crate::answers::{Answers, event, payload};
 use crate::interpret::{ProgramHandler, SideEffects};
 use crate::program::{HandlerKind, PROGRAM, PROGRAM_VERSION, Program, ProgramInput};
@@ -31,8 +31,8 @@ const MAX_TURNS: u64 = 1_000;
 /// Drives one program until it ends.
 pub struct World {
     seed: u64,
-    chance: Chance,
-    evictions: Option<Chance>,
+    rng: Rng,
+    evictions: Option<Rng>,
     options: ExecutionOptions,
     side_effects: SideEffects,
     handler: Arc<dyn OrchestrationHandler>,
@@ -60,17 +60,17 @@ struct Stage {
 impl World {
     /// The world that belongs to a seed.
     pub fn new(seed: u64) -> World {
-        let mut chance = Chance::new(seed);
-        let at_turn = |percent, chance: &mut Chance| chance.percent(percent).then(|| chance.between(1, 8));
+        let mut rng = Rng::new(seed);
+        let at_turn = |percent, rng: &mut Rng| rng.percent(percent).then(|| rng.between(1, 8));
         let plan = Plan {
-            portion: chance.weighted(&[(2, 1), (3, 3), (1, usize::MAX)]),
-            cancel_at_turn: at_turn(40, &mut chance),
-            terminate_at_turn: at_turn(10, &mut chance),
+            portion: rng.weighted(&[(2, 1), (3, 3), (1, usize::MAX)]),
+            cancel_at_turn: at_turn(40, &mut rng),
+            terminate_at_turn: at_turn(10, &mut rng),
         };
         let side_effects = SideEffects::default();
         World {
             seed,
-            chance,
+            rng,
             evictions: None,
             options: ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() },
             handler: Arc::new(ProgramHandler::new(side_effects.clone())),
@@ -85,7 +85,7 @@ impl World {
     /// The same world, but at half of the turn boundaries the execution is dropped and replayed from stored bytes.
     #[must_use]
     pub fn evicting(mut self) -> World {
-        self.evictions = Some(Chance::new(!self.seed));
+        self.evictions = Some(Rng::new(!self.seed));
         self
     }
 
@@ -100,7 +100,7 @@ impl World {
     pub fn run(mut self, program: &Program) -> Result<Recording, Box<Unfinished>> {
         let mut executions = Vec::new();
         let input = ProgramInput::from(program.clone()).payload();
-        let mut started = Started::new(PROGRAM, PROGRAM_VERSION, input, self.chance.draw());
+        let mut started = Started::new(PROGRAM, PROGRAM_VERSION, input, self.rng.draw());
         let mut carried = Vec::new();
         loop {
             let stage = match self.stage(started) {
@@ -119,7 +119,7 @@ impl World {
                 return Ok(Recording { executions, unrecorded });
             };
             let version = successor.version.as_deref().unwrap_or(PROGRAM_VERSION);
-            started = successor.started(version, self.chance.draw());
+            started = successor.started(version, self.rng.draw());
             carried = successor.jobs.clone();
         }
     }
@@ -140,7 +140,7 @@ impl World {
         carried: Vec<Job>,
     ) -> Result<RecordedExecution, (Box<RecordedExecution>, Why)> {
         let mut jobs = carried;
-        if self.chance.percent(20) {
+        if self.rng.percent(20) {
             jobs.push(self.some_event(program));
         }
         loop {
@@ -180,7 +180,7 @@ impl World {
         stage.recorded.history.turns.push(turn);
         stage.recorded.successor = successor;
         stage.recorded.views.push(View::of(&mut stage.execution));
-        if self.evictions.as_mut().is_some_and(|chance| chance.percent(50)) {
+        if self.evictions.as_mut().is_some_and(|rng| rng.percent(50)) {
             self.count("evicted");
             stage.execution = stage.recorded.hydrate(&self.handler, &self.options).map_err(Why::Failed)?;
         }
@@ -190,8 +190,8 @@ impl World {
     /// Time goes on a little, or a lot, or a clock is behind.
     fn turn_time(&mut self) -> u64 {
         let (forward, back) =
-            self.chance.weighted(&[(6, (3, 0)), (2, (2_000, 0)), (1, (20_000, 0)), (1, (0, 500))]);
-        let at_ms = self.now_ms + self.chance.between(0, forward);
+            self.rng.weighted(&[(6, (3, 0)), (2, (2_000, 0)), (1, (20_000, 0)), (1, (0, 500))]);
+        let at_ms = self.now_ms + self.rng.between(0, forward);
         self.now_ms = at_ms;
         at_ms.saturating_sub(back)
     }
@@ -212,12 +212,12 @@ impl World {
     fn jobs_for(&mut self, stage: &mut Stage, program: &Program) -> Vec<Job> {
         let hurried = self.turns > PATIENCE_TURNS;
         let portion = if hurried { usize::MAX } else { self.plan.portion };
-        let mut jobs = stage.answers.some(&mut self.chance, stage.execution.ledger(), portion);
+        let mut jobs = stage.answers.some(&mut self.rng, stage.execution.ledger(), portion);
         let signals = self.owes_signals(stage.execution.ledger());
         if signals {
-            jobs.extend(program.handled(HandlerKind::Event).map(|name| event(&mut self.chance, name)));
+            jobs.extend(program.handled(HandlerKind::Event).map(|name| event(&mut self.rng, name)));
         }
-        if signals || (!hurried && self.chance.percent(20)) {
+        if signals || (!hurried && self.rng.percent(20)) {
             jobs.extend(self.updates(&mut stage.execution, program));
         }
         if !hurried {
@@ -231,34 +231,34 @@ impl World {
     fn owes_signals(&mut self, ledger: &Ledger) -> bool {
         let is_wait = |open: &Decision| matches!(open, Decision::ExternalSubscribed { .. });
         let nothing_is_open = ledger.open().next().is_none();
-        nothing_is_open || (ledger.open().all(|(_, open)| is_wait(open)) && self.chance.percent(30))
+        nothing_is_open || (ledger.open().all(|(_, open)| is_wait(open)) && self.rng.percent(30))
     }
 
     fn add_surprises(&mut self, jobs: &mut Vec<Job>, stage: &Stage, program: &Program) {
         let mut surprises = Vec::new();
-        if self.chance.percent(12) {
+        if self.rng.percent(12) {
             surprises.push(self.some_event(program));
         }
-        if self.chance.percent(15) {
-            surprises.extend(stage.answers.out_of_place(&mut self.chance, stage.execution.ledger(), jobs));
+        if self.rng.percent(15) {
+            surprises.extend(stage.answers.out_of_place(&mut self.rng, stage.execution.ledger(), jobs));
         }
         if self.plan.cancel_at_turn.is_some_and(|turn| turn <= self.turns) {
             // A second request is asked for now and then: with a grace that ends sooner, or in vain.
-            let again = self.chance.percent(70);
-            self.plan.cancel_at_turn = again.then(|| self.turns + self.chance.between(1, 5));
+            let again = self.rng.percent(70);
+            self.plan.cancel_at_turn = again.then(|| self.turns + self.rng.between(1, 5));
             surprises.push(Job::OrchestrationCancelRequested {
                 reason: format!("asked for in turn {}", self.turns),
-                grace_ms: self.chance.between(0, 30_000),
+                grace_ms: self.rng.between(0, 30_000),
             });
         }
-        if self.chance.percent(5) {
+        if self.rng.percent(5) {
             surprises.push(self.repair());
         }
         for surprise in surprises {
-            jobs.insert(self.chance.below(jobs.len() + 1), surprise);
+            jobs.insert(self.rng.below(jobs.len() + 1), surprise);
         }
         let ledger = stage.execution.ledger();
-        if ledger.turns() > 0 && self.chance.percent(8) {
+        if ledger.turns() > 0 && self.rng.percent(8) {
             // One more than the program needs, first so that its number is known, and nobody is to see it.
             let event_id = EventId(ledger.events()).next();
             jobs.insert(0, self.some_event(program));
@@ -268,7 +268,7 @@ impl World {
 
     /// A repair on record, which the program does not see.
     fn repair(&mut self) -> Job {
-        match self.chance.percent(50) {
+        match self.rng.percent(50) {
             true => Job::InstanceResumed {
                 why: perennial_core::Why::new("it is over"),
                 paused_ms: self.now_ms,
@@ -285,15 +285,15 @@ impl World {
         let mut names: Vec<&str> = program.awaited_events().into_iter().collect();
         names.extend(program.handled(HandlerKind::Event));
         names.push("unknown");
-        let name = *self.chance.pick(&names);
-        event(&mut self.chance, name)
+        let name = *self.rng.pick(&names);
+        event(&mut self.rng, name)
     }
 
     /// The updates that the execution accepts, of all that are offered.
     fn updates(&mut self, execution: &mut Execution, program: &Program) -> Vec<Job> {
         let mut accepted = Vec::new();
         for name in program.handled(HandlerKind::Update).chain(["update-unknown"]) {
-            for payload in [Program::refused_update(), payload(&mut self.chance)] {
+            for payload in [Program::refused_update(), payload(&mut self.rng)] {
                 match execution.offer_update(name, &payload) {
                     Ok(()) => accepted.push(Job::UpdateRequested {
                         name: name.to_owned(),

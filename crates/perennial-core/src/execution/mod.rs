@@ -5,7 +5,6 @@
 //! recorded turn differs in two places only: ids come from the record, and each decision has to match it.
 
 mod binding;
-mod chance;
 pub(crate) mod condition;
 mod consult;
 mod delivering;
@@ -19,6 +18,7 @@ pub(crate) mod operations;
 mod options;
 mod outcome;
 pub(crate) mod panic_place;
+mod random;
 mod recorder;
 mod replayer;
 pub(crate) mod scheduler;
@@ -28,7 +28,6 @@ pub(crate) mod state;
 mod stepping;
 pub(crate) mod turn_local;
 
-pub(crate) use chance::{Stream, uuid4_text};
 pub use divergence::{Nondeterminism, Side};
 pub use driver::Execution;
 pub(crate) use failure::panic_message;
@@ -38,5 +37,6 @@ pub use limits::Limits;
 pub use options::ExecutionOptions;
 pub use outcome::{StaleJob, Successor, TurnTaken};
 pub use panic_place::note_panic;
+pub(crate) use random::{Stream, uuid4_text};
 pub use replayer::{Handlers, ReplayReport, Replayer};
 pub use shared_flags::Interrupter;

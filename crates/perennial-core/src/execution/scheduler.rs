@@ -12,7 +12,7 @@ use std::task::{Wake, Waker};
 
 use crate::history::{EventId, Job, PayloadSource, Segment, UnitId};
 
-use super::chance::Stream;
+use super::random::Stream;
 use super::shared_flags::SharedFlags;
 use super::slab::Slab;
 use super::turn_local;

@@ -13,9 +13,9 @@ use perennial_core::{
 };
 
 /// SplitMix64.
-struct Chance(u64);
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -51,9 +51,9 @@ impl Chance {
                 format!("[{space}{}{space}]", items.join(&format!("{space},")))
             }
             _ => {
-                let member = |chance: &mut Chance| {
-                    let key = serde_json::to_string(&chance.text()).expect("a string encodes");
-                    format!("{key}{space}:{}", chance.json(depth - 1))
+                let member = |rng: &mut Rng| {
+                    let key = serde_json::to_string(&rng.text()).expect("a string encodes");
+                    format!("{key}{space}:{}", rng.json(depth - 1))
                 };
                 let members: Vec<String> = (0..self.below(4)).map(|_| member(self)).collect();
                 format!("{{{}{space}}}", members.join(&format!(",{space}")))
@@ -75,7 +75,7 @@ impl Chance {
 
 /// Writes a history event by event, and keeps a count of its own of what is open.
 struct Writer {
-    chance: Chance,
+    rng: Rng,
     turns: Vec<Turn>,
     next_id: u64,
     now_ms: u64,
@@ -89,7 +89,7 @@ struct Writer {
 impl Writer {
     fn history(seed: u64) -> Writer {
         let mut writer = Writer {
-            chance: Chance(seed),
+            rng: Rng(seed),
             turns: Vec::new(),
             next_id: 1,
             now_ms: 1_000,
@@ -99,7 +99,7 @@ impl Writer {
             patches: 0,
             cancelled: false,
         };
-        let turns = 1 + writer.chance.below(8);
+        let turns = 1 + writer.rng.below(8);
         for number in 1..=turns {
             writer.write_turn(number, number == turns);
         }
@@ -107,33 +107,33 @@ impl Writer {
     }
 
     fn write_turn(&mut self, number: u64, is_last: bool) {
-        self.now_ms += self.chance.below(3) * 500;
+        self.now_ms += self.rng.below(3) * 500;
         let mut events = Vec::new();
         if number == 1 {
             events.push(EventKind::Started(Box::new(Started {
-                input: self.chance.payload(),
-                name: self.chance.text(),
-                seed: self.chance.draw(),
-                attributes: Attributes::from([(self.chance.text(), self.chance.payload())]),
+                input: self.rng.payload(),
+                name: self.rng.text(),
+                seed: self.rng.draw(),
+                attributes: Attributes::from([(self.rng.text(), self.rng.payload())]),
                 recent_keys: vec!["carried".to_owned()],
                 ..started()
             })));
             self.next_id += 1;
         }
-        for _ in 0..self.chance.below(5) {
+        for _ in 0..self.rng.below(5) {
             let job = self.job();
             events.push(EventKind::Job(job));
             self.next_id += 1;
         }
-        for _ in 0..1 + self.chance.below(5) {
-            let (unit, decision) = (self.chance.unit(), self.decision());
+        for _ in 0..1 + self.rng.below(5) {
+            let (unit, decision) = (self.rng.unit(), self.decision());
             events.push(EventKind::Decision { unit, decision });
             self.next_id += 1;
         }
-        if is_last && self.chance.below(2) == 0 {
+        if is_last && self.rng.below(2) == 0 {
             let mut endings = every_ending();
             endings.retain(|ending| !matches!(ending, Ending::OrchestrationTerminated { .. }));
-            events.push(ended(self.chance.pick(&endings)));
+            events.push(ended(self.rng.pick(&endings)));
             self.next_id += 1;
         }
         let first = self.next_id - events.len() as u64;
@@ -142,7 +142,7 @@ impl Writer {
             format: FORMAT,
             number,
             at_ms: self.now_ms,
-            draws: self.chance.below(3),
+            draws: self.rng.below(3),
             events: (first..).zip(events).map(numbered).collect(),
         });
     }
@@ -158,11 +158,11 @@ impl Writer {
             })
             .map(|(id, open)| (*id, open.clone()))
             .collect();
-        let (payload, attempts) = (self.chance.payload(), self.chance.draw() as u32);
-        if !ready.is_empty() && self.chance.below(3) > 0 {
-            let (id, opened) = self.chance.pick(&ready);
+        let (payload, attempts) = (self.rng.payload(), self.rng.draw() as u32);
+        if !ready.is_empty() && self.rng.below(3) > 0 {
+            let (id, opened) = self.rng.pick(&ready);
             self.open.remove(&id);
-            let (source_event_id, fails) = (EventId(id), self.chance.below(3) == 0);
+            let (source_event_id, fails) = (EventId(id), self.rng.below(3) == 0);
             return match opened {
                 Decision::ActivityScheduled { .. } if fails => Job::ActivityFailed {
                     source_event_id,
@@ -184,11 +184,11 @@ impl Writer {
             };
         }
         self.keys += 1;
-        let (name, key) = (self.chance.text(), self.chance.pick(&[None, Some(format!("key-{}", self.keys))]));
-        match self.chance.below(8) {
+        let (name, key) = (self.rng.text(), self.rng.pick(&[None, Some(format!("key-{}", self.keys))]));
+        match self.rng.below(8) {
             0 if !self.cancelled => {
                 self.cancelled = true;
-                Job::OrchestrationCancelRequested { reason: name, grace_ms: self.chance.draw() }
+                Job::OrchestrationCancelRequested { reason: name, grace_ms: self.rng.draw() }
             }
             1..4 => {
                 self.updates.push(self.next_id);
@@ -200,18 +200,18 @@ impl Writer {
 
     /// A decision that fits: something new, or the end of something open.
     fn decision(&mut self) -> Decision {
-        if self.chance.below(4) == 0
+        if self.rng.below(4) == 0
             && let Some(cancel) = self.cancel()
         {
             return cancel;
         }
-        if self.chance.below(4) == 0
+        if self.rng.below(4) == 0
             && let Some(update) = self.updates.pop()
         {
-            let payload = self.chance.payload();
+            let payload = self.rng.payload();
             return Decision::UpdateCompleted {
                 source_event_id: EventId(update),
-                result: self.chance.pick(&[Ok(payload.clone()), Err(payload)]),
+                result: self.rng.pick(&[Ok(payload.clone()), Err(payload)]),
             };
         }
         let mut openings = every_decision();
@@ -221,27 +221,27 @@ impl Writer {
                 Decision::ActivityScheduled { .. } | Decision::SubOrchestrationScheduled { .. }
             )
         });
-        openings.extend([activity(&self.chance.text()), child("c"), wait(&self.chance.text())]);
-        openings.push(timer(self.now_ms + self.chance.below(3) * 500));
-        let opening = match self.chance.below(10) {
+        openings.extend([activity(&self.rng.text()), child("c"), wait(&self.rng.text())]);
+        openings.push(timer(self.now_ms + self.rng.below(3) * 500));
+        let opening = match self.rng.below(10) {
             0 => {
                 self.patches += 1;
                 let id = format!("patch-{}", self.patches);
                 return Decision::PatchMarked { id };
             }
             1 => {
-                let (op, value) = (self.chance.text(), self.chance.payload());
+                let (op, value) = (self.rng.text(), self.rng.payload());
                 return Decision::SystemCall { op, value };
             }
             2 => {
-                let status = self.chance.payload();
+                let status = self.rng.payload();
                 return Decision::StatusSet { status };
             }
             3 => {
-                let attributes = [(self.chance.text(), self.chance.payload())].into();
+                let attributes = [(self.rng.text(), self.rng.payload())].into();
                 return Decision::AttributesUpserted { attributes };
             }
-            _ => self.chance.pick(&openings),
+            _ => self.rng.pick(&openings),
         };
         self.open.insert(self.next_id, opening.clone());
         opening
@@ -249,7 +249,7 @@ impl Writer {
 
     fn cancel(&mut self) -> Option<Decision> {
         let ids: Vec<u64> = self.open.keys().copied().collect();
-        let id = (!ids.is_empty()).then(|| self.chance.pick(&ids))?;
+        let id = (!ids.is_empty()).then(|| self.rng.pick(&ids))?;
         let source_event_id = EventId(id);
         Some(match self.open.remove(&id)? {
             Decision::ActivityScheduled { .. } => Decision::ActivityCancelRequested { source_event_id },
@@ -306,22 +306,22 @@ fn e1_a_generated_history_with_an_event_missing_is_corrupt_where_it_is_missing()
 #[test]
 fn e3_any_events_survive_their_bytes() {
     for seed in 0..1_000 {
-        let mut chance = Chance(seed);
-        let events = (0..chance.below(8)).map(|_| {
-            let id = EventId(chance.draw() >> chance.below(64));
-            let kind = match chance.below(3) {
-                0 => EventKind::Job(chance.pick(&every_job())),
-                1 => EventKind::Decision { unit: chance.unit(), decision: chance.pick(&every_decision()) },
-                _ => ended(chance.pick(&every_ending())),
+        let mut rng = Rng(seed);
+        let events = (0..rng.below(8)).map(|_| {
+            let id = EventId(rng.draw() >> rng.below(64));
+            let kind = match rng.below(3) {
+                0 => EventKind::Job(rng.pick(&every_job())),
+                1 => EventKind::Decision { unit: rng.unit(), decision: rng.pick(&every_decision()) },
+                _ => ended(rng.pick(&every_ending())),
             };
             Event { id, kind }
         });
         let events = events.collect();
         let turn = Turn {
             format: FORMAT,
-            number: chance.draw(),
-            at_ms: chance.draw(),
-            draws: chance.draw() >> chance.below(64),
+            number: rng.draw(),
+            at_ms: rng.draw(),
+            draws: rng.draw() >> rng.below(64),
             events,
         };
         assert_eq!(decode_turn(1, &encode_turn(&turn)), Ok(turn), "seed {seed}");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use perennial_core::{Handlers, Ledger, ReplayReport, Replayer, TurnFailure};
 use perennial_testkit::program::{PROGRAM, PROGRAM_VERSION};
 use perennial_testkit::{
-    Case, Chance, Features, INSTANCE, Mutant, Mutation, ProgramHandler, RecordedExecution, disguised,
+    Case, Features, INSTANCE, Mutant, Mutation, ProgramHandler, RecordedExecution, Rng, disguised,
     for_each_case, mutants,
 };
 
@@ -28,9 +28,9 @@ fn e6_every_mutation_of_a_decision_is_reported_at_its_event() {
         cases += 1;
         // A few of most histories, and all of some.
         let count = if case.seed % 50 == 0 { usize::MAX } else { 10 };
-        let mut chance = Chance::new(case.seed);
+        let mut rng = Rng::new(case.seed);
         for recorded in record(case) {
-            for mutant in mutants(&recorded.history, &mut chance).take(count) {
+            for mutant in mutants(&recorded.history, &mut rng).take(count) {
                 assert_noticed(&replayer, &mutant);
                 *made.entry(mutant.mutation).or_default() += 1;
             }
@@ -57,10 +57,10 @@ fn assert_noticed(replayer: &Replayer, mutant: &Mutant) {
 #[test]
 fn mutants_that_lack_a_decision_or_have_one_too_many_could_have_been_recorded() {
     for_each_case(200, &Features::all(), |case| {
-        let mut chance = Chance::new(case.seed);
+        let mut rng = Rng::new(case.seed);
         for recorded in record(case) {
             let moved = |mutant: &Mutant| matches!(mutant.mutation, Mutation::Dropped | Mutation::Inserted);
-            for mutant in mutants(&recorded.history, &mut chance).filter(moved).take(10) {
+            for mutant in mutants(&recorded.history, &mut rng).filter(moved).take(10) {
                 let mut ledger = Ledger::default();
                 for turn in &mutant.history {
                     ledger.apply_turn(turn).unwrap_or_else(|error| panic!("{:?}: {error}", mutant.mutation));
@@ -74,9 +74,9 @@ fn mutants_that_lack_a_decision_or_have_one_too_many_could_have_been_recorded() 
 fn e6_tunables_and_the_places_of_patch_marks_are_no_identity() {
     let replayer = replayer();
     for_each_case(1_000, &Features::all(), |case| {
-        let mut chance = Chance::new(case.seed);
+        let mut rng = Rng::new(case.seed);
         for recorded in record(case) {
-            let report = replayer.replay(INSTANCE, &disguised(&recorded.history, &mut chance));
+            let report = replayer.replay(INSTANCE, &disguised(&recorded.history, &mut rng));
             assert!(report.is_compatible(), "{report:?}");
         }
     });

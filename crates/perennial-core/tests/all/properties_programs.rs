@@ -229,7 +229,7 @@ fn what_is_switched_off_does_not_occur() {
         (|on| on.sent_events = false, &["ExternalEventSent", "CancelSent", "DeliveryReported"]),
         (|on| on.updates = false, &["UpdateRequested", "UpdateCompleted"]),
         (|on| on.system_calls = false, &["SystemCall"]),
-        (|on| on.chance = false, &["Random"]),
+        (|on| on.random = false, &["Random"]),
         (|on| on.patches = false, &["PatchMarked"]),
         (|on| on.status = false, &["StatusSet", "AttributesUpserted"]),
         (|on| on.continue_as_new = false, &["OrchestrationContinuedAsNew", "third execution"]),

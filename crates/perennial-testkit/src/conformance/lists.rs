@@ -5,7 +5,7 @@ use perennial_core::{EventId, ParentLink};
 
 use super::instances::{Build, attributes, blocked, key, member, row};
 use super::subject::{Make, Subject};
-use crate::Chance;
+use crate::Rng;
 
 /// When the first of the rows below was started.
 const BEGUN_MS: u64 = 1_700_000_000_000;
@@ -293,26 +293,26 @@ pub fn s7_a_list_is_filtered_by_times(make: Make<'_>) {
 
 pub fn s7_drawn_filters_show_what_they_say(make: Make<'_>) {
     let (subject, rows) = filled(make);
-    let mut chance = Chance::new(7);
+    let mut rng = Rng::new(7);
     let mut shown = 0;
     for _ in 0..150 {
         // What some row is like, so that most filters show something.
-        let like = chance.pick(&rows).clone();
+        let like = rng.pick(&rows).clone();
         let mut filter = Criteria::default();
-        if chance.percent(30) {
-            filter.statuses = vec![like.status, *chance.pick(&Status::ALL)];
+        if rng.percent(30) {
+            filter.statuses = vec![like.status, *rng.pick(&Status::ALL)];
         }
-        filter.name = chance.percent(25).then(|| like.name.clone());
-        filter.version = chance.percent(25).then(|| like.version.clone());
-        filter.id_prefix = chance.percent(25).then(|| like.id.chars().take(chance.below(7)).collect());
-        filter.blocked = chance.percent(25).then_some(like.blocked.is_some());
-        filter.parent = chance.percent(20).then(|| key(*chance.pick(&[1_000, 1_001, 30])));
-        if chance.percent(25) {
+        filter.name = rng.percent(25).then(|| like.name.clone());
+        filter.version = rng.percent(25).then(|| like.version.clone());
+        filter.id_prefix = rng.percent(25).then(|| like.id.chars().take(rng.below(7)).collect());
+        filter.blocked = rng.percent(25).then_some(like.blocked.is_some());
+        filter.parent = rng.percent(20).then(|| key(*rng.pick(&[1_000, 1_001, 30])));
+        if rng.percent(25) {
             filter.attributes = like.attributes.clone();
         }
-        filter.created_from_ms = chance.percent(20).then(|| like.created_ms - chance.between(0, 500));
-        filter.created_before_ms = chance.percent(20).then(|| like.created_ms + chance.between(0, 500));
-        filter.ended_before_ms = chance.percent(15).then(|| BEGUN_MS + chance.between(0, 3_000));
+        filter.created_from_ms = rng.percent(20).then(|| like.created_ms - rng.between(0, 500));
+        filter.created_before_ms = rng.percent(20).then(|| like.created_ms + rng.between(0, 500));
+        filter.ended_before_ms = rng.percent(15).then(|| BEGUN_MS + rng.between(0, 3_000));
         shown += assert_shown(&subject, &rows, &filter);
     }
     assert!(shown > 300, "many of these filters show something: {shown}");

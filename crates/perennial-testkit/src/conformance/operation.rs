@@ -13,7 +13,7 @@ use perennial_core::store::{
 use perennial_core::{EventId, InstanceKey, Payload, SHARDS, ShardId};
 
 use super::instances::{bytes, row};
-use crate::Chance;
+use crate::Rng;
 
 /// Few, so that they collide.
 pub(super) const IDS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "order-1", "order-2", "order-10", "ö"];
@@ -172,7 +172,7 @@ pub(super) struct Known {
 
 /// Draws operations.
 pub(super) struct Operations {
-    pub(super) chance: Chance,
+    pub(super) rng: Rng,
     /// How many rows were drawn; no two have the same key.
     pub(super) drawn_rows: u64,
     pub(super) known: Known,
@@ -183,122 +183,122 @@ type Draw = fn(&mut Operations) -> Operation;
 /// Each kind of operation, and how often it is drawn beside the others.
 const DRAWS: &[(u64, Draw)] = &[
     // Times are multiples of ten; leases and deadlines are not: nothing expires at the very moment of a call.
-    (40, |this| Operation::Advance(10 * this.chance.between(1, 400))),
+    (40, |this| Operation::Advance(10 * this.rng.between(1, 400))),
     // Long enough for every lease to run out.
     (8, |_| Operation::Advance(100_000)),
     (30, |this| {
-        let role = match this.chance.below(10) {
+        let role = match this.rng.below(10) {
             0..3 => SessionRole::Node,
             3 => SessionRole::Maintenance,
             _ => SessionRole::Lane,
         };
-        let lease_ms = *this.chance.pick(&[1_005, 5_005, 60_005]);
+        let lease_ms = *this.rng.pick(&[1_005, 5_005, 60_005]);
         Operation::OpenSession(this.new_session(), role, lease_ms)
     }),
     (5, |this| Operation::OpenSession(this.session(), SessionRole::Lane, 5_005)),
     (50, |this| Operation::RenewSession(this.session())),
     (10, |this| Operation::EndSession(this.session())),
-    (90, |this| Operation::ClaimShards(this.session(), *this.chance.pick(&[1, 60, SHARDS, SHARDS]))),
+    (90, |this| Operation::ClaimShards(this.session(), *this.rng.pick(&[1, 60, SHARDS, SHARDS]))),
     (20, |this| Operation::ReleaseShards(this.session(), this.some_shards())),
     (25, |this| {
-        let new = if this.chance.percent(80) { this.new_session() } else { this.any_session() };
-        Operation::ReplaceSession(this.session(), new, *this.chance.pick(&[5_005, 60_005]))
+        let new = if this.rng.percent(80) { this.new_session() } else { this.any_session() };
+        Operation::ReplaceSession(this.session(), new, *this.rng.pick(&[5_005, 60_005]))
     }),
     (25, |this| {
-        let count = this.chance.between(1, 4);
+        let count = this.rng.between(1, 4);
         let mut note = || {
-            let shard = ShardId(u8::try_from(this.chance.below(8)).expect("it is small"));
-            (shard, this.chance.percent(70).then(|| word(&mut this.chance, &BODIES)))
+            let shard = ShardId(u8::try_from(this.rng.below(8)).expect("it is small"));
+            (shard, this.rng.percent(70).then(|| word(&mut this.rng, &BODIES)))
         };
         let notes = (0..count).map(|_| note()).collect();
-        let session = if this.chance.percent(70) { this.session() } else { this.any_session() };
-        Operation::WriteShardNotes(session, notes, this.chance.percent(30))
+        let session = if this.rng.percent(70) { this.session() } else { this.any_session() };
+        Operation::WriteShardNotes(session, notes, this.rng.percent(30))
     }),
     (40, |_| Operation::Directory),
     (380, |this| {
-        let (session, count) = (this.session(), this.chance.between(1, 6));
+        let (session, count) = (this.session(), this.rng.between(1, 6));
         Operation::Commit(session, (0..count).map(|_| this.member()).collect())
     }),
     (120, |this| {
-        let count = this.chance.between(1, 4);
+        let count = this.rng.between(1, 4);
         Operation::Send((0..count).map(|_| this.send_request()).collect())
     }),
     (50, |this| {
-        let from = (this.known.messages > 0 && this.chance.percent(50))
-            .then(|| this.chance.below(this.known.messages));
-        let known = match this.chance.percent(50) {
-            true => (0..this.known.messages).filter(|_| this.chance.percent(40)).collect(),
+        let from =
+            (this.known.messages > 0 && this.rng.percent(50)).then(|| this.rng.below(this.known.messages));
+        let known = match this.rng.percent(50) {
+            true => (0..this.known.messages).filter(|_| this.rng.percent(40)).collect(),
             false => vec![],
         };
         Operation::ReadInbox(this.session(), this.shards(), from, known, this.limit())
     }),
     (40, |this| {
-        let after = this.chance.percent(40).then(|| (this.soon_ms(), this.key()));
+        let after = this.rng.percent(40).then(|| (this.soon_ms(), this.key()));
         Operation::ReadDue(this.session(), this.shards(), this.soon_ms(), after, this.limit())
     }),
     (30, |this| Operation::ReadOwed(this.session(), this.shards(), this.maybe_key(), this.limit())),
     (20, |this| Operation::ReadBlocked(this.session(), this.shards(), this.maybe_key(), this.limit())),
-    (20, |this| Operation::Find(word(&mut this.chance, &IDS))),
-    (30, |this| Operation::Load(this.row(), this.chance.between(0, 3), this.limit())),
+    (20, |this| Operation::Find(word(&mut this.rng, &IDS))),
+    (30, |this| Operation::Load(this.row(), this.rng.between(0, 3), this.limit())),
     (20, |this| {
-        let (execution, after_turn) = (this.chance.between(1, 2), this.chance.between(0, 3));
+        let (execution, after_turn) = (this.rng.between(1, 2), this.rng.between(0, 3));
         Operation::ReadTurns(this.row(), execution, after_turn, this.limit())
     }),
-    (50, |this| Operation::TakeTasks(this.any_session(), this.served(), this.chance.between(1_000, 9_000))),
+    (50, |this| Operation::TakeTasks(this.any_session(), this.served(), this.rng.between(1_000, 9_000))),
     (20, |this| Operation::HeldTasks(this.any_session())),
     (50, Operations::renew_tasks),
     (50, |this| {
         let (holder, task, attempt) = this.held_task();
-        Operation::FinishTask(holder, task, attempt, word(&mut this.chance, &BODIES))
+        Operation::FinishTask(holder, task, attempt, word(&mut this.rng, &BODIES))
     }),
     (20, |this| {
         let (holder, task, _) = this.held_task();
-        let others = this.chance.below(2);
+        let others = this.rng.below(2);
         let others: Vec<TaskId> = (0..others).map(|_| this.held_task().1).collect();
         Operation::GiveBackTasks(holder, [vec![task], others].concat())
     }),
     (60, |this| {
-        let (id, body) = (word(&mut this.chance, &IDS), word(&mut this.chance, &BODIES));
-        Operation::PutRequest(id, 10 * this.chance.between(0, 3_000) + 5, body)
+        let (id, body) = (word(&mut this.rng, &IDS), word(&mut this.rng, &BODIES));
+        Operation::PutRequest(id, 10 * this.rng.between(0, 3_000) + 5, body)
     }),
     (50, |this| {
-        let from = this.chance.percent(30).then(|| this.request()).flatten();
+        let from = this.rng.percent(30).then(|| this.request()).flatten();
         Operation::ReadRequests(this.session(), this.shards(), from, this.limit())
     }),
     (40, |this| this.request().map_or(Operation::Sweep, Operation::ReadReply)),
     (30, |this| this.request().map_or(Operation::Sweep, Operation::WithdrawRequest)),
     (15, |_| Operation::Sweep),
-    (15, |this| Operation::SweepExecutions(10 * this.chance.between(0, 3_000))),
+    (15, |this| Operation::SweepExecutions(10 * this.rng.between(0, 3_000))),
     (40, |this| {
         let later: Vec<InstanceRow> =
             this.known.rows.iter().filter(|row| row.execution > 1).cloned().collect();
-        let is_later = !later.is_empty() && this.chance.percent(80);
-        let row = if is_later { this.chance.pick(&later).clone() } else { this.row() };
-        let execution = this.chance.between(1, 3);
-        Operation::PruneExecutions(this.session(), row, execution, *this.chance.pick(&[1, 2, 100]))
+        let is_later = !later.is_empty() && this.rng.percent(80);
+        let row = if is_later { this.rng.pick(&later).clone() } else { this.row() };
+        let execution = this.rng.between(1, 3);
+        Operation::PruneExecutions(this.session(), row, execution, *this.rng.pick(&[1, 2, 100]))
     }),
-    (15, |this| Operation::ReadSetting(word(&mut this.chance, &SETTINGS))),
+    (15, |this| Operation::ReadSetting(word(&mut this.rng, &SETTINGS))),
     (15, |this| {
-        let name = word(&mut this.chance, &SETTINGS);
-        let mut value = || this.chance.percent(70).then(|| word(&mut this.chance, &BODIES));
+        let name = word(&mut this.rng, &SETTINGS);
+        let mut value = || this.rng.percent(70).then(|| word(&mut this.rng, &BODIES));
         let (read, value) = (value(), value());
-        match this.chance.percent(50) {
+        match this.rng.percent(50) {
             true => Operation::WriteSetting(name, value),
             false => Operation::ReplaceSetting(name, read, value),
         }
     }),
     (90, |this| Operation::List(this.filter(), this.maybe_key(), this.limit())),
-    (20, |this| Operation::Count(this.filter(), *this.chance.pick(&[0, 1, 3, 10_000]))),
+    (20, |this| Operation::Count(this.filter(), *this.rng.pick(&[0, 1, 3, 10_000]))),
     (20, |_| Operation::Stats),
     (40, |this| {
-        let count = this.chance.between(1, 3);
+        let count = this.rng.between(1, 3);
         Operation::Delete((0..count).map(|_| this.ended_row()).collect())
     }),
 ];
 
 impl Operations {
     pub(super) fn new(seed: u64) -> Operations {
-        Operations { chance: Chance::new(seed), drawn_rows: 0, known: Known::default() }
+        Operations { rng: Rng::new(seed), drawn_rows: 0, known: Known::default() }
     }
 
     pub(super) fn draw(&mut self) -> Operation {
@@ -307,25 +307,25 @@ impl Operations {
         }
         // Without an owner little can be written; the newest session may be gone, too.
         if self.known.owner.is_none() {
-            match self.chance.below(10) {
+            match self.rng.below(10) {
                 0 => return Operation::OpenSession(self.new_session(), SessionRole::Maintenance, 5_005),
                 1..3 => return Operation::OpenSession(self.new_session(), SessionRole::Lane, 60_005),
                 3..7 => return Operation::ClaimShards(self.known.sessions - 1, SHARDS),
                 _ => {}
             }
         }
-        let draw = self.chance.weighted(DRAWS);
+        let draw = self.rng.weighted(DRAWS);
         draw(self)
     }
 
     fn limit(&mut self) -> usize {
-        *self.chance.pick(&[1, 2, 5, 1_000])
+        *self.rng.pick(&[1, 2, 5, 1_000])
     }
 
     /// Mostly one that owns something.
     pub(super) fn session(&mut self) -> SessionPlace {
-        match self.chance.below(10) {
-            0 => self.chance.below(self.known.sessions),
+        match self.rng.below(10) {
+            0 => self.rng.below(self.known.sessions),
             1 => self.known.sessions - 1,
             _ => self.known.owner.unwrap_or(0),
         }
@@ -337,11 +337,11 @@ impl Operations {
     }
 
     fn some_shards(&mut self) -> ShardSet {
-        ShardId::all().filter(|_| self.chance.percent(40)).collect()
+        ShardId::all().filter(|_| self.rng.percent(40)).collect()
     }
 
     fn shards(&mut self) -> Shards {
-        match self.chance.below(10) {
+        match self.rng.below(10) {
             0 => Shards::All,
             1..4 => Shards::OwnedAmong(self.some_shards()),
             _ => Shards::Owned,
@@ -350,7 +350,7 @@ impl Operations {
 
     /// Also one that is gone: anybody may run tasks.
     pub(super) fn any_session(&mut self) -> SessionPlace {
-        self.chance.below(self.known.sessions)
+        self.rng.below(self.known.sessions)
     }
 
     pub(super) fn key(&mut self) -> InstanceKey {
@@ -358,42 +358,42 @@ impl Operations {
     }
 
     fn row(&mut self) -> InstanceRow {
-        if !self.known.gone.is_empty() && self.chance.percent(5) {
-            return self.chance.pick(&self.known.gone).clone();
+        if !self.known.gone.is_empty() && self.rng.percent(5) {
+            return self.rng.pick(&self.known.gone).clone();
         }
-        if self.known.rows.is_empty() || self.chance.percent(5) {
+        if self.known.rows.is_empty() || self.rng.percent(5) {
             return row(999_999, "nobody");
         }
-        self.chance.pick(&self.known.rows).clone()
+        self.rng.pick(&self.known.rows).clone()
     }
 
     fn maybe_key(&mut self) -> Option<InstanceKey> {
-        self.chance.percent(40).then(|| self.key())
+        self.rng.percent(40).then(|| self.key())
     }
 
     /// Mostly one of an instance that has ended.
     fn ended_row(&mut self) -> InstanceRow {
         let ended: Vec<&InstanceRow> = self.known.rows.iter().filter(|row| row.status.is_final()).collect();
-        if ended.is_empty() || self.chance.percent(30) {
+        if ended.is_empty() || self.rng.percent(30) {
             return self.row();
         }
-        let place = self.chance.below(ended.len());
+        let place = self.rng.below(ended.len());
         ended[place].clone()
     }
 
     pub(super) fn soon_ms(&mut self) -> u64 {
-        self.chance.between(0, 8)
+        self.rng.between(0, 8)
     }
 
     pub(super) fn request(&mut self) -> Option<RequestPlace> {
         // Those of long ago are gone.
         let recent = self.known.requests.min(6);
-        (recent > 0).then(|| self.known.requests - 1 - self.chance.below(recent))
+        (recent > 0).then(|| self.known.requests - 1 - self.rng.below(recent))
     }
 
     pub(super) fn task_id(&mut self, key: InstanceKey) -> TaskId {
-        let execution = if self.chance.percent(85) { 1 } else { 2 };
-        TaskId { key, execution, event: EventId(self.chance.between(2, 6)) }
+        let execution = if self.rng.percent(85) { 1 } else { 2 };
+        TaskId { key, execution, event: EventId(self.rng.between(2, 6)) }
     }
 
     /// Mostly a task that somebody runs, with its holder and attempt.
@@ -404,12 +404,12 @@ impl Operations {
             .iter()
             .filter_map(|task| Some((holder_of(task)?, task.id, task.attempt)))
             .collect();
-        if held.is_empty() || self.chance.percent(10) {
+        if held.is_empty() || self.rng.percent(10) {
             let key = self.key();
             return (self.session(), self.task_id(key), 1);
         }
-        let (holder, task, attempt) = *self.chance.pick(&held);
-        match self.chance.below(10) {
+        let (holder, task, attempt) = *self.rng.pick(&held);
+        match self.rng.below(10) {
             0 => (self.session(), task, attempt),
             1 => (holder, task, attempt + 1),
             _ => (holder, task, attempt),
@@ -418,72 +418,71 @@ impl Operations {
 
     fn renew_tasks(&mut self) -> Operation {
         let (holder, first, _) = self.held_task();
-        let others = self.chance.below(3);
+        let others = self.rng.below(3);
         let others: Vec<TaskId> = (0..others).map(|_| self.held_task().1).collect();
         let tasks = [vec![first], others].concat();
         let evidence = [None, None, Some(Evidence::Begins), Some(Evidence::Healthy)];
-        let report =
-            |task| TaskReport { task, details: self.details(), evidence: *self.chance.pick(&evidence) };
+        let report = |task| TaskReport { task, details: self.details(), evidence: *self.rng.pick(&evidence) };
         let reports = tasks.into_iter().map(report).collect();
-        Operation::RenewTasks(holder, reports, self.chance.between(1_000, 9_000))
+        Operation::RenewTasks(holder, reports, self.rng.between(1_000, 9_000))
     }
 
     pub(super) fn details(&mut self) -> Option<Payload> {
-        self.chance.percent(50).then(|| payload(word(&mut self.chance, &VALUES)))
+        self.rng.percent(50).then(|| payload(word(&mut self.rng, &VALUES)))
     }
 
     fn served(&mut self) -> Served {
         let mut some = |words: &[&str]| {
-            words.iter().filter(|_| self.chance.percent(75)).map(|word| (*word).to_owned()).collect()
+            words.iter().filter(|_| self.rng.percent(75)).map(|word| (*word).to_owned()).collect()
         };
         let (names, tags) = (some(&ACTIVITIES), some(&TAGS));
         // The beginnings of some names, and now and then of all.
-        let prefixes = ["", "c", "ch", "s", "z"].into_iter().filter(|_| self.chance.percent(10));
+        let prefixes = ["", "c", "ch", "s", "z"].into_iter().filter(|_| self.rng.percent(10));
         Served { names, tags, prefixes: prefixes.map(str::to_owned).collect() }
     }
 
     pub(super) fn dedupe(&mut self) -> Option<String> {
-        self.chance.percent(50).then(|| word(&mut self.chance, &KEYS).to_owned())
+        self.rng.percent(50).then(|| word(&mut self.rng, &KEYS).to_owned())
     }
 
     pub(super) fn body(&mut self) -> Arc<[u8]> {
-        bytes(word(&mut self.chance, &BODIES))
+        bytes(word(&mut self.rng, &BODIES))
     }
 
     fn filter(&mut self) -> Criteria {
-        let parent = self.chance.percent(10).then(|| self.key());
-        let chance = &mut self.chance;
-        let mut filter = Criteria { parent, newest_first: chance.percent(50), ..Criteria::default() };
+        let parent = self.rng.percent(10).then(|| self.key());
+        let rng = &mut self.rng;
+        let mut filter = Criteria { parent, newest_first: rng.percent(50), ..Criteria::default() };
         for status in Status::ALL {
-            if chance.percent(15) {
+            if rng.percent(15) {
                 filter.statuses.push(status);
             }
         }
-        if chance.percent(25) {
-            filter.name = Some(word(chance, &["checkout", "refund", "none"]).to_owned());
+        if rng.percent(25) {
+            filter.name = Some(word(rng, &["checkout", "refund", "none"]).to_owned());
         }
-        if chance.percent(20) {
-            filter.version = Some(word(chance, &["1.0.0", "2.0.0", "3.0.0"]).to_owned());
+        if rng.percent(20) {
+            filter.version = Some(word(rng, &["1.0.0", "2.0.0", "3.0.0"]).to_owned());
         }
-        if chance.percent(25) {
-            filter.id_prefix = Some(word(chance, &["o", "order-1", "a", ""]).to_owned());
+        if rng.percent(25) {
+            filter.id_prefix = Some(word(rng, &["o", "order-1", "a", ""]).to_owned());
         }
-        if chance.percent(25) {
-            filter.blocked = Some(chance.percent(50));
+        if rng.percent(25) {
+            filter.blocked = Some(rng.percent(50));
         }
-        if chance.percent(10) {
-            filter.paused = Some(chance.percent(50));
+        if rng.percent(10) {
+            filter.paused = Some(rng.percent(50));
         }
-        if chance.percent(15) {
-            filter.attributes.insert("customer".to_owned(), payload(word(chance, &VALUES)));
+        if rng.percent(15) {
+            filter.attributes.insert("customer".to_owned(), payload(word(rng, &VALUES)));
         }
-        while chance.percent(25) {
-            filter.conditions.push(word(chance, &CONDITIONS).parse().expect("it is a condition"));
+        while rng.percent(25) {
+            filter.conditions.push(word(rng, &CONDITIONS).parse().expect("it is a condition"));
         }
-        let created_ms = |chance: &mut Chance| 1_700_000_000_000 + chance.between(0, 60);
-        filter.created_from_ms = chance.percent(15).then(|| created_ms(chance));
-        filter.created_before_ms = chance.percent(15).then(|| created_ms(chance));
-        filter.ended_before_ms = chance.percent(15).then(|| chance.between(0, 9));
+        let created_ms = |rng: &mut Rng| 1_700_000_000_000 + rng.between(0, 60);
+        filter.created_from_ms = rng.percent(15).then(|| created_ms(rng));
+        filter.created_before_ms = rng.percent(15).then(|| created_ms(rng));
+        filter.ended_before_ms = rng.percent(15).then(|| rng.between(0, 9));
         filter
     }
 }
@@ -500,6 +499,6 @@ pub(super) fn payload(json: &str) -> Payload {
     Payload::from_json(json).expect("this is JSON")
 }
 
-pub(super) fn word(chance: &mut Chance, words: &[&'static str]) -> &'static str {
-    words[chance.below(words.len())]
+pub(super) fn word(rng: &mut Rng, words: &[&'static str]) -> &'static str {
+    words[rng.below(words.len())]
 }

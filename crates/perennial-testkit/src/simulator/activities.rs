@@ -128,13 +128,13 @@ impl Simulation {
         }
         if self.plan.has_aim && self.is_lasting(&task) {
             // Late enough for it to be healthy.
-            let delay_ms = self.chance.between(2_000, 4_000);
+            let delay_ms = self.rng.between(2_000, 4_000);
             self.later_on(process, delay_ms, format!("p{process} is hit"), move |this| this.crash(process));
         }
         let long = if self.plan.is_stubborn && !self.is_healed { 10 } else { 1 };
         let spans = [(6, (0, 50)), (3, (50, 1_500)), (long, (1_500, 15_000))];
-        let (low, high) = self.chance.weighted(&spans);
-        let (duration_ms, reports) = (self.chance.between(low, high), self.chance.percent(30));
+        let (low, high) = self.rng.weighted(&spans);
+        let (duration_ms, reports) = (self.rng.between(low, high), self.rng.percent(30));
         // It lasts until the trouble is over, whenever it begins, and says nothing of itself.
         let (duration_ms, reports) = match self.is_lasting(&task) {
             true => (self.plan.trouble_ms, false),
@@ -151,8 +151,8 @@ impl Simulation {
         // Some activities are completed from outside: by a token that is used late, or before the code has returned.
         // One that is to last until the trouble is over is left alone.
         let has_token = task.secret.is_some() && !self.is_lasting(&task);
-        let leaves_open = has_token && result.is_ok() && self.chance.percent(60);
-        if has_token && self.chance.percent(20) {
+        let leaves_open = has_token && result.is_ok() && self.rng.percent(60);
+        if has_token && self.rng.percent(20) {
             self.hand_out(&task);
         }
         self.later_on(process, ends_ms, label, move |this| match leaves_open {
@@ -169,9 +169,9 @@ impl Simulation {
     fn end_attempt(&mut self, process: usize, number: u64, result: Result<Payload, ActivityError>) {
         let Some(run) = self.end_run(process, number) else { return };
         let duplicate = self.faults(|faults| faults.duplicate);
-        if self.chance.percent(duplicate) {
+        if self.rng.percent(duplicate) {
             let (again, result) = (run.clone(), result.clone());
-            let delay_ms = self.chance.between(0, 1_500);
+            let delay_ms = self.rng.between(0, 1_500);
             self.later_on(process, delay_ms, format!("p{process} a result comes twice"), move |this| {
                 this.count("duplicate result");
                 this.bring_result(process, &again, result);
@@ -230,7 +230,7 @@ impl Simulation {
             return (limit_ms, Err(ActivityError::Timeout(kind)));
         }
         let what = format!("{} of {} by run {number}", task.event, task.instance);
-        let result = match self.chance.below(5) {
+        let result = match self.rng.below(5) {
             0 => Err(ActivityError::Application(Payload::from("no"))),
             _ => Ok(Payload::from(what)),
         };
@@ -324,7 +324,7 @@ impl Simulation {
     fn tell_off(&mut self, process: usize, number: u64) -> Option<Run> {
         let run = self.processes[process].runs.all.get_mut(&number)?;
         run.is_cancel_requested = true;
-        let stops = !run.has_begun || (!self.plan.is_stubborn && self.chance.percent(50));
+        let stops = !run.has_begun || (!self.plan.is_stubborn && self.rng.percent(50));
         if stops { self.end_run(process, number) } else { None }
     }
 

@@ -21,7 +21,7 @@ use super::store_calls::ask;
 use super::tokens::Spoken;
 use crate::invariants::ClientLog;
 use crate::program::{ActivityInput, Awaitable, HandlerKind, PROGRAM, Statement};
-use crate::{Chance, Features, Program, ProgramInput, generate};
+use crate::{Features, Program, ProgramInput, Rng, generate};
 
 /// Shards that the instances share, far apart, so that several processes have some of them.
 const SHARDS_IN_USE: [u8; 3] = [3, 100, 200];
@@ -84,19 +84,19 @@ pub(super) enum Asked {
 }
 
 impl Callers {
-    pub(super) fn new(chance: &mut Chance, plan: &Plan) -> Callers {
+    pub(super) fn new(rng: &mut Rng, plan: &Plan) -> Callers {
         let features = Features::all();
         let ids = (0..).map(|number| format!("i{number}"));
         let ids = ids.filter(|id| SHARDS_IN_USE.contains(&ShardId::of(id).0)).take(plan.instances);
         let subject = |id| Subject {
             id,
             program: shaped(
-                generate(chance.draw(), &features, chance.weighted(&[(2, 4), (3, 10), (1, 25)])),
-                chance,
+                generate(rng.draw(), &features, rng.weighted(&[(2, 4), (3, 10), (1, 25)])),
+                rng,
                 &plan.classes,
             ),
-            name: if chance.percent(10) { ABSENT } else { PROGRAM },
-            is_exact: chance.percent(40),
+            name: if rng.percent(10) { ABSENT } else { PROGRAM },
+            is_exact: rng.percent(40),
             is_tried: false,
         };
         Callers {
@@ -117,7 +117,7 @@ impl Callers {
 
 impl Simulation {
     pub(super) fn callers_go_on(&mut self) {
-        let pause_ms = self.chance.between(1, 400);
+        let pause_ms = self.rng.between(1, 400);
         self.later(pause_ms, "a caller acts", |this| {
             if !this.is_healed {
                 this.callers_go_on();
@@ -130,26 +130,26 @@ impl Simulation {
         let new: Vec<usize> = (0..self.callers.subjects.len())
             .filter(|subject| !self.callers.subjects[*subject].is_tried)
             .collect();
-        if !new.is_empty() && self.chance.percent(40) {
-            let subject = *self.chance.pick(&new);
+        if !new.is_empty() && self.rng.percent(40) {
+            let subject = *self.rng.pick(&new);
             self.start(subject);
-            if self.chance.percent(30) {
+            if self.rng.percent(30) {
                 self.count("rival start");
                 self.start(subject);
             }
             return;
         }
-        let subject = self.chance.below(self.callers.subjects.len());
+        let subject = self.rng.below(self.callers.subjects.len());
         let id = self.somebody(subject);
-        match self.chance.below(24) {
+        match self.rng.below(24) {
             0 => {
                 self.count("start again");
                 self.start(subject);
             }
             // A storm is to hit what lasts, so nobody ends that.
             1 | 2 if self.plan.has_aim && self.is_of_lasting(&id) => {}
-            1 if self.chance.percent(50) => self.end_instance(&id, true),
-            2 if self.chance.percent(25) => self.end_instance(&id, false),
+            1 if self.rng.percent(50) => self.end_instance(&id, true),
+            2 if self.rng.percent(25) => self.end_instance(&id, false),
             3 | 4 => self.await_end(&id),
             5 | 6 => self.query(&id),
             7..=10 => {
@@ -158,13 +158,13 @@ impl Simulation {
             }
             11 => {
                 self.count("storm of events");
-                for sender in 0..self.chance.below(10) {
+                for sender in 0..self.rng.below(10) {
                     let name = self.some_name(&id, HandlerKind::Event);
                     self.raise_as(SENDERS + sender, &id, &name);
                 }
             }
             12 if self.plan.classes.mistypes.is_some() => self.help_somebody_blocked(),
-            13 if self.chance.percent(30) => {
+            13 if self.rng.percent(30) => {
                 self.start_or_raise(subject);
             }
             _ => {
@@ -176,10 +176,10 @@ impl Simulation {
 
     /// A subject, or whatever else there is.
     fn somebody(&mut self, subject: usize) -> String {
-        if self.chance.percent(30) {
+        if self.rng.percent(30) {
             let ids: Vec<String> = self.store.tables().ids.keys().cloned().collect();
             if !ids.is_empty() {
-                return self.chance.pick(&ids).clone();
+                return self.rng.pick(&ids).clone();
             }
         }
         self.callers.subjects[subject].id.clone()
@@ -195,10 +195,10 @@ impl Simulation {
             }
         }
         // A full instance has room again only if it reads what it has.
-        if self.plan.classes.has_small_queues() && names.len() > 1 && self.chance.percent(70) {
+        if self.plan.classes.has_small_queues() && names.len() > 1 && self.rng.percent(70) {
             names.remove(0);
         }
-        self.chance.pick(&names).clone()
+        self.rng.pick(&names).clone()
     }
 
     /// The program that an instance runs, if it is known.
@@ -213,7 +213,7 @@ impl Simulation {
 
     /// The process and lane that take requests for an instance, if the caller happens to be there.
     pub(super) fn near(&mut self, id: &str) -> Option<(usize, usize)> {
-        let process = self.chance.below(self.processes.len());
+        let process = self.rng.below(self.processes.len());
         let takes_requests = matches!(self.processes[process].stage, None | Some(Stage::Grace));
         let lane = self.node(process)?.route(ShardId::of(id))?;
         (takes_requests && self.is_awake(process)).then_some((process, lane))
@@ -245,7 +245,7 @@ impl Simulation {
         self.later(delay_ms, "something is sent", move |this| {
             let (unavailable, unknown) =
                 (this.faults(|faults| faults.unavailable), this.faults(|faults| faults.unknown));
-            if this.is_out_of_reach() || this.chance.percent(unavailable) {
+            if this.is_out_of_reach() || this.rng.percent(unavailable) {
                 return this.count("send refused");
             }
             let outcomes: Result<Vec<SendOutcome>, StoreError> =
@@ -255,7 +255,7 @@ impl Simulation {
                 this.witness.sent.insert(number);
             }
             this.tell_changes();
-            if this.chance.percent(unknown) {
+            if this.rng.percent(unknown) {
                 return this.count("send unknown");
             }
             let delay_ms = this.call_delay_ms();
@@ -268,7 +268,7 @@ impl Simulation {
     pub(super) fn end_instance(&mut self, id: &str, cancels: bool) {
         self.count(if cancels { "cancel" } else { "terminate" });
         let reason = "enough".to_owned();
-        let grace_ms = self.chance.percent(30).then(|| self.chance.between(0, 5_000));
+        let grace_ms = self.rng.percent(30).then(|| self.rng.between(0, 5_000));
         if cancels && grace_ms.is_some() {
             self.count("cancel with a grace of its own");
         }

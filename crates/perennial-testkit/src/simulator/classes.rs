@@ -4,7 +4,7 @@
 //! every name, so that none is lost when programs, faults or the engine change.
 
 use super::outages::{Aim, Outage};
-use crate::Chance;
+use crate::Rng;
 
 /// Every class with what is counted for it.
 pub const CLASSES: &[(&str, &[&str])] = &[
@@ -132,43 +132,38 @@ pub(super) struct ClassPlan {
 }
 
 impl ClassPlan {
-    pub(super) fn new(chance: &mut Chance, trouble_ms: u64, lease_ms: u64) -> ClassPlan {
-        let sometime = |chance: &mut Chance| chance.between(0, trouble_ms);
+    pub(super) fn new(rng: &mut Rng, trouble_ms: u64, lease_ms: u64) -> ClassPlan {
+        let sometime = |rng: &mut Rng| rng.between(0, trouble_ms);
         let mut outages = Vec::new();
-        if chance.percent(35) {
-            let outage = *chance.pick(&[Outage::Store, Outage::Processes]);
-            let aim = *chance.pick(&[Aim::Timer, Aim::Grace, Aim::Deadline]);
-            let for_ms =
-                if aim == Aim::Grace { 45_000 } else { *chance.pick(&[2 * lease_ms, 10_000, 45_000]) };
-            outages.push((sometime(chance), outage, aim, for_ms));
+        if rng.percent(35) {
+            let outage = *rng.pick(&[Outage::Store, Outage::Processes]);
+            let aim = *rng.pick(&[Aim::Timer, Aim::Grace, Aim::Deadline]);
+            let for_ms = if aim == Aim::Grace { 45_000 } else { *rng.pick(&[2 * lease_ms, 10_000, 45_000]) };
+            outages.push((sometime(rng), outage, aim, for_ms));
         }
-        if chance.percent(40) {
-            outages.push((sometime(chance), Outage::Writer, Aim::Timer, chance.between(500, 12_000)));
+        if rng.percent(40) {
+            outages.push((sometime(rng), Outage::Writer, Aim::Timer, rng.between(500, 12_000)));
         }
         let mut damage_ms = Vec::new();
-        if chance.percent(30) {
-            damage_ms = (0..chance.between(1, 4)).map(|_| sometime(chance)).collect();
+        if rng.percent(30) {
+            damage_ms = (0..rng.between(1, 4)).map(|_| sometime(rng)).collect();
             // Between the lives of all processes.
             let down = outages.iter().filter(|(_, outage, ..)| *outage == Outage::Processes);
             damage_ms.extend(down.map(|(at_ms, _, _, for_ms)| at_ms + for_ms / 2).collect::<Vec<_>>());
         }
         let hour_ms = 3_600_000;
-        let set_back = |chance: &mut Chance| (sometime(chance), chance.between(hour_ms, 9 * hour_ms));
-        let cure = *chance.pick(&[Cure::Skip, Cure::Deployment]);
+        let set_back = |rng: &mut Rng| (sometime(rng), rng.between(hour_ms, 9 * hour_ms));
+        let cure = *rng.pick(&[Cure::Skip, Cure::Deployment]);
         ClassPlan {
             outages,
-            hours_back: chance.percent(12).then(|| set_back(chance)),
-            caller_off_ms: if chance.percent(30) {
-                chance.between(0, 120_000).cast_signed() - 60_000
-            } else {
-                0
-            },
+            hours_back: rng.percent(12).then(|| set_back(rng)),
+            caller_off_ms: if rng.percent(30) { rng.between(0, 120_000).cast_signed() - 60_000 } else { 0 },
             damage_ms,
-            edge: *chance.pick(&[0, 20, 60]),
-            mistypes: chance.percent(35).then_some(cure),
-            refuses_inputs_ms: chance.percent(35).then(|| chance.between(0, trouble_ms / 2)),
-            max_unread: *chance.pick(&[2, 4, MANY_UNREAD, MANY_UNREAD, MANY_UNREAD]),
-            repairs: chance.percent(40),
+            edge: *rng.pick(&[0, 20, 60]),
+            mistypes: rng.percent(35).then_some(cure),
+            refuses_inputs_ms: rng.percent(35).then(|| rng.between(0, trouble_ms / 2)),
+            max_unread: *rng.pick(&[2, 4, MANY_UNREAD, MANY_UNREAD, MANY_UNREAD]),
+            repairs: rng.percent(40),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perennial_core::lane::Moment;
 
 use super::Simulation;
-use crate::Chance;
+use crate::Rng;
 
 /// A steady clock is wrong by this many millionths at most.
 pub(super) const MAX_DRIFT_PPM: i64 = 2_000;
@@ -70,8 +70,8 @@ pub(super) struct SteadyClock {
 }
 
 impl SteadyClock {
-    pub(super) fn draw(chance: &mut Chance, drift_ppm: i64, now_ms: u64) -> SteadyClock {
-        SteadyClock { booted_ms: now_ms, first: Moment::from_micros(chance.between(0, 1 << 40)), drift_ppm }
+    pub(super) fn draw(rng: &mut Rng, drift_ppm: i64, now_ms: u64) -> SteadyClock {
+        SteadyClock { booted_ms: now_ms, first: Moment::from_micros(rng.between(0, 1 << 40)), drift_ppm }
     }
 
     /// What it shows at a virtual time.
@@ -123,24 +123,24 @@ impl Simulation {
             });
         }
         for _ in 0..self.plan.faults.clock_leaps {
-            let at_ms = self.chance.between(0, self.plan.trouble_ms);
-            let by_ms = i64::try_from(self.chance.between(100, 8_000)).unwrap_or(0);
+            let at_ms = self.rng.between(0, self.plan.trouble_ms);
+            let by_ms = i64::try_from(self.rng.between(100, 8_000)).unwrap_or(0);
             self.later(at_ms, format!("the store's clock is set ahead by {by_ms}"), move |this| {
                 this.count("store clock set ahead");
                 this.clock.set(by_ms);
             });
         }
         for _ in 0..self.plan.faults.clock_set_backs {
-            let at_ms = self.chance.between(0, self.plan.trouble_ms);
-            let by_ms = i64::try_from(self.chance.between(100, MAX_SET_BACK_MS)).unwrap_or(0);
+            let at_ms = self.rng.between(0, self.plan.trouble_ms);
+            let by_ms = i64::try_from(self.rng.between(100, MAX_SET_BACK_MS)).unwrap_or(0);
             self.later(at_ms, format!("the store's clock is set back by {by_ms}"), move |this| {
                 this.count("store clock set back");
                 this.clock.set(-by_ms);
             });
         }
         for _ in 0..self.plan.faults.clock_stalls {
-            let at_ms = self.chance.between(0, self.plan.trouble_ms);
-            let for_ms = self.chance.between(100, MAX_STALL_MS);
+            let at_ms = self.rng.between(0, self.plan.trouble_ms);
+            let for_ms = self.rng.between(100, MAX_STALL_MS);
             self.later(at_ms, format!("the store's clock stands still for {for_ms}"), move |this| {
                 this.count("store clock stalled");
                 this.clock.stands_until_ms = this.now_ms + for_ms;

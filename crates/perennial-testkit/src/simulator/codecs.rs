@@ -11,7 +11,7 @@ use perennial_core::store::{MemoryStore, Store, StoreError, TurnRow};
 
 use super::Simulation;
 use super::plan::Plan;
-use crate::Chance;
+use crate::Rng;
 use crate::invariants::Snapshot;
 
 /// Told apart from what a seed draws otherwise, so that no other draw moves.
@@ -77,15 +77,15 @@ fn bound_to(context: &PayloadContext) -> Vec<u8> {
 
 /// Draws whether a run has codecs, and whether its processes serve activities by pattern.
 pub(super) fn draw(seed: u64, plan: &mut Plan, log: &Arc<CodecLog>) {
-    let mut chance = Chance::new(seed ^ SALT);
-    if chance.percent(25) {
-        let fails_each = *chance.pick(&[40, 200, u64::MAX]);
+    let mut rng = Rng::new(seed ^ SALT);
+    if rng.percent(25) {
+        let fails_each = *rng.pick(&[40, 200, u64::MAX]);
         plan.shard.codecs = Codecs::default().with(Simulated { log: Arc::clone(log), fails_each });
     }
     for served in &mut plan.served {
-        if chance.percent(25) {
+        if rng.percent(25) {
             served.names.clear();
-            served.prefixes = [chance.pick(&["activity-", "act", ""]).to_string()].into();
+            served.prefixes = [rng.pick(&["activity-", "act", ""]).to_string()].into();
         }
     }
 }

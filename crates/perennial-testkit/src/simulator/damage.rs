@@ -45,7 +45,7 @@ impl Simulation {
             Simulation::damage_task,
             Simulation::damage_request,
         ];
-        self.chance.shuffle(&mut kinds);
+        self.rng.shuffle(&mut kinds);
         let _ = kinds.iter().find_map(|damage| damage(self));
     }
 
@@ -58,7 +58,7 @@ impl Simulation {
             };
             tables.turns.keys().filter(is_current).copied().collect()
         };
-        let place = *some(&mut self.chance, &places)?;
+        let place = *some(&mut self.rng, &places)?;
         let bytes = Arc::clone(&self.store.tables().turns.get(&place)?.bytes);
         let bytes = self.flipped(&bytes)?;
         self.store.tables().turns.get_mut(&place)?.bytes = bytes;
@@ -71,7 +71,7 @@ impl Simulation {
 
     fn damage_message(&mut self) -> Option<()> {
         let numbers: Vec<InboxNumber> = self.store.tables().inbox.keys().copied().collect();
-        let number = *some(&mut self.chance, &numbers)?;
+        let number = *some(&mut self.rng, &numbers)?;
         let message = self.store.tables().inbox.get(&number)?.clone();
         let body = self.flipped(&message.body)?;
         self.store.tables().inbox.get_mut(&number)?.body = body;
@@ -85,8 +85,7 @@ impl Simulation {
     /// Queued tasks do not last, so that some are damaged as soon as they are written.
     pub(super) fn damage_new_task(&mut self, row: &TaskRow) {
         let is_queued = row.state == TaskState::Queued && row.work.is_some();
-        if is_queued && !self.is_healed && !self.plan.classes.damage_ms.is_empty() && self.chance.percent(30)
-        {
+        if is_queued && !self.is_healed && !self.plan.classes.damage_ms.is_empty() && self.rng.percent(30) {
             let _ = self.damage_task();
         }
     }
@@ -101,7 +100,7 @@ impl Simulation {
                 tables.tasks.values().filter(|row| row.state == TaskState::Queued && row.work.is_some());
             queued.map(|row| row.id).filter(|id| Some(id.key) != deadly).collect()
         };
-        let id = *some(&mut self.chance, &ids)?;
+        let id = *some(&mut self.rng, &ids)?;
         let work = self.store.tables().tasks.get(&id)?.work.clone()?;
         let work = self.flipped(&work)?;
         self.store.tables().tasks.get_mut(&id)?.work = Some(work);
@@ -113,7 +112,7 @@ impl Simulation {
 
     fn damage_request(&mut self) -> Option<()> {
         let numbers: Vec<RequestNumber> = self.store.tables().requests.keys().copied().collect();
-        let number = *some(&mut self.chance, &numbers)?;
+        let number = *some(&mut self.rng, &numbers)?;
         let body = Arc::clone(&self.store.tables().requests.get(&number)?.body);
         let body = self.flipped(&body)?;
         self.store.tables().requests.get_mut(&number)?.body = body;
@@ -125,8 +124,8 @@ impl Simulation {
     /// The bytes with one bit changed.
     fn flipped(&mut self, bytes: &[u8]) -> Option<Arc<[u8]>> {
         let mut bytes = bytes.to_vec();
-        let place = self.chance.below(bytes.len().max(1));
-        *bytes.get_mut(place)? ^= 1 << self.chance.below(8);
+        let place = self.rng.below(bytes.len().max(1));
+        *bytes.get_mut(place)? ^= 1 << self.rng.below(8);
         Some(bytes.into())
     }
 
@@ -165,17 +164,17 @@ impl Simulation {
     /// said is lost, and the instance may wait for it: so it is ended a while later.
     pub(super) fn end_damaged(&mut self, id: &str, blocked: &Blocked) {
         if let Some(number) = blocked.message
-            && self.chance.percent(40)
+            && self.rng.percent(40)
         {
             self.skip_message(id, number);
-            let (id, pause_ms) = (id.to_owned(), self.chance.between(10, 3_000));
+            let (id, pause_ms) = (id.to_owned(), self.rng.between(10, 3_000));
             return self.later(pause_ms, "somebody ends what lost a message", move |this| {
                 if this.is_damaged(&id) {
                     this.end_instance(&id, false);
                 }
             });
         }
-        if self.chance.percent(30) {
+        if self.rng.percent(30) {
             self.count("damaged instance ended by a person");
             self.end_instance(id, false);
         }
@@ -205,6 +204,6 @@ impl Simulation {
     }
 }
 
-fn some<'a, T>(chance: &mut crate::Chance, items: &'a [T]) -> Option<&'a T> {
-    (!items.is_empty()).then(|| chance.pick(items))
+fn some<'a, T>(rng: &mut crate::Rng, items: &'a [T]) -> Option<&'a T> {
+    (!items.is_empty()).then(|| rng.pick(items))
 }

@@ -57,17 +57,17 @@ impl Simulation {
         if self.plan.adds_version {
             // Inputs that the next version cannot read are met only where it runs.
             let span = if self.plan.classes.refuses_inputs_ms.is_some() { 8 } else { 2 };
-            let at_ms = self.chance.between(0, self.plan.trouble_ms / span);
+            let at_ms = self.rng.between(0, self.plan.trouble_ms / span);
             self.roll_out(at_ms, "adds a version", |code| {
                 code.insert(NEXT_VERSION);
             });
         }
         if self.plan.removes_version {
-            let at_ms = self.chance.between(0, self.plan.trouble_ms / 2);
+            let at_ms = self.rng.between(0, self.plan.trouble_ms / 2);
             self.roll_out(at_ms, "removes a version", |code| {
                 code.remove(PROGRAM_VERSION);
             });
-            let back_ms = at_ms + self.chance.between(1_000, self.plan.trouble_ms / 2);
+            let back_ms = at_ms + self.rng.between(1_000, self.plan.trouble_ms / 2);
             self.roll_out(back_ms, "restores a version", |code| {
                 code.insert(PROGRAM_VERSION);
             });
@@ -75,7 +75,7 @@ impl Simulation {
     }
 
     fn roll_out(&mut self, at_ms: u64, what: &'static str, change: fn(&mut Code)) {
-        let gap_ms = self.chance.between(100, 2_000);
+        let gap_ms = self.rng.between(100, 2_000);
         for process in 0..self.processes.len() {
             let at_ms = at_ms + gap_ms * process as u64;
             self.later(at_ms, format!("p{process} is deployed and {what}"), move |this| {

@@ -104,7 +104,7 @@ impl Simulation {
             LaneOutput::Reply { shard, request, answer, key } => {
                 self.witness_reply(process, lane, shard, request, &answer);
                 let late_output = self.faults(|faults| faults.late_output);
-                if self.chance.percent(late_output) {
+                if self.rng.percent(late_output) {
                     return self.reply_late(process, lane, LaneOutput::Reply { shard, request, answer, key });
                 }
                 self.answered(request, answer);
@@ -167,7 +167,7 @@ impl Simulation {
 
     /// A process comes to an answer only after a while.
     fn reply_late(&mut self, process: usize, lane: usize, output: LaneOutput) {
-        let delay_ms = self.chance.between(1, self.plan.lease_ms);
+        let delay_ms = self.rng.between(1, self.plan.lease_ms);
         let deadline = self.deadline(process, lane);
         self.later_on(process, delay_ms, format!("p{process} comes to an answer late"), move |this| {
             if let Some(LaneOutput::Reply { request, answer, .. }) =
@@ -202,8 +202,8 @@ impl Simulation {
 
     fn take_turn(&mut self, process: usize, lane: usize, task: Box<TurnTask>) {
         let turn_lost = self.faults(|faults| faults.turn_lost);
-        let is_lost = self.chance.percent(turn_lost);
-        let delay_ms = self.chance.weighted(&[(8, 0), (4, 3), (1, 200)]);
+        let is_lost = self.rng.percent(turn_lost);
+        let delay_ms = self.rng.weighted(&[(8, 0), (4, 3), (1, 200)]);
         let (place, deadline) = ((lane, task.shard, task.tenure), self.deadline(process, lane));
         *self.processes[process].turns.entry(place).or_default() += 1;
         let label = format!("p{process} takes a turn of {} with {} jobs", task.instance, task.jobs.len());
@@ -235,7 +235,7 @@ impl Simulation {
         place: (usize, ShardId, Tenure),
         end: impl FnOnce(&mut Simulation) + 'static,
     ) {
-        let delay_ms = self.chance.weighted(&[(8, 0), (2, 5), (1, 300)]);
+        let delay_ms = self.rng.weighted(&[(8, 0), (2, 5), (1, 300)]);
         *self.processes[process].turns.entry(place).or_default() += 1;
         self.later_on(process, delay_ms, format!("p{process} has taken a turn"), move |this| {
             if let Some(turns) = this.processes[process].turns.get_mut(&place) {
@@ -257,7 +257,7 @@ impl Simulation {
             return;
         }
         self.processes[process].wakes_ms = Some(at_ms);
-        let late_ms = self.chance.weighted(&[(6, 0), (1, 3), (1, 40)]);
+        let late_ms = self.rng.weighted(&[(6, 0), (1, 3), (1, 40)]);
         let delay_ms = at_ms - self.now_ms + late_ms;
         self.later_on(process, delay_ms, format!("p{process} wakes"), move |this| {
             if this.processes[process].wakes_ms == Some(at_ms) {

@@ -34,11 +34,11 @@ impl Simulation {
                 (false, None) => continue,
             };
             let Some(id) = self.id_of(commit) else { continue };
-            if !self.chance.percent(self.plan.classes.edge) {
+            if !self.rng.percent(self.plan.classes.edge) {
                 continue;
             }
-            let call = *self.chance.pick(&[Call::Event, Call::Update, Call::StartOrRaise]);
-            let delay_ms = self.chance.between(0, 3 * self.plan.call_ms);
+            let call = *self.rng.pick(&[Call::Event, Call::Update, Call::StartOrRaise]);
+            let delay_ms = self.rng.between(0, 3 * self.plan.call_ms);
             self.later(delay_ms, format!("{call:?} at the {edge:?} of {id}"), move |this| {
                 if !this.is_healed {
                     this.call_at(&id, call, edge);

@@ -29,7 +29,7 @@ pub(super) struct Raised {
 impl Simulation {
     /// Somebody raises an event: a sender that waits for nothing, or the same one again.
     pub(super) fn raise(&mut self, id: &str, name: &str) {
-        let sender = self.chance.below(SENDERS);
+        let sender = self.rng.below(SENDERS);
         self.raise_as(sender, id, name);
     }
 
@@ -40,7 +40,7 @@ impl Simulation {
             if raised.since_ms + PATIENCE_MS > self.now_ms && raised.deletions == deletions {
                 return;
             }
-            if raised.deletions == deletions && self.chance.percent(80) {
+            if raised.deletions == deletions && self.rng.percent(80) {
                 self.count("event sent again");
                 return self.raise_again(event);
             }

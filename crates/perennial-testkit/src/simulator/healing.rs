@@ -184,7 +184,7 @@ impl Simulation {
     fn help(&mut self) {
         for number in 0..self.callers.subjects.len() {
             let id = self.callers.subjects[number].id.clone();
-            if self.row(&id).is_none() && self.deletions(&id) == 0 && self.chance.percent(30) {
+            if self.row(&id).is_none() && self.deletions(&id) == 0 && self.rng.percent(30) {
                 self.start(number);
             }
         }
@@ -201,7 +201,7 @@ impl Simulation {
 
     /// An instance that takes no more events, and may wait for one of another name, is ended by somebody.
     fn help_full(&mut self, id: &str) {
-        if self.row(id).is_some_and(|row| row.full) && self.chance.percent(3) {
+        if self.row(id).is_some_and(|row| row.full) && self.rng.percent(3) {
             self.count("full instance ended by a person");
             self.end_instance(id, false);
         }
@@ -209,7 +209,7 @@ impl Simulation {
 
     fn help_one(&mut self, id: &str) {
         // Some failures are not tried again in the same process, unless somebody asks for it.
-        if self.row(id).is_some_and(|row| row.blocked.is_some()) && self.chance.percent(10) {
+        if self.row(id).is_some_and(|row| row.blocked.is_some()) && self.rng.percent(10) {
             self.retry(id);
         }
         self.help_blocked(id);
@@ -228,13 +228,13 @@ impl Simulation {
         let is_at_work = ledger.open_activities() > 0 || ledger.timers().next().is_some() || has_children;
         if !waits.is_empty() {
             // Which of them still waits, only the code knows.
-            let name = self.chance.pick(&waits).clone();
+            let name = self.rng.pick(&waits).clone();
             self.raise(id, &name);
         }
-        if self.chance.percent(2) {
+        if self.rng.percent(2) {
             self.query(id);
         }
-        if (is_at_work && self.chance.percent(90)) || self.chance.percent(60) {
+        if (is_at_work && self.rng.percent(90)) || self.rng.percent(60) {
             return;
         }
         let Some(program) = self.program(id) else { return };

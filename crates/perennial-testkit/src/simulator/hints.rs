@@ -15,15 +15,15 @@ impl Simulation {
         }
         for process in (0..self.processes.len()).filter(|process| self.is_up(*process)).collect::<Vec<_>>() {
             let hint_lost = self.faults(|faults| faults.hint_lost);
-            if self.chance.percent(hint_lost) {
+            if self.rng.percent(hint_lost) {
                 self.count("hint lost");
                 continue;
             }
-            let delay_ms = self.chance.between(0, 10);
+            let delay_ms = self.rng.between(0, 10);
             self.hint(process, delay_ms, all);
-            if self.chance.percent(hint_lost) {
+            if self.rng.percent(hint_lost) {
                 self.count("hint late or twice");
-                let delay_ms = self.chance.between(1, 1_000);
+                let delay_ms = self.rng.between(1, 1_000);
                 self.hint(process, delay_ms, all);
             }
         }

@@ -60,7 +60,7 @@ impl Simulation {
         let can_be_other = self.plan.classes.mistypes.is_some() && !self.is_healed;
         let is_awaited =
             can_be_other && self.program(id).is_some_and(|program| program.awaited_events().contains(name));
-        if can_be_other && self.chance.percent(if is_awaited { 40 } else { 5 }) {
+        if can_be_other && self.rng.percent(if is_awaited { 40 } else { 5 }) {
             self.count("mistyped event raised");
             return Payload::encode(&BTreeMap::from([("mistyped", number)])).expect("it encodes");
         }
@@ -110,10 +110,10 @@ impl Simulation {
         }
         if self.plan.classes.mistypes == Some(Cure::Skip)
             && let Some(event) = refused_event(&blocked).filter(|event| *event != INPUT)
-            && self.chance.percent(30)
+            && self.rng.percent(30)
         {
             // Events that came with a continue-as-new are delivered together, so that two of them cannot be skipped.
-            if self.is_healed && self.chance.percent(5) {
+            if self.is_healed && self.rng.percent(5) {
                 self.count("mistyped instance ended by a person");
                 return self.end_instance(id, false);
             }
@@ -129,7 +129,7 @@ impl Simulation {
             rows.map(|row| row.id.clone()).collect()
         };
         if !blocked.is_empty() {
-            let id = self.chance.pick(&blocked).clone();
+            let id = self.rng.pick(&blocked).clone();
             self.help_blocked(&id);
         }
     }

@@ -78,7 +78,7 @@ use perennial_core::store::{Changes, MemoryStore, Store};
 use perennial_core::{EventId, Handlers, InstanceKey};
 
 use crate::program::{PROGRAM, PROGRAM_VERSION};
-use crate::{Chance, SideEffects};
+use crate::{Rng, SideEffects};
 
 use agenda::Agenda;
 use callers::Callers;
@@ -108,7 +108,7 @@ pub struct Simulation {
     /// Code that is missing comes only after everybody else has finished.
     code_is_late: bool,
     /// Decides everything after the plan.
-    chance: Chance,
+    rng: Rng,
     now_ms: u64,
     clock: StoreClock,
     store: Arc<MemoryStore>,
@@ -185,8 +185,8 @@ impl fmt::Display for Mishap {
 impl Simulation {
     /// The run that belongs to a seed.
     pub fn new(seed: u64) -> Simulation {
-        let mut chance = Chance::new(seed);
-        let mut plan = Plan::new(&mut chance);
+        let mut rng = Rng::new(seed);
+        let mut plan = Plan::new(&mut rng);
         let codec_log: Arc<CodecLog> = Arc::default();
         codecs::draw(seed, &mut plan, &codec_log);
         let clock = StoreClock::new(START_MS);
@@ -196,7 +196,7 @@ impl Simulation {
         store.watch(Arc::new(move |changes: &Changes| {
             watched.lock().expect("nobody panics while it is locked").push(*changes);
         }));
-        let callers = Callers::new(&mut chance, &plan);
+        let callers = Callers::new(&mut rng, &plan);
         let coded = codecs::store_of(&store, &plan.shard.codecs);
         Simulation {
             seed,
@@ -211,7 +211,7 @@ impl Simulation {
             forgotten_deaths: 0,
             ends: BTreeMap::new(),
             plan,
-            chance,
+            rng,
             now_ms: START_MS,
             clock,
             store,

@@ -85,7 +85,7 @@ impl Simulation {
             let rows = tables.instances.values().filter(|row| row.status == Status::Running);
             rows.map(|row| row.id.clone()).collect()
         };
-        self.chance.shuffle(&mut running);
+        self.rng.shuffle(&mut running);
         for id in running.iter().take(CANCELLED) {
             self.end_instance(id, true);
         }

@@ -8,7 +8,7 @@ use perennial_core::store::Served;
 
 use super::classes::ClassPlan;
 use super::clocks::{MAX_DRIFT_PPM, MAX_SET_BACK_MS, MAX_STALL_MS};
-use crate::Chance;
+use crate::Rng;
 use crate::program::TAG;
 
 pub(super) struct Plan {
@@ -80,87 +80,86 @@ pub(super) struct Faults {
 }
 
 impl Plan {
-    pub(super) fn new(chance: &mut Chance) -> Plan {
-        let has_clock_trouble = chance.percent(20);
-        let is_storm = chance.percent(15);
-        let seizures = if chance.percent(20) { chance.between(1, 6) } else { 0 };
-        let of_clock = |chance: &mut Chance| if has_clock_trouble { chance.between(0, 2) } else { 0 };
+    pub(super) fn new(rng: &mut Rng) -> Plan {
+        let has_clock_trouble = rng.percent(20);
+        let is_storm = rng.percent(15);
+        let seizures = if rng.percent(20) { rng.between(1, 6) } else { 0 };
+        let of_clock = |rng: &mut Rng| if has_clock_trouble { rng.between(0, 2) } else { 0 };
         let faults = Faults {
-            unavailable: *chance.pick(&[0, 2, 15]),
-            batch_refused: *chance.pick(&[0, 0, 3]),
-            unknown: if seizures > 0 { 12 } else { *chance.pick(&[0, 3, 12]) },
+            unavailable: *rng.pick(&[0, 2, 15]),
+            batch_refused: *rng.pick(&[0, 0, 3]),
+            unknown: if seizures > 0 { 12 } else { *rng.pick(&[0, 3, 12]) },
             // Shards that change hands while a commit is in doubt, and answers that come in a later tenure, need doubts
             // and slow calls.
-            slow: if seizures > 0 { 15 } else { *chance.pick(&[0, 2, 10]) },
-            duplicate: *chance.pick(&[0, 20]),
-            turn_lost: *chance.pick(&[0, 0, 0, 1]),
-            hint_lost: *chance.pick(&[0, 20, 60, 100]),
-            answer_twice: *chance.pick(&[0, 5, 30]),
-            late_output: *chance.pick(&[0, 0, 10]),
-            crashes: if is_storm { chance.between(8, 16) } else { chance.between(0, 4) },
-            pauses: chance.between(0, 4),
-            stops: chance.between(0, 3),
+            slow: if seizures > 0 { 15 } else { *rng.pick(&[0, 2, 10]) },
+            duplicate: *rng.pick(&[0, 20]),
+            turn_lost: *rng.pick(&[0, 0, 0, 1]),
+            hint_lost: *rng.pick(&[0, 20, 60, 100]),
+            answer_twice: *rng.pick(&[0, 5, 30]),
+            late_output: *rng.pick(&[0, 0, 10]),
+            crashes: if is_storm { rng.between(8, 16) } else { rng.between(0, 4) },
+            pauses: rng.between(0, 4),
+            stops: rng.between(0, 3),
             seizures,
-            clock_leaps: of_clock(chance),
-            clock_set_backs: of_clock(chance),
-            clock_stalls: of_clock(chance),
+            clock_leaps: of_clock(rng),
+            clock_set_backs: of_clock(rng),
+            clock_stalls: of_clock(rng),
         };
-        let (trouble_ms, lease_ms) = (*chance.pick(&[5_000, 15_000, 30_000]), *chance.pick(&[1_000, 3_000]));
-        let classes = ClassPlan::new(&mut chance.fork(), trouble_ms, lease_ms);
+        let (trouble_ms, lease_ms) = (*rng.pick(&[5_000, 15_000, 30_000]), *rng.pick(&[1_000, 3_000]));
+        let classes = ClassPlan::new(&mut rng.fork(), trouble_ms, lease_ms);
         let trouble_ms = trouble_ms + classes.outages_ms();
         let shard = ShardOptions {
             execution: ExecutionOptions { shadow_replay: false, ..ExecutionOptions::default() },
-            max_resident: *chance.pick(&[0, 1, 2, 1_000]),
-            idle: Duration::from_millis(*chance.pick(&[0, 100, 3_000, 300_000])),
-            lookahead: Duration::from_millis(*chance.pick(&[2_000, 60_000])),
-            cancel_grace: Duration::from_millis(*chance.pick(&[100, 30_000])),
+            max_resident: *rng.pick(&[0, 1, 2, 1_000]),
+            idle: Duration::from_millis(*rng.pick(&[0, 100, 3_000, 300_000])),
+            lookahead: Duration::from_millis(*rng.pick(&[2_000, 60_000])),
+            cancel_grace: Duration::from_millis(*rng.pick(&[100, 30_000])),
             retry_first: Duration::from_millis(200),
             retry_max: Duration::from_millis(5_000),
-            healthy: Duration::from_millis(*chance.pick(&[400, 3_000, 60_000])),
+            healthy: Duration::from_millis(*rng.pick(&[400, 3_000, 60_000])),
             max_unread: classes.max_unread,
             ..ShardOptions::default()
         };
-        let is_stubborn = chance.percent(if faults.seizures > 0 { 60 } else { 15 });
-        let roles = roles(chance);
+        let is_stubborn = rng.percent(if faults.seizures > 0 { 60 } else { 15 });
+        let roles = roles(rng);
         let processes = roles.len();
-        let joins = |chance: &mut Chance| if chance.percent(60) { 0 } else { chance.between(0, trouble_ms) };
-        let drifts = chance.percent(30);
-        let drift = |chance: &mut Chance| {
-            let ppm =
-                i64::try_from(chance.below(2 * MAX_DRIFT_PPM as usize + 1)).unwrap_or(0) - MAX_DRIFT_PPM;
+        let joins = |rng: &mut Rng| if rng.percent(60) { 0 } else { rng.between(0, trouble_ms) };
+        let drifts = rng.percent(30);
+        let drift = |rng: &mut Rng| {
+            let ppm = i64::try_from(rng.below(2 * MAX_DRIFT_PPM as usize + 1)).unwrap_or(0) - MAX_DRIFT_PPM;
             if drifts { ppm } else { 0 }
         };
         Plan {
-            joins_ms: (0..processes).map(|process| if process == 0 { 0 } else { joins(chance) }).collect(),
-            drift_ppm: (0..processes).map(|_| drift(chance)).collect(),
-            served: served(chance, processes),
-            deadly: chance.percent(25).then_some(0),
+            joins_ms: (0..processes).map(|process| if process == 0 { 0 } else { joins(rng) }).collect(),
+            drift_ppm: (0..processes).map(|_| drift(rng)).collect(),
+            served: served(rng, processes),
+            deadly: rng.percent(25).then_some(0),
             lasting: is_storm.then_some(1),
             has_aim: false,
-            prune_ms: *chance.pick(&[0, 600, 3_000]),
-            adds_version: chance.percent(40) || classes.refuses_inputs_ms.is_some(),
-            removes_version: chance.percent(25),
+            prune_ms: *rng.pick(&[0, 600, 3_000]),
+            adds_version: rng.percent(40) || classes.refuses_inputs_ms.is_some(),
+            removes_version: rng.percent(25),
             roles,
-            instances: *chance.pick(&[2, 4, 7]),
+            instances: *rng.pick(&[2, 4, 7]),
             trouble_ms,
             faults,
-            max_batch: *chance.pick(&[1, 3, 1_000]),
+            max_batch: *rng.pick(&[1, 3, 1_000]),
             lease_ms,
             // A node's session has run out by the time that its tasks' leases do.
-            task_lease_ms: *chance.pick(&[2 * lease_ms, 3 * lease_ms]),
-            releases_per_renewal: *chance.pick(&[8, 32, 256]),
-            page_rows: *chance.pick(&[1, 3, 1_000]),
-            max_loads: *chance.pick(&[1, 256]),
-            poll_pauses: *chance.pick(&[
+            task_lease_ms: *rng.pick(&[2 * lease_ms, 3 * lease_ms]),
+            releases_per_renewal: *rng.pick(&[8, 32, 256]),
+            page_rows: *rng.pick(&[1, 3, 1_000]),
+            max_loads: *rng.pick(&[1, 256]),
+            poll_pauses: *rng.pick(&[
                 (Duration::from_millis(20), Duration::from_secs(1)),
                 (Duration::from_millis(100), Duration::from_secs(5)),
             ]),
-            keep_executions: chance.percent(10).then_some(2),
-            slots: *chance.pick(&[1, 4, 100]),
+            keep_executions: rng.percent(10).then_some(2),
+            slots: *rng.pick(&[1, 4, 100]),
             shard,
-            call_ms: *chance.pick(&[2, 20, 150]),
+            call_ms: *rng.pick(&[2, 20, 150]),
             is_stubborn,
-            heals_by_restart: chance.percent(30),
+            heals_by_restart: rng.percent(30),
             classes,
         }
     }
@@ -188,19 +187,19 @@ impl Plan {
 }
 
 /// One process or several; most have one lane. The first one owns shards.
-fn roles(chance: &mut Chance) -> Vec<usize> {
-    let processes = *chance.pick(&[1, 2, 2, 3, 3, 4, 5]);
-    let lanes = chance.weighted(&[(4, 1), (1, 2)]);
-    let has_worker = chance.percent(20);
+fn roles(rng: &mut Rng) -> Vec<usize> {
+    let processes = *rng.pick(&[1, 2, 2, 3, 3, 4, 5]);
+    let lanes = rng.weighted(&[(4, 1), (1, 2)]);
+    let has_worker = rng.percent(20);
     let role = |process: usize| if has_worker && process > 0 && process == processes - 1 { 0 } else { lanes };
     (0..processes).map(role).collect()
 }
 
-fn served(chance: &mut Chance, processes: usize) -> Vec<Served> {
+fn served(rng: &mut Rng, processes: usize) -> Vec<Served> {
     let of_process = |process: usize| {
         let names = (0..4).map(|number| format!("activity-{number}"));
-        let names = names.filter(|_| process == 0 || chance.percent(90)).collect();
-        let tags = (process == 0 || chance.percent(30)).then(|| TAG.to_owned());
+        let names = names.filter(|_| process == 0 || rng.percent(90)).collect();
+        let tags = (process == 0 || rng.percent(30)).then(|| TAG.to_owned());
         Served { names, tags: tags.into_iter().collect(), ..Served::default() }
     };
     (0..processes).map(of_process).collect()

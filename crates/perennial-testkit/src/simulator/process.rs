@@ -54,12 +54,12 @@ impl Simulation {
         for _ in 0..self.plan.faults.crashes {
             let (anywhere, at_ms) = self.somewhere_sometime();
             // A storm of kills hits one process most of the time.
-            let process = if self.plan.lasting.is_some() && self.chance.percent(70) { 0 } else { anywhere };
+            let process = if self.plan.lasting.is_some() && self.rng.percent(70) { 0 } else { anywhere };
             self.later(at_ms, format!("p{process} crashes"), move |this| this.crash(process));
         }
         for _ in 0..self.plan.faults.pauses {
             let (process, at_ms) = self.somewhere_sometime();
-            let pause_ms = self.chance.between(10, 3 * self.plan.lease_ms);
+            let pause_ms = self.rng.between(10, 3 * self.plan.lease_ms);
             self.later(at_ms, format!("p{process} stands still for {pause_ms}"), move |this| {
                 this.count("pause");
                 this.processes[process].paused_until_ms = this.now_ms + pause_ms;
@@ -67,7 +67,7 @@ impl Simulation {
         }
         for _ in 0..self.plan.faults.stops {
             let (process, at_ms) = self.somewhere_sometime();
-            if self.chance.percent(25) {
+            if self.rng.percent(25) {
                 self.later(at_ms, format!("p{process} is dropped"), move |this| this.abandon(process));
                 continue;
             }
@@ -91,7 +91,7 @@ impl Simulation {
     }
 
     fn somewhere_sometime(&mut self) -> (usize, u64) {
-        (self.chance.below(self.processes.len()), self.chance.between(0, self.plan.trouble_ms))
+        (self.rng.below(self.processes.len()), self.rng.between(0, self.plan.trouble_ms))
     }
 
     pub(super) fn boot(&mut self, process: usize) {
@@ -103,7 +103,7 @@ impl Simulation {
             return self.later(down_ms, format!("p{process} is up again"), move |this| this.boot(process));
         }
         self.count("boot");
-        let clock = SteadyClock::draw(&mut self.chance, self.plan.drift_ppm[process], self.now_ms);
+        let clock = SteadyClock::draw(&mut self.rng, self.plan.drift_ppm[process], self.now_ms);
         self.processes[process].clock = clock;
         let (now, lanes) = (clock.at(self.now_ms), self.plan.roles[process]);
         let served = self.plan.served[process].clone();
@@ -120,7 +120,7 @@ impl Simulation {
             max_take: 2,
             poll_pauses: self.plan.poll_pauses,
         };
-        let node = Node::new(node, self.chance.draw(), now);
+        let node = Node::new(node, self.rng.draw(), now);
         let lane = LaneOptions {
             shard: ShardOptions { served: Some(Arc::new(served)), ..self.plan.shard.clone() },
             role: SessionRole::Lane,
@@ -136,7 +136,7 @@ impl Simulation {
             keep_executions_ms: None,
             ..LaneOptions::default()
         };
-        let lanes = (0..lanes).map(|_| Lane::new(lane.clone(), self.chance.draw(), now)).collect();
+        let lanes = (0..lanes).map(|_| Lane::new(lane.clone(), self.rng.draw(), now)).collect();
         self.processes[process].engine = Some(Engine { node, lanes });
         self.node_input(process, |_, _, _| ());
         for lane in 0..self.plan.roles[process] {
@@ -167,7 +167,7 @@ impl Simulation {
     /// The process is gone, and starts again after a while.
     pub(super) fn fall(&mut self, process: usize) {
         self.forget(process);
-        let pause_ms = self.chance.between(0, 2 * self.plan.lease_ms);
+        let pause_ms = self.rng.between(0, 2 * self.plan.lease_ms);
         self.later(pause_ms, format!("p{process} restarts"), move |this| this.boot(process));
     }
 

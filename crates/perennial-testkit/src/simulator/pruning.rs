@@ -18,7 +18,7 @@ impl Simulation {
         if self.plan.prune_ms == 0 {
             return;
         }
-        let pause_ms = self.chance.between(self.plan.prune_ms / 2, self.plan.prune_ms);
+        let pause_ms = self.rng.between(self.plan.prune_ms / 2, self.plan.prune_ms);
         self.later(pause_ms, "the pruner comes", |this| {
             if !this.is_healed {
                 this.prune_later();
@@ -35,7 +35,7 @@ impl Simulation {
         if ended.is_empty() {
             return;
         }
-        let key = *self.chance.pick(&ended);
+        let key = *self.rng.pick(&ended);
         self.delete_ended(key);
     }
 

@@ -37,17 +37,17 @@ impl Simulation {
             .filter(|(_, it)| it.id == id && it.name == name && it.deletions == deletions)
             .map(|(number, _)| number)
             .collect();
-        if !known.is_empty() && self.chance.percent(30) {
+        if !known.is_empty() && self.rng.percent(30) {
             self.count("update asked again");
-            let number = *self.chance.pick(&known);
+            let number = *self.rng.pick(&known);
             return self.put_update(number);
         }
         let number = self.callers.updates.len();
-        let payload = match self.chance.percent(20) {
+        let payload = match self.rng.percent(20) {
             true => Program::refused_update(),
             false => Payload::from(format!("<u{number}>")),
         };
-        let (key, sender) = (format!("update-{number}"), self.chance.below(SENDERS));
+        let (key, sender) = (format!("update-{number}"), self.rng.below(SENDERS));
         let follows = self.acknowledged_by(id, sender);
         let (id, name) = (id.to_owned(), name.to_owned());
         let answer = None;
@@ -75,7 +75,7 @@ impl Simulation {
     }
 
     pub(super) fn query(&mut self, id: &str) {
-        let (healed, sender) = (self.is_healed, self.chance.below(SENDERS));
+        let (healed, sender) = (self.is_healed, self.rng.below(SENDERS));
         let Some(place) = self.near(id) else { return self.query_far(id, healed, sender) };
         let (request, after) = (Request::Ask(self.query_question()), self.last_row(id, sender));
         self.ask_near(place, id, Asked::Query { id: id.to_owned(), healed, sender }, request, after);
@@ -88,7 +88,7 @@ impl Simulation {
     }
 
     fn query_question(&mut self) -> Question {
-        let name = if self.chance.percent(90) { STATE_QUERY } else { "nobody answers this" };
+        let name = if self.rng.percent(90) { STATE_QUERY } else { "nobody answers this" };
         Question::Query { name: name.to_owned(), payload: Payload::null() }
     }
 
@@ -104,13 +104,13 @@ impl Simulation {
         let delay_ms = self.call_delay_ms();
         self.later(delay_ms, format!("something is asked of {id}"), move |this| {
             let unavailable = this.faults(|faults| faults.unavailable);
-            if this.is_out_of_reach() || this.chance.percent(unavailable) {
+            if this.is_out_of_reach() || this.rng.percent(unavailable) {
                 return this.count("ask refused");
             }
             let patience_ms = if this.is_healed {
                 30_000 + this.plan.max_clock_lag_ms()
             } else {
-                this.chance.between(500, 10_000)
+                this.rng.between(500, 10_000)
             };
             let body = question.encode();
             let after = this.last_row(&id, sender);
@@ -129,7 +129,7 @@ impl Simulation {
 
     /// Looks for a reply until its deadline. `deaths` is how often an activity had taken its process down by then.
     fn poll_reply(&mut self, number: RequestNumber, deadline_ms: u64, deaths: u64, asked: Asked) {
-        let pause_ms = self.chance.between(1, 300);
+        let pause_ms = self.rng.between(1, 300);
         self.later(pause_ms, format!("the reply to request row {number} is looked for"), move |this| {
             let reply = this
                 .with_sound_codecs(|_| ask(|reply| this.coded.read_reply(number, reply)))

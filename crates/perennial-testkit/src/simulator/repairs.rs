@@ -31,7 +31,7 @@ impl Simulation {
     }
 
     fn repairs_go_on(&mut self) {
-        let pause_ms = self.chance.between(100, 1_500);
+        let pause_ms = self.rng.between(100, 1_500);
         self.later(pause_ms, "somebody repairs", |this| {
             if !this.is_healed {
                 this.repairs_go_on();
@@ -43,18 +43,18 @@ impl Simulation {
     fn repair_somebody(&mut self) {
         let rows: Vec<InstanceRow> = self.store.tables().instances.values().cloned().collect();
         let paused: Vec<&InstanceRow> = rows.iter().filter(|row| is_paused(row)).collect();
-        if !paused.is_empty() && self.chance.percent(40) {
-            let id = self.chance.pick(&paused).id.clone();
+        if !paused.is_empty() && self.rng.percent(40) {
+            let id = self.rng.pick(&paused).id.clone();
             return self.resume(&id);
         }
-        if self.chance.percent(12) {
+        if self.rng.percent(12) {
             return self.pause_all(self.repairs.all_paused_ms.is_none());
         }
         if rows.is_empty() {
             return;
         }
-        let row = self.chance.pick(&rows).clone();
-        match self.chance.percent(60) {
+        let row = self.rng.pick(&rows).clone();
+        match self.rng.percent(60) {
             true => self.pause(&row.id),
             false => self.reset(&row),
         }
@@ -98,9 +98,9 @@ impl Simulation {
     fn reset(&mut self, row: &InstanceRow) {
         let turns = self.history(row.key).map_or(0, |history| history.turns.len() as u64);
         let is_over = row.status.is_final() && row.status != Status::Completed;
-        let to_turn = match is_over && self.chance.percent(50) {
+        let to_turn = match is_over && self.rng.percent(50) {
             true => None,
-            false => Some(self.chance.between(0, turns)),
+            false => Some(self.rng.between(0, turns)),
         };
         let why = Why::new("for repair").by("somebody");
         let question = Question::Reset { execution: row.execution, to_turn, version: None, why };
@@ -110,7 +110,7 @@ impl Simulation {
                 self.ask_near(place, &row.id, Asked::Repair, request, None);
             }
             None => {
-                let sender = self.chance.below(SENDERS);
+                let sender = self.rng.below(SENDERS);
                 self.ask_far(row.id.clone(), None, question, Asked::Repair, sender);
             }
         }
@@ -211,7 +211,7 @@ impl Simulation {
 
     /// Who was paused and not resumed is resumed by somebody in the end.
     pub(super) fn help_paused(&mut self, id: &str) {
-        if self.row(id).is_some_and(|row| is_paused(&row)) && self.chance.percent(50) {
+        if self.row(id).is_some_and(|row| is_paused(&row)) && self.rng.percent(50) {
             self.resume(id);
         }
     }

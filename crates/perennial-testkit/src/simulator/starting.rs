@@ -8,20 +8,20 @@ use super::Simulation;
 use super::callers::{Asked, SENDERS, Subject};
 use super::classes::ClassPlan;
 use crate::program::{Awaitable, End, HandlerKind, PROGRAM_VERSION, Statement};
-use crate::{Chance, Program, ProgramInput};
+use crate::{Program, ProgramInput, Rng};
 
 /// The event that waits in small queues.
 const QUEUED: &str = "queued";
 
 /// A program as the classes of a run need it: one that lets events wait and then reads them, for small queues; one that
 /// continues as new, for inputs that the next version cannot read.
-pub(super) fn shaped(mut program: Program, chance: &mut Chance, classes: &ClassPlan) -> Program {
-    if classes.has_small_queues() && chance.percent(60) {
+pub(super) fn shaped(mut program: Program, rng: &mut Rng, classes: &ClassPlan) -> Program {
+    if classes.has_small_queues() && rng.percent(60) {
         let wait = || Statement::Await(Awaitable::Event { name: QUEUED.to_owned() });
-        let pause = Statement::Await(Awaitable::Timer { delay_ms: chance.between(500, 3_000) });
+        let pause = Statement::Await(Awaitable::Timer { delay_ms: rng.between(500, 3_000) });
         program.body.0.splice(0..0, [pause, wait(), wait(), wait()]);
     }
-    if classes.refuses_inputs_ms.is_some() && chance.percent(60) {
+    if classes.refuses_inputs_ms.is_some() && rng.percent(60) {
         program.end = End::ContinueAsNew;
         program.rounds = 3;
     }
@@ -33,9 +33,9 @@ impl Simulation {
         let (key, started) = self.draw_start(subject);
         let id = self.callers.subjects[subject].id.clone();
         let delayed = if self.plan.classes.refuses_inputs_ms.is_some() { 50 } else { 10 };
-        if self.chance.percent(delayed) {
+        if self.rng.percent(delayed) {
             self.count("delayed start");
-            let not_before_ms = Some(self.caller_ms() + self.chance.between(0, 5_000));
+            let not_before_ms = Some(self.caller_ms() + self.rng.between(0, 5_000));
             return self.start_far(subject, key, started, not_before_ms, None);
         }
         if let Some(place) = self.near(&id) {
@@ -53,11 +53,11 @@ impl Simulation {
         let (name, version) = (*name, if *is_exact { PROGRAM_VERSION } else { "" });
         let input = ProgramInput::from(program.clone()).payload();
         self.callers.subjects[subject].is_tried = true;
-        let mut started = Started::new(name, version, input, self.chance.draw());
+        let mut started = Started::new(name, version, input, self.rng.draw());
         // An outage is to outlast some of them.
         let with_deadline = if self.plan.classes.outages.is_empty() { 5 } else { 35 };
-        if self.chance.percent(with_deadline) {
-            started.deadline_ms = Some(self.store_ms() + self.chance.between(1_000, 20_000));
+        if self.rng.percent(with_deadline) {
+            started.deadline_ms = Some(self.store_ms() + self.rng.between(1_000, 20_000));
         }
         started
     }
@@ -170,7 +170,7 @@ impl Simulation {
     /// Everything that a start has to have drawn beforehand.
     pub(super) fn draw_start(&mut self, subject: usize) -> (InstanceKey, Started) {
         let started = self.started_of(subject);
-        let random = u128::from(self.chance.draw()) << 64 | u128::from(self.chance.draw());
+        let random = u128::from(self.rng.draw()) << 64 | u128::from(self.rng.draw());
         (InstanceKey::new(self.store_ms(), random), started)
     }
 }

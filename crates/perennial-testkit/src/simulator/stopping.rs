@@ -39,7 +39,7 @@ impl Simulation {
             return change(self);
         }
         self.count("stop");
-        let grace_ms = self.chance.weighted(&[(1, 0), (1, 500), (1, 3_000)]);
+        let grace_ms = self.rng.weighted(&[(1, 0), (1, 500), (1, 3_000)]);
         let grace = Duration::from_millis(grace_ms);
         let patience = StopPatience { grace, last_words: LAST_WORDS, store: STORE_PATIENCE };
         self.processes[process].stage = Some(Stage::Grace);

@@ -27,11 +27,11 @@ pub(super) enum From {
 impl Simulation {
     pub(super) fn call_delay_ms(&mut self) -> u64 {
         let slow = self.faults(|faults| faults.slow);
-        if self.chance.percent(slow) {
+        if self.rng.percent(slow) {
             self.count("slow call");
-            return self.chance.between(self.plan.call_ms, 2 * self.plan.lease_ms);
+            return self.rng.between(self.plan.call_ms, 2 * self.plan.lease_ms);
         }
-        self.chance.between(0, self.plan.call_ms)
+        self.rng.between(0, self.plan.call_ms)
     }
 
     /// How likely something goes wrong now.
@@ -68,8 +68,8 @@ impl Simulation {
         let delay_ms = late_ms + self.call_delay_ms();
         let label = format!("p{process} {name} is answered{}", describe(&answer));
         let answer_twice = self.faults(|faults| faults.answer_twice);
-        if self.chance.percent(answer_twice) {
-            let (again, again_ms) = (answer.clone(), delay_ms + self.chance.between(0, 2_000));
+        if self.rng.percent(answer_twice) {
+            let (again, again_ms) = (answer.clone(), delay_ms + self.rng.between(0, 2_000));
             let label = format!("p{process} {name} is answered once more");
             self.later_on(process, again_ms, label, move |this| {
                 this.count("answer brought twice");
@@ -100,18 +100,18 @@ impl Simulation {
         let is_commit = matches!(call, StoreCall::Commit { .. });
         if self.is_out_of_reach() {
             self.count("call during an outage");
-            let error = if self.chance.percent(30) { StoreError::Unknown } else { StoreError::Unavailable };
+            let error = if self.rng.percent(30) { StoreError::Unknown } else { StoreError::Unavailable };
             return (Err(error(reason())), 0);
         }
-        if self.chance.percent(unavailable) {
+        if self.rng.percent(unavailable) {
             self.count(if is_commit { "commit refused" } else { "call refused" });
             return (Err(StoreError::Unavailable(reason())), 0);
         }
-        if is_commit && self.chance.percent(batch_refused) {
+        if is_commit && self.rng.percent(batch_refused) {
             self.count("batch refused");
             return (Err(StoreError::BatchRefused(reason())), 0);
         }
-        if !self.chance.percent(unknown) {
+        if !self.rng.percent(unknown) {
             return (self.make(call), 0);
         }
         let answer = Err(StoreError::Unknown(reason()));
@@ -119,7 +119,7 @@ impl Simulation {
             StoreCall::Commit { session, .. } => Some(*session),
             _ => None,
         };
-        let doubt = match self.chance.below(4) {
+        let doubt = match self.rng.below(4) {
             0 => {
                 self.count(if is_commit { "commit unknown and written" } else { "call unknown and done" });
                 let _ = self.make(call);
@@ -140,8 +140,8 @@ impl Simulation {
                     "call unknown and still under way"
                 };
                 self.count(what);
-                let delay_ms = self.chance.weighted(&[(3, 400), (1, 6_000)]);
-                let (delay_ms, name) = (self.chance.between(0, delay_ms), call.name());
+                let delay_ms = self.rng.weighted(&[(3, 400), (1, 6_000)]);
+                let (delay_ms, name) = (self.rng.between(0, delay_ms), call.name());
                 self.later(delay_ms, format!("a late {name} reaches the store"), move |this| {
                     let _ = this.make(call);
                 });
@@ -150,7 +150,7 @@ impl Simulation {
             _ => {
                 self.count("reply lost");
                 let _ = self.make(call);
-                (answer, self.chance.between(100, 3_000))
+                (answer, self.rng.between(100, 3_000))
             }
         };
         if let Some(session) = session {

@@ -22,13 +22,13 @@ impl Simulation {
         if owners.is_empty() || self.is_healed {
             return;
         }
-        let session = *self.chance.pick(&owners);
+        let session = *self.rng.pick(&owners);
         self.seize_from(session);
     }
 
     /// A commit is in doubt: now and then its shards change hands meanwhile.
     pub(super) fn seize_in_doubt(&mut self, session: SessionId) {
-        if self.plan.faults.seizures > 0 && !self.is_healed && self.chance.percent(50) {
+        if self.plan.faults.seizures > 0 && !self.is_healed && self.rng.percent(50) {
             self.count("shards taken away with a commit in doubt");
             self.seize_from(session);
         }
@@ -37,11 +37,11 @@ impl Simulation {
     /// Takes shards away from a session. It may have them back at once, as by a claim whose answer is lost.
     fn seize_from(&mut self, session: SessionId) {
         self.count("shards taken away");
-        let share = self.chance.between(1, 100);
-        let shards: ShardSet = ShardId::all().filter(|_| self.chance.percent(share)).collect();
+        let share = self.rng.between(1, 100);
+        let shards: ShardSet = ShardId::all().filter(|_| self.rng.percent(share)).collect();
         let had = self.owned_by(session);
         ask(|reply| self.store.release_shards(session, shards, reply)).expect("the store is open");
-        if self.chance.percent(50) && ask(|reply| self.store.claim_shards(session, had, reply)).is_ok() {
+        if self.rng.percent(50) && ask(|reply| self.store.claim_shards(session, had, reply)).is_ok() {
             self.count("shards taken away and given back");
         }
     }

@@ -50,15 +50,15 @@ impl Simulation {
 
     fn speak_later(&mut self, token: CompletionToken) {
         let spans = [(6, (0, 300)), (3, (300, 3_000)), (1, (3_000, 12_000))];
-        let (low, high) = self.chance.weighted(&spans);
-        let (delay_ms, id) = (self.chance.between(low, high), token.instance.clone());
+        let (low, high) = self.rng.weighted(&spans);
+        let (delay_ms, id) = (self.rng.between(low, high), token.instance.clone());
         self.later(delay_ms, format!("a token of {id} is used"), move |this| this.speak(token));
     }
 
     fn speak(&mut self, token: CompletionToken) {
         let number = self.callers.spoken.len();
         let payload = Payload::from(format!("<t{number}>"));
-        let said = match self.chance.weighted(&[(6, 0), (2, 1), (3, 2)]) {
+        let said = match self.rng.weighted(&[(6, 0), (2, 1), (3, 2)]) {
             0 => Said::Completed(payload),
             1 => Said::Failed(payload),
             _ => {
@@ -75,7 +75,7 @@ impl Simulation {
             let request = Request::Bound { key, request: Box::new(Request::Ask(question)) };
             return self.ask_near(place, &id, Asked::Token(number), request, None);
         }
-        if self.chance.percent(70) {
+        if self.rng.percent(70) {
             return self.speak_far(number);
         }
         self.count("token used while nobody may be there");

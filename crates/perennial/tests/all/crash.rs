@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use perennial_testkit::Chance;
+use perennial_testkit::Rng;
 
 use crate::crash_load::guests::Guests;
 use crate::crash_load::verdict::{all_is_well, keep};
@@ -31,7 +31,7 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
     let kills = number("PERENNIAL_CRASH_KILLS", 100);
     let seed = number("PERENNIAL_CRASH_SEED", u64::from(std::process::id()));
     println!("PERENNIAL_CRASH_SEED={seed} PERENNIAL_CRASH_KILLS={kills}");
-    let mut chance = Chance::new(seed);
+    let mut rng = Rng::new(seed);
     let place = Place::new();
     let load = Load::at(place.path().parent().unwrap().to_owned());
     // The guests go on whatever happens to the worker.
@@ -42,17 +42,17 @@ fn kill_minus_9_at_any_moment_loses_nothing_and_doubles_nothing() {
 
     let mut kills_under_load = 0;
     for kill in 0..kills {
-        let options = WorkOptions { max_resident: *chance.pick(&[0, 1_000]), ..WorkOptions::default() };
+        let options = WorkOptions { max_resident: *rng.pick(&[0, 1_000]), ..WorkOptions::default() };
         load.worker_is_at_work();
         let mut worker = Worker::spawn("crash::worker_process", load.directory(), &options.settings());
         // Some die on the way to work, however long that takes here; most die at it.
-        let is_let_in = chance.percent(70);
+        let is_let_in = rng.percent(70);
         while is_let_in && !load.worker_is_at_work() && worker.ended().is_none() {
             thread::sleep(Duration::from_millis(2));
         }
         // Now and then one lives for longer than those who stood alone are held back.
-        let longest_ms = if chance.percent(5) { 2_000 } else { 400 };
-        thread::sleep(Duration::from_millis(chance.between(0, longest_ms)));
+        let longest_ms = if rng.percent(5) { 2_000 } else { 400 };
+        thread::sleep(Duration::from_millis(rng.between(0, longest_ms)));
         assert_eq!(worker.ended(), None, "seed {seed}: the worker ended by itself after {kill} kills");
         worker.kill();
         kills_under_load += u64::from(!tokio.block_on(guests.unfinished()).is_empty());

@@ -9,7 +9,7 @@ use perennial::{OrchestrationContext, Payload, Runtime};
 use perennial_core::Handlers;
 use perennial_core::shard::ShardOptions;
 use perennial_testkit::invariants::ClientLog;
-use perennial_testkit::{Chance, ManualNode};
+use perennial_testkit::{ManualNode, Rng};
 
 use crate::support::{Place, relaxed, soon};
 
@@ -74,28 +74,28 @@ fn options(max_resident: usize) -> ShardOptions {
 /// One node by hand, and a walk through everything that can happen to it.
 struct Walk {
     desk: ManualNode,
-    chance: Chance,
+    rng: Rng,
     ids: Vec<String>,
     started: usize,
 }
 
 impl Walk {
     fn step(&mut self) {
-        match self.chance.weighted(&[(4, 0), (8, 1), (12, 2), (6, 3), (6, 4), (6, 5), (1, 6), (1, 7)]) {
+        match self.rng.weighted(&[(4, 0), (8, 1), (12, 2), (6, 3), (6, 4), (6, 5), (1, 6), (1, 7)]) {
             0 if self.started < self.ids.len() => {
                 let id = self.ids[self.started].clone();
                 self.started += 1;
                 self.desk.start("reader", &id, Payload::null());
             }
             1 if self.started > 0 => {
-                let id = self.ids[self.chance.below(self.started)].clone();
-                let page = if self.chance.percent(5) { "end" } else { "page" };
+                let id = self.ids[self.rng.below(self.started)].clone();
+                let page = if self.rng.percent(5) { "end" } else { "page" };
                 self.desk.raise(&id, "page", page);
             }
             2 => {
                 let turns = self.desk.turns_to_take();
                 if !turns.is_empty() {
-                    let id = self.chance.pick(&turns).clone();
+                    let id = self.rng.pick(&turns).clone();
                     self.desk.take_turn(&id);
                 }
             }
@@ -109,11 +109,11 @@ impl Walk {
                 self.desk.load();
             }
             6 => {
-                let later_ms = self.desk.now_ms() + self.chance.between(1, 400_000);
+                let later_ms = self.desk.now_ms() + self.rng.between(1, 400_000);
                 self.desk.at(later_ms);
             }
             7 if self.started > 0 => {
-                let id = self.ids[self.chance.below(self.started)].clone();
+                let id = self.ids[self.rng.below(self.started)].clone();
                 self.desk.terminate(&id, "enough");
             }
             _ => {}
@@ -128,7 +128,7 @@ fn i19_at_every_step_no_more_executions_live_than_the_limit_and_those_under_way(
         let handlers = handlers(&census);
         let mut walk = Walk {
             desk: ManualNode::with_options(handlers, options(max_resident)),
-            chance: Chance::new(seed),
+            rng: Rng::new(seed),
             ids: ManualNode::ids_of_one_shard(60),
             started: 0,
         };

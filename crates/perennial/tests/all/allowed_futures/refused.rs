@@ -151,7 +151,7 @@ async fn instants(ctx: OrchestrationContext) -> Output {
 }
 
 #[orchestration]
-async fn chance(ctx: OrchestrationContext) -> Output {
+async fn rng(ctx: OrchestrationContext) -> Output {
     let drawn = uuid::Uuid::new_v4().as_u128() as u64;
     Ok(vec![noted(&ctx, drawn).await])
 }
@@ -172,7 +172,7 @@ async fn thread_local(ctx: OrchestrationContext) -> Output {
 fn e7_maps_clocks_and_statics_diverge_and_the_report_names_the_replacement() {
     assert_names(&divergence!(hash_map), &["HashMap", "BTreeMap"]);
     assert_names(&divergence!(wall_clock), &["replace the clock by ctx.now"]);
-    assert_names(&divergence!(chance), &["ctx.random and ctx.uuid4"]);
+    assert_names(&divergence!(rng), &["ctx.random and ctx.uuid4"]);
     assert_names(&divergence!(instants), &["Likely the clock", "ctx.now"]);
     assert_names(&divergence!(thread_local), &["thread locals", "ctx.side_effect"]);
 }

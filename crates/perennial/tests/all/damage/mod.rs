@@ -19,7 +19,7 @@ use perennial::client::Damage;
 use perennial::history::Ending;
 use perennial::{Client, ClientError, Filter, InstanceView};
 use perennial_core::shard::AskReply;
-use perennial_testkit::Chance;
+use perennial_testkit::Rng;
 use rusqlite::Connection;
 
 use crate::support::hands::Hands;
@@ -93,9 +93,9 @@ fn whole(path: &Path) -> Vec<u8> {
 
 /// Damages a store by a seed; what cannot be done is drawn again.
 fn mutated(path: &Path, seed: u64) -> Option<Mutation> {
-    let mut chance = Chance::new(seed);
+    let mut rng = Rng::new(seed);
     let connection = Connection::open(path).unwrap();
-    (0..20).find_map(|_| mutate(&connection, &mut chance))
+    (0..20).find_map(|_| mutate(&connection, &mut rng))
 }
 
 /// Lets a runtime work on a damaged store; gives everything that is not as it should be.

@@ -1,7 +1,7 @@
 //! One mutation of the stored rows, drawn from a seed.
 
 use perennial_core::InstanceKey;
-use perennial_testkit::Chance;
+use perennial_testkit::Rng;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params};
 
@@ -33,17 +33,17 @@ pub(super) struct Mutation {
 }
 
 /// Damages something. Gives nothing if what was drawn cannot be done.
-pub(super) fn mutate(connection: &Connection, chance: &mut Chance) -> Option<Mutation> {
-    let table = chance.weighted(&TABLES);
+pub(super) fn mutate(connection: &Connection, rng: &mut Rng) -> Option<Mutation> {
+    let table = rng.weighted(&TABLES);
     let rowids = rowids(connection, table);
     if rowids.is_empty() {
         return None;
     }
-    let row = chance.pick(&rowids).clone();
-    match chance.weighted(&[(80, 0), (12, 1), (8, 2)]) {
-        0 => change_column(connection, chance, table, &row, &rowids),
+    let row = rng.pick(&rowids).clone();
+    match rng.weighted(&[(80, 0), (12, 1), (8, 2)]) {
+        0 => change_column(connection, rng, table, &row, &rowids),
         1 => delete_row(connection, table, &row),
-        _ => swap_turns(connection, chance),
+        _ => swap_turns(connection, rng),
     }
 }
 
@@ -89,20 +89,20 @@ fn columns(connection: &Connection, table: &str) -> Vec<String> {
 
 fn change_column(
     connection: &Connection,
-    chance: &mut Chance,
+    rng: &mut Rng,
     table: &str,
     row: &Value,
     rowids: &[Value],
 ) -> Option<Mutation> {
-    let column = chance.pick(&columns(connection, table)).clone();
+    let column = rng.pick(&columns(connection, table)).clone();
     let at = place(table);
     let read = |row: &Value| -> Value {
         let sql = format!("SELECT {column} FROM {table} WHERE {at} = ?1");
         connection.query_row(&sql, [row], raw).unwrap()
     };
     let before = read(row);
-    let other = read(chance.pick(rowids));
-    let after = changed(chance, &before, other);
+    let other = read(rng.pick(rowids));
+    let after = changed(rng, &before, other);
     if after == before {
         return None;
     }
@@ -137,35 +137,35 @@ fn is_text_column(connection: &Connection, table: &str, column: &str) -> bool {
     connection.query_row(sql, [table, column], |row| row.get(0)).unwrap()
 }
 
-fn changed(chance: &mut Chance, before: &Value, other: Value) -> Value {
-    if chance.percent(15) {
+fn changed(rng: &mut Rng, before: &Value, other: Value) -> Value {
+    if rng.percent(15) {
         return other;
     }
-    if chance.percent(8) {
+    if rng.percent(8) {
         return Value::Null;
     }
     match before {
-        Value::Integer(number) => Value::Integer(match chance.below(6) {
+        Value::Integer(number) => Value::Integer(match rng.below(6) {
             0 => number.wrapping_add(1),
             1 => number.wrapping_sub(1),
             2 => -1,
             3 => i64::MAX,
-            4 => number ^ (1 << chance.below(40)),
-            _ => chance.draw().cast_signed() >> chance.below(60),
+            4 => number ^ (1 << rng.below(40)),
+            _ => rng.draw().cast_signed() >> rng.below(60),
         }),
         Value::Blob(bytes) if !bytes.is_empty() => {
             let mut bytes = bytes.clone();
-            let place = chance.below(bytes.len());
-            match chance.below(6) {
+            let place = rng.below(bytes.len());
+            match rng.below(6) {
                 0 => bytes.truncate(place),
                 1 => bytes.push(0x20),
-                2 => bytes[place] = chance.draw().to_le_bytes()[0],
-                _ => bytes[place] ^= 1 << chance.below(8),
+                2 => bytes[place] = rng.draw().to_le_bytes()[0],
+                _ => bytes[place] ^= 1 << rng.below(8),
             }
             Value::Blob(bytes)
         }
-        Value::Null if chance.percent(50) => Value::Integer(chance.draw().cast_signed() >> chance.below(60)),
-        _ => Value::Blob(chance.draw().to_le_bytes().to_vec()),
+        Value::Null if rng.percent(50) => Value::Integer(rng.draw().cast_signed() >> rng.below(60)),
+        _ => Value::Blob(rng.draw().to_le_bytes().to_vec()),
     }
 }
 
@@ -191,12 +191,12 @@ fn delete_row(connection: &Connection, table: &str, row: &Value) -> Option<Mutat
 }
 
 /// Two turns of one instance change places.
-fn swap_turns(connection: &Connection, chance: &mut Chance) -> Option<Mutation> {
+fn swap_turns(connection: &Connection, rng: &mut Rng) -> Option<Mutation> {
     let pairs = "SELECT a.rowid, b.rowid FROM turns a JOIN turns b ON a.key = b.key AND a.rowid < b.rowid ORDER BY 1, 2";
     let mut pairs = connection.prepare(pairs).unwrap();
     let pairs: Vec<(i64, i64)> =
         pairs.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect();
-    let (a, b) = *chance.pick(&pairs);
+    let (a, b) = *rng.pick(&pairs);
     let victims = victim(connection, "turns", &Value::Integer(a));
     let keys = keys_of(connection, &victims);
     let swap = "UPDATE turns SET (body, checksum) = (SELECT body, checksum FROM turns o WHERE o.rowid = ?1 + ?2 - turns.rowid) \

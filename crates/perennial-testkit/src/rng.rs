@@ -2,18 +2,18 @@
 
 /// A SplitMix64 generator with the few draws that generated tests need.
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct Rng(u64);
 
-impl Chance {
+impl Rng {
     /// The choices that belong to a seed.
-    pub fn new(seed: u64) -> Chance {
-        Chance(seed)
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
     }
 
     /// Choices of their own for a part, so that what one part draws does not move what another one gets.
     #[must_use]
-    pub fn fork(&mut self) -> Chance {
-        Chance(self.draw())
+    pub fn fork(&mut self) -> Rng {
+        Rng(self.draw())
     }
 
     /// Any number.
