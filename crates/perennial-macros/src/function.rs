@@ -52,12 +52,16 @@ pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> R
     });
     let error_type = if arguments.error_as_message { quote!(::std::string::String) } else { quote!(#error) };
     let carried: Vec<TokenStream> = carried
-        .map(|ty| quote_spanned!(ty.span()=> ::perennial::typed::carried::<#ty>();))
+        .map(|ty| quote_spanned!(ty.span()=> ::perennial::typed::assert_recordable::<#ty>();))
         .chain([match kind {
-            Kind::Orchestration => quote_spanned!(output.span()=> ::perennial::typed::carried::<#output>();),
-            Kind::Activity => quote_spanned!(output.span()=> ::perennial::typed::carried_back::<#output>();),
+            Kind::Orchestration => {
+                quote_spanned!(output.span()=> ::perennial::typed::assert_recordable::<#output>();)
+            }
+            Kind::Activity => {
+                quote_spanned!(output.span()=> ::perennial::typed::assert_recordable_result::<#output>();)
+            }
         }])
-        .chain([quote_spanned!(error.span()=> ::perennial::typed::carried::<#error_type>();)])
+        .chain([quote_spanned!(error.span()=> ::perennial::typed::assert_recordable::<#error_type>();)])
         .collect();
     let marker = marker(kind, &name, &argument_names(sig), &arguments);
     let meta = match kind {

@@ -71,10 +71,10 @@ impl<M, F> fmt::Debug for Call<M, F> {
     note = "derive `serde::Serialize` and `serde::Deserialize` for it",
     note = "for an activity's error that is not yours, `#[activity(error = \"message\")]` keeps its words"
 )]
-pub trait Carried: Serialize + DeserializeOwned {}
+pub trait Recordable: Serialize + DeserializeOwned {}
 
 #[diagnostic::do_not_recommend]
-impl<T: Serialize + DeserializeOwned> Carried for T {}
+impl<T: Serialize + DeserializeOwned> Recordable for T {}
 
 /// What a marked function returns: a [`Result`], under whatever name.
 #[diagnostic::on_unimplemented(
@@ -95,7 +95,7 @@ impl<T, E> Returned for Result<T, E> {
 
 /// Compiles if a type can be carried.
 #[doc(hidden)]
-pub fn carried<T: Carried>() {}
+pub fn assert_recordable<T: Recordable>() {}
 
 /// Runs code that blocks its thread on tokio's pool of blocking threads.
 #[doc(hidden)]

@@ -8,7 +8,7 @@ use perennial_core::Payload;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::call::Carried;
+use super::call::Recordable;
 use super::register::encode;
 use crate::runtime::HeartbeatMonitor;
 
@@ -103,17 +103,17 @@ impl<T: Serialize + 'static> ActivityReturn for Later<T> {
     note = "derive `serde::Serialize` and `serde::Deserialize` for it",
     note = "for an activity's error that is not yours, `#[activity(error = \"message\")]` keeps its words"
 )]
-pub trait CarriedBack {}
+pub trait RecordableResult {}
 
 #[diagnostic::do_not_recommend]
-impl<T: Carried> CarriedBack for T {}
+impl<T: Recordable> RecordableResult for T {}
 
 #[diagnostic::do_not_recommend]
-impl<T: Carried> CarriedBack for Later<T> {}
+impl<T: Recordable> RecordableResult for Later<T> {}
 
 /// Compiles if an activity can return a type.
 #[doc(hidden)]
-pub fn carried_back<T: CarriedBack>() {}
+pub fn assert_recordable_result<T: RecordableResult>() {}
 
 /// Runs the typed code of an activity on payloads. What comes later is noted with the attempt.
 pub(super) async fn activity_on_payloads<O: ActivityReturn, E: Serialize + 'static>(

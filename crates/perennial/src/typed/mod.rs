@@ -30,7 +30,7 @@ mod run;
 mod saga;
 mod targets;
 
-pub use call::{ActivityMeta, Call, Carried, OrchestrationMeta, PayloadInput, Returned};
+pub use call::{ActivityMeta, Call, OrchestrationMeta, PayloadInput, Recordable, Returned};
 #[doc(hidden)]
 pub use call::{blocking, carried};
 pub use context::OrchestrationContext;
@@ -40,7 +40,7 @@ pub use events::{Event, EventContent, EventTarget};
 pub use handlers::UpdateHandler;
 #[doc(hidden)]
 pub use later::carried_back;
-pub use later::{ActivityReturn, Awaited, CarriedBack, Later};
+pub use later::{ActivityReturn, Awaited, Later, RecordableResult};
 pub use perennial_core::{ActivityError, ChildError};
 #[doc(hidden)]
 pub use register::Registration;
