@@ -74,7 +74,7 @@ impl Features {
             handlers: on,
             updates: on,
             system_calls: on,
-            rng: on,
+            random: on,
             looks: on,
             patches: on,
             status: on,

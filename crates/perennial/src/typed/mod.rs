@@ -32,14 +32,14 @@ mod targets;
 
 pub use call::{ActivityMeta, Call, OrchestrationMeta, PayloadInput, Recordable, Returned};
 #[doc(hidden)]
-pub use call::{blocking, carried};
+pub use call::{blocking, assert_recordable};
 pub use context::OrchestrationContext;
 pub use described::{Activity, Orchestration, Query, Update};
 pub use error::UpdateError;
 pub use events::{Event, EventContent, EventTarget};
 pub use handlers::UpdateHandler;
 #[doc(hidden)]
-pub use later::carried_back;
+pub use later::assert_recordable_result;
 pub use later::{ActivityReturn, Awaited, Later, RecordableResult};
 pub use perennial_core::{ActivityError, ChildError};
 #[doc(hidden)]
