@@ -179,17 +179,17 @@ fn owner(path: &Path) -> (SqliteStore, SessionId) {
     let store = SqliteStore::open(path, SqliteOptions::default()).expect("it opens");
     let id = SessionId(7);
     let lane = NewSession { id, role: SessionRole::Lane, node: id, lease_ms: 60_000, info: [].into() };
-    ask(|reply| store.open_session(lane, reply));
-    assert_eq!(ask(|reply| store.claim_shards(id, SHARDS, reply)).len(), SHARDS);
+    wait_for(|reply| store.open_session(lane, reply));
+    assert_eq!(wait_for(|reply| store.claim_shards(id, SHARDS, reply)).len(), SHARDS);
     (store, id)
 }
 
 fn commit(store: &SqliteStore, session: SessionId, batch: Vec<Commit>) {
-    let outcomes = ask(|reply| store.commit(session, batch.into(), reply));
+    let outcomes = wait_for(|reply| store.commit(session, batch.into(), reply));
     assert!(outcomes.iter().all(|outcome| matches!(outcome, CommitOutcome::Durable { .. })));
 }
 
-fn ask<T: Send + 'static>(call: impl FnOnce(Box<dyn FnOnce(Result<T, StoreError>) + Send>)) -> T {
+fn wait_for<T: Send + 'static>(call: impl FnOnce(Box<dyn FnOnce(Result<T, StoreError>) + Send>)) -> T {
     let (sender, receiver) = mpsc::channel();
     call(Box::new(move |answer| sender.send(answer).unwrap_or_default()));
     receiver.recv().expect("it is answered").expect("it succeeds")

@@ -15,11 +15,11 @@ use crate::read_queue::Caller;
 use crate::row::bound;
 
 /// Where an answer goes. Should the thread that owes it stop in the middle, whoever waits is told so.
-pub(crate) struct Answer<T>(Option<Reply<T>>);
+pub(crate) struct ReplyGuard<T>(Option<Reply<T>>);
 
-impl<T> Answer<T> {
-    pub(crate) fn to(reply: Reply<T>) -> Answer<T> {
-        Answer(Some(reply))
+impl<T> ReplyGuard<T> {
+    pub(crate) fn to(reply: Reply<T>) -> ReplyGuard<T> {
+        ReplyGuard(Some(reply))
     }
 
     pub(crate) fn give(mut self, answer: Result<T, StoreError>) {
@@ -29,7 +29,7 @@ impl<T> Answer<T> {
     }
 }
 
-impl<T> Drop for Answer<T> {
+impl<T> Drop for ReplyGuard<T> {
     fn drop(&mut self) {
         if let Some(reply) = self.0.take() {
             let reason =
@@ -41,19 +41,19 @@ impl<T> Drop for Answer<T> {
 
 /// A question of the thread that writes. The answer is kept until the transaction is durable.
 pub(crate) struct Call<Q, A> {
-    pub(crate) question: Q,
-    pub(crate) answer: Option<Result<A, StoreError>>,
-    reply: Answer<A>,
+    pub(crate) arguments: Q,
+    pub(crate) result: Option<Result<A, StoreError>>,
+    reply: ReplyGuard<A>,
 }
 
 impl<Q, A> Call<Q, A> {
-    pub(crate) fn new(question: Q, reply: Reply<A>) -> Call<Q, A> {
-        Call { question, answer: None, reply: Answer::to(reply) }
+    pub(crate) fn new(arguments: Q, reply: Reply<A>) -> Call<Q, A> {
+        Call { arguments, result: None, reply: ReplyGuard::to(reply) }
     }
 
     fn finish(self, outcome: &Result<(), StoreError>) {
         let answer = match outcome {
-            Ok(()) => self.answer.expect("every question of a transaction is answered in it"),
+            Ok(()) => self.result.expect("every question of a transaction is answered in it"),
             Err(error) => Err(error.clone()),
         };
         self.reply.give(answer);
@@ -177,14 +177,14 @@ impl WriteCall {
     /// How much there is to write.
     pub(crate) fn weight(&self) -> usize {
         match self {
-            WriteCall::Commit(call) => call.question.members.len(),
-            WriteCall::Send(call) => call.question.len(),
-            WriteCall::RenewTasks(call) => call.question.tasks.len(),
-            WriteCall::GiveBackTasks(call) => call.question.1.len(),
+            WriteCall::Commit(call) => call.arguments.members.len(),
+            WriteCall::Send(call) => call.arguments.len(),
+            WriteCall::RenewTasks(call) => call.arguments.tasks.len(),
+            WriteCall::GiveBackTasks(call) => call.arguments.1.len(),
             // Each with all its turns.
-            WriteCall::Delete(call) => call.question.len().saturating_mul(16),
-            WriteCall::Sweep(call) => call.question.rows,
-            WriteCall::PruneExecutions(call) => call.question.rows,
+            WriteCall::Delete(call) => call.arguments.len().saturating_mul(16),
+            WriteCall::Sweep(call) => call.arguments.rows,
+            WriteCall::PruneExecutions(call) => call.arguments.rows,
             _ => 1,
         }
     }
@@ -195,7 +195,7 @@ pub(crate) enum ReadCall {
     Inbox {
         session: SessionId,
         query: InboxQuery,
-        reply: Answer<InboxPage>,
+        reply: ReplyGuard<InboxPage>,
     },
     Due {
         session: SessionId,
@@ -203,89 +203,89 @@ pub(crate) enum ReadCall {
         before_ms: u64,
         after: Option<(u64, InstanceKey)>,
         limit: usize,
-        reply: Answer<Vec<DueInstance>>,
+        reply: ReplyGuard<Vec<DueInstance>>,
     },
     Owed {
         session: SessionId,
         shards: ShardSet,
         after: Option<InstanceKey>,
         limit: usize,
-        reply: Answer<Vec<(InstanceKey, ShardId)>>,
+        reply: ReplyGuard<Vec<(InstanceKey, ShardId)>>,
     },
     Blocked {
         session: SessionId,
         shards: ShardSet,
         after: Option<InstanceKey>,
         limit: usize,
-        reply: Answer<Vec<(InstanceKey, ShardId)>>,
+        reply: ReplyGuard<Vec<(InstanceKey, ShardId)>>,
     },
     Find {
         id: String,
-        reply: Answer<Option<InstanceRow>>,
+        reply: ReplyGuard<Option<InstanceRow>>,
     },
     Load {
         key: InstanceKey,
         after_turn: u64,
         inbox: PageLimit,
-        reply: Answer<Option<LoadedInstance>>,
+        reply: ReplyGuard<Option<LoadedInstance>>,
     },
     Turns {
         key: InstanceKey,
         execution: u64,
         after_turn: u64,
         limit: PageLimit,
-        reply: Answer<Vec<TurnRow>>,
+        reply: ReplyGuard<Vec<TurnRow>>,
     },
     HeldTasks {
         holder: SessionId,
-        reply: Answer<Vec<TaskRow>>,
+        reply: ReplyGuard<Vec<TaskRow>>,
     },
     ShardOwner {
         shard: ShardId,
-        reply: Answer<ShardOwner>,
+        reply: ReplyGuard<ShardOwner>,
     },
     ListTasks {
         after: Option<TaskId>,
         limit: usize,
-        reply: Answer<Vec<TaskRow>>,
+        reply: ReplyGuard<Vec<TaskRow>>,
     },
     /// Of a file that another process owns.
     Directory {
-        reply: Answer<Directory>,
+        reply: ReplyGuard<Directory>,
     },
     List {
         filter: Criteria,
         after: Option<PageKey>,
         limit: usize,
-        reply: Answer<Page>,
+        reply: ReplyGuard<Page>,
     },
     Count {
         filter: Criteria,
         at_most: u64,
-        reply: Answer<Count>,
+        reply: ReplyGuard<Count>,
     },
     Stats {
-        reply: Answer<StoreStats>,
+        reply: ReplyGuard<StoreStats>,
     },
     Check {
         after: Option<RowPlace>,
         rows: usize,
-        reply: Answer<CheckedRows>,
+        reply: ReplyGuard<CheckedRows>,
     },
     Requests {
         session: SessionId,
         shards: ShardSet,
         from: RequestNumber,
         limit: PageLimit,
-        reply: Answer<RequestPage>,
+        reply: ReplyGuard<RequestPage>,
     },
     ReplyTo {
         number: RequestNumber,
-        reply: Answer<Option<Arc<[u8]>>>,
+        reply: ReplyGuard<Option<Arc<[u8]>>>,
     },
     Setting {
         name: String,
-        reply: Answer<Option<Arc<[u8]>>>,
+        reply: ReplyGuard<Option<Arc<[u8]>>>,
     },
 }
 
@@ -332,7 +332,7 @@ pub(crate) enum Work {
     Write(WriteCall),
     /// In memory there is one connection only, and this thread reads, too.
     Read(ReadCall),
-    Close(Answer<()>),
+    Close(ReplyGuard<()>),
 }
 
 impl Work {

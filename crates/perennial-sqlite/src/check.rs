@@ -1,7 +1,7 @@
 //! Checks rows beside the instances that no load of an instance shows as they are: whether they can be read, are what was
 //! written, and belong to an instance. For whoever verifies a whole file.
 
-use perennial_core::shard::{AskReply, BodyError};
+use perennial_core::shard::{BodyError, CallReply};
 use perennial_core::store::{CheckedRows, DamagedRow, RowPlace, order_key};
 use perennial_core::{Attributes, InstanceKey};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -101,7 +101,7 @@ pub(crate) fn strays(connection: &Connection, rows: usize) -> Result<Vec<Damaged
             strays.extend(checked.damage.into_iter().filter(|damage| damage.id.is_none()));
             for (number, body) in checked.replies {
                 // Whose payloads are encoded is sound.
-                if let Err(problem) = AskReply::decode(&body)
+                if let Err(problem) = CallReply::decode(&body)
                     && !matches!(problem, BodyError::Undecodable(_))
                 {
                     let (what, problem) = (format!("reply {number}"), problem.to_string());

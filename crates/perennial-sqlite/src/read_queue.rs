@@ -45,14 +45,14 @@ impl<T> ReadQueue<T> {
     }
 
     /// Appends a question; gives it back if the queue is closed.
-    pub(crate) fn push(&self, caller: Caller, question: T) -> Result<(), T> {
+    pub(crate) fn push(&self, caller: Caller, arguments: T) -> Result<(), T> {
         let mut state = self.lock();
         if state.closed {
-            return Err(question);
+            return Err(arguments);
         }
         match caller {
-            Caller::Engine => state.engine.push_back(question),
-            Caller::Looker => state.lookers.push_back(question),
+            Caller::Engine => state.engine.push_back(arguments),
+            Caller::Looker => state.lookers.push_back(arguments),
         }
         drop(state);
         // All of them: not every thread takes every question.

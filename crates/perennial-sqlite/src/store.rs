@@ -16,7 +16,7 @@ use perennial_core::store::{
 use perennial_core::{InstanceKey, ShardId};
 
 use crate::calls::{
-    Answer, Batch, Call, Claim, Pruning, ReadCall, Setting, ShardNotes, Sweep, TaskEnd, TaskRenewals,
+    Batch, Call, Claim, Pruning, ReadCall, ReplyGuard, Setting, ShardNotes, Sweep, TaskEnd, TaskRenewals,
     TaskTake, Work, WriteCall,
 };
 use crate::clock::StoreClock;
@@ -223,25 +223,25 @@ impl Store for SqliteStore {
         is_steady: bool,
         reply: Reply<()>,
     ) {
-        let question = ShardNotes { session, notes, is_steady };
-        self.write_as_owner(WriteCall::WriteShardNotes(Call::new(question, reply)));
+        let arguments = ShardNotes { session, notes, is_steady };
+        self.write_as_owner(WriteCall::WriteShardNotes(Call::new(arguments, reply)));
     }
 
     fn directory(&self, reply: Reply<Directory>) {
         if self.shared.is_guest {
-            return self.read(ReadCall::Directory { reply: Answer::to(reply) });
+            return self.read(ReadCall::Directory { reply: ReplyGuard::to(reply) });
         }
         // Leases are in the memory of the thread that writes.
         self.write(WriteCall::Directory(Call::new((), reply)));
     }
 
     fn shard_owner(&self, shard: ShardId, reply: Reply<ShardOwner>) {
-        self.read(ReadCall::ShardOwner { shard, reply: Answer::to(reply) });
+        self.read(ReadCall::ShardOwner { shard, reply: ReplyGuard::to(reply) });
     }
 
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
-        let question = Batch { session, members: batch };
-        self.write_as_owner(WriteCall::Commit(Call::new(question, reply)));
+        let arguments = Batch { session, members: batch };
+        self.write_as_owner(WriteCall::Commit(Call::new(arguments, reply)));
     }
 
     fn send(&self, requests: Vec<SendRequest>, reply: Reply<Vec<SendOutcome>>) {
@@ -249,7 +249,7 @@ impl Store for SqliteStore {
     }
 
     fn read_inbox(&self, session: SessionId, query: InboxQuery, reply: Reply<InboxPage>) {
-        self.read(ReadCall::Inbox { session, query, reply: Answer::to(reply) });
+        self.read(ReadCall::Inbox { session, query, reply: ReplyGuard::to(reply) });
     }
 
     fn read_due(
@@ -261,7 +261,7 @@ impl Store for SqliteStore {
         limit: usize,
         reply: Reply<Vec<DueInstance>>,
     ) {
-        self.read(ReadCall::Due { session, shards, before_ms, after, limit, reply: Answer::to(reply) });
+        self.read(ReadCall::Due { session, shards, before_ms, after, limit, reply: ReplyGuard::to(reply) });
     }
 
     fn read_owed(
@@ -272,7 +272,7 @@ impl Store for SqliteStore {
         limit: usize,
         reply: Reply<Vec<(InstanceKey, ShardId)>>,
     ) {
-        self.read(ReadCall::Owed { session, shards, after, limit, reply: Answer::to(reply) });
+        self.read(ReadCall::Owed { session, shards, after, limit, reply: ReplyGuard::to(reply) });
     }
 
     fn read_blocked(
@@ -283,11 +283,11 @@ impl Store for SqliteStore {
         limit: usize,
         reply: Reply<Vec<(InstanceKey, ShardId)>>,
     ) {
-        self.read(ReadCall::Blocked { session, shards, after, limit, reply: Answer::to(reply) });
+        self.read(ReadCall::Blocked { session, shards, after, limit, reply: ReplyGuard::to(reply) });
     }
 
     fn find(&self, id: &str, reply: Reply<Option<InstanceRow>>) {
-        self.read(ReadCall::Find { id: id.to_owned(), reply: Answer::to(reply) });
+        self.read(ReadCall::Find { id: id.to_owned(), reply: ReplyGuard::to(reply) });
     }
 
     fn load(
@@ -298,7 +298,7 @@ impl Store for SqliteStore {
         inbox: PageLimit,
         reply: Reply<Option<LoadedInstance>>,
     ) {
-        self.read(ReadCall::Load { key, after_turn, inbox, reply: Answer::to(reply) });
+        self.read(ReadCall::Load { key, after_turn, inbox, reply: ReplyGuard::to(reply) });
     }
 
     fn read_turns(
@@ -310,7 +310,7 @@ impl Store for SqliteStore {
         limit: PageLimit,
         reply: Reply<Vec<TurnRow>>,
     ) {
-        self.read(ReadCall::Turns { key, execution, after_turn, limit, reply: Answer::to(reply) });
+        self.read(ReadCall::Turns { key, execution, after_turn, limit, reply: ReplyGuard::to(reply) });
     }
 
     fn take_tasks(
@@ -321,12 +321,12 @@ impl Store for SqliteStore {
         lease_ms: u64,
         reply: Reply<Vec<TaskRow>>,
     ) {
-        let question = TaskTake { holder, served, limit, lease_ms };
-        self.write(WriteCall::TakeTasks(Call::new(question, reply)));
+        let arguments = TaskTake { holder, served, limit, lease_ms };
+        self.write(WriteCall::TakeTasks(Call::new(arguments, reply)));
     }
 
     fn held_tasks(&self, holder: SessionId, reply: Reply<Vec<TaskRow>>) {
-        self.read(ReadCall::HeldTasks { holder, reply: Answer::to(reply) });
+        self.read(ReadCall::HeldTasks { holder, reply: ReplyGuard::to(reply) });
     }
 
     fn renew_tasks(
@@ -336,8 +336,8 @@ impl Store for SqliteStore {
         lease_ms: u64,
         reply: Reply<Vec<TaskRenewal>>,
     ) {
-        let question = TaskRenewals { holder, tasks, lease_ms };
-        self.write(WriteCall::RenewTasks(Call::new(question, reply)));
+        let arguments = TaskRenewals { holder, tasks, lease_ms };
+        self.write(WriteCall::RenewTasks(Call::new(arguments, reply)));
     }
 
     fn finish_task(
@@ -348,8 +348,8 @@ impl Store for SqliteStore {
         body: Arc<[u8]>,
         reply: Reply<bool>,
     ) {
-        let question = TaskEnd { holder, task, attempt, body };
-        self.write(WriteCall::FinishTask(Call::new(question, reply)));
+        let arguments = TaskEnd { holder, task, attempt, body };
+        self.write(WriteCall::FinishTask(Call::new(arguments, reply)));
     }
 
     fn give_back_tasks(&self, holder: SessionId, tasks: Vec<TaskId>, reply: Reply<()>) {
@@ -368,11 +368,11 @@ impl Store for SqliteStore {
         limit: PageLimit,
         reply: Reply<RequestPage>,
     ) {
-        self.read(ReadCall::Requests { session, shards, from, limit, reply: Answer::to(reply) });
+        self.read(ReadCall::Requests { session, shards, from, limit, reply: ReplyGuard::to(reply) });
     }
 
     fn read_reply(&self, number: RequestNumber, reply: Reply<Option<Arc<[u8]>>>) {
-        self.read(ReadCall::ReplyTo { number, reply: Answer::to(reply) });
+        self.read(ReadCall::ReplyTo { number, reply: ReplyGuard::to(reply) });
     }
 
     fn withdraw_request(&self, number: RequestNumber, reply: Reply<bool>) {
@@ -380,23 +380,23 @@ impl Store for SqliteStore {
     }
 
     fn list(&self, filter: Criteria, after: Option<PageKey>, limit: usize, reply: Reply<Page>) {
-        self.read(ReadCall::List { filter, after, limit, reply: Answer::to(reply) });
+        self.read(ReadCall::List { filter, after, limit, reply: ReplyGuard::to(reply) });
     }
 
     fn count(&self, filter: Criteria, at_most: u64, reply: Reply<Count>) {
-        self.read(ReadCall::Count { filter, at_most, reply: Answer::to(reply) });
+        self.read(ReadCall::Count { filter, at_most, reply: ReplyGuard::to(reply) });
     }
 
     fn list_tasks(&self, after: Option<TaskId>, limit: usize, reply: Reply<Vec<TaskRow>>) {
-        self.read(ReadCall::ListTasks { after, limit, reply: Answer::to(reply) });
+        self.read(ReadCall::ListTasks { after, limit, reply: ReplyGuard::to(reply) });
     }
 
     fn stats(&self, reply: Reply<StoreStats>) {
-        self.read(ReadCall::Stats { reply: Answer::to(reply) });
+        self.read(ReadCall::Stats { reply: ReplyGuard::to(reply) });
     }
 
     fn check_rows(&self, after: Option<RowPlace>, rows: usize, reply: Reply<CheckedRows>) {
-        self.read(ReadCall::Check { after, rows, reply: Answer::to(reply) });
+        self.read(ReadCall::Check { after, rows, reply: ReplyGuard::to(reply) });
     }
 
     fn delete(&self, instances: Vec<(ShardId, InstanceKey)>, reply: Reply<Vec<DeleteOutcome>>) {
@@ -413,8 +413,8 @@ impl Store for SqliteStore {
         rows: usize,
         reply: Reply<Swept>,
     ) {
-        let question = Pruning { session, shard, key, execution, rows };
-        self.write_as_owner(WriteCall::PruneExecutions(Call::new(question, reply)));
+        let arguments = Pruning { session, shard, key, execution, rows };
+        self.write_as_owner(WriteCall::PruneExecutions(Call::new(arguments, reply)));
     }
 
     fn sweep(&self, rows: usize, keep_executions_ms: Option<u64>, reply: Reply<Swept>) {
@@ -422,7 +422,7 @@ impl Store for SqliteStore {
     }
 
     fn read_setting(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>) {
-        self.read(ReadCall::Setting { name: name.to_owned(), reply: Answer::to(reply) });
+        self.read(ReadCall::Setting { name: name.to_owned(), reply: ReplyGuard::to(reply) });
     }
 
     fn write_setting(
@@ -432,8 +432,8 @@ impl Store for SqliteStore {
         value: Option<Arc<[u8]>>,
         reply: Reply<bool>,
     ) {
-        let question = Setting { name: name.to_owned(), read, value };
-        self.write(WriteCall::WriteSetting(Call::new(question, reply)));
+        let arguments = Setting { name: name.to_owned(), read, value };
+        self.write(WriteCall::WriteSetting(Call::new(arguments, reply)));
     }
 
     fn watch(&self, watcher: Watcher) {
@@ -444,7 +444,7 @@ impl Store for SqliteStore {
 
     fn close(&self, reply: Reply<()>) {
         // What was asked before is still answered.
-        match self.shared.queue.close(Work::Close(Answer::to(reply))) {
+        match self.shared.queue.close(Work::Close(ReplyGuard::to(reply))) {
             Ok(()) => self.shared.reads.close(),
             Err(work) => work.refuse(StoreError::Closed),
         }

@@ -171,7 +171,7 @@ impl<'c> WriteConnection<'c> {
                     self.orphaned = self.orphans.look(self.connection)?;
                     let is_orphaned = !self.orphaned.0.is_empty() || !self.orphaned.1.is_empty();
                     !is_orphaned
-                        && !delete::any_to_sweep(self.connection, &call.question, self.clock.now_ms())?
+                        && !delete::any_to_sweep(self.connection, &call.arguments, self.clock.now_ms())?
                 }
                 _ => false,
             };
@@ -182,8 +182,8 @@ impl<'c> WriteConnection<'c> {
         self.notice_changes()?;
         for request in requests {
             match request {
-                WriteCall::TakeTasks(call) => call.answer = Some(Ok(Vec::new())),
-                WriteCall::Sweep(call) => call.answer = Some(Ok(Swept::default())),
+                WriteCall::TakeTasks(call) => call.result = Some(Ok(Vec::new())),
+                WriteCall::Sweep(call) => call.result = Some(Ok(Swept::default())),
                 _ => {}
             }
         }
@@ -241,86 +241,86 @@ impl<'c> WriteConnection<'c> {
         let (connection, now_ms) = (self.connection, self.clock.now_ms());
         match request {
             WriteCall::OpenSession(call) => {
-                call.answer = Some(self.sessions.open(connection, &call.question, now_ms)?);
+                call.result = Some(self.sessions.open(connection, &call.arguments, now_ms)?);
             }
             WriteCall::RenewSession(call) => {
-                call.answer = Some(self.sessions.renew(call.question, now_ms));
+                call.result = Some(self.sessions.renew(call.arguments, now_ms));
             }
             WriteCall::EndSession(call) => {
-                self.sessions.end(connection, call.question, now_ms)?;
-                call.answer = Some(Ok(()));
+                self.sessions.end(connection, call.arguments, now_ms)?;
+                call.result = Some(Ok(()));
             }
             WriteCall::ClaimShards(call) => {
-                let (session, target) = (call.question.session, call.question.target);
+                let (session, target) = (call.arguments.session, call.arguments.target);
                 let claimed =
                     self.call(pace, |this| this.sessions.claim(connection, session, target, now_ms))?;
-                call.answer = Some(claimed.flatten());
+                call.result = Some(claimed.flatten());
             }
             WriteCall::ReleaseShards(call) => {
-                let (session, shards) = &call.question;
+                let (session, shards) = &call.arguments;
                 self.sessions.release(connection, *session, shards, now_ms)?;
-                call.answer = Some(Ok(()));
+                call.result = Some(Ok(()));
             }
             WriteCall::ReplaceSession(call) => {
-                let (old, new) = &call.question;
+                let (old, new) = &call.arguments;
                 let replaced =
                     self.call(pace, |this| this.sessions.replace(connection, *old, new, now_ms))?;
-                call.answer = Some(replaced.flatten());
+                call.result = Some(replaced.flatten());
             }
             WriteCall::WriteShardNotes(call) => {
-                call.answer = Some(self.write_shard_notes(&call.question, pace)?);
+                call.result = Some(self.write_shard_notes(&call.arguments, pace)?);
             }
-            WriteCall::Directory(call) => call.answer = Some(Ok(self.sessions.directory(now_ms))),
+            WriteCall::Directory(call) => call.result = Some(Ok(self.sessions.directory(now_ms))),
             WriteCall::Commit(call) => {
-                let session = call.question.session;
-                let members = call.question.members.iter();
+                let session = call.arguments.session;
+                let members = call.arguments.members.iter();
                 let outcomes = members.map(|member| self.commit(session, member, now_ms, pace));
-                call.answer = Some(Ok(outcomes.collect::<Result<_, _>>()?));
+                call.result = Some(Ok(outcomes.collect::<Result<_, _>>()?));
                 self.sessions.touch(connection, session, now_ms)?;
             }
-            WriteCall::Send(call) => call.answer = Some(self.send(&call.question, pace)?),
-            WriteCall::TakeTasks(call) => call.answer = Some(self.take_tasks(&call.question, pace)?),
-            WriteCall::RenewTasks(call) => call.answer = Some(self.renew_tasks(&call.question, pace)?),
-            WriteCall::FinishTask(call) => call.answer = Some(self.finish_task(&call.question, pace)?),
+            WriteCall::Send(call) => call.result = Some(self.send(&call.arguments, pace)?),
+            WriteCall::TakeTasks(call) => call.result = Some(self.take_tasks(&call.arguments, pace)?),
+            WriteCall::RenewTasks(call) => call.result = Some(self.renew_tasks(&call.arguments, pace)?),
+            WriteCall::FinishTask(call) => call.result = Some(self.finish_task(&call.arguments, pace)?),
             WriteCall::GiveBackTasks(call) => {
-                let (holder, ids) = &call.question;
+                let (holder, ids) = &call.arguments;
                 for id in ids {
                     if let Some(shard) = tasks::give_back(connection, *holder, *id, now_ms)? {
                         self.changes.tasks.insert(shard);
                     }
                 }
-                call.answer = Some(Ok(()));
+                call.result = Some(Ok(()));
             }
             WriteCall::PutRequest(call) => {
-                let request = &call.question;
+                let request = &call.arguments;
                 let written = self.call(pace, |_| Ok(requests::put(connection, request, now_ms)?))?;
                 if let Ok(Some((_, shard))) = written {
                     self.changes.requests.insert(shard);
                 }
-                call.answer = Some(written.map(requests::outcome));
+                call.result = Some(written.map(requests::outcome));
             }
             WriteCall::WithdrawRequest(call) => {
-                call.answer = Some(Ok(requests::delete(connection, call.question)?.is_some()));
+                call.result = Some(Ok(requests::delete(connection, call.arguments)?.is_some()));
             }
             WriteCall::Sweep(call) => {
                 let (messages, tasks) = std::mem::take(&mut self.orphaned);
                 let orphaned = orphans::delete(connection, &messages, &tasks)?;
-                let swept = delete::sweep(connection, &call.question, now_ms)?;
-                call.answer = Some(Ok(Swept { rows: swept.rows + orphaned, ..swept }));
+                let swept = delete::sweep(connection, &call.arguments, now_ms)?;
+                call.result = Some(Ok(Swept { rows: swept.rows + orphaned, ..swept }));
                 self.has_graves = None;
                 self.tables.forget();
             }
-            WriteCall::PruneExecutions(call) => call.answer = Some(self.prune(&call.question)?),
+            WriteCall::PruneExecutions(call) => call.result = Some(self.prune(&call.arguments)?),
             WriteCall::WriteSetting(call) => {
-                let Setting { name, read, value } = &call.question;
+                let Setting { name, read, value } = &call.arguments;
                 let (read, value) = (read.as_deref(), value.as_deref());
                 let write = |_: &mut Self| Ok(requests::replace_setting(connection, name, read, value)?);
-                call.answer = Some(self.call(pace, write)?);
+                call.result = Some(self.call(pace, write)?);
             }
             WriteCall::Delete(call) => {
-                let keys = call.question.iter();
+                let keys = call.arguments.iter();
                 let outcomes = keys.map(|key| delete::delete(connection, *key));
-                call.answer = Some(Ok(outcomes.collect::<Result<_, _>>()?));
+                call.result = Some(Ok(outcomes.collect::<Result<_, _>>()?));
                 self.has_graves = None;
                 self.tables.forget();
             }

@@ -14,7 +14,7 @@ use perennial_core::log;
 use perennial_core::store::{Changes, StoreError};
 use rusqlite::Connection;
 
-use crate::calls::{Answer, Work, WriteCall};
+use crate::calls::{ReplyGuard, Work, WriteCall};
 use crate::checkpoint::Checkpoints;
 use crate::clock::Mark;
 use crate::failure::{Trouble, failed, unavailable};
@@ -85,7 +85,7 @@ impl Writer {
 }
 
 /// Answers everything with the failure; gives the reply of whoever closes.
-fn refuse_until_closed(shared: &Shared) -> Answer<()> {
+fn refuse_until_closed(shared: &Shared) -> ReplyGuard<()> {
     loop {
         let Taken::Items(items) = shared.queue.take(None) else {
             continue;
@@ -113,7 +113,7 @@ struct WriterLoop<'c> {
 
 impl WriterLoop<'_> {
     /// Works until the store is closed; gives the reply of whoever closed it.
-    fn work(&mut self) -> Answer<()> {
+    fn work(&mut self) -> ReplyGuard<()> {
         loop {
             match self.shared.queue.take(self.patience()) {
                 Taken::Nothing => self.idle(),
@@ -135,7 +135,7 @@ impl WriterLoop<'_> {
         }
     }
 
-    fn handle(&mut self, items: Vec<Work>) -> Option<Answer<()>> {
+    fn handle(&mut self, items: Vec<Work>) -> Option<ReplyGuard<()>> {
         let mut batch = Vec::with_capacity(items.len());
         for work in items {
             match work {

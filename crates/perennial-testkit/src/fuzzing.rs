@@ -113,7 +113,7 @@ fn replay_turns(mut turns: Vec<Turn>, choices: &[u8]) -> Reached {
 
     let mut choices = Choices::new(choices);
     for _ in 0..3 {
-        target::consult(&mut execution);
+        target::query_and_update(&mut execution);
         if execution.has_ended() {
             break;
         }

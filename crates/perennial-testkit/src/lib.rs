@@ -51,7 +51,7 @@ pub use environment::{
 pub use features::Features;
 pub use generate::generate;
 pub use interpret::{Expectations, ProgramHandler, SideEffects};
-pub use manual_node::{HeldAnswer, ManualNode};
+pub use manual_node::{HeldResponse, ManualNode};
 pub use mutate::{Mutant, Mutation, mutants};
 pub use program::{Program, ProgramInput};
 pub use recording::{RecordedExecution, Recording, View};

@@ -20,12 +20,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
-use perennial_core::shard::{ActivityTask, Answer, RequestId, ShardOptions, Tenure, TurnTask, TurnTaskDone};
+use perennial_core::shard::{
+    ActivityTask, RequestId, Response, ShardOptions, Tenure, TurnTask, TurnTaskDone,
+};
 use perennial_core::store::{Changes, Commit, MemoryStore, SessionId, ShardSet, TaskId};
 use perennial_core::{EventId, Handlers, InstanceKey, SHARDS, ShardId};
 
-pub use calls::HeldAnswer;
-use calls::{Kind, WaitingCalls, ask_store};
+pub use calls::HeldResponse;
+use calls::{Kind, WaitingCalls, wait_for_store};
 use trouble::Trouble;
 
 /// Longer than any test goes on, and short enough to be added to a time.
@@ -69,7 +71,7 @@ struct QuarantineWish {
 #[derive(Default)]
 struct Seen {
     names: BTreeMap<InstanceKey, Arc<str>>,
-    answers: BTreeMap<RequestId, Answer>,
+    answers: BTreeMap<RequestId, Response>,
     turning: BTreeMap<InstanceKey, ShardId>,
     committing: BTreeMap<InstanceKey, ShardId>,
     /// Schedule events of activities that are on disk.
@@ -304,7 +306,7 @@ impl ManualNode {
                     self.waiting.add(id, call);
                 } else {
                     let answer = self.answer_of(call);
-                    self.lane.handle_answer(now, id, answer);
+                    self.lane.handle_response(now, id, answer);
                 }
             }
             // It runs no code, so it is no turn that a test takes.

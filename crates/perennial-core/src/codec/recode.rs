@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::log;
 use crate::shard::envelope::{self, BodyKind};
-use crate::shard::{AskReply, BodyError, Message, Question, TaskWork};
+use crate::shard::{BodyError, CallReply, InstanceCall, Message, TaskWork};
 use crate::store::{
     Commit, InstanceRow, Outgoing, RequestReply, SendRequest, TaskChange, TaskReport, TaskRow,
 };
@@ -35,15 +35,15 @@ impl Recoder {
     }
 
     pub(super) fn encode_request(&self, body: &Body) -> Result<Body, CodecError> {
-        self.encode::<Question>(BodyKind::Request, PayloadContext::default(), body)
+        self.encode::<InstanceCall>(BodyKind::Request, PayloadContext::default(), body)
     }
 
     pub(super) fn decode_request(&self, body: &Body) -> Body {
-        self.decode::<Question>(BodyKind::Request, PayloadContext::default(), body)
+        self.decode::<InstanceCall>(BodyKind::Request, PayloadContext::default(), body)
     }
 
     pub(super) fn decode_reply(&self, body: &Body) -> Body {
-        self.decode::<AskReply>(BodyKind::Reply, PayloadContext::default(), body)
+        self.decode::<CallReply>(BodyKind::Reply, PayloadContext::default(), body)
     }
 
     /// A body that is not one of an engine is left alone: whoever reads it finds it damaged. One that could not be decoded
@@ -156,7 +156,7 @@ impl Recoder {
             }
         }
         for RequestReply { body, .. } in &mut commit.replies {
-            *body = self.encode::<AskReply>(BodyKind::Reply, PayloadContext::default(), body)?;
+            *body = self.encode::<CallReply>(BodyKind::Reply, PayloadContext::default(), body)?;
         }
         for message in &mut commit.send {
             self.encode_outgoing(message)?;

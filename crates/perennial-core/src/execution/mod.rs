@@ -6,12 +6,12 @@
 
 mod binding;
 pub(crate) mod condition;
-mod consult;
 mod delivering;
 mod divergence;
 mod driver;
 mod failure;
 mod handler;
+mod handler_calls;
 mod limits;
 pub(crate) mod mailbox;
 pub(crate) mod operations;

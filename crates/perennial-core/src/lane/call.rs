@@ -133,7 +133,7 @@ pub enum StoreCall {
 /// What the store answered to a call, if it was not an error.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "each variant is what the store's method of that name returns")]
-pub enum Answered {
+pub enum StoreResponse {
     Done,
     Lease(Lease),
     Shards(Vec<OwnedShard>),
@@ -155,77 +155,84 @@ pub enum Answered {
 }
 
 /// The answer to a [`StoreCall`].
-pub type StoreAnswer = Result<Answered, StoreError>;
+pub type StoreResult = Result<StoreResponse, StoreError>;
 
 impl StoreCall {
     /// Makes the call. The reply may come from any thread, or at once on this one.
-    pub fn make(self, store: &dyn Store, reply: impl FnOnce(StoreAnswer) + Send + 'static) {
+    pub fn make(self, store: &dyn Store, reply: impl FnOnce(StoreResult) + Send + 'static) {
         match self {
-            StoreCall::OpenSession(session) => store.open_session(session, into(reply, Answered::Lease)),
-            StoreCall::RenewSession(session) => store.renew_session(session, into(reply, Answered::Lease)),
-            StoreCall::EndSession(session) => store.end_session(session, into(reply, |()| Answered::Done)),
+            StoreCall::OpenSession(session) => store.open_session(session, into(reply, StoreResponse::Lease)),
+            StoreCall::RenewSession(session) => {
+                store.renew_session(session, into(reply, StoreResponse::Lease))
+            }
+            StoreCall::EndSession(session) => {
+                store.end_session(session, into(reply, |()| StoreResponse::Done))
+            }
             StoreCall::ClaimShards { session, target } => {
-                store.claim_shards(session, target, into(reply, Answered::Shards));
+                store.claim_shards(session, target, into(reply, StoreResponse::Shards));
             }
             StoreCall::ReleaseShards { session, shards } => {
-                store.release_shards(session, shards, into(reply, |()| Answered::Done));
+                store.release_shards(session, shards, into(reply, |()| StoreResponse::Done));
             }
             StoreCall::ReplaceSession { old, new } => {
-                store.replace_session(old, new, into(reply, Answered::Replaced));
+                store.replace_session(old, new, into(reply, StoreResponse::Replaced));
             }
             StoreCall::WriteShardNotes { session, notes, is_steady } => {
-                store.write_shard_notes(session, notes, is_steady, into(reply, |()| Answered::Done));
+                store.write_shard_notes(session, notes, is_steady, into(reply, |()| StoreResponse::Done));
             }
-            StoreCall::Directory => store.directory(into(reply, Answered::Directory)),
+            StoreCall::Directory => store.directory(into(reply, StoreResponse::Directory)),
             StoreCall::Commit { session, batch } => {
-                store.commit(session, batch, into(reply, Answered::Committed));
+                store.commit(session, batch, into(reply, StoreResponse::Committed));
             }
             StoreCall::ReadInbox { session, query } => {
-                store.read_inbox(session, query, into(reply, Answered::Inbox));
+                store.read_inbox(session, query, into(reply, StoreResponse::Inbox));
             }
             StoreCall::ReadDue { session, shards, before_ms, after, limit } => {
-                store.read_due(session, shards, before_ms, after, limit, into(reply, Answered::Due));
+                store.read_due(session, shards, before_ms, after, limit, into(reply, StoreResponse::Due));
             }
             StoreCall::ReadOwed { session, shards, after, limit } => {
-                store.read_owed(session, shards, after, limit, into(reply, Answered::Instances));
+                store.read_owed(session, shards, after, limit, into(reply, StoreResponse::Instances));
             }
             StoreCall::ReadBlocked { session, shards, after, limit } => {
-                store.read_blocked(session, shards, after, limit, into(reply, Answered::Instances));
+                store.read_blocked(session, shards, after, limit, into(reply, StoreResponse::Instances));
             }
             StoreCall::Find { id } => {
-                store.find(&id, into(reply, |row: Option<InstanceRow>| Answered::Found(row.map(Box::new))));
+                store.find(
+                    &id,
+                    into(reply, |row: Option<InstanceRow>| StoreResponse::Found(row.map(Box::new))),
+                );
             }
             StoreCall::Load { shard, key, after_turn, inbox } => {
-                let loaded = |loaded: Option<LoadedInstance>| Answered::Loaded(loaded.map(Box::new));
+                let loaded = |loaded: Option<LoadedInstance>| StoreResponse::Loaded(loaded.map(Box::new));
                 store.load(shard, key, after_turn, inbox, into(reply, loaded));
             }
             StoreCall::ReadTurns { shard, key, execution, after_turn, limit } => {
-                store.read_turns(shard, key, execution, after_turn, limit, into(reply, Answered::Turns));
+                store.read_turns(shard, key, execution, after_turn, limit, into(reply, StoreResponse::Turns));
             }
             StoreCall::TakeTasks { holder, served, limit, lease_ms } => {
-                store.take_tasks(holder, served, limit, lease_ms, into(reply, Answered::Tasks));
+                store.take_tasks(holder, served, limit, lease_ms, into(reply, StoreResponse::Tasks));
             }
-            StoreCall::HeldTasks { holder } => store.held_tasks(holder, into(reply, Answered::Tasks)),
+            StoreCall::HeldTasks { holder } => store.held_tasks(holder, into(reply, StoreResponse::Tasks)),
             StoreCall::RenewTasks { holder, tasks, lease_ms } => {
-                store.renew_tasks(holder, tasks, lease_ms, into(reply, Answered::Renewals));
+                store.renew_tasks(holder, tasks, lease_ms, into(reply, StoreResponse::Renewals));
             }
             StoreCall::FinishTask { holder, task, attempt, body } => {
-                store.finish_task(holder, task, attempt, body, into(reply, Answered::Finished));
+                store.finish_task(holder, task, attempt, body, into(reply, StoreResponse::Finished));
             }
             StoreCall::GiveBackTasks { holder, tasks } => {
-                store.give_back_tasks(holder, tasks, into(reply, |()| Answered::Done));
+                store.give_back_tasks(holder, tasks, into(reply, |()| StoreResponse::Done));
             }
             StoreCall::ReadRequests { session, shards, from, limit } => {
-                store.read_requests(session, shards, from, limit, into(reply, Answered::Requests));
+                store.read_requests(session, shards, from, limit, into(reply, StoreResponse::Requests));
             }
             StoreCall::PruneExecutions { session, shard, key, execution, rows } => {
-                let reply = into(reply, Answered::Swept);
+                let reply = into(reply, StoreResponse::Swept);
                 store.prune_executions(session, shard, key, execution, rows, reply);
             }
             StoreCall::Sweep { rows, keep_executions_ms } => {
-                store.sweep(rows, keep_executions_ms, into(reply, Answered::Swept));
+                store.sweep(rows, keep_executions_ms, into(reply, StoreResponse::Swept));
             }
-            StoreCall::ReadSetting { name } => store.read_setting(name, into(reply, Answered::Setting)),
+            StoreCall::ReadSetting { name } => store.read_setting(name, into(reply, StoreResponse::Setting)),
         }
     }
 
@@ -263,8 +270,8 @@ impl StoreCall {
 
 /// A reply of one type as a reply of all.
 fn into<T: 'static>(
-    reply: impl FnOnce(StoreAnswer) + Send + 'static,
-    wrap: impl FnOnce(T) -> Answered + Send + 'static,
+    reply: impl FnOnce(StoreResult) + Send + 'static,
+    wrap: impl FnOnce(T) -> StoreResponse + Send + 'static,
 ) -> Reply<T> {
     Box::new(move |answer| reply(answer.map(wrap)))
 }

@@ -55,7 +55,7 @@ impl Lane {
             return self
                 .settle(now, "the store answered with another number of outcomes than it was sent commits");
         }
-        let Some(batch) = self.committer.handle_answered() else { return };
+        let Some(batch) = self.committer.handle_finished() else { return };
         // The next batch is on its way while this one's effects are let go.
         self.submit(now);
         let (mut fenced, mut addressed) = (ShardSet::EMPTY, ShardSet::EMPTY);

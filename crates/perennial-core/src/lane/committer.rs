@@ -42,14 +42,14 @@ struct InFlight {
 }
 
 /// A member of a batch that was answered.
-pub(super) struct Answered<'a> {
+pub(super) struct FinishedCommit<'a> {
     pub(super) tenure: Tenure,
     pub(super) commit: &'a Commit,
     /// Whether it had been sent before without its outcome becoming known.
     pub(super) was_in_doubt: bool,
 }
 
-impl Answered<'_> {
+impl FinishedCommit<'_> {
     /// The shards whose inbox has something new once it is durable.
     pub(super) fn addressed(&self) -> impl Iterator<Item = ShardId> {
         let shards = self.commit.send.iter().map(address);
@@ -69,15 +69,15 @@ fn address(message: &Outgoing) -> ShardId {
 }
 
 /// A batch that was answered.
-pub(super) struct AnsweredBatch {
+pub(super) struct FinishedBatch {
     batch: Arc<[Commit]>,
     tenures: Vec<Tenure>,
     in_doubt: BTreeSet<InstanceKey>,
 }
 
-impl AnsweredBatch {
-    pub(super) fn members(&self) -> impl Iterator<Item = Answered<'_>> {
-        self.batch.iter().zip(&self.tenures).map(|(commit, tenure)| Answered {
+impl FinishedBatch {
+    pub(super) fn members(&self) -> impl Iterator<Item = FinishedCommit<'_>> {
+        self.batch.iter().zip(&self.tenures).map(|(commit, tenure)| FinishedCommit {
             tenure: *tenure,
             commit,
             was_in_doubt: self.in_doubt.contains(&commit.key),
@@ -219,20 +219,20 @@ impl Committer {
     }
 
     /// The batch in flight was answered.
-    pub(super) fn handle_answered(&mut self) -> Option<AnsweredBatch> {
+    pub(super) fn handle_finished(&mut self) -> Option<FinishedBatch> {
         let InFlight { batch, tenures } = self.in_flight.take()?;
         let in_doubt = match self.in_doubt.is_empty() {
             true => BTreeSet::new(),
             false => batch.iter().map(|commit| commit.key).filter(|key| self.in_doubt.remove(key)).collect(),
         };
-        Some(AnsweredBatch { batch, tenures, in_doubt })
+        Some(FinishedBatch { batch, tenures, in_doubt })
     }
 
     /// The batch in flight was refused as a whole for a lasting reason. It is halved until the culprit stands alone,
     /// which is then returned.
-    pub(super) fn handle_refused(&mut self) -> Option<AnsweredBatch> {
+    pub(super) fn handle_refused(&mut self) -> Option<FinishedBatch> {
         if self.in_flight.as_ref().is_some_and(|in_flight| in_flight.batch.len() == 1) {
-            return self.handle_answered();
+            return self.handle_finished();
         }
         let InFlight { batch, tenures } = self.in_flight.take()?;
         let members: Vec<Member> = batch
@@ -302,9 +302,9 @@ mod tests {
         assert_eq!(committer.take_batch(&AllHeld).map(|batch| batch.len()), Some(1));
         (2..=4).for_each(|number| committer.add(Tenure(1), Box::new(commit(number))));
         assert!(committer.take_batch(&AllHeld).is_none(), "one batch is in flight");
-        committer.handle_answered();
+        committer.handle_finished();
         assert_eq!(committer.take_batch(&AllHeld).map(|batch| batch.len()), Some(3));
-        committer.handle_answered();
+        committer.handle_finished();
         assert!(committer.take_batch(&AllHeld).is_none() && committer.is_idle());
     }
 
@@ -312,7 +312,7 @@ mod tests {
     fn g6_batches_are_bounded_in_rows_and_bytes_and_keep_their_order() {
         let mut committer = committer(2, 1..=3);
         assert_eq!(keys(&committer.take_batch(&AllHeld).unwrap()), expected(&[1, 2]));
-        committer.handle_answered();
+        committer.handle_finished();
         assert_eq!(keys(&committer.take_batch(&AllHeld).unwrap()), expected(&[3]));
         let mut narrow = Committer::new(100, 1);
         let heavy = |number| {
@@ -330,10 +330,10 @@ mod tests {
         while let Some(batch) = committer.take_batch(&AllHeld) {
             if keys(&batch).contains(&commit(4).key) {
                 let culprit = committer.handle_refused();
-                culprits.extend(culprit.iter().flat_map(AnsweredBatch::members).map(|it| it.commit.key));
+                culprits.extend(culprit.iter().flat_map(FinishedBatch::members).map(|it| it.commit.key));
             } else {
                 written.extend(keys(&batch));
-                committer.handle_answered();
+                committer.handle_finished();
             }
         }
         assert_eq!(culprits, expected(&[4]));
@@ -349,7 +349,7 @@ mod tests {
         committer.handle_unknown();
         let again = committer.take_again(&AllHeld).unwrap();
         assert_eq!(keys(&again), expected(&[1]));
-        let answered = committer.handle_answered().unwrap();
+        let answered = committer.handle_finished().unwrap();
         assert!(answered.members().all(|member| member.was_in_doubt));
     }
 }

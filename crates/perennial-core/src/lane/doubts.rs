@@ -12,7 +12,7 @@ use crate::store::{
     TurnRow,
 };
 
-use super::call::{Answered, StoreCall};
+use super::call::{StoreCall, StoreResponse};
 
 /// What tells whether a commit was written, if anything does.
 pub(super) fn read_back(commit: &Commit, inbox: PageLimit) -> Option<StoreCall> {
@@ -82,11 +82,11 @@ pub(super) enum Evidence {
 
 impl Evidence {
     /// What the store answered to the call of [`read_back`].
-    pub(super) fn of(answered: Answered) -> Option<Evidence> {
+    pub(super) fn of(answered: StoreResponse) -> Option<Evidence> {
         match answered {
-            Answered::Turns(turns) => Some(Evidence::Turn(turns.into_iter().next())),
-            Answered::Found(row) => Some(Evidence::Row(row)),
-            Answered::Loaded(loaded) => Some(Evidence::Instance(loaded)),
+            StoreResponse::Turns(turns) => Some(Evidence::Turn(turns.into_iter().next())),
+            StoreResponse::Found(row) => Some(Evidence::Row(row)),
+            StoreResponse::Loaded(loaded) => Some(Evidence::Instance(loaded)),
             _ => None,
         }
     }

@@ -9,14 +9,14 @@ use crate::history::whole_ms;
 use crate::history::{ActivityError, EventId, Payload};
 use crate::instance::{InstanceKey, ShardId};
 use crate::shard::{
-    ActivityTask, Answer, BlockReason, Counters, Output, Request, RequestId, Shard, Tenure, TurnTaskDone,
+    ActivityTask, BlockReason, Counters, Output, Request, RequestId, Response, Shard, Tenure, TurnTaskDone,
     TurnTaskOutput,
 };
 use crate::store::{
     Changes, InboxNumber, PausedOrchestrations, SessionId, SessionRole, ShardSet, StoreError,
 };
 
-use super::call::{CallId, StoreAnswer, StoreCall};
+use super::call::{CallId, StoreCall, StoreResult};
 use super::calls::{Calls, Open};
 use super::clock::{Moment, TurnClock};
 use super::committer::Committer;
@@ -225,7 +225,7 @@ impl Lane {
             return;
         }
         if !self.takes(shard) {
-            let (request, answer) = (request_id, Answer::Moved { key: None });
+            let (request, answer) = (request_id, Response::Moved { key: None });
             return self.outbox.push(LaneOutput::Reply { shard, request, answer, key: None });
         }
         self.feed(now, shard, |shard, now_ms| shard.handle_request(now_ms, request_id, id, request, after));
@@ -394,7 +394,7 @@ impl Lane {
     }
 
     /// The store answered a call.
-    pub fn handle_answer(&mut self, now: Moment, id: CallId, answer: StoreAnswer) {
+    pub fn handle_response(&mut self, now: Moment, id: CallId, answer: StoreResult) {
         if self.stage.is_failed() {
             return;
         }

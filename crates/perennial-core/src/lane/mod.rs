@@ -11,7 +11,7 @@
 //! 1. [`Lane::new`], then [`Lane::handle_target`] with how many shards it should have.
 //! 2. After every input, take [`Lane::take_outputs`] and do them, outside of the lock around the lane. The order within
 //!    one activity matters (run before cancel); nothing else does.
-//! 3. Each [`LaneOutput::Call`] is made with [`StoreCall::make`] and answered with [`Lane::handle_answer`], at any later
+//! 3. Each [`LaneOutput::Call`] is made with [`StoreCall::make`] and answered with [`Lane::handle_response`], at any later
 //!    time, in any order, or never.
 //! 4. Call [`Lane::handle_time`] at [`Lane::next_wake`], or any time later.
 //! 5. To stop: [`Lane::handle_stopping`], then [`Lane::handle_closing`], when the [node](crate::node) says so; the last
@@ -27,7 +27,6 @@
 //! when), `suspects`, `stage` (how it ends), `clock`, and `outbox` (what may leave now). [`Lane`] brings each input and
 //! answer to the parts that it concerns, in `machine`, `answering`, `commits` and `ownership`.
 
-mod answering;
 mod call;
 mod calls;
 mod clock;
@@ -45,11 +44,12 @@ mod ownership;
 mod passes;
 mod probation;
 mod purpose;
+mod responses;
 mod stage;
 mod suspects;
 mod tenures;
 
-pub use call::{Answered, CallId, StoreAnswer, StoreCall};
+pub use call::{CallId, StoreCall, StoreResponse, StoreResult};
 pub use clock::{Moment, TurnClock};
 pub(crate) use lease::{LeaseKeeper, Standing};
 pub use machine::Lane;

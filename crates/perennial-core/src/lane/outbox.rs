@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::mem;
 
 use crate::instance::ShardId;
-use crate::shard::{ActivityTask, Answer, TurnTask};
+use crate::shard::{ActivityTask, Response, TurnTask};
 
 use super::output::LaneOutput;
 use super::tenures::Tenures;
@@ -118,7 +118,7 @@ impl Outbox {
                     continue;
                 }
                 LaneOutput::Reply { shard, request, key, .. } if tenures.get(shard).is_none() => {
-                    let answer = Answer::Moved { key };
+                    let answer = Response::Moved { key };
                     self.parting.push(LaneOutput::Reply { shard, request, answer, key });
                     continue;
                 }
@@ -141,7 +141,7 @@ mod tests {
 
     fn reply(request: u64) -> LaneOutput {
         let (request, key) = (RequestId(request), Some(InstanceKey::new(1, 1)));
-        LaneOutput::Reply { shard: SHARD, request, answer: Answer::Accepted, key }
+        LaneOutput::Reply { shard: SHARD, request, answer: Response::Accepted, key }
     }
 
     fn want_quarantine_slot(tenure: u64) -> LaneOutput {
@@ -197,7 +197,7 @@ mod tests {
         outbox.push(want_quarantine_slot(1));
         outbox.take(false);
         outbox.drop_stale(&holding(ShardId(4)));
-        let moved = Answer::Moved { key: Some(InstanceKey::new(1, 1)) };
+        let moved = Response::Moved { key: Some(InstanceKey::new(1, 1)) };
         assert_eq!(words(outbox.take(false)), [format!("1 {moved:?}")], "also while it may not act");
         assert!(outbox.take(true).is_empty());
     }

@@ -3,7 +3,7 @@
 use crate::execution::Execution;
 use crate::history::EventId;
 use crate::instance::{InstanceKey, ShardId};
-use crate::shard::{ActivityTask, Answer, RequestId, Tenure, TurnTask};
+use crate::shard::{ActivityTask, RequestId, Response, Tenure, TurnTask};
 use crate::store::{ShardSet, StoreError, TaskId};
 
 use super::call::{CallId, StoreCall};
@@ -11,7 +11,7 @@ use super::call::{CallId, StoreCall};
 /// One thing to be done by the driver, outside of any lock. None of them asks for something that is not yet durable.
 #[derive(Debug)]
 pub enum LaneOutput {
-    /// Make this call and bring the answer with [`Lane::handle_answer`](super::Lane::handle_answer).
+    /// Make this call and bring the answer with [`Lane::handle_response`](super::Lane::handle_response).
     Call(CallId, StoreCall),
     /// Run this on a turn thread and bring the outcome with
     /// [`Lane::handle_turn_done`](super::Lane::handle_turn_done).
@@ -53,7 +53,7 @@ pub enum LaneOutput {
         /// Whom.
         request: RequestId,
         /// With what.
-        answer: Answer,
+        answer: Response,
         /// The instance that was asked, if it was found.
         key: Option<InstanceKey>,
     },
@@ -83,7 +83,7 @@ impl LaneOutput {
             | LaneOutput::RunActivity(_)
             | LaneOutput::CancelActivity { .. }
             | LaneOutput::WantQuarantineSlot { .. } => false,
-            LaneOutput::Reply { answer, .. } => matches!(answer, Answer::Moved { .. }),
+            LaneOutput::Reply { answer, .. } => matches!(answer, Response::Moved { .. }),
             LaneOutput::Call(..)
             | LaneOutput::HandOver(_)
             | LaneOutput::Drop(_)

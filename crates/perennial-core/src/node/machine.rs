@@ -8,7 +8,7 @@ use crate::execution::Stream;
 use crate::flaws::{self, Flaw};
 use crate::history::{ActivityError, Payload};
 use crate::instance::{SHARDS, ShardId};
-use crate::lane::{Answered, CallId, LeaseKeeper, Moment, Standing, StoreAnswer, StoreCall};
+use crate::lane::{CallId, LeaseKeeper, Moment, Standing, StoreCall, StoreResponse, StoreResult};
 use crate::log;
 use crate::shard::{
     ActivityTask, BodyError, LeftOpen, Message, RanElsewhere, Tenure, cannot_be_left_open, hold_ms,
@@ -340,7 +340,7 @@ impl Node {
     }
 
     /// The store answered a call. `free` is how many more activities could run here now.
-    pub fn handle_answer(&mut self, now: Moment, id: CallId, answer: StoreAnswer, free: usize) {
+    pub fn handle_response(&mut self, now: Moment, id: CallId, answer: StoreResult, free: usize) {
         if self.is_failed {
             return;
         }
@@ -355,16 +355,23 @@ impl Node {
 
     // ---- what follows ---------------------------------------------------------------------------------------------
 
-    fn answered(&mut self, now: Moment, purpose: Purpose, sent: Moment, answered: Answered, free: usize) {
+    fn answered(
+        &mut self,
+        now: Moment,
+        purpose: Purpose,
+        sent: Moment,
+        answered: StoreResponse,
+        free: usize,
+    ) {
         let is_ending = matches!(self.lease.standing(), Standing::Ending | Standing::Ended);
         match (purpose, answered) {
-            (Purpose::Open | Purpose::Renew, Answered::Lease(_)) if !is_ending => {
+            (Purpose::Open | Purpose::Renew, StoreResponse::Lease(_)) if !is_ending => {
                 self.lease.handle_leased(sent, now);
                 self.issue(now, Purpose::Directory);
             }
-            (Purpose::End, Answered::Done) => self.ended(),
-            (Purpose::Directory, Answered::Directory(directory)) => self.divide(now, &directory),
-            (Purpose::Take { limit }, Answered::Tasks(rows)) => {
+            (Purpose::End, StoreResponse::Done) => self.ended(),
+            (Purpose::Directory, StoreResponse::Directory(directory)) => self.divide(now, &directory),
+            (Purpose::Take { limit }, StoreResponse::Tasks(rows)) => {
                 // A full page means that there may be more.
                 self.wants_tasks |= rows.len() >= limit && free > rows.len();
                 if !rows.is_empty() {
@@ -372,7 +379,7 @@ impl Node {
                 }
                 rows.iter().for_each(|row| self.run(now, row));
             }
-            (Purpose::Held, Answered::Tasks(rows)) => {
+            (Purpose::Held, StoreResponse::Tasks(rows)) => {
                 // What a lane hands over runs here already, or has just ended; the lane tells when it is the node's.
                 let is_new = |row: &&TaskRow| {
                     !self.taken.has(row.id, row.attempt) && !is_handed_over(row) && !self.gives_back(row.id)
@@ -380,7 +387,7 @@ impl Node {
                 let new: Vec<TaskRow> = rows.iter().filter(is_new).cloned().collect();
                 new.iter().for_each(|row| self.run(now, row));
             }
-            (Purpose::Begin(task), Answered::Renewals(renewals)) => match renewals.first() {
+            (Purpose::Begin(task), StoreResponse::Renewals(renewals)) => match renewals.first() {
                 Some(TaskRenewal::Kept) => self.begin(now, task),
                 // Nobody waits for it, or it is another's.
                 _ => {
@@ -388,11 +395,11 @@ impl Node {
                     self.handle_task_released(now, &task);
                 }
             },
-            (Purpose::RenewTasks(asked), Answered::Renewals(renewals)) => {
+            (Purpose::RenewTasks(asked), StoreResponse::Renewals(renewals)) => {
                 let over = self.taken.handle_renewed(&asked, &renewals);
                 self.outputs.extend(over.into_iter().map(NodeOutput::CancelTask));
             }
-            (Purpose::Finish { task, tenure, shard, .. }, Answered::Finished(is_written)) => {
+            (Purpose::Finish { task, tenure, shard, .. }, StoreResponse::Finished(is_written)) => {
                 self.taken.remove(task, tenure);
                 if is_written {
                     let inbox = [shard].into_iter().collect();

@@ -6,7 +6,7 @@
 //! interrupted often run one at a time.
 //!
 //! It is driven as a lane is: inputs with the moment at which they are brought, then [`Node::take_outputs`]; calls are
-//! answered with [`Node::handle_answer`]; [`Node::handle_time`] is called at [`Node::next_wake`].
+//! answered with [`Node::handle_response`]; [`Node::handle_time`] is called at [`Node::next_wake`].
 //!
 //! It also decides how a process stops: [`Node::handle_stop`] begins it, and what follows are outputs for the driver to
 //! do, [`Node::handle_idle`] when no attempt runs any more, and [`Node::handle_lane_ended`] for each lane. The last

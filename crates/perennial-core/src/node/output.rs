@@ -11,7 +11,7 @@ use super::stopping::Unfinished;
 /// One thing to be done by the driver, outside of any lock.
 #[derive(Debug)]
 pub enum NodeOutput {
-    /// Make this call and bring the answer with [`Node::handle_answer`](super::Node::handle_answer).
+    /// Make this call and bring the answer with [`Node::handle_response`](super::Node::handle_response).
     Call(CallId, StoreCall),
     /// Tell a lane how many shards it should have.
     Target {

@@ -67,7 +67,8 @@ pub use outgoing::{child_id, child_key};
 pub use output::{ActivityTask, Output};
 pub use record::Record;
 pub use request::{
-    Answer, AskReply, Asker, PendingAsk, Question, Request, RequestId, Said, StartRequest, TokenCall,
+    CallReply, InstanceCall, PendingCall, ReplyTo, Request, RequestId, Response, Said, StartRequest,
+    TokenCall,
 };
 pub use reset::{ResetOutcome, ResetReport, ResetRun, ResetTask};
 pub use state_machine::Shard;
@@ -77,5 +78,5 @@ pub use task_work::{Left, OpenEnd, TaskWork};
 pub use tenure::Tenure;
 pub use token::{BadToken, CompletionToken, TokenSecret};
 pub use turn_task::{
-    BlockReason, Consultation, HandlerSource, TurnRun, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput,
+    BlockReason, CallOutcome, HandlerSource, TurnRun, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput,
 };

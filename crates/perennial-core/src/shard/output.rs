@@ -7,7 +7,7 @@ use crate::history::{ActivityOptions, EventId, Payload, Trail};
 use crate::instance::InstanceKey;
 use crate::store::{Commit, SessionId, TaskId};
 
-use super::request::{Answer, RequestId};
+use super::request::{RequestId, Response};
 use super::tenure::Tenure;
 use super::token::TokenSecret;
 use super::turn_task::TurnTask;
@@ -76,7 +76,7 @@ pub enum Output {
         /// Whom.
         request: RequestId,
         /// With what.
-        answer: Answer,
+        answer: Response,
         /// The instance that was asked, if it was found. [`Shard::take_outputs`](super::Shard::take_outputs) sets it.
         key: Option<InstanceKey>,
     },
@@ -85,7 +85,7 @@ pub enum Output {
 }
 
 impl Output {
-    pub(super) fn reply(request: RequestId, answer: Answer) -> Output {
+    pub(super) fn reply(request: RequestId, answer: Response) -> Output {
         Output::Reply { request, answer, key: None }
     }
 }

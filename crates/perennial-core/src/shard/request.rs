@@ -54,7 +54,7 @@ pub enum Request {
     /// Tell how it ended, once it has.
     AwaitEnd,
     /// Answer a query, or carry out an update.
-    Ask(Question),
+    Call(InstanceCall),
     /// Do this to the instance with this key, and not to another one that has its id by now.
     Bound {
         /// The instance that is meant.
@@ -102,7 +102,7 @@ pub struct StartRequest {
 /// What is asked of an instance's code. It is also what a request row holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub enum Question {
+pub enum InstanceCall {
     /// Look, and decide nothing.
     Query {
         /// The handler's name.
@@ -189,10 +189,10 @@ impl Said {
     }
 }
 
-impl Question {
+impl InstanceCall {
     /// Whether it needs no code and is put to instances that are blocked or have ended, too.
     pub(super) fn is_reset(&self) -> bool {
-        matches!(self, Question::Reset { .. })
+        matches!(self, InstanceCall::Reset { .. })
     }
 
     /// The question as the body of a request row.
@@ -201,15 +201,15 @@ impl Question {
     }
 
     /// The question of a request row's body.
-    pub fn decode(body: &[u8]) -> Result<Question, BodyError> {
+    pub fn decode(body: &[u8]) -> Result<InstanceCall, BodyError> {
         envelope::open_decoded(BodyKind::Request, body)
     }
 }
 
-/// What is answered to a [`Question`]. It is also what an answer row holds.
+/// What is answered to a [`InstanceCall`]. It is also what an answer row holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub enum AskReply {
+pub enum CallReply {
     /// The handler returned this.
     Answered(Payload),
     /// The handler of an accepted update returned this error.
@@ -244,50 +244,50 @@ pub enum AskReply {
     },
 }
 
-impl AskReply {
+impl CallReply {
     /// The reply as the body of a reply row.
     pub fn encode(&self) -> Arc<[u8]> {
         envelope::seal(BodyKind::Reply, self)
     }
 
     /// The reply of a reply row's body.
-    pub fn decode(body: &[u8]) -> Result<AskReply, BodyError> {
+    pub fn decode(body: &[u8]) -> Result<CallReply, BodyError> {
         envelope::open_decoded(BodyKind::Reply, body)
     }
 }
 
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Asker {
+pub enum ReplyTo {
     /// A caller in this process.
     Request(RequestId),
     /// The writer of a request row.
     Row(RequestNumber),
 }
 
-impl Asker {
+impl ReplyTo {
     pub(super) fn caller(self) -> Option<RequestId> {
         match self {
-            Asker::Request(request) => Some(request),
-            Asker::Row(_) => None,
+            ReplyTo::Request(request) => Some(request),
+            ReplyTo::Row(_) => None,
         }
     }
 
     pub(super) fn row(self) -> Option<RequestNumber> {
         match self {
-            Asker::Row(number) => Some(number),
-            Asker::Request(_) => None,
+            ReplyTo::Row(number) => Some(number),
+            ReplyTo::Request(_) => None,
         }
     }
 }
 
 /// A question on its way to the code.
 #[derive(Clone, Debug)]
-pub struct PendingAsk {
+pub struct PendingCall {
     /// Who asks.
-    pub asker: Asker,
+    pub reply_to: ReplyTo,
     /// What is asked.
-    pub question: Question,
+    pub call: InstanceCall,
     /// Its place among the messages of the instance: those before it are delivered first.
     pub place: u64,
     /// The row of the attempt that is spoken about, as it is when the question is put.
@@ -305,7 +305,7 @@ pub(super) struct OpenRow {
 /// What a caller is told. It leaves only when what it says is durable.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Answer {
+pub enum Response {
     /// The instance exists now.
     Started(InstanceKey),
     /// The id was taken before.
@@ -344,7 +344,7 @@ pub enum Answer {
         problem: String,
     },
     /// A query or update was answered.
-    Asked(AskReply),
+    Reply(CallReply),
     /// The shard is, or may be, another owner's: ask there, or through the store. What was asked may have been done.
     Moved {
         /// The instance that had the id when it was asked, if that was found out: it is settled with that one. Nothing

@@ -18,7 +18,7 @@ use super::kept_keys::KeptKeys;
 use super::lookups::Lookups;
 use super::options::ShardOptions;
 use super::output::{ActivityTask, Output};
-use super::request::{Answer, Request, RequestId};
+use super::request::{Request, RequestId, Response};
 use super::residents::Residents;
 use super::standing::Standing;
 use super::tenure::Tenure;
@@ -124,7 +124,7 @@ impl Shared {
         Commit::empty(key, self.id)
     }
 
-    pub(super) fn reply(&mut self, request: RequestId, answer: Answer) {
+    pub(super) fn reply(&mut self, request: RequestId, answer: Response) {
         self.outputs.push(Output::reply(request, answer));
     }
 

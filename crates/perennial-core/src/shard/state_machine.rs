@@ -21,7 +21,7 @@ use super::instances::Instances;
 use super::message::Start;
 use super::options::ShardOptions;
 use super::output::{ActivityTask, Output};
-use super::request::{Answer, Asker, Question, Request, RequestId, StartRequest};
+use super::request::{InstanceCall, ReplyTo, Request, RequestId, Response, StartRequest};
 use super::shared::Shared;
 use super::standing::Lease;
 use super::tenure::Tenure;
@@ -98,7 +98,7 @@ impl Shard {
         for output in empty {
             let Output::Reply { request, answer, key } = output else { continue };
             *key = self.shared.bindings.remove(request);
-            if let Answer::Moved { key: asked } = answer {
+            if let Response::Moved { key: asked } = answer {
                 *asked = *key;
             }
         }
@@ -174,7 +174,7 @@ impl Shard {
         callers.extend(self.shared.lookups.take_all());
         callers.extend(self.shared.updates.take_callers());
         for request in callers {
-            self.shared.reply(request, Answer::Moved { key: None });
+            self.shared.reply(request, Response::Moved { key: None });
         }
         self.shared.wakes.clear();
     }
@@ -198,7 +198,7 @@ impl Shard {
                 // A start that is not stored says nothing about who has the id.
                 let is_stored = self.instances.get(key).is_some_and(|instance| instance.status().is_some());
                 match is_stored {
-                    true => self.shared.reply(request_id, Answer::NotFound),
+                    true => self.shared.reply(request_id, Response::NotFound),
                     false => self.shared.look_up(request_id, Arc::from(id), request, after),
                 }
             }
@@ -214,7 +214,7 @@ impl Shard {
         if let Some(key) = self.instances.key_of(id) {
             // Whether the id exists is known once the instance's own start is durable.
             self.instances.update(key, |instance| match instance.status() {
-                Some(status) => self.shared.reply(request_id, Answer::AlreadyExists(status)),
+                Some(status) => self.shared.reply(request_id, Response::AlreadyExists(status)),
                 None => instance.add_rival_start(request_id),
             });
             return;
@@ -230,14 +230,15 @@ impl Shard {
         let found = row.as_ref().map(|row| row.key);
         let Some((lookup, has_ended)) = self.shared.lookups.end(request_id, found) else { return };
         let Some(row) = row.filter(|row| lookup.request.is_meant_for(row.key)) else {
-            return self.shared.reply(request_id, Answer::NotFound);
+            return self.shared.reply(request_id, Response::NotFound);
         };
         let (request, after) = (lookup.request.unbound(), lookup.after);
         self.shared.bindings.insert(request_id, row.key);
         if !self.instances.contains(row.key) {
-            let is_query = matches!(request, Request::Ask(Question::Query { .. } | Question::Reset { .. }));
+            let is_query =
+                matches!(request, Request::Call(InstanceCall::Query { .. } | InstanceCall::Reset { .. }));
             if !is_query && (row.status.is_final() || has_ended) {
-                return self.shared.reply(request_id, Answer::EndedBefore);
+                return self.shared.reply(request_id, Response::EndedBefore);
             }
             if matches!(request, Request::AwaitEnd) {
                 return self.shared.waiters.add(row.key, request_id);
@@ -253,7 +254,7 @@ impl Shard {
     /// A look-up failed.
     pub fn handle_find_failed(&mut self, request_id: RequestId, reason: String) {
         if self.shared.lookups.end(request_id, None).is_some() {
-            self.shared.reply(request_id, Answer::Unknown { reason });
+            self.shared.reply(request_id, Response::Unknown { reason });
         }
     }
 
@@ -277,8 +278,8 @@ impl Shard {
         {
             return false;
         }
-        let question = match Question::decode(&row.body) {
-            Ok(question) => question,
+        let call = match InstanceCall::decode(&row.body) {
+            Ok(call) => call,
             Err(error) => {
                 tracing::error!(target: log::STORE, number = row.number, %error, "request cannot be read; it times out");
                 return false;
@@ -286,7 +287,7 @@ impl Shard {
         };
         self.load_if_dormant(row.key);
         self.bring(now_ms, row.key, |instance, shared| {
-            instance.handle_question(shared, now_ms, Asker::Row(row.number), question, row.after);
+            instance.handle_call(shared, now_ms, ReplyTo::Row(row.number), call, row.after);
         });
         true
     }

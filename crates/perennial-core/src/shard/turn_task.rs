@@ -11,9 +11,9 @@ use crate::instance::{InstanceKey, ShardId};
 use crate::store::{Blocked, Divergence, InboxNumber, Pause, ReadTurns, TaskRow, TurnRow, read_turns_with};
 
 use super::envelope::BodyError;
-use super::instance::consult;
+use super::instance::make_calls;
 use super::record::{Record, started_of};
-use super::request::{AskReply, PendingAsk};
+use super::request::{CallReply, PendingCall};
 use super::reset::{ResetOutcome, ResetTask};
 use super::tenure::Tenure;
 
@@ -55,7 +55,7 @@ pub struct TurnTask {
     /// Where its execution comes from.
     pub source: TurnSource,
     /// What the code is asked before the turn.
-    pub asks: Vec<PendingAsk>,
+    pub calls: Vec<PendingCall>,
     /// What the turn delivers.
     pub jobs: Vec<Job>,
     /// The time of the turn.
@@ -141,7 +141,7 @@ pub struct TurnTaskDone {
     /// What came of it.
     pub outcome: Result<TurnTaskOutput, BlockReason>,
     /// What came of each question.
-    pub asks: Vec<(PendingAsk, Consultation)>,
+    pub calls: Vec<(PendingCall, CallOutcome)>,
     /// An execution that failed, to be dropped where user code may run.
     pub failed_execution: Option<Box<Execution>>,
 }
@@ -182,9 +182,9 @@ pub struct TurnRun {
 
 /// What came of a question to the code.
 #[derive(Clone, Debug)]
-pub enum Consultation {
+pub enum CallOutcome {
     /// This is the answer.
-    Answered(AskReply),
+    Answered(CallReply),
     /// The update is a job of the turn.
     Accepted,
     /// The update was recorded before, with this event.
@@ -401,15 +401,15 @@ fn unreadable_message(number: u64, error: &BodyError) -> String {
 impl TurnTask {
     /// The task as one that came to nothing without having been run.
     pub(crate) fn into_failed(self, failure: BlockReason) -> TurnTaskDone {
-        let TurnTask { shard, tenure, key, number, source, asks, .. } = self;
-        let asks = asks.into_iter().map(|ask| (ask, Consultation::Later)).collect();
+        let TurnTask { shard, tenure, key, number, source, calls, .. } = self;
+        let calls = calls.into_iter().map(|pending| (pending, CallOutcome::Later)).collect();
         TurnTaskDone {
             shard,
             tenure,
             key,
             number,
             outcome: Err(failure),
-            asks,
+            calls,
             failed_execution: source.into_resident(),
         }
     }
@@ -425,7 +425,7 @@ impl TurnTask {
             number,
             instance,
             source,
-            asks,
+            calls,
             mut jobs,
             now_ms,
             options,
@@ -433,38 +433,39 @@ impl TurnTask {
             is_full,
             ..
         } = self;
-        let done = |outcome, asks, failed_execution| TurnTaskDone {
+        let done = |outcome, calls, failed_execution| TurnTaskDone {
             shard,
             tenure,
             key,
             number,
             outcome,
-            asks,
+            calls,
             failed_execution,
         };
-        let unasked =
-            |asks: Vec<PendingAsk>| asks.into_iter().map(|ask| (ask, Consultation::Later)).collect();
+        let not_made = |calls: Vec<PendingCall>| {
+            calls.into_iter().map(|pending| (pending, CallOutcome::Later)).collect()
+        };
         if let TurnSource::Record(rows) = &source {
             let record =
                 Record::read(&codecs, key, rows).map(|record| TurnTaskOutput::Record(Box::new(record)));
-            return done(record, unasked(asks), None);
+            return done(record, not_made(calls), None);
         }
         let source = match source {
             TurnSource::Reset(task) => {
                 let outcome = TurnTaskOutput::Reset(Box::new(task.run(&codecs, key)));
-                return done(Ok(outcome), unasked(asks), None);
+                return done(Ok(outcome), not_made(calls), None);
             }
             source => source,
         };
         let (mut execution, history) = match prepare(&codecs, key, &instance, source, handlers, options) {
             Ok(prepared) => prepared,
-            Err(failure) => return done(Err(failure), unasked(asks), None),
+            Err(failure) => return done(Err(failure), not_made(calls), None),
         };
         watch(&execution);
         if let Err(failure) = history.turns.iter().try_for_each(|turn| execution.replay_turn(turn)) {
-            return done(Err(failure.into()), unasked(asks), Some(execution));
+            return done(Err(failure.into()), not_made(calls), Some(execution));
         }
-        let asks = consult(&mut execution, asks, (is_full, now_ms), &mut jobs);
+        let calls = make_calls(&mut execution, calls, (is_full, now_ms), &mut jobs);
         let is_quiet = jobs.is_empty() && execution.ledger().turns() > 0;
         let taken = if execution.has_ended() || is_quiet {
             Ok(TurnTaken::default())
@@ -477,13 +478,13 @@ impl TurnTask {
                 let seal = |turn| TurnRow::seal_with(&codecs, key, of, history.checksum, turn);
                 let row = match taken.turn.as_ref().map(seal).transpose() {
                     Ok(row) => row,
-                    Err(error) => return done(Err(BlockReason::Unencodable(error)), asks, Some(execution)),
+                    Err(error) => return done(Err(BlockReason::Unencodable(error)), calls, Some(execution)),
                 };
                 let checksum = row.as_ref().map_or(history.checksum, |row| row.checksum);
                 let run = TurnRun { execution, taken, row, checksum };
-                done(Ok(TurnTaskOutput::Turn(Box::new(run))), asks, None)
+                done(Ok(TurnTaskOutput::Turn(Box::new(run))), calls, None)
             }
-            Err(failure) => done(Err(failure.into()), asks, Some(execution)),
+            Err(failure) => done(Err(failure.into()), calls, Some(execution)),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::history::EventId;
 use crate::instance::InstanceKey;
 use crate::store::RequestNumber;
 
-use super::request::{Asker, RequestId};
+use super::request::{ReplyTo, RequestId};
 
 /// More request rows than this are not remembered. A row that is forgotten and still wanted is read again, and finds its
 /// update by its key.
@@ -15,7 +15,7 @@ const MAX_ROWS: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct Updates {
-    askers: BTreeMap<(InstanceKey, EventId), Vec<Asker>>,
+    waiting: BTreeMap<(InstanceKey, EventId), Vec<ReplyTo>>,
     /// The callers of this process among the askers, and what each waits for.
     callers: BTreeMap<RequestId, (InstanceKey, EventId)>,
     /// The request rows among the askers, and what each waits for.
@@ -24,56 +24,56 @@ pub(super) struct Updates {
 
 impl Updates {
     /// Somebody waits for the update that an event records.
-    pub(super) fn add(&mut self, key: InstanceKey, event: EventId, asker: Asker) {
-        match asker {
-            Asker::Request(request) => drop(self.callers.insert(request, (key, event))),
-            Asker::Row(number) => drop(self.rows.insert(number, (key, event))),
+    pub(super) fn add(&mut self, key: InstanceKey, event: EventId, reply_to: ReplyTo) {
+        match reply_to {
+            ReplyTo::Request(request) => drop(self.callers.insert(request, (key, event))),
+            ReplyTo::Row(number) => drop(self.rows.insert(number, (key, event))),
         }
-        self.askers.entry((key, event)).or_default().push(asker);
+        self.waiting.entry((key, event)).or_default().push(reply_to);
         // The oldest has waited for longest: its writer is the likeliest to have given up.
         if self.rows.len() > MAX_ROWS
             && let Some((number, place)) = self.rows.pop_first()
         {
-            self.forget(place, Asker::Row(number));
+            self.forget(place, ReplyTo::Row(number));
         }
     }
 
     /// A caller no longer waits.
     pub(super) fn handle_caller_gone(&mut self, request: RequestId) {
         if let Some(place) = self.callers.remove(&request) {
-            self.forget(place, Asker::Request(request));
+            self.forget(place, ReplyTo::Request(request));
         }
     }
 
-    fn forget(&mut self, place: (InstanceKey, EventId), asker: Asker) {
-        if let Entry::Occupied(mut askers) = self.askers.entry(place) {
-            askers.get_mut().retain(|other| *other != asker);
-            if askers.get().is_empty() {
-                askers.remove();
+    fn forget(&mut self, place: (InstanceKey, EventId), reply_to: ReplyTo) {
+        if let Entry::Occupied(mut waiting) = self.waiting.entry(place) {
+            waiting.get_mut().retain(|other| *other != reply_to);
+            if waiting.get().is_empty() {
+                waiting.remove();
             }
         }
     }
 
-    pub(super) fn askers(&self, key: InstanceKey, event: EventId) -> &[Asker] {
-        self.askers.get(&(key, event)).map_or(&[], Vec::as_slice)
+    pub(super) fn waiting(&self, key: InstanceKey, event: EventId) -> &[ReplyTo] {
+        self.waiting.get(&(key, event)).map_or(&[], Vec::as_slice)
     }
 
     /// The updates of an instance that somebody waits for, and who.
-    pub(super) fn of(&self, key: InstanceKey) -> impl Iterator<Item = (EventId, &[Asker])> {
+    pub(super) fn of(&self, key: InstanceKey) -> impl Iterator<Item = (EventId, &[ReplyTo])> {
         let all = (key, EventId(0))..=(key, EventId(u64::MAX));
-        self.askers.range(all).map(|((_, event), askers)| (*event, askers.as_slice()))
+        self.waiting.range(all).map(|((_, event), waiting)| (*event, waiting.as_slice()))
     }
 
     /// An update was answered, or is somebody else's to answer. Returns who waited for it.
-    pub(super) fn take(&mut self, key: InstanceKey, event: EventId) -> Vec<Asker> {
-        let askers = self.askers.remove(&(key, event)).unwrap_or_default();
-        for asker in &askers {
-            match asker {
-                Asker::Request(request) => drop(self.callers.remove(request)),
-                Asker::Row(number) => drop(self.rows.remove(number)),
+    pub(super) fn take(&mut self, key: InstanceKey, event: EventId) -> Vec<ReplyTo> {
+        let waiting = self.waiting.remove(&(key, event)).unwrap_or_default();
+        for reply_to in &waiting {
+            match reply_to {
+                ReplyTo::Request(request) => drop(self.callers.remove(request)),
+                ReplyTo::Row(number) => drop(self.rows.remove(number)),
             }
         }
-        askers
+        waiting
     }
 
     /// Whether the writer of a request row waits for an update.
@@ -95,15 +95,15 @@ mod tests {
     #[test]
     fn n5_a_request_row_is_known_until_its_update_is_answered() {
         let (mut updates, key) = (Updates::default(), InstanceKey::new(1, 1));
-        updates.add(key, EventId(3), Asker::Row(8));
-        updates.add(key, EventId(3), Asker::Request(RequestId(1)));
-        updates.add(InstanceKey::new(1, 2), EventId(3), Asker::Row(9));
+        updates.add(key, EventId(3), ReplyTo::Row(8));
+        updates.add(key, EventId(3), ReplyTo::Request(RequestId(1)));
+        updates.add(InstanceKey::new(1, 2), EventId(3), ReplyTo::Row(9));
         assert!(updates.awaits_row(8) && updates.awaits_row(9) && !updates.awaits_row(10));
-        assert_eq!(updates.askers(key, EventId(3)).len(), 2);
+        assert_eq!(updates.waiting(key, EventId(3)).len(), 2);
         assert_eq!(updates.of(key).count(), 1);
         assert_eq!(updates.take(key, EventId(3)).len(), 2);
-        assert!(!updates.awaits_row(8) && updates.askers(key, EventId(3)).is_empty());
-        updates.add(key, EventId(4), Asker::Request(RequestId(2)));
+        assert!(!updates.awaits_row(8) && updates.waiting(key, EventId(3)).is_empty());
+        updates.add(key, EventId(4), ReplyTo::Request(RequestId(2)));
         assert_eq!(updates.take_callers(), [RequestId(2)]);
         assert!(!updates.awaits_row(9));
     }
@@ -111,14 +111,14 @@ mod tests {
     fn g17_a_caller_that_is_gone_waits_for_no_update() {
         let (mut updates, key) = (Updates::default(), InstanceKey::new(1, 1));
         for number in 1..=100 {
-            updates.add(key, EventId(3), Asker::Request(RequestId(number)));
+            updates.add(key, EventId(3), ReplyTo::Request(RequestId(number)));
             updates.handle_caller_gone(RequestId(number));
         }
-        assert!(updates.askers.is_empty() && updates.callers.is_empty());
-        updates.add(key, EventId(3), Asker::Request(RequestId(1)));
-        updates.add(key, EventId(3), Asker::Request(RequestId(2)));
+        assert!(updates.waiting.is_empty() && updates.callers.is_empty());
+        updates.add(key, EventId(3), ReplyTo::Request(RequestId(1)));
+        updates.add(key, EventId(3), ReplyTo::Request(RequestId(2)));
         updates.handle_caller_gone(RequestId(1));
-        assert_eq!(updates.take(key, EventId(3)), [Asker::Request(RequestId(2))]);
+        assert_eq!(updates.take(key, EventId(3)), [ReplyTo::Request(RequestId(2))]);
         assert!(updates.callers.is_empty());
     }
 
@@ -126,9 +126,9 @@ mod tests {
     fn i19_only_so_many_request_rows_are_remembered_and_the_oldest_go_first() {
         let (mut updates, key) = (Updates::default(), InstanceKey::new(1, 1));
         for number in 0..2 * MAX_ROWS as u64 {
-            updates.add(key, EventId(3), Asker::Row(number));
+            updates.add(key, EventId(3), ReplyTo::Row(number));
         }
-        assert_eq!((updates.rows.len(), updates.askers(key, EventId(3)).len()), (MAX_ROWS, MAX_ROWS));
+        assert_eq!((updates.rows.len(), updates.waiting(key, EventId(3)).len()), (MAX_ROWS, MAX_ROWS));
         assert!(!updates.awaits_row(MAX_ROWS as u64 - 1) && updates.awaits_row(MAX_ROWS as u64));
     }
 }

@@ -114,7 +114,7 @@ fn g32_a_lane_whose_store_failed_sends_nobody_elsewhere() {
     lane.handle_target(now, SHARDS);
     let calls = lane.take_outputs(now);
     let [LaneOutput::Call(opening, _)] = &calls[..] else { panic!("it opens its session: {calls:?}") };
-    lane.handle_answer(now, *opening, Err(StoreError::Failed("the disk is full".to_owned())));
+    lane.handle_response(now, *opening, Err(StoreError::Failed("the disk is full".to_owned())));
     let outputs = lane.take_outputs(now);
     assert!(matches!(outputs[..], [LaneOutput::Failed(_)]), "{outputs:?}");
     let raise = Request::Raise { name: "n".to_owned(), payload: Payload::null(), key: None, trace: None };
@@ -299,9 +299,9 @@ fn s4_an_inbox_of_many_pages_is_read_to_its_end() {
 fn s5_requests_past_their_deadline_are_swept() {
     let mut node = dormant(&["a"]);
     node.take_over();
-    let question =
-        perennial_core::shard::Question::Query { name: "none".to_owned(), payload: Payload::null() };
-    node.send_request("a", &question, 1_000);
+    let instance_call =
+        perennial_core::shard::InstanceCall::Query { name: "none".to_owned(), payload: Payload::null() };
+    node.send_request("a", &instance_call, 1_000);
     assert_eq!(node.tables().requests.len(), 1);
     node.at(40_000);
     assert!(node.tables().requests.is_empty());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::shard_cases::{Outcome, handlers, handlers_and};
-use perennial_core::shard::{AskReply, Question, Request};
+use perennial_core::shard::{CallReply, InstanceCall, Request};
 use perennial_core::store::{CommitOutcome, Conflict, InboxNumber, RequestOutcome, SendOutcome};
 use perennial_core::{OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
@@ -159,12 +159,12 @@ fn raise(event: &str) -> Request {
     Request::Raise { name: "n".to_owned(), payload: event.into(), key: None, trace: None }
 }
 
-fn query() -> Question {
-    Question::Query { name: "list".to_owned(), payload: Payload::null() }
+fn query() -> InstanceCall {
+    InstanceCall::Query { name: "list".to_owned(), payload: Payload::null() }
 }
 
-fn update(item: &str) -> Question {
-    Question::Update { name: "add".to_owned(), payload: item.into(), key: None, trace: None }
+fn update(item: &str) -> InstanceCall {
+    InstanceCall::Update { name: "add".to_owned(), payload: item.into(), key: None, trace: None }
 }
 
 fn list(node: &mut ManualNode) -> String {
@@ -197,8 +197,8 @@ fn n16_queries_and_updates_here_follow_the_senders_event_from_afar() {
             node.crash();
         }
         let after = Some(sent(node.send_event("a", "n", "1")));
-        let seen = node.request_after("a", Request::Ask(query()), after);
-        let added = node.request_after("a", Request::Ask(update("2")), after);
+        let seen = node.request_after("a", Request::Call(query()), after);
+        let added = node.request_after("a", Request::Call(update("2")), after);
         node.settle();
         assert_eq!(node.told_all([seen, added]), [r#"answered: "1""#, r#"answered: "12""#], "{is_dormant}");
     }
@@ -216,7 +216,7 @@ fn n16_a_request_from_afar_follows_the_senders_event_from_afar() {
             panic!("it exists")
         };
         node.pass_requests().settle();
-        assert_eq!(node.reply(number), Some(AskReply::Answered("1".into())), "dormant: {is_dormant}");
+        assert_eq!(node.reply(number), Some(CallReply::Answered("1".into())), "dormant: {is_dormant}");
     }
 }
 
@@ -233,7 +233,7 @@ fn n16_a_request_from_afar_that_waits_for_a_message_is_taken_once() {
         node.bring(held);
     }
     node.settle();
-    assert_eq!(node.reply(number), Some(AskReply::Answered("12".into())));
+    assert_eq!(node.reply(number), Some(CallReply::Answered("12".into())));
     assert_eq!(list(&mut node), r#"answered: "12""#);
 }
 
@@ -242,7 +242,7 @@ fn n16_what_follows_a_message_that_was_consumed_does_not_wait() {
     let mut node = listing();
     let after = Some(sent(node.send_event("a", "n", "1")));
     node.pass_inbox().settle();
-    let seen = node.request_after("a", Request::Ask(query()), after);
+    let seen = node.request_after("a", Request::Call(query()), after);
     node.take_turns();
     assert_eq!(node.told(seen), r#"answered: "1""#);
 }
@@ -263,7 +263,7 @@ fn n16_a_question_keeps_its_place_when_a_commit_came_to_nothing() {
     let mut node = listing();
     let after = Some(sent(node.send_event("a", "n", "1")));
     node.pass_inbox().take_turns();
-    let seen = node.request_after("a", Request::Ask(query()), after);
+    let seen = node.request_after("a", Request::Call(query()), after);
     node.commit_as("a", CommitOutcome::Conflict(Conflict::OtherTurn));
     node.settle();
     assert_eq!(node.told(seen), r#"answered: "1""#);
@@ -278,7 +278,7 @@ fn n16_a_query_is_answered_after_the_end_though_a_message_came_too_late() {
     node.take_turns();
     let after = Some(sent(node.send_event("a", "n", "late")));
     node.commit();
-    let seen = node.request_after("a", Request::Ask(query()), after);
+    let seen = node.request_after("a", Request::Call(query()), after);
     node.settle();
     assert_eq!((node.told(seen).as_str(), node.inbox("a").len()), (r#"answered: """#, 0));
 }

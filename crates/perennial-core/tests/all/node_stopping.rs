@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use perennial_core::lane::{Answered, CallId, Moment, StoreAnswer, StoreCall};
+use perennial_core::lane::{CallId, Moment, StoreCall, StoreResponse, StoreResult};
 use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience, Unfinished};
 use perennial_core::shard::{ActivityTask, TaskWork};
 use perennial_core::store::{Lease, Served, SessionId, StoreError, TaskId, TaskRenewal, TaskRow, TaskState};
@@ -62,8 +62,12 @@ impl Bench {
         let node = Node::new(NodeOptions { served, ..NodeOptions::default() }, 1, Duration::ZERO);
         let mut bench = Bench { node, calls: Vec::new(), wanted: Vec::new(), runs: Vec::new() };
         bench.look();
-        bench.answer(at(0), "open_session", Ok(Answered::Lease(Lease { now_ms: 0, expires_ms: 60_000 })));
-        bench.answer(at(0), "take_tasks", Ok(Answered::Tasks(rows)));
+        bench.answer(
+            at(0),
+            "open_session",
+            Ok(StoreResponse::Lease(Lease { now_ms: 0, expires_ms: 60_000 })),
+        );
+        bench.answer(at(0), "take_tasks", Ok(StoreResponse::Tasks(rows)));
         bench
     }
 
@@ -83,11 +87,11 @@ impl Bench {
 
     /// The oldest call of a name is answered.
     #[track_caller]
-    fn answer(&mut self, now: Moment, name: &str, answer: StoreAnswer) {
+    fn answer(&mut self, now: Moment, name: &str, answer: StoreResult) {
         let place = self.calls.iter().position(|(_, call)| call.name() == name);
         let place = place.unwrap_or_else(|| panic!("no {name} among {:?}", self.names()));
         let (id, _) = self.calls.remove(place);
-        self.node.handle_answer(now, id, answer, 10);
+        self.node.handle_response(now, id, answer, 10);
         self.look();
     }
 
@@ -125,8 +129,8 @@ fn n3_a_result_that_the_store_refused_is_written_before_the_session_ends() {
     assert_eq!(bench.take_wanted(), ["StopTaking", "CloseLanes"]);
     assert!(!bench.names().contains(&"end_session"), "its result would be lost");
     bench.time(at(300));
-    bench.answer(at(310), "finish_task", Ok(Answered::Finished(true)));
-    bench.answer(at(320), "end_session", Ok(Answered::Done));
+    bench.answer(at(310), "finish_task", Ok(StoreResponse::Finished(true)));
+    bench.answer(at(320), "end_session", Ok(StoreResponse::Done));
     assert_eq!(bench.take_wanted().last().map(String::as_str), Some("Ended"));
 }
 
@@ -149,11 +153,11 @@ fn g31_what_a_take_that_is_under_way_brings_is_given_back_first() {
     assert_eq!(bench.names(), ["take_tasks"]);
     bench.stops(at(110));
     assert_eq!(bench.names(), ["take_tasks"], "it may bring something");
-    bench.answer(at(120), "take_tasks", Ok(Answered::Tasks(vec![row(2, 0)])));
+    bench.answer(at(120), "take_tasks", Ok(StoreResponse::Tasks(vec![row(2, 0)])));
     assert!(bench.runs.is_empty());
     bench.answer(at(130), "give_back_tasks", Err(StoreError::Unavailable("away".to_owned())));
     bench.time(at(400));
-    bench.answer(at(410), "give_back_tasks", Ok(Answered::Done));
+    bench.answer(at(410), "give_back_tasks", Ok(StoreResponse::Done));
     assert_eq!(bench.names(), ["end_session"]);
 }
 
@@ -162,15 +166,15 @@ fn g31_tasks_that_wait_to_run_alone_are_given_back() {
     // The one waits until its process has lived for a while, the other for its start to be noted.
     let mut bench = Bench::with(vec![row(2, 4), row(3, 3)]);
     bench.time(at(1));
-    bench.answer(at(2), "take_tasks", Ok(Answered::Tasks(Vec::new())));
+    bench.answer(at(2), "take_tasks", Ok(StoreResponse::Tasks(Vec::new())));
     assert_eq!((bench.runs.len(), bench.names()), (0, vec!["renew_tasks"]));
     bench.node.handle_stop(at(10), PATIENCE);
     bench.look();
     assert_eq!(bench.names(), ["renew_tasks", "give_back_tasks"]);
-    bench.answer(at(20), "renew_tasks", Ok(Answered::Renewals(vec![TaskRenewal::Kept])));
+    bench.answer(at(20), "renew_tasks", Ok(StoreResponse::Renewals(vec![TaskRenewal::Kept])));
     assert_eq!((bench.runs.len(), bench.names()), (0, vec!["give_back_tasks", "give_back_tasks"]));
-    bench.answer(at(30), "give_back_tasks", Ok(Answered::Done));
-    bench.answer(at(30), "give_back_tasks", Ok(Answered::Done));
+    bench.answer(at(30), "give_back_tasks", Ok(StoreResponse::Done));
+    bench.answer(at(30), "give_back_tasks", Ok(StoreResponse::Done));
     bench.stops(at(50));
     assert_eq!(bench.names(), ["end_session"]);
 }
@@ -180,18 +184,18 @@ fn g31_tasks_that_wait_for_others_to_end_are_given_back() {
     let mut bench = Bench::with((2..11).map(|event| row(event, 3)).collect());
     bench.time(at(0));
     for _ in 0..8 {
-        bench.answer(at(1), "renew_tasks", Ok(Answered::Renewals(vec![TaskRenewal::Kept])));
+        bench.answer(at(1), "renew_tasks", Ok(StoreResponse::Renewals(vec![TaskRenewal::Kept])));
     }
     assert_eq!(bench.runs.len(), 8, "the ninth waits until one of them has ended");
-    bench.answer(at(5), "take_tasks", Ok(Answered::Tasks(Vec::new())));
+    bench.answer(at(5), "take_tasks", Ok(StoreResponse::Tasks(Vec::new())));
     bench.node.handle_stop(at(10), PATIENCE);
     bench.look();
     assert_eq!(bench.names(), ["give_back_tasks"]);
-    bench.answer(at(20), "give_back_tasks", Ok(Answered::Done));
+    bench.answer(at(20), "give_back_tasks", Ok(StoreResponse::Done));
     for task in std::mem::take(&mut bench.runs) {
         bench.node.handle_task_done(at(30), &task, Ok(Payload::null()), None);
         bench.look();
-        bench.answer(at(40), "finish_task", Ok(Answered::Finished(true)));
+        bench.answer(at(40), "finish_task", Ok(StoreResponse::Finished(true)));
     }
     bench.stops(at(50));
     assert_eq!(bench.names(), ["end_session"]);
@@ -204,7 +208,7 @@ fn g31_a_task_that_was_to_be_given_back_later_is_given_back_at_once() {
     assert_eq!(bench.names(), Vec::<&str>::new());
     bench.stops(at(10));
     assert_eq!(bench.names(), ["give_back_tasks"]);
-    bench.answer(at(20), "give_back_tasks", Ok(Answered::Done));
+    bench.answer(at(20), "give_back_tasks", Ok(StoreResponse::Done));
     assert_eq!(bench.names(), ["end_session"]);
 }
 
@@ -231,7 +235,7 @@ fn g31_an_end_that_the_store_refused_is_tried_again() {
     bench.answer(at(20), "end_session", Err(StoreError::Unavailable("away".to_owned())));
     assert_eq!(bench.names(), Vec::<&str>::new());
     bench.time(at(300));
-    bench.answer(at(310), "end_session", Ok(Answered::Done));
+    bench.answer(at(310), "end_session", Ok(StoreResponse::Done));
     assert_eq!(bench.take_wanted().last().map(String::as_str), Some("Ended"));
 }
 

@@ -68,7 +68,7 @@ impl World {
                         NodeOutput::Call(id, call) => {
                             self.directories += usize::from(call.name() == "directory");
                             let answer = made(&self.store, call);
-                            process.node.handle_answer(now, id, answer, 0);
+                            process.node.handle_response(now, id, answer, 0);
                         }
                         NodeOutput::Target { shards, .. } => {
                             process.lane.iter_mut().for_each(|lane| lane.handle_target(now, shards));
@@ -80,7 +80,7 @@ impl World {
                 for output in lane.take_outputs(now) {
                     is_quiet = false;
                     match output {
-                        LaneOutput::Call(id, call) => lane.handle_answer(now, id, made(&self.store, call)),
+                        LaneOutput::Call(id, call) => lane.handle_response(now, id, made(&self.store, call)),
                         LaneOutput::Gained(_) => process.gained_ms.push(self.now_ms),
                         _ => {}
                     }
@@ -126,7 +126,7 @@ impl World {
 fn made(
     store: &Arc<MemoryStore>,
     call: perennial_core::lane::StoreCall,
-) -> perennial_core::lane::StoreAnswer {
+) -> perennial_core::lane::StoreResult {
     let (sender, receiver) = mpsc::channel();
     call.make(&**store, move |answer| sender.send(answer).expect("somebody waits"));
     receiver.recv().expect("the store in memory answers at once")

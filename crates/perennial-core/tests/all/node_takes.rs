@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use perennial_core::lane::{Answered, CallId, StoreCall};
+use perennial_core::lane::{CallId, StoreCall, StoreResponse};
 use perennial_core::node::{Node, NodeOptions, NodeOutput};
 use perennial_core::shard::{ActivityTask, Message, TaskWork};
 use perennial_core::store::{
@@ -32,8 +32,8 @@ fn opened(free: usize) -> (Node, Vec<(CallId, StoreCall)>) {
     let info = NodeInfo { name: "berlin-1".to_owned(), ..NodeInfo::default() };
     let mut node = Node::new(NodeOptions { served, info, ..NodeOptions::default() }, 1, Duration::ZERO);
     let (open, _) = wanted(&mut node).0.pop().expect("it opens its session");
-    let lease = Answered::Lease(Lease { now_ms: 1_000, expires_ms: 60_000 });
-    node.handle_answer(START, open, Ok(lease), free);
+    let lease = StoreResponse::Lease(Lease { now_ms: 1_000, expires_ms: 60_000 });
+    node.handle_response(START, open, Ok(lease), free);
     let calls = wanted(&mut node).0;
     (node, calls)
 }
@@ -85,7 +85,7 @@ fn n17_a_node_takes_as_many_tasks_as_it_has_room_for() {
     assert_eq!(limits(&calls), [3]);
     let is_take = |(_, call): &&(CallId, StoreCall)| matches!(call, StoreCall::TakeTasks { .. });
     let (take, _) = calls.iter().find(is_take).expect("it takes tasks");
-    node.handle_answer(START, *take, Ok(Answered::Tasks((2..5).map(task).collect())), 3);
+    node.handle_response(START, *take, Ok(StoreResponse::Tasks((2..5).map(task).collect())), 3);
     let (calls, tasks) = wanted(&mut node);
     assert_eq!((limits(&calls).len(), tasks.len()), (0, 3), "all room is taken");
     node.handle_changes(START, &new_tasks(), 0);
@@ -109,7 +109,7 @@ fn h39_a_result_says_on_which_node_it_was_made() {
     let (mut node, calls) = opened(1);
     let is_take = |(_, call): &&(CallId, StoreCall)| matches!(call, StoreCall::TakeTasks { .. });
     let (take, _) = calls.iter().find(is_take).expect("it takes tasks");
-    node.handle_answer(START, *take, Ok(Answered::Tasks(vec![task(2)])), 1);
+    node.handle_response(START, *take, Ok(StoreResponse::Tasks(vec![task(2)])), 1);
     let (_, tasks) = wanted(&mut node);
     let ended = START + Duration::from_millis(250);
     node.handle_task_done(ended, &tasks[0], Ok(Payload::from("done")), None);
@@ -136,7 +136,7 @@ fn n17_tasks_of_two_executions_that_wait_to_begin_do_not_take_each_others_place(
         let id = TaskId { execution, ..row.id };
         TaskRow { id, begun: Some(SessionId::NOBODY), ..row }
     };
-    node.handle_answer(START, *take, Ok(Answered::Tasks(vec![suspect(1), suspect(2)])), 2);
+    node.handle_response(START, *take, Ok(StoreResponse::Tasks(vec![suspect(1), suspect(2)])), 2);
     node.handle_time(START + Duration::from_millis(1), 2);
     let begun = |(_, call): (CallId, StoreCall)| match call {
         StoreCall::RenewTasks { tasks, .. } => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use perennial_core::EventId;
-use perennial_core::lane::{Answered, CallId, StoreCall};
+use perennial_core::lane::{CallId, StoreCall, StoreResponse};
 use perennial_core::node::{Node, NodeOptions, NodeOutput};
 use perennial_core::shard::Message;
 use perennial_core::store::{Lease, Served, SessionId, TaskId, TaskRow, TaskState};
@@ -45,11 +45,11 @@ fn took(rows: Vec<TaskRow>) -> (Node, Vec<StoreCall>) {
     let served = Served { names: ["remote".to_owned()].into(), ..Served::default() };
     let mut node = Node::new(NodeOptions { served, ..NodeOptions::default() }, 1, Duration::ZERO);
     let (open, _) = calls(&mut node).pop().expect("it opens its session");
-    let lease = Answered::Lease(Lease { now_ms: 1_000, expires_ms: 60_000 });
-    node.handle_answer(START, open, Ok(lease), 10);
+    let lease = StoreResponse::Lease(Lease { now_ms: 1_000, expires_ms: 60_000 });
+    node.handle_response(START, open, Ok(lease), 10);
     let is_take = |(_, call): &(CallId, StoreCall)| matches!(call, StoreCall::TakeTasks { .. });
     let (take, _) = calls(&mut node).into_iter().find(is_take).expect("it takes tasks");
-    node.handle_answer(START, take, Ok(Answered::Tasks(rows)), 10);
+    node.handle_response(START, take, Ok(StoreResponse::Tasks(rows)), 10);
     let after = calls(&mut node).into_iter().map(|(_, call)| call).collect();
     (node, after)
 }

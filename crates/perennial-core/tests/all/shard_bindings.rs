@@ -3,7 +3,7 @@
 
 use crate::shard_cases::{Outcome, handlers, handlers_and, number};
 use perennial_core::lane::LaneOptions;
-use perennial_core::shard::{Answer, Request, RequestId};
+use perennial_core::shard::{Request, RequestId, Response};
 use perennial_core::{OrchestrationContext, Payload, SHARDS};
 use perennial_testkit::ManualNode;
 
@@ -18,7 +18,7 @@ fn collecting() -> ManualNode {
 fn is_bound(node: &ManualNode, request: RequestId) -> bool {
     let expected = node.row("a").key;
     match node.answer(request) {
-        Some(Answer::Moved { key }) => *key == Some(expected),
+        Some(Response::Moved { key }) => *key == Some(expected),
         other => panic!("{other:?}"),
     }
 }

@@ -2,7 +2,7 @@
 //! one retry (G28).
 
 use crate::shard_cases::{Outcome, handlers, handlers_and};
-use perennial_core::shard::{BlockReason, Message, Question, ShardOptions, TurnTaskDone};
+use perennial_core::shard::{BlockReason, InstanceCall, Message, ShardOptions, TurnTaskDone};
 use perennial_core::store::RequestOutcome;
 use perennial_core::{Job, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
@@ -25,7 +25,7 @@ fn block_as_culprit(node: &mut ManualNode, id: &str) {
         key,
         number,
         outcome,
-        asks: Vec::new(),
+        calls: Vec::new(),
         failed_execution: None,
     });
     node.settle();
@@ -84,8 +84,8 @@ fn g29_a_convict_is_not_tried_by_a_new_owner_nor_for_what_comes_for_it() {
 fn g29_who_asks_a_convict_something_is_told_that_it_is_blocked() {
     let mut node = culprit();
     node.crash();
-    let question = Question::Query { name: "n".to_owned(), payload: Payload::null() };
-    let RequestOutcome::Written(number) = node.send_request("a", &question, 60_000) else {
+    let instance_call = InstanceCall::Query { name: "n".to_owned(), payload: Payload::null() };
+    let RequestOutcome::Written(number) = node.send_request("a", &instance_call, 60_000) else {
         panic!("it exists")
     };
     node.pass_requests();

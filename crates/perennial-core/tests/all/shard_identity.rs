@@ -1,7 +1,7 @@
 //! Which shard an instance belongs to, and that nothing reaches it that is not its own (G1, G2).
 
 use crate::shard_cases::{handlers, number};
-use perennial_core::shard::{Answer, Request};
+use perennial_core::shard::{Request, Response};
 use perennial_core::{EventId, InstanceKey, SHARDS, ShardId};
 use perennial_testkit::ManualNode;
 
@@ -168,7 +168,7 @@ fn g2_a_request_that_is_bound_to_a_key_never_reaches_another_instance() {
         let bound = |key| Request::Bound { key, request: Box::new(Request::Retry) };
         let asked = [other, own].map(|key| node.request("order-1", bound(key)));
         node.settle();
-        assert!(matches!(node.answer(asked[0]), Some(Answer::NotFound)), "{:?}", node.answer(asked[0]));
-        assert!(matches!(node.answer(asked[1]), Some(Answer::NotBlocked)), "{:?}", node.answer(asked[1]));
+        assert!(matches!(node.answer(asked[0]), Some(Response::NotFound)), "{:?}", node.answer(asked[0]));
+        assert!(matches!(node.answer(asked[1]), Some(Response::NotBlocked)), "{:?}", node.answer(asked[1]));
     }
 }

@@ -1,7 +1,7 @@
 //! Events of other processes whose senders hear what became of them (G17), and events that nobody can read (G28).
 
 use crate::shard_cases::{Outcome, handlers};
-use perennial_core::shard::{Answer, AskReply, Question, Request};
+use perennial_core::shard::{CallReply, InstanceCall, Request, Response};
 use perennial_core::store::{RequestOutcome, Skippable};
 use perennial_core::{EventId, Handlers, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
@@ -29,20 +29,20 @@ fn started(name: &str) -> ManualNode {
     node
 }
 
-fn raise(name: &str, payload: impl Into<Payload>, key: &str) -> Question {
-    Question::Raise { name: name.to_owned(), payload: payload.into(), key: key.to_owned(), trace: None }
+fn raise(name: &str, payload: impl Into<Payload>, key: &str) -> InstanceCall {
+    InstanceCall::Raise { name: name.to_owned(), payload: payload.into(), key: key.to_owned(), trace: None }
 }
 
 /// Another process raises; returns the request's number.
-fn send(node: &mut ManualNode, question: &Question) -> u64 {
-    match node.send_request("a", question, 1_000_000) {
+fn send(node: &mut ManualNode, instance_call: &InstanceCall) -> u64 {
+    match node.send_request("a", instance_call, 1_000_000) {
         RequestOutcome::Written(number) => number,
         RequestOutcome::NoInstance => panic!("it exists"),
     }
 }
 
-fn taken() -> Option<AskReply> {
-    Some(AskReply::Answered(Payload::null()))
+fn taken() -> Option<CallReply> {
+    Some(CallReply::Answered(Payload::null()))
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn g17_a_sender_elsewhere_hears_that_its_event_was_taken_once() {
     node.pass_requests().pass_requests().settle();
     let again = send(&mut node, &raise("other", "1", "k1"));
     node.pass_requests().settle();
-    assert_eq!((node.reply(first), node.reply(again)), (taken(), Some(AskReply::KeyTaken)));
+    assert_eq!((node.reply(first), node.reply(again)), (taken(), Some(CallReply::KeyTaken)));
     let events = node.lines("a").into_iter().filter(|line| line.contains("ExternalEvent \"other\""));
     assert_eq!(events.count(), 1);
     assert!(node.tables().requests.is_empty());
@@ -67,10 +67,10 @@ fn g17_a_sender_elsewhere_hears_that_the_instance_ended_without_reading_its_even
     node.pass_requests();
     node.raise("a", "end", "enough");
     node.settle();
-    assert_eq!((node.status("a"), node.reply(late)), ("completed".into(), Some(AskReply::Ended)));
+    assert_eq!((node.status("a"), node.reply(late)), ("completed".into(), Some(CallReply::Ended)));
     let after = send(&mut node, &raise("other", "1", "k2"));
     node.pass_requests().settle();
-    assert_eq!(node.reply(after), Some(AskReply::Ended));
+    assert_eq!(node.reply(after), Some(CallReply::Ended));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn g17_the_event_that_ends_an_instance_was_taken() {
     let mut node = started("ends");
     let [end, late] = ["k1", "k2"].map(|key| send(&mut node, &raise("end", key, key)));
     node.pass_requests().settle();
-    assert_eq!((node.reply(end), node.reply(late)), (taken(), Some(AskReply::Ended)));
+    assert_eq!((node.reply(end), node.reply(late)), (taken(), Some(CallReply::Ended)));
 }
 
 #[test]
@@ -103,13 +103,13 @@ fn g28_an_event_that_the_waiting_code_cannot_read_is_refused_whoever_waits_for_t
     node.raise("a", "n", crate::shard_cases::number(1));
     let bad = node.raise_once("a", "n", "k0", "no number");
     node.settle();
-    let Some(Answer::Unreadable { event, type_name, .. }) = node.answer(bad) else {
+    let Some(Response::Unreadable { event, type_name, .. }) = node.answer(bad) else {
         panic!("{}", node.told(bad))
     };
     assert_eq!((event.as_str(), *type_name), ("n", "u64"));
     let elsewhere = send(&mut node, &raise("n", "no number", "k1"));
     node.pass_requests().settle();
-    let Some(AskReply::Refused { reason, .. }) = node.reply(elsewhere) else {
+    let Some(CallReply::Refused { reason, .. }) = node.reply(elsewhere) else {
         panic!("{:?}", node.reply(elsewhere))
     };
     assert!(reason.starts_with("PER-0103"), "{reason}");
@@ -129,7 +129,7 @@ fn g28_only_the_event_that_blocks_an_instance_can_be_skipped() {
     node.pass_inbox().settle();
     let asked = node.request("a", Request::Skip(Skippable::Event(EventId(5))));
     node.settle();
-    let Some(Answer::NotBlockedBy { blocking: Some(blocking) }) = node.answer(asked).cloned() else {
+    let Some(Response::NotBlockedBy { blocking: Some(blocking) }) = node.answer(asked).cloned() else {
         panic!("{}", node.told(asked))
     };
     let skipped = node.request("a", Request::Skip(blocking));

@@ -2,20 +2,20 @@
 //! (G48, G49, E39).
 
 use crate::shard_cases::{Outcome, handlers, handlers_and, number, secs};
-use perennial_core::shard::{Answer, AskReply, Message, Question, Request, RequestId, ResetReport};
+use perennial_core::shard::{CallReply, InstanceCall, Message, Request, RequestId, ResetReport, Response};
 use perennial_core::{Either, EventKind, InstanceKey, Job, OrchestrationContext, Payload, Started};
 use perennial_testkit::ManualNode;
 
 fn report(node: &ManualNode, request: RequestId) -> ResetReport {
     match node.answer(request) {
-        Some(Answer::Asked(AskReply::Answered(report))) => report.decode().unwrap(),
+        Some(Response::Reply(CallReply::Answered(report))) => report.decode().unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
 fn refusal(node: &ManualNode, request: RequestId) -> String {
     match node.answer(request) {
-        Some(Answer::Asked(AskReply::Refused { reason, .. })) => reason.clone(),
+        Some(Response::Reply(CallReply::Refused { reason, .. })) => reason.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -79,17 +79,17 @@ fn e39_a_reset_is_recorded_with_who_why_and_when_and_its_turns_are_copies() {
 #[test]
 fn g49_the_same_rerun_again_does_nothing() {
     let mut node = failed();
-    let question = node.reset_question("a", None);
+    let instance_call = node.reset_call("a", None);
     let (first, again) = (
-        node.request("a", Request::Ask(question.clone())),
-        node.request("a", Request::Ask(question.clone())),
+        node.request("a", Request::Call(instance_call.clone())),
+        node.request("a", Request::Call(instance_call.clone())),
     );
     node.settle();
     assert!(!report(&node, first).already_made);
     let again = report(&node, again);
     assert_eq!((again.already_made, again.execution, again.turn), (true, 2, 2));
     node.finish("a", "A2", "two").settle();
-    let late = node.request("a", Request::Ask(question));
+    let late = node.request("a", Request::Call(instance_call));
     node.settle();
     assert!(report(&node, late).already_made, "also after the end");
     assert_eq!(node.row("a").execution, 2);
@@ -103,11 +103,11 @@ fn g49_what_runs_or_completed_is_not_run_again() {
     node.settle();
     let (done, runs, seen) =
         (node.reset("done", None), node.reset("runs", None), node.reset("runs", Some(7)));
-    let stale = Question::Reset { execution: 9, to_turn: Some(1), version: None, why: "w".into() };
-    let stale = node.request("runs", Request::Ask(stale));
+    let stale = InstanceCall::Reset { execution: 9, to_turn: Some(1), version: None, why: "w".into() };
+    let stale = node.request("runs", Request::Call(stale));
     let bound = Request::Bound {
         key: InstanceKey::new(7, 7),
-        request: Box::new(Request::Ask(node.reset_question("runs", Some(1)))),
+        request: Box::new(Request::Call(node.reset_call("runs", Some(1)))),
     };
     let foreign = node.request("runs", bound);
     node.settle();
@@ -232,13 +232,14 @@ fn g48_a_crash_before_the_commit_leaves_everything_and_one_after_it_loses_nothin
 #[test]
 fn g48_another_process_resets_and_is_told_what_was_carried() {
     let mut node = failed();
-    let question = node.reset_question("a", None);
-    let perennial_core::store::RequestOutcome::Written(number) = node.send_request("a", &question, 10_000)
+    let instance_call = node.reset_call("a", None);
+    let perennial_core::store::RequestOutcome::Written(number) =
+        node.send_request("a", &instance_call, 10_000)
     else {
         panic!("it is written")
     };
     node.pass_requests().settle();
-    let Some(AskReply::Answered(report)) = node.reply(number) else { panic!("{:?}", node.reply(number)) };
+    let Some(CallReply::Answered(report)) = node.reply(number) else { panic!("{:?}", node.reply(number)) };
     assert_eq!(report.decode::<ResetReport>().unwrap().execution, 2);
     assert_eq!(node.status("a"), "running");
 }

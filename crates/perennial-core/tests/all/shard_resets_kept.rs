@@ -1,7 +1,7 @@
 //! What a reset keeps stays as it was: turns replay to the same decisions, and what they had begun is heard of (G48, G49).
 
 use crate::shard_cases::{Outcome, handlers_and, number, secs};
-use perennial_core::shard::{Answer, AskReply, Request, ResetReport, ShardOptions};
+use perennial_core::shard::{CallReply, Request, ResetReport, Response, ShardOptions};
 use perennial_core::store::Skippable;
 use perennial_core::{EventId, OrchestrationContext, Payload, Started};
 use perennial_testkit::ManualNode;
@@ -10,7 +10,7 @@ fn reset(node: &mut ManualNode, id: &str, to_turn: Option<u64>) -> ResetReport {
     let request = node.reset(id, to_turn);
     node.settle();
     match node.answer(request) {
-        Some(Answer::Asked(AskReply::Answered(report))) => report.decode().unwrap(),
+        Some(Response::Reply(CallReply::Answered(report))) => report.decode().unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -133,7 +133,7 @@ fn g48_a_report_that_is_on_its_way_reaches_the_next_execution() {
     // The reset is asked for before the reports of the first turn are read.
     let request = node.reset("a", Some(1));
     node.settle();
-    assert!(matches!(node.answer(request), Some(Answer::Asked(AskReply::Answered(_)))));
+    assert!(matches!(node.answer(request), Some(Response::Reply(CallReply::Answered(_)))));
     assert_eq!(node.row("a").execution, 2);
     node.raise("a", "go", ());
     node.settle();
@@ -190,7 +190,7 @@ fn g48_the_start_of_a_kept_child_is_reported_to_the_next_execution() {
     }
     let request = node.reset("p", Some(1));
     node.settle();
-    assert!(matches!(node.answer(request), Some(Answer::Asked(AskReply::Answered(_)))));
+    assert!(matches!(node.answer(request), Some(Response::Reply(CallReply::Answered(_)))));
     node.raise("p::1.2", "n", "end");
     node.settle();
     assert!(last(&node, "p").starts_with("OrchestrationCompleted \"Ok(()) Ok("), "{:?}", node.lines("p"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::shard_cases::{Outcome, handlers_and, number, secs};
 use perennial_core::shard::{
-    AskReply, CompletionToken, LeftOpen, Message, Question, RanElsewhere, Request, RequestId, Said,
+    CallReply, CompletionToken, InstanceCall, LeftOpen, Message, RanElsewhere, Request, RequestId, Said,
     ShardOptions, TokenCall, TokenSecret,
 };
 use perennial_core::store::{RequestOutcome, Store, TaskRow, TaskState};
@@ -69,21 +69,21 @@ fn asking(plan: &Plan) -> ManualNode {
     node
 }
 
-fn question(token: &CompletionToken, said: Said) -> Question {
+fn instance_call(token: &CompletionToken, said: Said) -> InstanceCall {
     let (execution, event) = (token.task.execution, token.task.event);
     let call = TokenCall { execution, event, attempt: token.attempt, secret: token.secret, said };
-    Question::Token(Box::new(call))
+    InstanceCall::Token(Box::new(call))
 }
 
 pub(crate) fn say(node: &mut ManualNode, token: &CompletionToken, said: Said) -> RequestId {
-    let request = Box::new(Request::Ask(question(token, said)));
+    let request = Box::new(Request::Call(instance_call(token, said)));
     let said = node.request(&token.instance, Request::Bound { key: token.task.key, request });
     node.settle();
     said
 }
 
 pub(crate) fn message(token: &CompletionToken, said: Said) -> Message {
-    let Question::Token(call) = question(token, said) else { unreachable!("it is one") };
+    let InstanceCall::Token(call) = instance_call(token, said) else { unreachable!("it is one") };
     Message::Token(call)
 }
 
@@ -142,7 +142,7 @@ fn g43_an_answer_leaves_only_when_what_was_said_is_durable() {
     let token = node.leave_open("a", "ask", 0);
     node.settle();
     for said in [under_way("half"), failed("no")] {
-        let request = Request::Ask(question(&token, said));
+        let request = Request::Call(instance_call(&token, said));
         let told = node.request("a", request);
         node.take_turns();
         assert_eq!((node.told(told), node.batch().len()), ("nothing".to_owned(), 1));
@@ -211,15 +211,15 @@ fn g43_a_process_elsewhere_is_answered_with_the_commit_that_takes_what_it_said()
     node.settle();
     let mut answers = Vec::new();
     for said in [under_way("half"), failed("no"), completed(1)] {
-        let RequestOutcome::Written(number) = node.send_request("a", &question(&token, said), 1_000_000)
+        let RequestOutcome::Written(number) = node.send_request("a", &instance_call(&token, said), 1_000_000)
         else {
             panic!("it exists")
         };
         node.pass_requests().pass_requests().settle();
         answers.push(node.reply(number).expect("it is answered"));
     }
-    let taken = AskReply::Answered(Payload::null());
-    assert_eq!(answers, [taken.clone(), taken, AskReply::Outdated { attempt: 2 }]);
+    let taken = CallReply::Answered(Payload::null());
+    assert_eq!(answers, [taken.clone(), taken, CallReply::Outdated { attempt: 2 }]);
     assert!(node.tables().requests.is_empty());
     node.at(1_500).settle();
     let details = node.attempt("a", "ask").details.clone();
@@ -252,13 +252,14 @@ fn g43_a_result_that_the_code_cannot_read_is_refused_and_leaves_no_trace() {
     let unreadable = Said::Completed(Payload::from("forty-two"));
     let here = say(&mut node, &token, unreadable.clone());
     assert!(node.told(here).starts_with("refused: PER-0103"), "{}", node.told(here));
-    let RequestOutcome::Written(there) = node.send_request("a", &question(&token, unreadable), 1_000_000)
+    let RequestOutcome::Written(there) =
+        node.send_request("a", &instance_call(&token, unreadable), 1_000_000)
     else {
         panic!("it exists")
     };
     node.pass_requests().settle();
     assert!(
-        matches!(node.reply(there), Some(AskReply::Refused { reason, .. }) if reason.starts_with("PER-0103"))
+        matches!(node.reply(there), Some(CallReply::Refused { reason, .. }) if reason.starts_with("PER-0103"))
     );
     assert_eq!((end_of(&node), node.tasks("a")), ("running".to_owned(), vec!["ask 1 waiting".to_owned()]));
     let told = say(&mut node, &token, completed(42));
@@ -430,7 +431,7 @@ fn g45_a_token_that_comes_with_the_result_of_another_node_hears_that_the_activit
     // A commit is under way when the token is used, and then the result of the other node is read.
     node.raise("a", "other", ());
     node.take_turns();
-    let told = node.request("a", Request::Ask(question(&token, completed(42))));
+    let told = node.request("a", Request::Call(instance_call(&token, completed(42))));
     let (execution, event, attempt) = (task.id.execution, task.id.event, task.attempt);
     let result = Ok(number(7));
     let body = Message::Attempt { execution, event, attempt, result, details: None, ran: None }.encode();

@@ -2,7 +2,7 @@
 //! other processes (N18).
 
 use crate::shard_cases::{Outcome, handlers, handlers_and, settle_for_a_while};
-use perennial_core::shard::{AskReply, Message, Question, ShardOptions};
+use perennial_core::shard::{CallReply, InstanceCall, Message, ShardOptions};
 use perennial_core::store::{RequestOutcome, SendOutcome};
 use perennial_core::{Job, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
@@ -185,16 +185,16 @@ fn g18_events_whose_senders_elsewhere_wait_for_an_answer_count_too() {
     // They come together, so that the last ones find no room only because of the first ones.
     let numbers = ["3", "4", "5", "6"].map(|event| {
         let (name, key) = ("n".to_owned(), format!("k{event}"));
-        let question = Question::Raise { name, payload: event.into(), key, trace: None };
-        match node.send_request("a", &question, 1_000_000) {
+        let instance_call = InstanceCall::Raise { name, payload: event.into(), key, trace: None };
+        match node.send_request("a", &instance_call, 1_000_000) {
             RequestOutcome::Written(number) => number,
             RequestOutcome::NoInstance => panic!("it exists"),
         }
     });
     node.pass_requests().settle();
     let is_taken = numbers.map(|number| match node.reply(number) {
-        Some(AskReply::Answered(_)) => true,
-        Some(AskReply::Refused { .. }) => false,
+        Some(CallReply::Answered(_)) => true,
+        Some(CallReply::Refused { .. }) => false,
         other => panic!("{other:?}"),
     });
     assert_eq!(is_taken, [true, true, false, false]);

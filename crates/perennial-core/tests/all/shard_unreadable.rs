@@ -75,7 +75,7 @@ fn g28_an_unreadable_instance_that_was_terminated_stays_so_and_leaves_no_message
 
 #[test]
 fn g28_a_query_from_elsewhere_does_not_block_an_unreadable_instance_that_was_terminated() {
-    use perennial_core::shard::Question;
+    use perennial_core::shard::InstanceCall;
     let mut node = ManualNode::new(handlers());
     node.start("collect", "a", ());
     node.settle();
@@ -84,7 +84,7 @@ fn g28_a_query_from_elsewhere_does_not_block_an_unreadable_instance_that_was_ter
     node.terminate("a", "enough");
     settle_for_a_while(&mut node);
     assert_eq!(node.status("a"), "terminated");
-    node.send_request("a", &Question::Query { name: "q".to_owned(), payload: ().into() }, 60_000);
+    node.send_request("a", &InstanceCall::Query { name: "q".to_owned(), payload: ().into() }, 60_000);
     node.pass_requests();
     settle_for_a_while(&mut node);
     assert_eq!((node.status("a"), node.row("a").blocked), ("terminated".into(), None));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::support::Place;
 use perennial_core::store::{NewRequest, RequestOutcome, SendRequest, Store};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
-use perennial_testkit::conformance::ask;
 use perennial_testkit::conformance::instances::{Build, member, message, row, start};
+use perennial_testkit::conformance::wait_for;
 
 /// A row whose number became the next one to be given must not stand in the way of all further messages.
 #[test]
@@ -35,11 +35,11 @@ fn i16_a_request_with_the_greatest_number_does_not_stop_the_next() {
         after: None,
         body: Arc::from(*b"question"),
     };
-    ask(|reply| {
+    wait_for(|reply| {
         store.send(vec![SendRequest::Start { row: Box::new(row(1, "a")), body: Arc::from(*b"start") }], reply)
     })
     .unwrap();
-    let put = || ask(|reply| store.put_request(request(), reply)).unwrap();
+    let put = || wait_for(|reply| store.put_request(request(), reply)).unwrap();
     assert!(matches!(put(), RequestOutcome::Written(1)));
     place.connection().execute("UPDATE requests SET number = 9223372036854775807", []).unwrap();
     assert!(matches!(put(), RequestOutcome::Written(2)));
@@ -61,7 +61,7 @@ fn i16_a_turn_with_a_number_that_no_turn_has_is_named() {
     let store = SqliteStore::open(place.path(), SqliteOptions::default()).unwrap();
     let (mut after, mut damage) = (None, Vec::new());
     loop {
-        let checked = ask(|reply| store.check_rows(after, 100, reply)).unwrap();
+        let checked = wait_for(|reply| store.check_rows(after, 100, reply)).unwrap();
         damage.extend(checked.damage);
         after = checked.next;
         if after.is_none() {

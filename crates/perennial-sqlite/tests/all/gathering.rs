@@ -28,9 +28,9 @@ impl Pause {
     }
 }
 
-type Answer<T> = Receiver<Result<T, StoreError>>;
+type Response<T> = Receiver<Result<T, StoreError>>;
 
-fn committing(subject: &Subject, session: SessionId, batch: Vec<Commit>) -> Answer<Vec<CommitOutcome>> {
+fn committing(subject: &Subject, session: SessionId, batch: Vec<Commit>) -> Response<Vec<CommitOutcome>> {
     let (reply, answer) = waiting();
     subject.store().commit(session, subject.with_epochs(session, batch), reply);
     answer

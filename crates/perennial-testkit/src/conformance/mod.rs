@@ -63,7 +63,7 @@ mod timers;
 mod watching;
 
 pub use model::compare_with_model;
-pub use subject::{Candidate, Make, Subject, answer_of, ask, new_session, waiting};
+pub use subject::{Candidate, Make, Subject, answer_of, new_session, wait_for, waiting};
 pub use subject_reads::Loaded;
 pub use test_clock::TestClock;
 

@@ -6,7 +6,7 @@ use perennial_core::store::{
 use perennial_core::{SHARDS, ShardId};
 
 use super::instances::{Build, blocked, member, message, outgoing, row, start, status, turn_row, urgent};
-use super::subject::{Make, Subject, ask};
+use super::subject::{Make, Subject, wait_for};
 
 fn numbers(rows: &[InboxRow]) -> Vec<u64> {
     rows.iter().map(|row| row.number).collect()
@@ -22,11 +22,11 @@ fn reads(subject: &Subject, session: SessionId, shards: ShardSet) -> Vec<Result<
     let limit = PageLimit::rows(10);
     let query = InboxQuery { shards, from: 0, known: [].into(), limit };
     vec![
-        ask(|reply| store.read_inbox(session, query, reply)).map(drop),
-        ask(|reply| store.read_due(session, shards, u64::MAX, None, 10, reply)).map(drop),
-        ask(|reply| store.read_owed(session, shards, None, 10, reply)).map(drop),
-        ask(|reply| store.read_blocked(session, shards, None, 10, reply)).map(drop),
-        ask(|reply| store.read_requests(session, shards, 0, limit, reply)).map(drop),
+        wait_for(|reply| store.read_inbox(session, query, reply)).map(drop),
+        wait_for(|reply| store.read_due(session, shards, u64::MAX, None, 10, reply)).map(drop),
+        wait_for(|reply| store.read_owed(session, shards, None, 10, reply)).map(drop),
+        wait_for(|reply| store.read_blocked(session, shards, None, 10, reply)).map(drop),
+        wait_for(|reply| store.read_requests(session, shards, 0, limit, reply)).map(drop),
     ]
 }
 
@@ -229,7 +229,7 @@ pub fn s4_a_pass_over_some_shards_is_filled_although_others_lie_between(make: Ma
     }
     let limit = PageLimit::rows(mine.len());
     let query = InboxQuery { shards, from: 0, known: [].into(), limit };
-    let page = ask(|reply| subject.store().read_inbox(session, query, reply)).unwrap();
+    let page = wait_for(|reply| subject.store().read_inbox(session, query, reply)).unwrap();
     assert_eq!((page.rows.iter().map(|row| row.key).collect::<Vec<_>>(), page.next), (keys.clone(), None));
     let page = subject.request_page(session, shards, 0, limit).unwrap();
     assert_eq!((page.rows.iter().map(|row| row.key).collect::<Vec<_>>(), page.next), (keys, None));

@@ -9,7 +9,7 @@ use perennial_core::store::{
 use perennial_core::{InstanceKey, SHARDS, ShardId};
 
 use super::instances::{Build, blocked, bytes, member, message, row, start, status};
-use super::subject::{Make, Subject, ask};
+use super::subject::{Make, Subject, wait_for};
 
 fn numbers(rows: &[InboxRow]) -> Vec<u64> {
     rows.iter().map(|row| row.number).collect()
@@ -68,7 +68,7 @@ pub fn s4_the_inbox_holds_messages_of_the_sessions_shards_only(make: Make<'_>) {
     for (shards, row) in shards.into_iter().zip(&rows) {
         let session = if of_one.contains(&row.shard) { one } else { other };
         let query = InboxQuery { shards, from: 0, known: [].into(), limit: PageLimit::rows(100) };
-        let page = ask(|reply| subject.store().read_inbox(session, query, reply)).unwrap();
+        let page = wait_for(|reply| subject.store().read_inbox(session, query, reply)).unwrap();
         assert!(page.rows.iter().any(|message| message.key == row.key));
         assert!(page.rows.iter().all(|message| message.shard == row.shard));
     }

@@ -12,7 +12,7 @@ use perennial_core::store::{
 
 use super::instances::bytes;
 use super::operation::{Member, MessagePlace, Operation, RequestPlace, SessionPlace, Shards, session_id};
-use super::subject::{Make, Subject, ask};
+use super::subject::{Make, Subject, wait_for};
 
 /// One of the two, with what it has given out.
 pub(super) struct Side {
@@ -58,7 +58,7 @@ impl Side {
                     known: known.iter().map(|place| self.messages[*place]).collect(),
                     limit: PageLimit::rows(limit),
                 };
-                let page = ask(|reply| subject.store().read_inbox(session_id(session), query, reply));
+                let page = wait_for(|reply| subject.store().read_inbox(session_id(session), query, reply));
                 // Where the next page begins is a number of the store's own.
                 text(&page.map(|page| (self.places_of(page.rows), page.next.is_some())))
             }
@@ -90,7 +90,8 @@ impl Side {
             Operation::Delete(rows) => text(&subject.delete(&rows)),
             Operation::PruneExecutions(session, InstanceRow { shard, key, .. }, execution, rows) => {
                 let (store, session) = (subject.store(), session_id(session));
-                let swept = ask(|reply| store.prune_executions(session, shard, key, execution, rows, reply));
+                let swept =
+                    wait_for(|reply| store.prune_executions(session, shard, key, execution, rows, reply));
                 format!("pruned {swept:?}")
             }
             // All of it: which rows are swept first is the store's choice.

@@ -80,22 +80,22 @@ impl Subject {
 
     /// Opens a session.
     pub fn open(&self, session: NewSession) -> Result<Lease, StoreError> {
-        ask(|reply| self.store().open_session(session, reply))
+        wait_for(|reply| self.store().open_session(session, reply))
     }
 
     /// Renews a session.
     pub fn renew(&self, session: SessionId) -> Result<Lease, StoreError> {
-        ask(|reply| self.store().renew_session(session, reply))
+        wait_for(|reply| self.store().renew_session(session, reply))
     }
 
     /// Ends a session.
     pub fn end(&self, session: SessionId) -> Result<(), StoreError> {
-        ask(|reply| self.store().end_session(session, reply))
+        wait_for(|reply| self.store().end_session(session, reply))
     }
 
     /// Claims shards and gives their rows.
     pub fn claim_rows(&self, session: SessionId, target: usize) -> Result<Vec<OwnedShard>, StoreError> {
-        let rows = ask(|reply| self.store().claim_shards(session, target, reply))?;
+        let rows = wait_for(|reply| self.store().claim_shards(session, target, reply))?;
         self.learn(session, &rows);
         Ok(rows)
     }
@@ -107,7 +107,7 @@ impl Subject {
 
     /// Releases shards.
     pub fn release(&self, session: SessionId, shards: ShardSet) -> Result<(), StoreError> {
-        ask(|reply| self.store().release_shards(session, shards, reply))?;
+        wait_for(|reply| self.store().release_shards(session, shards, reply))?;
         if let Some(owned) = self.lock().get_mut(&session) {
             owned.retain(|shard, _| !shards.contains(*shard));
         }
@@ -117,7 +117,7 @@ impl Subject {
     /// Puts a new session in the place of an old one.
     pub fn replace(&self, old: SessionId, new: NewSession) -> Result<Replaced, StoreError> {
         let id = new.id;
-        let replaced = ask(|reply| self.store().replace_session(old, new, reply))?;
+        let replaced = wait_for(|reply| self.store().replace_session(old, new, reply))?;
         self.learn(id, &replaced.shards);
         Ok(replaced)
     }
@@ -129,12 +129,12 @@ impl Subject {
         notes: Vec<(ShardId, Option<Arc<[u8]>>)>,
         is_steady: bool,
     ) -> Result<(), StoreError> {
-        ask(|reply| self.store().write_shard_notes(session, notes, is_steady, reply))
+        wait_for(|reply| self.store().write_shard_notes(session, notes, is_steady, reply))
     }
 
     /// All sessions.
     pub fn directory(&self) -> Directory {
-        ask(|reply| self.store().directory(reply)).expect("the directory")
+        wait_for(|reply| self.store().directory(reply)).expect("the directory")
     }
 
     /// A session that owns every shard for a minute.
@@ -172,7 +172,7 @@ impl Subject {
         batch: impl IntoIterator<Item = Commit>,
     ) -> Result<Vec<CommitOutcome>, StoreError> {
         let batch = self.with_epochs(session, batch);
-        ask(|reply| self.store().commit(session, batch, reply))
+        wait_for(|reply| self.store().commit(session, batch, reply))
     }
 
     /// Commits a batch that is answered.
@@ -190,7 +190,7 @@ impl Subject {
 
     /// Sends messages.
     pub fn try_send(&self, requests: Vec<SendRequest>) -> Result<Vec<SendOutcome>, StoreError> {
-        ask(|reply| self.store().send(requests, reply))
+        wait_for(|reply| self.store().send(requests, reply))
     }
 
     /// Sends a message that is answered.
@@ -214,17 +214,17 @@ impl Subject {
         rows: impl IntoIterator<Item = &'r perennial_core::store::InstanceRow>,
     ) -> Vec<DeleteOutcome> {
         let instances = rows.into_iter().map(|row| (row.shard, row.key)).collect();
-        ask(|reply| self.store().delete(instances, reply)).expect("the deletion is answered")
+        wait_for(|reply| self.store().delete(instances, reply)).expect("the deletion is answered")
     }
 
     /// Sweeps at most so many rows.
     pub fn sweep_some(&self, rows: usize) -> Swept {
-        ask(|reply| self.store().sweep(rows, None, reply)).expect("the sweep")
+        wait_for(|reply| self.store().sweep(rows, None, reply)).expect("the sweep")
     }
 
     /// Sweeps at most so many rows, those of executions too that were continued so long ago.
     pub fn sweep_executions(&self, rows: usize, keep_executions_ms: u64) -> Swept {
-        ask(|reply| self.store().sweep(rows, Some(keep_executions_ms), reply)).expect("the sweep")
+        wait_for(|reply| self.store().sweep(rows, Some(keep_executions_ms), reply)).expect("the sweep")
     }
 
     /// Sweeps until nothing is left to sweep.
@@ -234,7 +234,7 @@ impl Subject {
 
     /// A setting.
     pub fn setting(&self, name: &str) -> Option<Arc<[u8]>> {
-        ask(|reply| self.store().read_setting(name, reply)).expect("the setting, or none")
+        wait_for(|reply| self.store().read_setting(name, reply)).expect("the setting, or none")
     }
 
     /// Writes a setting, or deletes it, whatever it was.
@@ -245,12 +245,13 @@ impl Subject {
     /// Writes a setting, or deletes it, if it still is what was read. Tells whether it was.
     pub fn replace_setting(&self, name: &str, read: Option<Arc<[u8]>>, value: Option<&str>) -> bool {
         let value = value.map(|value| Arc::from(value.as_bytes()));
-        ask(|reply| self.store().write_setting(name, read, value, reply)).expect("the setting, or another")
+        wait_for(|reply| self.store().write_setting(name, read, value, reply))
+            .expect("the setting, or another")
     }
 
     /// Closes the store.
     pub fn close(&self) -> Result<(), StoreError> {
-        ask(|reply| self.store().close(reply))
+        wait_for(|reply| self.store().close(reply))
     }
 
     fn learn(&self, session: SessionId, rows: &[OwnedShard]) {
@@ -285,7 +286,7 @@ pub fn answer_of<T>(receiver: &mpsc::Receiver<Result<T, StoreError>>) -> Result<
 }
 
 /// Makes a call and waits for its answer.
-pub fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
+pub fn wait_for<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
     let (reply, receiver) = waiting();
     call(reply);
     answer_of(&receiver)

@@ -10,7 +10,7 @@ use perennial_core::store::{
 };
 use perennial_core::{InstanceKey, Payload, ShardId};
 
-use super::subject::{Subject, ask};
+use super::subject::{Subject, wait_for};
 
 /// An instance with the bodies of its turns, and all its messages.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +35,7 @@ impl Subject {
         limit: PageLimit,
     ) -> Result<InboxPage, StoreError> {
         let query = InboxQuery { shards: self.shards_of(session), from, known: known.into(), limit };
-        ask(|reply| self.store().read_inbox(session, query, reply))
+        wait_for(|reply| self.store().read_inbox(session, query, reply))
     }
 
     /// The rows of a page of a session's inbox.
@@ -52,7 +52,7 @@ impl Subject {
         after: Option<(u64, InstanceKey)>,
         limit: usize,
     ) -> Result<Vec<DueInstance>, StoreError> {
-        ask(|reply| self.store().read_due(session, shards, before_ms, after, limit, reply))
+        wait_for(|reply| self.store().read_due(session, shards, before_ms, after, limit, reply))
     }
 
     /// A page of what is due in all shards that a session was given.
@@ -75,7 +75,7 @@ impl Subject {
         after: Option<InstanceKey>,
         limit: usize,
     ) -> Result<Vec<(InstanceKey, ShardId)>, StoreError> {
-        ask(|reply| self.store().read_owed(session, shards, after, limit, reply))
+        wait_for(|reply| self.store().read_owed(session, shards, after, limit, reply))
     }
 
     /// A page of what is owed in all shards that a session was given.
@@ -96,7 +96,7 @@ impl Subject {
         after: Option<InstanceKey>,
         limit: usize,
     ) -> Result<Vec<(InstanceKey, ShardId)>, StoreError> {
-        ask(|reply| self.store().read_blocked(session, shards, after, limit, reply))
+        wait_for(|reply| self.store().read_blocked(session, shards, after, limit, reply))
     }
 
     /// A page of what is blocked in all shards that a session was given.
@@ -111,12 +111,13 @@ impl Subject {
 
     /// The row of an id.
     pub fn find(&self, id: &str) -> Option<InstanceRow> {
-        ask(|reply| self.store().find(id, reply)).expect("the row")
+        wait_for(|reply| self.store().find(id, reply)).expect("the row")
     }
 
     /// An instance as the store gives it.
     pub fn load_page(&self, row: &InstanceRow, after_turn: u64, inbox: PageLimit) -> Option<LoadedInstance> {
-        ask(|reply| self.store().load(row.shard, row.key, after_turn, inbox, reply)).expect("the instance")
+        wait_for(|reply| self.store().load(row.shard, row.key, after_turn, inbox, reply))
+            .expect("the instance")
     }
 
     /// An instance with its turns and messages.
@@ -135,7 +136,7 @@ impl Subject {
         after_turn: u64,
         limit: PageLimit,
     ) -> Vec<TurnRow> {
-        ask(|reply| self.store().read_turns(row.shard, row.key, execution, after_turn, limit, reply))
+        wait_for(|reply| self.store().read_turns(row.shard, row.key, execution, after_turn, limit, reply))
             .expect("the turns")
     }
 
@@ -146,38 +147,38 @@ impl Subject {
 
     /// A page of a list.
     pub fn list(&self, filter: &Criteria, after: Option<PageKey>, limit: usize) -> Page {
-        ask(|reply| self.store().list(filter.clone(), after, limit, reply)).expect("the page")
+        wait_for(|reply| self.store().list(filter.clone(), after, limit, reply)).expect("the page")
     }
 
     /// How many rows a list has.
     pub fn count(&self, filter: &Criteria, at_most: u64) -> Count {
-        ask(|reply| self.store().count(filter.clone(), at_most, reply)).expect("the count")
+        wait_for(|reply| self.store().count(filter.clone(), at_most, reply)).expect("the count")
     }
 
     /// A page of the tasks of all instances.
     pub fn list_tasks(&self, after: Option<TaskId>, limit: usize) -> Vec<TaskRow> {
-        ask(|reply| self.store().list_tasks(after, limit, reply)).expect("the tasks")
+        wait_for(|reply| self.store().list_tasks(after, limit, reply)).expect("the tasks")
     }
 
     /// Who owns a shard.
     pub fn shard_owner(&self, shard: ShardId) -> ShardOwner {
-        ask(|reply| self.store().shard_owner(shard, reply)).expect("the owner")
+        wait_for(|reply| self.store().shard_owner(shard, reply)).expect("the owner")
     }
 
     /// Row counts and scheduling lag.
     pub fn stats(&self) -> StoreStats {
-        ask(|reply| self.store().stats(reply)).expect("the stats")
+        wait_for(|reply| self.store().stats(reply)).expect("the stats")
     }
 
     /// Takes tasks.
     pub fn take(&self, holder: SessionId, served: &Served, limit: usize, lease_ms: u64) -> Vec<TaskRow> {
-        ask(|reply| self.store().take_tasks(holder, served.clone(), limit, lease_ms, reply))
+        wait_for(|reply| self.store().take_tasks(holder, served.clone(), limit, lease_ms, reply))
             .expect("the tasks")
     }
 
     /// The tasks that are leased to a holder.
     pub fn held(&self, holder: SessionId) -> Vec<TaskRow> {
-        ask(|reply| self.store().held_tasks(holder, reply)).expect("the tasks")
+        wait_for(|reply| self.store().held_tasks(holder, reply)).expect("the tasks")
     }
 
     /// Renews the leases of tasks.
@@ -198,23 +199,25 @@ impl Subject {
         reports: Vec<TaskReport>,
         lease_ms: u64,
     ) -> Vec<TaskRenewal> {
-        ask(|reply| self.store().renew_tasks(holder, reports, lease_ms, reply)).expect("the renewals")
+        wait_for(|reply| self.store().renew_tasks(holder, reports, lease_ms, reply)).expect("the renewals")
     }
 
     /// Finishes a task.
     pub fn finish(&self, holder: SessionId, task: TaskId, attempt: u32, body: &str) -> bool {
         let body = Arc::from(body.as_bytes());
-        ask(|reply| self.store().finish_task(holder, task, attempt, body, reply)).expect("the task's end")
+        wait_for(|reply| self.store().finish_task(holder, task, attempt, body, reply))
+            .expect("the task's end")
     }
 
     /// Gives tasks back.
     pub fn give_back(&self, holder: SessionId, tasks: Vec<TaskId>) {
-        ask(|reply| self.store().give_back_tasks(holder, tasks, reply)).expect("the tasks are given back");
+        wait_for(|reply| self.store().give_back_tasks(holder, tasks, reply))
+            .expect("the tasks are given back");
     }
 
     /// Writes a request.
     pub fn put(&self, request: NewRequest) -> RequestOutcome {
-        ask(|reply| self.store().put_request(request, reply)).expect("the request is answered")
+        wait_for(|reply| self.store().put_request(request, reply)).expect("the request is answered")
     }
 
     /// Writes a request to an id.
@@ -239,7 +242,7 @@ impl Subject {
         from: RequestNumber,
         limit: PageLimit,
     ) -> Result<RequestPage, StoreError> {
-        ask(|reply| self.store().read_requests(session, shards, from, limit, reply))
+        wait_for(|reply| self.store().read_requests(session, shards, from, limit, reply))
     }
 
     /// The rows of a page of the requests to all shards that a session was given.
@@ -250,12 +253,12 @@ impl Subject {
 
     /// The reply to a request.
     pub fn reply_to(&self, number: RequestNumber) -> Option<Arc<[u8]>> {
-        ask(|reply| self.store().read_reply(number, reply)).expect("the reply, or none")
+        wait_for(|reply| self.store().read_reply(number, reply)).expect("the reply, or none")
     }
 
     /// Takes a request back.
     pub fn withdraw(&self, number: RequestNumber) -> bool {
-        ask(|reply| self.store().withdraw_request(number, reply)).expect("the withdrawal")
+        wait_for(|reply| self.store().withdraw_request(number, reply)).expect("the withdrawal")
     }
 }
 

@@ -8,7 +8,7 @@ use perennial_core::store::{
 };
 
 use super::instances::{Build, bytes, member, message, outgoing, row, start, status, task};
-use super::subject::{Make, Subject, ask};
+use super::subject::{Make, Subject, wait_for};
 use super::tasks::with_one;
 
 /// Sweeps in steps of so many rows; gives how many rows each step deleted.
@@ -121,7 +121,7 @@ fn prune(
     execution: u64,
     rows: usize,
 ) -> Result<Swept, StoreError> {
-    ask(|reply| subject.store().prune_executions(session, row.shard, row.key, execution, rows, reply))
+    wait_for(|reply| subject.store().prune_executions(session, row.shard, row.key, execution, rows, reply))
 }
 
 /// An instance in its fourth execution, with three turns in each.

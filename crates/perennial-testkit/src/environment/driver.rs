@@ -12,7 +12,9 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use perennial::{ActivityContext, ActivityFutureBox, ActivityHandler, Client, StandaloneAttempt};
-use perennial_core::shard::{ActivityTask, Answer, AskReply, Question, Request, RequestId, ShardOptions};
+use perennial_core::shard::{
+    ActivityTask, CallReply, InstanceCall, Request, RequestId, Response, ShardOptions,
+};
 use perennial_core::store::memory::Tables;
 use perennial_core::store::{Criteria, InstanceRow, Status, Store};
 use perennial_core::{ActivityError, Decision, EventKind, Handlers, History, Job, Ledger, Payload, Turn};
@@ -21,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::config::Config;
-use super::script::{Action, Asked, Scripted, When};
+use super::script::{Action, Scripted, SentRequest, When};
 use super::trouble::{CrashPoint, Trouble};
 use crate::ManualNode;
 
@@ -130,29 +132,29 @@ impl Driver {
     pub(super) fn raise(&mut self, id: &str, event: &str, payload: &Payload) {
         self.raised += 1;
         let (key, crashes) = (format!("raised-{}", self.raised), self.crashes);
-        let answer = self.ask(id, || Request::Raise {
+        let answer = self.request(id, || Request::Raise {
             name: event.to_owned(),
             payload: payload.clone(),
             key: Some(key.clone()),
             trace: None,
         });
         // Asked again after a crash, it may have been the event that ended the instance.
-        let is_done = matches!(answer, Answer::Accepted)
-            || (matches!(answer, Answer::EndedBefore) && self.crashes > crashes);
+        let is_done = matches!(answer, Response::Accepted)
+            || (matches!(answer, Response::EndedBefore) && self.crashes > crashes);
         assert!(is_done, "{event:?} cannot be raised at {id:?}: {answer:?}");
     }
 
     /// Sends an update, and lets time pass until its outcome is there.
-    pub(super) fn update(&mut self, id: &str, name: &str, payload: &Payload) -> Result<Answer, Stop> {
+    pub(super) fn update(&mut self, id: &str, name: &str, payload: &Payload) -> Result<Response, Stop> {
         self.raised += 1;
         let key = format!("raised-{}", self.raised);
         loop {
             let crashes = self.crashes;
             let (name, payload) = (name.to_owned(), payload.clone());
-            let question = Question::Update { name, payload, key: Some(key.clone()), trace: None };
-            let asked = self.node.request(id, Request::Ask(question));
-            let stop = self.drive(Until::Answered(asked, crashes));
-            match self.node.answer(asked) {
+            let instance_call = InstanceCall::Update { name, payload, key: Some(key.clone()), trace: None };
+            let sent = self.node.request(id, Request::Call(instance_call));
+            let stop = self.drive(Until::Answered(sent, crashes));
+            match self.node.answer(sent) {
                 Some(answer) => return Ok(self.recorded_update(id, &key).unwrap_or_else(|| answer.clone())),
                 None if self.crashes > crashes => {}
                 None => return Err(stop),
@@ -161,7 +163,7 @@ impl Driver {
     }
 
     /// What came of the update with a key, of what is recorded: the instance may have gone on or ended since.
-    fn recorded_update(&self, id: &str, key: &str) -> Option<Answer> {
+    fn recorded_update(&self, id: &str, key: &str) -> Option<Response> {
         let row = self.row(id)?;
         (1..=row.execution).rev().find_map(|execution| {
             let history = self.history(&row, execution);
@@ -170,8 +172,8 @@ impl Driver {
             let (update, _) = jobs.find(|(_, job)| is_it(job))?;
             history.turns.iter().flat_map(Turn::decisions).find_map(|(_, _, decision)| match decision {
                 Decision::UpdateCompleted { source_event_id, result } if *source_event_id == update => {
-                    let reply = result.clone().map_or_else(AskReply::Failed, AskReply::Answered);
-                    Some(Answer::Asked(reply))
+                    let reply = result.clone().map_or_else(CallReply::Failed, CallReply::Answered);
+                    Some(Response::Reply(reply))
                 }
                 _ => None,
             })
@@ -179,24 +181,24 @@ impl Driver {
     }
 
     /// What came of updates of the script: name, instance, outcome.
-    pub(super) fn scripted_updates(&self) -> Vec<(String, String, Answer)> {
+    pub(super) fn scripted_updates(&self) -> Vec<(String, String, Response)> {
         let answered = |(number, scripted): (usize, &Scripted)| {
             let Action::Update { name, .. } = &scripted.action else { return None };
-            let asked = scripted.asked.as_ref()?;
-            let answer = self.node.answer(asked.request)?;
-            let recorded = self.recorded_update(&asked.id, &Scripted::key(number));
-            Some((name.clone(), asked.id.clone(), recorded.unwrap_or_else(|| answer.clone())))
+            let sent = scripted.sent.as_ref()?;
+            let answer = self.node.answer(sent.request)?;
+            let recorded = self.recorded_update(&sent.id, &Scripted::key(number));
+            Some((name.clone(), sent.id.clone(), recorded.unwrap_or_else(|| answer.clone())))
         };
         self.config.script.iter().enumerate().filter_map(answered).collect()
     }
 
     /// Asks something of an instance, again if the process dies before it is answered.
-    pub(super) fn ask(&mut self, id: &str, request: impl Fn() -> Request) -> Answer {
+    pub(super) fn request(&mut self, id: &str, request: impl Fn() -> Request) -> Response {
         loop {
             let crashes = self.crashes;
-            let asked: RequestId = self.node.request(id, request());
+            let sent: RequestId = self.node.request(id, request());
             self.settle();
-            match self.node.answer(asked) {
+            match self.node.answer(sent) {
                 Some(answer) => return answer.clone(),
                 None => assert!(self.crashes > crashes, "{id:?} does not answer {:?}", request()),
             }
@@ -218,8 +220,8 @@ impl Driver {
                 Until::Ended(id) if self.row(id).is_some_and(|row| row.status.is_final()) => {
                     return Stop::Reached;
                 }
-                Until::Answered(asked, crashes)
-                    if self.node.answer(asked).is_some() || self.crashes > crashes =>
+                Until::Answered(sent, crashes)
+                    if self.node.answer(sent).is_some() || self.crashes > crashes =>
                 {
                     return Stop::Reached;
                 }
@@ -430,7 +432,7 @@ impl Driver {
                 let Some(call) = self.waiting_attempt(&id, activity, said) else { continue };
                 let reply = self.say(&id, &call);
                 assert!(
-                    matches!(reply, AskReply::Answered(_)),
+                    matches!(reply, CallReply::Answered(_)),
                     "{:?} of the script cannot be said to {id:?}: {reply:?}",
                     scripted.action
                 );
@@ -446,26 +448,26 @@ impl Driver {
                 continue;
             }
             if matches!(scripted.action, Action::Update { .. }) {
-                match &scripted.asked {
+                match &scripted.sent {
                     // Its handler may take its time.
-                    Some(asked) if self.node.answer(asked.request).is_some() => {
+                    Some(sent) if self.node.answer(sent.request).is_some() => {
                         self.config.script[number].is_done = true;
                     }
-                    Some(asked) if asked.crashes == self.crashes => {}
+                    Some(sent) if sent.crashes == self.crashes => {}
                     _ => {
                         let crashes = self.crashes;
-                        let id = scripted.asked.as_ref().map_or(id, |asked| asked.id.clone());
+                        let id = scripted.sent.as_ref().map_or(id, |sent| sent.id.clone());
                         let request = self.node.request(&id, request);
-                        self.config.script[number].asked = Some(Asked { id, request, crashes });
+                        self.config.script[number].sent = Some(SentRequest { id, request, crashes });
                         return true;
                     }
                 }
                 continue;
             }
             // What is raised at an instance that has ended is of no use to anybody.
-            let answer = self.ask(&id, || request.clone());
+            let answer = self.request(&id, || request.clone());
             assert!(
-                matches!(answer, Answer::Accepted | Answer::EndedBefore | Answer::TooLate),
+                matches!(answer, Response::Accepted | Response::EndedBefore | Response::TooLate),
                 "{:?} of the script cannot be done to {id:?}: {answer:?}",
                 scripted.action
             );

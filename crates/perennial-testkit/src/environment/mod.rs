@@ -1,6 +1,5 @@
 //! A test environment for users' code.
 
-mod asking;
 mod config;
 mod crashing;
 mod driver;
@@ -8,6 +7,7 @@ mod failure;
 mod histories;
 mod mocks;
 mod replaying;
+mod requests;
 mod script;
 mod starting;
 mod tokens;
@@ -30,9 +30,9 @@ use perennial_core::{Ending, Handlers, NotOfType, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use asking::told;
 use config::Config;
 use driver::{BEGIN_MS, Driver, Stop, Until};
+use requests::told;
 use script::{Action, Scripted, When};
 use trouble::Trouble;
 
@@ -251,7 +251,7 @@ impl TestEnvironment {
     where
         T: UpdateTarget<I, K>,
     {
-        let (name, payload) = (update.name().into_owned(), asking::written(T::encode(input)));
+        let (name, payload) = (update.name().into_owned(), requests::written(T::encode(input)));
         let action = Action::Update { name, payload };
         self.script(When::AfterMs(millis(after)), None, action)
     }
@@ -262,7 +262,7 @@ impl TestEnvironment {
     }
 
     fn script(mut self, when: When, instance: Option<String>, action: Action) -> TestEnvironment {
-        self.config.script.push(Scripted { when, instance, action, is_done: false, asked: None });
+        self.config.script.push(Scripted { when, instance, action, is_done: false, sent: None });
         self
     }
 

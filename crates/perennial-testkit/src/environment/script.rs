@@ -1,7 +1,7 @@
 //! What happens to instances from outside, as a test has written it down beforehand.
 
 use perennial_core::Payload;
-use perennial_core::shard::{Question, Request, RequestId, Said};
+use perennial_core::shard::{InstanceCall, Request, RequestId, Said};
 
 /// One thing that is to happen.
 #[derive(Clone, Debug)]
@@ -12,12 +12,12 @@ pub(super) struct Scripted {
     pub(super) action: Action,
     pub(super) is_done: bool,
     /// Where it was asked, if it has an outcome to wait for.
-    pub(super) asked: Option<Asked>,
+    pub(super) sent: Option<SentRequest>,
 }
 
 /// Something that was asked of an instance.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct SentRequest {
     pub(super) id: String,
     pub(super) request: RequestId,
     /// How often the process had died by then; after another time it is asked again.
@@ -65,7 +65,7 @@ impl Scripted {
                 key: Some(Scripted::key(number)),
                 trace: None,
             },
-            Action::Update { name, payload } => Request::Ask(Question::Update {
+            Action::Update { name, payload } => Request::Call(InstanceCall::Update {
                 name: name.clone(),
                 payload: payload.clone(),
                 key: Some(Scripted::key(number)),

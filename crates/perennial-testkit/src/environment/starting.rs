@@ -6,7 +6,7 @@ use perennial::typed::OrchestrationTarget;
 use perennial::{ClientError, StartOptions};
 use perennial_core::check_name;
 
-use super::asking::told;
+use super::requests::told;
 use super::{TestEnvironment, TestRun};
 
 impl TestEnvironment {

@@ -6,12 +6,12 @@ use std::future::Future;
 use perennial::ActivityContext;
 use perennial::typed::{Activity, ActivityMeta, Call, Later, by};
 use perennial_core::Payload;
-use perennial_core::shard::{Answer, AskReply, Question, Request, Said, TaskWork, TokenCall};
+use perennial_core::shard::{CallReply, InstanceCall, Request, Response, Said, TaskWork, TokenCall};
 use serde::Serialize;
 
 use super::TestEnvironment;
-use super::asking::{told, written};
 use super::driver::Driver;
+use super::requests::{told, written};
 use super::script::{Action, When};
 
 /// Something that stands for an activity whose result comes later: a function marked with `#[activity]` that returns
@@ -162,7 +162,7 @@ impl TestEnvironment {
             Some(driver.say(id, &call))
         });
         match reply {
-            Some(AskReply::Answered(_)) => Ok(()),
+            Some(CallReply::Answered(_)) => Ok(()),
             None => Err(format!("no attempt of the activity {activity:?} waits for its token in {id:?}")),
             Some(other) => Err(format!("{id:?} does not take what is said of {activity:?}: {other:?}")),
         }
@@ -184,17 +184,17 @@ impl Driver {
     }
 
     /// Says something about an attempt. Asked again after a crash, it may have been taken before.
-    pub(super) fn say(&mut self, id: &str, call: &TokenCall) -> AskReply {
+    pub(super) fn say(&mut self, id: &str, call: &TokenCall) -> CallReply {
         let crashes = self.crashes();
-        let answer = self.ask(id, || Request::Ask(Question::Token(Box::new(call.clone()))));
+        let answer = self.request(id, || Request::Call(InstanceCall::Token(Box::new(call.clone()))));
         match answer {
-            Answer::Asked(AskReply::NotOpen | AskReply::Outdated { .. } | AskReply::Ended)
-            | Answer::EndedBefore
+            Response::Reply(CallReply::NotOpen | CallReply::Outdated { .. } | CallReply::Ended)
+            | Response::EndedBefore
                 if self.crashes() > crashes =>
             {
-                AskReply::Answered(Payload::null())
+                CallReply::Answered(Payload::null())
             }
-            Answer::Asked(reply) => reply,
+            Response::Reply(reply) => reply,
             other => told(Err(format!("{id:?} does not answer who has a token: {other:?}"))),
         }
     }

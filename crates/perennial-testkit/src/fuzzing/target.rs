@@ -108,7 +108,7 @@ async fn branch(ctx: OrchestrationContext, number: u64) -> String {
 }
 
 /// Asks what may be asked between turns. Whether there is an answer depends on how far the code came.
-pub(super) fn consult(execution: &mut Execution) {
+pub(super) fn query_and_update(execution: &mut Execution) {
     match execution.query("ticks", Payload::null()) {
         Ok(_) | Err(QueryFailure::NoHandler { .. }) => {}
         Err(other) => panic!("a query led to {other}"),

@@ -72,7 +72,7 @@ impl Snapshot {
         let mut snapshot = Snapshot::default();
         let mut after = None;
         loop {
-            let page = ask(|reply| store.list(Criteria::default(), after, PAGE, reply))?;
+            let page = wait_for(|reply| store.list(Criteria::default(), after, PAGE, reply))?;
             for row in page.rows {
                 let mut executions = BTreeMap::new();
                 // One more than there should be, in case there is.
@@ -83,7 +83,7 @@ impl Snapshot {
                     }
                 }
                 let all = PageLimit::rows(usize::MAX);
-                let loaded = ask(|reply| store.load(row.shard, row.key, u64::MAX >> 1, all, reply))?;
+                let loaded = wait_for(|reply| store.load(row.shard, row.key, u64::MAX >> 1, all, reply))?;
                 let (inbox, tasks) = loaded.map(|loaded| (loaded.inbox.rows, loaded.tasks)).unzip();
                 snapshot.instances.push(StoredInstance { row, executions, inbox, tasks });
             }
@@ -132,7 +132,7 @@ fn read_turns(store: &dyn Store, row: &InstanceRow, execution: u64) -> Result<Ve
     let mut after = 0;
     loop {
         let limit = PageLimit::rows(PAGE);
-        let page = ask(|reply| store.read_turns(row.shard, row.key, execution, after, limit, reply))?;
+        let page = wait_for(|reply| store.read_turns(row.shard, row.key, execution, after, limit, reply))?;
         let is_last = page.len() < PAGE;
         after = page.last().map_or(after, |turn: &TurnRow| turn.number);
         turns.extend(page.into_iter().map(|turn| turn.bytes));
@@ -143,7 +143,7 @@ fn read_turns(store: &dyn Store, row: &InstanceRow, execution: u64) -> Result<Ve
 }
 
 /// Asks a store, and waits for its answer.
-fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
+fn wait_for<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
     let (sender, receiver) = mpsc::channel();
     call(Box::new(move |answer| {
         // Nobody waits any more if this fails.

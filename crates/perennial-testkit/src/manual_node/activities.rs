@@ -4,7 +4,7 @@ use perennial_core::shard::{ActivityTask, CompletionToken, Message};
 use perennial_core::store::{Store, TaskId};
 use perennial_core::{ActivityError, EventId, InstanceKey, Payload};
 
-use super::{ManualNode, QuarantineWish, ask_store};
+use super::{ManualNode, QuarantineWish, wait_for_store};
 
 impl ManualNode {
     /// Takes up a running activity, the oldest of that name.
@@ -135,7 +135,7 @@ impl ManualNode {
         let body =
             Message::Attempt { execution, event, attempt, result: Ok(result.into()), details, ran: None }
                 .encode();
-        ask_store(|reply| self.store.finish_task(ManualNode::NODE, task, attempt, body, reply))
+        wait_for_store(|reply| self.store.finish_task(ManualNode::NODE, task, attempt, body, reply))
             .expect("the store is open")
     }
 

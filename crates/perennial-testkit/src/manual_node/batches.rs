@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use perennial_core::Decision;
 use perennial_core::history::decode_turn;
-use perennial_core::lane::{Answered, StoreCall};
+use perennial_core::lane::{StoreCall, StoreResponse};
 use perennial_core::store::{Commit, CommitOutcome, SessionId, Store, StoreError, TurnRow};
 
-use super::{ManualNode, ask_store};
+use super::{ManualNode, wait_for_store};
 
 impl ManualNode {
     /// The commits of the batch that is in flight.
@@ -158,7 +158,7 @@ impl ManualNode {
     }
 
     fn write(&mut self, session: SessionId, batch: &Arc<[Commit]>) -> Vec<CommitOutcome> {
-        let outcomes = ask_store(|reply| self.store.commit(session, Arc::clone(batch), reply))
+        let outcomes = wait_for_store(|reply| self.store.commit(session, Arc::clone(batch), reply))
             .expect("the store in memory takes every batch");
         for (commit, outcome) in batch.iter().zip(&outcomes) {
             if matches!(outcome, CommitOutcome::Durable { .. }) {
@@ -197,7 +197,7 @@ impl ManualNode {
         if !matches!(answer, Err(StoreError::Unavailable(_) | StoreError::Unknown(_))) {
             self.seen.committing.clear();
         }
-        self.feed(|lane, now| lane.handle_answer(now, call, answer.map(Answered::Committed)));
+        self.feed(|lane, now| lane.handle_response(now, call, answer.map(StoreResponse::Committed)));
     }
 
     fn name_in(&self, commit: &Commit) -> String {

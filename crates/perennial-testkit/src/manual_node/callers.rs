@@ -1,13 +1,13 @@
 //! What callers ask for, in this process and from others.
 
-use perennial_core::shard::{AskReply, Message, Question, Request, RequestId, Start, StartRequest};
+use perennial_core::shard::{CallReply, InstanceCall, Message, Request, RequestId, Start, StartRequest};
 use perennial_core::store::{
     InboxNumber, InstanceRow, NewRequest, Pause, PausedOrchestrations, RequestNumber, RequestOutcome,
     SendOutcome, SendRequest, Store,
 };
 use perennial_core::{InstanceKey, Job, Payload, Started, Why};
 
-use super::{ManualNode, ask_store};
+use super::{ManualNode, wait_for_store};
 
 impl ManualNode {
     /// Somebody starts an instance.
@@ -29,8 +29,8 @@ impl ManualNode {
 
     /// Somebody asks a query.
     pub fn query(&mut self, id: &str, name: &str, payload: impl Into<Payload>) -> RequestId {
-        let question = Question::Query { name: name.to_owned(), payload: payload.into() };
-        self.request(id, Request::Ask(question))
+        let instance_call = InstanceCall::Query { name: name.to_owned(), payload: payload.into() };
+        self.request(id, Request::Call(instance_call))
     }
 
     /// Somebody sends an update, with a key against duplicates or without.
@@ -42,7 +42,10 @@ impl ManualNode {
         payload: impl Into<Payload>,
     ) -> RequestId {
         let (payload, key) = (payload.into(), key.map(str::to_owned));
-        self.request(id, Request::Ask(Question::Update { name: name.to_owned(), payload, key, trace: None }))
+        self.request(
+            id,
+            Request::Call(InstanceCall::Update { name: name.to_owned(), payload, key, trace: None }),
+        )
     }
 
     /// Somebody raises an event.
@@ -86,14 +89,14 @@ impl ManualNode {
 
     /// Somebody resets an instance to a turn; if none is given, to the last one before its end.
     pub fn reset(&mut self, id: &str, to_turn: Option<u64>) -> RequestId {
-        let question = self.reset_question(id, to_turn);
-        self.request(id, Request::Ask(question))
+        let instance_call = self.reset_call(id, to_turn);
+        self.request(id, Request::Call(instance_call))
     }
 
     /// What somebody asks who resets an instance as it is stored now.
-    pub fn reset_question(&self, id: &str, to_turn: Option<u64>) -> Question {
+    pub fn reset_call(&self, id: &str, to_turn: Option<u64>) -> InstanceCall {
         let execution = self.row(id).execution;
-        Question::Reset { execution, to_turn, version: None, why: Why::new("a test").by("somebody") }
+        InstanceCall::Reset { execution, to_turn, version: None, why: Why::new("a test").by("somebody") }
     }
 
     /// Somebody says which orchestrations are paused. Lanes hear of it when they renew their leases.
@@ -102,8 +105,8 @@ impl ManualNode {
         names.iter().for_each(|name| paused.pause(name, 1, Why::new("all of them")));
         let value = paused.encode();
         let name = PausedOrchestrations::SETTING;
-        let read = ask_store(|reply| self.store.read_setting(name, reply)).expect("the store is open");
-        let written = ask_store(|reply| self.store.write_setting(name, read, value, reply));
+        let read = wait_for_store(|reply| self.store.read_setting(name, reply)).expect("the store is open");
+        let written = wait_for_store(|reply| self.store.write_setting(name, read, value, reply));
         assert!(written.expect("the store is open"), "nobody else writes");
         self
     }
@@ -159,27 +162,32 @@ impl ManualNode {
     }
 
     /// Another process asks something, and waits for a while.
-    pub fn send_request(&mut self, id: &str, question: &Question, patience_ms: u64) -> RequestOutcome {
-        self.send_request_after(id, question, patience_ms, None)
+    pub fn send_request(
+        &mut self,
+        id: &str,
+        instance_call: &InstanceCall,
+        patience_ms: u64,
+    ) -> RequestOutcome {
+        self.send_request_after(id, instance_call, patience_ms, None)
     }
 
     /// Another process asks something, to which an earlier message to the instance was acknowledged.
     pub fn send_request_after(
         &mut self,
         id: &str,
-        question: &Question,
+        instance_call: &InstanceCall,
         patience_ms: u64,
         after: Option<InboxNumber>,
     ) -> RequestOutcome {
-        let body = question.encode();
+        let body = instance_call.encode();
         let request = NewRequest { instance: id.to_owned(), key: None, patience_ms, after, body };
-        ask_store(|reply| self.store.put_request(request, reply)).expect("the store is open")
+        wait_for_store(|reply| self.store.put_request(request, reply)).expect("the store is open")
     }
 
     /// What another process was answered, if it was.
-    pub fn reply(&self, number: RequestNumber) -> Option<AskReply> {
-        let answer = ask_store(|reply| self.store.read_reply(number, reply)).expect("the store is open");
-        answer.map(|body| AskReply::decode(&body).expect("a shard writes replies"))
+    pub fn reply(&self, number: RequestNumber) -> Option<CallReply> {
+        let answer = wait_for_store(|reply| self.store.read_reply(number, reply)).expect("the store is open");
+        answer.map(|body| CallReply::decode(&body).expect("a shard writes replies"))
     }
 
     /// Another process sends an event.
@@ -203,7 +211,8 @@ impl ManualNode {
 
     /// Another process sends something.
     pub fn send(&mut self, request: SendRequest) -> SendOutcome {
-        let outcomes = ask_store(|reply| self.store.send(vec![request], reply)).expect("the store is open");
+        let outcomes =
+            wait_for_store(|reply| self.store.send(vec![request], reply)).expect("the store is open");
         outcomes.into_iter().next().expect("one outcome per request")
     }
 }

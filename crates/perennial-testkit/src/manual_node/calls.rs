@@ -2,17 +2,17 @@
 
 use std::sync::mpsc;
 
-use perennial_core::lane::{CallId, StoreAnswer, StoreCall};
+use perennial_core::lane::{CallId, StoreCall, StoreResult};
 use perennial_core::store::{Changes, Commit, Reply, SessionId, ShardSet, StoreError};
 
 use super::ManualNode;
 
 /// The answer of the store to a call, kept back. A process that has died meanwhile does not get it.
 #[derive(Clone, Debug)]
-pub struct HeldAnswer {
+pub struct HeldResponse {
     process: u64,
     call: CallId,
-    answer: StoreAnswer,
+    answer: StoreResult,
 }
 
 /// What a call is for, as far as tests care.
@@ -113,22 +113,22 @@ impl WaitingCalls {
 
 impl ManualNode {
     /// Makes the calls of a kind that lie there, and keeps the answers back.
-    fn read(&mut self, kind: Kind) -> Vec<HeldAnswer> {
+    fn read(&mut self, kind: Kind) -> Vec<HeldResponse> {
         let calls = self.waiting.take(kind);
         self.keep_back(calls)
     }
 
     /// Makes the calls that lie there because the store is slow, and keeps the answers back.
-    pub fn read_slow(&mut self) -> Vec<HeldAnswer> {
+    pub fn read_slow(&mut self) -> Vec<HeldResponse> {
         let calls = self.waiting.take_where(|call| self.trouble.is_slow(call));
         self.keep_back(calls)
     }
 
-    fn keep_back(&mut self, calls: Vec<(CallId, StoreCall)>) -> Vec<HeldAnswer> {
+    fn keep_back(&mut self, calls: Vec<(CallId, StoreCall)>) -> Vec<HeldResponse> {
         let process = self.process;
         calls
             .into_iter()
-            .map(|(call, made)| HeldAnswer { process, call, answer: self.answer_of(made) })
+            .map(|(call, made)| HeldResponse { process, call, answer: self.answer_of(made) })
             .collect()
     }
 
@@ -141,7 +141,7 @@ impl ManualNode {
     }
 
     /// Makes a call.
-    pub(super) fn answer_of(&mut self, call: StoreCall) -> StoreAnswer {
+    pub(super) fn answer_of(&mut self, call: StoreCall) -> StoreResult {
         if let StoreCall::Load { key, after_turn: 0, .. } = &call
             && self.unreadable.contains(key)
         {
@@ -156,24 +156,24 @@ impl ManualNode {
     }
 
     /// Brings an answer of the store that was kept back.
-    pub fn bring(&mut self, held: HeldAnswer) {
-        let HeldAnswer { process, call, answer } = held;
+    pub fn bring(&mut self, held: HeldResponse) {
+        let HeldResponse { process, call, answer } = held;
         if process == self.process {
-            self.feed(|lane, now| lane.handle_answer(now, call, answer));
+            self.feed(|lane, now| lane.handle_response(now, call, answer));
         }
     }
 
     /// Answers every call of a kind that lies there with an error.
     fn refuse(&mut self, kind: Kind, error: &StoreError) {
         for (call, _) in self.waiting.take(kind) {
-            self.feed(|lane, now| lane.handle_answer(now, call, Err(error.clone())));
+            self.feed(|lane, now| lane.handle_response(now, call, Err(error.clone())));
         }
     }
 
     // ---- looking up and loading -----------------------------------------------------------------------------------
 
     /// Reads the rows that requests wait for, and keeps them back.
-    pub fn read_finds(&mut self) -> Vec<HeldAnswer> {
+    pub fn read_finds(&mut self) -> Vec<HeldResponse> {
         self.read(Kind::Find)
     }
 
@@ -188,7 +188,7 @@ impl ManualNode {
     }
 
     /// Reads the instances that are to be loaded, and keeps them back.
-    pub fn read_loads(&mut self) -> Vec<HeldAnswer> {
+    pub fn read_loads(&mut self) -> Vec<HeldResponse> {
         self.read(Kind::Load)
     }
 
@@ -214,12 +214,12 @@ impl ManualNode {
     }
 
     /// Reads the rows that are to be seen again, and keeps them back.
-    pub fn read_refreshes(&mut self) -> Vec<HeldAnswer> {
+    pub fn read_refreshes(&mut self) -> Vec<HeldResponse> {
         self.read(Kind::Refresh)
     }
 
     /// Reads which instances are owed work or blocked, if the lane wants to know, and keeps that back.
-    pub fn read_owed(&mut self) -> Vec<HeldAnswer> {
+    pub fn read_owed(&mut self) -> Vec<HeldResponse> {
         self.read(Kind::Owed)
     }
 
@@ -228,9 +228,9 @@ impl ManualNode {
     /// # Panics
     ///
     /// If there is none.
-    pub fn held_batch(&mut self) -> HeldAnswer {
+    pub fn held_batch(&mut self) -> HeldResponse {
         let (call, made) = self.waiting.first(Kind::Batch).expect("a batch is in flight");
-        HeldAnswer { process: self.process, call, answer: self.answer_of(made) }
+        HeldResponse { process: self.process, call, answer: self.answer_of(made) }
     }
 
     // ---- the inbox and requests -----------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ impl ManualNode {
     /// # Panics
     ///
     /// If the lane does not begin one.
-    pub fn read_inbox(&mut self) -> HeldAnswer {
+    pub fn read_inbox(&mut self) -> HeldResponse {
         self.want_inbox();
         let mut pages = self.read(Kind::Inbox);
         assert_eq!(pages.len(), 1, "one pass at a time");
@@ -282,7 +282,7 @@ impl ManualNode {
 }
 
 /// Asks a store that answers at once.
-pub(super) fn ask_store<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
+pub(super) fn wait_for_store<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
     let (sender, receiver) = mpsc::channel();
     call(Box::new(move |answer| sender.send(answer).expect("the asker waits")));
     receiver.recv().expect("the store in memory answers at once")

@@ -7,7 +7,7 @@ use perennial_core::shard::ShardOptions;
 use perennial_core::store::{NewSession, SessionId, SessionRole, ShardSet, Store};
 use perennial_core::{Handlers, SHARDS, ShardId};
 
-use super::{FOR_EVER_MS, ManualNode, ask_store};
+use super::{FOR_EVER_MS, ManualNode, wait_for_store};
 
 impl ManualNode {
     /// The process ends and another begins: memory is gone, and a new session owns the shards. Nothing has been looked
@@ -104,12 +104,13 @@ impl ManualNode {
     /// If there are other shards that nobody owns.
     pub fn open_rival_of(&mut self, shards: &ShardSet) -> SessionId {
         let session = self.lane.session();
-        ask_store(|reply| self.store.release_shards(session, *shards, reply)).expect("the store is open");
+        wait_for_store(|reply| self.store.release_shards(session, *shards, reply))
+            .expect("the store is open");
         let id = SessionId(1_000_000_000 + u128::from(self.number()));
         let (role, node, info) = (SessionRole::Lane, SessionId(2), Arc::from([]));
         let rival = NewSession { id, role, node, lease_ms: FOR_EVER_MS, info };
-        ask_store(|reply| self.store.open_session(rival, reply)).expect("the store is open");
-        let claimed = ask_store(|reply| self.store.claim_shards(id, shards.len(), reply));
+        wait_for_store(|reply| self.store.open_session(rival, reply)).expect("the store is open");
+        let claimed = wait_for_store(|reply| self.store.claim_shards(id, shards.len(), reply));
         let claimed: ShardSet = claimed.into_iter().flatten().map(|owned| owned.shard).collect();
         assert_eq!(claimed, *shards, "somebody else owns a shard, or nobody owns another");
         id
@@ -117,13 +118,14 @@ impl ManualNode {
 
     /// A session ends in good order.
     pub fn end_session(&mut self, session: SessionId) {
-        ask_store(|reply| self.store.end_session(session, reply)).expect("the store is open");
+        wait_for_store(|reply| self.store.end_session(session, reply)).expect("the store is open");
     }
 
     /// The lane's session claims all shards, and the lane never hears of it.
     pub fn claim_behind(&mut self) {
         let session = self.lane.session();
-        ask_store(|reply| self.store.claim_shards(session, SHARDS, reply)).expect("the session is there");
+        wait_for_store(|reply| self.store.claim_shards(session, SHARDS, reply))
+            .expect("the session is there");
     }
 
     /// Has the lane read something, so that it notices what it does not own any more.

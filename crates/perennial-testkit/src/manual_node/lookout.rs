@@ -3,7 +3,7 @@
 use std::sync::MutexGuard;
 
 use perennial_core::lane::StoreCall;
-use perennial_core::shard::{Answer, AskReply, Counters, Message, RequestId, Shard, TurnSource};
+use perennial_core::shard::{CallReply, Counters, Message, RequestId, Response, Shard, TurnSource};
 use perennial_core::store::memory::Tables;
 use perennial_core::store::{
     Commit, InstanceRow, PageLimit, RowChange, Store, TaskChange, TaskRow, TaskState, read_turns,
@@ -11,31 +11,31 @@ use perennial_core::store::{
 use perennial_core::{History, InstanceKey, Job, ShardId};
 
 use super::calls::Kind;
-use super::{ManualNode, ask_store};
+use super::{ManualNode, wait_for_store};
 
 impl ManualNode {
     /// What a caller was told; `nothing` if it still waits.
     pub fn told(&self, request: RequestId) -> String {
         match self.seen.answers.get(&request) {
             None => "nothing".to_owned(),
-            Some(Answer::Started(_)) => "started".to_owned(),
-            Some(Answer::AlreadyExists(status)) => format!("already exists: {}", status.name()),
-            Some(Answer::Accepted) => "accepted".to_owned(),
-            Some(Answer::Ended(ending)) => format!("ended: {}", ending.summary()),
-            Some(Answer::EndedBefore) => "ended before".to_owned(),
-            Some(Answer::TooLate) => "too late".to_owned(),
-            Some(Answer::NotFound) => "not found".to_owned(),
-            Some(Answer::Full { unread }) => format!("full: {unread}"),
-            Some(Answer::NotBlocked) => "not blocked".to_owned(),
-            Some(Answer::Moved { .. }) => "moved".to_owned(),
-            Some(Answer::Unknown { reason }) => format!("unknown: {reason}"),
-            Some(Answer::Asked(reply)) => reply_line(reply),
+            Some(Response::Started(_)) => "started".to_owned(),
+            Some(Response::AlreadyExists(status)) => format!("already exists: {}", status.name()),
+            Some(Response::Accepted) => "accepted".to_owned(),
+            Some(Response::Ended(ending)) => format!("ended: {}", ending.summary()),
+            Some(Response::EndedBefore) => "ended before".to_owned(),
+            Some(Response::TooLate) => "too late".to_owned(),
+            Some(Response::NotFound) => "not found".to_owned(),
+            Some(Response::Full { unread }) => format!("full: {unread}"),
+            Some(Response::NotBlocked) => "not blocked".to_owned(),
+            Some(Response::Moved { .. }) => "moved".to_owned(),
+            Some(Response::Unknown { reason }) => format!("unknown: {reason}"),
+            Some(Response::Reply(reply)) => reply_line(reply),
             Some(other) => format!("{other:?}"),
         }
     }
 
     /// What a caller was told, if it was.
-    pub fn answer(&self, request: RequestId) -> Option<&Answer> {
+    pub fn answer(&self, request: RequestId) -> Option<&Response> {
         self.seen.answers.get(&request)
     }
 
@@ -55,7 +55,7 @@ impl ManualNode {
 
     /// The row of an id, if it is stored.
     pub fn try_row(&self, id: &str) -> Option<InstanceRow> {
-        ask_store(|reply| self.store.find(id, reply)).expect("the store is open")
+        wait_for_store(|reply| self.store.find(id, reply)).expect("the store is open")
     }
 
     /// The status of an id and, if it is blocked, why.
@@ -75,7 +75,7 @@ impl ManualNode {
     pub fn history(&self, row: &InstanceRow, execution: u64) -> History {
         let (shard, key) = (row.shard, row.key);
         let all = PageLimit { rows: usize::MAX, bytes: u64::MAX };
-        let rows = ask_store(|reply| self.store.read_turns(shard, key, execution, 0, all, reply));
+        let rows = wait_for_store(|reply| self.store.read_turns(shard, key, execution, 0, all, reply));
         let read = read_turns(key, &rows.expect("the store is open"));
         History { turns: read.expect("what is stored is a history").turns }
     }
@@ -265,17 +265,17 @@ impl ManualNode {
     }
 }
 
-fn reply_line(reply: &AskReply) -> String {
+fn reply_line(reply: &CallReply) -> String {
     match reply {
-        AskReply::Answered(payload) => format!("answered: {}", payload.as_json()),
-        AskReply::Failed(payload) => format!("failed: {}", payload.as_json()),
-        AskReply::KeyTaken => "key taken".to_owned(),
-        AskReply::Refused { reason, .. } => format!("refused: {reason}"),
-        AskReply::Ended => "has ended".to_owned(),
-        AskReply::NotOpen => "not open".to_owned(),
-        AskReply::Outdated { attempt } => format!("outdated by attempt {attempt}"),
-        AskReply::Unanswered => "ended before it answered".to_owned(),
-        AskReply::Blocked { code, .. } => format!("blocked: {code}"),
+        CallReply::Answered(payload) => format!("answered: {}", payload.as_json()),
+        CallReply::Failed(payload) => format!("failed: {}", payload.as_json()),
+        CallReply::KeyTaken => "key taken".to_owned(),
+        CallReply::Refused { reason, .. } => format!("refused: {reason}"),
+        CallReply::Ended => "has ended".to_owned(),
+        CallReply::NotOpen => "not open".to_owned(),
+        CallReply::Outdated { attempt } => format!("outdated by attempt {attempt}"),
+        CallReply::Unanswered => "ended before it answered".to_owned(),
+        CallReply::Blocked { code, .. } => format!("blocked: {code}"),
     }
 }
 

@@ -6,7 +6,7 @@ use perennial_core::store::{
 };
 use perennial_core::{ActivityError, Payload};
 
-use super::{ManualNode, ask_store};
+use super::{ManualNode, wait_for_store};
 
 impl ManualNode {
     /// The session of a node that runs tasks and owns nothing.
@@ -22,7 +22,7 @@ impl ManualNode {
     pub fn take_tasks(&mut self, names: &[&str], lease_ms: u64) -> Vec<TaskRow> {
         let served = ManualNode::served(names, &["gpu"]);
         let take = |reply| self.store.take_tasks(ManualNode::WORKER, served, usize::MAX, lease_ms, reply);
-        ask_store(take).expect("the store is open")
+        wait_for_store(take).expect("the store is open")
     }
 
     /// Another node ends the attempt that it took. Returns whether it was still its own.
@@ -42,7 +42,7 @@ impl ManualNode {
             })),
         };
         let (id, attempt, body) = (task.id, task.attempt, message.encode());
-        ask_store(|reply| self.store.finish_task(ManualNode::WORKER, id, attempt, body, reply))
+        wait_for_store(|reply| self.store.finish_task(ManualNode::WORKER, id, attempt, body, reply))
             .expect("the store is open")
     }
 
@@ -50,7 +50,7 @@ impl ManualNode {
     pub fn cannot_read_task(&mut self, task: &TaskRow) -> bool {
         let (TaskId { execution, event, .. }, attempt) = (task.id, task.attempt);
         let body = Message::Requeue { execution, event, attempt, past: task.past.clone() }.encode();
-        ask_store(|reply| self.store.finish_task(ManualNode::WORKER, task.id, attempt, body, reply))
+        wait_for_store(|reply| self.store.finish_task(ManualNode::WORKER, task.id, attempt, body, reply))
             .expect("the store is open")
     }
 
@@ -58,19 +58,19 @@ impl ManualNode {
     pub fn renew_task(&mut self, id: TaskId, details: Option<Payload>, lease_ms: u64) -> TaskRenewal {
         let report = TaskReport { details, ..TaskReport::of(id) };
         let renew = |reply| self.store.renew_tasks(ManualNode::WORKER, vec![report], lease_ms, reply);
-        ask_store(renew).expect("the store is open").pop().expect("one answer per task")
+        wait_for_store(renew).expect("the store is open").pop().expect("one answer per task")
     }
 
     /// Another node gives a task back.
     pub fn give_back_task(&mut self, id: TaskId) {
-        ask_store(|reply| self.store.give_back_tasks(ManualNode::WORKER, vec![id], reply))
+        wait_for_store(|reply| self.store.give_back_tasks(ManualNode::WORKER, vec![id], reply))
             .expect("the store is open");
     }
 
     /// Somebody deletes an instance that has ended.
     pub fn delete(&mut self, id: &str) -> DeleteOutcome {
         let row = self.row(id);
-        let outcome = ask_store(|reply| self.store.delete(vec![(row.shard, row.key)], reply));
+        let outcome = wait_for_store(|reply| self.store.delete(vec![(row.shard, row.key)], reply));
         outcome.expect("the store is open").pop().expect("one outcome per key")
     }
 }

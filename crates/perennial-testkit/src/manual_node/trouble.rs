@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use perennial_core::lane::{LaneOutput, StoreAnswer, StoreCall};
+use perennial_core::lane::{LaneOutput, StoreCall, StoreResult};
 use perennial_core::store::StoreError;
 
 use super::ManualNode;
@@ -23,7 +23,7 @@ impl Trouble {
     }
 
     /// What comes of a call instead of the store's answer.
-    pub(super) fn spoil(&mut self, name: &str, answer: impl FnOnce() -> StoreAnswer) -> StoreAnswer {
+    pub(super) fn spoil(&mut self, name: &str, answer: impl FnOnce() -> StoreResult) -> StoreResult {
         if self.is_cut_off {
             return Err(StoreError::Unavailable("cut off".to_owned()));
         }
@@ -61,7 +61,7 @@ impl ManualNode {
         let count = calls.len();
         for (call, made) in calls {
             let answer = self.answer_of(made);
-            self.feed(|lane, now| lane.handle_answer(now, call, answer));
+            self.feed(|lane, now| lane.handle_response(now, call, answer));
         }
         count
     }

@@ -6,18 +6,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perennial_core::shard::{Answer, Message, Request, RequestId};
+use perennial_core::shard::{Message, Request, RequestId, Response};
 use perennial_core::store::{InboxNumber, SendOutcome, SendRequest, StoreError};
 use perennial_core::{InstanceKey, Job, ShardId, Started};
 
 use super::Simulation;
 use super::events::Raised;
 use super::healing::ABSENT;
+use super::instance_calls::Update;
 use super::plan::Plan;
-use super::questions::Update;
 use super::starting::shaped;
 use super::stopping::Stage;
-use super::store_calls::ask;
+use super::store_calls::wait_for;
 use super::tokens::Spoken;
 use crate::invariants::ClientLog;
 use crate::program::{ActivityInput, Awaitable, HandlerKind, PROGRAM, Statement};
@@ -33,7 +33,7 @@ pub(super) struct Callers {
     pub(super) log: ClientLog,
     /// Under which keys each id was acknowledged as started.
     pub(super) acknowledged: BTreeMap<String, BTreeSet<InstanceKey>>,
-    asked: BTreeMap<RequestId, (Asked, Place)>,
+    requested: BTreeMap<RequestId, (CallerRequest, Place)>,
     answered: BTreeSet<RequestId>,
     pub(super) events: Vec<Raised>,
     pub(super) updates: Vec<Update>,
@@ -71,7 +71,7 @@ impl Subject {
 
 /// What a caller asked for.
 #[derive(Clone, Debug)]
-pub(super) enum Asked {
+pub(super) enum CallerRequest {
     Start { subject: usize, key: InstanceKey, started: Box<Started>, event: Option<usize> },
     Raise { event: usize, existed: bool },
     End { id: String, cancels: bool },
@@ -103,7 +103,7 @@ impl Callers {
             subjects: ids.map(subject).collect(),
             log: ClientLog::default(),
             acknowledged: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            requested: BTreeMap::new(),
             answered: BTreeSet::new(),
             events: Vec::new(),
             updates: Vec::new(),
@@ -219,19 +219,19 @@ impl Simulation {
         (takes_requests && self.is_awake(process)).then_some((process, lane))
     }
 
-    pub(super) fn ask_near(
+    pub(super) fn request_of_lane(
         &mut self,
         (process, lane): (usize, usize),
         id: &str,
-        asked: Asked,
+        requested: CallerRequest,
         request: Request,
         after: Option<InboxNumber>,
     ) {
         self.callers.requests += 1;
         let request_id = RequestId(self.callers.requests);
-        self.note(|| format!("p{process} is asked {asked:?} of {id}"));
+        self.note(|| format!("p{process} is asked {requested:?} of {id}"));
         let place = (process, self.processes[process].incarnation, self.is_healed);
-        self.callers.asked.insert(request_id, (asked, place));
+        self.callers.requested.insert(request_id, (requested, place));
         self.lane_input(process, lane, |lane, now| lane.handle_request(now, request_id, id, request, after));
     }
 
@@ -249,7 +249,7 @@ impl Simulation {
                 return this.count("send refused");
             }
             let outcomes: Result<Vec<SendOutcome>, StoreError> =
-                this.with_sound_codecs(|_| ask(|reply| this.coded.send(vec![request], reply)));
+                this.with_sound_codecs(|_| wait_for(|reply| this.coded.send(vec![request], reply)));
             let outcome = outcomes.expect("the store is open").remove(0);
             if let SendOutcome::Sent(number) = outcome {
                 this.witness.sent.insert(number);
@@ -275,7 +275,13 @@ impl Simulation {
         if let Some(place) = self.near(id) {
             let request =
                 if cancels { Request::Cancel { reason, grace_ms } } else { Request::Terminate { reason } };
-            return self.ask_near(place, id, Asked::End { id: id.to_owned(), cancels }, request, None);
+            return self.request_of_lane(
+                place,
+                id,
+                CallerRequest::End { id: id.to_owned(), cancels },
+                request,
+                None,
+            );
         }
         self.end_far(id, cancels, grace_ms);
     }
@@ -294,7 +300,7 @@ impl Simulation {
     pub(super) fn retry(&mut self, id: &str) {
         self.count("retry of a blocked instance");
         match self.near(id) {
-            Some(place) => self.ask_near(place, id, Asked::Retry, Request::Retry, None),
+            Some(place) => self.request_of_lane(place, id, CallerRequest::Retry, Request::Retry, None),
             None => self.send(to_instance(id, None, &Message::Retry), |_, _| ()),
         }
     }
@@ -303,51 +309,51 @@ impl Simulation {
         if let Some(place) = self.near(id) {
             let deletions = self.deletions(id);
             self.ends.insert(RequestId(self.callers.requests + 1), id.to_owned());
-            let asked = Asked::AwaitEnd { id: id.to_owned(), deletions };
-            self.ask_near(place, id, asked, Request::AwaitEnd, None);
+            let requested = CallerRequest::AwaitEnd { id: id.to_owned(), deletions };
+            self.request_of_lane(place, id, requested, Request::AwaitEnd, None);
         }
     }
 
     /// A caller gets an answer.
-    pub(super) fn answered(&mut self, request: RequestId, answer: Answer) {
+    pub(super) fn answered(&mut self, request: RequestId, answer: Response) {
         if !self.callers.answered.insert(request) {
             return self.fail(format!("G5: request {} was answered twice", request.0));
         }
-        let Some((asked, _)) = self.callers.asked.remove(&request) else { return };
-        self.note(|| format!("{asked:?} is told {}", answer_name(&answer)));
-        match (asked, answer) {
-            (asked, Answer::Moved { .. }) => self.settle(asked),
-            (Asked::Start { subject, event, .. }, Answer::Started(key)) => {
+        let Some((requested, _)) = self.callers.requested.remove(&request) else { return };
+        self.note(|| format!("{requested:?} is told {}", answer_name(&answer)));
+        match (requested, answer) {
+            (requested, Response::Moved { .. }) => self.settle(requested),
+            (CallerRequest::Start { subject, event, .. }, Response::Started(key)) => {
                 self.acknowledge_start(subject, key);
                 self.started_with(event, key);
             }
-            (Asked::Start { subject, event, .. }, Answer::AlreadyExists(status)) => {
+            (CallerRequest::Start { subject, event, .. }, Response::AlreadyExists(status)) => {
                 let id = self.callers.subjects[subject].id.clone();
                 if !self.store.tables().ids.contains_key(&id) && self.deletions(&id) == 0 {
                     return self.fail(format!("I7: {id} was refused as existing and does not exist"));
                 }
                 self.found_existing(event, status);
             }
-            (Asked::Raise { event, .. }, Answer::Accepted) => self.acknowledge_event(event, None),
-            (Asked::Raise { event, existed }, answer) => {
+            (CallerRequest::Raise { event, .. }, Response::Accepted) => self.acknowledge_event(event, None),
+            (CallerRequest::Raise { event, existed }, answer) => {
                 // It is bound to the key that was found for it (G2), which may be a predecessor's.
                 let is_reused = self.deletions(&self.callers.events[event].id) > 0;
-                if existed && matches!(answer, Answer::NotFound) && !is_reused {
+                if existed && matches!(answer, Response::NotFound) && !is_reused {
                     self.fail("I2: an event was refused although its instance exists".to_owned());
                 }
                 match answer {
-                    Answer::NotFound | Answer::EndedBefore | Answer::TooLate => {
+                    Response::NotFound | Response::EndedBefore | Response::TooLate => {
                         self.count("event too late");
                         self.refuse_late_event(event);
                     }
-                    Answer::Full { .. } => {
+                    Response::Full { .. } => {
                         self.count("event refused as full");
                         self.refuse_event(event);
                     }
                     _ => {}
                 }
             }
-            (Asked::AwaitEnd { deletions, .. }, Answer::Ended(ending)) => {
+            (CallerRequest::AwaitEnd { deletions, .. }, Response::Ended(ending)) => {
                 self.count("end told");
                 let Some(id) = self.ends.remove(&request) else { return };
                 let key = self.store.tables().ids.get(&id).copied();
@@ -361,41 +367,43 @@ impl Simulation {
                     self.fail(format!("G5: the end of {id} was told and is not stored"));
                 }
             }
-            (asked @ (Asked::Update(_) | Asked::Query { .. } | Asked::Token(_)), Answer::Asked(reply)) => {
-                self.told(&asked, reply)
-            }
+            (
+                requested
+                @ (CallerRequest::Update(_) | CallerRequest::Query { .. } | CallerRequest::Token(_)),
+                Response::Reply(reply),
+            ) => self.told(&requested, reply),
             _ => {}
         }
     }
 
     /// I17: what was asked after the healing, of a process that is still there, was answered.
     pub(super) fn audit_answers(&mut self) {
-        let is_owed = |(_, (process, incarnation, healed)): &&(Asked, Place)| {
+        let is_owed = |(_, (process, incarnation, healed)): &&(CallerRequest, Place)| {
             *healed && self.processes[*process].incarnation == *incarnation
         };
-        if let Some((asked, place)) = self.callers.asked.values().find(is_owed) {
-            let what = format!("I17: {asked:?} was never answered by p{}", place.0);
+        if let Some((requested, place)) = self.callers.requested.values().find(is_owed) {
+            let what = format!("I17: {requested:?} was never answered by p{}", place.0);
             self.fail(what);
         }
     }
 
     /// The shard has moved, and what was asked may have been done: it is settled through the store.
-    fn settle(&mut self, asked: Asked) {
+    fn settle(&mut self, requested: CallerRequest) {
         self.count("moved answer settled by key");
-        match asked {
-            Asked::Start { subject, key, started, event } => {
+        match requested {
+            CallerRequest::Start { subject, key, started, event } => {
                 self.start_far(subject, key, *started, None, event);
             }
-            Asked::Raise { event, .. } => self.raise_far(event),
-            Asked::End { id, cancels } => self.end_far(&id, cancels, None),
+            CallerRequest::Raise { event, .. } => self.raise_far(event),
+            CallerRequest::End { id, cancels } => self.end_far(&id, cancels, None),
             // Somebody else may, or the same one another time.
-            Asked::Retry | Asked::Repair => {}
-            Asked::AwaitEnd { id, .. } => {
+            CallerRequest::Retry | CallerRequest::Repair => {}
+            CallerRequest::AwaitEnd { id, .. } => {
                 self.later(200, format!("somebody waits for {id} again"), move |this| this.await_end(&id));
             }
-            Asked::Update(update) => self.update_far(update),
-            Asked::Query { id, healed, sender } => self.query_far(&id, healed, sender),
-            Asked::Token(spoken) => self.speak_far(spoken),
+            CallerRequest::Update(update) => self.update_far(update),
+            CallerRequest::Query { id, healed, sender } => self.query_far(&id, healed, sender),
+            CallerRequest::Token(spoken) => self.speak_far(spoken),
         }
     }
 }
@@ -417,20 +425,20 @@ fn outcome_name(outcome: &SendOutcome) -> &'static str {
     }
 }
 
-fn answer_name(answer: &Answer) -> &'static str {
+fn answer_name(answer: &Response) -> &'static str {
     match answer {
-        Answer::Started(_) => "started",
-        Answer::AlreadyExists(_) => "already exists",
-        Answer::Accepted => "accepted",
-        Answer::Ended(_) => "ended",
-        Answer::EndedBefore => "ended before",
-        Answer::TooLate => "too late",
-        Answer::NotFound => "not found",
-        Answer::Full { .. } => "full",
-        Answer::NotBlocked => "not blocked",
-        Answer::Asked(_) => "what it asked",
-        Answer::Moved { .. } => "moved",
-        Answer::Unknown { .. } => "unknown",
+        Response::Started(_) => "started",
+        Response::AlreadyExists(_) => "already exists",
+        Response::Accepted => "accepted",
+        Response::Ended(_) => "ended",
+        Response::EndedBefore => "ended before",
+        Response::TooLate => "too late",
+        Response::NotFound => "not found",
+        Response::Full { .. } => "full",
+        Response::NotBlocked => "not blocked",
+        Response::Reply(_) => "what it asked",
+        Response::Moved { .. } => "moved",
+        Response::Unknown { .. } => "unknown",
         _ => "something else",
     }
 }

@@ -16,7 +16,7 @@ use perennial_core::store::{
 };
 
 use super::Simulation;
-use super::callers::{Asked, to_instance};
+use super::callers::{CallerRequest, to_instance};
 
 /// What blocks an instance that cannot be read: corrupt history, unreadable message, corrupt row.
 const CODES: [ErrorCode; 3] =
@@ -184,7 +184,7 @@ impl Simulation {
         match self.near(id) {
             Some(place) => {
                 let request = Request::Skip(Skippable::Message(number));
-                self.ask_near(place, id, Asked::Retry, request, None);
+                self.request_of_lane(place, id, CallerRequest::Retry, request, None);
             }
             None => self.send(to_instance(id, None, &Message::SkipMessage { number }), |_, _| ()),
         }

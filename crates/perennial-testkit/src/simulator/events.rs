@@ -5,7 +5,7 @@ use perennial_core::store::{InboxNumber, SendOutcome};
 use perennial_core::{Job, Payload};
 
 use super::Simulation;
-use super::callers::{Asked, SENDERS, to_instance};
+use super::callers::{CallerRequest, SENDERS, to_instance};
 
 /// How long a caller waits for an answer.
 const PATIENCE_MS: u64 = 2_500;
@@ -87,7 +87,9 @@ impl Simulation {
         self.callers.events[event].since_ms = self.now_ms;
         let existed = self.store.tables().ids.contains_key(&id);
         match self.near(&id) {
-            Some(place) => self.ask_near(place, &id, Asked::Raise { event, existed }, request, after),
+            Some(place) => {
+                self.request_of_lane(place, &id, CallerRequest::Raise { event, existed }, request, after)
+            }
             None => self.raise_far(event),
         }
     }

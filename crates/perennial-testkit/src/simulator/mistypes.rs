@@ -10,7 +10,7 @@ use perennial_core::store::{Blocked, Commit, InstanceRow, Skippable, Status};
 use perennial_core::{EventId, InstanceKey, Job, Payload};
 
 use super::Simulation;
-use super::callers::{Asked, to_instance};
+use super::callers::{CallerRequest, to_instance};
 use super::classes::Cure;
 use super::deployments::NEXT_VERSION;
 use crate::{Expectations, ProgramHandler};
@@ -136,9 +136,13 @@ impl Simulation {
 
     fn skip(&mut self, id: &str, event: EventId) {
         match self.near(id) {
-            Some(place) => {
-                self.ask_near(place, id, Asked::Retry, Request::Skip(Skippable::Event(event)), None)
-            }
+            Some(place) => self.request_of_lane(
+                place,
+                id,
+                CallerRequest::Retry,
+                Request::Skip(Skippable::Event(event)),
+                None,
+            ),
             None => {
                 let message = Message::Job(Job::ExternalEventSkipped { event_id: event });
                 self.send(to_instance(id, None, &message), |_, _| ());

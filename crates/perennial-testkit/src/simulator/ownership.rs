@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::ShardId;
-use perennial_core::lane::{Answered, CallId, StoreAnswer, StoreCall};
-use perennial_core::shard::{Answer, RequestId};
+use perennial_core::lane::{CallId, StoreCall, StoreResponse, StoreResult};
+use perennial_core::shard::{RequestId, Response};
 use perennial_core::store::{SessionId, ShardSet, StoreError, TaskId, TaskState};
 
 use super::Simulation;
@@ -73,7 +73,7 @@ impl Simulation {
     }
 
     /// N10: whoever owns a shard after another has it at a later epoch.
-    pub(super) fn witness_owners(&mut self, call: &StoreCall, answer: &StoreAnswer, before: &Owners) {
+    pub(super) fn witness_owners(&mut self, call: &StoreCall, answer: &StoreResult, before: &Owners) {
         let (mut taken_over, mut claimed) = (0, 0);
         for (shard, (owner, epoch)) in self.owners() {
             let (old_owner, old_epoch) = before.get(&shard).copied().unwrap_or_default();
@@ -99,7 +99,7 @@ impl Simulation {
     /// A process is about to make a call.
     pub(super) fn witness_call(&mut self, process: usize, from: From, id: CallId, call: &StoreCall) {
         if let From::Lane(lane) = from {
-            self.witness_asked(process, lane, id, call);
+            self.note_called_tenures(process, lane, id, call);
         }
         match (from, call) {
             (From::Lane(lane), StoreCall::Commit { session, batch }) => {
@@ -127,7 +127,7 @@ impl Simulation {
     }
 
     /// A process is about to be told what came of a call.
-    pub(super) fn witness_answer(&mut self, process: usize, from: From, id: CallId, answer: &StoreAnswer) {
+    pub(super) fn witness_answer(&mut self, process: usize, from: From, id: CallId, answer: &StoreResult) {
         if let From::Lane(lane) = from {
             self.processes[process].batches.remove(&(lane, id));
             return;
@@ -138,7 +138,7 @@ impl Simulation {
             standing.takes_in_doubt.insert(process);
         }
         if standing.lists.remove(&(process, id))
-            && matches!(answer, Ok(Answered::Tasks(_)))
+            && matches!(answer, Ok(StoreResponse::Tasks(_)))
             && standing.takes_in_doubt.remove(&process)
         {
             self.count("tasks listed after a lost reply");
@@ -246,9 +246,9 @@ impl Simulation {
         lane: usize,
         shard: ShardId,
         request: RequestId,
-        answer: &Answer,
+        answer: &Response,
     ) {
-        if self.witness.standing.replies.insert(request) && !matches!(answer, Answer::Moved { .. }) {
+        if self.witness.standing.replies.insert(request) && !matches!(answer, Response::Moved { .. }) {
             self.witness_owner(process, lane, shard, "answers");
         }
     }

@@ -13,7 +13,7 @@ use super::Simulation;
 use super::activities::Runs;
 use super::clocks::SteadyClock;
 use super::stopping::Stage;
-use super::tenures::Asked;
+use super::tenures::CalledTenures;
 
 /// The session that a batch was sent under, and the shards and epochs in it.
 pub(super) type SentBatch = (SessionId, Vec<(ShardId, u64)>);
@@ -33,7 +33,7 @@ pub(super) struct Process {
     /// The batches that each lane has sent and has no answer to: under which session, for which shards and epochs.
     pub(super) batches: BTreeMap<(usize, CallId), SentBatch>,
     /// The tenures that calls which are not answered were made in.
-    pub(super) asked: Asked,
+    pub(super) called_tenures: CalledTenures,
     /// When it is to bring the time next.
     pub(super) wakes_ms: Option<u64>,
     /// The attempts of tasks whose results its node was brought.

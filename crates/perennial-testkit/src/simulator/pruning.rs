@@ -4,7 +4,7 @@ use perennial_core::store::{Commit, DeleteOutcome, InboxNumber, InstanceRow, Out
 use perennial_core::{InstanceKey, ShardId};
 
 use super::Simulation;
-use super::store_calls::ask;
+use super::store_calls::wait_for;
 
 /// An instance whose id a commit gives to another one, if it has ended.
 pub(super) struct Replaceable {
@@ -44,7 +44,8 @@ impl Simulation {
         let id = self.store.tables().instances[&key].id.clone();
         let inbox = self.inbox_of(key);
         let shard = ShardId::of(&id);
-        let outcomes = ask(|reply| self.store.delete(vec![(shard, key)], reply)).expect("the store is open");
+        let outcomes =
+            wait_for(|reply| self.store.delete(vec![(shard, key)], reply)).expect("the store is open");
         if outcomes != [DeleteOutcome::Deleted] {
             return self.fail(format!("G33: {id} has ended and is not deleted: {outcomes:?}"));
         }

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perennial_core::shard::{Message, Question, Request};
+use perennial_core::shard::{InstanceCall, Message, Request};
 use perennial_core::store::{
     Commit, InstanceRow, Outgoing, Pause, PausedOrchestrations, Status, Store, TurnRow,
 };
 use perennial_core::{Ending, InstanceKey, Job, Turn, Why};
 
 use super::Simulation;
-use super::callers::{Asked, SENDERS, to_instance};
-use super::store_calls::ask;
+use super::callers::{CallerRequest, SENDERS, to_instance};
+use super::store_calls::wait_for;
 use crate::program::PROGRAM;
 
 #[derive(Default)]
@@ -72,15 +72,17 @@ impl Simulation {
             paused.pause(PROGRAM, self.store_ms(), Why::new("all of them"));
         }
         let (name, value) = (PausedOrchestrations::SETTING, paused.encode());
-        let read = ask(|reply| self.store.read_setting(name, reply)).expect("the store is open");
-        let written = ask(|reply| self.store.write_setting(name, read, value, reply));
+        let read = wait_for(|reply| self.store.read_setting(name, reply)).expect("the store is open");
+        let written = wait_for(|reply| self.store.write_setting(name, read, value, reply));
         assert!(written.expect("the store is open"), "nobody else writes");
     }
 
     fn pause(&mut self, id: &str) {
         let pause = Pause { why: Why::new("for repair"), orchestration: false };
         match self.near(id) {
-            Some(place) => self.ask_near(place, id, Asked::Repair, Request::Pause(pause), None),
+            Some(place) => {
+                self.request_of_lane(place, id, CallerRequest::Repair, Request::Pause(pause), None)
+            }
             None => self.send(to_instance(id, None, &Message::Pause(pause)), |_, _| ()),
         }
     }
@@ -89,7 +91,7 @@ impl Simulation {
     pub(super) fn resume(&mut self, id: &str) {
         let why = Why::new("repaired").by("somebody");
         match self.near(id) {
-            Some(place) => self.ask_near(place, id, Asked::Repair, Request::Resume(why), None),
+            Some(place) => self.request_of_lane(place, id, CallerRequest::Repair, Request::Resume(why), None),
             None => self.send(to_instance(id, None, &Message::Resume(why)), |_, _| ()),
         }
     }
@@ -103,15 +105,16 @@ impl Simulation {
             false => Some(self.rng.between(0, turns)),
         };
         let why = Why::new("for repair").by("somebody");
-        let question = Question::Reset { execution: row.execution, to_turn, version: None, why };
+        let instance_call = InstanceCall::Reset { execution: row.execution, to_turn, version: None, why };
         match self.near(&row.id) {
             Some(place) => {
-                let request = Request::Bound { key: row.key, request: Box::new(Request::Ask(question)) };
-                self.ask_near(place, &row.id, Asked::Repair, request, None);
+                let request =
+                    Request::Bound { key: row.key, request: Box::new(Request::Call(instance_call)) };
+                self.request_of_lane(place, &row.id, CallerRequest::Repair, request, None);
             }
             None => {
                 let sender = self.rng.below(SENDERS);
-                self.ask_far(row.id.clone(), None, question, Asked::Repair, sender);
+                self.call_through_store(row.id.clone(), None, instance_call, CallerRequest::Repair, sender);
             }
         }
     }

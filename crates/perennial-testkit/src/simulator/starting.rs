@@ -5,7 +5,7 @@ use perennial_core::store::{InstanceRow, SendOutcome, SendRequest, Status};
 use perennial_core::{InstanceKey, Job, Started};
 
 use super::Simulation;
-use super::callers::{Asked, SENDERS, Subject};
+use super::callers::{CallerRequest, SENDERS, Subject};
 use super::classes::ClassPlan;
 use crate::program::{Awaitable, End, HandlerKind, PROGRAM_VERSION, Statement};
 use crate::{Program, ProgramInput, Rng};
@@ -41,8 +41,8 @@ impl Simulation {
         if let Some(place) = self.near(&id) {
             let request =
                 Request::Start(Box::new(StartRequest { key, started: started.clone(), jobs: Vec::new() }));
-            let asked = Asked::Start { subject, key, started: Box::new(started), event: None };
-            return self.ask_near(place, &id, asked, request, None);
+            let requested = CallerRequest::Start { subject, key, started: Box::new(started), event: None };
+            return self.request_of_lane(place, &id, requested, request, None);
         }
         self.start_far(subject, key, started, None, None);
     }
@@ -135,8 +135,8 @@ impl Simulation {
             return self.start_far(subject, key, started, None, Some(event));
         };
         let request = Request::Start(Box::new(StartRequest { key, started: started.clone(), jobs }));
-        let asked = Asked::Start { subject, key, started: Box::new(started), event: Some(event) };
-        self.ask_near(place, &id, asked, request, None);
+        let requested = CallerRequest::Start { subject, key, started: Box::new(started), event: Some(event) };
+        self.request_of_lane(place, &id, requested, request, None);
     }
 
     /// The event without a key, as it goes with a start.

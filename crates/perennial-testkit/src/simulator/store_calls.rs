@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use perennial_core::lane::{Answered, CallId, StoreAnswer, StoreCall};
+use perennial_core::lane::{CallId, StoreCall, StoreResponse, StoreResult};
 use perennial_core::store::{Reply, StoreError};
 
 use super::Simulation;
@@ -11,7 +11,7 @@ use super::plan::Faults;
 use super::witness::outcome_name;
 
 /// The store in memory answers at once.
-pub(super) fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
+pub(super) fn wait_for<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, StoreError> {
     let (sender, receiver) = mpsc::channel();
     call(Box::new(move |answer| sender.send(answer).expect("the asker waits")));
     receiver.recv().expect("the store in memory answers at once")
@@ -79,18 +79,18 @@ impl Simulation {
         self.later_on(process, delay_ms, label, move |this| this.bring_answer(process, from, id, answer));
     }
 
-    fn bring_answer(&mut self, process: usize, from: From, id: CallId, answer: StoreAnswer) {
+    fn bring_answer(&mut self, process: usize, from: From, id: CallId, answer: StoreResult) {
         self.witness_answer(process, from, id, &answer);
         match from {
             From::Lane(lane) => self.bring_lane_answer(process, lane, id, answer),
             From::Node => {
-                self.node_input(process, |node, now, free| node.handle_answer(now, id, answer, free));
+                self.node_input(process, |node, now, free| node.handle_response(now, id, answer, free));
             }
         }
     }
 
     /// What becomes of a call at the store, and how much later than usual its caller learns of it.
-    fn reach(&mut self, call: StoreCall) -> (StoreAnswer, u64) {
+    fn reach(&mut self, call: StoreCall) -> (StoreResult, u64) {
         let reason = || "simulated".to_owned();
         let (unavailable, batch_refused, unknown) = (
             self.faults(|faults| faults.unavailable),
@@ -160,7 +160,7 @@ impl Simulation {
     }
 
     /// The store does what is asked.
-    fn make(&mut self, call: StoreCall) -> StoreAnswer {
+    fn make(&mut self, call: StoreCall) -> StoreResult {
         let before = self.before_call(&call);
         let store = Arc::clone(&self.coded);
         let (sender, receiver) = mpsc::channel();
@@ -172,9 +172,9 @@ impl Simulation {
     }
 }
 
-fn describe(answer: &StoreAnswer) -> String {
+fn describe(answer: &StoreResult) -> String {
     match answer {
-        Ok(Answered::Committed(outcomes)) => {
+        Ok(StoreResponse::Committed(outcomes)) => {
             format!(": {}", outcomes.iter().map(outcome_name).collect::<Vec<_>>().join(", "))
         }
         Ok(_) => String::new(),

@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::ShardId;
-use perennial_core::lane::{Answered, CallId, Lane, Moment, StoreAnswer, StoreCall};
+use perennial_core::lane::{CallId, Lane, Moment, StoreCall, StoreResponse, StoreResult};
 use perennial_core::shard::Tenure;
 use perennial_core::store::{CommitOutcome, OwnedShard, SessionId, ShardSet, Store};
 
 use super::Simulation;
-use super::store_calls::ask;
+use super::store_calls::wait_for;
 
 /// The tenures that the calls of a process were made in, by lane.
-pub(super) type Asked = BTreeMap<(usize, CallId), Vec<(ShardId, Option<Tenure>)>>;
+pub(super) type CalledTenures = BTreeMap<(usize, CallId), Vec<(ShardId, Option<Tenure>)>>;
 
 impl Simulation {
     /// Somebody takes shards away from one of the owners.
@@ -40,8 +40,8 @@ impl Simulation {
         let share = self.rng.between(1, 100);
         let shards: ShardSet = ShardId::all().filter(|_| self.rng.percent(share)).collect();
         let had = self.owned_by(session);
-        ask(|reply| self.store.release_shards(session, shards, reply)).expect("the store is open");
-        if self.rng.percent(50) && ask(|reply| self.store.claim_shards(session, had, reply)).is_ok() {
+        wait_for(|reply| self.store.release_shards(session, shards, reply)).expect("the store is open");
+        if self.rng.percent(50) && wait_for(|reply| self.store.claim_shards(session, had, reply)).is_ok() {
             self.count("shards taken away and given back");
         }
     }
@@ -60,7 +60,7 @@ impl Simulation {
     }
 
     /// A lane makes a call: its answer belongs to the tenures that its shards are in now.
-    pub(super) fn witness_asked(&mut self, process: usize, lane: usize, id: CallId, call: &StoreCall) {
+    pub(super) fn note_called_tenures(&mut self, process: usize, lane: usize, id: CallId, call: &StoreCall) {
         let shards: Vec<ShardId> = match call {
             StoreCall::Load { shard, .. } | StoreCall::ReadTurns { shard, .. } => vec![*shard],
             StoreCall::Find { id } => vec![ShardId::of(id)],
@@ -68,19 +68,19 @@ impl Simulation {
             _ => return,
         };
         let tenures = shards.into_iter().map(|shard| (shard, self.tenure_of(process, lane, shard))).collect();
-        self.processes[process].asked.insert((lane, id), tenures);
+        self.processes[process].called_tenures.insert((lane, id), tenures);
     }
 
     /// Brings a lane an answer of the store.
-    pub(super) fn bring_lane_answer(&mut self, process: usize, lane: usize, id: CallId, answer: StoreAnswer) {
-        let asked = self.processes[process].asked.remove(&(lane, id)).unwrap_or_default();
-        let foreign = asked.iter().zip(0..).find_map(|((shard, tenure), place)| {
+    pub(super) fn bring_lane_answer(&mut self, process: usize, lane: usize, id: CallId, answer: StoreResult) {
+        let called_tenures = self.processes[process].called_tenures.remove(&(lane, id)).unwrap_or_default();
+        let foreign = called_tenures.iter().zip(0..).find_map(|((shard, tenure), place)| {
             let is_foreign = *tenure != self.tenure_of(process, lane, *shard) && brings(&answer, place);
             is_foreign.then_some(*shard)
         });
         let told = match &answer {
-            Ok(Answered::Shards(shards)) => Some((0, shards.clone())),
-            Ok(Answered::Replaced(replaced)) => Some((1, replaced.shards.clone())),
+            Ok(StoreResponse::Shards(shards)) => Some((0, shards.clone())),
+            Ok(StoreResponse::Replaced(replaced)) => Some((1, replaced.shards.clone())),
             _ => None,
         };
         let before = told.map(|(steps, shards)| (steps, self.held(process, lane, &shards)));
@@ -90,7 +90,7 @@ impl Simulation {
             lane,
             foreign.map(|shard| (shard, "the answer to a call")),
             |lane, now| {
-                lane.handle_answer(now, id, answer);
+                lane.handle_response(now, id, answer);
             },
         );
         for (shard, tenure, epoch, told) in before.iter().flat_map(|(steps, held)| {
@@ -149,9 +149,9 @@ impl Simulation {
 }
 
 /// Whether an answer brings a shard something.
-fn brings(answer: &StoreAnswer, place: usize) -> bool {
+fn brings(answer: &StoreResult, place: usize) -> bool {
     match answer {
-        Ok(Answered::Committed(outcomes)) => {
+        Ok(StoreResponse::Committed(outcomes)) => {
             matches!(outcomes.get(place), Some(CommitOutcome::Durable { .. } | CommitOutcome::Conflict(_)))
         }
         Ok(_) => true,

@@ -3,14 +3,14 @@
 
 use perennial_core::ErrorCode;
 use perennial_core::shard::{
-    ActivityTask, AskReply, CompletionToken, Message, Question, Request, Said, TokenCall,
+    ActivityTask, CallReply, CompletionToken, InstanceCall, Message, Request, Said, TokenCall,
 };
 use perennial_core::store::SendRequest;
 use perennial_core::{Job, Payload, ShardId};
 
 use super::Simulation;
 use super::activities::{Run, task_id};
-use super::callers::Asked;
+use super::callers::CallerRequest;
 
 /// Something that was said with a token.
 pub(super) struct Spoken {
@@ -70,10 +70,10 @@ impl Simulation {
         let call = TokenCall { execution, event, attempt: token.attempt, secret, said };
         self.callers.spoken.push(Spoken { token: token.clone(), call: call.clone() });
         let (id, key) = (token.instance, token.task.key);
-        let question = Question::Token(Box::new(call.clone()));
+        let instance_call = InstanceCall::Token(Box::new(call.clone()));
         if let Some(place) = self.near(&id) {
-            let request = Request::Bound { key, request: Box::new(Request::Ask(question)) };
-            return self.ask_near(place, &id, Asked::Token(number), request, None);
+            let request = Request::Bound { key, request: Box::new(Request::Call(instance_call)) };
+            return self.request_of_lane(place, &id, CallerRequest::Token(number), request, None);
         }
         if self.rng.percent(70) {
             return self.speak_far(number);
@@ -86,17 +86,17 @@ impl Simulation {
 
     pub(super) fn speak_far(&mut self, number: usize) {
         let Spoken { token, call } = &self.callers.spoken[number];
-        let (id, key, question) =
-            (token.instance.clone(), token.task.key, Question::Token(Box::new(call.clone())));
-        self.ask_far(id, Some(key), question, Asked::Token(number), 0);
+        let (id, key, instance_call) =
+            (token.instance.clone(), token.task.key, InstanceCall::Token(Box::new(call.clone())));
+        self.call_through_store(id, Some(key), instance_call, CallerRequest::Token(number), 0);
     }
 
     /// Somebody is told what came of a token: G43, what was taken is recorded.
-    pub(super) fn told_of_token(&mut self, number: usize, reply: &AskReply) {
+    pub(super) fn told_of_token(&mut self, number: usize, reply: &CallReply) {
         let Spoken { token, call } = &self.callers.spoken[number];
         let (key, event, said, id) = (token.task.key, call.event, call.said.clone(), token.instance.clone());
         match (reply, &said) {
-            (AskReply::Answered(_), Said::Completed(payload)) => {
+            (CallReply::Answered(_), Said::Completed(payload)) => {
                 let is_it = |job: &Job| match job {
                     Job::ActivityCompleted { source_event_id, result, attempts, .. } => {
                         (*source_event_id, result, *attempts) == (event, payload, call.attempt)
@@ -113,11 +113,11 @@ impl Simulation {
                     ));
                 }
             }
-            (AskReply::Answered(_), Said::Failed(_)) => self.count("failed with a token"),
-            (AskReply::Answered(_), Said::UnderWay(_)) => self.count("heartbeat with a token"),
-            (AskReply::Outdated { .. }, _) => self.count("token of an attempt that is over"),
-            (AskReply::NotOpen | AskReply::Ended, _) => self.count("token of an activity that is over"),
-            (AskReply::Refused { reason, .. }, _)
+            (CallReply::Answered(_), Said::Failed(_)) => self.count("failed with a token"),
+            (CallReply::Answered(_), Said::UnderWay(_)) => self.count("heartbeat with a token"),
+            (CallReply::Outdated { .. }, _) => self.count("token of an attempt that is over"),
+            (CallReply::NotOpen | CallReply::Ended, _) => self.count("token of an activity that is over"),
+            (CallReply::Refused { reason, .. }, _)
                 if ErrorCode::leading(reason) == Some(ErrorCode::BadToken)
                     && self.plan.classes.damage_ms.is_empty() =>
             {

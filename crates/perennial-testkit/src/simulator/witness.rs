@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use perennial_core::lane::{Answered, Lane, StoreAnswer, StoreCall};
+use perennial_core::lane::{Lane, StoreCall, StoreResponse, StoreResult};
 use perennial_core::shard::{ActivityTask, Message};
 use perennial_core::store::{
     Commit, CommitOutcome, InboxNumber, Outgoing, SessionId, ShardSet, Status, TaskChange, TaskId, TaskState,
@@ -113,9 +113,13 @@ impl Simulation {
     }
 
     /// The store has done what was asked.
-    pub(super) fn after_call(&mut self, call: &StoreCall, answer: &StoreAnswer, before: Before) {
+    pub(super) fn after_call(&mut self, call: &StoreCall, answer: &StoreResult, before: Before) {
         match (call, answer, before) {
-            (StoreCall::Commit { batch, .. }, Ok(Answered::Committed(outcomes)), Before::Batch(before)) => {
+            (
+                StoreCall::Commit { batch, .. },
+                Ok(StoreResponse::Committed(outcomes)),
+                Before::Batch(before),
+            ) => {
                 for ((commit, outcome), before) in batch.iter().zip(outcomes).zip(&before) {
                     self.witness_commit(commit, outcome, before);
                 }
@@ -124,10 +128,10 @@ impl Simulation {
             }
             (call, answer, Before::Owners(before)) => self.witness_owners(call, answer, &before),
             (StoreCall::PruneExecutions { key, execution, .. }, ..) => self.witness_pruning(*key, *execution),
-            (StoreCall::FinishTask { holder, task, body, .. }, Ok(Answered::Finished(true)), _) => {
+            (StoreCall::FinishTask { holder, task, body, .. }, Ok(StoreResponse::Finished(true)), _) => {
                 self.witness_finish(*holder, *task, body);
             }
-            (StoreCall::Load { .. }, Ok(Answered::Loaded(Some(loaded))), _) if loaded.row.full => {
+            (StoreCall::Load { .. }, Ok(StoreResponse::Loaded(Some(loaded))), _) if loaded.row.full => {
                 self.count("full instance loaded");
             }
             _ => {}

@@ -23,7 +23,7 @@ static TOKIO: LazyLock<tokio::runtime::Runtime> =
 struct Remote(MemoryStore);
 
 impl Remote {
-    async fn ask<T: Send + 'static>(
+    async fn wait_for<T: Send + 'static>(
         &self,
         call: impl FnOnce(&MemoryStore, Reply<T>) + Send,
     ) -> Result<T, StoreError> {
@@ -40,7 +40,7 @@ macro_rules! remote {
     ($($name:ident($($argument:ident: $type:ty $(as $passed:tt)?),*) -> $answer:ty;)*) => {
         $(
             async fn $name(&self, $($argument: $type),*) -> Result<$answer, StoreError> {
-                self.ask(|store, reply| store.$name($(remote!(@$argument $($passed)?),)* reply)).await
+                self.wait_for(|store, reply| store.$name($(remote!(@$argument $($passed)?),)* reply)).await
             }
         )*
     };

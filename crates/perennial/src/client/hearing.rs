@@ -4,18 +4,18 @@
 //! that the owner answers with the commit of that turn.
 
 use perennial_core::ErrorCode;
-use perennial_core::shard::{AskReply, Question, Request};
+use perennial_core::shard::{CallReply, InstanceCall, Request};
 use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome};
 use perennial_core::{InstanceKey, Payload, check_derived_id, check_name};
 
-use super::sending::{Asked, bound, outcome_of};
+use super::sending::{LocalOutcome, bound, outcome_of};
 use super::{Client, check};
 use crate::error::ClientError;
 
 /// What a sender hears of what it sent.
 pub(super) enum Heard {
     /// The owner said this.
-    Reply(AskReply),
+    Reply(CallReply),
     /// The instance was deleted before its owner had taken it.
     Gone,
     /// Nobody answered in time. The request was taken back.
@@ -36,7 +36,7 @@ impl Client {
         self.check_payload(id, &payload)?;
         let key = self.sender.draw_key();
         let (name, trace) = (name.to_owned(), self.trace.clone());
-        let question = Question::Raise {
+        let instance_call = InstanceCall::Raise {
             name: name.clone(),
             payload: payload.clone(),
             key: key.clone(),
@@ -44,28 +44,28 @@ impl Client {
         };
         let request = Request::Raise { name, payload, key: Some(key.clone()), trace };
         let request = bound(Some(instance), request);
-        if let Asked::Here(answer) = self.ask(id, request.clone()).await? {
+        if let LocalOutcome::Here(answer) = self.request_here(id, request.clone()).await? {
             return outcome_of(id, answer).map(drop);
         }
         let heard = match self.has_owner(id).await? {
-            true => self.ask_to_take(id, instance, &question).await?,
+            true => self.call_through_owner(id, instance, &instance_call).await?,
             false => Heard::Nothing,
         };
         match heard {
-            Heard::Reply(AskReply::Answered(_) | AskReply::KeyTaken) => Ok(()),
-            Heard::Reply(AskReply::Refused { reason, error })
+            Heard::Reply(CallReply::Answered(_) | CallReply::KeyTaken) => Ok(()),
+            Heard::Reply(CallReply::Refused { reason, error })
                 if ErrorCode::leading(&reason) == Some(ErrorCode::PayloadMismatch) =>
             {
                 Err(ClientError::Refused { id: id.to_owned(), reason, error })
             }
             // The runtime of this process may have taken it before it lost the instance.
-            Heard::Reply(AskReply::Ended) | Heard::Gone
+            Heard::Reply(CallReply::Ended) | Heard::Gone
                 if self.driver.is_some()
                     && self.has_taken(id, Some(instance), &key).await.unwrap_or(false) =>
             {
                 Ok(())
             }
-            Heard::Reply(AskReply::Ended) | Heard::Gone => Err(ClientError::Ended { id: id.to_owned() }),
+            Heard::Reply(CallReply::Ended) | Heard::Gone => Err(ClientError::Ended { id: id.to_owned() }),
             // It is blocked, has not begun, or nobody owns it: the event waits in its inbox. If it was taken after all, its
             // key tells.
             Heard::Reply(_) | Heard::Nothing => match self.send_message(id, request).await {
@@ -76,19 +76,19 @@ impl Client {
     }
 
     /// Writes a request to take something, and waits for the owner's answer.
-    pub(super) async fn ask_to_take(
+    pub(super) async fn call_through_owner(
         &self,
         id: &str,
         instance: InstanceKey,
-        question: &Question,
+        instance_call: &InstanceCall,
     ) -> Result<Heard, ClientError> {
-        let patience = self.ask_patience;
+        let patience = self.call_patience;
         let request = NewRequest {
             instance: id.to_owned(),
             key: Some(instance),
             patience_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX),
             after: self.sender.after(id),
-            body: question.encode(),
+            body: instance_call.encode(),
         };
         let number = match self.call(id, |store, reply| store.put_request(request, reply)).await? {
             RequestOutcome::Written(number) => number,

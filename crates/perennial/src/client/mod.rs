@@ -3,9 +3,9 @@
 //! A client works in the process of the runtime, or beside it in another process that can open the store; then
 //! changes travel through the store to whoever owns it.
 
-mod asking;
 mod explaining;
 mod hearing;
+mod instance_calls;
 mod managing;
 mod pruning;
 mod raising;
@@ -76,7 +76,7 @@ pub struct Client {
     /// Where the store is, if the client may own it for a moment.
     url: Option<Arc<str>>,
     sender: Arc<Sender>,
-    ask_patience: Duration,
+    call_patience: Duration,
     /// What goes with each start, event and update.
     trace: Option<Box<TraceContext>>,
 }
@@ -106,7 +106,7 @@ impl Client {
             driver: Some(driver),
             url: None,
             sender,
-            ask_patience: asking::ASK_PATIENCE,
+            call_patience: instance_calls::CALL_PATIENCE,
             trace: None,
         }
     }
@@ -173,8 +173,8 @@ impl Client {
         let hinted = Arc::clone(&changed);
         let watcher: Watcher = Arc::new(move |_| hinted.notify_waiters());
         store.watch(watcher);
-        let (sender, ask_patience) = (Arc::default(), asking::ASK_PATIENCE);
-        Client { store, stored, codecs, driver: None, changed, url: None, sender, ask_patience, trace: None }
+        let (sender, call_patience) = (Arc::default(), instance_calls::CALL_PATIENCE);
+        Client { store, stored, codecs, driver: None, changed, url: None, sender, call_patience, trace: None }
     }
 
     /// This client with a trace context: the W3C headers `traceparent` (up to 128 bytes) and `tracestate` (up to 512).

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use perennial_core::codec::is_encoded;
-use perennial_core::shard::{Answer, Request};
+use perennial_core::shard::{Request, Response};
 use perennial_core::store::{
     InstanceRow, PageLimit, Reply, Store, StoreError, TurnRow, read_turns, read_turns_with,
 };
@@ -14,7 +14,7 @@ use perennial_core::{
 
 use serde::de::DeserializeOwned;
 
-use super::sending::{Asked, bound, outcome_of};
+use super::sending::{LocalOutcome, bound, outcome_of};
 use super::{Client, InstanceView, check};
 use crate::error::{ClientError, Error};
 use crate::export::{ExportedExecution, ExportedInstance};
@@ -42,14 +42,14 @@ impl Client {
     /// Waits for the instance with a key to end, if it is given: another one that has its id by now is not meant.
     pub(crate) async fn wait_bound(&self, id: &str, key: Option<InstanceKey>) -> Result<Ending, ClientError> {
         check("instance id", id, check_derived_id)?;
-        let reached = match self.ask(id, bound(key, Request::AwaitEnd)).await? {
-            Asked::Here(Answer::Ended(ending)) => return Ok(*ending),
-            Asked::Here(Answer::EndedBefore) => return self.stored_ending(id, key).await,
-            Asked::Here(answer) => {
+        let reached = match self.request_here(id, bound(key, Request::AwaitEnd)).await? {
+            LocalOutcome::Here(Response::Ended(ending)) => return Ok(*ending),
+            LocalOutcome::Here(Response::EndedBefore) => return self.stored_ending(id, key).await,
+            LocalOutcome::Here(answer) => {
                 outcome_of(id, answer)?;
                 None
             }
-            Asked::Elsewhere { reached } => reached,
+            LocalOutcome::Elsewhere { reached } => reached,
         };
         // Whoever has the id at the first look is meant to the end.
         let key = match key.or(reached) {

@@ -4,7 +4,7 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use perennial_core::shard::{AskReply, Question, Request, ResetReport};
+use perennial_core::shard::{CallReply, InstanceCall, Request, ResetReport};
 use perennial_core::store::{InstanceRow, Pause, PausedOrchestration, PausedOrchestrations, Status};
 use perennial_core::{InstanceKey, Why, check_name};
 
@@ -245,12 +245,12 @@ impl Resetting<'_> {
             check_version(&id, version)?;
         }
         let row = client.row(&id).await?;
-        let question = Question::Reset { execution: row.execution, to_turn, version, why };
-        match client.put_bound(&id, row.key, question).await? {
-            AskReply::Answered(report) => {
+        let instance_call = InstanceCall::Reset { execution: row.execution, to_turn, version, why };
+        match client.put_bound(&id, row.key, instance_call).await? {
+            CallReply::Answered(report) => {
                 report.decode_as().map_err(|problem| ClientError::unreadable(&id, &problem))
             }
-            AskReply::Refused { reason, .. } => Err(ClientError::NotReset { id, reason }),
+            CallReply::Refused { reason, .. } => Err(ClientError::NotReset { id, reason }),
             other => Err(ClientError::Unknown { id, reason: format!("an unexpected answer: {other:?}") }),
         }
     }

@@ -5,7 +5,7 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
-use perennial_core::shard::{Answer, Message, Request};
+use perennial_core::shard::{Message, Request, Response};
 use perennial_core::store::{InboxNumber, SendOutcome, SendRequest, Skippable};
 use perennial_core::{Ending, EventId, InstanceKey, Job, Turn, check_derived_id};
 
@@ -148,13 +148,13 @@ impl Client {
         if let Err(error) = check("instance id", id, check_derived_id) {
             return (Err(error), Route::Here);
         }
-        match self.ask(id, request.clone()).await {
+        match self.request_here(id, request.clone()).await {
             Err(error) => (Err(error), Route::Here),
-            Ok(Asked::Here(answer)) => {
-                let route = if matches!(answer, Answer::TooLate) { Route::Late } else { Route::Here };
+            Ok(LocalOutcome::Here(answer)) => {
+                let route = if matches!(answer, Response::TooLate) { Route::Late } else { Route::Here };
                 (outcome_of(id, answer).map(drop), route)
             }
-            Ok(Asked::Elsewhere { reached }) => {
+            Ok(LocalOutcome::Elsewhere { reached }) => {
                 let route = if self.driver.is_some() { Route::Moved { reached } } else { Route::Here };
                 // What may have been done was done to that instance, and not to another one that has its id by now.
                 let request = match request {
@@ -201,7 +201,7 @@ impl Client {
             Request::Resume(why) => Message::Resume(why),
             Request::Skip(Skippable::Event(event_id)) => Message::Job(Job::ExternalEventSkipped { event_id }),
             Request::Skip(Skippable::Message(number)) => Message::SkipMessage { number },
-            Request::Start(_) | Request::AwaitEnd | Request::Ask(_) | Request::Bound { .. } => {
+            Request::Start(_) | Request::AwaitEnd | Request::Call(_) | Request::Bound { .. } => {
                 let what = "starts, questions and waiting have calls of their own";
                 return Err(ClientError::NotHere { what });
             }
@@ -212,13 +212,13 @@ impl Client {
     }
 
     /// Asks the runtime of this process, if there is one.
-    pub(super) async fn ask(&self, id: &str, request: Request) -> Result<Asked, ClientError> {
-        let Some(driver) = &self.driver else { return Ok(Asked::Elsewhere { reached: None }) };
+    pub(super) async fn request_here(&self, id: &str, request: Request) -> Result<LocalOutcome, ClientError> {
+        let Some(driver) = &self.driver else { return Ok(LocalOutcome::Elsewhere { reached: None }) };
         let after = self.sender.after(id);
-        let answer = driver.ask(id, request, after).await;
+        let answer = driver.request(id, request, after).await;
         match answer.map_err(|reason| ClientError::Stopped { reason })? {
-            Answer::Moved { key } => Ok(Asked::Elsewhere { reached: key }),
-            answer => Ok(Asked::Here(answer)),
+            Response::Moved { key } => Ok(LocalOutcome::Elsewhere { reached: key }),
+            answer => Ok(LocalOutcome::Here(answer)),
         }
     }
 
@@ -283,9 +283,9 @@ fn whole_ms(duration: Duration) -> u64 {
 }
 
 /// What came of asking the runtime of this process.
-pub(super) enum Asked {
+pub(super) enum LocalOutcome {
     /// It answered.
-    Here(Answer),
+    Here(Response),
     /// There is none, or it does not own the instance: the store's route is left.
     Elsewhere {
         /// The instance that it had found before it lost it, and to which it may have done what was asked.
@@ -303,7 +303,7 @@ pub(super) enum Route {
     /// The runtime of this process was asked first and did not own the instance: it may have done what was asked before
     /// it lost it.
     Moved {
-        /// See [`Asked::Elsewhere`].
+        /// See [`LocalOutcome::Elsewhere`].
         reached: Option<InstanceKey>,
     },
 }
@@ -318,22 +318,22 @@ impl Route {
 }
 
 /// What an answer of the runtime means to a caller; the ending of an instance, if it was asked for.
-pub(super) fn outcome_of(id: &str, answer: Answer) -> Result<Option<Ending>, ClientError> {
+pub(super) fn outcome_of(id: &str, answer: Response) -> Result<Option<Ending>, ClientError> {
     let id = id.to_owned();
     match answer {
-        Answer::Started(_) | Answer::Accepted => Ok(None),
-        Answer::Ended(ending) => Ok(Some(*ending)),
-        Answer::AlreadyExists(status) => Err(ClientError::AlreadyExists { id, status }),
-        Answer::EndedBefore | Answer::TooLate => Err(ClientError::Ended { id }),
-        Answer::NotFound => Err(ClientError::NotFound { id }),
-        Answer::Full { unread } => Err(ClientError::Full { id, unread }),
-        Answer::NotBlocked => Err(ClientError::NotBlocked { id }),
-        Answer::OrchestrationPaused => Err(ClientError::OrchestrationPaused { id, name: String::new() }),
-        Answer::NotBlockedBy { blocking } => Err(ClientError::NotBlockedBy { id, blocking }),
-        Answer::Unreadable { event, type_name, problem } => {
+        Response::Started(_) | Response::Accepted => Ok(None),
+        Response::Ended(ending) => Ok(Some(*ending)),
+        Response::AlreadyExists(status) => Err(ClientError::AlreadyExists { id, status }),
+        Response::EndedBefore | Response::TooLate => Err(ClientError::Ended { id }),
+        Response::NotFound => Err(ClientError::NotFound { id }),
+        Response::Full { unread } => Err(ClientError::Full { id, unread }),
+        Response::NotBlocked => Err(ClientError::NotBlocked { id }),
+        Response::OrchestrationPaused => Err(ClientError::OrchestrationPaused { id, name: String::new() }),
+        Response::NotBlockedBy { blocking } => Err(ClientError::NotBlockedBy { id, blocking }),
+        Response::Unreadable { event, type_name, problem } => {
             Err(ClientError::BadEvent { id, event, type_name, problem })
         }
-        Answer::Unknown { reason } => Err(ClientError::Unknown { id, reason }),
+        Response::Unknown { reason } => Err(ClientError::Unknown { id, reason }),
         other => Err(ClientError::Unknown { id, reason: format!("unexpected: {other:?}") }),
     }
 }

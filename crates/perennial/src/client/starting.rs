@@ -8,7 +8,7 @@ use perennial_core::{Attributes, InstanceKey, Job, Payload, Started, check_name}
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::sending::{Asked, outcome_of};
+use super::sending::{LocalOutcome, outcome_of};
 use super::{Client, check};
 use crate::error::ClientError;
 use crate::typed::{EventContent, OrchestrationTarget, Run, RunTarget};
@@ -348,10 +348,10 @@ impl Client {
         }
         let Start { started, jobs, .. } = start.clone();
         let request = Request::Start(Box::new(StartRequest { key, started, jobs }));
-        match self.ask(id, request).await? {
-            Asked::Here(answer) => outcome_of(id, answer).map(|_| key),
+        match self.request_here(id, request).await? {
+            LocalOutcome::Here(answer) => outcome_of(id, answer).map(|_| key),
             // It may have been started before the owner changed; its key tells.
-            Asked::Elsewhere { .. } => self.send_start(key, id, start, now_ms).await.map(|()| key),
+            LocalOutcome::Elsewhere { .. } => self.send_start(key, id, start, now_ms).await.map(|()| key),
         }
     }
 

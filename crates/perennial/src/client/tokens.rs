@@ -5,7 +5,7 @@
 
 use perennial_core::ErrorCode;
 use perennial_core::shard::{
-    Answer, AskReply, BadToken, CompletionToken, Message, Question, Request, Said, TaskWork, TokenCall,
+    BadToken, CallReply, CompletionToken, InstanceCall, Message, Request, Response, Said, TaskWork, TokenCall,
 };
 use perennial_core::store::{InstanceRow, SendRequest};
 use perennial_core::{ActivityError, Decision, History, Job, Payload, Turn};
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::Client;
 use super::hearing::Heard;
-use super::sending::{Asked, bound, outcome_of};
+use super::sending::{LocalOutcome, bound, outcome_of};
 use crate::error::ClientError;
 
 /// What is recorded about an activity that nobody waits for any more.
@@ -101,37 +101,39 @@ impl Client {
         let said = said(payload);
         let (execution, event, secret) = (token.task.execution, token.task.event, token.secret);
         let call = TokenCall { execution, event, attempt: token.attempt, secret, said };
-        let question = Question::Token(Box::new(call.clone()));
-        let request = bound(Some(token.task.key), Request::Ask(question.clone()));
-        let (heard, is_moved) = match self.ask(id, request).await? {
-            Asked::Here(Answer::Asked(reply)) => (Heard::Reply(reply), false),
-            Asked::Here(Answer::EndedBefore) => (Heard::Reply(AskReply::Ended), false),
-            Asked::Here(Answer::NotFound) => (Heard::Gone, false),
-            Asked::Here(answer) => return outcome_of(id, answer).map(drop),
-            Asked::Elsewhere { reached } => match self.has_owner(id).await? {
-                true => (self.ask_to_take(id, token.task.key, &question).await?, reached.is_some()),
+        let instance_call = InstanceCall::Token(Box::new(call.clone()));
+        let request = bound(Some(token.task.key), Request::Call(instance_call.clone()));
+        let (heard, is_moved) = match self.request_here(id, request).await? {
+            LocalOutcome::Here(Response::Reply(reply)) => (Heard::Reply(reply), false),
+            LocalOutcome::Here(Response::EndedBefore) => (Heard::Reply(CallReply::Ended), false),
+            LocalOutcome::Here(Response::NotFound) => (Heard::Gone, false),
+            LocalOutcome::Here(answer) => return outcome_of(id, answer).map(drop),
+            LocalOutcome::Elsewhere { reached } => match self.has_owner(id).await? {
+                true => {
+                    (self.call_through_owner(id, token.task.key, &instance_call).await?, reached.is_some())
+                }
                 false => (Heard::Nothing, reached.is_some()),
             },
         };
         match heard {
-            Heard::Reply(AskReply::Answered(_)) => Ok(()),
-            Heard::Reply(AskReply::Refused { reason, .. })
+            Heard::Reply(CallReply::Answered(_)) => Ok(()),
+            Heard::Reply(CallReply::Refused { reason, .. })
                 if ErrorCode::leading(&reason) == Some(ErrorCode::BadToken) =>
             {
                 Err(never_handed_out())
             }
-            Heard::Reply(AskReply::Refused { reason, error }) => {
+            Heard::Reply(CallReply::Refused { reason, error }) => {
                 Err(ClientError::Refused { id: id.to_owned(), reason, error })
             }
             // The runtime of this process may have taken it before it lost the instance.
-            Heard::Reply(AskReply::Outdated { .. }) if is_moved && matches!(call.said, Said::Failed(_)) => {
+            Heard::Reply(CallReply::Outdated { .. }) if is_moved && matches!(call.said, Said::Failed(_)) => {
                 Ok(())
             }
-            Heard::Reply(AskReply::Outdated { attempt: current }) => {
+            Heard::Reply(CallReply::Outdated { attempt: current }) => {
                 let (id, attempt) = (id.to_owned(), call.attempt);
                 Err(ClientError::AttemptOver { id, event, attempt, current })
             }
-            Heard::Reply(AskReply::NotOpen | AskReply::Ended) | Heard::Gone => {
+            Heard::Reply(CallReply::NotOpen | CallReply::Ended) | Heard::Gone => {
                 self.too_late(&token, &call).await
             }
             // It is blocked, or nobody owns it: what was said waits in its inbox.

@@ -4,10 +4,10 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
-use perennial_core::shard::{AskReply, Question};
+use perennial_core::shard::{CallReply, InstanceCall};
 use perennial_core::{Decision, InstanceKey, Job, NotOfType, Payload, Turn, check_key};
 
-use super::asking::outcome;
+use super::instance_calls::outcome;
 use super::{Client, OnExisting, StartOptions, check};
 use crate::error::ClientError;
 use crate::typed::{OrchestrationTarget, UpdateError, UpdateTarget};
@@ -80,21 +80,21 @@ impl Client {
         payload: Payload,
         key: String,
     ) -> Result<Payload, ClientError> {
-        let question = Question::Update {
+        let instance_call = InstanceCall::Update {
             name: name.to_owned(),
             payload: payload.clone(),
             key: Some(key.clone()),
             trace: self.trace.clone(),
         };
-        let reply = self.put(id, instance, name, payload, question).await?;
+        let reply = self.put(id, instance, name, payload, instance_call).await?;
         let known = match &reply {
-            AskReply::KeyTaken | AskReply::Ended | AskReply::Unanswered => {
+            CallReply::KeyTaken | CallReply::Ended | CallReply::Unanswered => {
                 self.recorded_update(id, &key).await?
             }
             _ => None,
         };
         match known.unwrap_or(reply) {
-            AskReply::KeyTaken if !self.has_taken(id, None, &key).await? => {
+            CallReply::KeyTaken if !self.has_taken(id, None, &key).await? => {
                 Err(ClientError::OutcomeDeleted { id: id.to_owned() })
             }
             reply => outcome(id, reply),
@@ -152,7 +152,7 @@ impl Client {
     }
 
     /// What came of the update with a key, of what is recorded of an instance that has gone on or ended since.
-    async fn recorded_update(&self, id: &str, key: &str) -> Result<Option<AskReply>, ClientError> {
+    async fn recorded_update(&self, id: &str, key: &str) -> Result<Option<CallReply>, ClientError> {
         let row = self.row(id).await?;
         let found = self.search_executions(&row, |execution, history| {
             let is_it = |job: &Job| matches!(job, Job::UpdateRequested { .. }) && job.key() == Some(key);
@@ -161,12 +161,12 @@ impl Client {
             let mut decisions = history.turns.iter().flat_map(Turn::decisions);
             let answer = decisions.find_map(|(_, _, decision)| match decision {
                 Decision::UpdateCompleted { source_event_id, result } if *source_event_id == update => {
-                    Some(result.clone().map_or_else(AskReply::Failed, AskReply::Answered))
+                    Some(result.clone().map_or_else(CallReply::Failed, CallReply::Answered))
                 }
                 _ => None,
             });
             let is_over = execution < row.execution || row.status.is_final();
-            Some(answer.or(is_over.then_some(AskReply::Unanswered)))
+            Some(answer.or(is_over.then_some(CallReply::Unanswered)))
         });
         Ok(found.await?.flatten())
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::codec::{Codecs, is_encoded};
 use perennial_core::history::{Decision, EventId, History, HistoryError, Ledger, Started, Turn};
-use perennial_core::shard::{AskReply, BodyError, Message, Question, TaskWork};
+use perennial_core::shard::{BodyError, CallReply, InstanceCall, Message, TaskWork};
 use perennial_core::store::{
     Criteria, DamagedRow, InstanceRow, LoadedInstance, PageLimit, ReadTurns, Status, StoreError, TaskRow,
     TaskState, TurnRow, read_turns, read_turns_with,
@@ -158,7 +158,7 @@ impl Client {
                 }
             }
             for request in page.requests {
-                if let Err(problem) = Question::decode(&request.body)
+                if let Err(problem) = InstanceCall::decode(&request.body)
                     && !matches!(problem, BodyError::Undecodable(_))
                 {
                     let (what, problem) = (format!("request {}", request.number), problem.to_string());
@@ -166,7 +166,7 @@ impl Client {
                 }
             }
             for (number, body) in page.replies {
-                if let Err(problem) = AskReply::decode(&body)
+                if let Err(problem) = CallReply::decode(&body)
                     && !matches!(problem, BodyError::Undecodable(_))
                 {
                     let (what, problem) = (format!("reply {number}"), problem.to_string());

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use perennial_core::shard::{Answer, RequestId};
+use perennial_core::shard::{RequestId, Response};
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
@@ -15,13 +15,13 @@ pub(super) type Caller = RequestId;
 #[derive(Default)]
 pub(super) struct Callers {
     next: AtomicU64,
-    waiting: Mutex<FxHashMap<Caller, oneshot::Sender<Answer>>>,
+    waiting: Mutex<FxHashMap<Caller, oneshot::Sender<Response>>>,
 }
 
 /// A caller that was added, and where its answer comes.
 pub(super) struct Added {
     pub(super) id: Caller,
-    pub(super) answer: oneshot::Receiver<Answer>,
+    pub(super) answer: oneshot::Receiver<Response>,
 }
 
 impl Callers {
@@ -32,7 +32,7 @@ impl Callers {
         Added { id, answer }
     }
 
-    pub(super) fn answer(&self, caller: Caller, answer: Answer) {
+    pub(super) fn answer(&self, caller: Caller, answer: Response) {
         let sender = lock(&self.waiting).remove(&caller);
         if let Some(sender) = sender {
             // A caller that went away needs no answer.
@@ -49,7 +49,7 @@ impl Callers {
     pub(super) fn dismiss(&self, reason: &str) {
         let waiting = std::mem::take(&mut *lock(&self.waiting));
         for sender in waiting.into_values() {
-            let _ = sender.send(Answer::Unknown { reason: reason.to_owned() });
+            let _ = sender.send(Response::Unknown { reason: reason.to_owned() });
         }
     }
 }

@@ -14,7 +14,7 @@ use perennial_core::codec::Codecs;
 use perennial_core::lane::{Lane, LaneOptions, LaneOutput, Moment};
 use perennial_core::log;
 use perennial_core::node::{Node, NodeOptions, NodeOutput, StopPatience, Unfinished};
-use perennial_core::shard::{ActivityTask, Answer, Counters, Request, ShardOptions, TokenKey};
+use perennial_core::shard::{ActivityTask, Counters, Request, Response, ShardOptions, TokenKey};
 use perennial_core::store::{Changes, InboxNumber, SessionRole, Store, StoreError, Watcher};
 use perennial_core::{ActivityError, NotOfType, Payload};
 use tokio::sync::{Notify, watch};
@@ -252,7 +252,7 @@ impl Driver {
                     let driver = Arc::clone(self);
                     let is_commit = call.name() == "commit";
                     call.make(&*self.store, move |answer| {
-                        driver.with_lane(|lane, now| lane.handle_answer(now, id, answer));
+                        driver.with_lane(|lane, now| lane.handle_response(now, id, answer));
                         if is_commit {
                             driver.changed.notify_waiters();
                         }
@@ -334,7 +334,7 @@ impl Driver {
             NodeOutput::Call(id, call) => {
                 let driver = Arc::clone(self);
                 call.make(&*self.store, move |answer| {
-                    driver.with_node(|node, now, free| node.handle_answer(now, id, answer, free));
+                    driver.with_node(|node, now, free| node.handle_response(now, id, answer, free));
                 });
             }
             NodeOutput::Target { shards, .. } => {
@@ -484,12 +484,12 @@ impl Driver {
     // ---- callers --------------------------------------------------------------------------------------------------
 
     /// Asks something of an instance. The answer leaves when what it says is durable.
-    pub(crate) async fn ask(
+    pub(crate) async fn request(
         self: &Arc<Driver>,
         id: &str,
         request: Request,
         after: Option<InboxNumber>,
-    ) -> Result<Answer, String> {
+    ) -> Result<Response, String> {
         let caller = {
             // Whoever stops the runtime dismisses afterwards all that came before.
             let standing = self.standing.borrow();
@@ -505,7 +505,7 @@ impl Driver {
         let waiting = Waiting { driver: self, instance: id, caller: Some(request_id) };
         self.with_lane(|lane, now| lane.handle_request(now, request_id, id, request, after));
         let answer =
-            answer.await.unwrap_or_else(|_| Answer::Unknown { reason: "the runtime is gone".to_owned() });
+            answer.await.unwrap_or_else(|_| Response::Unknown { reason: "the runtime is gone".to_owned() });
         waiting.end();
         Ok(answer)
     }

@@ -32,7 +32,7 @@ mod targets;
 
 pub use call::{ActivityMeta, Call, OrchestrationMeta, PayloadInput, Recordable, Returned};
 #[doc(hidden)]
-pub use call::{blocking, assert_recordable};
+pub use call::{assert_recordable, blocking};
 pub use context::OrchestrationContext;
 pub use described::{Activity, Orchestration, Query, Update};
 pub use error::UpdateError;

@@ -9,7 +9,7 @@ use perennial::{Client, Filter, InstanceView, RuntimeBuilder, RuntimeOptions};
 use perennial_core::store::{
     MemoryStore, NewSession, NodeInfo, Served, SessionId, SessionRole, Store, TaskReport,
 };
-use perennial_testkit::conformance::ask;
+use perennial_testkit::conformance::wait_for;
 
 use crate::support::{Place, now_ms, relaxed, soon, until, until_blocked};
 
@@ -376,7 +376,7 @@ async fn h42_work_on_other_nodes_names_them() {
         NodeInfo { name: "worker".to_owned(), activities: vec!["up*".to_owned()], ..NodeInfo::default() };
     let session =
         |lease_ms| NewSession { id, role: SessionRole::Node, node: id, lease_ms, info: info.encode() };
-    ask(|reply| store.open_session(session(3_600_000), reply)).unwrap();
+    wait_for(|reply| store.open_session(session(3_600_000), reply)).unwrap();
     assert_eq!(
         told("attempt").await,
         format!(
@@ -384,19 +384,19 @@ async fn h42_work_on_other_nodes_names_them() {
         )
     );
     let served = Served { names: ["uploads".to_owned()].into(), ..Served::default() };
-    let taken = ask(|reply| store.take_tasks(id, served, 10, 3_600_000, reply)).unwrap();
+    let taken = wait_for(|reply| store.take_tasks(id, served, 10, 3_600_000, reply)).unwrap();
     assert_eq!(
         told("attempt 1 of 1 running").await,
         format!("{of} attempt 1 of 1 running on worker for [age]")
     );
     let report = TaskReport { details: Some("40 %".into()), ..TaskReport::of(taken[0].id) };
-    ask(|reply| store.renew_tasks(id, vec![report.clone()], 3_600_000, reply)).unwrap();
+    wait_for(|reply| store.renew_tasks(id, vec![report.clone()], 3_600_000, reply)).unwrap();
     assert_eq!(
         told("attempt 1 of 1 running").await,
         format!("{of} attempt 1 of 1 running on worker for [age], heartbeat [age] old: 40 %")
     );
     // Its lease runs out, and nobody has taken the task again.
-    ask(|reply| store.renew_tasks(id, vec![report], 0, reply)).unwrap();
+    wait_for(|reply| store.renew_tasks(id, vec![report], 0, reply)).unwrap();
     let lost = format!("{of} attempt 1 of 1 was running on worker, which stopped [age] ago; it runs again");
     assert_eq!(told("attempt 1 of 1 was").await, lost);
     soon(runtime.shutdown()).await.unwrap();

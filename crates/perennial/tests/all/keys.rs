@@ -99,7 +99,7 @@ async fn n9_requests_that_moved_settle_with_the_instance_that_they_had_reached()
         .unwrap();
     let client = runtime.client();
     client.start("waits", "w", Payload::null()).await.unwrap();
-    store.on_renewal(|| Fate::Answer(Err(StoreError::Unavailable("cut off".to_owned()))));
+    store.on_renewal(|| Fate::Response(Err(StoreError::Unavailable("cut off".to_owned()))));
     hands.pass_unseen(28 * SECOND);
     let mut raised = client.raise_event("w", event("go"), Payload::null()).into_future();
     let mut cancelled = client.cancel("w", "enough").into_future();
@@ -117,7 +117,7 @@ async fn n9_requests_that_moved_settle_with_the_instance_that_they_had_reached()
     assert!(ended.as_mut().now_or_never().is_none());
 
     let new = replace(&memory, "w");
-    store.on_renewal(|| Fate::Answer(Err(StoreError::SessionGone)));
+    store.on_renewal(|| Fate::Response(Err(StoreError::SessionGone)));
     hands.pass(SECOND);
     let not_found = || ClientError::NotFound { id: "w".to_owned() };
     assert_eq!(soon(cancelled).await, Ok(()), "it is over");

@@ -59,7 +59,7 @@ impl Bench {
 
     /// No renewal gets through.
     fn cut_off(&self) {
-        self.store.on_renewal(|| Fate::Answer(Err(StoreError::Unavailable("cut off".to_owned()))));
+        self.store.on_renewal(|| Fate::Response(Err(StoreError::Unavailable("cut off".to_owned()))));
     }
 
     /// Renewals get through again, the next of them at once.
@@ -161,7 +161,7 @@ async fn g8_a_batch_that_comes_back_unwritten_past_the_deadline_is_sent_again_af
         noted.lock().unwrap().push(hands.seconds());
         if std::mem::take(&mut is_first) {
             hands.pass_unseen(28 * SECOND);
-            return Fate::Answer(Err(StoreError::Unavailable("busy".to_owned())));
+            return Fate::Response(Err(StoreError::Unavailable("busy".to_owned())));
         }
         Fate::Pass
     });
@@ -234,7 +234,7 @@ async fn g8_a_deadline_counts_from_before_the_renewal_was_sent() {
             hands.pass_unseen(15 * SECOND);
             return Fate::Pass;
         }
-        Fate::Answer(Err(StoreError::Unavailable("cut off".to_owned())))
+        Fate::Response(Err(StoreError::Unavailable("cut off".to_owned())))
     });
     bench.hands.pass(10 * SECOND);
     bench.store.wait_for("renew_session", 1);
@@ -295,7 +295,7 @@ async fn n9_callers_of_a_node_that_lost_its_session_settle_through_the_store() {
     let client = runtime.client();
     client.start("clerk", "c", Payload::null()).await.unwrap();
     bench.hands.pass_unseen(28 * SECOND);
-    bench.store.on_renewal(|| Fate::Answer(Err(StoreError::SessionGone)));
+    bench.store.on_renewal(|| Fate::Response(Err(StoreError::SessionGone)));
     let answer = soon(client.start("clerk", "c", Payload::null())).await;
     assert!(matches!(answer, Err(ClientError::AlreadyExists { .. })), "{answer:?}");
     soon(client.start("clerk", "d", Payload::null())).await.unwrap();

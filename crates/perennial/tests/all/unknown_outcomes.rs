@@ -81,14 +81,14 @@ impl Bench {
 /// The connection is lost, after the batch was written or before.
 fn unknown(is_written: bool) -> CommitFate {
     let unknown = Err(StoreError::Unknown("connection lost".to_owned()));
-    if is_written { Fate::PassThen(unknown) } else { Fate::Answer(unknown) }
+    if is_written { Fate::PassThen(unknown) } else { Fate::Response(unknown) }
 }
 
 /// The two ways in which a store refuses a batch of one for good.
 fn refusals() -> [fn() -> CommitFate; 2] {
     [
-        || Fate::Answer(Err(StoreError::BatchRefused("too odd".to_owned()))),
-        || Fate::Answer(Ok(vec![CommitOutcome::Rejected("too odd".to_owned())])),
+        || Fate::Response(Err(StoreError::BatchRefused("too odd".to_owned()))),
+        || Fate::Response(Ok(vec![CommitOutcome::Rejected("too odd".to_owned())])),
     ]
 }
 

@@ -3,12 +3,12 @@
 
 use crate::store::{InboxNumber, RequestNumber};
 
-use super::super::request::{Asker, Question, Request, RequestId};
+use super::super::request::{InstanceCall, ReplyTo, Request, RequestId};
 
 /// What a caller or another process wants of an instance.
 pub(super) enum Late {
     Request(RequestId, Request),
-    Ask(Asker, Question),
+    Call(ReplyTo, InstanceCall),
 }
 
 impl Late {
@@ -16,7 +16,7 @@ impl Late {
     pub(super) fn caller(&self) -> Option<RequestId> {
         match self {
             Late::Request(request, _) => Some(*request),
-            Late::Ask(asker, _) => asker.caller(),
+            Late::Call(reply_to, _) => reply_to.caller(),
         }
     }
 }
@@ -79,7 +79,7 @@ impl Behind {
 
     pub(super) fn knows_row(&self, number: RequestNumber) -> bool {
         let is_it =
-            |waiting: &Waiting| matches!(waiting.what, Late::Ask(Asker::Row(row), _) if row == number);
+            |waiting: &Waiting| matches!(waiting.what, Late::Call(ReplyTo::Row(row), _) if row == number);
         self.waiting.iter().any(is_it)
     }
 
@@ -94,14 +94,14 @@ mod tests {
     use super::*;
     use crate::history::Payload;
 
-    fn ask(number: RequestNumber) -> Waiting {
-        let question = Question::Query { name: "q".to_owned(), payload: Payload::null() };
-        Waiting { after: 1, what: Late::Ask(Asker::Row(number), question), is_read_for: false }
+    fn call(number: RequestNumber) -> Waiting {
+        let call = InstanceCall::Query { name: "q".to_owned(), payload: Payload::null() };
+        Waiting { after: 1, what: Late::Call(ReplyTo::Row(number), call), is_read_for: false }
     }
 
     #[test]
     fn n16_a_read_that_was_cut_says_nothing_about_the_messages_after_the_cut() {
-        let waiting = |after, is_read_for| Waiting { after, is_read_for, ..ask(1) };
+        let waiting = |after, is_read_for| Waiting { after, is_read_for, ..call(1) };
         assert_eq!(waiting(7, true).wait_after_read(None), None);
         assert_eq!(waiting(7, false).wait_after_read(None), Some(Wait::ForAnotherRead));
         assert_eq!(waiting(7, true).wait_after_read(Some(8)), None, "it is gone");
@@ -112,23 +112,23 @@ mod tests {
     #[test]
     fn n16_a_request_row_that_waits_for_a_message_is_known() {
         let mut behind = Behind::default();
-        behind.push(ask(5));
+        behind.push(call(5));
         assert!(behind.knows_row(5) && !behind.knows_row(6));
         let early = behind.take_all();
-        behind.push(ask(6));
+        behind.push(call(6));
         behind.put_back(early);
         behind.handle_read_begun();
         let rows: Vec<_> = behind
             .take_all()
             .into_iter()
             .map(|waiting| match waiting.what {
-                Late::Ask(asker, _) => (asker.row(), waiting.is_read_for),
+                Late::Call(reply_to, _) => (reply_to.row(), waiting.is_read_for),
                 Late::Request(..) => (None, false),
             })
             .collect();
         assert_eq!(rows, [(Some(5), true), (Some(6), true)]);
-        behind.push(Waiting { what: Late::Request(RequestId(3), Request::Retry), ..ask(1) });
-        behind.push(ask(9));
+        behind.push(Waiting { what: Late::Request(RequestId(3), Request::Retry), ..call(1) });
+        behind.push(call(9));
         assert_eq!(behind.take_callers(), [RequestId(3)]);
         assert!(behind.is_empty());
     }

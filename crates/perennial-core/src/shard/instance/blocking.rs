@@ -7,11 +7,11 @@ use crate::store::{Blocked, Commit, InboxNumber, InstanceRow, Outgoing, RequestR
 use super::super::message::Message;
 use super::super::options::OnFailure;
 use super::super::output::Output;
-use super::super::request::{Answer, AskReply, Question};
+use super::super::request::{CallReply, InstanceCall, Response};
 use super::super::shared::Shared;
 use super::super::turn_task::BlockReason;
 use super::Instance;
-use super::asking::{refuse_asks, reply_to};
+use super::calls::{refuse_calls, send_reply};
 use super::in_flight::{InFlight, Next, Phase};
 use super::queued::{Batch, Queued};
 use super::row_columns::RowColumns;
@@ -30,7 +30,7 @@ impl Instance {
     ) {
         shared.counters.failed_turns += 1;
         if self.has_ended() {
-            return self.consultation_failed(shared, messages, failure, answers);
+            return self.calls_failed(shared, messages, failure, answers);
         }
         self.blocked_reply = Some(blocked_reply(failure));
         messages.extend(self.queue.take_all());
@@ -69,12 +69,12 @@ impl Instance {
         let urgent = messages.iter().filter_map(Queued::urgent_number);
         let seen = urgent.filter(|number| !consumed.contains(number)).collect();
         let mut commit = Commit { send, replies: answers, consumed, seen, ..shared.empty_commit(self.key) };
-        let asks = self.questions.take_all();
-        let refusals = refuse_asks(&asks, &blocked_reply(failure), &mut commit.replies);
+        let calls = self.pending_calls.take_all();
+        let refusals = refuse_calls(&calls, &blocked_reply(failure), &mut commit.replies);
         let columns = self.mark_blocked(now_ms, &messages, blocked, wake_at_ms, &mut commit);
         let start = messages.start_request();
-        let mut outputs: Vec<Output> = messages.replies(&Answer::Accepted).collect();
-        outputs.extend(start.map(|request| Output::reply(request, Answer::Started(self.key))));
+        let mut outputs: Vec<Output> = messages.replies(&Response::Accepted).collect();
+        outputs.extend(start.map(|request| Output::reply(request, Response::Started(self.key))));
         outputs.extend(refusals);
         // A termination needs no code: it is done as soon as it is kept, unless it is what failed. What is given up is
         // woken only for its end, and when that is may stand in its history alone.
@@ -85,7 +85,7 @@ impl Instance {
         }
         let next = if is_over || is_not_retried { Next::Reloaded } else { Next::Blocked };
         let mut in_flight =
-            InFlight { outputs, start, refused: asks, ..InFlight::new(columns, next, messages) };
+            InFlight { outputs, start, refused: calls, ..InFlight::new(columns, next, messages) };
         TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }
@@ -173,7 +173,7 @@ impl Instance {
     }
 
     /// An instance that has ended cannot be asked: those who asked are told why, and nothing else comes of it.
-    fn consultation_failed(
+    fn calls_failed(
         &mut self,
         shared: &mut Shared,
         messages: Vec<Queued>,
@@ -181,18 +181,18 @@ impl Instance {
         answers: Vec<RequestReply>,
     ) {
         self.queue.put_back(messages);
-        let mut asks = self.questions.take_updates();
+        let mut calls = self.pending_calls.take_updates();
         let mut commit = Commit { replies: answers, ..shared.empty_commit(self.key) };
-        let mut outputs = refuse_asks(&asks, &AskReply::Ended, &mut commit.replies);
-        let queries = self.questions.take_all();
-        outputs.extend(refuse_asks(&queries, &blocked_reply(failure), &mut commit.replies));
-        asks.extend(queries);
+        let mut outputs = refuse_calls(&calls, &CallReply::Ended, &mut commit.replies);
+        let queries = self.pending_calls.take_all();
+        outputs.extend(refuse_calls(&queries, &blocked_reply(failure), &mut commit.replies));
+        calls.extend(queries);
         if commit.is_empty() {
             shared.outputs.extend(outputs);
             return self.clear_leftovers(shared);
         }
         let in_flight = InFlight::new(self.stored(), Next::Gone, Batch::default());
-        self.commit(shared, commit, InFlight { outputs, refused: asks, ..in_flight });
+        self.commit(shared, commit, InFlight { outputs, refused: calls, ..in_flight });
     }
 
     /// It was loaded, and is not tried: it is blocked as it was.
@@ -227,11 +227,11 @@ impl Instance {
         let mut commit = Commit { send, seen, ..shared.empty_commit(self.key) };
         // Those of a delayed instance stay in the queue, as rows.
         self.kept_events += if is_delayed { 0 } else { messages.events() };
-        let mut outputs: Vec<Output> = messages.replies(&Answer::Accepted).collect();
-        let asks = self.questions.take_all();
-        for ask in &asks {
-            let reply = if is_delayed { not_begun(&ask.question) } else { self.refusal() };
-            outputs.extend(reply_to(ask.asker, reply, &mut commit.replies));
+        let mut outputs: Vec<Output> = messages.replies(&Response::Accepted).collect();
+        let calls = self.pending_calls.take_all();
+        for pending in &calls {
+            let reply = if is_delayed { not_begun(&pending.call) } else { self.refusal() };
+            outputs.extend(send_reply(pending.reply_to, reply, &mut commit.replies));
         }
         let stored = self.stored();
         // One that could not be marked as blocked is tried again all the same, though its row does not say so.
@@ -239,7 +239,7 @@ impl Instance {
         let wake_at_ms = grace_until_ms.into_iter().chain(stored.wake_at_ms).chain(retry_ms).min();
         let columns = RowColumns { wake_at_ms, ..stored.clone() };
         commit.change = RowChange { blocked: None, ..columns.change_from(&stored) };
-        let mut in_flight = InFlight { outputs, refused: asks, ..InFlight::new(columns, next, messages) };
+        let mut in_flight = InFlight { outputs, refused: calls, ..InFlight::new(columns, next, messages) };
         TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
         if commit.is_empty() {
             return shared.outputs.extend(in_flight.outputs);
@@ -259,8 +259,8 @@ impl Instance {
     }
 
     /// What those are told who ask something while it cannot answer.
-    fn refusal(&self) -> AskReply {
-        self.blocked_reply.clone().unwrap_or_else(|| AskReply::Blocked {
+    fn refusal(&self) -> CallReply {
+        self.blocked_reply.clone().unwrap_or_else(|| CallReply::Blocked {
             code: ErrorCode::Blocked.to_string(),
             reason: "the instance is blocked; its status says why".to_owned(),
         })
@@ -285,22 +285,24 @@ impl Instance {
 }
 
 /// What is told to whoever asks an instance whose time to start has not come.
-fn not_begun(question: &Question) -> AskReply {
-    let reason = match question {
-        Question::Query { .. } => {
+fn not_begun(call: &InstanceCall) -> CallReply {
+    let reason = match call {
+        InstanceCall::Query { .. } => {
             ErrorCode::QueryRefused.message("the instance has not begun, and has nothing to show yet")
         }
-        Question::Update { .. } => ErrorCode::UpdateRefused.message("the instance has not begun"),
-        Question::Raise { .. } => "the instance has not begun; the event can wait in its inbox".to_owned(),
-        Question::Token(_) => {
+        InstanceCall::Update { .. } => ErrorCode::UpdateRefused.message("the instance has not begun"),
+        InstanceCall::Raise { .. } => {
+            "the instance has not begun; the event can wait in its inbox".to_owned()
+        }
+        InstanceCall::Token(_) => {
             ErrorCode::BadToken.message("the instance has not begun, and has handed out none")
         }
-        Question::Reset { .. } => "the instance has not begun".to_owned(),
+        InstanceCall::Reset { .. } => "the instance has not begun".to_owned(),
     };
-    AskReply::Refused { reason, error: None }
+    CallReply::Refused { reason, error: None }
 }
 
 /// What a blocked instance tells those who ask it something.
-pub(super) fn blocked_reply(failure: &BlockReason) -> AskReply {
-    AskReply::Blocked { code: failure.code().to_string(), reason: failure.to_string() }
+pub(super) fn blocked_reply(failure: &BlockReason) -> CallReply {
+    CallReply::Blocked { code: failure.code().to_string(), reason: failure.to_string() }
 }

@@ -11,7 +11,7 @@ use crate::store::{Commit, CommitOutcome, Conflict, InboxNumber, InstanceRow, St
 
 use super::super::message::Message;
 use super::super::output::Output;
-use super::super::request::{Answer, Request, RequestId};
+use super::super::request::{Request, RequestId, Response};
 use super::super::shared::Shared;
 use super::super::turn_task::BlockReason;
 use super::Instance;
@@ -92,7 +92,7 @@ impl Instance {
                 self.continued(shared, now_ms, execution, *start, number);
             }
             Next::Ended(execution, ending) => self.ended(shared, now_ms, execution, &ending),
-            Next::Consulted(execution) => {
+            Next::CallsAnswered(execution) => {
                 shared.outputs.push(Output::Drop(execution));
                 self.clear_leftovers(shared);
             }
@@ -119,7 +119,7 @@ impl Instance {
     /// It exists: whoever else wants to start its id cannot.
     pub(super) fn refuse_rivals(&mut self, shared: &mut Shared, status: Status) {
         for rival in mem::take(&mut self.rival_starts) {
-            shared.reply(rival, Answer::AlreadyExists(status));
+            shared.reply(rival, Response::AlreadyExists(status));
         }
     }
 
@@ -174,12 +174,12 @@ impl Instance {
         shared.stop_attempts(self.key);
         shared.no_auto_retry.remove(&self.key);
         for waiter in shared.waiters.take(self.key) {
-            shared.reply(waiter, Answer::Ended(Box::new(ending.clone())));
+            shared.reply(waiter, Response::Ended(Box::new(ending.clone())));
         }
         shared.lookups.handle_ended(self.key);
         shared.outputs.extend(execution.map(Output::Drop));
         self.tasks.clear_writes();
-        if self.queue.is_empty() && self.questions.is_empty() && !self.questions.has_reset() {
+        if self.queue.is_empty() && self.pending_calls.is_empty() && !self.pending_calls.has_reset() {
             self.forget(shared);
         } else {
             self.clear_leftovers(shared);
@@ -196,10 +196,10 @@ impl Instance {
         for waiter in shared.waiters.take(self.key) {
             shared.look_up(waiter, Arc::clone(id), Request::AwaitEnd, None);
         }
-        let resets = std::iter::from_fn(|| self.questions.take_reset()).collect::<Vec<_>>();
-        for ask in self.questions.take_all().into_iter().chain(resets) {
-            if let Some(request) = ask.asker.caller() {
-                shared.look_up(request, Arc::clone(id), Request::Ask(ask.question), None);
+        let resets = std::iter::from_fn(|| self.pending_calls.take_reset()).collect::<Vec<_>>();
+        for pending in self.pending_calls.take_all().into_iter().chain(resets) {
+            if let Some(request) = pending.reply_to.caller() {
+                shared.look_up(request, Arc::clone(id), Request::Call(pending.call), None);
             }
         }
         for queued in in_flight.messages.into_messages().into_iter().chain(self.queue.take_all()) {
@@ -216,7 +216,7 @@ impl Instance {
 
     /// Memory contradicts the store: forget the execution, and read again.
     fn start_over(&mut self, shared: &mut Shared, mut in_flight: InFlight) {
-        self.questions.extend(in_flight.take_asks());
+        self.pending_calls.extend(in_flight.take_calls());
         self.tasks.put_back_writes(in_flight.task_writes);
         self.queue.put_back(in_flight.messages.into_messages());
         shared.outputs.extend(in_flight.next.into_execution().map(Output::Drop));
@@ -228,13 +228,13 @@ impl Instance {
     /// The store can never take this commit: the instance is blocked without it.
     fn rejected(&mut self, shared: &mut Shared, now_ms: u64, mut in_flight: InFlight, reason: String) {
         match in_flight.next {
-            Next::Gone | Next::Consulted(_) => self.leftovers_refused(shared, in_flight, reason),
+            Next::Gone | Next::CallsAnswered(_) => self.leftovers_refused(shared, in_flight, reason),
             Next::Blocked | Next::Kept | Next::Delayed | Next::Reloaded => {
                 self.block_refused(shared, now_ms, in_flight, reason);
             }
             Next::Reset => self.reset_rejected(shared, in_flight, reason),
             Next::Idle(_) | Next::Continued(..) | Next::Ended(..) => {
-                self.questions.extend(in_flight.take_asks());
+                self.pending_calls.extend(in_flight.take_calls());
                 self.tasks.put_back_writes(in_flight.task_writes);
                 shared.outputs.extend(in_flight.next.into_execution().map(Output::Drop));
                 let failure = BlockReason::StoreRefused(reason);
@@ -246,12 +246,12 @@ impl Instance {
     /// It has ended, and the store does not clear what is left over. That goes another time.
     fn leftovers_refused(&mut self, shared: &mut Shared, in_flight: InFlight, reason: String) {
         shared.outputs.extend(in_flight.next.into_execution().map(Output::Drop));
-        shared.outputs.extend(in_flight.outputs.into_iter().filter(is_reply_to_question));
+        shared.outputs.extend(in_flight.outputs.into_iter().filter(is_reply_to_call));
         self.forget(shared);
-        self.answer_askers(shared, &Answer::Unknown { reason });
+        self.respond_to_all(shared, &Response::Unknown { reason });
         let mut messages = in_flight.messages.into_messages();
         messages.extend(self.queue.take_all());
-        self.answer_all(shared, &messages, &Answer::EndedBefore);
+        self.answer_all(shared, &messages, &Response::EndedBefore);
     }
 
     /// It cannot be marked as blocked, or keep what came for it.
@@ -262,37 +262,37 @@ impl Instance {
             %reason,
             "blocked instance cannot be marked as blocked"
         );
-        shared.outputs.extend(in_flight.outputs.into_iter().filter(is_reply_to_question));
+        shared.outputs.extend(in_flight.outputs.into_iter().filter(is_reply_to_call));
         let mut messages = in_flight.messages.into_messages();
         messages.extend(self.queue.take_all());
-        let unknown = Answer::Unknown { reason };
+        let unknown = Response::Unknown { reason };
         if self.columns.is_some() {
             // It is stored all the same, and tried again as if it had been marked.
             self.phase = Phase::Blocked;
             shared.wakes.set(self.key, in_flight.columns.wake_at_ms);
             shared.outputs.extend(Batch::new(messages).replies(&unknown));
-            for request in self.questions.take_callers() {
+            for request in self.pending_calls.take_callers() {
                 shared.reply(request, unknown.clone());
             }
             self.rest(shared, now_ms);
             return;
         }
         self.forget(shared);
-        self.answer_askers(shared, &unknown);
+        self.respond_to_all(shared, &unknown);
         self.answer_all(shared, &messages, &unknown);
     }
 
     /// Gives the same answer to every caller who asks an instance something that is gone from memory, or whose request
     /// waited for a message. Those who wrote a row are found again by it.
-    pub(super) fn answer_askers(&mut self, shared: &mut Shared, answer: &Answer) {
-        for request in self.behind.take_callers().into_iter().chain(self.questions.take_callers()) {
+    pub(super) fn respond_to_all(&mut self, shared: &mut Shared, answer: &Response) {
+        for request in self.behind.take_callers().into_iter().chain(self.pending_calls.take_callers()) {
             shared.reply(request, answer.clone());
         }
     }
 
     /// Gives the same answer to everybody who brought a message to an instance that is gone from memory, wanted to start
     /// it or waits for its end.
-    pub(super) fn answer_all(&mut self, shared: &mut Shared, messages: &[Queued], answer: &Answer) {
+    pub(super) fn answer_all(&mut self, shared: &mut Shared, messages: &[Queued], answer: &Response) {
         let callers = messages.iter().filter_map(|queued| match queued.origin {
             Origin::Caller(request) => Some(request),
             _ => None,
@@ -331,12 +331,12 @@ fn as_request(queued: Queued) -> Option<(RequestId, Request)> {
 fn is_early(output: &Output) -> bool {
     match output {
         Output::RunActivity(_) => flaws::is(Flaw::EffectsBeforeCommit),
-        Output::Reply { answer: Answer::Asked(_), .. } => flaws::is(Flaw::AnswerBeforeTurn),
+        Output::Reply { answer: Response::Reply(_), .. } => flaws::is(Flaw::AnswerBeforeTurn),
         _ => false,
     }
 }
 
 /// Whether this answers a question; such an answer is true even if nothing was written.
-fn is_reply_to_question(output: &Output) -> bool {
-    matches!(output, Output::Reply { answer: Answer::Asked(_), .. })
+fn is_reply_to_call(output: &Output) -> bool {
+    matches!(output, Output::Reply { answer: Response::Reply(_), .. })
 }

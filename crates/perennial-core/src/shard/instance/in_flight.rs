@@ -8,7 +8,7 @@ use crate::store::{InboxNumber, InstanceRow, RequestNumber};
 
 use super::super::message::{Message, Start};
 use super::super::output::Output;
-use super::super::request::{PendingAsk, RequestId};
+use super::super::request::{PendingCall, RequestId};
 use super::queued::{Batch, Queued};
 use super::row_columns::RowColumns;
 use super::tasks::TaskWrite;
@@ -35,9 +35,9 @@ pub(super) enum Phase {
 pub(super) struct Turning {
     pub(super) number: u64,
     pub(super) messages: Batch,
-    pub(super) asks: Vec<PendingAsk>,
+    pub(super) calls: Vec<PendingCall>,
     /// The request rows among the questions.
-    pub(super) asked_rows: BTreeSet<RequestNumber>,
+    pub(super) call_rows: BTreeSet<RequestNumber>,
     /// The latest due time of a timer that it fires.
     pub(super) fired_ms: Option<u64>,
     /// The loaded row, if the history is read to decide what comes of the instance. There is nothing else in it then.
@@ -48,11 +48,11 @@ impl Turning {
     pub(super) fn new(
         number: u64,
         messages: Vec<Queued>,
-        asks: Vec<PendingAsk>,
+        calls: Vec<PendingCall>,
         fired_ms: Option<u64>,
     ) -> Turning {
-        let asked_rows = asks.iter().filter_map(|ask| ask.asker.row()).collect();
-        Turning { number, messages: Batch::new(messages), asks, asked_rows, fired_ms, decides: None }
+        let call_rows = calls.iter().filter_map(|pending| pending.reply_to.row()).collect();
+        Turning { number, messages: Batch::new(messages), calls, call_rows, fired_ms, decides: None }
     }
 }
 
@@ -106,7 +106,7 @@ pub(super) struct InFlight {
     /// The task rows that are part of it, in case it comes to nothing.
     pub(super) task_writes: Vec<TaskWrite>,
     /// Updates that it records, by event.
-    pub(super) accepted: Vec<(EventId, PendingAsk)>,
+    pub(super) accepted: Vec<(EventId, PendingCall)>,
     /// Updates that it answers, by event.
     pub(super) answered: Vec<EventId>,
     /// How many messages it sends to the next execution: its start, and what did not fit into that.
@@ -116,7 +116,7 @@ pub(super) struct InFlight {
     /// Request rows that it answers.
     pub(super) answered_rows: BTreeSet<RequestNumber>,
     /// Questions that it answers without the code, in case it comes to nothing.
-    pub(super) refused: Vec<PendingAsk>,
+    pub(super) refused: Vec<PendingCall>,
 }
 
 impl InFlight {
@@ -142,12 +142,12 @@ impl InFlight {
     /// Whether a request row is among what it records or answers.
     pub(super) fn knows_row(&self, number: RequestNumber) -> bool {
         self.answered_rows.contains(&number)
-            || self.accepted.iter().any(|(_, ask)| ask.asker.row() == Some(number))
+            || self.accepted.iter().any(|(_, pending)| pending.reply_to.row() == Some(number))
     }
 
     /// Takes the questions that have to be put again if it comes to nothing.
-    pub(super) fn take_asks(&mut self) -> impl Iterator<Item = PendingAsk> + use<> {
-        let accepted = std::mem::take(&mut self.accepted).into_iter().map(|(_, ask)| ask);
+    pub(super) fn take_calls(&mut self) -> impl Iterator<Item = PendingCall> + use<> {
+        let accepted = std::mem::take(&mut self.accepted).into_iter().map(|(_, pending)| pending);
         accepted.chain(std::mem::take(&mut self.refused))
     }
 }
@@ -167,7 +167,7 @@ pub(super) enum Next {
     /// The next execution begins.
     Continued(Box<Execution>, Box<Start>),
     /// It had ended before, and was only asked something.
-    Consulted(Box<Execution>),
+    CallsAnswered(Box<Execution>),
     Ended(Option<Box<Execution>>, Box<Ending>),
     /// It had ended before; only left-overs were cleared.
     Gone,
@@ -179,7 +179,7 @@ impl Next {
         match self {
             Next::Idle(execution)
             | Next::Continued(execution, _)
-            | Next::Consulted(execution)
+            | Next::CallsAnswered(execution)
             | Next::Ended(Some(execution), _) => Some(execution),
             Next::Ended(None, _)
             | Next::Blocked

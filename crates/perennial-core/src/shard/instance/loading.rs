@@ -7,11 +7,11 @@ use crate::store::{Blocked, Commit, InboxRow, InstanceRow, LoadedInstance, TaskR
 use super::super::gaps::Gaps;
 use super::super::message::{Message, Start};
 use super::super::record::Past;
-use super::super::request::{Answer, AskReply};
+use super::super::request::{CallReply, Response};
 use super::super::shared::Shared;
 use super::super::turn_task::{BlockReason, TurnSource};
 use super::Instance;
-use super::asking::refuse_asks;
+use super::calls::refuse_calls;
 use super::in_flight::{Delivery, InFlight, Next, Phase};
 use super::limits::{Limits, not_done_in_time};
 use super::queued::{Arrived, Batch, Origin, Queued};
@@ -56,12 +56,12 @@ impl Instance {
             // What an execution before it left is in the inbox.
             self.recorded_unread = 0;
         }
-        if self.questions.has_reset() {
+        if self.pending_calls.has_reset() {
             return self.begin_reset(shared, now_ms, &row, turns);
         }
         if row.status.is_final() {
             self.bring_all_behind(shared, now_ms);
-            if self.questions.has_query() {
+            if self.pending_calls.has_query() {
                 let source = TurnSource::History(turns);
                 return self.take_turn(shared, now_ms, source, Delivery::default());
             }
@@ -92,7 +92,7 @@ impl Instance {
                 self.queue.insert_loaded(row);
             }
         }
-        self.queue.bring_after_read(brought, &mut self.questions);
+        self.queue.bring_after_read(brought, &mut self.pending_calls);
     }
 
     /// Decides what comes of a loaded instance that has not ended.
@@ -308,28 +308,28 @@ impl Instance {
         self.forget(shared);
         let messages = self.queue.take_all();
         shared.counters.stale += messages.len() as u64;
-        self.answer_askers(shared, &Answer::NotFound);
-        self.answer_all(shared, &messages, &Answer::NotFound);
+        self.respond_to_all(shared, &Response::NotFound);
+        self.answer_all(shared, &messages, &Response::NotFound);
     }
 
     /// It has ended; what still came for it is answered, and its messages are deleted.
     pub(super) fn clear_leftovers(&mut self, shared: &mut Shared) {
-        if self.questions.has_query() || self.questions.has_reset() {
+        if self.pending_calls.has_query() || self.pending_calls.has_reset() {
             // It can be answered from the history.
             return self.reload(shared);
         }
         let messages = Batch::new(self.queue.take_all());
-        let asks = self.questions.take_all();
+        let calls = self.pending_calls.take_all();
         shared.counters.stale += messages.iter().count() as u64;
         let mut commit = Commit { consumed: messages.numbers().to_vec(), ..shared.empty_commit(self.key) };
-        let mut outputs = refuse_asks(&asks, &AskReply::Ended, &mut commit.replies);
+        let mut outputs = refuse_calls(&calls, &CallReply::Ended, &mut commit.replies);
         if commit.is_empty() {
             self.forget(shared);
             shared.outputs.extend(outputs);
-            return self.answer_all(shared, &messages.into_messages(), &Answer::EndedBefore);
+            return self.answer_all(shared, &messages.into_messages(), &Response::EndedBefore);
         }
-        outputs.extend(messages.replies(&Answer::EndedBefore));
+        outputs.extend(messages.replies(&Response::EndedBefore));
         let in_flight = InFlight::new(self.stored(), Next::Gone, messages);
-        self.commit(shared, commit, InFlight { outputs, refused: asks, ..in_flight });
+        self.commit(shared, commit, InFlight { outputs, refused: calls, ..in_flight });
     }
 }

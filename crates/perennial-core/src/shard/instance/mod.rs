@@ -1,7 +1,7 @@
 //! One instance in memory: a state machine of its own.
 //!
 //! An [`Instance`] does one thing at a time ([`Phase`]); whatever comes meanwhile waits in its queue. It is made of parts
-//! that own their fields: messages ([`Queue`]), questions ([`Questions`]), requests that wait for a message to be read
+//! that own their fields: messages ([`Queue`]), questions ([`PendingCalls`]), requests that wait for a message to be read
 //! ([`Behind`]), task rows ([`Tasks`]) and the ends that the engine enforces ([`Limits`]). Each input gets what all
 //! instances of the shard share. An instance that is not needed in memory any more says so ([`Instance::is_gone`]), and
 //! the shard removes it.
@@ -9,9 +9,9 @@
 //! The way of a turn: [`Instance::go_on`] forms it (`turns`), the driver takes it, `taken` makes a commit of it, and
 //! `commits` does what follows once that is durable.
 
-mod asking;
 mod behind;
 mod blocking;
+mod calls;
 mod commits;
 mod in_flight;
 mod limits;
@@ -19,8 +19,8 @@ mod loading;
 mod logging;
 mod open_ends;
 mod pausing;
+mod pending_calls;
 mod planning;
-mod questions;
 mod queue;
 mod queued;
 mod requests;
@@ -45,16 +45,16 @@ use crate::instance::InstanceKey;
 use crate::store::{InboxNumber, InboxRow, InstanceRow, RequestNumber, Status};
 
 use super::output::Output;
-use super::request::{Answer, AskReply, RequestId};
+use super::request::{CallReply, RequestId, Response};
 use super::residents::Stay;
 use super::shared::Shared;
 
-pub(super) use asking::consult;
+pub(super) use calls::make_calls;
 
 use behind::Behind;
 use in_flight::{InFlight, Next, Phase, Turning};
 use limits::Limits;
-use questions::Questions;
+use pending_calls::PendingCalls;
 use queue::Queue;
 use queued::Batch;
 use row_columns::RowColumns;
@@ -67,7 +67,7 @@ pub(super) struct Instance {
     phase: Phase,
     stay: Stay,
     queue: Queue,
-    questions: Questions,
+    pending_calls: PendingCalls,
     behind: Behind,
     tasks: Tasks,
     limits: Limits,
@@ -85,7 +85,7 @@ pub(super) struct Instance {
     /// before it was hydrated: see [`Instance::refuse_surplus`].
     recorded_unread: usize,
     /// What blocks it, for those who ask it something meanwhile.
-    blocked_reply: Option<AskReply>,
+    blocked_reply: Option<CallReply>,
     /// Whether somebody asked for it to be tried again, and it is being loaded for that.
     is_retried: bool,
     /// How many turns did not end in time since one was recorded last, as far as its row told; and whether somebody asked
@@ -105,7 +105,7 @@ impl Instance {
             phase: Phase::Loading,
             stay: Stay::default(),
             queue: Queue::default(),
-            questions: Questions::default(),
+            pending_calls: PendingCalls::default(),
             behind: Behind::default(),
             tasks: Tasks::default(),
             limits: Limits::default(),
@@ -262,24 +262,24 @@ impl Instance {
     /// The shard is no longer this node's: everybody who waits here is told so.
     pub(super) fn lose(mut self, shared: &mut Shared) {
         let mut messages = self.queue.take_all();
-        let mut askers = self.questions.take_callers();
+        let mut waiting = self.pending_calls.take_callers();
         match self.forget(shared) {
             Phase::Idle(execution) => shared.outputs.push(Output::Drop(execution)),
             Phase::Turning(turning) => {
                 messages.extend(turning.messages.into_messages());
-                askers.extend(turning.asks.iter().filter_map(|ask| ask.asker.caller()));
+                waiting.extend(turning.calls.iter().filter_map(|pending| pending.reply_to.caller()));
             }
             Phase::Committing(mut in_flight) => {
-                askers.extend(in_flight.take_asks().filter_map(|ask| ask.asker.caller()));
+                waiting.extend(in_flight.take_calls().filter_map(|pending| pending.reply_to.caller()));
                 messages.extend(in_flight.messages.into_messages());
                 shared.outputs.extend(in_flight.next.into_execution().map(Output::Drop));
             }
             Phase::Loading | Phase::Blocked | Phase::Delayed | Phase::Gone => {}
         }
-        askers.extend(self.behind.take_callers());
-        let moved = Answer::Moved { key: None };
+        waiting.extend(self.behind.take_callers());
+        let moved = Response::Moved { key: None };
         self.answer_all(shared, &messages, &moved);
-        for request in askers {
+        for request in waiting {
             shared.reply(request, moved.clone());
         }
     }
@@ -297,7 +297,7 @@ impl Instance {
         self.blocked_reply = row
             .blocked
             .as_ref()
-            .map(|blocked| AskReply::Blocked { code: blocked.code.clone(), reason: blocked.reason.clone() });
+            .map(|blocked| CallReply::Blocked { code: blocked.code.clone(), reason: blocked.reason.clone() });
     }
 
     /// Has its rows read.
@@ -378,11 +378,11 @@ impl Instance {
     /// Whether a request row is in memory already.
     pub(super) fn knows_request_row(&self, number: RequestNumber) -> bool {
         let in_work = match &self.phase {
-            Phase::Turning(turning) => turning.asked_rows.contains(&number),
+            Phase::Turning(turning) => turning.call_rows.contains(&number),
             Phase::Committing(in_flight) => in_flight.knows_row(number),
             _ => false,
         };
-        in_work || self.questions.knows_row(number) || self.behind.knows_row(number)
+        in_work || self.pending_calls.knows_row(number) || self.behind.knows_row(number)
     }
 
     /// How many events wait for it: recorded and not read by its code, kept in its inbox, or queued.
@@ -395,7 +395,7 @@ impl Instance {
                 Next::Continued(..) | Next::Blocked | Next::Kept | Next::Reloaded | Next::Reset => {
                     self.recorded_unread
                 }
-                Next::Ended(..) | Next::Consulted(_) | Next::Gone => 0,
+                Next::Ended(..) | Next::CallsAnswered(_) | Next::Gone => 0,
             },
             Phase::Loading | Phase::Idle(_) | Phase::Blocked | Phase::Delayed => self.recorded_unread,
             Phase::Gone => 0,
@@ -417,7 +417,7 @@ impl Instance {
             return;
         }
         let refused = Batch::new(self.queue.take_last_events(surplus));
-        let full = Answer::Full { unread: self.unread_events() };
+        let full = Response::Full { unread: self.unread_events() };
         shared.outputs.extend(refused.replies(&full));
     }
 

@@ -15,12 +15,12 @@ use crate::store::{Commit, TaskRow, TaskState};
 use super::super::attempts::Attempt;
 use super::super::message::{LeftOpen, Message, RanElsewhere};
 use super::super::output::{ActivityTask, Output};
-use super::super::request::{AskReply, OpenRow, PendingAsk, Question, Said, TokenCall};
+use super::super::request::{CallReply, InstanceCall, OpenRow, PendingCall, Said, TokenCall};
 use super::super::shared::Shared;
 use super::super::task_work::{Left, OpenEnd, open_end, open_work};
 use super::super::token::TokenSecret;
 use super::Instance;
-use super::asking::reply_to;
+use super::calls::send_reply;
 use super::in_flight::InFlight;
 use super::queued::Queued;
 use super::results::{Ended, retry_at_ms};
@@ -28,7 +28,7 @@ use super::results::{Ended, retry_at_ms};
 /// What comes of something that was said with a token.
 pub(in crate::shard) enum Verdict {
     /// Nothing: the token is not that of the current attempt.
-    Refused(AskReply),
+    Refused(CallReply),
     /// The attempt was the last one: this is for the code.
     Takes(Job),
     /// The activity goes on, with this row if it changes.
@@ -46,13 +46,13 @@ pub(in crate::shard) fn judge(
         Some(Decision::ActivityScheduled { options, .. }) if execution == call.execution => {
             options.as_deref()
         }
-        _ => return Verdict::Refused(AskReply::NotOpen),
+        _ => return Verdict::Refused(CallReply::NotOpen),
     };
     let Some((known, open)) = known.and_then(|known| Some((known, open_end(&known.row)?))) else {
         return Verdict::Refused(not_handed_out());
     };
     if known.row.attempt > call.attempt {
-        return Verdict::Refused(AskReply::Outdated { attempt: known.row.attempt });
+        return Verdict::Refused(CallReply::Outdated { attempt: known.row.attempt });
     }
     if (known.row.attempt, open.secret) != (call.attempt, call.secret) {
         return Verdict::Refused(not_handed_out());
@@ -85,9 +85,9 @@ pub(in crate::shard) fn judge(
     }
 }
 
-fn not_handed_out() -> AskReply {
+fn not_handed_out() -> CallReply {
     let reason = ErrorCode::BadToken.message("this token was never handed out");
-    AskReply::Refused { reason, error: None }
+    CallReply::Refused { reason, error: None }
 }
 
 /// The row of the attempt that follows one that failed. Whoever fails has ended, and took no process down.
@@ -207,11 +207,11 @@ impl Instance {
     pub(super) fn write_said(
         &mut self,
         shared: &mut Shared,
-        ask: &PendingAsk,
+        pending: &PendingCall,
         row: Option<Box<TaskRow>>,
     ) -> bool {
-        let Question::Token(call) = &ask.question else { return false };
-        let judged = ask.row.as_ref().map(|known| &known.row);
+        let InstanceCall::Token(call) = &pending.call else { return false };
+        let judged = pending.row.as_ref().map(|known| &known.row);
         if self.tasks.latest(call.event) != judged {
             return false;
         }
@@ -257,17 +257,17 @@ impl Instance {
     /// Answers those whose calls a commit takes. Returns the other questions.
     pub(super) fn answer_tokens(
         &self,
-        asks: Vec<PendingAsk>,
+        calls: Vec<PendingCall>,
         commit: &mut Commit,
         in_flight: &mut InFlight,
-    ) -> Vec<PendingAsk> {
+    ) -> Vec<PendingCall> {
         let mut others = Vec::new();
-        for ask in asks {
-            let Question::Token(call) = &ask.question else {
-                others.push(ask);
+        for pending in calls {
+            let InstanceCall::Token(call) = &pending.call else {
+                others.push(pending);
                 continue;
             };
-            let open = ask.row.as_ref().and_then(|known| open_end(&known.row));
+            let open = pending.row.as_ref().and_then(|known| open_end(&known.row));
             let may_run = open.is_some_and(|open| open.left.is_none());
             if may_run && !matches!(call.said, Said::UnderWay(_)) {
                 let (execution, event) = (call.execution, call.event);
@@ -278,9 +278,9 @@ impl Instance {
                     is_awaited: false,
                 });
             }
-            let reply = AskReply::Answered(Payload::null());
-            in_flight.outputs.extend(reply_to(ask.asker, reply, &mut commit.replies));
-            in_flight.refused.push(ask);
+            let reply = CallReply::Answered(Payload::null());
+            in_flight.outputs.extend(send_reply(pending.reply_to, reply, &mut commit.replies));
+            in_flight.refused.push(pending);
         }
         others
     }

@@ -8,7 +8,7 @@ use crate::store::{Commit, InstanceRow, Pause};
 
 use super::super::message::Message;
 use super::super::output::Output;
-use super::super::request::Answer;
+use super::super::request::Response;
 use super::super::shared::Shared;
 use super::super::turn_task::BlockReason;
 use super::Instance;
@@ -79,7 +79,7 @@ impl Instance {
         tracing::info!(target: log::INSTANCE, instance = &*self.id, reason = %failure, "instance paused");
         let mut commit = Commit { consumed: wanted.numbers().to_vec(), ..shared.empty_commit(self.key) };
         let columns = self.mark_blocked(now_ms, &wanted, blocked, wake_at_ms, &mut commit);
-        let outputs = wanted.replies(&Answer::Accepted).collect();
+        let outputs = wanted.replies(&Response::Accepted).collect();
         let mut in_flight = InFlight { outputs, ..InFlight::new(columns, Next::Blocked, wanted) };
         TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
@@ -95,11 +95,11 @@ impl Instance {
         why: Why,
     ) -> bool {
         let Some((since_ms, pause)) = pause_of(row) else {
-            return self.drop_requests(shared, wanted, &Answer::Accepted);
+            return self.drop_requests(shared, wanted, &Response::Accepted);
         };
         // As far as is known here.
         if pause.orchestration && shared.paused.contains(&row.name) {
-            return self.drop_requests(shared, wanted, &Answer::OrchestrationPaused);
+            return self.drop_requests(shared, wanted, &Response::OrchestrationPaused);
         }
         self.resume(shared, now_ms, wanted, why, (since_ms, pause));
         true
@@ -124,14 +124,14 @@ impl Instance {
         let columns = RowColumns { wake_at_ms: Some(now_ms), ..stored.clone().unblocked() };
         let (send, change) = (self.kept(shared, &record), columns.change_from(&stored));
         let mut commit = Commit { send, change, ..shared.empty_commit(self.key) };
-        let outputs = wanted.replies(&Answer::Accepted).collect();
+        let outputs = wanted.replies(&Response::Accepted).collect();
         let mut in_flight = InFlight { outputs, ..InFlight::new(columns, Next::Reloaded, wanted) };
         TaskPlan::of(&mut self.tasks, |_| true).apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }
 
     /// Answers and deletes requests that come to nothing. Returns whether something is to be written first.
-    fn drop_requests(&mut self, shared: &mut Shared, wanted: Vec<Queued>, answer: &Answer) -> bool {
+    fn drop_requests(&mut self, shared: &mut Shared, wanted: Vec<Queued>, answer: &Response) -> bool {
         let wanted = Batch::new(wanted);
         let mut commit = Commit { consumed: wanted.numbers().to_vec(), ..shared.empty_commit(self.key) };
         if commit.is_empty() {

@@ -13,7 +13,7 @@ use crate::store::{InboxNumber, InboxRow, Skippable};
 use super::super::gaps::{Gaps, Grace};
 use super::super::message::{Message, Start};
 use super::super::turn_task::BlockReason;
-use super::questions::Questions;
+use super::pending_calls::PendingCalls;
 use super::queued::{Arrived, Origin, Queued};
 
 #[derive(Default)]
@@ -302,16 +302,16 @@ impl Queue {
 
     /// Puts what callers brought while the inbox was being read after what was read. Questions that were put meanwhile
     /// keep their place among these messages.
-    pub(super) fn bring_after_read(&mut self, brought: Vec<Queued>, questions: &mut Questions) {
-        let mut asks = questions.take_all().into_iter().peekable();
+    pub(super) fn bring_after_read(&mut self, brought: Vec<Queued>, pending_calls: &mut PendingCalls) {
+        let mut calls = pending_calls.take_all().into_iter().peekable();
         for queued in brought {
-            while let Some(ask) = asks.next_if(|ask| ask.place < queued.place) {
-                questions.push(ask.asker, ask.question, self.next_place());
+            while let Some(pending) = calls.next_if(|pending| pending.place < queued.place) {
+                pending_calls.push(pending.reply_to, pending.call, self.next_place());
             }
             self.push(queued);
         }
-        for ask in asks {
-            questions.push(ask.asker, ask.question, self.next_place());
+        for pending in calls {
+            pending_calls.push(pending.reply_to, pending.call, self.next_place());
         }
     }
 

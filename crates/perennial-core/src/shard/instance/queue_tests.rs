@@ -1,7 +1,7 @@
 use crate::history::{Job, Payload};
 use crate::instance::{InstanceKey, ShardId};
 
-use super::super::super::request::{Asker, Question, RequestId};
+use super::super::super::request::{InstanceCall, ReplyTo, RequestId};
 use super::*;
 
 fn event(name: &str) -> Message {
@@ -75,21 +75,21 @@ fn n16_a_row_goes_before_higher_numbers_wherever_they_stand_else_to_the_end() {
 
 #[test]
 fn g15_what_a_load_found_goes_before_what_callers_brought_meanwhile() {
-    let (mut queue, mut questions) = (Queue::default(), Questions::default());
+    let (mut queue, mut pending_calls) = (Queue::default(), PendingCalls::default());
     queue.push(brought(event("a")));
-    let query = Question::Query { name: "q".to_owned(), payload: Payload::null() };
-    questions.push(Asker::Row(1), query, queue.next_place());
+    let query = InstanceCall::Query { name: "q".to_owned(), payload: Payload::null() };
+    pending_calls.push(ReplyTo::Row(1), query, queue.next_place());
     queue.push(brought(event("b")));
     let callers = queue.take_brought();
     queue.insert_loaded(&row(6, &event("6")));
     queue.insert_loaded(&row(2, &event("2")));
-    queue.bring_after_read(callers, &mut questions);
+    queue.bring_after_read(callers, &mut pending_calls);
     check(&queue);
     assert_eq!(queue.first_place(), Some(0));
     assert_eq!(names(&[queue.pop_front().unwrap(), queue.pop_front().unwrap()]), ["2", "6"]);
-    assert!(questions.take_before(queue.first_place()).is_empty(), "a is delivered before it");
+    assert!(pending_calls.take_before(queue.first_place()).is_empty(), "a is delivered before it");
     assert_eq!(names(&[queue.pop_front().unwrap()]), ["a"]);
-    assert_eq!(questions.take_before(queue.first_place()).len(), 1, "b is not");
+    assert_eq!(pending_calls.take_before(queue.first_place()).len(), 1, "b is not");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::store::{InboxNumber, InboxRow};
 use super::super::gaps::Grace;
 use super::super::message::Message;
 use super::super::output::Output;
-use super::super::request::{Answer, RequestId};
+use super::super::request::{RequestId, Response};
 
 /// A message and who it came from.
 pub(super) struct Queued {
@@ -216,7 +216,7 @@ impl Batch {
     }
 
     /// Answers to everyone who brought one of the messages, starts aside.
-    pub(super) fn replies(&self, answer: &Answer) -> impl Iterator<Item = Output> {
+    pub(super) fn replies(&self, answer: &Response) -> impl Iterator<Item = Output> {
         let callers = self.messages.iter().filter_map(Queued::caller);
         callers.map(|request| Output::reply(request, answer.clone()))
     }
@@ -228,7 +228,7 @@ impl Batch {
             queued.events() > 0 && queued.message.dedupe().is_some_and(|key| late_events.contains(key))
         };
         self.messages.iter().filter_map(move |queued| {
-            let answer = if is_late(queued) { Answer::TooLate } else { Answer::Accepted };
+            let answer = if is_late(queued) { Response::TooLate } else { Response::Accepted };
             Some(Output::reply(queued.caller()?, answer))
         })
     }

@@ -6,7 +6,7 @@ use crate::history::whole_ms;
 use crate::store::{InboxNumber, Skippable, Status};
 
 use super::super::message::Message;
-use super::super::request::{Answer, Asker, Question, Request, RequestId};
+use super::super::request::{InstanceCall, ReplyTo, Request, RequestId, Response};
 use super::super::shared::Shared;
 use super::Instance;
 use super::behind::{Late, Wait, Waiting};
@@ -32,28 +32,28 @@ impl Instance {
                 self.behind.push(Waiting { after: 0, what, is_read_for: true });
                 self.refresh(shared);
             }
-            None => self.ask(shared, now_ms, request_id, request),
+            None => self.serve_request(shared, now_ms, request_id, request),
         }
     }
 
     /// Another process asks something.
-    pub(in crate::shard) fn handle_question(
+    pub(in crate::shard) fn handle_call(
         &mut self,
         shared: &mut Shared,
         now_ms: u64,
-        asker: Asker,
-        question: Question,
+        reply_to: ReplyTo,
+        call: InstanceCall,
         after: Option<InboxNumber>,
     ) {
         match after.filter(|after| self.has_to_wait(shared, *after)) {
-            Some(after) => self.wait_behind(shared, after, Late::Ask(asker, question)),
-            None => self.put_question(shared, now_ms, asker, question),
+            Some(after) => self.wait_behind(shared, after, Late::Call(reply_to, call)),
+            None => self.queue_call(shared, now_ms, reply_to, call),
         }
     }
 
-    fn put_question(&mut self, shared: &mut Shared, now_ms: u64, asker: Asker, question: Question) {
+    fn queue_call(&mut self, shared: &mut Shared, now_ms: u64, reply_to: ReplyTo, call: InstanceCall) {
         let place = self.queue.next_place();
-        self.questions.push(asker, question, place);
+        self.pending_calls.push(reply_to, call, place);
         self.go_on(shared, now_ms);
     }
 
@@ -127,12 +127,12 @@ impl Instance {
 
     fn bring(&mut self, shared: &mut Shared, now_ms: u64, late: Late) {
         match late {
-            Late::Request(request_id, request) => self.ask(shared, now_ms, request_id, request),
-            Late::Ask(asker, question) => self.put_question(shared, now_ms, asker, question),
+            Late::Request(request_id, request) => self.serve_request(shared, now_ms, request_id, request),
+            Late::Call(reply_to, call) => self.queue_call(shared, now_ms, reply_to, call),
         }
     }
 
-    fn ask(&mut self, shared: &mut Shared, now_ms: u64, request_id: RequestId, request: Request) {
+    fn serve_request(&mut self, shared: &mut Shared, now_ms: u64, request_id: RequestId, request: Request) {
         let message = match request {
             Request::Raise { name, payload, key, trace } => {
                 Message::Job(Job::ExternalEvent { name, payload, key, trace })
@@ -148,21 +148,21 @@ impl Instance {
             Request::Skip(Skippable::Event(event_id)) => Message::Job(Job::ExternalEventSkipped { event_id }),
             Request::Skip(Skippable::Message(number)) => Message::SkipMessage { number },
             Request::AwaitEnd => return shared.waiters.add(self.key, request_id),
-            Request::Ask(question) => {
-                return self.put_question(shared, now_ms, Asker::Request(request_id), question);
+            Request::Call(call) => {
+                return self.queue_call(shared, now_ms, ReplyTo::Request(request_id), call);
             }
             Request::Start(_) | Request::Bound { .. } => return,
         };
         if matches!(message, Message::Job(Job::ExternalEvent { .. })) && self.is_full(shared) {
-            return shared.reply(request_id, Answer::Full { unread: self.unread_events() });
+            return shared.reply(request_id, Response::Full { unread: self.unread_events() });
         }
         let is_paused = self.columns.as_ref().is_some_and(RowColumns::is_paused);
         let skipped = message.skipped();
         if (matches!(message, Message::Retry) || skipped.is_some()) && (is_paused || !self.is_blocked()) {
-            return shared.reply(request_id, Answer::NotBlocked);
+            return shared.reply(request_id, Response::NotBlocked);
         }
         if skipped.is_some() && skipped != self.skippable() {
-            return shared.reply(request_id, Answer::NotBlockedBy { blocking: self.skippable() });
+            return shared.reply(request_id, Response::NotBlockedBy { blocking: self.skippable() });
         }
         self.queue.push(Queued::new(message, Origin::Caller(request_id), now_ms));
         self.go_on(shared, now_ms);

@@ -13,12 +13,12 @@ use crate::store::{Commit, InstanceRow, Outgoing, RequestReply, RowChange, Statu
 use super::super::message::{Message, Start};
 use super::super::outgoing::{Sender, cancel_child, send_other, start_child};
 use super::super::output::Output;
-use super::super::request::{AskReply, PendingAsk, Question};
+use super::super::request::{CallReply, InstanceCall, PendingCall};
 use super::super::reset::{Again, ResetOutcome, ResetReport, ResetRun, ResetTask, gone_on, made_before};
 use super::super::shared::Shared;
 use super::super::turn_task::TurnSource;
 use super::Instance;
-use super::asking::reply_to;
+use super::calls::send_reply;
 use super::in_flight::{Delivery, InFlight, Next, Phase, Turning};
 use super::queued::Batch;
 use super::row_columns::RowColumns;
@@ -40,8 +40,8 @@ impl Instance {
         row: &InstanceRow,
         turns: Vec<TurnRow>,
     ) {
-        let Some(ask) = self.questions.take_reset() else { return };
-        let Question::Reset { execution, to_turn, version, why } = ask.question.clone() else { return };
+        let Some(pending) = self.pending_calls.take_reset() else { return };
+        let InstanceCall::Reset { execution, to_turn, version, why } = pending.call.clone() else { return };
         let refusal = match row.status {
             _ if !row.is_sound() => Some("its row is damaged".to_owned()),
             Status::Pending | Status::Running if to_turn.is_none() && row.execution == execution => {
@@ -53,18 +53,18 @@ impl Instance {
             _ => None,
         };
         if let Some(reason) = refusal {
-            return self.refuse_reset(shared, ask, reason);
+            return self.refuse_reset(shared, pending, reason);
         }
         if turns.is_empty() {
             // Its start waits; it may be that of a reset to before the first turn.
             let started = self.queue.start().map(|start| &start.started);
             let made = started.and_then(|started| made_before(started, execution, to_turn));
             return match made {
-                Some(report) => self.answer_reset(shared, ask, &report),
+                Some(report) => self.answer_reset(shared, pending, &report),
                 None if row.execution != execution => {
-                    self.refuse_reset(shared, ask, gone_on(execution, row.execution));
+                    self.refuse_reset(shared, pending, gone_on(execution, row.execution));
                 }
-                None => self.refuse_reset(shared, ask, "it has not begun".to_owned()),
+                None => self.refuse_reset(shared, pending, "it has not begun".to_owned()),
             };
         }
         let task = ResetTask {
@@ -80,7 +80,7 @@ impl Instance {
         self.take_turn(shared, now_ms, TurnSource::Reset(Box::new(task)), Delivery::default());
         if let Phase::Turning(turning) = &mut self.phase {
             let number = turning.number;
-            *turning = Turning::new(number, Vec::new(), vec![ask], None);
+            *turning = Turning::new(number, Vec::new(), vec![pending], None);
         }
     }
 
@@ -89,39 +89,39 @@ impl Instance {
         &mut self,
         shared: &mut Shared,
         now_ms: u64,
-        asks: Vec<PendingAsk>,
+        calls: Vec<PendingCall>,
         outcome: ResetOutcome,
     ) {
-        let Some(ask) = asks.into_iter().next() else { return self.reload(shared) };
+        let Some(pending) = calls.into_iter().next() else { return self.reload(shared) };
         match outcome {
-            ResetOutcome::Ready(run) => self.commit_reset(shared, now_ms, ask, *run),
-            ResetOutcome::Made(report) => self.answer_reset(shared, ask, &report),
-            ResetOutcome::Refused(reason) => self.refuse_reset(shared, ask, reason),
+            ResetOutcome::Ready(run) => self.commit_reset(shared, now_ms, pending, *run),
+            ResetOutcome::Made(report) => self.answer_reset(shared, pending, &report),
+            ResetOutcome::Refused(reason) => self.refuse_reset(shared, pending, reason),
         }
     }
 
-    fn refuse_reset(&mut self, shared: &mut Shared, ask: PendingAsk, reason: String) {
-        self.end_reset(shared, ask, AskReply::Refused { reason, error: None });
+    fn refuse_reset(&mut self, shared: &mut Shared, pending: PendingCall, reason: String) {
+        self.end_reset(shared, pending, CallReply::Refused { reason, error: None });
     }
 
-    fn answer_reset(&mut self, shared: &mut Shared, ask: PendingAsk, report: &ResetReport) {
-        self.end_reset(shared, ask, told(report));
+    fn answer_reset(&mut self, shared: &mut Shared, pending: PendingCall, report: &ResetReport) {
+        self.end_reset(shared, pending, told(report));
     }
 
     /// Answers without having changed anything, and goes on as if nobody had asked.
-    fn end_reset(&mut self, shared: &mut Shared, ask: PendingAsk, reply: AskReply) {
+    fn end_reset(&mut self, shared: &mut Shared, pending: PendingCall, reply: CallReply) {
         let mut replies: Vec<RequestReply> = Vec::new();
-        let output = reply_to(ask.asker, reply, &mut replies);
+        let output = send_reply(pending.reply_to, reply, &mut replies);
         if replies.is_empty() {
             shared.outputs.extend(output);
             return self.reload(shared);
         }
         let commit = Commit { replies, ..shared.empty_commit(self.key) };
         let in_flight = InFlight::new(self.stored(), Next::Reloaded, Batch::default());
-        self.commit(shared, commit, InFlight { refused: vec![ask], ..in_flight });
+        self.commit(shared, commit, InFlight { refused: vec![pending], ..in_flight });
     }
 
-    fn commit_reset(&mut self, shared: &mut Shared, now_ms: u64, ask: PendingAsk, run: ResetRun) {
+    fn commit_reset(&mut self, shared: &mut Shared, now_ms: u64, pending: PendingCall, run: ResetRun) {
         let ResetRun { mut report, started, rows, ledger, jobs, again, before, cut } = run;
         let stored = self.stored();
         tracing::info!(
@@ -184,14 +184,14 @@ impl Instance {
             ..shared.empty_commit(self.key)
         };
         let mut outputs: Vec<Output> =
-            reply_to(ask.asker, told(&report), &mut commit.replies).into_iter().collect();
+            send_reply(pending.reply_to, told(&report), &mut commit.replies).into_iter().collect();
         let (answered, orphaned) = self.orphaned_updates(shared, &mut commit.replies);
         outputs.extend(orphaned);
         outputs.push(Output::Continued { key: self.key, execution: started.execution });
         let mut plan = TaskPlan::of(&mut self.tasks, |_| false);
         plan.close_all(&mut self.tasks);
         let in_flight = InFlight::new(columns, Next::Reset, Batch::default());
-        let mut in_flight = InFlight { outputs, answered, refused: vec![ask], ..in_flight };
+        let mut in_flight = InFlight { outputs, answered, refused: vec![pending], ..in_flight };
         plan.apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }
@@ -228,8 +228,8 @@ impl Instance {
     /// The store cannot take the next execution. Nothing was changed, and it goes on as it was.
     pub(super) fn reset_rejected(&mut self, shared: &mut Shared, mut in_flight: InFlight, reason: String) {
         self.tasks.put_back_writes(std::mem::take(&mut in_flight.task_writes));
-        match in_flight.take_asks().next() {
-            Some(ask) => self.refuse_reset(shared, ask, format!("the store refused it: {reason}")),
+        match in_flight.take_calls().next() {
+            Some(pending) => self.refuse_reset(shared, pending, format!("the store refused it: {reason}")),
             None => self.reload(shared),
         }
     }
@@ -276,9 +276,9 @@ fn begin_again(
     start_child(from, event, at_ms, &decision)
 }
 
-fn told(report: &ResetReport) -> AskReply {
+fn told(report: &ResetReport) -> CallReply {
     match Payload::encode(report) {
-        Ok(report) => AskReply::Answered(report),
-        Err(error) => AskReply::Refused { reason: error.to_string(), error: None },
+        Ok(report) => CallReply::Answered(report),
+        Err(error) => CallReply::Refused { reason: error.to_string(), error: None },
     }
 }

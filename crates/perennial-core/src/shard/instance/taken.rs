@@ -9,9 +9,9 @@ use crate::store::{Commit, Outgoing};
 use super::super::message::{Message, Start};
 use super::super::outgoing::{Sender, outgoing};
 use super::super::output::Output;
-use super::super::request::{Answer, PendingAsk};
+use super::super::request::{PendingCall, Response};
 use super::super::shared::Shared;
-use super::super::turn_task::{BlockReason, Consultation, TurnRun};
+use super::super::turn_task::{BlockReason, CallOutcome, TurnRun};
 use super::Instance;
 use super::in_flight::{InFlight, Next, Phase, Turning};
 use super::limits::Limits;
@@ -28,7 +28,7 @@ impl Instance {
         now_ms: u64,
         turning: Turning,
         run: TurnRun,
-        asks: Vec<(PendingAsk, Consultation)>,
+        calls: Vec<(PendingCall, CallOutcome)>,
     ) {
         let TurnRun { execution, taken, row, checksum } = run;
         let TurnTaken { turn, stale, successor, ended_updates, carried_updates, late_events } = taken;
@@ -38,12 +38,12 @@ impl Instance {
         let Turning { messages, fired_ms, .. } = turning;
         let Some((turn, row)) = turn.zip(row) else {
             self.checksum = checksum;
-            return self.no_turn(shared, now_ms, messages, execution, asks);
+            return self.no_turn(shared, now_ms, messages, execution, calls);
         };
         self.lost_turns = 0;
         let consumed = messages.numbers().to_vec();
         let mut commit = Commit { turn: Some(row), fired_ms, consumed, ..shared.empty_commit(self.key) };
-        let accepted = self.settle_asks(shared, asks, &mut commit.replies);
+        let accepted = self.settle_calls(shared, calls, &mut commit.replies);
         let (ledger, started) = (execution.ledger(), execution.started());
         self.tasks.learn_deadlines(ledger);
         let plan = self.plan_tasks(shared, &execution, &turn);
@@ -109,7 +109,7 @@ impl Instance {
         let Some(stored) = &self.columns else {
             commit.insert = Some(Box::new(new_row(self.key, &self.id, execution, columns, turn.at_ms)));
             let started = messages.start_request();
-            return started.map(|request| Output::reply(request, Answer::Started(self.key)));
+            return started.map(|request| Output::reply(request, Response::Started(self.key)));
         };
         commit.change = columns.change_from(stored);
         describe_changes(&mut commit.change, execution.ledger(), turn);
@@ -130,7 +130,7 @@ impl Instance {
         now_ms: u64,
         messages: Batch,
         execution: Box<Execution>,
-        asks: Vec<(PendingAsk, Consultation)>,
+        calls: Vec<(PendingCall, CallOutcome)>,
     ) {
         if execution.has_ended() && !self.has_ended() {
             shared.outputs.push(Output::Drop(execution));
@@ -138,7 +138,7 @@ impl Instance {
             let failure = BlockReason::Unreadable(reason);
             return self.block(shared, now_ms, messages.into_messages(), &failure, Vec::new());
         }
-        self.nothing_taken(shared, now_ms, messages, execution, asks);
+        self.nothing_taken(shared, now_ms, messages, execution, calls);
     }
 
     /// A turn had nothing to record: the instance was only hydrated or asked, or all its jobs were stale.
@@ -148,10 +148,10 @@ impl Instance {
         now_ms: u64,
         messages: Batch,
         execution: Box<Execution>,
-        asks: Vec<(PendingAsk, Consultation)>,
+        calls: Vec<(PendingCall, CallOutcome)>,
     ) {
         let mut commit = Commit { consumed: messages.numbers().to_vec(), ..shared.empty_commit(self.key) };
-        let accepted = self.settle_asks(shared, asks, &mut commit.replies);
+        let accepted = self.settle_calls(shared, calls, &mut commit.replies);
         let stored = self.stored();
         if execution.has_ended() {
             return self.consulted(shared, stored, commit, messages, execution);
@@ -177,7 +177,7 @@ impl Instance {
             };
         }
         commit.change = columns.change_from(&stored);
-        let outputs = messages.replies(&Answer::Accepted).collect();
+        let outputs = messages.replies(&Response::Accepted).collect();
         let mut in_flight = InFlight { outputs, ..InFlight::new(columns, Next::Gone, messages) };
         plan.apply(&mut commit, &mut in_flight);
         let accepted = self.answer_tokens(accepted, &mut commit, &mut in_flight);
@@ -203,7 +203,7 @@ impl Instance {
             shared.outputs.push(Output::Drop(execution));
             return self.clear_leftovers(shared);
         }
-        self.commit(shared, commit, InFlight::new(stored, Next::Consulted(execution), messages));
+        self.commit(shared, commit, InFlight::new(stored, Next::CallsAnswered(execution), messages));
     }
 
     /// The next execution begins: its start is durable, in the inbox row of this number.
@@ -223,7 +223,7 @@ impl Instance {
         if shared.standing.is_closing() {
             // Its start is stored, and what came for it is stored as well. Questions of others are rows.
             self.phase = Phase::Delayed;
-            self.questions.forget_rows();
+            self.pending_calls.forget_rows();
             return self.go_on(shared, now_ms);
         }
         shared.outputs.push(Output::Continued { key: self.key, execution: start.started.execution });

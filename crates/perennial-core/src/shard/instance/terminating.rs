@@ -9,11 +9,11 @@ use crate::store::{Commit, RowChange, Status, TurnRow};
 use super::super::outgoing::{Sender, outcome_for, parting};
 use super::super::output::Output;
 use super::super::record::{Past, Record};
-use super::super::request::{Answer, AskReply};
+use super::super::request::{CallReply, Response};
 use super::super::shared::Shared;
 use super::super::turn_task::BlockReason;
 use super::Instance;
-use super::asking::refuse_asks;
+use super::calls::refuse_calls;
 use super::in_flight::{InFlight, Next};
 use super::queued::{Batch, Queued};
 use super::row_columns::RowColumns;
@@ -76,7 +76,7 @@ impl Instance {
             "instance terminated without its history, which cannot be read"
         );
         let messages = Batch::new(self.queue.take_all());
-        let asks = self.questions.take_all();
+        let calls = self.pending_calls.take_all();
         let stored = self.columns.clone().unwrap_or_else(|| RowColumns::nothing_stored(1));
         let columns = RowColumns {
             status: Status::Terminated,
@@ -102,12 +102,12 @@ impl Instance {
         let consumed = messages.numbers().to_vec();
         let mut commit = Commit { change, send, consumed, ..shared.empty_commit(self.key) };
         let mut outputs = end_replies(&messages);
-        outputs.extend(refuse_asks(&asks, &AskReply::Ended, &mut commit.replies));
+        outputs.extend(refuse_calls(&calls, &CallReply::Ended, &mut commit.replies));
         let (answered, orphaned) = self.orphaned_updates(shared, &mut commit.replies);
         outputs.extend(orphaned);
         let next = Next::Ended(None, Box::new(ending));
         let mut in_flight =
-            InFlight { outputs, answered, refused: asks, ..InFlight::new(columns, next, messages) };
+            InFlight { outputs, answered, refused: calls, ..InFlight::new(columns, next, messages) };
         plan.apply(&mut commit, &mut in_flight);
         self.commit(shared, commit, in_flight);
     }
@@ -143,7 +143,7 @@ impl Instance {
         let stored = self.stored();
         let ending = turn.ending().expect("it ends").clone();
         let columns = RowColumns::ended(Status::after(&ending), started, &stored);
-        let updates = self.questions.take_updates();
+        let updates = self.pending_calls.take_updates();
         let mut plan = TaskPlan::of(&mut self.tasks, |_| false);
         plan.close_all(&mut self.tasks);
         let mut commit = Commit {
@@ -156,7 +156,7 @@ impl Instance {
         commit.send = parting(shared, &sender, ledger, &ending, turn);
         let messages = Batch::new(messages);
         let mut outputs = end_replies(&messages);
-        outputs.extend(refuse_asks(&updates, &AskReply::Ended, &mut commit.replies));
+        outputs.extend(refuse_calls(&updates, &CallReply::Ended, &mut commit.replies));
         let (answered, orphaned) = self.orphaned_updates(shared, &mut commit.replies);
         outputs.extend(orphaned);
         let next = Next::Ended(alive, Box::new(ending));
@@ -179,7 +179,7 @@ fn terminate_record(now_ms: u64, record: Record, reason: &str) -> Result<LastTur
 /// What those are told whose messages a termination meets: who wanted it, that it is done; all others, that they are late.
 fn end_replies(messages: &Batch) -> Vec<Output> {
     let reply = |queued: &Queued| {
-        let answer = if queued.is_termination() { Answer::Accepted } else { Answer::EndedBefore };
+        let answer = if queued.is_termination() { Response::Accepted } else { Response::EndedBefore };
         Some(Output::reply(queued.caller()?, answer))
     };
     messages.iter().filter_map(reply).collect()

@@ -7,11 +7,9 @@ use crate::store::{InstanceRow, TurnRow};
 use super::super::message::Message;
 use super::super::output::Output;
 use super::super::record::Past;
-use super::super::request::{Answer, PendingAsk, Question};
+use super::super::request::{InstanceCall, PendingCall, Response};
 use super::super::shared::Shared;
-use super::super::turn_task::{
-    BlockReason, Consultation, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput,
-};
+use super::super::turn_task::{BlockReason, CallOutcome, TurnSource, TurnTask, TurnTaskDone, TurnTaskOutput};
 use super::Instance;
 use super::in_flight::{Delivery, Next, Phase, Turning};
 use super::limits::Limits;
@@ -22,12 +20,12 @@ use super::tending::View;
 impl Instance {
     /// Does what is next, if nothing is under way.
     pub(in crate::shard) fn go_on(&mut self, shared: &mut Shared, now_ms: u64) {
-        if self.questions.has_reset()
+        if self.pending_calls.has_reset()
             && matches!(self.phase, Phase::Idle(_) | Phase::Blocked | Phase::Delayed)
         {
             return self.load_for_reset(shared);
         }
-        let is_empty = self.queue.is_empty() && self.questions.is_empty() && !self.tasks.has_writes();
+        let is_empty = self.queue.is_empty() && self.pending_calls.is_empty() && !self.tasks.has_writes();
         match &self.phase {
             Phase::Idle(_) => self.form_turn(shared, now_ms),
             // What its attempts are is in its history, which is not at hand.
@@ -59,7 +57,7 @@ impl Instance {
     fn answer_retries(&mut self, shared: &mut Shared) {
         let retries = Batch::new(self.queue.take_retries());
         self.is_retried |= !retries.is_empty();
-        shared.outputs.extend(retries.replies(&Answer::Accepted));
+        shared.outputs.extend(retries.replies(&Response::Accepted));
     }
 
     /// Gives an idle execution its next turn, if there is something for it.
@@ -89,12 +87,12 @@ impl Instance {
         let skips = self.queue.take_skips();
         let mut delivery = self.take_jobs(shared, now_ms, &execution, jobs_before(&skips, &execution));
         self.deliver_skips(shared, skips, &mut delivery);
-        if delivery.is_empty() && self.questions.is_empty() && !self.tasks.has_writes() {
+        if delivery.is_empty() && self.pending_calls.is_empty() && !self.tasks.has_writes() {
             return self.stay_idle(shared, now_ms, execution);
         }
         shared.residents.leave(&mut self.stay);
         shared.wakes.set(self.key, None);
-        if !delivery.jobs.is_empty() || !self.questions.is_empty() {
+        if !delivery.jobs.is_empty() || !self.pending_calls.is_empty() {
             let source = TurnSource::Resident(execution, self.checksum);
             return self.take_turn(shared, now_ms, source, delivery);
         }
@@ -251,10 +249,10 @@ impl Instance {
     ) {
         let Delivery { jobs, messages, fired_ms } = delivery;
         // A new execution is asked after its first turn.
-        let asks = match source {
+        let calls = match source {
             TurnSource::Start(_) => Vec::new(),
             TurnSource::Resident(..) | TurnSource::History(_) | TurnSource::Read(_) => {
-                self.take_asks(shared, &messages)
+                self.take_calls(shared, &messages)
             }
             TurnSource::Record(_) | TurnSource::Reset(_) => Vec::new(),
         };
@@ -263,7 +261,7 @@ impl Instance {
         }
         let runs_code = source.runs_code();
         let number = shared.next_turn_task();
-        self.phase = Phase::Turning(Turning::new(number, messages, asks.clone(), fired_ms));
+        self.phase = Phase::Turning(Turning::new(number, messages, calls.clone(), fired_ms));
         let is_full = self.is_full(shared);
         shared.outputs.push(Output::TakeTurn(Box::new(TurnTask {
             shard: shared.id,
@@ -272,7 +270,7 @@ impl Instance {
             number,
             instance: self.id.clone(),
             source,
-            asks,
+            calls,
             jobs,
             now_ms,
             options: shared.options.execution.clone(),
@@ -298,33 +296,33 @@ impl Instance {
 
     /// The questions that may be put before a turn delivers these messages: those that no message is to be delivered
     /// before, in order.
-    fn take_asks(&mut self, shared: &mut Shared, delivered: &[Queued]) -> Vec<PendingAsk> {
-        if self.questions.is_empty() {
+    fn take_calls(&mut self, shared: &mut Shared, delivered: &[Queued]) -> Vec<PendingCall> {
+        if self.pending_calls.is_empty() {
             return Vec::new();
         }
         // What comes after the end is never delivered.
         if self.has_ended() {
-            return self.questions.take_all();
+            return self.pending_calls.take_all();
         }
         let places = delivered.iter().filter(|queued| queued.is_job()).map(|queued| queued.place);
         let first = places.chain(self.queue.first_place()).min();
-        let mut asks = self.questions.take_before(first);
-        if let Some(early) = asks.iter().position(|ask| self.is_early(ask, delivered)) {
-            let later = asks.split_off(early);
-            self.questions.put_back(later);
+        let mut calls = self.pending_calls.take_before(first);
+        if let Some(early) = calls.iter().position(|pending| self.is_early(pending, delivered)) {
+            let later = calls.split_off(early);
+            self.pending_calls.put_back(later);
         }
-        for ask in &mut asks {
-            if let Question::Token(call) = &ask.question {
-                ask.row = self.open_row(shared, call);
+        for pending in &mut calls {
+            if let InstanceCall::Token(call) = &pending.call {
+                pending.row = self.open_row(shared, call);
             }
         }
-        asks
+        calls
     }
 
     /// Whether somebody speaks about an attempt whose row went with the message of another node that ran it. What the message
     /// says is recorded first, and tells what is to be answered.
-    fn is_early(&self, ask: &PendingAsk, delivered: &[Queued]) -> bool {
-        let Question::Token(call) = &ask.question else { return false };
+    fn is_early(&self, pending: &PendingCall, delivered: &[Queued]) -> bool {
+        let InstanceCall::Token(call) = &pending.call else { return false };
         let (execution, event) = (call.execution, call.event);
         let mut results = delivered.iter().flat_map(Queued::results_of);
         self.tasks.latest(event).is_none()
@@ -338,34 +336,34 @@ impl Instance {
         now_ms: u64,
         done: TurnTaskDone,
     ) {
-        let TurnTaskDone { number, outcome, asks, .. } = done;
+        let TurnTaskDone { number, outcome, calls, .. } = done;
         let Some(mut turning) = self.end_turn(number) else {
             let execution = outcome.ok().and_then(TurnTaskOutput::into_execution);
             return shared.outputs.extend(execution.map(Output::Drop));
         };
         match (outcome, turning.decides.take()) {
-            (Ok(TurnTaskOutput::Turn(run)), _) => self.turn_taken(shared, now_ms, turning, *run, asks),
+            (Ok(TurnTaskOutput::Turn(run)), _) => self.turn_taken(shared, now_ms, turning, *run, calls),
             (Ok(TurnTaskOutput::Record(record)), Some(row)) => {
                 self.revive(shared, now_ms, &row, Past::Read(record));
             }
             (Ok(TurnTaskOutput::Reset(outcome)), _) => {
-                self.reset_prepared(shared, now_ms, turning.asks, *outcome);
+                self.reset_prepared(shared, now_ms, turning.calls, *outcome);
             }
             (Ok(TurnTaskOutput::Record(_)), None) => self.reload(shared),
             (Err(failure), Some(row)) => self.revive(shared, now_ms, &row, Past::Unreadable(failure)),
             (Err(failure), None) => {
                 let mut answers = Vec::new();
                 // What it would have written is judged again.
-                let asks = asks.into_iter().map(|(ask, consultation)| match consultation {
-                    Consultation::Writes(_) => (ask, Consultation::Later),
-                    consultation => (ask, consultation),
+                let calls = calls.into_iter().map(|(pending, outcome)| match outcome {
+                    CallOutcome::Writes(_) => (pending, CallOutcome::Later),
+                    outcome => (pending, outcome),
                 });
-                let mut accepted = self.settle_asks(shared, asks.collect(), &mut answers);
+                let mut accepted = self.settle_calls(shared, calls.collect(), &mut answers);
                 let mut messages = turning.messages.into_messages();
                 let is_refused =
                     self.refuse_event(shared, &failure, &mut messages, &mut accepted, &mut answers);
                 // Nothing of the turn is recorded, so the updates are as if never offered.
-                self.questions.put_back(accepted);
+                self.pending_calls.put_back(accepted);
                 match is_refused {
                     true => self.try_without(shared, messages, answers),
                     false => self.block(shared, now_ms, messages, &failure, answers),
@@ -377,13 +375,13 @@ impl Instance {
     /// A turn's thread was given up, and its execution with it.
     pub(in crate::shard) fn handle_turn_lost(&mut self, shared: &mut Shared, now_ms: u64, number: u64) {
         if let Some(turning) = self.end_turn(number) {
-            let is_reset = turning.asks.iter().any(|ask| ask.question.is_reset());
+            let is_reset = turning.calls.iter().any(|pending| pending.call.is_reset());
             if turning.decides.is_some() || is_reset {
-                self.questions.extend(turning.asks);
+                self.pending_calls.extend(turning.calls);
                 // No code ran, so nothing speaks against another try.
                 return self.reload(shared);
             }
-            self.questions.extend(turning.asks);
+            self.pending_calls.extend(turning.calls);
             let messages = turning.messages.into_messages();
             self.block(shared, now_ms, messages, &BlockReason::ThreadLost, Vec::new());
         }

@@ -5,12 +5,12 @@ use crate::history::{HistoryError, Job, PayloadSource};
 use crate::store::{Commit, InboxNumber, RequestReply, Skippable};
 
 use super::super::message::Message;
-use super::super::request::{Answer, AskReply, PendingAsk, Question};
+use super::super::request::{CallReply, InstanceCall, PendingCall, Response};
 use super::super::shared::Shared;
 use super::super::task_work::open_end;
 use super::super::turn_task::BlockReason;
 use super::Instance;
-use super::asking::reply_to;
+use super::calls::send_reply;
 use super::in_flight::{Delivery, InFlight, Next, Phase};
 use super::queued::{Batch, Queued};
 use super::row_columns::RowColumns;
@@ -24,7 +24,7 @@ impl Instance {
         shared: &mut Shared,
         failure: &BlockReason,
         messages: &mut Vec<Queued>,
-        accepted: &mut Vec<PendingAsk>,
+        accepted: &mut Vec<PendingCall>,
         answers: &mut Vec<RequestReply>,
     ) -> bool {
         let BlockReason::Turn(TurnFailure::History(HistoryError::PayloadMismatch {
@@ -40,15 +40,15 @@ impl Instance {
         if self.columns.is_none() {
             return false;
         }
-        let asked = accepted.iter().position(|ask| match (&ask.question, came_with) {
-            (Question::Raise { key, .. }, PayloadSource::NewEvent { key: Some(found) }) => key == found,
-            (Question::Token(call), PayloadSource::NewResult { activity }) => call.event == *activity,
+        let asked = accepted.iter().position(|pending| match (&pending.call, came_with) {
+            (InstanceCall::Raise { key, .. }, PayloadSource::NewEvent { key: Some(found) }) => key == found,
+            (InstanceCall::Token(call), PayloadSource::NewResult { activity }) => call.event == *activity,
             _ => false,
         });
         if let Some(position) = asked {
-            let ask = accepted.remove(position);
-            let reply = AskReply::Refused { reason: failure.to_string(), error: None };
-            shared.outputs.extend(reply_to(ask.asker, reply, answers));
+            let pending = accepted.remove(position);
+            let reply = CallReply::Refused { reason: failure.to_string(), error: None };
+            shared.outputs.extend(send_reply(pending.reply_to, reply, answers));
             return true;
         }
         let PayloadSource::NewEvent { key: Some(key) } = came_with else { return false };
@@ -60,7 +60,7 @@ impl Instance {
         });
         let Some((position, caller, event)) = brought else { return false };
         messages.remove(position);
-        shared.reply(caller, Answer::Unreadable { event, type_name, problem: problem.clone() });
+        shared.reply(caller, Response::Unreadable { event, type_name, problem: problem.clone() });
         true
     }
 

@@ -1,7 +1,7 @@
 //! Starting an instance as a client does, by the virtual clock.
 
 use perennial::{ClientError, OnExisting, StartOptions};
-use perennial_core::shard::{Answer, Request, Start, StartRequest};
+use perennial_core::shard::{Request, Response, Start, StartRequest};
 use perennial_core::store::{SendOutcome, Status};
 use perennial_core::{InstanceKey, Job, Payload};
 
@@ -54,14 +54,14 @@ impl Driver {
         }
         let crashes = self.crashes;
         let Start { started, jobs, .. } = start;
-        let answer = self.ask(id, || {
+        let answer = self.request(id, || {
             Request::Start(Box::new(StartRequest { key, started: started.clone(), jobs: jobs.clone() }))
         });
         match answer {
-            Answer::Started(_) => None,
+            Response::Started(_) => None,
             // It is the one whose start was written before the process died.
-            Answer::AlreadyExists(_) if self.crashes > crashes => None,
-            Answer::AlreadyExists(status) => Some(status),
+            Response::AlreadyExists(_) if self.crashes > crashes => None,
+            Response::AlreadyExists(status) => Some(status),
             other => panic!("{id:?} cannot be started: {other:?}"),
         }
     }
@@ -74,7 +74,7 @@ impl Driver {
                 Ok(_) => return Ok(()),
                 Err(ClientError::NotEnded { id, .. }) if force => {
                     let request = || Request::Terminate { reason: "deleted".to_owned() };
-                    self.ask(&id, request);
+                    self.request(&id, request);
                 }
                 Err(ClientError::NotEnded { id, status }) => {
                     return Err(ClientError::AlreadyExists { id, status });

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use perennial::client::Damage;
 use perennial::history::Ending;
 use perennial::{Client, ClientError, Filter, InstanceView};
-use perennial_core::shard::AskReply;
+use perennial_core::shard::CallReply;
 use perennial_testkit::Rng;
 use rusqlite::Connection;
 
@@ -160,7 +160,7 @@ fn refusals(path: &Path) -> usize {
     let connection = Connection::open(path).unwrap();
     let mut replies = connection.prepare("SELECT body FROM replies").unwrap();
     let bodies = replies.query_map([], |row| row.get::<_, Vec<u8>>(0)).unwrap().map(Result::unwrap);
-    bodies.filter(|body| matches!(AskReply::decode(body), Ok(AskReply::Blocked { .. }))).count()
+    bodies.filter(|body| matches!(CallReply::decode(body), Ok(CallReply::Blocked { .. }))).count()
 }
 
 /// What a verification names.

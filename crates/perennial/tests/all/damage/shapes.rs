@@ -8,10 +8,10 @@ use perennial::{
     ActivityContext, Client, OrchestrationContext, Payload, RetryPolicy, Runtime, RuntimeBuilder,
     RuntimeOptions, StartOptions,
 };
-use perennial_core::shard::Question;
+use perennial_core::shard::InstanceCall;
 use perennial_core::store::{NewRequest, RequestOutcome, Store};
 use perennial_sqlite::{SqliteOptions, SqliteStore};
-use perennial_testkit::conformance::ask;
+use perennial_testkit::conformance::wait_for;
 
 use crate::support::hands::Hands;
 use crate::support::{failed, number, relaxed, soon, until};
@@ -178,15 +178,20 @@ async fn by_guests(path: &Path, hands: &Arc<Hands>) {
         client.raise_event(id, event, number(content)).await.unwrap();
     }
     let (name, key) = ("add".to_owned(), Some("add-4".to_owned()));
-    request(&*guest, "update", &Question::Update { name, payload: number(4), key, trace: None });
-    request(&*guest, "timer", &Question::Query { name: "none".to_owned(), payload: Payload::null() });
-    ask(|reply| guest.close(reply)).unwrap();
+    request(&*guest, "update", &InstanceCall::Update { name, payload: number(4), key, trace: None });
+    request(&*guest, "timer", &InstanceCall::Query { name: "none".to_owned(), payload: Payload::null() });
+    wait_for(|reply| guest.close(reply)).unwrap();
 }
 
-fn request(store: &dyn Store, id: &str, question: &Question) {
+fn request(store: &dyn Store, id: &str, instance_call: &InstanceCall) {
     let patience_ms = 24 * 3_600_000;
-    let new =
-        NewRequest { instance: id.to_owned(), key: None, patience_ms, after: None, body: question.encode() };
-    let written = ask(|reply| store.put_request(new, reply)).unwrap();
+    let new = NewRequest {
+        instance: id.to_owned(),
+        key: None,
+        patience_ms,
+        after: None,
+        body: instance_call.encode(),
+    };
+    let written = wait_for(|reply| store.put_request(new, reply)).unwrap();
     assert!(matches!(written, RequestOutcome::Written(_)));
 }

@@ -23,7 +23,7 @@ pub(crate) enum Fate<T> {
     /// It is passed on.
     Pass,
     /// It is answered with this, and not passed on.
-    Answer(Result<T, StoreError>),
+    Response(Result<T, StoreError>),
     /// It is passed on, but its answer gets lost: this comes instead.
     PassThen(Result<T, StoreError>),
 }
@@ -205,7 +205,7 @@ impl Store for Tapped {
         let fate = (self.renewals.lock().unwrap())();
         match fate {
             Fate::Pass => self.inner.renew_session(session, reply),
-            Fate::Answer(answer) => reply(answer),
+            Fate::Response(answer) => reply(answer),
             Fate::PassThen(answer) => {
                 self.inner.renew_session(session, Box::new(move |_| reply(answer)));
             }
@@ -224,7 +224,7 @@ impl Store for Tapped {
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>) {
         let Some(reply) = self.reachable(reply) else { return self.note("commit") };
         let fate = (self.commits.lock().unwrap())();
-        if let Fate::Answer(answer) = fate {
+        if let Fate::Response(answer) = fate {
             // Noted once it is answered, for those who wait to see what follows from it.
             reply(answer);
             return self.note("commit");
@@ -247,7 +247,7 @@ impl Store for Tapped {
         let fate = (self.task_renewals.lock().unwrap())();
         match fate {
             Fate::Pass => self.inner.renew_tasks(holder, tasks, lease_ms, reply),
-            Fate::Answer(answer) => reply(answer),
+            Fate::Response(answer) => reply(answer),
             Fate::PassThen(answer) => {
                 self.inner.renew_tasks(holder, tasks, lease_ms, Box::new(move |_| reply(answer)));
             }

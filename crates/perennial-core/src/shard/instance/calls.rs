@@ -10,36 +10,40 @@ use crate::history::{Decision, EventId, Job, Payload, Turn};
 use crate::store::{Commit, RequestReply};
 
 use super::super::output::Output;
-use super::super::request::{Answer, AskReply, Asker, PendingAsk, Question, TokenCall};
+use super::super::request::{CallReply, InstanceCall, PendingCall, ReplyTo, Response, TokenCall};
 use super::super::shared::Shared;
-use super::super::turn_task::Consultation;
+use super::super::turn_task::CallOutcome;
 use super::Instance;
 use super::in_flight::InFlight;
 use super::open_ends::{Verdict, judge};
 
-impl AskReply {
-    fn refused_query(failure: &QueryFailure) -> AskReply {
+impl CallReply {
+    fn refused_query(failure: &QueryFailure) -> CallReply {
         let error = match failure {
             QueryFailure::Refused { error, .. } => Some(error.clone()),
             _ => None,
         };
-        AskReply::Refused { reason: failure.to_string(), error }
+        CallReply::Refused { reason: failure.to_string(), error }
     }
 
-    fn refused_update(refusal: &UpdateRefusal) -> AskReply {
+    fn refused_update(refusal: &UpdateRefusal) -> CallReply {
         let error = match refusal {
             UpdateRefusal::Refused { error, .. } => Some(error.clone()),
             _ => None,
         };
-        AskReply::Refused { reason: refusal.to_string(), error }
+        CallReply::Refused { reason: refusal.to_string(), error }
     }
 }
 
 /// Answers a question once what it says is durable: here with the next outputs, in a row with a commit.
-pub(super) fn reply_to(asker: Asker, reply: AskReply, rows: &mut Vec<RequestReply>) -> Option<Output> {
-    match asker {
-        Asker::Request(request) => Some(Output::reply(request, Answer::Asked(reply))),
-        Asker::Row(number) => {
+pub(super) fn send_reply(
+    reply_to: ReplyTo,
+    reply: CallReply,
+    rows: &mut Vec<RequestReply>,
+) -> Option<Output> {
+    match reply_to {
+        ReplyTo::Request(request) => Some(Output::reply(request, Response::Reply(reply))),
+        ReplyTo::Row(number) => {
             rows.push(RequestReply { number, body: reply.encode() });
             None
         }
@@ -47,52 +51,54 @@ pub(super) fn reply_to(asker: Asker, reply: AskReply, rows: &mut Vec<RequestRepl
 }
 
 /// Gives the same reply to all of these questions.
-pub(super) fn refuse_asks(
-    asks: &[PendingAsk],
-    reply: &AskReply,
+pub(super) fn refuse_calls(
+    calls: &[PendingCall],
+    reply: &CallReply,
     rows: &mut Vec<RequestReply>,
 ) -> Vec<Output> {
-    asks.iter().filter_map(|ask| reply_to(ask.asker, reply.clone(), rows)).collect()
+    calls.iter().filter_map(|pending| send_reply(pending.reply_to, reply.clone(), rows)).collect()
 }
 
 /// The answers to updates that a turn gives, by the event that recorded them.
-fn given_answers(turn: &Turn, ended: &[EventId]) -> Vec<(EventId, AskReply)> {
+fn given_answers(turn: &Turn, ended: &[EventId]) -> Vec<(EventId, CallReply)> {
     let completed = turn.decisions().filter_map(|(_, _, decision)| match decision {
         Decision::UpdateCompleted { source_event_id, result } => {
             let reply = match result {
-                Ok(payload) => AskReply::Answered(payload.clone()),
-                Err(payload) => AskReply::Failed(payload.clone()),
+                Ok(payload) => CallReply::Answered(payload.clone()),
+                Err(payload) => CallReply::Failed(payload.clone()),
             };
             Some((*source_event_id, reply))
         }
         _ => None,
     });
-    completed.chain(ended.iter().map(|event| (*event, AskReply::Unanswered))).collect()
+    completed.chain(ended.iter().map(|event| (*event, CallReply::Unanswered))).collect()
 }
 
 impl Instance {
     /// Sorts what became of questions in a turn task: answers are left in `rows` or sent, what was accepted is returned,
     /// and the rest is put again.
-    pub(super) fn settle_asks(
+    pub(super) fn settle_calls(
         &mut self,
         shared: &mut Shared,
-        done: Vec<(PendingAsk, Consultation)>,
+        done: Vec<(PendingCall, CallOutcome)>,
         rows: &mut Vec<RequestReply>,
-    ) -> Vec<PendingAsk> {
+    ) -> Vec<PendingCall> {
         let (mut accepted, mut later) = (Vec::new(), Vec::new());
-        for (ask, consultation) in done {
-            match consultation {
-                Consultation::Answered(reply) => shared.outputs.extend(reply_to(ask.asker, reply, rows)),
-                Consultation::Accepted => accepted.push(ask),
-                Consultation::Known(event) => self.await_update(shared, event, ask.asker),
-                Consultation::Writes(row) => match self.write_said(shared, &ask, row) {
-                    true => accepted.push(ask),
-                    false => later.push(ask),
+        for (pending, outcome) in done {
+            match outcome {
+                CallOutcome::Answered(reply) => {
+                    shared.outputs.extend(send_reply(pending.reply_to, reply, rows))
+                }
+                CallOutcome::Accepted => accepted.push(pending),
+                CallOutcome::Known(event) => self.await_update(shared, event, pending.reply_to),
+                CallOutcome::Writes(row) => match self.write_said(shared, &pending, row) {
+                    true => accepted.push(pending),
+                    false => later.push(pending),
                 },
-                Consultation::Later => later.push(ask),
+                CallOutcome::Later => later.push(pending),
             }
         }
-        self.questions.put_back(later);
+        self.pending_calls.put_back(later);
         accepted
     }
 
@@ -102,47 +108,47 @@ impl Instance {
         shared: &mut Shared,
         turn: &Turn,
         ended: &[EventId],
-        accepted: Vec<PendingAsk>,
+        accepted: Vec<PendingCall>,
         commit: &mut Commit,
         in_flight: &mut InFlight,
     ) {
         let requested = turn.jobs().filter(|(_, job)| matches!(job, Job::UpdateRequested { .. }));
         in_flight.accepted = requested.map(|(event, _)| event).zip(accepted).collect();
         for (event, reply) in given_answers(turn, ended) {
-            let waiting = shared.updates.askers(self.key, event).iter().copied();
+            let waiting = shared.updates.waiting(self.key, event).iter().copied();
             let new = in_flight.accepted.iter().filter(|(accepted, _)| *accepted == event);
-            for asker in waiting.chain(new.map(|(_, ask)| ask.asker)) {
-                in_flight.outputs.extend(reply_to(asker, reply.clone(), &mut commit.replies));
+            for reply_to in waiting.chain(new.map(|(_, pending)| pending.reply_to)) {
+                in_flight.outputs.extend(send_reply(reply_to, reply.clone(), &mut commit.replies));
             }
             in_flight.answered.push(event);
         }
     }
 
     /// Remembers who waits for an update, unless it is a caller that has gone away.
-    fn await_update(&self, shared: &mut Shared, event: EventId, asker: Asker) {
-        if asker.caller().is_none_or(|request| shared.bindings.contains_key(&request)) {
-            shared.updates.add(self.key, event, asker);
+    fn await_update(&self, shared: &mut Shared, event: EventId, reply_to: ReplyTo) {
+        if reply_to.caller().is_none_or(|request| shared.bindings.contains_key(&request)) {
+            shared.updates.add(self.key, event, reply_to);
         }
     }
 
     /// Answers those whose events a turn took: whether it ended the instance without reading them. Returns the other
     /// questions that it accepted.
     pub(super) fn answer_raises(
-        accepted: Vec<PendingAsk>,
+        accepted: Vec<PendingCall>,
         late_events: &BTreeSet<String>,
         commit: &mut Commit,
         in_flight: &mut InFlight,
-    ) -> Vec<PendingAsk> {
+    ) -> Vec<PendingCall> {
         let mut updates = Vec::new();
-        for ask in accepted {
-            let Question::Raise { key, .. } = &ask.question else {
-                updates.push(ask);
+        for pending in accepted {
+            let InstanceCall::Raise { key, .. } = &pending.call else {
+                updates.push(pending);
                 continue;
             };
             let is_late = late_events.contains(key);
-            let reply = if is_late { AskReply::Ended } else { AskReply::Answered(Payload::null()) };
-            in_flight.outputs.extend(reply_to(ask.asker, reply, &mut commit.replies));
-            in_flight.refused.push(ask);
+            let reply = if is_late { CallReply::Ended } else { CallReply::Answered(Payload::null()) };
+            in_flight.outputs.extend(send_reply(pending.reply_to, reply, &mut commit.replies));
+            in_flight.refused.push(pending);
         }
         updates
     }
@@ -151,11 +157,11 @@ impl Instance {
     pub(super) fn await_updates(
         &mut self,
         shared: &mut Shared,
-        accepted: Vec<(EventId, PendingAsk)>,
+        accepted: Vec<(EventId, PendingCall)>,
         answered: &[EventId],
     ) {
-        for (event, ask) in accepted {
-            self.await_update(shared, event, ask.asker);
+        for (event, pending) in accepted {
+            self.await_update(shared, event, pending.reply_to);
         }
         for event in answered {
             shared.updates.take(self.key, *event);
@@ -170,49 +176,51 @@ impl Instance {
         rows: &mut Vec<RequestReply>,
     ) -> (Vec<EventId>, Vec<Output>) {
         let (mut events, mut outputs) = (Vec::new(), Vec::new());
-        for (event, askers) in shared.updates.of(self.key) {
+        for (event, waiting) in shared.updates.of(self.key) {
             events.push(event);
-            outputs.extend(askers.iter().filter_map(|asker| reply_to(*asker, AskReply::Unanswered, rows)));
+            outputs.extend(
+                waiting.iter().filter_map(|reply_to| send_reply(*reply_to, CallReply::Unanswered, rows)),
+            );
         }
         (events, outputs)
     }
 }
 
 /// Puts questions to an execution between its turns.
-pub(in crate::shard) fn consult(
+pub(in crate::shard) fn make_calls(
     execution: &mut Execution,
-    asks: Vec<PendingAsk>,
+    calls: Vec<PendingCall>,
     (is_full, now_ms): (bool, u64),
     jobs: &mut Vec<Job>,
-) -> Vec<(PendingAsk, Consultation)> {
+) -> Vec<(PendingCall, CallOutcome)> {
     let mut accepted = Vec::new();
-    let done = asks
+    let done = calls
         .into_iter()
-        .map(|ask| {
+        .map(|pending| {
             // Whatever follows an accepted update is asked of the state that it leaves.
             if !accepted.is_empty() {
-                return (ask, Consultation::Later);
+                return (pending, CallOutcome::Later);
             }
-            let consultation = match &ask.question {
-                Question::Query { name, payload } => match execution.query(name, payload.clone()) {
-                    Ok(answer) => Consultation::Answered(AskReply::Answered(answer)),
-                    Err(failure) => Consultation::Answered(AskReply::refused_query(&failure)),
+            let outcome = match &pending.call {
+                InstanceCall::Query { name, payload } => match execution.query(name, payload.clone()) {
+                    Ok(answer) => CallOutcome::Answered(CallReply::Answered(answer)),
+                    Err(failure) => CallOutcome::Answered(CallReply::refused_query(&failure)),
                 },
-                Question::Update { name, payload, key, trace } => {
+                InstanceCall::Update { name, payload, key, trace } => {
                     let (name, payload, key) = (name.clone(), payload.clone(), key.clone());
                     let job = Job::UpdateRequested { name, payload, key, trace: trace.clone() };
                     offer(execution, job, &mut accepted)
                 }
-                Question::Raise { name, payload, key, trace } => {
+                InstanceCall::Raise { name, payload, key, trace } => {
                     let (name, payload, key) = (name.clone(), payload.clone(), Some(key.clone()));
                     let job = Job::ExternalEvent { name, payload, key, trace: trace.clone() };
                     take_event(execution, job, is_full, &mut accepted)
                 }
-                Question::Token(call) => take_said(execution, &ask, call, now_ms, &mut accepted),
+                InstanceCall::Token(call) => take_said(execution, &pending, call, now_ms, &mut accepted),
                 // It is made without the code, and never put to it.
-                Question::Reset { .. } => Consultation::Later,
+                InstanceCall::Reset { .. } => CallOutcome::Later,
             };
-            (ask, consultation)
+            (pending, outcome)
         })
         .collect();
     // The validators saw the state before the other jobs; so do the handlers.
@@ -222,65 +230,65 @@ pub(in crate::shard) fn consult(
 
 /// Makes an event part of the turn, unless the instance has ended, one with its key was taken before, or it has too many
 /// to read.
-fn take_event(execution: &Execution, job: Job, is_full: bool, accepted: &mut Vec<Job>) -> Consultation {
+fn take_event(execution: &Execution, job: Job, is_full: bool, accepted: &mut Vec<Job>) -> CallOutcome {
     if execution.has_ended() {
-        return Consultation::Answered(AskReply::Ended);
+        return CallOutcome::Answered(CallReply::Ended);
     }
     if execution.ledger().admit(&job).is_err() {
-        return Consultation::Answered(AskReply::KeyTaken);
+        return CallOutcome::Answered(CallReply::KeyTaken);
     }
     if is_full {
         let reason = "the instance has too many unread events".to_owned();
-        return Consultation::Answered(AskReply::Refused { reason, error: None });
+        return CallOutcome::Answered(CallReply::Refused { reason, error: None });
     }
     accepted.push(job);
-    Consultation::Accepted
+    CallOutcome::Accepted
 }
 
 /// Makes what somebody said with a token part of the turn, or has it written, or refuses it.
 fn take_said(
     execution: &Execution,
-    ask: &PendingAsk,
+    pending: &PendingCall,
     call: &TokenCall,
     now_ms: u64,
     accepted: &mut Vec<Job>,
-) -> Consultation {
+) -> CallOutcome {
     if execution.has_ended() {
-        return Consultation::Answered(AskReply::Ended);
+        return CallOutcome::Answered(CallReply::Ended);
     }
     let current = (execution.started().execution, execution.ledger());
-    match judge(current, ask.row.as_deref(), call, now_ms) {
-        Verdict::Refused(reply) => Consultation::Answered(reply),
+    match judge(current, pending.row.as_deref(), call, now_ms) {
+        Verdict::Refused(reply) => CallOutcome::Answered(reply),
         Verdict::Takes(job) if execution.ledger().admit(&job).is_err() => {
-            Consultation::Answered(AskReply::NotOpen)
+            CallOutcome::Answered(CallReply::NotOpen)
         }
         Verdict::Takes(job) => {
             accepted.push(job);
-            Consultation::Accepted
+            CallOutcome::Accepted
         }
-        Verdict::Writes(row) => Consultation::Writes(row),
+        Verdict::Writes(row) => CallOutcome::Writes(row),
     }
 }
 
-fn offer(execution: &mut Execution, job: Job, accepted: &mut Vec<Job>) -> Consultation {
+fn offer(execution: &mut Execution, job: Job, accepted: &mut Vec<Job>) -> CallOutcome {
     if execution.has_ended() {
-        return Consultation::Answered(AskReply::Ended);
+        return CallOutcome::Answered(CallReply::Ended);
     }
     if execution.ledger().admit(&job).is_err() {
         let known = job.key().and_then(|key| execution.ledger().update(key));
         return match known {
-            Some((event, None)) => Consultation::Known(event),
-            Some((_, Some(Ok(payload)))) => Consultation::Answered(AskReply::Answered(payload.clone())),
-            Some((_, Some(Err(payload)))) => Consultation::Answered(AskReply::Failed(payload.clone())),
-            None => Consultation::Answered(AskReply::KeyTaken),
+            Some((event, None)) => CallOutcome::Known(event),
+            Some((_, Some(Ok(payload)))) => CallOutcome::Answered(CallReply::Answered(payload.clone())),
+            Some((_, Some(Err(payload)))) => CallOutcome::Answered(CallReply::Failed(payload.clone())),
+            None => CallOutcome::Answered(CallReply::KeyTaken),
         };
     }
-    let Job::UpdateRequested { name, payload, .. } = &job else { return Consultation::Later };
+    let Job::UpdateRequested { name, payload, .. } = &job else { return CallOutcome::Later };
     match execution.offer_update(name, payload) {
         Ok(()) => {
             accepted.push(job);
-            Consultation::Accepted
+            CallOutcome::Accepted
         }
-        Err(refusal) => Consultation::Answered(AskReply::refused_update(&refusal)),
+        Err(refusal) => CallOutcome::Answered(CallReply::refused_update(&refusal)),
     }
 }

@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 use perennial_core::ErrorCode;
-use perennial_core::shard::{Answer, AskReply, Question, Request};
+use perennial_core::shard::{CallReply, InstanceCall, Request, Response};
 use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome, SessionRole, SessionRow, StoreError};
 use perennial_core::{InstanceKey, Payload, check_derived_id, check_name};
 
-use super::sending::{Asked, bound, outcome_of};
+use super::sending::{LocalOutcome, bound, outcome_of};
 use super::{Client, check};
 use crate::error::ClientError;
 use crate::typed::QueryTarget;
 
 /// How long a client in another process waits for an answer.
-pub(super) const ASK_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const CALL_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Client {
     /// Waits this long for answers that travel through the store, instead of 30 s. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Client {
-        self.ask_patience = patience;
+        self.call_patience = patience;
         self
     }
 
@@ -58,8 +58,8 @@ impl Client {
     {
         let payload = T::encode(input).map_err(|error| ClientError::unwritable(id, error))?;
         let name = query.name().into_owned();
-        let question = Question::Query { name: name.clone(), payload: payload.clone() };
-        let answer = outcome(id, self.put(id, None, &name, payload, question).await?)?;
+        let instance_call = InstanceCall::Query { name: name.clone(), payload: payload.clone() };
+        let answer = outcome(id, self.put(id, None, &name, payload, instance_call).await?)?;
         T::read_output(answer).map_err(|problem| ClientError::unreadable(id, &problem))
     }
 
@@ -69,16 +69,18 @@ impl Client {
         instance: Option<InstanceKey>,
         name: &str,
         payload: Payload,
-        question: Question,
-    ) -> Result<AskReply, ClientError> {
+        instance_call: InstanceCall,
+    ) -> Result<CallReply, ClientError> {
         check("instance id", id, check_derived_id)?;
         check("handler", name, check_name)?;
         self.check_payload(id, &payload)?;
-        match self.ask(id, bound(instance, Request::Ask(question.clone()))).await? {
-            Asked::Elsewhere { reached } => self.put_from_afar(id, instance.or(reached), &question).await,
-            Asked::Here(Answer::Asked(reply)) => Ok(reply),
-            Asked::Here(Answer::EndedBefore) => Ok(AskReply::Ended),
-            Asked::Here(answer) => {
+        match self.request_here(id, bound(instance, Request::Call(instance_call.clone()))).await? {
+            LocalOutcome::Elsewhere { reached } => {
+                self.put_from_afar(id, instance.or(reached), &instance_call).await
+            }
+            LocalOutcome::Here(Response::Reply(reply)) => Ok(reply),
+            LocalOutcome::Here(Response::EndedBefore) => Ok(CallReply::Ended),
+            LocalOutcome::Here(answer) => {
                 outcome_of(id, answer)?;
                 Err(ClientError::Unknown { id: id.to_owned(), reason: "an unexpected answer".to_owned() })
             }
@@ -90,12 +92,12 @@ impl Client {
         &self,
         id: &str,
         key: InstanceKey,
-        question: Question,
-    ) -> Result<AskReply, ClientError> {
-        match self.ask(id, bound(Some(key), Request::Ask(question.clone()))).await? {
-            Asked::Elsewhere { .. } => self.put_from_afar(id, Some(key), &question).await,
-            Asked::Here(Answer::Asked(reply)) => Ok(reply),
-            Asked::Here(answer) => {
+        instance_call: InstanceCall,
+    ) -> Result<CallReply, ClientError> {
+        match self.request_here(id, bound(Some(key), Request::Call(instance_call.clone()))).await? {
+            LocalOutcome::Elsewhere { .. } => self.put_from_afar(id, Some(key), &instance_call).await,
+            LocalOutcome::Here(Response::Reply(reply)) => Ok(reply),
+            LocalOutcome::Here(answer) => {
                 outcome_of(id, answer)?;
                 Err(ClientError::Unknown { id: id.to_owned(), reason: "an unexpected answer".to_owned() })
             }
@@ -107,10 +109,10 @@ impl Client {
         &self,
         id: &str,
         key: Option<InstanceKey>,
-        question: &Question,
-    ) -> Result<AskReply, ClientError> {
-        let body = question.encode();
-        let patience = self.ask_patience;
+        instance_call: &InstanceCall,
+    ) -> Result<CallReply, ClientError> {
+        let body = instance_call.encode();
+        let patience = self.call_patience;
         let request = NewRequest {
             instance: id.to_owned(),
             key,
@@ -132,7 +134,7 @@ impl Client {
             return Ok(answer);
         }
         let id = id.to_owned();
-        if is_untaken && self.left_no_trace(&id, question).await? {
+        if is_untaken && self.left_no_trace(&id, instance_call).await? {
             return Err(ClientError::NotAnswered { id, patience });
         }
         Err(ClientError::Unknown { id, reason: format!("no answer in time: {late}") })
@@ -140,12 +142,14 @@ impl Client {
 
     /// Whether a question that was taken back has certainly done nothing: a query never does, and of an update nobody who
     /// could still carry it out is alive, nor is anything recorded.
-    async fn left_no_trace(&self, id: &str, question: &Question) -> Result<bool, ClientError> {
-        let key = match question {
-            Question::Update { key, .. } => key,
+    async fn left_no_trace(&self, id: &str, instance_call: &InstanceCall) -> Result<bool, ClientError> {
+        let key = match instance_call {
+            InstanceCall::Update { key, .. } => key,
             // One that is repeated does nothing if it was made.
-            Question::Reset { .. } => return Ok(!self.has_owner(id).await?),
-            Question::Query { .. } | Question::Raise { .. } | Question::Token(_) => return Ok(true),
+            InstanceCall::Reset { .. } => return Ok(!self.has_owner(id).await?),
+            InstanceCall::Query { .. } | InstanceCall::Raise { .. } | InstanceCall::Token(_) => {
+                return Ok(true);
+            }
         };
         if self.has_owner(id).await? {
             return Ok(false);
@@ -169,31 +173,31 @@ impl Client {
         &self,
         id: &str,
         number: RequestNumber,
-    ) -> Result<Option<AskReply>, ClientError> {
+    ) -> Result<Option<CallReply>, ClientError> {
         let body = self.call(id, |store, reply| store.read_reply(number, reply)).await?;
-        body.map(|body| AskReply::decode(&body)).transpose().map_err(|error| {
+        body.map(|body| CallReply::decode(&body)).transpose().map_err(|error| {
             let source = StoreError::CorruptRow(format!("an answer cannot be read: {error}"));
             ClientError::Store { id: id.to_owned(), source }
         })
     }
 }
 
-pub(super) fn outcome(id: &str, reply: AskReply) -> Result<Payload, ClientError> {
+pub(super) fn outcome(id: &str, reply: CallReply) -> Result<Payload, ClientError> {
     let id = id.to_owned();
     match reply {
-        AskReply::Answered(payload) => Ok(payload),
-        AskReply::Failed(error) => Err(ClientError::UpdateFailed { id, error }),
-        AskReply::Refused { reason, error } => Err(ClientError::Refused { id, reason, error }),
-        AskReply::KeyTaken => {
+        CallReply::Answered(payload) => Ok(payload),
+        CallReply::Failed(error) => Err(ClientError::UpdateFailed { id, error }),
+        CallReply::Refused { reason, error } => Err(ClientError::Refused { id, reason, error }),
+        CallReply::KeyTaken => {
             let reason =
                 ErrorCode::UpdateRefused.message("an event or update with this key was taken before");
             Err(ClientError::Refused { id, reason, error: None })
         }
-        AskReply::Ended => Err(ClientError::Ended { id }),
-        AskReply::NotOpen | AskReply::Outdated { .. } => {
+        CallReply::Ended => Err(ClientError::Ended { id }),
+        CallReply::NotOpen | CallReply::Outdated { .. } => {
             Err(ClientError::Unknown { id, reason: "an unexpected answer".to_owned() })
         }
-        AskReply::Unanswered => Err(ClientError::Unanswered { id }),
-        AskReply::Blocked { code, reason } => Err(ClientError::Blocked { id, code, reason }),
+        CallReply::Unanswered => Err(ClientError::Unanswered { id }),
+        CallReply::Blocked { code, reason } => Err(ClientError::Blocked { id, code, reason }),
     }
 }

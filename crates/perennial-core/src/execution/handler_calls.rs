@@ -15,11 +15,11 @@ impl Execution {
         let Some(handler) = self.state().queries.get(&name).cloned() else {
             return Err(QueryFailure::NoHandler { name });
         };
-        match self.consult(Mode::Query, move || handler(payload)) {
-            Consulted::Answered(answer) => answer.map_err(|error| QueryFailure::Refused { name, error }),
-            Consulted::Panicked(message) => Err(QueryFailure::Panicked { name, message }),
-            Consulted::Misused(what) => Err(QueryFailure::Misuse { name, what }),
-            Consulted::TookTooLong => Err(QueryFailure::DeadlinePassed { name }),
+        match self.call_handler(Mode::Query, move || handler(payload)) {
+            HandlerOutcome::Answered(answer) => answer.map_err(|error| QueryFailure::Refused { name, error }),
+            HandlerOutcome::Panicked(message) => Err(QueryFailure::Panicked { name, message }),
+            HandlerOutcome::Misused(what) => Err(QueryFailure::Misuse { name, what }),
+            HandlerOutcome::TookTooLong => Err(QueryFailure::DeadlinePassed { name }),
         }
     }
 
@@ -34,16 +34,18 @@ impl Execution {
         else {
             return Err(UpdateRefusal::NoHandler { name });
         };
-        match self.consult(Mode::Validator, || validator(payload)) {
-            Consulted::Answered(answer) => answer.map_err(|error| UpdateRefusal::Refused { name, error }),
-            Consulted::Panicked(message) => Err(UpdateRefusal::Panicked { name, message }),
-            Consulted::Misused(what) => Err(UpdateRefusal::Misuse { name, what }),
-            Consulted::TookTooLong => Err(UpdateRefusal::DeadlinePassed { name }),
+        match self.call_handler(Mode::Validator, || validator(payload)) {
+            HandlerOutcome::Answered(answer) => {
+                answer.map_err(|error| UpdateRefusal::Refused { name, error })
+            }
+            HandlerOutcome::Panicked(message) => Err(UpdateRefusal::Panicked { name, message }),
+            HandlerOutcome::Misused(what) => Err(UpdateRefusal::Misuse { name, what }),
+            HandlerOutcome::TookTooLong => Err(UpdateRefusal::DeadlinePassed { name }),
         }
     }
 
     /// Runs a handler that may look but not act.
-    fn consult<R>(&mut self, mode: Mode, f: impl FnOnce() -> R) -> Consulted<R> {
+    fn call_handler<R>(&mut self, mode: Mode, f: impl FnOnce() -> R) -> HandlerOutcome<R> {
         assert_ne!(self.phase, Phase::Failed, "a failed execution answers nothing");
         self.flags.clear_interrupt();
         self.state_mut().mode = mode;
@@ -52,17 +54,17 @@ impl Execution {
         state.mode = Mode::Between;
         state.closure = Closure::None;
         match (self.state_mut().failure.take(), answer) {
-            (Some(TurnFailure::DeadlinePassed), _) => Consulted::TookTooLong,
-            (Some(TurnFailure::Misuse { what }), _) => Consulted::Misused(what),
-            (Some(other), _) => Consulted::Misused(other.to_string()),
-            (None, Ok(answer)) => Consulted::Answered(answer),
-            (None, Err(message)) => Consulted::Panicked(message),
+            (Some(TurnFailure::DeadlinePassed), _) => HandlerOutcome::TookTooLong,
+            (Some(TurnFailure::Misuse { what }), _) => HandlerOutcome::Misused(what),
+            (Some(other), _) => HandlerOutcome::Misused(other.to_string()),
+            (None, Ok(answer)) => HandlerOutcome::Answered(answer),
+            (None, Err(message)) => HandlerOutcome::Panicked(message),
         }
     }
 }
 
 /// What came of asking a handler.
-enum Consulted<R> {
+enum HandlerOutcome<R> {
     Answered(R),
     Panicked(String),
     Misused(String),

@@ -1,7 +1,7 @@
 //! Queries and updates: from callers here and from other processes, between turns, answered once (G19, S6, E21).
 
 use crate::shard_cases::{Outcome, handlers, secs};
-use perennial_core::shard::{AskReply, Question, ShardOptions};
+use perennial_core::shard::{CallReply, InstanceCall, ShardOptions};
 use perennial_core::store::{CommitOutcome, Conflict, RequestOutcome};
 use perennial_core::{Handlers, OrchestrationContext, Payload};
 use perennial_testkit::ManualNode;
@@ -55,12 +55,12 @@ fn listing() -> ManualNode {
     node
 }
 
-fn query() -> Question {
-    Question::Query { name: "list".to_owned(), payload: ().into() }
+fn query() -> InstanceCall {
+    InstanceCall::Query { name: "list".to_owned(), payload: ().into() }
 }
 
-fn update(name: &str, payload: &str, key: Option<&str>) -> Question {
-    Question::Update {
+fn update(name: &str, payload: &str, key: Option<&str>) -> InstanceCall {
+    InstanceCall::Update {
         name: name.to_owned(),
         payload: payload.into(),
         key: key.map(str::to_owned),
@@ -69,15 +69,15 @@ fn update(name: &str, payload: &str, key: Option<&str>) -> Question {
 }
 
 /// Another process asks; returns the request's number.
-fn send(node: &mut ManualNode, question: &Question) -> u64 {
-    match node.send_request("a", question, 1_000_000) {
+fn send(node: &mut ManualNode, instance_call: &InstanceCall) -> u64 {
+    match node.send_request("a", instance_call, 1_000_000) {
         RequestOutcome::Written(number) => number,
         RequestOutcome::NoInstance => panic!("it exists"),
     }
 }
 
-fn answered(payload: impl Into<Payload>) -> Option<AskReply> {
-    Some(AskReply::Answered(payload.into()))
+fn answered(payload: impl Into<Payload>) -> Option<CallReply> {
+    Some(CallReply::Answered(payload.into()))
 }
 
 /// What a new caller is told when asking for the list.
@@ -124,7 +124,7 @@ fn s6_a_query_of_another_process_is_answered_and_removed_in_one_commit() {
     let number = send(&mut node, &query());
     let late = send(&mut node, &update("add", "y", None));
     node.pass_requests().settle();
-    assert_eq!((node.reply(number), node.reply(late)), (answered("x"), Some(AskReply::Ended)));
+    assert_eq!((node.reply(number), node.reply(late)), (answered("x"), Some(CallReply::Ended)));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn g19_a_blocked_instance_says_what_blocks_it() {
     let asked = [node.query("a", "list", ()), node.update("a", "add", None, "x")];
     node.pass_requests().settle();
     assert_eq!(node.told_all(asked), ["blocked: PER-0201", "blocked: PER-0201"]);
-    assert!(matches!(node.reply(row), Some(AskReply::Blocked { code, .. }) if code == "PER-0201"));
+    assert!(matches!(node.reply(row), Some(CallReply::Blocked { code, .. }) if code == "PER-0201"));
     node.crash();
     let asked = node.query("a", "list", ());
     node.settle();
@@ -178,7 +178,7 @@ fn e21_a_refused_update_leaves_no_trace() {
     node.pass_requests().settle();
     let reply = node.reply(row);
     assert!(
-        matches!(&reply, Some(AskReply::Refused { error: Some(error), .. }) if *error == "bad is bad".into())
+        matches!(&reply, Some(CallReply::Refused { error: Some(error), .. }) if *error == "bad is bad".into())
     );
     assert_eq!(node.lines("a"), before.0);
     // The key of what was refused is free.
@@ -323,7 +323,7 @@ fn g19_updates_are_told_when_their_instance_ends_or_continues_first() {
         node.settle();
         assert_eq!(
             (node.told(asked), node.reply(row)),
-            ("ended before it answered".into(), Some(AskReply::Unanswered))
+            ("ended before it answered".into(), Some(CallReply::Unanswered))
         );
         assert!(node.tables().requests.is_empty());
     }
@@ -403,7 +403,9 @@ fn g19_a_query_of_an_ended_instance_whose_code_is_gone_is_refused_and_blocks_not
         if is_row {
             let number = send(&mut node, &query());
             node.pass_requests().settle();
-            assert!(matches!(node.reply(number), Some(AskReply::Blocked { code, .. }) if code == "PER-0301"));
+            assert!(
+                matches!(node.reply(number), Some(CallReply::Blocked { code, .. }) if code == "PER-0301")
+            );
         } else {
             assert_eq!(list(&mut node), "blocked: PER-0301");
         }
@@ -571,8 +573,12 @@ fn e21_each_update_is_validated_against_what_the_ones_before_it_left() {
         let amounts = [1, 70, 70].map(crate::shard_cases::number);
         let replies = if is_far {
             let rows = amounts.map(|amount| {
-                let update =
-                    Question::Update { name: "withdraw".to_owned(), payload: amount, key: None, trace: None };
+                let update = InstanceCall::Update {
+                    name: "withdraw".to_owned(),
+                    payload: amount,
+                    key: None,
+                    trace: None,
+                };
                 send(&mut node, &update)
             });
             node.pass_requests().settle();

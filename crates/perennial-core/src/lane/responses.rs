@@ -10,7 +10,7 @@ use crate::store::{
     Swept,
 };
 
-use super::call::Answered;
+use super::call::StoreResponse;
 use super::calls::Open;
 use super::clock::Moment;
 use super::doubts::Evidence;
@@ -22,43 +22,43 @@ use super::purpose::Purpose;
 use super::suspects::Step;
 
 impl Lane {
-    pub(super) fn answered(&mut self, now: Moment, open: Open, answered: Answered) {
+    pub(super) fn answered(&mut self, now: Moment, open: Open, answered: StoreResponse) {
         let Open { purpose, session, sent, ownership } = open;
         let is_current = session == self.lease.session();
         let is_live = is_current && self.lease.standing() == Standing::Live;
         match (purpose, answered) {
-            (Purpose::Open, Answered::Lease(lease))
+            (Purpose::Open, StoreResponse::Lease(lease))
                 if is_current && self.lease.standing() == Standing::Opening =>
             {
                 self.leased(now, sent, lease);
             }
-            (Purpose::Renew, Answered::Lease(lease)) if is_live => self.leased(now, sent, lease),
+            (Purpose::Renew, StoreResponse::Lease(lease)) if is_live => self.leased(now, sent, lease),
             // It tells what was owned before something was lost or gained: another answer is needed.
-            (Purpose::Claim | Purpose::Confirm, Answered::Shards(_))
+            (Purpose::Claim | Purpose::Confirm, StoreResponse::Shards(_))
                 if is_live && ownership != self.tenures.changes() =>
             {
                 self.counted.stale += 1;
                 self.issue(now, Purpose::Confirm);
             }
-            (Purpose::Claim, Answered::Shards(shards)) if is_live => self.claimed(now, shards),
-            (Purpose::Confirm, Answered::Shards(shards)) if is_live => {
+            (Purpose::Claim, StoreResponse::Shards(shards)) if is_live => self.claimed(now, shards),
+            (Purpose::Confirm, StoreResponse::Shards(shards)) if is_live => {
                 self.claimed(now, shards);
                 self.lease.handle_confirmed(sent);
                 self.resume(now);
             }
-            (Purpose::Release(shards), Answered::Done) if is_live => {
+            (Purpose::Release(shards), StoreResponse::Done) if is_live => {
                 shards.iter().for_each(|shard| self.lose(now, shard));
                 // The next ones leave with the next renewal, so that a join moves shards without a stall.
                 self.claim_missing(now);
             }
-            (Purpose::Replace, Answered::Replaced(replaced)) if is_current => {
+            (Purpose::Replace, StoreResponse::Replaced(replaced)) if is_current => {
                 self.replaced(now, sent, replaced);
             }
-            (Purpose::End, Answered::Done) => {
+            (Purpose::End, StoreResponse::Done) => {
                 self.lease.handle_ended();
                 self.outbox.push(LaneOutput::Ended);
             }
-            (Purpose::Commit, Answered::Committed(outcomes)) if is_live => {
+            (Purpose::Commit, StoreResponse::Committed(outcomes)) if is_live => {
                 self.note_slow_commit(now.saturating_sub(sent));
                 self.committed(now, outcomes);
             }
@@ -69,55 +69,55 @@ impl Lane {
                 Some(evidence) => self.was_read_back(now, tenure, *commit, refused, evidence),
                 None => self.counted.stale += 1,
             },
-            (Purpose::Find { tenure, shard, request, .. }, Answered::Found(row)) => {
+            (Purpose::Find { tenure, shard, request, .. }, StoreResponse::Found(row)) => {
                 let row = row.map(|row| *row);
                 self.feed_tenure(now, shard, tenure, |shard, now_ms| {
                     shard.handle_found(now_ms, request, row)
                 });
             }
-            (Purpose::Load { tenure, shard, key, extent }, Answered::Loaded(loaded)) => {
+            (Purpose::Load { tenure, shard, key, extent }, StoreResponse::Loaded(loaded)) => {
                 self.loaded(now, (tenure, shard, key), extent, loaded.map(|loaded| *loaded));
             }
-            (Purpose::Refresh { tenure, shard, key }, Answered::Loaded(loaded)) => {
+            (Purpose::Refresh { tenure, shard, key }, StoreResponse::Loaded(loaded)) => {
                 let loaded = loaded.map(|loaded| *loaded);
                 self.feed_tenure(now, shard, tenure, |shard, now_ms| {
                     shard.handle_refreshed(now_ms, key, loaded);
                 });
                 self.want_inbox(shard);
             }
-            (Purpose::Owed { shards, .. }, Answered::Instances(page)) => {
+            (Purpose::Owed { shards, .. }, StoreResponse::Instances(page)) => {
                 let after = self.owed(now, &page);
                 if let Some(after) = after {
                     self.issue(now, Purpose::Owed { shards, after: Some(after) });
                 }
             }
-            (Purpose::Blocked { shards, .. }, Answered::Instances(page)) => {
+            (Purpose::Blocked { shards, .. }, StoreResponse::Instances(page)) => {
                 let after = self.owed(now, &page);
                 if let Some(after) = after {
                     self.issue(now, Purpose::Blocked { shards, after: Some(after) });
                 }
             }
-            (Purpose::Due { before_ms, .. }, Answered::Due(page)) => self.due(now, before_ms, &page),
-            (Purpose::Inbox { shards, known, .. }, Answered::Inbox(page)) => {
+            (Purpose::Due { before_ms, .. }, StoreResponse::Due(page)) => self.due(now, before_ms, &page),
+            (Purpose::Inbox { shards, known, .. }, StoreResponse::Inbox(page)) => {
                 if ownership == self.tenures.changes() && is_current {
                     self.inbox(now, shards, known, page);
                 } else {
                     self.passes.inbox.start_over(&shards);
                 }
             }
-            (Purpose::Requests { shards, .. }, Answered::Requests(page)) => {
+            (Purpose::Requests { shards, .. }, StoreResponse::Requests(page)) => {
                 if ownership == self.tenures.changes() && is_current {
                     self.requests(now, shards, page);
                 } else {
                     self.passes.requests.start_over(&shards);
                 }
             }
-            (Purpose::Notes { is_steady: false, .. }, Answered::Done) => self.noted(now),
-            (Purpose::Prune { tenure, shard, key, execution }, Answered::Swept(swept)) => {
+            (Purpose::Notes { is_steady: false, .. }, StoreResponse::Done) => self.noted(now),
+            (Purpose::Prune { tenure, shard, key, execution }, StoreResponse::Swept(swept)) => {
                 self.swept(now, swept, Purpose::Prune { tenure, shard, key, execution });
             }
-            (Purpose::Paused, Answered::Setting(setting)) => self.handle_paused(now, setting.as_deref()),
-            (Purpose::Sweep, Answered::Swept(swept)) => self.swept(now, swept, Purpose::Sweep),
+            (Purpose::Paused, StoreResponse::Setting(setting)) => self.handle_paused(now, setting.as_deref()),
+            (Purpose::Sweep, StoreResponse::Swept(swept)) => self.swept(now, swept, Purpose::Sweep),
             // Of an earlier session, or late.
             _ => self.counted.stale += 1,
         }

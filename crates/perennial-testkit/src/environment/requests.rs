@@ -2,7 +2,7 @@
 
 use perennial::typed::{EventContent, QueryTarget, UpdateTarget};
 use perennial::{ClientError, UpdateError};
-use perennial_core::shard::{Answer, AskReply, Question, Request};
+use perennial_core::shard::{CallReply, InstanceCall, Request, Response};
 use perennial_core::{NotOfType, Payload};
 
 use super::script::Action;
@@ -27,9 +27,10 @@ impl TestEnvironment {
     /// If there is no such instance.
     #[track_caller]
     pub fn cancel(&mut self, id: &str, reason: &str) {
-        let answer = self
-            .drive(|driver| driver.ask(id, || Request::Cancel { reason: reason.to_owned(), grace_ms: None }));
-        let is_done = matches!(answer, Answer::Accepted | Answer::EndedBefore);
+        let answer = self.drive(|driver| {
+            driver.request(id, || Request::Cancel { reason: reason.to_owned(), grace_ms: None })
+        });
+        let is_done = matches!(answer, Response::Accepted | Response::EndedBefore);
         assert!(is_done, "{id:?} cannot be cancelled: {answer:?}");
     }
 
@@ -45,8 +46,8 @@ impl TestEnvironment {
         T: QueryTarget<I, K>,
     {
         let name = query.name().into_owned();
-        let question = Question::Query { name: name.clone(), payload: written(T::encode(input)) };
-        let answer = self.drive(|driver| driver.ask(id, || Request::Ask(question.clone())));
+        let instance_call = InstanceCall::Query { name: name.clone(), payload: written(T::encode(input)) };
+        let answer = self.drive(|driver| driver.request(id, || Request::Call(instance_call.clone())));
         let answer = told(outcome(id, answer).map_err(|error| format!("{name:?} has no answer: {error}")));
         let other = |error| format!("{id:?} answers {name:?} with something else: {error}");
         told(T::read_output(answer).map_err(other))
@@ -127,18 +128,22 @@ impl TestEnvironment {
 }
 
 /// What a client hears of an answer.
-fn outcome(id: &str, answer: Answer) -> Result<Payload, ClientError> {
+fn outcome(id: &str, answer: Response) -> Result<Payload, ClientError> {
     let id = id.to_owned();
     match answer {
-        Answer::Asked(AskReply::Answered(payload)) => Ok(payload),
-        Answer::Asked(AskReply::Failed(error)) => Err(ClientError::UpdateFailed { id, error }),
-        Answer::Asked(AskReply::Refused { reason, error }) => Err(ClientError::Refused { id, reason, error }),
-        Answer::Asked(AskReply::Blocked { code, reason }) => Err(ClientError::Blocked { id, code, reason }),
-        Answer::Asked(AskReply::Ended) | Answer::EndedBefore | Answer::TooLate => {
+        Response::Reply(CallReply::Answered(payload)) => Ok(payload),
+        Response::Reply(CallReply::Failed(error)) => Err(ClientError::UpdateFailed { id, error }),
+        Response::Reply(CallReply::Refused { reason, error }) => {
+            Err(ClientError::Refused { id, reason, error })
+        }
+        Response::Reply(CallReply::Blocked { code, reason }) => {
+            Err(ClientError::Blocked { id, code, reason })
+        }
+        Response::Reply(CallReply::Ended) | Response::EndedBefore | Response::TooLate => {
             Err(ClientError::Ended { id })
         }
-        Answer::Asked(AskReply::Unanswered) => Err(ClientError::Unanswered { id }),
-        Answer::NotFound => Err(ClientError::NotFound { id }),
+        Response::Reply(CallReply::Unanswered) => Err(ClientError::Unanswered { id }),
+        Response::NotFound => Err(ClientError::NotFound { id }),
         other => Err(ClientError::Unknown { id, reason: format!("{other:?}") }),
     }
 }

@@ -1,13 +1,13 @@
 //! Queries and updates: asked where the owner is or through request rows, answered once what they say is durable.
 
-use perennial_core::shard::{AskReply, Question, Request};
+use perennial_core::shard::{CallReply, InstanceCall, Request};
 use perennial_core::store::{NewRequest, RequestNumber, RequestOutcome, Store};
 use perennial_core::{Decision, EventKind, InstanceKey, Job, Payload, Turn};
 
 use super::Simulation;
-use super::callers::{Asked, SENDERS};
+use super::callers::{CallerRequest, SENDERS};
 use super::remembered_keys::{Takings, takings};
-use super::store_calls::ask;
+use super::store_calls::wait_for;
 use crate::Program;
 use crate::program::STATE_QUERY;
 
@@ -20,7 +20,7 @@ pub(super) struct Update {
     name: String,
     payload: Payload,
     key: String,
-    answer: Option<AskReply>,
+    answer: Option<CallReply>,
     /// What its sender had raised before, and knew to be taken.
     follows: Vec<Payload>,
 }
@@ -59,46 +59,57 @@ impl Simulation {
         let Update { id, sender, .. } = &self.callers.updates[update];
         let (id, after) = (id.clone(), self.last_row(id, *sender));
         let Some(place) = self.near(&id) else { return self.update_far(update) };
-        let request = Request::Ask(self.update_question(update));
-        self.ask_near(place, &id, Asked::Update(update), request, after);
+        let request = Request::Call(self.update_call(update));
+        self.request_of_lane(place, &id, CallerRequest::Update(update), request, after);
     }
 
     pub(super) fn update_far(&mut self, update: usize) {
         let Update { id, sender, .. } = &self.callers.updates[update];
-        let (id, sender, question) = (id.clone(), *sender, self.update_question(update));
-        self.ask_far(id, None, question, Asked::Update(update), sender);
+        let (id, sender, instance_call) = (id.clone(), *sender, self.update_call(update));
+        self.call_through_store(id, None, instance_call, CallerRequest::Update(update), sender);
     }
 
-    fn update_question(&self, update: usize) -> Question {
+    fn update_call(&self, update: usize) -> InstanceCall {
         let Update { name, payload, key, .. } = &self.callers.updates[update];
-        Question::Update { name: name.clone(), payload: payload.clone(), key: Some(key.clone()), trace: None }
+        InstanceCall::Update {
+            name: name.clone(),
+            payload: payload.clone(),
+            key: Some(key.clone()),
+            trace: None,
+        }
     }
 
     pub(super) fn query(&mut self, id: &str) {
         let (healed, sender) = (self.is_healed, self.rng.below(SENDERS));
         let Some(place) = self.near(id) else { return self.query_far(id, healed, sender) };
-        let (request, after) = (Request::Ask(self.query_question()), self.last_row(id, sender));
-        self.ask_near(place, id, Asked::Query { id: id.to_owned(), healed, sender }, request, after);
+        let (request, after) = (Request::Call(self.query_call()), self.last_row(id, sender));
+        self.request_of_lane(
+            place,
+            id,
+            CallerRequest::Query { id: id.to_owned(), healed, sender },
+            request,
+            after,
+        );
     }
 
     pub(super) fn query_far(&mut self, id: &str, healed: bool, sender: usize) {
-        let question = self.query_question();
-        let asked = Asked::Query { id: id.to_owned(), healed, sender };
-        self.ask_far(id.to_owned(), None, question, asked, sender);
+        let instance_call = self.query_call();
+        let requested = CallerRequest::Query { id: id.to_owned(), healed, sender };
+        self.call_through_store(id.to_owned(), None, instance_call, requested, sender);
     }
 
-    fn query_question(&mut self) -> Question {
+    fn query_call(&mut self) -> InstanceCall {
         let name = if self.rng.percent(90) { STATE_QUERY } else { "nobody answers this" };
-        Question::Query { name: name.to_owned(), payload: Payload::null() }
+        InstanceCall::Query { name: name.to_owned(), payload: Payload::null() }
     }
 
     /// Writes a request row.
-    pub(super) fn ask_far(
+    pub(super) fn call_through_store(
         &mut self,
         id: String,
         key: Option<InstanceKey>,
-        question: Question,
-        asked: Asked,
+        instance_call: InstanceCall,
+        requested: CallerRequest,
         sender: usize,
     ) {
         let delay_ms = self.call_delay_ms();
@@ -112,41 +123,41 @@ impl Simulation {
             } else {
                 this.rng.between(500, 10_000)
             };
-            let body = question.encode();
+            let body = instance_call.encode();
             let after = this.last_row(&id, sender);
             let row = NewRequest { instance: id, key, patience_ms, after, body };
             let outcome = this
-                .with_sound_codecs(|_| ask(|reply| this.coded.put_request(row, reply)))
+                .with_sound_codecs(|_| wait_for(|reply| this.coded.put_request(row, reply)))
                 .expect("the store is open");
             this.tell_changes();
             if let RequestOutcome::Written(number) = outcome {
                 this.count("request row written");
                 let deadline_ms = this.now_ms + patience_ms;
-                this.poll_reply(number, deadline_ms, this.deaths, asked);
+                this.poll_reply(number, deadline_ms, this.deaths, requested);
             }
         });
     }
 
     /// Looks for a reply until its deadline. `deaths` is how often an activity had taken its process down by then.
-    fn poll_reply(&mut self, number: RequestNumber, deadline_ms: u64, deaths: u64, asked: Asked) {
+    fn poll_reply(&mut self, number: RequestNumber, deadline_ms: u64, deaths: u64, requested: CallerRequest) {
         let pause_ms = self.rng.between(1, 300);
         self.later(pause_ms, format!("the reply to request row {number} is looked for"), move |this| {
             let reply = this
-                .with_sound_codecs(|_| ask(|reply| this.coded.read_reply(number, reply)))
+                .with_sound_codecs(|_| wait_for(|reply| this.coded.read_reply(number, reply)))
                 .expect("the store is open");
             if let Some(body) = reply {
                 this.count("request row answered");
-                let reply = AskReply::decode(&body).expect("the engine wrote it");
-                return this.told(&asked, reply);
+                let reply = CallReply::decode(&body).expect("the engine wrote it");
+                return this.told(&requested, reply);
             }
             if this.now_ms < deadline_ms {
-                return this.poll_reply(number, deadline_ms, deaths, asked);
+                return this.poll_reply(number, deadline_ms, deaths, requested);
             }
             this.count("request row withdrawn");
-            let instance = this.asked_instance(number);
-            let _ = ask(|reply| this.store.withdraw_request(number, reply));
+            let instance = this.called_instance(number);
+            let _ = wait_for(|reply| this.store.withdraw_request(number, reply));
             // Who owns the instance may be down again and again until that activity is given up.
-            if matches!(asked, Asked::Query { healed: true, .. }) && this.deaths == deaths {
+            if matches!(requested, CallerRequest::Query { healed: true, .. }) && this.deaths == deaths {
                 let unserved = this.unserved();
                 this.fail(format!(
                     "I17: the query of request row {number} was not answered by {instance}, {unserved}"
@@ -156,7 +167,7 @@ impl Simulation {
     }
 
     /// The instance that a request row asks, and how it is.
-    fn asked_instance(&self, number: RequestNumber) -> String {
+    fn called_instance(&self, number: RequestNumber) -> String {
         let tables = self.store.tables();
         let key = tables.requests.get(&number).map(|request| request.key);
         let row = key.and_then(|key| tables.instances.get(&key));
@@ -167,23 +178,25 @@ impl Simulation {
     }
 
     /// Somebody is told what became of a question.
-    pub(super) fn told(&mut self, asked: &Asked, reply: AskReply) {
-        match (asked, &reply) {
-            (Asked::Token(spoken), reply) => self.told_of_token(*spoken, reply),
-            (Asked::Query { .. }, AskReply::Answered(_)) => self.count("query answered"),
-            (Asked::Query { .. }, _) => self.count("query refused"),
-            (Asked::Update(update), AskReply::Answered(_) | AskReply::Failed(_)) => {
+    pub(super) fn told(&mut self, requested: &CallerRequest, reply: CallReply) {
+        match (requested, &reply) {
+            (CallerRequest::Token(spoken), reply) => self.told_of_token(*spoken, reply),
+            (CallerRequest::Query { .. }, CallReply::Answered(_)) => self.count("query answered"),
+            (CallerRequest::Query { .. }, _) => self.count("query refused"),
+            (CallerRequest::Update(update), CallReply::Answered(_) | CallReply::Failed(_)) => {
                 self.update_done(*update, reply);
             }
-            (Asked::Update(_), AskReply::Refused { .. }) => self.count("update refused"),
-            (Asked::Update(_), AskReply::Blocked { .. }) => self.count("update of a blocked instance"),
-            (Asked::Update(_), AskReply::Ended) => self.count("update too late"),
-            (Asked::Update(_), AskReply::Unanswered) => self.count("update ended unanswered"),
+            (CallerRequest::Update(_), CallReply::Refused { .. }) => self.count("update refused"),
+            (CallerRequest::Update(_), CallReply::Blocked { .. }) => {
+                self.count("update of a blocked instance")
+            }
+            (CallerRequest::Update(_), CallReply::Ended) => self.count("update too late"),
+            (CallerRequest::Update(_), CallReply::Unanswered) => self.count("update ended unanswered"),
             _ => {}
         }
     }
 
-    fn update_done(&mut self, number: usize, reply: AskReply) {
+    fn update_done(&mut self, number: usize, reply: CallReply) {
         self.count("update answered");
         let Update { id, deletions, payload, answer, .. } = &self.callers.updates[number];
         let (id, payload, answer) = (id.clone(), payload.clone(), answer.clone());
@@ -219,7 +232,7 @@ impl Simulation {
     }
 
     /// Whether an answer to an update is in the history.
-    fn is_recorded(&self, id: &str, payload: &Payload, reply: &AskReply) -> bool {
+    fn is_recorded(&self, id: &str, payload: &Payload, reply: &CallReply) -> bool {
         let Some(key) = self.store.tables().ids.get(id).copied() else { return false };
         self.executions(key).any(|history| {
             let requested =
@@ -231,8 +244,8 @@ impl Simulation {
                 } => {
                     requested == Some(*source_event_id)
                         && match reply {
-                            AskReply::Answered(payload) => result.as_ref() == Ok(payload),
-                            AskReply::Failed(payload) => result.as_ref() == Err(payload),
+                            CallReply::Answered(payload) => result.as_ref() == Ok(payload),
+                            CallReply::Failed(payload) => result.as_ref() == Err(payload),
                             _ => false,
                         }
                 }
