@@ -5,7 +5,7 @@ use std::time::Instant;
 use perennial::Filter;
 use perennial::prelude::*;
 
-const ITEM: Event<String> = Event::named("item");
+const ITEM: ExternalEvent<String> = ExternalEvent::named("item");
 
 #[orchestration]
 async fn remind(_ctx: OrchestrationContext, whom: String) -> Result<String, String> {

@@ -9,7 +9,7 @@ use perennial::codec::{CodecError, Codecs, Encoded, PayloadCodec, PayloadContext
 use perennial::history::Ending;
 use perennial::prelude::*;
 
-const APPROVED: Event<bool> = Event::named("approved");
+const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
 const NONCE_BYTES: usize = 24;
 
 /// Encrypts with the current key, and decrypts with any that it has. In a real program the keys come from a key service.

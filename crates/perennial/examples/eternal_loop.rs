@@ -9,8 +9,8 @@ struct Meter {
     total: u64,
 }
 
-const READING: Event<u64> = Event::named("reading");
-const CLOSE: Event<()> = Event::named("close");
+const READING: ExternalEvent<u64> = ExternalEvent::named("reading");
+const CLOSE: ExternalEvent<()> = ExternalEvent::named("close");
 
 #[orchestration]
 async fn meter(ctx: OrchestrationContext, mut meter: Meter) -> Result<Meter, String> {

@@ -10,7 +10,7 @@ struct Decision {
 }
 
 /// An event has a name and a type; both sides use the same constant.
-const DECIDED: Event<Decision> = Event::named("decided");
+const DECIDED: ExternalEvent<Decision> = ExternalEvent::named("decided");
 
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 

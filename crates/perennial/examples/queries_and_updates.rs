@@ -2,7 +2,7 @@
 
 use perennial::prelude::*;
 
-const CHECKOUT: Event<()> = Event::named("checkout");
+const CHECKOUT: ExternalEvent<()> = ExternalEvent::named("checkout");
 const ITEMS: Query<(), Vec<String>> = Query::named("items");
 const ADD: Update<String, usize> = Update::named("add");
 

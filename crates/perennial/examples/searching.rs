@@ -3,7 +3,7 @@
 use perennial::prelude::*;
 use perennial::{Action, Condition, Filter, attribute};
 
-const ARRIVED: Event<()> = Event::named("arrived");
+const ARRIVED: ExternalEvent<()> = ExternalEvent::named("arrived");
 
 #[orchestration]
 async fn delivery(ctx: OrchestrationContext, city: String, cents: u64) -> Result<String, String> {

@@ -3,7 +3,7 @@
 use perennial::prelude::*;
 use perennial_testkit::{TestEnvironment, crash_everywhere};
 
-const APPROVED: Event<bool> = Event::named("approved");
+const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
 const DAY: Duration = Duration::from_secs(86_400);
 
 #[activity]

@@ -2,7 +2,7 @@
 
 use perennial::prelude::*;
 
-const PAID: Event<()> = Event::named("paid");
+const PAID: ExternalEvent<()> = ExternalEvent::named("paid");
 
 #[activity]
 async fn do_step(_: ActivityContext, step: String) -> Result<String, String> {

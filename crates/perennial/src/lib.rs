@@ -65,8 +65,8 @@ pub use runtime::{LocalClock, StandaloneAttempt};
 pub use runtime::{Runtime, RuntimeBuilder, RuntimeOptions};
 #[doc(inline)]
 pub use typed::{
-    Activity, ActivityError, ChildError, Event, Later, Orchestration, OrchestrationContext, Query, Run,
-    RunError, Saga, Update, UpdateError,
+    Activity, ActivityError, ChildError, ExternalEvent, Later, Orchestration, OrchestrationContext, Query,
+    Run, RunError, Saga, Update, UpdateError,
 };
 
 #[cfg(feature = "macros")]
@@ -136,7 +136,7 @@ pub mod store {
 /// ```
 /// use perennial::prelude::*;
 ///
-/// const PAID: Event<u64> = Event::named("paid");
+/// const PAID: ExternalEvent<u64> = ExternalEvent::named("paid");
 ///
 /// #[orchestration]
 /// async fn invoice(ctx: OrchestrationContext, cents: u64) -> Result<String, String> {
@@ -152,9 +152,10 @@ pub mod prelude {
 
     pub use crate::{
         Activity, ActivityContext, ActivityError, Backoff, ChildError, Client, ClientError, ClosePolicy,
-        Delivery, Either, Either3, Elapsed, Error, Event, Later, OnExisting, OnTakenId, Orchestration,
-        OrchestrationContext, OrchestrationError, Payload, Query, RetryPolicy, Run, RunError, Runtime,
-        RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Timestamp, Update, UpdateError, Why,
+        Delivery, Either, Either3, Elapsed, Error, ExternalEvent, Later, OnExisting, OnTakenId,
+        Orchestration, OrchestrationContext, OrchestrationError, Payload, Query, RetryPolicy, Run, RunError,
+        Runtime, RuntimeOptions, Saga, StartOptions, Status, TimeoutKind, Timestamp, Update, UpdateError,
+        Why,
     };
     #[cfg(feature = "macros")]
     pub use crate::{activity, orchestration};

@@ -13,7 +13,7 @@ const APPROVAL_CENTS: u64 = 50_000;
 const BAD_CARD: &str = "stolen";
 
 /// Somebody's decision about a large order.
-pub(crate) const APPROVAL: Event<bool> = Event::named("approval");
+pub(crate) const APPROVAL: ExternalEvent<bool> = ExternalEvent::named("approval");
 
 /// What a customer ordered.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -29,7 +29,7 @@ async fn s12_commands_without_the_codec_print_markers_and_find_nothing_wrong() {
     shop.reopen_with(Codecs::default().with(Flipped)).await;
     let client = shop.client();
     client.start("checkout", "order-1", Payload::from_json("1200").unwrap()).await.unwrap();
-    client.raise_event("order-1", Event::<bool>::named("approved"), true).await.unwrap();
+    client.raise_event("order-1", ExternalEvent::<bool>::named("approved"), true).await.unwrap();
     client.wait("order-1").await.unwrap();
     let history = shop.run(&["history", "order-1", "--json"]).await.stdout;
     assert!(history.contains(r#"{"@codec":[["flipped","may"]],"size":4}"#), "{history}");

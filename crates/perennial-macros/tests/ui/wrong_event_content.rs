@@ -2,7 +2,7 @@
 
 use perennial::prelude::*;
 
-const APPROVED: Event<bool> = Event::named("approved");
+const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
 
 #[orchestration]
 async fn approve(ctx: OrchestrationContext) -> Result<(), String> {

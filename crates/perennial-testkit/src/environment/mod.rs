@@ -53,7 +53,7 @@ pub use tokens::TokenTarget;
 /// use perennial::prelude::*;
 /// use perennial_testkit::TestEnvironment;
 ///
-/// const APPROVED: Event<bool> = Event::named("approved");
+/// const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
 /// const DAY: Duration = Duration::from_secs(86_400);
 ///
 /// #[activity]

@@ -8,7 +8,7 @@ use perennial::prelude::*;
 use perennial_testkit::{CrashPoint, TestEnvironment, crash_everywhere};
 
 const DAY: Duration = Duration::from_secs(86_400);
-const GO: Event<u64> = Event::named("go");
+const GO: ExternalEvent<u64> = ExternalEvent::named("go");
 
 /// What was charged: every call, and by idempotency key.
 #[derive(Default)]

@@ -8,8 +8,8 @@ use perennial::prelude::*;
 use perennial_testkit::{Failure, TestEnvironment};
 
 const DAY: Duration = Duration::from_secs(86_400);
-const APPROVED: Event<bool> = Event::named("approved");
-const ITEM: Event<u32> = Event::named("item");
+const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
+const ITEM: ExternalEvent<u32> = ExternalEvent::named("item");
 const DAYS: Query<(), u32> = Query::named("days");
 
 #[activity]
@@ -133,7 +133,7 @@ fn p_kit_a_wait_that_was_met_is_no_wait() {
     #[orchestration]
     async fn slow_basket(ctx: OrchestrationContext) -> Result<Vec<u32>, String> {
         let first = ctx.schedule_wait(ITEM).await;
-        let meanwhile = ctx.timeout(DAY, ctx.schedule_wait(Event::<u32>::named("other"))).await;
+        let meanwhile = ctx.timeout(DAY, ctx.schedule_wait(ExternalEvent::<u32>::named("other"))).await;
         assert!(meanwhile.is_err());
         Ok(vec![first, ctx.schedule_wait(ITEM).await])
     }

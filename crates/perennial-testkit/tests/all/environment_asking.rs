@@ -4,7 +4,7 @@ use perennial::prelude::*;
 use perennial_testkit::{Failure, TestEnvironment, crash_everywhere};
 
 const DAY: Duration = Duration::from_secs(86_400);
-const STOP: Event<()> = Event::named("stop");
+const STOP: ExternalEvent<()> = ExternalEvent::named("stop");
 const COUNT: Query<(), i64> = Query::named("count");
 const ADD: Update<i64, i64, String> = Update::named("add");
 

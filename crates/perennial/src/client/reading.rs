@@ -72,7 +72,7 @@ impl Client {
     /// ```
     /// use perennial::prelude::*;
     ///
-    /// const GO: Event<()> = Event::named("go");
+    /// const GO: ExternalEvent<()> = ExternalEvent::named("go");
     ///
     /// #[orchestration]
     /// async fn copy(ctx: OrchestrationContext, files: u32) -> Result<(), String> {

@@ -24,7 +24,7 @@ impl Client {
     /// ```
     /// use perennial::prelude::*;
     ///
-    /// const NAME: Event<String> = Event::named("name");
+    /// const NAME: ExternalEvent<String> = ExternalEvent::named("name");
     ///
     /// #[orchestration]
     /// async fn hello(ctx: OrchestrationContext) -> Result<String, String> {

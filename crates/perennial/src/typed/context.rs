@@ -67,7 +67,7 @@ impl OrchestrationContext {
 
     /// Waits for an external event. Events that came before the wait are kept for it.
     ///
-    /// By name, what came with it is text; [`Event::<Payload>::named`](super::Event::named) gives it as it is.
+    /// By name, what came with it is text; [`ExternalEvent::<Payload>::named`](super::ExternalEvent::named) gives it as it is.
     #[track_caller]
     pub fn schedule_wait<T: EventTarget>(&self, event: T) -> WaitFuture<T::Content> {
         self.0.schedule_wait(event.name()).read_by(T::read)
@@ -79,7 +79,7 @@ impl OrchestrationContext {
     /// ```
     /// use perennial::prelude::*;
     ///
-    /// const ITEM: Event<u32> = Event::named("item");
+    /// const ITEM: ExternalEvent<u32> = ExternalEvent::named("item");
     ///
     /// /// Waits for an item, and takes those that have come meanwhile with it.
     /// #[orchestration]
@@ -107,7 +107,7 @@ impl OrchestrationContext {
     /// ```
     /// use perennial::prelude::*;
     ///
-    /// const ITEM: Event<u32> = Event::named("item");
+    /// const ITEM: ExternalEvent<u32> = ExternalEvent::named("item");
     ///
     /// #[orchestration]
     /// async fn sum(ctx: OrchestrationContext) -> Result<u32, String> {
@@ -228,7 +228,7 @@ impl OrchestrationContext {
     /// ```
     /// use perennial::prelude::*;
     ///
-    /// const PAID: Event<u64> = Event::named("paid");
+    /// const PAID: ExternalEvent<u64> = ExternalEvent::named("paid");
     ///
     /// #[orchestration]
     /// async fn pay(ctx: OrchestrationContext, invoice: String) -> Result<String, String> {

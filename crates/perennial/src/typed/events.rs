@@ -11,30 +11,30 @@ use serde::de::DeserializeOwned;
 /// An external event known by its name and type.
 ///
 /// ```
-/// use perennial::Event;
+/// use perennial::ExternalEvent;
 ///
-/// const APPROVED: Event<bool> = Event::named("approved");
+/// const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
 /// assert_eq!(APPROVED.name(), "approved");
 ///
 /// // A name that is made at run time.
-/// let approved_by = Event::<bool>::new(format!("approved by {}", "Ada"));
+/// let approved_by = ExternalEvent::<bool>::new(format!("approved by {}", "Ada"));
 /// assert_eq!(approved_by.name(), "approved by Ada");
 /// ```
-pub struct Event<T> {
+pub struct ExternalEvent<T> {
     name: Cow<'static, str>,
     types: PhantomData<fn() -> T>,
 }
 
-impl<T> Event<T> {
+impl<T> ExternalEvent<T> {
     /// The event with a name that the code knows, for constants.
-    pub const fn named(name: &'static str) -> Event<T> {
-        Event { name: Cow::Borrowed(name), types: PhantomData }
+    pub const fn named(name: &'static str) -> ExternalEvent<T> {
+        ExternalEvent { name: Cow::Borrowed(name), types: PhantomData }
     }
 
     /// The event with a name that is made at run time. In an orchestration it has to be made from its input and results,
     /// so that a replay makes the same.
-    pub fn new(name: impl Into<String>) -> Event<T> {
-        Event { name: Cow::Owned(name.into()), types: PhantomData }
+    pub fn new(name: impl Into<String>) -> ExternalEvent<T> {
+        ExternalEvent { name: Cow::Owned(name.into()), types: PhantomData }
     }
 
     /// The name.
@@ -43,19 +43,19 @@ impl<T> Event<T> {
     }
 }
 
-impl<T> Clone for Event<T> {
-    fn clone(&self) -> Event<T> {
-        Event { name: self.name.clone(), types: PhantomData }
+impl<T> Clone for ExternalEvent<T> {
+    fn clone(&self) -> ExternalEvent<T> {
+        ExternalEvent { name: self.name.clone(), types: PhantomData }
     }
 }
 
-impl<T> fmt::Debug for Event<T> {
+impl<T> fmt::Debug for ExternalEvent<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Event").field(&self.name).finish()
+        f.debug_tuple("ExternalEvent").field(&self.name).finish()
     }
 }
 
-/// Something that stands for an event: an [`Event`], or a name (then what comes with it is text).
+/// Something that stands for an event: an [`ExternalEvent`], or a name (then what comes with it is text).
 pub trait EventTarget {
     /// What comes with it.
     type Content;
@@ -67,11 +67,11 @@ pub trait EventTarget {
     fn read(payload: Payload) -> Result<Self::Content, NotOfType>;
 }
 
-impl<T: DeserializeOwned> EventTarget for Event<T> {
+impl<T: DeserializeOwned> EventTarget for ExternalEvent<T> {
     type Content = T;
 
     fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed(Event::name(self))
+        Cow::Borrowed(ExternalEvent::name(self))
     }
 
     fn read(payload: Payload) -> Result<T, NotOfType> {
@@ -79,11 +79,11 @@ impl<T: DeserializeOwned> EventTarget for Event<T> {
     }
 }
 
-impl<T: DeserializeOwned> EventTarget for &Event<T> {
+impl<T: DeserializeOwned> EventTarget for &ExternalEvent<T> {
     type Content = T;
 
     fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed(Event::name(self))
+        Cow::Borrowed(ExternalEvent::name(self))
     }
 
     fn read(payload: Payload) -> Result<T, NotOfType> {
@@ -97,13 +97,13 @@ pub trait EventContent<T>: EventTarget {
     fn encode(content: T) -> Result<Payload, serde_json::Error>;
 }
 
-impl<T: Serialize + DeserializeOwned> EventContent<T> for Event<T> {
+impl<T: Serialize + DeserializeOwned> EventContent<T> for ExternalEvent<T> {
     fn encode(content: T) -> Result<Payload, serde_json::Error> {
         Payload::encode(&content)
     }
 }
 
-impl<T: Serialize + DeserializeOwned> EventContent<T> for &Event<T> {
+impl<T: Serialize + DeserializeOwned> EventContent<T> for &ExternalEvent<T> {
     fn encode(content: T) -> Result<Payload, serde_json::Error> {
         Payload::encode(&content)
     }

@@ -1,7 +1,7 @@
 //! Typed calls: functions, names and descriptions that stand for activities, orchestrations and events.
 //!
 //! One set of methods serves all of them. A function marked with `#[activity]` or `#[orchestration]` is passed itself
-//! and brings its types; a name takes and gives strings, or payloads; [`Activity`], [`Orchestration`], [`Event`],
+//! and brings its types; a name takes and gives strings, or payloads; [`Activity`], [`Orchestration`], [`ExternalEvent`],
 //! [`Query`] and [`Update`] are typed where the code is not at hand.
 //!
 //! The traits are bounds of methods; programs do not implement them. Each kind has one trait for calls. A second one
@@ -36,7 +36,7 @@ pub use call::{assert_recordable, blocking};
 pub use context::OrchestrationContext;
 pub use described::{Activity, Orchestration, Query, Update};
 pub use error::UpdateError;
-pub use events::{Event, EventContent, EventTarget};
+pub use events::{EventContent, EventTarget, ExternalEvent};
 pub use handlers::UpdateHandler;
 #[doc(hidden)]
 pub use later::assert_recordable_result;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::{relaxed, soon};
 
-const GO: Event<String> = Event::named("go");
+const GO: ExternalEvent<String> = ExternalEvent::named("go");
 const HOUR: Duration = Duration::from_secs(3_600);
 
 #[orchestration(version = "1.0.0")]

@@ -10,8 +10,8 @@ use crate::support::soon;
 use crate::support::stage::{Stage, on_both_stages};
 use crate::support::until;
 
-const CLEANED: Event<String> = Event::named("cleaned");
-const GO: Event<String> = Event::named("go");
+const CLEANED: ExternalEvent<String> = ExternalEvent::named("cleaned");
+const GO: ExternalEvent<String> = ExternalEvent::named("go");
 
 /// Waits to be cancelled, then for somebody to clean up, and ends as cancelled.
 #[orchestration]

@@ -45,7 +45,7 @@ async fn listener(ctx: OrchestrationContext, _: String) -> Result<String, String
 
 #[orchestration(version = "1.0.0")]
 async fn counts(ctx: OrchestrationContext, from: u64) -> Result<u64, String> {
-    Ok(from + ctx.schedule_wait(Event::<u64>::named("number")).await)
+    Ok(from + ctx.schedule_wait(ExternalEvent::<u64>::named("number")).await)
 }
 
 #[orchestration(version = "1.0.0")]

@@ -59,7 +59,7 @@ impl PayloadCodec for Masked {
     }
 }
 
-const GO: Event<String> = Event::named("go");
+const GO: ExternalEvent<String> = ExternalEvent::named("go");
 
 #[activity]
 async fn whisper(ctx: ActivityContext, text: String) -> Result<String, String> {

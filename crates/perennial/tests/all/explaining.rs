@@ -14,8 +14,8 @@ use perennial_testkit::conformance::wait_for;
 use crate::support::{Place, now_ms, relaxed, soon, until, until_blocked};
 
 const HOUR: Duration = Duration::from_secs(3_600);
-const APPROVED: Event<bool> = Event::named("approved");
-const TICK: Event<u32> = Event::named("tick");
+const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
+const TICK: ExternalEvent<u32> = ExternalEvent::named("tick");
 const ADD: Update<u32, u32> = Update::named("add");
 
 #[activity]

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::support::{relaxed, soon};
 
-const GO: Event<String> = Event::named("go");
+const GO: ExternalEvent<String> = ExternalEvent::named("go");
 
 fn url(directory: &TempDir) -> String {
     format!("sqlite:{}", directory.path().join("shop.db").display())

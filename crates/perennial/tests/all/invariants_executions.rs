@@ -4,7 +4,7 @@
 use perennial::history::Ending;
 use perennial::history::{EventKind, Started, Turn};
 use perennial::options::ExecutionOptions;
-use perennial::{Event, OrchestrationContext, Payload, Runtime, Status};
+use perennial::{ExternalEvent, OrchestrationContext, Payload, Runtime, Status};
 use perennial_core::history::decode_turn;
 use perennial_core::shard::{Message, Start};
 use perennial_core::{Execution, Handlers};
@@ -17,7 +17,7 @@ type Outcome = Result<Payload, Payload>;
 /// Reads one event, and continues as new until it was asked to do so no more.
 async fn relay(ctx: OrchestrationContext, rounds: Payload) -> Outcome {
     let rounds: u64 = rounds.decode().unwrap();
-    let baton = ctx.schedule_wait(Event::<Payload>::named("go")).await;
+    let baton = ctx.schedule_wait(ExternalEvent::<Payload>::named("go")).await;
     ctx.set_status(baton.clone());
     ctx.upsert_attributes([("baton", baton.clone())]);
     if rounds > 0 {

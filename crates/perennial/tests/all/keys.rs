@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::join_all;
 use perennial::history::Job;
 use perennial::{
-    Action, ActivityContext, Client, ClientError, Event, Filter, InstanceKey, OnExisting,
+    Action, ActivityContext, Client, ClientError, ExternalEvent, Filter, InstanceKey, OnExisting,
     OrchestrationContext, Payload, Query, RunError, Runtime, RuntimeBuilder, RuntimeOptions, StartOptions,
     Status, Update,
 };
@@ -23,7 +23,7 @@ use crate::support::{Place, event, now_ms, relaxed, soon};
 type Outcome = Result<Payload, Payload>;
 
 const SECOND: Duration = Duration::from_secs(1);
-const ADD: Event<u32> = Event::named("add");
+const ADD: ExternalEvent<u32> = ExternalEvent::named("add");
 const HAS: Query<u32, bool> = Query::named("has");
 const SEEN: Update<u32, bool> = Update::named("seen");
 

@@ -12,13 +12,13 @@ use serde_json::json;
 use crate::support::soon;
 use crate::support::stage::{Stage, on_both_stages};
 
-const ITEM: Event<u64> = Event::named("item");
+const ITEM: ExternalEvent<u64> = ExternalEvent::named("item");
 const ADD: Update<u64, u64> = Update::named("add");
 const END: Update<u64, u64> = Update::named("end");
 
 /// The event of one guest of a party, known by name and type.
-fn answer_of(guest: &str) -> Event<bool> {
-    Event::new(format!("answer of {guest}"))
+fn answer_of(guest: &str) -> ExternalEvent<bool> {
+    ExternalEvent::new(format!("answer of {guest}"))
 }
 
 /// Waits for an answer of each guest.

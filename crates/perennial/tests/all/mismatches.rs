@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::support::stage::{Stage, on_both_stages};
 use crate::support::{relaxed, soon, until, until_blocked};
 
-const GO: Event<Order> = Event::named("go");
+const GO: ExternalEvent<Order> = ExternalEvent::named("go");
 
 /// What is sent and recorded.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -169,11 +169,11 @@ async fn reads(ctx: OrchestrationContext, what: String) -> Result<String, String
         "child" => ctx.schedule_sub_orchestration("give", "").read_by(placed_by_child).await,
         "event" => {
             ctx.schedule_wait("begin").await;
-            drop(ctx.schedule_wait(Event::<Placed>::named("go")).await);
+            drop(ctx.schedule_wait(ExternalEvent::<Placed>::named("go")).await);
         }
         _ => {
             ctx.schedule_wait("begin").await;
-            ctx.on_event(Event::<Placed>::named("go"), &(), |(), _| async {});
+            ctx.on_event(ExternalEvent::<Placed>::named("go"), &(), |(), _| async {});
             ctx.schedule_wait("never").await;
         }
     }
@@ -234,7 +234,7 @@ async fn e16_an_event_that_the_code_cannot_read_is_skipped_by_its_number_and_the
                 ctx.schedule_wait("begin").await;
                 let mut sum = 0;
                 for _ in 0..2 {
-                    sum += ctx.schedule_wait(Event::<u64>::named("n")).await;
+                    sum += ctx.schedule_wait(ExternalEvent::<u64>::named("n")).await;
                 }
                 Ok::<_, String>(sum)
             })
@@ -301,13 +301,13 @@ async fn g28_an_event_that_the_waiting_code_cannot_read_is_refused_and_not_recor
         let code = |builder: RuntimeBuilder| {
             builder
                 .orchestration("waits", "1.0.0", |ctx: OrchestrationContext, _: ()| async move {
-                    let first = ctx.schedule_wait(Event::<u64>::named("n")).await;
-                    Ok::<_, String>(first + ctx.schedule_wait(Event::<u64>::named("n")).await)
+                    let first = ctx.schedule_wait(ExternalEvent::<u64>::named("n")).await;
+                    Ok::<_, String>(first + ctx.schedule_wait(ExternalEvent::<u64>::named("n")).await)
                 })
                 .orchestration("handles", "1.0.0", |ctx: OrchestrationContext, _: ()| async move {
                     let (sum, added) = (ctx.state(0), ctx.state(0));
                     let both = (sum.clone(), added.clone());
-                    ctx.on_event(Event::<u64>::named("n"), &both, |(sum, count), n| {
+                    ctx.on_event(ExternalEvent::<u64>::named("n"), &both, |(sum, count), n| {
                         sum.update(|sum| *sum += n);
                         count.update(|count| *count += 1);
                         async {}

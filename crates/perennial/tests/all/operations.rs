@@ -5,13 +5,13 @@ use std::time::Duration;
 use perennial::client::Count;
 use perennial::history::Ending;
 use perennial::{
-    Action, ActivityContext, Client, ClientError, Event, Filter, Orchestration, OrchestrationContext,
+    Action, ActivityContext, Client, ClientError, ExternalEvent, Filter, Orchestration, OrchestrationContext,
     Payload, Prune, Query, Runtime, RuntimeBuilder, StartOptions, Status, Update, UpdateError,
 };
 
 use crate::support::{Place, at, relaxed, soon, until};
 
-const GO: Event<u32> = Event::named("go");
+const GO: ExternalEvent<u32> = ExternalEvent::named("go");
 const SEEN: Query<u32, u32> = Query::named("seen");
 const ADD: Update<u32, u32> = Update::named("add");
 const TOTAL: Orchestration<u32, u32> = Orchestration::named("total");

@@ -4,7 +4,7 @@ use perennial::prelude::*;
 use perennial::replay::PreflightReport;
 use perennial::{Filter, RuntimeBuilder};
 
-const GO: Event<bool> = Event::named("go");
+const GO: ExternalEvent<bool> = ExternalEvent::named("go");
 
 #[activity]
 async fn pick(_: ActivityContext, item: String) -> Result<String, String> {

@@ -10,7 +10,7 @@ use perennial::{Action, Filter, InstanceView, RuntimeBuilder};
 
 use crate::support::{Place, soon};
 
-const GO: Event<u64> = Event::named("go");
+const GO: ExternalEvent<u64> = ExternalEvent::named("go");
 
 /// A shop whose bank may be closed, and how often each of its activities ran.
 #[derive(Clone, Default)]

@@ -6,7 +6,7 @@ use perennial::{Action, Condition, Filter, Prune, attribute};
 
 use crate::support::Place;
 
-const MOVED: Event<String> = Event::named("moved");
+const MOVED: ExternalEvent<String> = ExternalEvent::named("moved");
 
 /// Lives in a city until it is told to stop, by an empty name.
 #[orchestration]

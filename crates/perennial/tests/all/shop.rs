@@ -4,7 +4,7 @@ use perennial::prelude::*;
 use serde::{Deserialize, Serialize};
 
 const DAY: Duration = Duration::from_secs(86_400);
-const APPROVED: Event<bool> = Event::named("approved");
+const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Order {

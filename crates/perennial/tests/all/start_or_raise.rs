@@ -15,7 +15,7 @@ const USERS: u64 = 400;
 /// How long a mutex that nobody wants waits for the next user before it ends.
 const IDLE: Duration = Duration::ZERO;
 
-const ACQUIRE: Event<u64> = Event::named("acquire");
+const ACQUIRE: ExternalEvent<u64> = ExternalEvent::named("acquire");
 
 /// Serves its users one after another, and ends when nobody has come for a while. A user who comes in the turn in which
 /// that while is over is not read.

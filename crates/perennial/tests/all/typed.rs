@@ -33,7 +33,7 @@ impl From<ActivityError<PaymentError>> for CheckoutError {
     }
 }
 
-const APPROVED: Event<bool> = Event::named("approved");
+const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
 
 #[activity(retry = 3, timeout = "30s")]
 async fn charge(_: ActivityContext, order: Order) -> Result<u64, PaymentError> {

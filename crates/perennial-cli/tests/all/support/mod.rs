@@ -31,7 +31,7 @@ async fn checkout(ctx: OrchestrationContext, cents: u64) -> Result<String, Strin
     ctx.schedule_activity(charge, cents)
         .retry(RetryPolicy::fixed(Duration::from_millis(1)).attempts(3))
         .await?;
-    let approved = Event::<bool>::named("approved");
+    let approved = ExternalEvent::<bool>::named("approved");
     let waited = ctx.timeout(Duration::from_secs(3_600), ctx.schedule_wait(approved)).await;
     if waited != Ok(true) {
         return Err("not approved".to_owned());
@@ -65,8 +65,8 @@ async fn broken(_: OrchestrationContext) -> Result<(), String> {
 #[orchestration(version = "1.0.0")]
 async fn adder(ctx: OrchestrationContext) -> Result<u64, String> {
     ctx.schedule_wait("begin").await;
-    let first = ctx.schedule_wait(Event::<u64>::named("n")).await;
-    Ok(first + ctx.schedule_wait(Event::<u64>::named("n")).await)
+    let first = ctx.schedule_wait(ExternalEvent::<u64>::named("n")).await;
+    Ok(first + ctx.schedule_wait(ExternalEvent::<u64>::named("n")).await)
 }
 
 /// Continues as new so many times, and then waits until it is stopped.

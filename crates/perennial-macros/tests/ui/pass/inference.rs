@@ -22,7 +22,7 @@ async fn answer(_: ActivityContext) -> Result<u8, Refused> {
     Err(Refused::Empty)
 }
 
-const APPROVED: Event<bool> = Event::named("approved");
+const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
 const LENGTH: Activity<String, usize> = Activity::named("length");
 const OTHER: Orchestration<u8, String> = Orchestration::named("other");
 const COUNT: Query<(), u32> = Query::named("count");
@@ -63,7 +63,7 @@ async fn parent(ctx: OrchestrationContext) -> Result<String, String> {
         .validate(|count, more| if count.read(|count| count > more) { Err(Refused::Empty) } else { Ok(()) });
     ctx.on_update("set", &(), |(), to: u8| async move { Ok::<_, String>(to) });
     ctx.on_event(APPROVED, &(), |(), approved| async move { assert!(approved) });
-    let later = Event::<bool>::new(format!("approved {squared}"));
+    let later = ExternalEvent::<bool>::new(format!("approved {squared}"));
     let _: Option<bool> = ctx.try_receive(&later);
     let _: usize = ctx.unread(&later) + ctx.unread("text");
     let _: bool = ctx.events(later).receive().await;
@@ -85,7 +85,7 @@ async fn client(client: Client) -> Result<(), Box<dyn std::error::Error>> {
     client.raise_event("b", "text", "hello").await?;
     client.raise_event("b", APPROVED, true).once("key").await?;
     client.raise_event("b", "text", "hello").once("key").await?;
-    client.raise_event("b", Event::new(format!("approved {}", 4)), true).await?;
+    client.raise_event("b", ExternalEvent::new(format!("approved {}", 4)), true).await?;
     let options = StartOptions::default().attribute("size", 3).or_raise(APPROVED, true);
     let _: bool = client.start_with(child, "d", 7, options.or_raise("text", "hello")).await?.is_new();
     let _: u32 = client.run(child, "a").result().await?;

@@ -6,8 +6,8 @@
 use perennial::prelude::*;
 use perennial_testkit::TestEnvironment;
 
-pub(crate) const GO: Event<u32> = Event::named("go");
-pub(crate) const STOP: Event<()> = Event::named("stop");
+pub(crate) const GO: ExternalEvent<u32> = ExternalEvent::named("go");
+pub(crate) const STOP: ExternalEvent<()> = ExternalEvent::named("stop");
 const COUNT: Query<(), u32> = Query::named("count");
 const ADD: Update<u32, u32, String> = Update::named("add");
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);

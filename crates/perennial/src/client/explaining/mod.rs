@@ -72,7 +72,7 @@ impl Client {
     /// ```
     /// use perennial::prelude::*;
     ///
-    /// const APPROVED: Event<bool> = Event::named("approved");
+    /// const APPROVED: ExternalEvent<bool> = ExternalEvent::named("approved");
     ///
     /// #[orchestration]
     /// async fn order(ctx: OrchestrationContext, _: u32) -> Result<bool, String> {

@@ -19,8 +19,8 @@ use std::time::{Duration, SystemTime};
 
 use perennial::history::EventId;
 use perennial::{
-    Client, ClientError, Event, Filter, InstanceKey, InstanceView, Payload, RuntimeOptions, StartOptions,
-    Status,
+    Client, ClientError, ExternalEvent, Filter, InstanceKey, InstanceView, Payload, RuntimeOptions,
+    StartOptions, Status,
 };
 use perennial_core::Handlers;
 use perennial_core::history::encode_turn;
@@ -288,6 +288,6 @@ pub(crate) fn at(version: &str) -> StartOptions {
 }
 
 /// An event that comes with a payload as it is.
-pub(crate) fn event(name: &'static str) -> Event<Payload> {
-    Event::named(name)
+pub(crate) fn event(name: &'static str) -> ExternalEvent<Payload> {
+    ExternalEvent::named(name)
 }
