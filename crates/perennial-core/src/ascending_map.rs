@@ -1,7 +1,8 @@
-//! A map whose keys are inserted in ascending order, as event ids and stamps are.
+//! A map whose keys are inserted in ascending order, such as event ids and stamps.
 //!
-//! Looking up is a step in one block of memory, or a binary search where ids have gaps; inserting is an append. A removed entry leaves a hole, which goes
-//! when it reaches the front or when holes outnumber entries, so that memory follows what is in the map.
+//! A lookup is one step in a contiguous block of memory, or a binary search if the ids have gaps; an insertion is an
+//! append. A removed entry leaves a hole, which is dropped when it reaches the front or when holes outnumber entries,
+//! so that memory is proportional to the number of entries.
 
 use std::collections::VecDeque;
 
@@ -13,7 +14,7 @@ pub(crate) struct AscendingMap<T, K = EventId> {
     live: usize,
 }
 
-/// A key that counts.
+/// A key with an integer position.
 pub(crate) trait Counting: Copy + Ord {
     fn number(self) -> u64;
 }
@@ -37,7 +38,7 @@ impl<T, K> Default for AscendingMap<T, K> {
 }
 
 impl<T, K: Counting> AscendingMap<T, K> {
-    /// Adds an entry behind all others.
+    /// Appends an entry. Its key must be greater than all others.
     pub(crate) fn insert(&mut self, id: K, value: T) {
         assert!(self.slots.back().is_none_or(|(last, _)| *last < id), "ids are inserted in ascending order");
         self.slots.push_back((id, Some(value)));
@@ -70,7 +71,7 @@ impl<T, K: Counting> AscendingMap<T, K> {
         self.slots.iter().filter_map(|(id, value)| Some((*id, value.as_ref()?)))
     }
 
-    /// Where an id stands. Without gaps that is its distance from the first; gaps only bring it nearer.
+    /// The index of an id. Without gaps it is the distance from the first id; gaps only make it smaller.
     fn position(&self, id: K) -> Option<usize> {
         let distance = usize::try_from(id.number().checked_sub(self.slots.front()?.0.number())?).ok()?;
         match self.slots.get(distance) {

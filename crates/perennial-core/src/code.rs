@@ -1,7 +1,7 @@
-//! The stable codes of failures: one table, from which prefixes, titles and remedies are taken.
+//! The error codes: one table that defines prefixes, titles and remedies.
 //!
-//! The numbers of a group count up without a gap, and a number is never given to another failure. `docs/src/errors.md`
-//! has a section for each code, under the same title; a test compares the two.
+//! The numbers of a group have no gaps, and a number is never reused for another failure. `docs/src/errors.md` has a
+//! section for each code, under the same title; a test compares the two.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,14 +9,14 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Gives error types that have a `code()` the two methods that follow from it.
+/// Adds `is_retryable()` and `remedy()` to error types that have a `code()`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! error_model {
     (generic: $($type:ident),* $(,)?) => {$($crate::error_model!(@ [E] $type<E>);)*};
     (@ [$($parameter:ident)?] $type:ty) => {
         impl$(<$parameter>)? $type {
-            /// Whether the same call may succeed later although nothing was changed. See
+            /// Whether the same call may succeed later without any change. See
             /// [`ErrorCode::is_retryable`]($crate::ErrorCode::is_retryable).
             pub fn is_retryable(&self) -> bool {
                 self.code().is_retryable()
@@ -31,13 +31,13 @@ macro_rules! error_model {
     ($($type:ty),* $(,)?) => {$($crate::error_model!(@ [] $type);)*};
 }
 
-/// Defines [`ErrorCode`] from its table. `retry` marks failures that may pass without a change, `final` all others.
+/// Defines [`ErrorCode`] from its table. `retry` marks failures that may pass without any change, `final` all others.
 macro_rules! error_codes {
     ($($variant:ident $number:literal $title:literal $kind:ident $remedy:literal;)*) => {
-        /// The stable code of a failure, such as `PER-0605`.
+        /// The stable code of an error, such as `PER-0605`.
         ///
-        /// Every error of this library has one. The words of an error may change with a release; its code does not.
-        /// The guide's page "Errors by code" explains each.
+        /// Every error of this library has one. The text of an error may change with a release; its code does not. The
+        /// guide's page "Errors by code" explains each.
         ///
         /// ```
         /// use perennial_core::ErrorCode;
@@ -59,7 +59,7 @@ macro_rules! error_codes {
         }
 
         impl ErrorCode {
-            /// All codes, in the order of their numbers.
+            /// All codes, ordered by number.
             pub const ALL: &'static [ErrorCode] = &[$(ErrorCode::$variant),*];
 
             /// The code as text: `PER-0605`.
@@ -69,14 +69,14 @@ macro_rules! error_codes {
                 }
             }
 
-            /// The name of the failure in a few words: `not found`.
+            /// A short name of the failure: `not found`.
             pub const fn title(self) -> &'static str {
                 match self {
                     $(ErrorCode::$variant => $title,)*
                 }
             }
 
-            /// The code and its title, as error messages begin: `PER-0605 not found`.
+            /// The beginning of error messages, the code and its title: `PER-0605 not found`.
             pub const fn prefix(self) -> &'static str {
                 match self {
                     $(ErrorCode::$variant => concat!("PER-", $number, " ", $title),)*
@@ -90,10 +90,10 @@ macro_rules! error_codes {
                 }
             }
 
-            /// Whether the same call may succeed later although nothing was changed.
+            /// Whether the same call may succeed later without any change.
             ///
-            /// It is `false` where it is not known whether the call was carried out: repeating such a call is safe only
-            /// if it has an id or a key that the receiver recognises.
+            /// It is `false` if it is not known whether the call took effect: repeating such a call is safe only if it
+            /// has an id or a key that the receiver recognises.
             pub const fn is_retryable(self) -> bool {
                 match self {
                     $(ErrorCode::$variant => error_codes!(@ $kind),)*
@@ -294,7 +294,7 @@ error_codes! {
 }
 
 impl ErrorCode {
-    /// The code that a text begins with, as the messages of errors do.
+    /// The code that an error message begins with.
     ///
     /// ```
     /// use perennial_core::ErrorCode;
@@ -326,7 +326,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// A text that is not a code of this version.
+/// A text that is not an error code of this version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{prefix}: {0:?} is not an error code of this version", prefix = self.code().prefix())]
 pub struct UnknownErrorCode(String);

@@ -1,59 +1,60 @@
-//! Mistakes that can be planted into the engine, to see that tests notice them.
+//! Defects that can be planted into the engine, to prove that tests detect them.
 //!
-//! The switches are in the code that ships, compiled out unless the feature `flaws` is on, which only the test kit turns
-//! on. A flaw is planted for one thread.
+//! The switches are in the code that ships, compiled out unless the feature `flaws` is on, which only the test kit
+//! enables. A flaw is planted for one thread.
 
-/// A mistake that can be planted.
+/// A defect that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "flaws"), allow(unreachable_pub, reason = "only tests can name it"))]
 pub enum Flaw {
-    /// The store writes commits of sessions that do not own the shard.
+    /// The store accepts commits of sessions that do not own the shard.
     NoFencing,
-    /// Epochs make no difference, to the store or to lanes (N10).
+    /// Epochs are ignored, by the store and by lanes (N10).
     EpochUnchecked,
-    /// A turn or result of an earlier tenure is taken for the current one's (N10).
+    /// A turn or result of an earlier tenure is attributed to the current one (N10).
     TenureUnchecked,
-    /// Activities start when they are decided, not when that is durable.
+    /// Activities start when they are decided, before the decision is durable.
     EffectsBeforeCommit,
-    /// A key that was taken before is not recognized.
+    /// A known deduplication key is not recognised.
     NoDedupe,
-    /// Now and then a message vanishes from the inbox.
+    /// Occasionally a message disappears from the inbox.
     LostMessages,
     /// Turn time is ahead of the store's clock.
     EarlyTimers,
-    /// What became of a child is sent to its parent twice.
+    /// The outcome of a child is sent to its parent twice.
     OutcomeTwice,
-    /// Continue-as-new forgets the events that nobody read.
+    /// Continue-as-new loses unread events.
     ForgottenEvents,
-    /// Retries and attempts after an interruption run before their rows are durable.
+    /// Retries, and attempts after an interruption, run before their rows are durable.
     RetryBeforeRow,
-    /// Updates are answered before the turn that answers them is durable.
+    /// Updates are answered before the turn with their reply is durable.
     AnswerBeforeTurn,
     /// Each time a turn is sent to the store, its children get new keys.
     FreshChildKeys,
     /// Interruptions are not counted.
     UncountedInterruptions,
-    /// Every end of a process counts against what ran in it, however it ended and for how long it had run (G22).
+    /// Every end of a process counts against the activities that ran in it, however it ended and however long they had
+    /// run (G22).
     EveryEndCounts,
     /// A shard is released before it is drained (N8).
     ReleasedUndrained,
-    /// A lane acts and answers past its deadline (N9).
+    /// A lane acts and replies past its deadline (N9).
     ActsPastDeadline,
-    /// A lane forgets its shards at its deadline, not when the store says that they are another's (N9).
+    /// A lane forgets its shards at its deadline instead of when the store reports that they have another owner (N9).
     ForgetsAtDeadline,
     /// A request does not wait for its sender's earlier message to be read (N16).
     UnorderedSenders,
     /// Losing a lane's shards stops the tasks that the node holds (N17).
     TasksDieWithLanes,
-    /// Tasks that were taken when the answer was lost are forgotten (N17).
+    /// Tasks whose take reply was lost are forgotten (N17).
     ForgottenTakes,
-    /// A node that stops ends its session together with its lanes, not after them (N3).
+    /// A stopping node ends its session together with its lanes, not after them (N3).
     EndsWithLanes,
-    /// A paused instance goes on when it is loaded (G46).
+    /// A paused instance runs again when it is loaded (G46).
     PausesForgotten,
-    /// A reset does not deliver the events again that came after the turn (G48).
+    /// A reset does not redeliver the events that arrived after the turn (G48).
     ResetForgetsEvents,
-    /// A child that may replace an instance that has ended also replaces one that runs (G36).
+    /// A child that may replace an ended instance also replaces a running one (G36).
     ReplacesRunning,
 }
 
@@ -98,7 +99,7 @@ mod planted {
         static PLANTED: Cell<Option<Flaw>> = const { Cell::new(None) };
     }
 
-    /// Restores what was planted before when it is dropped.
+    /// Restores the previous flaw when dropped.
     #[derive(Debug)]
     pub struct Guard(Option<Flaw>);
 
@@ -125,7 +126,7 @@ pub(crate) use planted::is;
 #[cfg(feature = "flaws")]
 pub use planted::{Guard, plant};
 
-/// Whether a flaw is planted: without the feature none ever is.
+/// Whether a flaw is planted; never without the feature.
 #[cfg(not(feature = "flaws"))]
 #[inline(always)]
 pub(crate) const fn is(_: Flaw) -> bool {

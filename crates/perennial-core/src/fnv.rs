@@ -1,4 +1,4 @@
-//! FNV-1a, 64 bits: the hash behind shards and random streams. Both are fixed for ever, so this is too.
+//! FNV-1a, 64 bits: the hash of shards and random streams. Stored data depends on both, so it never changes.
 
 pub(crate) struct Fnv1a(u64);
 

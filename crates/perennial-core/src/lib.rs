@@ -1,14 +1,15 @@
 //! The deterministic core of Perennial.
 //!
-//! Given the same code, input and recorded turns, an execution makes the same decisions, or says exactly where it did
-//! not. Everything here is pure and synchronous: values in, values out. There is no clock, no thread, no I/O and no
-//! async runtime; time and chance are arguments, and map order cannot reach a decision.
+//! Given the same code, input and recorded turns, an execution makes the same decisions, or reports exactly where it
+//! diverged. Everything here is pure and synchronous: values in, values out. There is no clock, no thread, no I/O and
+//! no async runtime. Time and random numbers are arguments, and the iteration order of a map never influences a
+//! decision.
 //!
-//! - [`codec`]: what happens to payloads on their way to the store.
-//! - [`history`]: what is recorded. Events, turns, their bytes, and what follows from them.
-//! - [`Execution`]: an orchestration alive in memory. It takes turns and replays turns.
-//! - [`OrchestrationContext`]: what orchestration code calls.
-//! - [`Replayer`]: a whole history against the current code.
+//! - [`codec`]: encoding payloads before they are stored, and decoding them afterwards.
+//! - [`history`]: what is recorded: events, turns, their encoding, and the state derived from them.
+//! - [`Execution`]: one execution of an orchestration in memory. It takes new turns and replays recorded ones.
+//! - [`OrchestrationContext`]: the handle that orchestration code calls.
+//! - [`Replayer`]: replays a whole history against the current code.
 
 mod ascending_map;
 mod code;

@@ -1,30 +1,30 @@
 //! The targets under which Perennial writes to the log, through [`tracing`].
 //!
-//! Targets, levels, messages and fields are listed in the guide's page on logs, and a check of the repository compares that
+//! The guide's page on logs lists targets, levels, messages and fields, and a check in this repository compares that
 //! page with the code. Payloads are never logged: inputs, results and the errors of activities stay in the history.
 
-/// Attempts of activities: failures, retries, activities that are given up. Also the target of the span around an attempt.
+/// Attempts of activities: failures, retries, exhausted retries. Also the target of the span around an attempt.
 pub const ACTIVITY: &str = "perennial::activity";
 
 /// Instances: started, continued, ended, blocked, paused, reset.
 pub const INSTANCE: &str = "perennial::instance";
 
-/// The node as a whole: sessions, shards that it gains and loses, clocks, threads.
+/// The node as a whole: sessions, shards gained and lost, clocks, threads.
 pub const NODE: &str = "perennial::node";
 
 /// The store: slow commits, failed calls, damaged rows.
 pub const STORE: &str = "perennial::store";
 
-/// What orchestration code logs through its context, if its module cannot be told from its type.
+/// Log lines of orchestration code whose module cannot be derived from its type.
 pub const ORCHESTRATION: &str = "perennial::orchestration";
 
-/// The module that a function or closure is defined in, from its type name.
+/// The module that defines a function or closure, from its type name.
 ///
-/// A function within another function is reported as `crate::module::outer`: filters match targets by prefix, so it is still
-/// found under its module. Type names are not guaranteed to have this form; whatever has another one is logged under
-/// [`ORCHESTRATION`].
+/// A function within another function is reported as `crate::module::outer`: filters match targets by prefix, so it is
+/// still found under its module. Type names are not guaranteed to have this form; code with another form is logged
+/// under [`ORCHESTRATION`].
 pub fn module_of(type_name: &'static str) -> &'static str {
-    // The function itself, without the closures within it and without generic arguments.
+    // The function itself, without closures in it and without generic arguments.
     let end = type_name.find(['<', '{', '(', '&', ' ']).unwrap_or(type_name.len());
     let function = type_name[..end].trim_end_matches("::");
     function.rsplit_once("::").map_or(ORCHESTRATION, |(module, _)| module)

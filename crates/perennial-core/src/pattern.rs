@@ -6,7 +6,7 @@ use std::fmt;
 use crate::code::ErrorCode;
 use crate::instance::{NameError, check_name};
 
-/// Names by how they begin: `http.*` stands for all names that begin with `http.`, and `*` for all names.
+/// A prefix pattern: `http.*` matches all names that begin with `http.`, and `*` matches all names.
 ///
 /// ```
 /// use perennial_core::NamePattern;
@@ -25,17 +25,17 @@ pub struct NamePattern {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternError {
-    /// It has no star at its end, or more than that one.
+    /// It does not end with a star, or contains another one.
     #[error(
         "{prefix}: a pattern is the beginning of names followed by one star, as in \"http.*\"", prefix = self.code().prefix())]
     NotAPrefix,
-    /// No name can begin like this.
+    /// No valid name begins like this.
     #[error(transparent)]
     Name(#[from] NameError),
 }
 
 impl NamePattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub fn parse(text: &str) -> Result<NamePattern, PatternError> {
         let prefix = text.strip_suffix('*').filter(|prefix| !prefix.contains('*'));
         let prefix = prefix.ok_or(PatternError::NotAPrefix)?;
@@ -45,12 +45,12 @@ impl NamePattern {
         Ok(NamePattern { prefix: prefix.to_owned() })
     }
 
-    /// Whether a name is one of them.
+    /// Whether the pattern matches a name.
     pub fn covers(&self, name: &str) -> bool {
         name.starts_with(&self.prefix)
     }
 
-    /// How all of its names begin.
+    /// The prefix of all matching names.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -62,7 +62,7 @@ impl fmt::Display for NamePattern {
     }
 }
 
-/// Whether one of some prefixes is how a name begins.
+/// Whether a name begins with one of the prefixes.
 pub(crate) fn covers(prefixes: &BTreeSet<String>, name: &str) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
 }

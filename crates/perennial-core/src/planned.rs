@@ -1,4 +1,4 @@
-//! What is to be done at a time: in the order of the times, and of being planned where they are the same.
+//! Actions planned for a time, ordered by time and then by insertion.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -28,18 +28,18 @@ impl<P> Planned<P> {
         self.by_time.values()
     }
 
-    /// Removes what is due.
+    /// Removes the actions that are due.
     pub(crate) fn take_due(&mut self, now: Moment) -> Vec<P> {
         let rest = self.by_time.split_off(&(now + Duration::from_nanos(1), 0));
         mem::replace(&mut self.by_time, rest).into_values().collect()
     }
 
-    /// Removes what is like this, whatever its time.
+    /// Removes matching actions, whatever their time.
     pub(crate) fn take_all(&mut self, is_it: impl Fn(&P) -> bool) -> Vec<P> {
         self.by_time.extract_if(.., |_, what| is_it(what)).map(|(_, what)| what).collect()
     }
 
-    /// When something is due next.
+    /// When the next action is due.
     pub(crate) fn next_wake(&self) -> Option<Moment> {
         self.by_time.first_key_value().map(|((at, _), _)| *at)
     }

@@ -1,4 +1,4 @@
-//! A point in time as it is recorded: whole milliseconds since 1970, UTC.
+//! A point in time as recorded: whole milliseconds since 1970, UTC.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -34,7 +34,7 @@ pub struct Timestamp(u64);
 impl Timestamp {
     /// The beginning of 1970, UTC.
     pub const UNIX_EPOCH: Timestamp = Timestamp(0);
-    /// The latest time there is. Timers that are due after it are due then.
+    /// The latest representable time. Timers that would be due later are due then.
     pub const MAX: Timestamp = Timestamp(u64::MAX);
 
     /// The time this many milliseconds after the beginning of 1970.
@@ -52,25 +52,25 @@ impl Timestamp {
         Duration::from_millis(self.0)
     }
 
-    /// The time that has passed since an earlier time; zero if that is not earlier.
+    /// The time since `earlier`; zero if that is not earlier.
     pub const fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// The same time of the standard library, if that can hold it.
+    /// The time as a `SystemTime`, if it can be represented.
     pub fn to_system_time(self) -> Option<SystemTime> {
         SystemTime::UNIX_EPOCH.checked_add(self.since_epoch())
     }
 }
 
-/// Fractions of a millisecond are cut off, and what is before 1970 is 1970.
+/// Fractions of a millisecond are truncated; times before 1970 become 1970.
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Timestamp {
         Timestamp::UNIX_EPOCH + time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
     }
 }
 
-/// Fractions of a millisecond are cut off. What is past [`Timestamp::MAX`] is that.
+/// Fractions of a millisecond are truncated. The result is at most [`Timestamp::MAX`].
 impl Add<Duration> for Timestamp {
     type Output = Timestamp;
 
@@ -86,7 +86,7 @@ impl AddAssign<Duration> for Timestamp {
     }
 }
 
-/// Fractions of a millisecond are cut off, and what is before 1970 is 1970.
+/// Fractions of a millisecond are truncated; times before 1970 become 1970.
 impl Sub<Duration> for Timestamp {
     type Output = Timestamp;
 
@@ -96,7 +96,7 @@ impl Sub<Duration> for Timestamp {
     }
 }
 
-/// The time from one to the other, see [`Timestamp::since`].
+/// The time between the two, see [`Timestamp::since`].
 impl Sub for Timestamp {
     type Output = Duration;
 
@@ -105,7 +105,7 @@ impl Sub for Timestamp {
     }
 }
 
-/// RFC 3339 in UTC, with milliseconds where there are some: `2026-11-16T12:00:00Z`.
+/// RFC 3339 in UTC, with milliseconds unless they are zero: `2026-11-16T12:00:00Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (year, month, day) = date_of(self.0 / DAY_MS);
@@ -116,7 +116,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The date of a day that is counted from 1970, by eras of 400 years that begin on the first of March.
+/// The date of a day counted from 1970, computed by eras of 400 years that begin on March 1.
 fn date_of(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -129,7 +129,7 @@ fn date_of(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(is_next_year), month, day)
 }
 
-/// The day of a date, counted from 1970. The date has to exist.
+/// The day of a date, counted from 1970; `None` if there is no such date.
 fn day_of(year: u64, month: u64, day: u64) -> Option<u64> {
     let (shifted_year, shifted_month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, year_of_era) = (shifted_year / 400, shifted_year % 400);
@@ -139,7 +139,7 @@ fn day_of(year: u64, month: u64, day: u64) -> Option<u64> {
     (date_of(days) == (year, month, day)).then_some(days)
 }
 
-/// A text that is not a time.
+/// A text that is not a valid time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{prefix}: {0:?} is not a time; write it as 2026-11-16 or 2026-11-16T12:00:00Z", prefix = self.code().prefix())]
 pub struct TimestampError(String);
@@ -156,7 +156,8 @@ crate::error_model!(TimestampError);
 impl FromStr for Timestamp {
     type Err = TimestampError;
 
-    /// Reads RFC 3339, or a date alone, which is its midnight in UTC. Digits after the third of a fraction are left out.
+    /// Parses RFC 3339, or a date, which stands for its midnight in UTC. Digits after the third of a fraction are
+    /// ignored.
     fn from_str(text: &str) -> Result<Timestamp, TimestampError> {
         read(text).map(Timestamp).ok_or_else(|| TimestampError(text.to_owned()))
     }
@@ -179,7 +180,7 @@ fn read(text: &str) -> Option<u64> {
     }
 }
 
-/// Milliseconds from midnight in UTC.
+/// Milliseconds since midnight in UTC.
 fn read_time(text: &str) -> Option<i64> {
     let place = text.find(['Z', 'z', '+', '-'])?;
     let (clock, zone) = text.split_at(place);
@@ -203,7 +204,7 @@ fn read_time(text: &str) -> Option<i64> {
     Some(of_day - offset_minutes * 60_000)
 }
 
-/// A number of exactly so many digits.
+/// A number with exactly this many digits.
 fn number(text: &str, digits: usize) -> Option<u64> {
     let is_number = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { text.parse().ok() } else { None }

@@ -1,10 +1,10 @@
-//! A store whose messages, tasks, requests, replies and published statuses are encoded.
+//! A store adapter that encodes the payloads of messages, tasks, requests, replies and published statuses.
 //!
-//! Turns pass through: the engine encodes them where it takes them. Attributes and the rest of an instance's row stay in
-//! plain, because lists are searched by them.
+//! Turns pass through unchanged: the engine encodes them itself. Attributes and the other columns of an instance's row
+//! stay in plain text, because lists search them.
 //!
-//! What cannot be decoded is handed on as it is stored. Whoever acts on it sees that it is still encoded and says so: an
-//! instance is blocked, a task is given back, a reader sees a marker.
+//! A payload that cannot be decoded is passed on in its stored form. The code that acts on it detects this and reports
+//! it: an instance is blocked, a task is returned to the queue, a reader gets a marker.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::form::may_be_encoded;
 use super::recode::Recoder;
 use super::{CodecError, Codecs, EncodedPayload, PayloadContext};
 
-/// Encoding or decoding that is to be done, on a thread that may block.
+/// Encoding or decoding work, to run on a thread that may block.
 pub type EncodingTask = Box<dyn FnOnce() + Send>;
 
-/// Wraps a [`Store`], so that payloads in its rows are encoded. See [`codec`](crate::codec).
+/// Wraps a [`Store`] so that the payloads in its rows are encoded. See [`codec`](crate::codec).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct EncodedStore {
     work: Work,
 }
 
-/// What an answer needs to be decoded.
+/// What is needed to decode a reply.
 #[derive(Clone)]
 struct Work {
     recoder: Recoder,
@@ -54,7 +54,7 @@ impl fmt::Debug for EncodedStore {
 }
 
 impl EncodedStore {
-    /// Wraps a store. `run` does what it is given on a thread that may block, or at once, and returns.
+    /// Wraps a store. `run` executes a task on a thread that may block, or immediately.
     pub fn new(
         store: Arc<dyn Store>,
         codecs: Codecs,
@@ -65,7 +65,7 @@ impl EncodedStore {
 }
 
 impl Work {
-    /// An answer that is decoded before it goes on, if there is something to decode in it.
+    /// Decodes the result before passing it on, if there is something to decode.
     fn decoded<T: Decoded + Send + 'static>(&self, reply: Reply<T>) -> Reply<T> {
         let work = self.clone();
         Box::new(move |answer| match answer {
@@ -120,7 +120,7 @@ impl Decoded for InstanceRow {
         is_encoded(self.published.as_ref())
     }
 
-    /// A status is for people: what cannot be decoded is shown as a marker.
+    /// A status is for people: one that cannot be decoded is shown as a marker.
     fn decode(&mut self, recoder: &Recoder) {
         let Some(published) = &mut self.published else { return };
         match recoder.codecs.decode(published, &PayloadContext::of(self.key)) {
@@ -237,7 +237,7 @@ impl Decoded for CommitOutcome {
     }
 }
 
-/// Calls that hold no payload are passed on as they are.
+/// Calls without payloads are passed on unchanged.
 macro_rules! pass {
     ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         fn $name(&self, $($argument: $type,)* reply: Reply<$answer>) {
@@ -246,7 +246,7 @@ macro_rules! pass {
     )*};
 }
 
-/// Calls that may answer with payloads.
+/// Calls whose results may contain payloads.
 macro_rules! pass_decoded {
     ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         fn $name(&self, $($argument: $type,)* reply: Reply<$answer>) {
@@ -317,7 +317,7 @@ impl Store for EncodedStore {
         let (store, recoder) = (Arc::clone(&self.store), self.work.recoder.clone());
         (self.work.run)(Box::new(move || {
             let encoded: Vec<_> = batch.iter().map(|member| recoder.encode_commit(member)).collect();
-            // A member that cannot be encoded does not sink its neighbours.
+            // A member that cannot be encoded must not affect the other members.
             let refused: Vec<Option<String>> =
                 encoded.iter().map(|member| member.as_ref().err().map(unencodable)).collect();
             let rest: Arc<[Commit]> = encoded.into_iter().flatten().collect();

@@ -1,9 +1,9 @@
-//! How an encoded payload is stored: `{"@codec":[["zstd"],["aes-256-gcm","key-7"]],"size":1234,"data":"…"}`.
+//! The stored form of an encoded payload: `{"@codec":[["zstd"],["aes-256-gcm","key-7"]],"size":1234,"data":"…"}`.
 //!
 //! The steps are the codecs that were applied, in order, each with the key that it named; `size` is the length of the
-//! payload's own text; `data` is what the last codec gave, in base64. It is a JSON value like any other, so everything
-//! around it is read by who has no codec. A payload whose own text begins like this is stored without steps, with or
-//! without codecs, so that the form can never be mistaken.
+//! payload's JSON text; `data` is the output of the last codec, in base64. It is an ordinary JSON value, so everything
+//! around it can be read without codecs. A payload whose own text begins like this is stored in this form with no
+//! steps, even without codecs, so that the form is never ambiguous.
 
 use std::io;
 
@@ -14,22 +14,22 @@ use serde_json::ser::Formatter;
 use super::{CodecError, Codecs, PayloadContext};
 use crate::history::Payload;
 
-/// How the text of every encoded payload begins.
+/// The beginning of every encoded payload.
 const MARK: &str = r#"{"@codec":"#;
 
-/// Whether a payload's text is that of an encoded one.
+/// Whether a JSON text is an encoded payload.
 pub(crate) fn is_marked(json: &str) -> bool {
     json.starts_with(MARK)
 }
 
-/// Whether a marked text is in the form of an encoded payload, with its data or without.
+/// Whether a marked text has the form of an encoded payload, with or without its data.
 pub(super) fn is_form(json: &str) -> bool {
     serde_json::from_str::<Wire>(json).is_ok()
 }
 
 /// Whether some of these bytes may be an encoded payload.
 pub(super) fn may_be_encoded(bytes: &[u8]) -> bool {
-    // Most bodies have no such byte, and looking for one is fast.
+    // Most bodies do not contain this byte, and searching for it is fast.
     let mut rest = bytes;
     while let Some(place) = rest.iter().position(|byte| *byte == b'@') {
         if rest[..place].ends_with(br#"{""#) && rest[place..].starts_with(br#"@codec":"#) {
@@ -40,7 +40,7 @@ pub(super) fn may_be_encoded(bytes: &[u8]) -> bool {
     false
 }
 
-/// A payload as a store has it that codecs have encoded.
+/// A payload in the form in which codecs have encoded it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedPayload {
     pub(super) steps: Vec<(String, Option<String>)>,
@@ -59,17 +59,17 @@ struct Wire {
 }
 
 impl EncodedPayload {
-    /// The encoded form that a payload is, if it is one.
+    /// The encoded form of a payload, if it is encoded.
     pub fn of(payload: &Payload) -> Option<EncodedPayload> {
         is_marked(payload.as_json()).then(|| EncodedPayload::parse(payload.as_json()))?
     }
 
-    /// The codecs that were applied, in order, each with the key that it named.
+    /// The applied codecs, in order, each with the key that it named.
     pub fn steps(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.steps.iter().map(|(codec, key)| (codec.as_str(), key.as_deref()))
     }
 
-    /// How many bytes of JSON the payload has when it is decoded.
+    /// The length of the decoded payload's JSON text in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -79,7 +79,7 @@ impl EncodedPayload {
         self.payload(None)
     }
 
-    /// Text that is stored as it is, in the form of an encoded payload.
+    /// Unencoded text in the form of an encoded payload.
     pub(super) fn plain(json: &str) -> EncodedPayload {
         EncodedPayload { steps: Vec::new(), size: json.len() as u64, data: json.as_bytes().to_vec() }
     }
@@ -96,7 +96,7 @@ impl EncodedPayload {
         Payload::encode(&wire).expect("strings and a number encode")
     }
 
-    /// Nothing for what begins alike but was never written by an engine, and for a marker.
+    /// `None` for a text that begins alike but was not written by the engine, and for a marker.
     pub(super) fn parse(json: &str) -> Option<EncodedPayload> {
         let Wire { steps, size, data } = serde_json::from_str(json).ok()?;
         let steps = steps.into_iter().map(|step| {
@@ -114,7 +114,7 @@ impl EncodedPayload {
     }
 }
 
-/// The payload of decoded bytes.
+/// Parses decoded bytes as a payload.
 pub(super) fn payload_of(bytes: Vec<u8>) -> Result<Payload, CodecError> {
     let text = String::from_utf8(bytes).ok().and_then(|text| Payload::from_json(text).ok());
     text.ok_or_else(|| CodecError::Failed("what it gave is not the payload that was encoded".to_owned()))
@@ -122,13 +122,13 @@ pub(super) fn payload_of(bytes: Vec<u8>) -> Result<Payload, CodecError> {
 
 /// Writes JSON in which every embedded payload is encoded.
 ///
-/// Payloads are the only raw fragments that are ever written, so none can be left out.
+/// Payloads are the only raw fragments that are ever written, so none can be missed.
 pub(crate) struct PayloadFormatter<'a> {
     pub(crate) codecs: &'a Codecs,
     pub(crate) context: PayloadContext,
 }
 
-/// A failure of a codec on its way through the serializer.
+/// Carries a codec error through the serializer.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub(crate) struct Failed(pub(crate) CodecError);

@@ -1,15 +1,15 @@
-//! Codecs: what happens to payloads on their way to the store and back.
+//! Codecs: transformations of payloads on their way to the store and back.
 //!
-//! A payload is plain JSON in memory. Where turns, messages, tasks, requests and replies become bytes, each payload passes
-//! through the configured [`Codecs`], and the result is embedded in its place, in the form that the module `form` describes; names,
-//! ids, times and the structure of a history stay readable. Reading goes the other way before anything looks at the
-//! payload, so replay compares decoded payloads, while checksums cover the bytes that are stored.
+//! A payload is plain JSON in memory. When turns, messages, tasks, requests and replies are serialised, each payload
+//! passes through the configured [`Codecs`], and the result is embedded in its place, in the form described in the
+//! module `form`; names, ids, times and the structure of a history remain readable. Decoding happens before anything
+//! looks at a payload, so a replay compares decoded payloads, while checksums cover the stored bytes.
 //!
 //! - Turns are encoded and decoded on turn threads ([`TurnRow::seal_with`](crate::store::TurnRow::seal_with),
 //!   [`read_turns_with`](crate::store::read_turns_with)), because each turn's checksum chains from the stored bytes before it.
-//! - Everything else is encoded and decoded by an [`EncodedStore`] around the store, outside of the engine's locks.
+//! - Everything else is encoded and decoded by an [`EncodedStore`] around the store, outside the engine's locks.
 //!
-//! Without a codec neither costs anything: one comparison of a few bytes per payload.
+//! Without a codec the only cost is a comparison of a few bytes per payload.
 
 mod encoded_store;
 mod form;
@@ -31,15 +31,16 @@ pub use form::EncodedPayload;
 pub(crate) use form::{PayloadFormatter, is_marked};
 pub(crate) use reading::{Mode, read, reading};
 
-/// Changes payload bytes on their way to the store, and changes them back: compresses, encrypts, or keeps them elsewhere.
+/// Transforms payload bytes on their way to the store and back: compresses them, encrypts them, or stores them
+/// elsewhere.
 ///
-/// Several codecs are applied one after the other, in the order in which they are configured, and undone in reverse. The
-/// store keeps with each payload which of them were applied and with which key, so codecs and keys can be added and
-/// replaced at any time. One that is no longer wanted for new payloads has to stay configured until nothing that it wrote
-/// is left: let its [`encode`](PayloadCodec::encode) return `None`.
+/// Several codecs are applied in the order in which they are configured, and undone in reverse. The store keeps with
+/// each payload which of them were applied and with which key, so codecs and keys can be added and replaced at any
+/// time. A codec that is no longer wanted for new payloads has to remain configured until everything that it encoded is
+/// deleted: let its [`encode`](PayloadCodec::encode) return `None`.
 ///
-/// Codecs run on turn threads and on threads of the runtime's own, never on those of tokio. They may block for a moment,
-/// as long as a turn may take. A panic counts as [`CodecError::Failed`].
+/// Codecs run on turn threads and on the runtime's own threads, never on tokio's. They may block, for less time than a
+/// turn may take. A panic is treated as [`CodecError::Failed`].
 ///
 /// ```
 /// use perennial_core::codec::{CodecError, Codecs, Encoded, PayloadCodec, PayloadContext};
@@ -69,57 +70,57 @@ pub(crate) use reading::{Mode, read, reading};
 /// # Ok::<(), CodecError>(())
 /// ```
 pub trait PayloadCodec: Send + Sync + 'static {
-    /// A name that is stored with each payload, such as `aes-256-gcm`. A payload is decoded by the codec of this name, so
-    /// it stays the same for as long as anything is stored under it.
+    /// A name that is stored with each payload, such as `aes-256-gcm`. A payload is decoded by the codec of this name,
+    /// so the name must not change while anything is stored under it.
     fn name(&self) -> &str;
 
-    /// Encodes bytes: the JSON text of a payload, or what the codec before this one made of it. `None` leaves them as they
-    /// are.
+    /// Encodes bytes: the JSON text of a payload, or the output of the previous codec. `None` leaves them unchanged.
     fn encode(&self, bytes: &[u8], context: &PayloadContext) -> Result<Option<Encoded>, CodecError>;
 
-    /// Decodes what [`encode`](PayloadCodec::encode) gave.
+    /// Decodes the output of [`encode`](PayloadCodec::encode).
     fn decode(&self, encoded: &Encoded, context: &PayloadContext) -> Result<Vec<u8>, CodecError>;
 }
 
-/// What a codec made of some bytes.
+/// The output of a codec.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Encoded {
-    /// What is needed to decode them: the id of a key, never the key, or the name of a blob. Stored in plain.
+    /// What is needed to decode the bytes: the id of a key, never the key itself, or the name of a blob. Stored in
+    /// plain text.
     pub key: Option<String>,
     /// The encoded bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Where a payload belongs, the same when it is encoded and when it is decoded. For associated data of a cipher.
+/// Where a payload belongs; the same when it is encoded and when it is decoded. Suitable as a cipher's associated data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PayloadContext {
-    /// The instance whose turn, task or published status carries the payload. `None` for messages, requests and replies,
-    /// which may be written before anybody knows who will read them.
+    /// The instance whose turn, task or published status contains the payload. `None` for messages, requests and
+    /// replies, which may be written before their reader is known.
     pub instance: Option<InstanceKey>,
 }
 
 impl PayloadContext {
-    /// The context of what belongs to an instance.
+    /// The context of payloads that belong to an instance.
     pub fn of(instance: InstanceKey) -> PayloadContext {
         PayloadContext { instance: Some(instance) }
     }
 }
 
-/// Why a codec could not do its part. It is shown to people and stored with the instance, so it says nothing secret.
+/// Why a codec failed. The text is shown to people and stored with the instance, so it must not contain secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// A key is not among those that the codec has.
+    /// The codec does not have this key.
     #[error("key {0:?} is missing")]
     MissingKey(String),
-    /// A blob is not where the codec keeps them.
+    /// The codec cannot find this blob.
     #[error("blob {0:?} is missing")]
     MissingBlob(String),
-    /// No codec of the name is configured here.
+    /// No codec of this name is configured.
     #[error("it is not configured here")]
     NotConfigured,
-    /// Something else went wrong: the bytes were changed, or a service did not answer.
+    /// Another failure: the bytes were changed, or a service did not respond.
     #[error("{0}")]
     Failed(String),
 }
@@ -128,9 +129,9 @@ pub enum CodecError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("codec {codec}{}: {error}", with_key(.key.as_deref()))]
 pub struct Undecodable {
-    /// The codec that did not do its part.
+    /// The codec that failed.
     pub codec: String,
-    /// The key that it had named.
+    /// The key that was stored with the payload.
     pub key: Option<String>,
     /// Why.
     pub error: CodecError,
@@ -140,35 +141,34 @@ fn with_key(key: Option<&str>) -> String {
     key.map_or_else(String::new, |key| format!(" with key {key:?}"))
 }
 
-/// Whether a payload is as a store has it and was not decoded: the encoded form, or a
-/// [marker](EncodedPayload::marker).
+/// Whether a payload is still in its stored form: encoded, or a [marker](EncodedPayload::marker).
 pub fn is_encoded(payload: &Payload) -> bool {
     is_marked(payload.as_json()) && form::is_form(payload.as_json())
 }
 
-/// A payload for a place where one may stand that is still encoded: details of tasks. What only looks encoded is put into
-/// the form of a payload that no codec has changed. See [`unquoted`].
+/// Prepares a payload for a place that may also contain an encoded payload, such as the details of tasks: a payload
+/// that only looks encoded is wrapped as one without codecs. See [`unquoted`].
 pub fn quoted(payload: &Payload) -> Payload {
     Codecs::default().encode(payload, &PayloadContext::default()).expect("no codec can fail")
 }
 
-/// The payload that was [`quoted`]; an error for one that is still encoded.
+/// The payload that was [`quoted`]; an error if it is still encoded.
 pub fn unquoted(payload: &Payload) -> Result<Payload, Undecodable> {
     Codecs::default().decode(payload, &PayloadContext::default())
 }
 
-/// The codecs of a runtime or a client, in the order in which they encode. Cheap to clone.
+/// The codecs of a runtime or a client, in encoding order. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Codecs(Option<Arc<[Arc<dyn PayloadCodec>]>>);
 
 impl Codecs {
-    /// These codecs, and then one more. One with the name of another takes its place.
+    /// Adds a codec after the others. It replaces a codec of the same name.
     #[must_use]
     pub fn with(self, codec: impl PayloadCodec) -> Codecs {
         self.with_shared(Arc::new(codec))
     }
 
-    /// The same, for a codec that others have as well.
+    /// Like [`with`](Codecs::with), for a shared codec.
     #[must_use]
     pub fn with_shared(self, codec: Arc<dyn PayloadCodec>) -> Codecs {
         let others = self.iter().filter(|other| other.name() != codec.name()).cloned();
@@ -180,7 +180,7 @@ impl Codecs {
         self.0.is_none()
     }
 
-    /// Encodes a payload for the store. What no codec changed is stored as it is.
+    /// Encodes a payload for the store. If no codec changes it, it is stored as it is.
     pub fn encode(&self, payload: &Payload, context: &PayloadContext) -> Result<Payload, CodecError> {
         match self.encode_json(payload.as_json(), context)? {
             Some(encoded) => Ok(encoded.to_payload()),
@@ -188,7 +188,7 @@ impl Codecs {
         }
     }
 
-    /// Decodes a payload from the store. One that is not encoded is itself.
+    /// Decodes a payload from the store. A payload that is not encoded is returned unchanged.
     pub fn decode(&self, payload: &Payload, context: &PayloadContext) -> Result<Payload, Undecodable> {
         match EncodedPayload::of(payload) {
             Some(encoded) => self.decode_form(&encoded, context),
@@ -200,7 +200,7 @@ impl Codecs {
         self.0.iter().flat_map(|codecs| codecs.iter())
     }
 
-    /// What is stored instead of a payload's text; `None` if that is the text itself.
+    /// The text to store instead of a payload's JSON; `None` to store the JSON itself.
     pub(crate) fn encode_json(
         &self,
         json: &str,
@@ -214,7 +214,7 @@ impl Codecs {
             encoded.steps.push((codec.name().to_owned(), key));
             encoded.data = bytes;
         }
-        // What only looks encoded must not be taken for it when it is read.
+        // A payload that only looks encoded must not be mistaken for an encoded one when it is read.
         Ok(encoded.or_else(|| is_marked(json).then(|| EncodedPayload::plain(json))))
     }
 
@@ -244,7 +244,7 @@ impl fmt::Debug for Codecs {
     }
 }
 
-/// Calls a codec, whose code is the user's.
+/// Calls a codec, which is user code and may panic.
 fn guarded<T>(call: impl FnOnce() -> Result<T, CodecError>) -> Result<T, CodecError> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(CodecError::Failed("it panicked".to_owned())))
 }

@@ -1,7 +1,7 @@
-//! Decoding payloads while the JSON around them is read.
+//! Decodes payloads while the JSON around them is parsed.
 //!
-//! A payload can stand anywhere in a turn or a body, so it is decoded by its own deserializer, which finds here what it has
-//! to do. Outside of [`reading`] encoded payloads are left as they are stored.
+//! A payload can occur anywhere in a turn or a body, so it is decoded by its own deserializer, which finds the mode
+//! here, in a thread-local. Outside [`reading`], encoded payloads are left in their stored form.
 
 use std::cell::RefCell;
 
@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 use super::{CodecError, Codecs, EncodedPayload, PayloadContext, Undecodable};
 use crate::history::Payload;
 
-/// What becomes of encoded payloads.
+/// How encoded payloads are treated.
 #[derive(Clone)]
 pub(crate) enum Mode {
-    /// They are decoded. One that cannot be ends the reading.
+    /// They are decoded. A payload that cannot be decoded ends the parsing.
     Decode(Codecs, PayloadContext),
     /// They are replaced by their markers.
     Mark,
@@ -28,10 +28,10 @@ thread_local! {
     static READING: RefCell<Option<Reading>> = const { RefCell::new(None) };
 }
 
-/// Reads with a mode, and returns the first payload that could not be decoded too, if there was one: the reader knows only
+/// Parses with a mode. Also returns the first payload that could not be decoded, because the parser's error has only
 /// its text.
 pub(crate) fn reading<T>(mode: Mode, read: impl FnOnce() -> T) -> (T, Option<Undecodable>) {
-    /// Puts back what was there before, even if the reader panics.
+    /// Restores the previous mode, even if the parser panics.
     struct Restore(Option<Reading>);
 
     impl Drop for Restore {
@@ -47,7 +47,7 @@ pub(crate) fn reading<T>(mode: Mode, read: impl FnOnce() -> T) -> (T, Option<Und
     (value, failure)
 }
 
-/// What a payload is whose text is marked as encoded.
+/// Applies the mode to a payload that is marked as encoded.
 pub(crate) fn read(raw: Box<RawValue>) -> Result<Payload, Undecodable> {
     let stored = Payload::from_raw(raw);
     let Some(mode) = READING.with_borrow(|reading| reading.as_ref().map(|reading| reading.mode.clone()))
@@ -64,7 +64,7 @@ pub(crate) fn read(raw: Box<RawValue>) -> Result<Payload, Undecodable> {
         (Mode::Mark, None) => return Ok(stored),
     };
     let decoded = match &encoded {
-        // No codec is called while the cell is borrowed: its code is the user's.
+        // No codec is called while the cell is borrowed: it is user code and may call back.
         Some(encoded) => codecs.decode_form(encoded, &context),
         None => {
             let error = CodecError::Failed("the encoded payload was changed".to_owned());

@@ -1,4 +1,4 @@
-//! Rows with their payloads encoded or decoded.
+//! Encodes and decodes the payloads of rows.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ impl Recoder {
         self.decode::<CallReply>(BodyKind::Reply, PayloadContext::default(), body)
     }
 
-    /// A body that is not one of an engine is left alone: whoever reads it finds it damaged. One that could not be decoded
-    /// when it was read is written back as it was.
+    /// A body that is not valid is left alone: its reader detects the damage. A body that could not be decoded when it
+    /// was read is written back unchanged.
     fn encode<T: Serialize + DeserializeOwned>(
         &self,
         kind: BodyKind,
@@ -60,8 +60,8 @@ impl Recoder {
         }
     }
 
-    /// A body that cannot be decoded is handed on as it is stored, with the reason: whoever has to act on its payloads is
-    /// refused, and all else can be seen.
+    /// A body that cannot be decoded is returned in its stored form, with the reason: code that needs its payloads is
+    /// refused, and everything else in it can be read.
     fn decode<T: Serialize + DeserializeOwned>(
         &self,
         kind: BodyKind,
@@ -90,7 +90,7 @@ impl Recoder {
         Ok(TaskRow { work: work.transpose()?, details: details.transpose()?, ..row.clone() })
     }
 
-    /// What could not be decoded when it was read is written back as it was.
+    /// Details that could not be decoded when they were read are written back unchanged.
     fn encode_details(&self, details: &Payload, context: &PayloadContext) -> Result<Payload, CodecError> {
         match unquoted(details) {
             Ok(details) => self.codecs.encode(&details, context),
@@ -98,7 +98,7 @@ impl Recoder {
         }
     }
 
-    /// Details that cannot be decoded stay as they are: nobody may run the activity without them.
+    /// Details that cannot be decoded are left as they are: the activity must not run without them.
     pub(super) fn decode_task(&self, row: &mut TaskRow) {
         let context = PayloadContext::of(row.id.key);
         if let Some(details) = &row.details {
@@ -116,7 +116,7 @@ impl Recoder {
         row.work = row.work.take().map(|work| self.decode::<TaskWork>(BodyKind::Task, context, &work));
     }
 
-    /// Details that cannot be encoded now are reported again with the next heartbeat.
+    /// Details that cannot be encoded now are dropped; the next heartbeat reports again.
     pub(super) fn encode_report(&self, report: &mut TaskReport) {
         let Some(details) = &report.details else { return };
         match self.encode_details(details, &PayloadContext::of(report.task.key)) {

@@ -7,7 +7,7 @@ use crate::instance::{InstanceKey, ShardId};
 use crate::shard::ActivityTask;
 use crate::store::{TaskId, TaskState};
 
-/// Turns bytes around, unless its key is lost.
+/// Reverses bytes, unless its key is lost.
 struct Reversed(Arc<AtomicBool>);
 
 impl PayloadCodec for Reversed {
@@ -95,7 +95,7 @@ fn s10_details_that_only_look_encoded_are_read_back_as_themselves() {
         for look in looks {
             let look = Payload::from_json(look).unwrap();
             let written = row(quoted(&look));
-            // It is written as it was read, too.
+            // It is also written back as it was read.
             let stored = codecs.encode_task(&again(&codecs, &written)).unwrap();
             let read = ActivityTask::from_row(&decoded(&codecs, &stored)).unwrap();
             assert_eq!(unquoted(&read.details.unwrap()), Ok(look));

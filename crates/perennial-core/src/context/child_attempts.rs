@@ -1,7 +1,7 @@
-//! Options of sub-orchestrations, their start, cancelling them, and scheduling them again.
+//! Options of sub-orchestrations: start reports, cancellation and retries.
 //!
-//! Another attempt is another schedule of the same code, after a timer: each has its own event, key and instance. An id
-//! that the caller chose passes from one attempt to the next.
+//! Each retry is a new schedule of the same code, after a timer, with its own event, key and instance. An id chosen by
+//! the caller is passed on from one attempt to the next.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,35 +17,36 @@ use super::ChildFuture;
 use super::operations::OperationFuture;
 use crate::history::whole_ms;
 
-/// How often, and how soon, an id is tried whose instance was terminated: after 50 ms, 100 ms, … up to 5 s.
+/// How many times an id is tried again while the terminated instance that had it is being replaced. The pauses grow
+/// from 50 ms to 5 s.
 const TAKEN_ID_TRIES: u32 = 30;
 const TAKEN_ID_PAUSES_MS: (u64, u64) = (50, 5_000);
 
-/// Where a child that is scheduled more than once stands.
+/// The retry state of a child that is scheduled more than once.
 pub(super) struct Attempts {
-    /// What is scheduled after the pause.
+    /// The decision to schedule after the pause.
     schedule: Box<Decision>,
     /// How many attempts have failed.
     failed: u32,
-    /// How often its id was found taken.
+    /// How many times the id was already in use.
     taken: u32,
     is_pausing: bool,
 }
 
 impl<R> ChildFuture<R> {
-    /// Ends the child as timed out if it takes longer, counted from this turn; continue-as-new does not reset it. With
-    /// [`retry`](Self::retry), each attempt has this time.
+    /// Times the child out after this long, counted from this turn. Continue-as-new does not reset the limit. With
+    /// [`retry`](Self::retry), the limit applies to each attempt.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.option(|options| options.timeout_ms = Some(whole_ms(timeout)))
     }
 
-    /// Schedules the child again after it failed or timed out. Each attempt is an instance of its own; an id that the
-    /// caller chose passes from one to the next.
+    /// Schedules the child again after it failed or timed out. Each attempt is a new instance; an id chosen by the
+    /// caller is passed on to the next attempt.
     pub fn retry(self, policy: RetryPolicy) -> Self {
         self.option(|options| options.retry = Some(policy))
     }
 
-    /// Says what happens if the id exists.
+    /// Sets what happens if an instance with the child's id already exists.
     pub fn on_existing(self, policy: OnTakenId) -> Self {
         self.option(|options| options.on_existing = policy)
     }
@@ -59,11 +60,11 @@ impl<R> ChildFuture<R> {
         self
     }
 
-    /// Resolves when the child exists, or cannot be started. To be asked for right at the call.
+    /// Resolves when the child has been created, or cannot be started. Call it in the step that schedules the child.
     ///
-    /// It tells of the first attempt only. A child with [`retry`](Self::retry), or with
-    /// [`OnTakenId::TerminateAndReplace`] and an id that still belongs to an instance that runs, may be scheduled again
-    /// after this resolved with an error: further attempts are made while the child itself is awaited.
+    /// The report is about the first attempt only. A child with [`retry`](Self::retry), or with
+    /// [`OnTakenId::TerminateAndReplace`] and an id that belongs to a running instance, may be scheduled again after
+    /// this has resolved with an error: further attempts are made while the child itself is awaited.
     pub fn started(&mut self) -> ChildStarted {
         let (ctx, location) = (&self.operation.ctx, self.operation.location);
         let child = self.operation.token;
@@ -76,13 +77,14 @@ impl<R> ChildFuture<R> {
         ChildStarted { operation: OperationFuture::new(ctx, start, location) }
     }
 
-    /// Asks the child to cancel, and goes on waiting: the future then returns how it ended. It is not scheduled again.
+    /// Requests cancellation of the child and keeps waiting: the future then returns how the child ended. It is not
+    /// retried.
     #[track_caller]
     pub fn cancel(&mut self, reason: impl Into<String>) {
         self.stop(reason.into(), None);
     }
 
-    /// Like [`cancel`](Self::cancel), with the time that the child may take to clean up before it is terminated.
+    /// Like [`cancel`](Self::cancel), with the time the child may take to clean up before it is terminated.
     #[track_caller]
     pub fn cancel_within(&mut self, reason: impl Into<String>, grace: Duration) {
         self.stop(reason.into(), Some(whole_ms(grace)));
@@ -101,7 +103,7 @@ impl<R> ChildFuture<R> {
         self.operation.stop(stop, at_once);
     }
 
-    /// Begins the pause before another attempt, if there is to be one.
+    /// Starts the timer before the next attempt, if there is one.
     pub(super) fn pause(
         &mut self,
         outcome: &Result<Payload, ChildError>,
@@ -128,7 +130,7 @@ impl<R> ChildFuture<R> {
             policy.map(|policy| whole_ms(policy.pause(failed, ctx.random())))
         };
         let Some(pause_ms) = pause_ms else { return false };
-        // The attempt before may have the id that the caller chose.
+        // The previous attempt may own the id chosen by the caller.
         if options.on_existing == OnTakenId::Reject {
             options.on_existing = OnTakenId::ReplaceEnded;
         }
@@ -148,7 +150,7 @@ impl<R> ChildFuture<R> {
         true
     }
 
-    /// The pause is over.
+    /// Schedules the next attempt after the pause.
     pub(super) fn schedule_again(&mut self) {
         let Some(attempts) = &mut self.attempts else { return };
         attempts.is_pausing = false;
@@ -164,12 +166,12 @@ impl<R> ChildFuture<R> {
     }
 }
 
-/// Whether a child was not started because its id is another instance's.
+/// Whether a child was not started because another instance has its id.
 fn is_taken(failure: &ChildError) -> bool {
     matches!(failure, ChildError::NotStarted { reason } if ErrorCode::leading(reason) == Some(ErrorCode::ChildIdTaken))
 }
 
-/// Whether another attempt may fare better.
+/// Whether another attempt could succeed.
 fn may_pass(failure: &ChildError, policy: &RetryPolicy) -> bool {
     match failure {
         ChildError::Application(error) => !policy.is_final(error),
@@ -178,7 +180,7 @@ fn may_pass(failure: &ChildError, policy: &RetryPolicy) -> bool {
     }
 }
 
-/// Resolves when a sub-orchestration exists, or cannot be started.
+/// Resolves when a sub-orchestration has been created, or cannot be started.
 #[must_use = "futures do nothing unless awaited"]
 pub struct ChildStarted {
     pub(super) operation: OperationFuture,

@@ -1,6 +1,7 @@
-//! Taking the results of many futures one after another, in the order in which they are recorded.
+//! Consuming the results of many futures in the order in which they were recorded.
 //!
-//! Each operand has a waker of its own, as in a join, so that a result costs one poll however many are left.
+//! Each operand has its own waker, as in a join, so that one result costs one poll regardless of how many operands are
+//! left.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,7 +11,7 @@ use super::join::Operands;
 use super::{Operand, OrchestrationContext};
 
 impl OrchestrationContext {
-    /// Takes the results of many futures one after another, as they come.
+    /// Returns the results of many futures one after another, in the order of their completion.
     ///
     /// ```
     /// # use perennial_core::{OrchestrationContext, Payload};
@@ -28,22 +29,23 @@ impl OrchestrationContext {
     }
 }
 
-/// See [`OrchestrationContext::completions`]. Dropping it drops the futures that have not returned, hence cancels them.
+/// See [`OrchestrationContext::completions`]. Dropping it drops, and so cancels, the futures that have not completed.
 #[must_use = "dropping it drops the futures"]
 pub struct Completions<O> {
     operands: Operands<O>,
-    /// Woken, and not polled since.
+    /// Operands that were woken and have not been polled since.
     woken: VecDeque<usize>,
 }
 
 impl<O: Operand> Completions<O> {
-    /// The next result and its place among the futures, or nothing once all have returned. Of results that are recorded
-    /// already, the earliest is taken first. Dropping what this returns loses nothing.
+    /// Waits for the next result and returns it with the index of its future, or `None` once all have completed. If
+    /// several results are already recorded, the earliest is returned first. Dropping the returned future loses
+    /// nothing.
     pub async fn next(&mut self) -> Option<(usize, O::Output)> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// How many have not returned.
+    /// The number of futures that have not completed.
     pub fn pending(&self) -> usize {
         self.operands.pending
     }

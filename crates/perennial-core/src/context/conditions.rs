@@ -1,4 +1,4 @@
-//! Waiting for conditions of the execution itself, and handling what comes in: events, updates, queries, cancellation.
+//! Waiting for conditions of the execution itself, and handling events, updates, queries and cancellation.
 
 use std::fmt;
 use std::future::Future;
@@ -20,7 +20,7 @@ use super::OrchestrationContext;
 use super::state::State;
 
 impl OrchestrationContext {
-    /// Handles every event of a name in a unit of its own, those that came before included.
+    /// Handles every event of this name in its own unit, including events that arrived earlier.
     pub fn on_event<F, Fut>(&self, name: impl Into<String>, handler: F)
     where
         F: Fn(Payload) -> Fut + Send + Sync + 'static,
@@ -47,8 +47,8 @@ impl OrchestrationContext {
         );
     }
 
-    /// Handles updates of a name. `validate` decides between turns whether an update is accepted, and may only look;
-    /// `handler` runs in a unit of its own, and its result is the answer.
+    /// Handles updates of this name. `validate` runs between turns and decides whether an update is accepted; it may
+    /// only read. `handler` runs in its own unit, and its result is the reply.
     #[track_caller]
     pub fn on_update<V, F, Fut>(&self, name: impl Into<String>, validate: V, handler: F)
     where
@@ -81,7 +81,7 @@ impl OrchestrationContext {
         );
     }
 
-    /// Puts another validator in the place of the one that updates of a name have. For typed layers above.
+    /// Replaces the validator of the updates of this name. Used by the typed API.
     #[doc(hidden)]
     pub fn validate_update<V>(&self, name: &str, validate: V)
     where
@@ -110,7 +110,7 @@ impl OrchestrationContext {
         self.call("on_update", Access::Act, || (), |state| state.emit(decision, location).map(|_| ()));
     }
 
-    /// Answers queries of a name. The handler may only look, mostly at a [`State`].
+    /// Answers queries of this name. The handler may only read, usually a [`State`].
     pub fn on_query<F>(&self, name: impl Into<String>, handler: F)
     where
         F: Fn(Payload) -> Result<Payload, Payload> + Send + Sync + 'static,
@@ -131,8 +131,8 @@ impl OrchestrationContext {
         );
     }
 
-    /// Takes cancellation over, for good: a cancel request then starts this handler in a unit of its own, and the code
-    /// decides how it ends.
+    /// Takes over cancellation permanently: a cancel request then starts this handler in its own unit, and the code
+    /// decides how the instance ends.
     pub fn on_cancel<F, Fut>(&self, handler: F)
     where
         F: FnOnce() -> Fut + Send + 'static,
@@ -151,8 +151,8 @@ impl OrchestrationContext {
         );
     }
 
-    /// Takes cancellation over, for good: resolves with the reason when it is requested, and the code decides how it ends,
-    /// for instance with [`end_cancelled`](Self::end_cancelled).
+    /// Takes over cancellation permanently: resolves with the reason when cancellation is requested. The code decides
+    /// how the instance ends, for example with [`end_cancelled`](Self::end_cancelled).
     pub fn cancelled(&self) -> Cancelled {
         self.call(
             "cancelled",
@@ -171,12 +171,13 @@ impl OrchestrationContext {
         self.call("is_cancelled", Access::Look, || false, |state| Ok(state.cancel.requested.is_some()))
     }
 
-    /// Why cancellation was requested, if it was and the code has been told.
+    /// The reason for the requested cancellation, or `None` if it was not requested or has not been delivered to the
+    /// code.
     pub fn cancel_reason(&self) -> Option<String> {
         self.call("cancel_reason", Access::Look, || None, |state| Ok(state.cancel.requested.clone()))
     }
 
-    /// Resolves when no handler is at work, other than the one that asks.
+    /// Resolves when no handler is running, other than the one that calls this.
     pub fn handlers_idle(&self) -> HandlersIdle {
         HandlersIdle { ctx: self.clone(), seat: None }
     }

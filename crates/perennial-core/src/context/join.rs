@@ -1,6 +1,7 @@
 //! Waiting for all of several futures, within one unit.
 //!
-//! Each operand of a wide join has a waker of its own, so that a result costs one poll however wide the join is.
+//! Each operand of a wide join has its own waker, so that one result costs one poll regardless of the width of the
+//! join.
 
 use std::fmt;
 use std::future::Future;
@@ -12,13 +13,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use super::OrchestrationContext;
 
 impl OrchestrationContext {
-    /// Waits for all futures. Results come in input order.
+    /// Waits for all futures. The results are in input order.
     pub fn join<F: Future>(&self, futures: impl IntoIterator<Item = F>) -> Join<F> {
         let operands = Operands::new(futures);
         Join { outputs: operands.no_outputs(), operands }
     }
 
-    /// Waits for all futures, or for the first error; the others are then dropped, hence cancelled.
+    /// Waits for all futures, or for the first error; the others are then dropped, which cancels them.
     pub fn try_join<F, T, E>(&self, futures: impl IntoIterator<Item = F>) -> TryJoin<F, T>
     where
         F: Future<Output = Result<T, E>>,
@@ -38,7 +39,7 @@ impl OrchestrationContext {
     }
 }
 
-/// Futures that are polled only when they were woken.
+/// Futures that are polled only after they were woken.
 pub(super) struct Operands<F> {
     futures: Vec<Option<Pin<Box<F>>>>,
     wakers: Vec<Waker>,
@@ -46,7 +47,7 @@ pub(super) struct Operands<F> {
     pub(super) pending: usize,
 }
 
-/// Which operands were woken, in the order of their wakes, and whom to wake because of it.
+/// Which operands were woken, in wake order, and the waker of the task that polls the join.
 #[derive(Default)]
 struct Woken {
     queue: Mutex<WokenQueue>,
@@ -91,7 +92,8 @@ impl<F: Future> Operands<F> {
         Operands { futures, wakers, woken, pending }
     }
 
-    /// Polls the operands that were woken before this poll, and hands over what they returned, until `stop` says so.
+    /// Polls the operands that were woken before this poll and passes their outputs to `returned`, until it asks to
+    /// stop.
     fn poll(&mut self, cx: &Context<'_>, mut returned: impl FnMut(usize, F::Output) -> bool) {
         for operand in self.take_woken(cx) {
             if let Some(output) = self.poll_one(operand)
@@ -102,7 +104,7 @@ impl<F: Future> Operands<F> {
         }
     }
 
-    /// The operands that were woken since the last call, all of them at first.
+    /// The operands woken since the last call; all of them on the first call.
     pub(super) fn take_woken(&mut self, cx: &Context<'_>) -> Vec<usize> {
         let (operands, old_parent) = {
             let mut queue = self.woken.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +114,7 @@ impl<F: Future> Operands<F> {
         operands
     }
 
-    /// Polls an operand that has not returned. What it returns ends it.
+    /// Polls an operand that has not completed, and removes it once it completes.
     pub(super) fn poll_one(&mut self, operand: usize) -> Option<F::Output> {
         let future = self.futures[operand].as_mut()?;
         match future.as_mut().poll(&mut Context::from_waker(&self.wakers[operand])) {
@@ -125,7 +127,7 @@ impl<F: Future> Operands<F> {
         }
     }
 
-    /// An operand that has not returned.
+    /// An operand that has not completed.
     pub(super) fn get(&self, operand: usize) -> Option<&F> {
         self.futures[operand].as_deref()
     }
@@ -135,13 +137,13 @@ impl<F: Future> Operands<F> {
         self.pending = 0;
     }
 
-    /// A place for the output of each.
+    /// An empty slot for the output of each operand.
     fn no_outputs<T>(&self) -> Outputs<T> {
         Some(self.futures.iter().map(|_| None).collect())
     }
 }
 
-/// What operands returned, by place; absent once the join itself has returned.
+/// The outputs by operand; `None` once the join itself has completed.
 type Outputs<T> = Option<Vec<Option<T>>>;
 
 const POLLED_AGAIN: &str = "a join was polled after it returned";
@@ -206,7 +208,7 @@ impl<F: Future<Output = Result<T, E>>, T, E> Future for TryJoin<F, T> {
     }
 }
 
-/// One operand of a narrow join: a future, then its output.
+/// One operand of a narrow join: first the future, then its output.
 enum Part<F: Future> {
     Pending(Pin<Box<F>>),
     Returned(F::Output),
@@ -271,7 +273,7 @@ impl<A: Future, B: Future, C: Future> Future for Join3<A, B, C> {
     }
 }
 
-// Operands are boxed, so that no join is ever pinned itself.
+// Operands are boxed, so a join never needs to be pinned itself.
 impl<F: Future> Unpin for Join<F> {}
 impl<F, T> Unpin for TryJoin<F, T> {}
 impl<A: Future, B: Future> Unpin for Join2<A, B> {}

@@ -1,7 +1,7 @@
-//! Taking events without waiting, and as a stream.
+//! Receiving events without waiting, and as a stream.
 //!
-//! Both are waits: an event that is taken at once is recorded as a wait that returned in the step that made it, and a
-//! stream has one open wait at a time. When nothing is there to be taken, nothing is recorded: which events have
+//! Both are waits: an event that is received immediately is recorded as a wait that completed in the step that made it,
+//! and a stream has one open wait at a time. If there is no event to receive, nothing is recorded: which events have
 //! arrived follows from the jobs of the turns, so a replay finds the same.
 
 use std::fmt;
@@ -20,15 +20,14 @@ use super::operations::{Decode, decode_typed};
 use super::{Operand, OrchestrationContext, WaitFuture};
 
 impl OrchestrationContext {
-    /// Takes the oldest event of a name that nobody has read, if one is there. Events that an open wait holds are not
-    /// taken.
+    /// Receives the oldest unread event of this name, if there is one. Events held by an open wait are not received.
     #[track_caller]
     pub fn try_receive(&self, name: impl Into<String>) -> Option<Payload> {
         self.try_receive_by(name, Ok)
     }
 
-    /// Like [`try_receive`](Self::try_receive), and makes something else of the payload. What cannot be made fails the
-    /// turn and names event and type.
+    /// Like [`try_receive`](Self::try_receive), and converts the payload. A payload that cannot be converted fails the
+    /// turn with the event and the type.
     #[doc(hidden)]
     #[track_caller]
     pub fn try_receive_by<T>(
@@ -44,14 +43,14 @@ impl OrchestrationContext {
             .ok()
     }
 
-    /// How many events of a name are there that nobody has read and no open wait holds: those that
-    /// [`try_receive`](Self::try_receive) would return, one after the other.
+    /// The number of unread events of this name that no open wait holds: those that [`try_receive`](Self::try_receive)
+    /// would return.
     pub fn unread(&self, name: impl AsRef<str>) -> usize {
         self.call("unread", Access::Look, || 0, |state| Ok(state.mailbox.unclaimed(name.as_ref())))
     }
 
-    /// Whether anything is there that the code has not read: events of any name, and events and updates whose handler
-    /// has not begun. This is what continue-as-new would carry over and what an end would leave unread.
+    /// Whether anything is unread: events of any name, and events and updates whose handler has not started.
+    /// Continue-as-new would carry these over, and an end would leave them unread.
     pub fn has_unread(&self) -> bool {
         self.call(
             "has_unread",
@@ -61,7 +60,7 @@ impl OrchestrationContext {
         )
     }
 
-    /// The events of a name as a stream, those that came before included. It never ends.
+    /// The events of this name as a stream, including those that arrived earlier. The stream never ends.
     #[track_caller]
     pub fn events(&self, name: impl Into<String>) -> Events {
         let location = Location::caller();
@@ -69,11 +68,11 @@ impl OrchestrationContext {
     }
 }
 
-/// The events of a name, one after the other, in the order in which they arrived.
+/// The events of one name, in the order in which they arrived.
 ///
-/// A [`Stream`] that never ends, for the adapters of the `futures` crate; [`receive`](Events::receive) gives the next
-/// event without them. It waits for an event from when the next one is asked for until that is returned, so that other
-/// waits of the name can have those in between. Dropping the stream gives its wait up and loses no event.
+/// A [`Stream`] that never ends, for the adapters of the `futures` crate; [`receive`](Events::receive) returns the next
+/// event without them. Its wait is open from the moment the next event is requested until that event is returned; in
+/// between, other waits for the same name can receive events. Dropping the stream closes its wait and loses no event.
 #[must_use = "streams do nothing unless polled"]
 pub struct Events<T = Payload> {
     ctx: OrchestrationContext,
@@ -84,18 +83,18 @@ pub struct Events<T = Payload> {
 }
 
 impl<T> Events<T> {
-    /// Decodes the payloads. One that does not decode fails the turn and names event and type.
+    /// Decodes the payloads. A payload that does not decode fails the turn with the event and the type.
     pub fn typed<U: DeserializeOwned>(self) -> Events<U> {
         self.read_by(decode_typed)
     }
 
-    /// Makes something else of the payloads. What cannot be made fails the turn and names event and type.
+    /// Converts the payloads. A payload that cannot be converted fails the turn with the event and the type.
     pub fn read_by<U>(self, decode: fn(Payload) -> Result<U, NotOfType>) -> Events<U> {
         let Events { ctx, name, wait, location, .. } = self;
         Events { ctx, name, decode, wait: wait.map(|wait| wait.read_by(decode)), location }
     }
 
-    /// Waits for the next event. Dropping what this returns loses nothing: the stream goes on waiting.
+    /// Waits for the next event. Dropping the returned future loses nothing: the stream keeps waiting.
     pub fn receive(&mut self) -> Receive<'_, T> {
         self.subscribe();
         Receive { events: self }

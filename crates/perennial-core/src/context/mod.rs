@@ -1,7 +1,7 @@
-//! What orchestration code calls.
+//! The API that orchestration code calls.
 //!
-//! A context is a handle without content: every call looks up the execution that runs on this thread, and is refused
-//! when that is not the context's own. Calls return at once; what takes time returns a future.
+//! A context is a handle without data: every call looks up the execution that runs on the current thread, and is
+//! refused if that is not the context's own. Calls return immediately; operations that take time return a future.
 
 mod child_attempts;
 mod completions;
@@ -47,35 +47,35 @@ pub use state::State;
 pub use timeout::{Elapsed, Timeout};
 pub use units::{Branches, Shield, UnitHandle};
 
-/// The way of orchestration code to everything outside of it.
+/// The handle through which an orchestration schedules work, waits, and reads time.
 ///
-/// Cloning is cheap. Calls are allowed only while the orchestration's own code runs, on the thread it runs on.
+/// Cloning is cheap. Calls are allowed only while the orchestration's own code runs, on the thread that runs it.
 #[derive(Clone, Debug)]
 pub struct OrchestrationContext {
     flags: Arc<SharedFlags>,
 }
 
-/// What an orchestration knows about itself.
+/// Identity and size of the running execution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Info {
     /// The instance id.
     pub instance: String,
-    /// 1 for the first execution; continue-as-new counts on. An execution that keeps turns of another one after a reset
-    /// reads the number of the execution in which they were taken.
+    /// 1 for the first execution; continue-as-new increments it. After a reset, code that replays turns taken over from
+    /// an earlier execution reads the number of that execution.
     pub execution: u64,
     /// The registered name.
     pub name: String,
     /// The version that this execution is pinned to.
     pub version: String,
-    /// Who waits for the outcome, if anybody.
+    /// The parent that waits for the outcome, if there is one.
     pub parent: Option<ParentLink>,
-    /// How many events were recorded when this turn began.
+    /// The number of events recorded before this turn.
     pub history_events: u64,
-    /// About how many bytes they take.
+    /// Their approximate size in bytes.
     pub history_bytes: u64,
 }
 
-/// While it lives, a closure of the code's runs.
+/// Marks, while it lives, that a closure passed in by the code is running.
 struct InsideClosure<'a>(&'a OrchestrationContext);
 
 impl Drop for InsideClosure<'_> {
@@ -84,7 +84,8 @@ impl Drop for InsideClosure<'_> {
     }
 }
 
-/// How a call unwinds once its turn has failed. The reason is noted; nothing is printed.
+/// The panic payload with which calls unwind once their turn has failed. The reason is already recorded; nothing is
+/// printed.
 struct TurnHasFailed;
 
 impl OrchestrationContext {
@@ -92,10 +93,11 @@ impl OrchestrationContext {
         OrchestrationContext { flags }
     }
 
-    /// Makes a call into the running execution.
+    /// Calls into the running execution.
     ///
-    /// When the call cannot be made, the code cannot go on: it panics, or unwinds silently if the turn has failed
-    /// already. In a destructor that runs because of that, or after the execution is gone, it gets `inert` instead.
+    /// If the call cannot be made, the code must not go on: the call panics, or unwinds silently if the turn has
+    /// already failed. In a destructor that runs during that unwinding, or after the execution is gone, it returns
+    /// `inert` instead.
     #[track_caller]
     fn call<R>(
         &self,
@@ -130,7 +132,7 @@ impl OrchestrationContext {
         what
     }
 
-    /// Notes that a closure of the code's is about to run, in which nothing may be decided.
+    /// Notes that a closure passed in by the code is about to run, in which no decision may be made.
     fn enter_closure(&self, call: &'static str, access: Access, closure: Closure) -> InsideClosure<'_> {
         self.call(
             call,
@@ -151,14 +153,14 @@ impl OrchestrationContext {
         InsideClosure(self)
     }
 
-    /// Makes a decision that nothing waits for.
+    /// Records a decision that nothing waits for.
     #[track_caller]
     fn decide(&self, call: &'static str, decision: Decision) {
         let location = Location::caller();
         self.call(call, Access::Act, || (), |state| state.emit(decision, location).map(|_| ()));
     }
 
-    /// What the orchestration knows about itself.
+    /// Identity and size of the running execution.
     pub fn info(&self) -> Info {
         let inert = || Info {
             instance: String::new(),
@@ -182,12 +184,12 @@ impl OrchestrationContext {
         })
     }
 
-    /// Whether recorded turns are being replayed. Good for keeping quiet, never for deciding.
+    /// Whether recorded turns are being replayed. Use it to suppress output, never to make decisions.
     pub fn is_replaying(&self) -> bool {
         self.call("is_replaying", Access::Look, || true, |state| Ok(state.replaying))
     }
 
-    /// Whether the history has grown so long that the code should continue as new.
+    /// Whether the history has grown long enough that the code should continue as new.
     pub fn should_continue_as_new(&self) -> bool {
         self.call(
             "should_continue_as_new",
@@ -215,7 +217,7 @@ impl OrchestrationContext {
         self.call("uuid4", Access::Act, String::new, |state| Ok(uuid4_text(state.draw(), state.draw())))
     }
 
-    /// The time of this turn, as an event of its own in the history.
+    /// The time of this turn, recorded as its own event in the history.
     #[track_caller]
     pub fn utc_now(&self) -> SystemCallFuture<Timestamp> {
         let location = Location::caller();
@@ -237,8 +239,7 @@ impl OrchestrationContext {
         self.system_call_future(recorded)
     }
 
-    /// A value from outside, taken once. The closure runs at the call, in live turns only; replay gives what is
-    /// recorded.
+    /// A value computed once. The closure runs at the call, in live turns only; a replay returns the recorded value.
     #[track_caller]
     pub fn side_effect<T: Serialize + DeserializeOwned>(
         &self,
@@ -263,8 +264,8 @@ impl OrchestrationContext {
         self.system_call_future(recorded)
     }
 
-    /// The closure of a side effect panicked. That fails the turn, caught or not: a replay has no value to go on with,
-    /// and does not run the closure.
+    /// Fails the turn after the closure of a side effect panicked, even if the code catches the panic: a replay has no
+    /// recorded value to return, and does not run the closure.
     fn fail_side_effect(&self, panic: Box<dyn Any + Send>) -> ! {
         let message = panic_message(&*panic);
         let place = panic_place::take();
@@ -275,21 +276,21 @@ impl OrchestrationContext {
         resume_unwind(panic)
     }
 
-    /// Whether this execution is to take the changed path of a patch. The first answer for an id holds; live code is
-    /// told yes, which is recorded.
+    /// Whether this execution should take the new path of a patch. The first answer for an id is final; live code gets
+    /// `true`, which is recorded.
     #[track_caller]
     pub fn patched(&self, id: &str) -> bool {
         let location = Location::caller();
         self.call("patched", Access::Act, || false, |state| state.patched(id, location))
     }
 
-    /// Publishes what the orchestration is doing.
+    /// Publishes a status that clients and lists can read.
     #[track_caller]
     pub fn set_status(&self, status: impl Into<Payload>) {
         self.decide("set_status", Decision::StatusSet { status: status.into() });
     }
 
-    /// Changes searchable values of the instance; `null` removes one.
+    /// Changes the instance's search attributes; `null` removes one.
     #[track_caller]
     pub fn upsert_attributes<N: Into<String>, V: Into<Payload>>(
         &self,
@@ -300,7 +301,7 @@ impl OrchestrationContext {
         self.decide("upsert_attributes", Decision::AttributesUpserted { attributes });
     }
 
-    /// Starts an orchestration that is nobody's child.
+    /// Starts an orchestration that is not a child of this instance.
     #[track_caller]
     pub fn schedule_orchestration(
         &self,
@@ -311,7 +312,7 @@ impl OrchestrationContext {
         self.start_detached(name.into(), None, instance.into(), input.into())
     }
 
-    /// Starts an orchestration that is nobody's child, at an exact version.
+    /// Starts an orchestration at an exact version that is not a child of this instance.
     #[track_caller]
     pub fn schedule_orchestration_versioned(
         &self,
@@ -336,7 +337,7 @@ impl OrchestrationContext {
         self.send("schedule_orchestration", decision)
     }
 
-    /// Raises an event at another instance.
+    /// Raises an event for another instance.
     #[track_caller]
     pub fn raise_event(
         &self,
@@ -349,8 +350,8 @@ impl OrchestrationContext {
         self.send("raise_event", decision)
     }
 
-    /// Ends this execution and lets the instance go on in a next one, at the latest version. Await the result: it
-    /// never comes.
+    /// Ends this execution and continues the instance with a new one, at the latest version. Await the returned future;
+    /// it never resolves.
     #[track_caller]
     pub fn continue_as_new<T>(&self, input: impl Into<Payload>) -> ContinueAsNewFuture<T> {
         self.continue_at(None, input.into())
@@ -383,8 +384,8 @@ impl OrchestrationContext {
         ContinueAsNewFuture(std::marker::PhantomData)
     }
 
-    /// Ends the instance as cancelled, with what it leaves behind: for code that took cancellation over and has cleaned up.
-    /// The reason is that of the cancel request. Await the result: it never comes.
+    /// Ends the instance as cancelled, with an output: for code that took over cancellation and has cleaned up. The
+    /// reason is that of the cancel request. Await the returned future; it never resolves.
     #[track_caller]
     pub fn end_cancelled<T>(&self, output: impl Into<Payload>) -> EndCancelledFuture<T> {
         let location = Location::caller();
@@ -403,7 +404,7 @@ impl OrchestrationContext {
         EndCancelledFuture(std::marker::PhantomData)
     }
 
-    /// The root has returned.
+    /// Records that the root has returned.
     pub(crate) fn finish(&self, output: Result<Payload, Payload>) {
         self.call(
             "finish",
@@ -418,14 +419,14 @@ impl OrchestrationContext {
         );
     }
 
-    /// Fails the turn as misuse, and does not return. For layers above that find out what the code did wrong.
+    /// Fails the turn as misuse, and does not return. Used by the typed API to report errors in the code.
     #[doc(hidden)]
     pub fn refuse(&self, what: String) -> ! {
         self.call("refuse", Access::Look, || (), |state| Err::<(), Stop>(state.misuse(what)));
         resume_unwind(Box::new(TurnHasFailed))
     }
 
-    /// Encodes a value of the code's. What JSON cannot hold is misuse.
+    /// Encodes a value. A value that JSON cannot represent is misuse.
     pub fn encode<T: Serialize + ?Sized>(&self, what: &'static str, value: &T) -> Payload {
         match Payload::encode(value) {
             Ok(payload) => payload,
@@ -448,13 +449,13 @@ impl OrchestrationContext {
         SystemCallFuture { value }
     }
 
-    /// A recorded payload is not of the type that the code expects: the turn fails.
+    /// Fails the turn because a recorded payload does not have the type that the code expects.
     fn fail_decoding(&self, event: EventId, source: PayloadSource, mismatch: &NotOfType) {
         self.call("decode", Access::Look, || (), |state| Err(state.note_mismatch(event, source, mismatch)));
     }
 
-    /// What the running unit was started with, an input, an event or an update, is not of the type that its code takes.
-    /// Fails the turn, and does not return. For typed layers above.
+    /// Fails the turn because the payload that started the running unit (an input, an event or an update) does not have
+    /// the type that its code takes. Does not return. Used by the typed API.
     #[doc(hidden)]
     pub fn refuse_payload(&self, mismatch: &NotOfType) -> ! {
         self.call(
@@ -492,7 +493,7 @@ impl<T> Future for SystemCallFuture<T> {
     }
 }
 
-/// Never resolves: the execution ends with the step that asked for it.
+/// Never resolves: the execution ends with the current step.
 #[must_use = "await it, so that nothing runs after it"]
 pub struct ContinueAsNewFuture<T>(std::marker::PhantomData<fn() -> T>);
 
@@ -504,7 +505,7 @@ impl<T> Future for ContinueAsNewFuture<T> {
     }
 }
 
-/// Never resolves: the instance ends with the step that asked for it.
+/// Never resolves: the instance ends with the current step.
 #[must_use = "await it, so that nothing runs after it"]
 pub struct EndCancelledFuture<T>(std::marker::PhantomData<fn() -> T>);
 

@@ -1,7 +1,7 @@
 //! Activities, timers, waits and sub-orchestrations: calls that return a durable future.
 //!
-//! A decision is emitted when the call is made, in call order. Dropping a future before its result is recorded
-//! cancels the operation.
+//! A decision is recorded when the call is made, in call order. Dropping a future before its result is recorded cancels
+//! the operation.
 
 use std::fmt;
 use std::future::Future;
@@ -25,14 +25,14 @@ use super::child_attempts::{Attempts, ChildStarted};
 use super::sent::DeliveryFuture;
 
 impl OrchestrationContext {
-    /// Runs an activity.
+    /// Schedules an activity.
     #[track_caller]
     pub fn schedule_activity(&self, name: impl Into<String>, input: impl Into<Payload>) -> ActivityFuture {
         let decision = Decision::ActivityScheduled { name: name.into(), input: input.into(), options: None };
         ActivityFuture::new(self.schedule("schedule_activity", OperationKind::Activity, decision))
     }
 
-    /// Waits for a time, counted from this turn's time and rounded up to the millisecond.
+    /// Waits for a duration, counted from the time of this turn and rounded up to whole milliseconds.
     #[track_caller]
     pub fn schedule_timer(&self, delay: Duration) -> TimerFuture {
         let location = Location::caller();
@@ -49,7 +49,7 @@ impl OrchestrationContext {
         TimerFuture { operation: OperationFuture::new(self, token, location) }
     }
 
-    /// Waits for an external event. Events that came before the wait are kept for it.
+    /// Waits for an external event. Events that arrived earlier are kept and received first.
     #[track_caller]
     pub fn schedule_wait(&self, name: impl Into<String>) -> WaitFuture {
         self.wait_at("schedule_wait", name.into(), Location::caller())
@@ -65,7 +65,7 @@ impl OrchestrationContext {
         WaitFuture::new(OperationFuture::new(self, token, location))
     }
 
-    /// Runs a sub-orchestration at the latest version, under an id derived from this instance's.
+    /// Schedules a sub-orchestration at the latest version, under an id derived from this instance's id.
     #[track_caller]
     pub fn schedule_sub_orchestration(
         &self,
@@ -75,7 +75,7 @@ impl OrchestrationContext {
         self.schedule_child(name.into(), None, None, input.into())
     }
 
-    /// Runs a sub-orchestration under an id of the caller's choice.
+    /// Schedules a sub-orchestration under an id chosen by the caller.
     #[track_caller]
     pub fn schedule_sub_orchestration_with_id(
         &self,
@@ -86,7 +86,7 @@ impl OrchestrationContext {
         self.schedule_child(name.into(), None, Some(instance.into()), input.into())
     }
 
-    /// Runs a sub-orchestration at an exact version.
+    /// Schedules a sub-orchestration at an exact version.
     #[track_caller]
     pub fn schedule_sub_orchestration_versioned(
         &self,
@@ -97,7 +97,7 @@ impl OrchestrationContext {
         self.schedule_child(name.into(), Some(version.into()), None, input.into())
     }
 
-    /// Runs a sub-orchestration at an exact version, under an id of the caller's choice.
+    /// Schedules a sub-orchestration at an exact version, under an id chosen by the caller.
     #[track_caller]
     pub fn schedule_sub_orchestration_with_id_versioned(
         &self,
@@ -137,15 +137,16 @@ impl OrchestrationContext {
     }
 }
 
-/// What every durable future is: a token until it returns.
+/// The common part of all durable futures: a token until the operation has completed.
 pub(super) struct OperationFuture {
     pub(super) ctx: OrchestrationContext,
-    /// Absent once it has returned, or if it was made where nothing can be scheduled.
+    /// `None` once it has completed, or if it was made where nothing can be scheduled.
     pub(super) token: Option<Token>,
     polled: bool,
-    /// What it came to without being recorded: it was asked to stop in the step that scheduled it.
+    /// The outcome of an operation that was stopped in the step that scheduled it; nothing of it is recorded.
     settled: Option<Completion>,
-    /// The waker that waits for the result, by its address. As long as it waits, nothing else can have that address.
+    /// The address of the waker that waits for the result. The waker is kept alive, so nothing else can get that
+    /// address.
     parked_with: Option<usize>,
     pub(super) location: &'static Location<'static>,
 }
@@ -168,7 +169,7 @@ impl OperationFuture {
             };
         };
         self.polled = true;
-        // Combinators that poll everything at every wake find most operations waiting already.
+        // Combinators that poll all operands at every wake find most of them already waiting.
         if self.is_parked(cx)
             && self.ctx.call("poll", Access::Act, || true, |state| Ok(state.waits_with(token, cx.waker())))
         {
@@ -191,13 +192,13 @@ impl OperationFuture {
         self.ctx.call("poll", Access::Look, || None, |state| Ok(state.stored_event(token)))
     }
 
-    /// Whether the task that polls waits for the result already, or the result is stored.
+    /// Whether the polling task already waits for the result, or the result is stored.
     fn is_parked(&self, cx: &Context<'_>) -> bool {
         self.token.is_some() && self.parked_with == Some(cx.waker().data().addr())
     }
 
-    /// Asks for the operation to stop, and goes on waiting for what comes of it. What was scheduled in this very step
-    /// leaves nothing, and comes to `at_once`.
+    /// Requests that the operation stops, and keeps waiting for its outcome. An operation scheduled in the current step
+    /// leaves no events and completes with `at_once`.
     #[track_caller]
     pub(super) fn stop(&mut self, request: impl FnOnce(EventId) -> Decision, at_once: Completion) {
         let (token, location) = (self.token, Location::caller());
@@ -209,7 +210,7 @@ impl OperationFuture {
         }
     }
 
-    /// Gives the operation up, and comes to this.
+    /// Abandons the operation, and completes with this.
     pub(super) fn withdraw(&mut self, at_once: Completion) {
         let Some(token) = self.token.take() else { return };
         let location = self.location;
@@ -220,7 +221,7 @@ impl OperationFuture {
         self.settled = Some(at_once);
     }
 
-    /// Changes the decision while that is still possible.
+    /// Changes the decision while it is not recorded yet.
     pub(super) fn amend(&mut self, change: impl FnOnce(&mut Decision)) {
         let (token, polled) = (self.token, self.polled);
         self.ctx.call(
@@ -238,7 +239,7 @@ impl OperationFuture {
         );
     }
 
-    /// What was read from a payload, or a turn that fails.
+    /// The decoded value; a payload that does not decode fails the turn.
     pub(super) fn read<T>(
         &self,
         event: EventId,
@@ -269,21 +270,21 @@ impl Drop for OperationFuture {
     }
 }
 
-/// How a payload becomes what the code wants.
+/// Converts a payload to the type that the code expects.
 pub(super) type Decode<T> = fn(Payload) -> Result<T, NotOfType>;
 
 pub(super) fn decode_typed<T: DeserializeOwned>(payload: Payload) -> Result<T, NotOfType> {
     payload.decode_as()
 }
 
-/// How what came of an operation becomes what the code wants.
+/// Converts the outcome of an operation to the type that the code expects.
 type Read<F, R> = fn(Result<Payload, F>) -> Result<R, NotOfType>;
 
 fn read_typed<T: DeserializeOwned, F>(outcome: Result<Payload, F>) -> Result<Result<T, F>, NotOfType> {
     outcome.map_or_else(|failure| Ok(Err(failure)), |payload| payload.decode_as().map(Ok))
 }
 
-/// What came of an activity, as recorded.
+/// The outcome of an activity, as recorded.
 #[must_use = "dropping it cancels the activity"]
 pub struct ActivityFuture<R = Result<Payload, ActivityError>> {
     operation: OperationFuture,
@@ -297,12 +298,12 @@ impl ActivityFuture {
 }
 
 impl<R> ActivityFuture<R> {
-    /// Decodes the result. A result that does not decode fails the turn and names event and type.
+    /// Decodes the result. A result that does not decode fails the turn with the event and the type.
     pub fn typed<U: DeserializeOwned>(self) -> ActivityFuture<Result<U, ActivityError>> {
         self.read_by(read_typed)
     }
 
-    /// Makes something else of the outcome. What cannot be made fails the turn and names event and type.
+    /// Converts the outcome. An outcome that cannot be converted fails the turn with the event and the type.
     pub fn read_by<S>(
         self,
         read: fn(Result<Payload, ActivityError>) -> Result<S, NotOfType>,
@@ -310,12 +311,12 @@ impl<R> ActivityFuture<R> {
         ActivityFuture { operation: self.operation, read }
     }
 
-    /// Runs the activity this way, where nothing else is said.
+    /// Sets options that apply where the call sets none.
     pub fn defaults(self, defaults: ActivityOptions) -> Self {
         self.option(|options| *options = defaults)
     }
 
-    /// Tries again after failures.
+    /// Retries the activity after failures.
     pub fn retry(self, policy: RetryPolicy) -> Self {
         self.option(|options| options.retry = Some(policy))
     }
@@ -335,7 +336,7 @@ impl<R> ActivityFuture<R> {
         self.option(|options| options.total_timeout_ms = Some(whole_ms(total)))
     }
 
-    /// Limits the silence between two heartbeats.
+    /// Limits the time between two heartbeats.
     pub fn heartbeat_timeout(self, silence: Duration) -> Self {
         self.option(|options| options.heartbeat_timeout_ms = Some(whole_ms(silence)))
     }
@@ -346,16 +347,16 @@ impl<R> ActivityFuture<R> {
         self.option(|options| options.tag = Some(tag))
     }
 
-    /// Asks the activity to stop, and goes on waiting: the future then returns what the last attempt came to once that
-    /// has really ended, which may be a result, or `ActivityError::Cancelled`. It is not tried again.
+    /// Requests that the activity stops, and keeps waiting: the future resolves once the running attempt has really
+    /// ended, with its result or with `ActivityError::Cancelled`. It is not retried.
     #[track_caller]
     pub fn cancel(&mut self) {
         let stop = |source_event_id| Decision::ActivityStopRequested { source_event_id };
         self.operation.stop(stop, Completion::Activity(Err(ActivityError::Cancelled)));
     }
 
-    /// Lets an attempt hand out a token and return before its result is there. Whoever has the token completes the
-    /// attempt later, within its timeouts.
+    /// Lets an attempt hand out a completion token and return before it has a result. The holder of the token completes
+    /// the attempt later, within its timeouts.
     pub fn completes_later(self) -> Self {
         self.option(|options| options.completes_later = true)
     }
@@ -411,12 +412,12 @@ impl WaitFuture {
 }
 
 impl<T> WaitFuture<T> {
-    /// Decodes the payload. A payload that does not decode fails the turn and names event and type.
+    /// Decodes the payload. A payload that does not decode fails the turn with the event and the type.
     pub fn typed<U: DeserializeOwned>(self) -> WaitFuture<U> {
         self.read_by(decode_typed)
     }
 
-    /// Makes something else of the payload. What cannot be made fails the turn and names event and type.
+    /// Converts the payload. A payload that cannot be converted fails the turn with the event and the type.
     pub fn read_by<U>(self, decode: fn(Payload) -> Result<U, NotOfType>) -> WaitFuture<U> {
         WaitFuture { operation: self.operation, decode }
     }
@@ -427,7 +428,7 @@ impl<T> Future for WaitFuture<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let polled = self.operation.poll(cx);
-        // A wait whose event is skipped waits no longer for anybody who does not poll it again.
+        // The event of this wait is skipped: unless it is polled again, it must not be counted as waiting.
         self.operation.parked_with = None;
         match ready!(polled) {
             (event, Completion::Wait(payload)) => {
@@ -444,9 +445,9 @@ pub struct ChildFuture<R = Result<Payload, ChildError>> {
     /// The child, or the pause before it is scheduled again.
     pub(super) operation: OperationFuture,
     read: Read<ChildError, R>,
-    /// Absent unless it has been scheduled more than once.
+    /// `None` unless it has been scheduled more than once.
     pub(super) attempts: Option<Box<Attempts>>,
-    /// It was asked to cancel: it is not scheduled again.
+    /// Cancellation was requested: it is not scheduled again.
     pub(super) is_stopped: bool,
 }
 
@@ -457,18 +458,18 @@ impl ChildFuture {
 }
 
 impl<R> ChildFuture<R> {
-    /// Decodes the result. A result that does not decode fails the turn and names event and type.
+    /// Decodes the result. A result that does not decode fails the turn with the event and the type.
     pub fn typed<U: DeserializeOwned>(self) -> ChildFuture<Result<U, ChildError>> {
         self.read_by(read_typed)
     }
 
-    /// Makes something else of the outcome. What cannot be made fails the turn and names event and type.
+    /// Converts the outcome. An outcome that cannot be converted fails the turn with the event and the type.
     pub fn read_by<S>(self, read: fn(Result<Payload, ChildError>) -> Result<S, NotOfType>) -> ChildFuture<S> {
         let ChildFuture { operation, attempts, is_stopped, .. } = self;
         ChildFuture { operation, read, attempts, is_stopped }
     }
 
-    /// What happens to the child if this instance ends first.
+    /// Sets what happens to the child if this instance ends first.
     pub fn close_policy(mut self, policy: ClosePolicy) -> Self {
         self.operation.amend(|decision| {
             if let Decision::SubOrchestrationScheduled { close, .. } = decision {

@@ -1,7 +1,7 @@
-//! Waiting for the first of several futures; the others are dropped, hence cancelled.
+//! Waiting for the first of several futures; the others are dropped, which cancels them.
 //!
-//! Operands whose results are recorded already are polled by the order in which those were recorded, then the others
-//! in argument order, up to the first that is ready. Pass `&mut future` to keep a loser.
+//! Operands whose results are already recorded are polled first, in the order in which the results were recorded, then
+//! the others in argument order, until one is ready. Pass `&mut future` to keep a loser.
 
 use std::fmt;
 use std::future::{Future, Pending, PollFn, Ready};
@@ -18,7 +18,7 @@ use super::{
     Timeout, TimerFuture, TryJoin, UnitHandle, WaitFuture, WaitUntil,
 };
 
-/// A future that a select can order among others: it knows whether its result is recorded already.
+/// A future that a select can order among others because it knows whether its result is already recorded.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an operand of a select",
     label = "not an operand",
@@ -28,17 +28,17 @@ pub trait Operand: Future + Unpin {
     /// The event whose result this future would return if it were polled now.
     fn stored_event(&self) -> Option<EventId>;
 
-    /// Whether a poll could change nothing unless there is a [stored event](Self::stored_event): the task waits for the
-    /// result already. A select in a loop leaves such operands alone.
+    /// Whether polling is pointless unless there is a [stored event](Self::stored_event), because the task already
+    /// waits for the result. A select in a loop skips such operands.
     fn is_parked(&self, _cx: &Context<'_>) -> bool {
         false
     }
 
-    /// Whether all that futures of this type do is to wait for the result of one operation.
+    /// Whether futures of this type only ever wait for the result of one operation.
     #[doc(hidden)]
     const IS_OPERATION: bool = false;
 
-    /// The operation that it waits for. A wide select finds it by this.
+    /// The operation that it waits for. A wide select uses it to find its operand.
     #[doc(hidden)]
     fn token(&self) -> Option<usize> {
         None
@@ -61,7 +61,7 @@ impl<O: Operand> Operand for &mut O {
     }
 }
 
-/// What a select chooses from: a `Vec` or an array of futures; or `&mut` of one, or of a slice, which keeps the losers.
+/// The operands of a select: a `Vec` or an array of futures; or `&mut` of one, or of a slice, which keeps the losers.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no collection of operands",
     label = "not a collection of operands",
@@ -71,10 +71,10 @@ pub trait Operands {
     /// The futures.
     type Operand: Operand;
 
-    /// All of them.
+    /// The operands.
     fn operands(&self) -> &[Self::Operand];
 
-    /// All of them, to be polled.
+    /// The operands, to be polled.
     fn operands_mut(&mut self) -> &mut [Self::Operand];
 }
 
@@ -96,14 +96,15 @@ macro_rules! collections_of_operands {
 
 collections_of_operands!(Vec<O>, &mut Vec<O>, &mut [O], const N for [O; N], const N for &mut [O; N]);
 
-/// Any future is an operand once it is pinned, by [`pin!`](std::pin::pin): one without a result of its own.
+/// Any future can be an operand after pinning it with [`pin!`](std::pin::pin). It is treated as having no recorded
+/// result.
 impl<F: Future + ?Sized> Operand for Pin<&mut F> {
     fn stored_event(&self) -> Option<EventId> {
         None
     }
 }
 
-/// Any future, in a box, is an operand without a result of its own.
+/// Any boxed future can be an operand. It is treated as having no recorded result.
 impl<F: Future + ?Sized> Operand for Pin<Box<F>> {
     fn stored_event(&self) -> Option<EventId> {
         None
@@ -197,7 +198,7 @@ pub enum Either3<A, B, C> {
 }
 
 impl<T> Either<T, T> {
-    /// What the winner returned, whichever it was.
+    /// The winner's output, whichever it was.
     pub fn into_inner(self) -> T {
         match self {
             Either::First(value) | Either::Second(value) => value,
@@ -206,7 +207,7 @@ impl<T> Either<T, T> {
 }
 
 impl<T> Either3<T, T, T> {
-    /// What the winner returned, whichever it was.
+    /// The winner's output, whichever it was.
     pub fn into_inner(self) -> T {
         match self {
             Either3::First(value) | Either3::Second(value) | Either3::Third(value) => value,
@@ -215,8 +216,8 @@ impl<T> Either3<T, T, T> {
 }
 
 impl OrchestrationContext {
-    /// Waits for the first of two futures. Durable futures and combinators of them are passed as they are; any other
-    /// future, an async block for example, is pinned first.
+    /// Waits for the first of two futures. Durable futures and combinators of them are passed directly; any other
+    /// future, for example an async block, must be pinned first.
     ///
     /// ```
     /// # use std::pin::pin;
@@ -243,16 +244,17 @@ impl OrchestrationContext {
         Select3 { operands: Some((a, b, c)) }
     }
 
-    /// Waits for the first of many futures, and says which it was.
+    /// Waits for the first of many futures and returns its output with its index.
     ///
-    /// Pass `&mut futures` to keep the losers. For each result, a loop over what is left looks at few of its activities,
-    /// timers, events and sub-orchestrations, as long as no other unit waits for such operations and none is unpolled;
-    /// otherwise it looks at all of them. [`completions`](Self::completions) has no such condition.
+    /// Pass `&mut futures` to keep the losers. In a loop over the remaining futures, each result examines only a few of
+    /// the activities, timers, events and sub-orchestrations, as long as no other unit waits for such operations and
+    /// all of them have been polled; otherwise it examines all of them. [`completions`](Self::completions) has no such
+    /// condition.
     pub fn select<L: Operands>(&self, operands: L) -> Select<L> {
         Select { ctx: self.clone(), operands: Some(operands) }
     }
 
-    /// Waits for the first of many futures.
+    /// Waits for the first of many futures and returns its output.
     pub fn race<L: Operands>(&self, operands: L) -> Race<L> {
         Race { select: self.select(operands) }
     }
@@ -320,7 +322,7 @@ impl<A: Operand, B: Operand, C: Operand> Future for Select3<A, B, C> {
     }
 }
 
-/// See [`OrchestrationContext::select`]. Of no operands, it never returns.
+/// See [`OrchestrationContext::select`]. Without operands it never completes.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Select<L> {
     ctx: OrchestrationContext,
@@ -332,15 +334,15 @@ impl<L: Operands> Select<L> {
         self.operands.as_ref().map_or(&[], Operands::operands)
     }
 
-    /// The operand whose result was recorded first, of those that have one.
+    /// The operand whose result was recorded first, among those with a recorded result.
     fn first_stored(&self) -> Option<usize> {
         let is_any = self.ctx.call("poll", Access::Look, || false, |state| Ok(state.anything_stored()));
         let stored = self.operands().iter().filter(|_| is_any).map(Operand::stored_event).enumerate();
         stored.filter_map(|(index, event)| Some((event?, index))).min().map(|(_, index)| index)
     }
 
-    /// What can be told without a look at each operand, so that a loop of selects over what is left does not look at all
-    /// of them for every result.
+    /// What is known without examining each operand, so that a loop of selects over the remaining operands does not
+    /// examine all of them for every result.
     fn outlook(&self, cx: &Context<'_>) -> Outlook {
         if !L::Operand::IS_OPERATION {
             return Outlook::Unclear;
@@ -348,8 +350,8 @@ impl<L: Operands> Select<L> {
         self.ctx.call("poll", Access::Look, || Outlook::Unclear, |state| Ok(state.outlook(cx.waker())))
     }
 
-    /// The operand that waits for an operation. Where it was last, or its place among operands that are in the order of
-    /// their schedule, is tried before all are looked at; then their places are remembered.
+    /// The operand that waits for an operation. Its last known position, or its position among operands in schedule
+    /// order, is tried first; if that fails, all are examined and their positions remembered.
     fn position(&self, token: usize, place: Option<usize>) -> Option<usize> {
         let is_it = |index: &usize| self.operands().get(*index).and_then(Operand::token) == Some(token);
         let scheduled = |token: usize| {
@@ -396,8 +398,8 @@ impl<L: Operands> Future for Select<L> {
                     return Poll::Ready((index, output));
                 }
             }
-            // A sub-orchestration that is tried again took its result and waits on. Another operand may have a result,
-            // and nobody wakes the unit for it again.
+            // A sub-orchestration that is retried consumed its result and keeps waiting. Another operand may have a
+            // result, and the unit is not woken for that result again.
             first = self.first_stored();
             if first.is_none() {
                 return Poll::Pending;
@@ -406,7 +408,7 @@ impl<L: Operands> Future for Select<L> {
     }
 }
 
-/// See [`OrchestrationContext::race`]. Of no operands, it never returns.
+/// See [`OrchestrationContext::race`]. Without operands it never completes.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Race<L> {
     select: Select<L>,

@@ -1,7 +1,7 @@
-//! What is sent to other instances, and what becomes of it.
+//! Messages to other instances, and reports of their delivery.
 //!
-//! Sending is a decision that nothing waits for. Only if the code asks does the commit that sends also write an answer
-//! for the sender, together with what it sends.
+//! Sending is a decision that nothing waits for. Only if the code asks for a report does the commit that sends also
+//! write one for the sender, in the same transaction.
 
 use std::future::Future;
 use std::panic::Location;
@@ -19,7 +19,7 @@ use super::operations::OperationFuture;
 use crate::history::whole_ms;
 
 impl OrchestrationContext {
-    /// Asks another instance to cancel. It may be any: one that has ended, or does not exist, is left alone.
+    /// Requests cancellation of another instance. If it has ended or does not exist, nothing happens.
     #[track_caller]
     pub fn cancel_orchestration(&self, instance: impl Into<String>, reason: impl Into<String>) -> Sent {
         let (instance, reason) = (instance.into(), reason.into());
@@ -27,7 +27,7 @@ impl OrchestrationContext {
         self.send("cancel_orchestration", decision)
     }
 
-    /// Makes a decision that sends something to another instance.
+    /// Records a decision that sends something to another instance.
     #[track_caller]
     pub(super) fn send(&self, call: &'static str, decision: Decision) -> Sent {
         let location = Location::caller();
@@ -51,18 +51,18 @@ struct Place {
     position: usize,
 }
 
-/// Something that was sent to another instance. Nothing waits for it unless [`delivered`](Sent::delivered) is called.
+/// A message to another instance. Nothing waits for it unless [`delivered`](Sent::delivered) is called.
 #[derive(Debug)]
 pub struct Sent {
     ctx: OrchestrationContext,
-    /// Absent if it was made where nothing can be sent.
+    /// `None` if it was made where nothing can be sent.
     place: Option<Place>,
     location: &'static Location<'static>,
 }
 
 impl Sent {
-    /// Resolves with what became of it: it is in the instance's inbox, or there is no such instance, or that has ended.
-    /// To be called right at the call that sends.
+    /// Resolves with the outcome of the delivery: the message is in the instance's inbox, or the instance does not
+    /// exist or has ended. Call it in the step that sends.
     pub fn delivered(self) -> DeliveryFuture {
         let Sent { ctx, place, location } = self;
         let token = ctx.call(
@@ -81,11 +81,12 @@ impl Sent {
         DeliveryFuture { operation: OperationFuture::new(&ctx, token, location) }
     }
 
-    /// Raises an event once: the instance drops a second one with the same key, whoever raises it. For code that raises an
-    /// event again in a loop, or after continue-as-new. Changes nothing of anything else that is sent.
+    /// Deduplicates the event: the instance drops a second event with the same key, whoever raises it. For code that
+    /// raises an event repeatedly in a loop, or again after continue-as-new. Has no effect on messages other than
+    /// events.
     ///
-    /// The instance remembers keys for as long as an execution lasts, and its last 1,000 through continue-as-new. A second
-    /// event that is dropped is [`Delivered`](Delivery::Delivered) as the first one was.
+    /// The instance remembers keys for the duration of an execution, and its last 1,000 keys through continue-as-new. A
+    /// dropped duplicate is reported as [`Delivered`](Delivery::Delivered), like the first event.
     pub fn once(self, key: impl Into<String>) -> Sent {
         let wanted = key.into();
         let checked = check_key(&wanted);
@@ -126,8 +127,8 @@ impl Sent {
         self
     }
 
-    /// How long an instance that is asked to cancel may take to clean up before it is terminated. Changes nothing of
-    /// anything else that is sent.
+    /// Sets how long a cancelled instance may take to clean up before it is terminated. Has no effect on messages other
+    /// than cancel requests.
     pub fn grace(self, grace: Duration) -> Sent {
         self.amended(|decision| {
             if let Decision::CancelSent { grace_ms, .. } = decision {
@@ -137,7 +138,7 @@ impl Sent {
     }
 }
 
-/// What became of something that was sent to another instance. Dropping it takes nothing back.
+/// The outcome of a delivery. Dropping it does not take the message back.
 #[must_use = "futures do nothing unless awaited"]
 pub struct DeliveryFuture {
     pub(super) operation: OperationFuture,

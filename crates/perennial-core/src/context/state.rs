@@ -1,7 +1,7 @@
-//! State that the root, its branches and its handlers share.
+//! State shared by the root, its branches and its handlers.
 //!
-//! It is reached through synchronous closures, one at a time, so that no unit can hold it across an await. It is
-//! memory, not history: replay rebuilds it.
+//! It is accessed through synchronous closures, one at a time, so that no unit can hold it across an await. It lives in
+//! memory, not in the history: a replay rebuilds it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -13,13 +13,13 @@ use crate::execution::turn_local;
 use super::{InsideClosure, OrchestrationContext, WaitUntil};
 
 impl OrchestrationContext {
-    /// Makes a state with this first value.
+    /// Creates a state with an initial value.
     pub fn state<T: Send + 'static>(&self, value: T) -> State<T> {
         let id = self.call("state", Access::Act, || 0, |state| Ok(state.add_state()));
         State { ctx: self.clone(), id, value: Arc::new(Mutex::new(value)) }
     }
 
-    /// Waits until the state meets a condition. It is looked at when a step has changed the state.
+    /// Waits until the state meets a condition. The condition is evaluated after each step that changed the state.
     pub fn wait_until<T, P>(&self, state: &State<T>, condition: P) -> WaitUntil<T, P>
     where
         T: Send + 'static,
@@ -43,16 +43,17 @@ impl<T> Clone for State<T> {
 }
 
 impl<T> State<T> {
-    /// Looks at the value. Nothing may be decided in the closure, and no other state be used.
+    /// Reads the value. The closure must not make decisions or access another state.
     pub fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         let _inside = self.enter("state.read", Access::Look);
         f(&self.lock())
     }
 
-    /// Changes the value. Nothing may be decided in the closure, and no other state be used.
+    /// Changes the value. The closure must not make decisions or access another state.
     pub fn update<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let _inside = self.enter("state.update", Access::Act);
-        // Noted beforehand: a closure that panics may have changed it, and the code may go on.
+        // Noted before the closure runs: a closure that panics may have changed the value, and the code may catch the
+        // panic.
         turn_local::with(&self.ctx.flags, |state| state.changed_states.push(self.id));
         f(&mut self.lock())
     }
@@ -61,7 +62,8 @@ impl<T> State<T> {
         self.ctx.enter_closure(call, access, Closure::State)
     }
 
-    /// A closure that panicked has failed its turn, unless the code caught that; a query may still look.
+    /// A poisoned lock is accepted: a closure that panicked has failed its turn unless the code caught the panic, and a
+    /// query may still read.
     fn lock(&self) -> MutexGuard<'_, T> {
         match self.value.try_lock() {
             Ok(value) => value,

@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::{OrchestrationContext, TimerFuture};
 
 impl OrchestrationContext {
-    /// Gives a future this long, counted from the call. A result that is there wins over a limit that is reached.
+    /// Limits how long a future may take, counted from the call. If the result and the limit arrive together, the
+    /// result wins.
     #[track_caller]
     pub fn timeout<F: Future>(&self, limit: Duration, future: F) -> Timeout<F> {
         Timeout { racers: Some((Box::pin(future), self.schedule_timer(limit))) }

@@ -1,8 +1,8 @@
-//! Log lines of orchestration code, under the target of the module that the code is in.
+//! Log lines of orchestration code, under the target of the module that defines the code.
 //!
-//! `tracing` describes every place that logs by a static callsite, which its macros define in the crate that uses them. The
-//! methods of a context are compiled here, so they make a callsite for each place that calls them, once, when it logs for the
-//! first time. Callsites are never freed; there are as many as there are such places in the program.
+//! `tracing` describes every place that logs by a static callsite, which its macros define in the crate that uses them.
+//! The methods of a context are compiled here, so they create a callsite for each calling location, once, when it logs
+//! for the first time. Callsites are never freed; there are as many as there are such locations in the program.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -21,7 +21,7 @@ use crate::execution::state::Access;
 
 const FIELDS: &[&str] = &["message", "instance", "execution"];
 
-/// What tells callsites apart. The same code can be registered from several modules.
+/// Identifies a callsite. The same code can be registered from several modules.
 type Place = (&'static Location<'static>, Level, &'static str);
 
 static CALLSITES: RwLock<Option<HashMap<Place, &'static CallerSite>>> = RwLock::new(None);
@@ -29,9 +29,9 @@ static CALLSITES: RwLock<Option<HashMap<Place, &'static CallerSite>>> = RwLock::
 impl OrchestrationContext {
     /// Logs at level ERROR, under the target of the module that the orchestration is defined in.
     ///
-    /// The line has the fields `instance` and `execution`, and the file and line of the caller. It is written while the turn
-    /// runs, and not when the turn is replayed. A turn whose commit fails is taken again, and so are turns that fail: in those
-    /// cases the line appears once per try. A line in the log does not prove that the turn was recorded.
+    /// The line has the fields `instance` and `execution`, and the file and line of the caller. It is written while the
+    /// turn runs, and not when the turn is replayed. If a turn fails or its commit fails, the turn is taken again and
+    /// the line is written again, so a line in the log does not prove that the turn was recorded.
     #[track_caller]
     pub fn trace_error(&self, message: impl Display) {
         self.trace(Level::ERROR, Location::caller(), &message);
@@ -57,7 +57,8 @@ impl OrchestrationContext {
 
     fn trace(&self, level: Level, caller: &'static Location<'static>, message: &dyn Display) {
         let is_off = level > LevelFilter::current();
-        // The call is made even if the level is off: whether code may call its context does not depend on the log.
+        // The call is made even if the level is off: whether code may call its context must not depend on the log
+        // level.
         let live = self.call(
             "trace",
             Access::Look,
@@ -75,7 +76,7 @@ impl OrchestrationContext {
     }
 }
 
-/// A place in the user's code that logs through a context.
+/// A location in the user's code that logs through a context.
 struct CallerSite {
     metadata: OnceLock<Metadata<'static>>,
     interest: AtomicU8,
@@ -120,7 +121,7 @@ impl CallerSite {
             }
         };
         if is_new {
-            // Not under the lock: registering asks subscribers, whose code may do anything.
+            // Not under the lock: registering calls into subscribers, which may run arbitrary code.
             callsite::register(site);
         }
         site

@@ -1,6 +1,7 @@
-//! Branches, spawned units and shields: lines of control beside the one that makes them.
+//! Branches, spawned units and shields: units that run concurrently with the one that creates them.
 //!
-//! A unit runs from the round after the one that made it. Its output waits in a slot that it shares with its handle.
+//! A unit first runs in the round after the one that created it. Its output is stored in a slot that it shares with its
+//! handle.
 
 use std::fmt;
 use std::future::Future;
@@ -20,7 +21,7 @@ use super::OrchestrationContext;
 type Slot<T> = Arc<Mutex<Option<T>>>;
 
 impl OrchestrationContext {
-    /// Runs branches side by side, each as a unit of its own. Results come in branch order.
+    /// Runs branches concurrently, each in its own unit. The results are in branch order.
     pub fn parallel<F>(&self, branches: impl IntoIterator<Item = F>) -> Branches<F::Output>
     where
         F: Future + Send + 'static,
@@ -29,7 +30,7 @@ impl OrchestrationContext {
         Branches { units: self.start_units("parallel", branches) }
     }
 
-    /// Runs a future as a unit of its own.
+    /// Runs a future in its own unit.
     pub fn spawn<F>(&self, future: F) -> UnitHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -38,7 +39,8 @@ impl OrchestrationContext {
         UnitHandle { units: self.start_units("spawn", [future]) }
     }
 
-    /// Runs a future as a unit that goes on when the shield is dropped, so that nothing in it is cancelled.
+    /// Runs a future in its own unit, which keeps running when the shield is dropped, so that nothing in it is
+    /// cancelled.
     pub fn shield<F>(&self, future: F) -> Shield<F::Output>
     where
         F: Future + Send + 'static,
@@ -47,9 +49,9 @@ impl OrchestrationContext {
         Shield { units: self.start_units("shield", [future]) }
     }
 
-    /// Runs a future as a unit that goes on when the shield is dropped, and that a cancel request does not end either: if
-    /// the code left cancellation to the engine, everything else is dropped, and the instance ends as cancelled when
-    /// all such units have finished, within the grace.
+    /// Runs a future in its own unit, which keeps running when the shield is dropped and which a cancel request does
+    /// not end either: if the code left cancellation to the engine, everything else is dropped, and the instance ends
+    /// as cancelled when all such units have finished, within the grace period.
     pub fn uncancellable<F>(&self, future: F) -> Shield<F::Output>
     where
         F: Future + Send + 'static,
@@ -94,7 +96,7 @@ impl OrchestrationContext {
     }
 }
 
-/// A future that leaves its output in a slot.
+/// Wraps a future so that it stores its output in a slot.
 fn in_unit<F>(future: F) -> (Slot<F::Output>, UnitFuture)
 where
     F: Future + Send + 'static,
@@ -109,11 +111,11 @@ where
     (slot, Box::pin(unit))
 }
 
-/// Some units and the right to their outputs.
+/// Units and the right to their outputs.
 struct Units<T> {
     flags: Arc<SharedFlags>,
     ctx: OrchestrationContext,
-    /// Absent once released, or if made where no unit can be.
+    /// `None` once released, or if it was made where no unit can run.
     group: Option<GroupId>,
     ids: Vec<UnitId>,
     slots: Vec<Slot<T>>,
@@ -146,7 +148,7 @@ impl<T> Units<T> {
         Poll::Ready(mem::take(&mut self.slots).into_iter().filter_map(take).collect())
     }
 
-    /// Lets go of the units: they go on by themselves, or are dropped.
+    /// Releases the units: they are detached and keep running, or they are dropped.
     fn release(&mut self, detach: bool) {
         let Some(group) = self.group.take() else { return };
         let released = turn_local::with(&self.flags, |state| {
@@ -193,7 +195,7 @@ pub struct UnitHandle<T> {
 }
 
 impl<T> UnitHandle<T> {
-    /// Lets the unit go on by itself until the root ends.
+    /// Detaches the unit: it keeps running until the root ends.
     pub fn detach(mut self) {
         self.units.release(true);
     }
@@ -213,7 +215,7 @@ impl<T> Drop for UnitHandle<T> {
     }
 }
 
-/// The output of a shielded future. Dropping it lets the future go on.
+/// The output of a shielded future. Dropping it does not stop the future.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Shield<T> {
     units: Units<T>,

@@ -1,4 +1,4 @@
-//! Giving the decisions of a step their event ids: the next ones, or those of the record they have to match.
+//! Assigns event ids to the decisions of a step: new ids in live turns, the recorded ids in replays.
 
 use crate::history::{Decision, Ending, Event, EventId, EventKind, HistoryError, Turn};
 use crate::log;
@@ -11,9 +11,9 @@ use super::state::ExecutionState;
 
 /// Where the event ids of a turn's decisions come from.
 pub(super) enum Ids<'a, 't> {
-    /// They count on, and the decisions are collected.
+    /// They are new, and the decisions are collected.
     Live(&'a mut Vec<Event>),
-    /// They are those of the record, which the decisions have to match.
+    /// They are those of the recorded decisions, which the code's decisions have to match.
     Recorded(&'a mut RecordCursor<'t>),
 }
 
@@ -27,7 +27,7 @@ impl<'t> Ids<'_, 't> {
 }
 
 impl Execution {
-    /// Gives the decisions of the step that just ended their event ids.
+    /// Assigns event ids to the decisions of the step that just ended.
     pub(super) fn bind_step(&mut self, ids: &mut Ids<'_, '_>, end: StepEnd) -> Result<(), TurnFailure> {
         let state = self.state_mut();
         if state.step.is_empty() {
@@ -59,7 +59,7 @@ impl Execution {
         bound
     }
 
-    /// Compares how a replayed turn ended with how it is recorded.
+    /// Compares the end of a replayed turn with the recorded end.
     pub(super) fn compare_end(
         &mut self,
         cursor: &mut RecordCursor<'_>,
@@ -81,7 +81,7 @@ impl Execution {
     }
 }
 
-/// Gives a decision's operation its event id.
+/// Assigns an event id to a decision's operation.
 fn bind(state: &mut ExecutionState, id: EventId, emitted: &Emitted, recorded: &Decision) {
     if let Some(token) = emitted.token {
         state.bind(token, id, recorded);
@@ -91,10 +91,11 @@ fn bind(state: &mut ExecutionState, id: EventId, emitted: &Emitted, recorded: &D
     }
 }
 
-/// Matches the decisions of a step with the record, in order.
+/// Matches the decisions of a step with the recorded ones, in order.
 ///
-/// What a failing step scheduled and dropped while it unwound may be what the record has there, or something that the
-/// code would have dropped by itself in that step. It counts if it matches, and speaks only if nothing else does.
+/// What a failing step scheduled and then dropped during unwinding may or may not be in the history, because the code
+/// could also have dropped it in that step without failing. Such a decision is accepted if it matches; a mismatch is
+/// reported only if nothing else in the step explains the difference.
 fn match_all(
     state: &mut ExecutionState,
     cursor: &mut RecordCursor<'_>,
@@ -113,7 +114,7 @@ fn match_all(
     doubtful.map_or(Ok(()), |divergence| Err(divergence.into()))
 }
 
-/// Matches the first of `made` with the recorded decision that is next.
+/// Matches the first of `made` with the next recorded decision.
 fn match_next(
     state: &mut ExecutionState,
     cursor: &mut RecordCursor<'_>,
@@ -143,7 +144,7 @@ fn match_next(
     }
 }
 
-/// Patch marks match by id, not by position: they are gone past wherever they stand.
+/// Patch marks match by id, not by position, so they are skipped wherever they occur.
 fn skip_patch_marks(state: &mut ExecutionState, cursor: &mut RecordCursor<'_>) -> Result<(), TurnFailure> {
     while let Some((id, _, decision @ Decision::PatchMarked { .. })) = cursor.peek() {
         state.ledger.apply_decision(cursor.turn.number, id, decision).map_err(HistoryError::from)?;

@@ -1,4 +1,4 @@
-//! Something that several units can wait for at once: a state that changes, a cancel request, idle handlers.
+//! A condition that several units can wait for: a changed state, a cancel request, idle handlers.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use super::scheduler::{Scheduler, Waiter};
 
-/// The place of one waiting future.
+/// The slot of one waiting future.
 pub(crate) type Seat = u64;
 
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    /// Lets a future wait here. Returns the waiter it replaces, to be dropped where user code may run.
+    /// Registers a waiting future. Returns the waiter that it replaces, to be dropped where user code may run.
     #[must_use]
     pub(crate) fn park(
         &mut self,
@@ -31,7 +31,7 @@ impl Condition {
         scheduler.park(self.waiters.entry(seat).or_default(), waiter)
     }
 
-    /// A future no longer waits here.
+    /// Removes a waiting future.
     #[must_use]
     pub(crate) fn leave(&mut self, seat: Seat, scheduler: &mut Scheduler) -> Option<Waiter> {
         let waiter = self.waiters.remove(&seat).flatten();
@@ -39,7 +39,7 @@ impl Condition {
         waiter
     }
 
-    /// Everyone who waits here, to be woken where user code may run.
+    /// Removes all waiters, to be woken where user code may run.
     #[must_use]
     pub(crate) fn take_all(&mut self, scheduler: &mut Scheduler) -> Vec<Waker> {
         let waiters: Vec<Waiter> = mem::take(&mut self.waiters).into_values().flatten().collect();

@@ -1,5 +1,4 @@
-//! Jobs on their way to the code: waves, deliveries, handlers, events that are skipped, and what crosses to the next
-//! execution because nobody read it.
+//! Delivering jobs to the code: waves, handlers, skipped events, and the unread jobs that continue-as-new carries over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use super::scheduler::UnitFuture;
 use super::state::{CancelHandler, ExecutionState};
 
 impl ExecutionState {
-    /// Takes out the events that this turn skips, before any code runs. Returns the first that is not there to be skipped.
+    /// Removes the events that this turn skips, before any code runs. Returns the first one that cannot be skipped.
     pub(crate) fn skip_events(&mut self, jobs: &[Event]) -> Option<(EventId, EventId)> {
         self.skipped.clear();
         for event in jobs {
@@ -31,8 +30,8 @@ impl ExecutionState {
         None
     }
 
-    /// Starts a unit for a handler, runnable in the next round. An event or update that it is for is unread until the
-    /// unit's first step.
+    /// Starts the unit of a handler, runnable in the next round. Its event or update counts as unread until the unit's
+    /// first step.
     fn dispatch(&mut self, future: UnitFuture, job: Option<(EventId, Job)>) {
         let id = self.scheduler.next_handler_id();
         self.scheduler.add(id.clone(), future, None, &self.flags);
@@ -74,8 +73,8 @@ impl ExecutionState {
         targets.len()
     }
 
-    /// The unit that a job goes to, if it goes to a polled future. `ahead` counts the events of each name that the
-    /// wave holds already: they take the waits before this one's.
+    /// The unit that a job is delivered to, if it completes a polled future. `ahead` counts the events of each name
+    /// that are already in the wave: they are received by the waits before this one's.
     fn branch_of<'a>(&self, event: &'a Event, ahead: &mut BTreeMap<&'a str, usize>) -> Option<&UnitId> {
         let EventKind::Job(job) = &event.kind else { return None };
         let token = match job {
@@ -91,7 +90,7 @@ impl ExecutionState {
         token.and_then(|token| self.poller(token))
     }
 
-    /// Delivers one job. Returns whom to wake.
+    /// Delivers one job. Returns the wakers to wake.
     pub(crate) fn deliver(&mut self, id: EventId, job: &Job) -> Vec<Waker> {
         let completed = |source: &EventId, completion| (*source, completion);
         let (source, completion) = match job {
@@ -129,7 +128,7 @@ impl ExecutionState {
                 return Vec::new();
             }
         };
-        // A child that could not be started, or that ended before its start was reported, has told both.
+        // A child that could not be started, or that ended before its start was reported, completes both futures.
         let start = match &completion {
             Completion::Child(Err(error @ ChildError::NotStarted { .. }), _) => {
                 self.complete_start(source, id, Err(error.clone()))
@@ -168,7 +167,7 @@ impl ExecutionState {
         }
     }
 
-    /// Keeps a handler for a cancel request, or starts it if that has come.
+    /// Keeps a handler for a cancel request, or starts it if cancellation was already requested.
     pub(crate) fn add_cancel_handler(&mut self, handler: Option<CancelHandler>) {
         let Some(handler) = handler else { return };
         if self.cancel.requested.is_some() {
@@ -178,7 +177,7 @@ impl ExecutionState {
         }
     }
 
-    /// Tells code that took cancellation over. Code that did not is ended by the driver.
+    /// Notifies code that took over cancellation. The driver ends code that did not.
     fn deliver_cancel(&mut self, reason: &str) -> Vec<Waker> {
         if !self.cancel.taken_over || self.cancel.requested.is_some() {
             return Vec::new();
@@ -192,7 +191,7 @@ impl ExecutionState {
         self.cancel.condition.take_all(&mut self.scheduler)
     }
 
-    /// What crosses a continue-as-new, in order: the events that nobody read, and the updates that no handler began.
+    /// The jobs that continue-as-new carries over, in order: unread events, and updates whose handler has not started.
     pub(crate) fn carried_jobs(&self, undelivered: &[Event]) -> Vec<(EventId, Job)> {
         let mut jobs: Vec<(EventId, Job)> = self.mailbox.unread().chain(self.scheduler.unread()).collect();
         let undelivered = undelivered.iter().filter(|event| !self.skipped.contains(&event.id));
@@ -204,7 +203,7 @@ impl ExecutionState {
         }));
         jobs.sort_by_key(|(id, _)| *id);
         for (id, job) in &mut jobs {
-            // Whoever waits for the answer finds the update in the next execution by its key.
+            // A caller that waits for the reply finds the update in the next execution by its key.
             if let Job::UpdateRequested { key: key @ None, .. } = job {
                 *key = Some(format!("{DRAWN_KEY_PREFIX}carried.{}.{id}", self.started.execution));
             }
@@ -212,8 +211,8 @@ impl ExecutionState {
         jobs
     }
 
-    /// The cancel request that was taken over and crosses a continue-as-new before everything else, with what is left
-    /// of its grace.
+    /// The cancel request that code took over, which continue-as-new carries over before everything else, with the rest
+    /// of its grace period.
     pub(crate) fn carried_cancel(&self) -> Option<Job> {
         let cancel = self.ledger.cancel_request()?;
         let grace_ms = cancel.until_ms().saturating_sub(self.ledger.last_at_ms());
@@ -221,7 +220,7 @@ impl ExecutionState {
     }
 }
 
-/// Whether this is the external event with an id.
+/// Whether this is the external event with the id.
 pub(crate) fn is_external(event: &Event, id: EventId) -> bool {
     event.id == id && matches!(event.kind, EventKind::Job(Job::ExternalEvent { .. }))
 }

@@ -1,7 +1,7 @@
-//! The report of a divergence: what the record says, what the code did instead, where, and what to do about it.
+//! The report of a divergence: what is recorded, what the code did instead, where, and what to do about it.
 //!
-//! This is product surface. The one-line form names kinds and places only, so that it may be logged; the report also
-//! shows the beginning of payloads, and is for the person who asked for it.
+//! Users see this report. The one-line form contains only kinds and locations, so that it may be logged; the full
+//! report also shows the beginning of payloads and is meant for the person who requests it.
 
 use std::fmt::{self, Write};
 use std::panic::Location;
@@ -13,16 +13,16 @@ use crate::store::{Divergence, DivergenceRow, DivergenceSide};
 
 use super::recorder::{Emitted, RecordCursor};
 
-/// How many recorded events are shown before and after the one in question.
+/// How many recorded events are shown before and after the divergence.
 const NEIGHBOURS: usize = 4;
-/// What the sides are if only the count of random numbers differs.
+/// The description of both sides if only the number of drawn random numbers differs.
 const DRAWS: &str = "random numbers drawn";
-/// How wide a column of the neighbourhood is.
+/// The width of a column in the list of surrounding events.
 const COLUMN: usize = 52;
 
-/// The code does not do what the record says.
+/// The code diverged from the history.
 ///
-/// Its `Display` is one line; [`Nondeterminism::report`] is the whole story.
+/// Its `Display` is one line; [`Nondeterminism::report`] is the full report.
 #[derive(Clone, Debug)]
 pub struct Nondeterminism {
     /// The instance.
@@ -33,17 +33,17 @@ pub struct Nondeterminism {
     pub execution: u64,
     /// The turn.
     pub turn: u64,
-    /// The event at which record and code part.
+    /// The event at which code and history differ.
     pub event: EventId,
-    /// What the record says there.
+    /// What is recorded there.
     pub recorded: Side,
     /// What the code did there.
     pub code: Side,
-    /// Where the code did it, if it did something.
+    /// The source location of the code's call, if it made one.
     pub location: Option<String>,
-    /// In what they differ, in a few words without payloads.
+    /// How they differ, in a few words without payloads.
     pub difference: String,
-    /// What to do.
+    /// What to do about it.
     pub hint: String,
     suspect: Option<&'static str>,
     rows: Vec<Row>,
@@ -54,7 +54,7 @@ pub struct Nondeterminism {
 pub struct Side {
     /// The kind of the event, or `nothing`.
     pub kind: String,
-    /// The event in a line, with the beginning of its payload.
+    /// The event in one line, with the beginning of its payload.
     pub line: String,
     payload: Option<String>,
 }
@@ -73,7 +73,7 @@ impl Nondeterminism {
         ErrorCode::Nondeterminism
     }
 
-    /// What instances that part like this are grouped by: a line without ids and payloads.
+    /// The text by which instances with this divergence are grouped: one line without ids and payloads.
     pub fn cause(&self) -> String {
         let is_count = self.recorded.kind.starts_with(DRAWS);
         let difference = if is_count { "another number of random numbers" } else { &self.difference };
@@ -109,7 +109,8 @@ impl Nondeterminism {
         text
     }
 
-    /// The same code was run twice: nothing changed but what differs from run to run.
+    /// Adapts the report for a divergence of the same code between two runs: it cannot be a deployment, only something
+    /// that varies between runs.
     pub(crate) fn of_the_same_code(mut self: Box<Self>) -> Box<Self> {
         self.hint = format!(
             "This code was run twice on the same record and decided differently.\n{}",
@@ -157,19 +158,19 @@ impl From<&Nondeterminism> for Divergence {
     }
 }
 
-/// What the code did where record and code part.
+/// What the code did at the divergence.
 pub(crate) enum Did<'a> {
-    /// It decided this, and more in the same step.
+    /// It made this decision, and more in the same step.
     Decided(&'a [Emitted]),
     /// It ended.
     Ended(&'a Ending),
-    /// It went quiet.
+    /// It waited without making a decision.
     Nothing,
-    /// It drew another number of random numbers.
+    /// It drew a different number of random numbers.
     Drew(u64),
 }
 
-/// Builds the report for the place where `cursor` stands.
+/// Builds the report for the current position of `cursor`.
 pub(crate) fn report(
     instance: &Arc<str>,
     started: &Started,
@@ -234,7 +235,7 @@ fn draws(count: u64) -> Side {
     Side { kind: text.clone(), line: text, payload: None }
 }
 
-/// Shows where two payloads differ if their beginnings do not.
+/// Shows where two payloads differ if their beginnings are the same.
 fn tell_apart(mut recorded: Side, mut code: Side) -> (Side, Side) {
     if recorded.line == code.line
         && let (Some(left), Some(right)) = (&recorded.payload, &code.payload)
@@ -250,7 +251,7 @@ fn tell_apart(mut recorded: Side, mut code: Side) -> (Side, Side) {
     (recorded, code)
 }
 
-/// In what record and code differ, in a few words.
+/// How code and history differ, in a few words.
 fn difference(cursor: &RecordCursor<'_>, did: &Did<'_>, recorded: &Side, code: &Side) -> String {
     if recorded.kind != code.kind {
         return format!("the record has {}, the code did {}", recorded.kind, code.kind);
@@ -262,7 +263,7 @@ fn difference(cursor: &RecordCursor<'_>, did: &Did<'_>, recorded: &Side, code: &
     format!("{} differs in its {field}", recorded.kind)
 }
 
-/// The first part of their identity in which two decisions of one kind differ.
+/// The first field in which two decisions of the same kind differ.
 fn differing_field(unit: &UnitId, recorded: &Decision, made: &Emitted) -> &'static str {
     if *unit != made.unit {
         return "unit";
@@ -361,7 +362,7 @@ by ctx.random and ctx.uuid4, a HashMap in the value by a BTreeMap; write `biased
 const BY_DRAWS: &str = "\
 Likely ctx.random or ctx.uuid4 in a loop, or under a condition, that differs from run to run.";
 
-/// The likeliest reason, by how record and code differ, if the code is the one that made the record.
+/// The most likely reason for the difference, assuming that the code has not changed.
 fn suspect(recorded: &Side, code: &Side, difference: &str, is_reordered: bool) -> Option<&'static str> {
     let cancels = |side: &Side| {
         ["CancelRequested", "TimerCancelled", "Unsubscribed"].iter().any(|kind| side.kind.ends_with(kind))
@@ -384,7 +385,7 @@ fn suspect(recorded: &Side, code: &Side, difference: &str, is_reordered: bool) -
     }
 }
 
-/// Whether what the code decided is recorded after the place where they part.
+/// Whether the code's decision is recorded after the divergence.
 fn is_recorded_later(cursor: &RecordCursor<'_>, event: EventId, code: &Side) -> bool {
     let mut later = cursor.turn.events.iter().filter(|other| other.id > event);
     later.any(|other| other.summary() == code.line)

@@ -1,4 +1,4 @@
-//! The execution itself: taking turns, replaying turns, ending.
+//! The execution: taking turns, replaying turns, ending.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use super::shared_flags::{Interrupter, SharedFlags};
 use super::state::ExecutionState;
 use super::turn_local;
 
-/// One incarnation of an instance, alive in memory.
+/// One execution of an instance, in memory.
 ///
 /// ```
 /// use perennial_core::{Execution, ExecutionOptions, Job, OrchestrationContext, Payload, Started};
@@ -45,14 +45,14 @@ use super::turn_local;
 /// # Ok::<(), perennial_core::TurnFailure>(())
 /// ```
 pub struct Execution {
-    /// Absent only while it is lent to the thread.
+    /// `None` only while it is lent to the thread.
     state: Option<Box<ExecutionState>>,
     pub(super) flags: Arc<SharedFlags>,
     handler: Arc<dyn OrchestrationHandler>,
     started: Arc<Started>,
     options: ExecutionOptions,
     pub(super) phase: Phase,
-    /// The turns so far, if they are to be replayed in the shadow.
+    /// The turns so far, if shadow replay is on.
     shadow: Vec<Turn>,
 }
 
@@ -64,7 +64,7 @@ pub(super) enum Phase {
 }
 
 impl Execution {
-    /// Prepares an execution. No code runs before its first turn.
+    /// Creates an execution. No code runs before its first turn.
     pub fn new(
         instance: impl Into<Arc<str>>,
         handler: Arc<dyn OrchestrationHandler>,
@@ -91,17 +91,17 @@ impl Execution {
         })
     }
 
-    /// What follows from the turns so far: what is open, how long the history is, how it ended.
+    /// The state derived from the turns so far: what is open, the size of the history, how it ended.
     pub fn ledger(&self) -> &Ledger {
         &self.state().ledger
     }
 
-    /// How many external events the code has not read.
+    /// The number of external events that the code has not read.
     pub fn unread_events(&self) -> usize {
         self.state().mailbox.unread_count()
     }
 
-    /// Whether events or updates have a handler, so that they wake the code although it waits for none of them.
+    /// Whether events or updates have a handler, so that they wake the code even if it waits for none of them.
     pub fn has_handlers(&self) -> bool {
         !self.state().updates.is_empty() || self.state().mailbox.has_handlers()
     }
@@ -111,17 +111,17 @@ impl Execution {
         &self.started
     }
 
-    /// Whether the execution has ended. It then answers queries, and takes no more turns.
+    /// Whether the execution has ended. It still answers queries, but takes no more turns.
     pub fn has_ended(&self) -> bool {
         self.phase == Phase::Ended
     }
 
-    /// Lets another thread end a turn that takes too long.
+    /// A handle with which another thread can end a turn that takes too long.
     pub fn interrupter(&self) -> Interrupter {
         Interrupter(Arc::clone(&self.flags))
     }
 
-    /// Units that wait for nothing the execution knows, and so may never go on.
+    /// The units that wait for nothing known to the execution, and so may never continue.
     pub fn stalled_units(&self) -> Vec<UnitId> {
         if self.phase == Phase::Running && self.ledger().turns() > 0 {
             self.state().scheduler.stalled()
@@ -130,7 +130,7 @@ impl Execution {
         }
     }
 
-    /// Whether the code decides for itself what a cancel request leads to.
+    /// Whether the code itself decides what a cancel request leads to.
     pub fn has_taken_over_cancellation(&self) -> bool {
         self.state().cancel.taken_over
     }
@@ -147,7 +147,7 @@ impl Execution {
         self.settle(outcome)
     }
 
-    /// Replays a recorded turn: the code has to decide what the record says.
+    /// Replays a recorded turn: the code has to make the recorded decisions.
     ///
     /// # Panics
     ///
@@ -247,7 +247,7 @@ impl Execution {
             }
         }
         if let Some(ending @ Ending::OrchestrationTerminated { .. }) = turn.ending() {
-            // It was written without running the code; so it is replayed without running it.
+            // The ending was written without running the code, so it is replayed without running it.
             state.ledger.apply_ending(ending);
             self.end();
             return Ok(());
@@ -265,7 +265,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Runs a turn until it is quiet or over. Returns its ending and how many jobs were not delivered.
+    /// Runs a turn until it is quiet or over. Returns its ending and the number of jobs that were not delivered.
     fn drive(
         &mut self,
         at_ms: u64,
@@ -341,7 +341,7 @@ impl Execution {
         self.state_mut().scheduler.add(UnitId::ROOT, root, None, &flags);
     }
 
-    /// How the turn ends the execution, if it does.
+    /// The ending of the execution, if this turn ends it.
     fn ending(&self, jobs: &[Event]) -> Option<Ending> {
         let state = self.state();
         let request = jobs_of(jobs).find_map(|(_, job)| match job {
@@ -367,7 +367,7 @@ impl Execution {
         })
     }
 
-    /// The ending of code that cleaned up after a cancel request, or that decided by itself to end as cancelled.
+    /// The ending of code that cleaned up after a cancel request, or that ended as cancelled by its own decision.
     fn cancelled_ending(&self) -> Ending {
         let state = self.state();
         let reason =
@@ -376,7 +376,7 @@ impl Execution {
         Ending::OrchestrationCancelled { reason, output: state.ended_cancelled.clone() }
     }
 
-    /// What the next execution begins with, if there is to be one, and which updates of this one cross to it.
+    /// The start of the next execution, if there is one, and the updates that are carried over to it.
     fn successor(
         &self,
         ending: Option<&Ending>,
@@ -391,7 +391,8 @@ impl Execution {
         let updates = carried.iter().filter(|(_, job)| is_update(job)).cloned().collect();
         let jobs: Vec<Job> =
             state.carried_cancel().into_iter().chain(carried.into_iter().map(|(_, job)| job)).collect();
-        // A carried job brings its key itself; known beforehand, it would be taken for a duplicate.
+        // A carried-over job contains its key; if the key were also known beforehand, the job would be dropped as a
+        // duplicate.
         let carried_keys: BTreeSet<&str> = jobs.iter().filter_map(Job::key).collect();
         let (recent_keys, crossing_keys) = state.ledger.keys_to_carry(&carried_keys);
         let mut drawn_keys = state.ledger.drawn_keys_to_carry();
@@ -411,7 +412,7 @@ impl Execution {
         Some((Successor { jobs, version: version.clone(), started }, updates))
     }
 
-    /// Lets go of all that could still run. State and query handlers stay.
+    /// Drops everything that could still run. State and query handlers are kept.
     fn end(&mut self) {
         self.phase = Phase::Ended;
         let state = self.state_mut();
@@ -451,17 +452,18 @@ impl fmt::Debug for Execution {
     }
 }
 
-/// Eviction: destructors run, and find the context inert.
+/// Eviction: destructors of user code run while the context is inert.
 impl Drop for Execution {
     fn drop(&mut self) {
         let pieces = self.state.as_deref_mut().map(ExecutionState::take_user_code).unwrap_or_default();
         drop_inert(&self.flags, pieces);
-        // What is left of the state holds no user code but what wakers hold.
+        // The rest of the state contains no user code, except in wakers.
         drop_inert(&self.flags, vec![Box::new(self.state.take())]);
     }
 }
 
-/// Drops pieces of user code, with the context inert. A destructor that panics has nobody left to tell.
+/// Drops user code while the context is inert. Panics of destructors are ignored, because the execution is already
+/// gone.
 fn drop_inert(flags: &SharedFlags, pieces: Vec<Box<dyn Any + Send>>) {
     flags.make_inert();
     for piece in pieces {
@@ -478,7 +480,7 @@ pub(super) fn jobs_of(events: &[Event]) -> impl Iterator<Item = (EventId, &Job)>
     })
 }
 
-/// Records the jobs that something waits for in a turn of this time; the others are stale.
+/// Records the jobs that are admitted in a turn with this time; the others are stale.
 fn admit(state: &mut ExecutionState, at_ms: u64, jobs: Vec<Job>) -> (Vec<Event>, Vec<StaleJob>) {
     let ExecutionState { ledger, mailbox, .. } = state;
     let mut admitted: Vec<Event> = Vec::with_capacity(jobs.len());
@@ -505,7 +507,7 @@ fn admit(state: &mut ExecutionState, at_ms: u64, jobs: Vec<Job>) -> (Vec<Event>,
     (admitted, stale)
 }
 
-/// Says of a payload that the code cannot read that it came with this turn, if so.
+/// Adds to a payload mismatch that the payload came with this turn, if it did.
 fn name_new_event(mut failure: TurnFailure, jobs: &[Event]) -> TurnFailure {
     if let TurnFailure::History(HistoryError::PayloadMismatch { event, came_with, .. }) = &mut failure
         && let Some((_, job)) = jobs_of(jobs).find(|(id, _)| id == event)

@@ -1,4 +1,4 @@
-//! Why a turn, a query or an update did not go through.
+//! Why a turn, a query or an update failed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,15 +8,15 @@ use crate::history::{HistoryError, Payload, UnitId};
 use super::divergence::Nondeterminism;
 use super::panic_place;
 
-/// A turn that was not taken. Nothing of it is recorded and the execution is of no further use: drop it, and let the
+/// Why a turn was not taken. Nothing of it is recorded and the execution cannot be used any more: drop it, and let the
 /// next attempt replay.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnFailure {
-    /// The code does not do what the record says.
+    /// The code diverged from the history.
     #[error(transparent)]
     Nondeterminism(#[from] Box<Nondeterminism>),
-    /// The record cannot be used.
+    /// The history cannot be used.
     #[error(transparent)]
     History(#[from] HistoryError),
     /// The code panicked.
@@ -24,37 +24,37 @@ pub enum TurnFailure {
     Panicked {
         /// The unit that panicked.
         unit: UnitId,
-        /// What it said.
+        /// The panic message.
         message: String,
-        /// Where it was, as `file:line`, if the process notes that ([`note_panic`](super::note_panic)).
+        /// The location of the panic as `file:line`, if the process records it ([`note_panic`](super::note_panic)).
         place: Option<String>,
     },
-    /// The code waits for something that is not recorded.
+    /// The code awaits something that is not recorded.
     #[error("{prefix}: {what}{}", after(.last_call.as_deref()), prefix = self.code().prefix())]
     NonDurableAwait {
-        /// What was noticed, and what to use instead.
+        /// What was detected, and what to use instead.
         what: String,
-        /// The last call of the context before it that decided something, as `file:line`.
+        /// The last context call before it that made a decision, as `file:line`.
         last_call: Option<String>,
     },
-    /// The turn went over a limit.
+    /// The turn exceeded a limit.
     #[error("{prefix}: {what} would be {found}, allowed are {limit}; {remedy}{}", after(.last_call.as_deref()), prefix = self.code().prefix())]
     OverLimit {
         /// What is limited.
         what: &'static str,
-        /// How much there would be.
+        /// The amount that was reached.
         found: u64,
-        /// How much there may be.
+        /// The maximum.
         limit: u64,
         /// What to do about it.
         remedy: &'static str,
-        /// The call of the context that went over the limit, or the last one before it, as `file:line`.
+        /// The context call that exceeded the limit, or the last one before it, as `file:line`.
         last_call: Option<String>,
     },
     /// The turn took too long.
     #[error("{prefix}: the turn took too long; move long computations into activities", prefix = self.code().prefix())]
     DeadlinePassed,
-    /// The context was used where it must not be.
+    /// The context was used in a way that is not allowed.
     #[error("{prefix}: {what}", prefix = self.code().prefix())]
     Misuse {
         /// What was done, and what to do instead.
@@ -78,7 +78,7 @@ impl TurnFailure {
 }
 
 impl TurnFailure {
-    /// What instances that fail like this are grouped by: a line without ids and payloads.
+    /// The text by which instances with this failure are grouped: one line without ids and payloads.
     pub fn cause(&self) -> String {
         match self {
             TurnFailure::Nondeterminism(divergence) => divergence.cause(),
@@ -113,7 +113,7 @@ fn after(last_call: Option<&str>) -> String {
     }
 }
 
-/// Tokio's panics say what is missing, not what to do about it in an orchestration.
+/// Tokio's panics say what is missing, but not what to do about it in an orchestration.
 fn tokio_hint(message: &str) -> &'static str {
     if message.contains("no reactor running") || message.contains("Tokio 1.x") {
         "; orchestrations run outside of tokio: use schedule_timer for time, activities for I/O, spawn for units"
@@ -122,20 +122,20 @@ fn tokio_hint(message: &str) -> &'static str {
     }
 }
 
-/// A query that was not answered. The execution is as it was.
+/// Why a query was not answered. The execution is unchanged.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryFailure {
     /// The code has no handler of that name.
     #[error("{prefix}: no handler for {name:?}; the code adds one with on_query", prefix = self.code().prefix())]
     NoHandler {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// The handler returned this error.
     #[error("{prefix}: {name:?} was refused by its handler", prefix = self.code().prefix())]
     Refused {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// The handler's error.
         error: Payload,
@@ -143,41 +143,41 @@ pub enum QueryFailure {
     /// The handler panicked.
     #[error("{prefix}: the handler of {name:?} panicked: {message}", prefix = self.code().prefix())]
     Panicked {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// What it said.
+        /// The panic message.
         message: String,
     },
     /// The handler took too long.
     #[error("{prefix}: the handler of query {name:?} took too long", prefix = self.code().prefix())]
     DeadlinePassed {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
-    /// The handler did what only a turn may do.
+    /// The handler made a call that is allowed only in a turn.
     #[error("{prefix} in query {name:?}: {what}", prefix = self.code().prefix())]
     Misuse {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// What was done.
         what: String,
     },
 }
 
-/// An update that was not accepted. It leaves no trace in the history.
+/// Why an update was not accepted. Nothing is recorded.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateRefusal {
     /// The code has no handler of that name.
     #[error("{prefix}: no handler for {name:?}; the code adds one with on_update", prefix = self.code().prefix())]
     NoHandler {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// The validator returned this error.
     #[error("{prefix}: {name:?} was refused by its validator", prefix = self.code().prefix())]
     Refused {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// The validator's error.
         error: Payload,
@@ -185,21 +185,21 @@ pub enum UpdateRefusal {
     /// The validator panicked.
     #[error("{prefix}: the validator of {name:?} panicked: {message}", prefix = self.code().prefix())]
     Panicked {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// What it said.
+        /// The panic message.
         message: String,
     },
     /// The validator took too long.
     #[error("{prefix}: the validator of update {name:?} took too long", prefix = self.code().prefix())]
     DeadlinePassed {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
-    /// The validator did what only a turn may do.
+    /// The validator made a call that is allowed only in a turn.
     #[error("{prefix} in the validator of {name:?}: {what}", prefix = self.code().prefix())]
     Misuse {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// What was done.
         what: String,
@@ -207,20 +207,20 @@ pub enum UpdateRefusal {
     /// The instance has not taken its first turn, or has ended.
     #[error("{prefix}: {name:?} came when the instance was not running", prefix = self.code().prefix())]
     NotRunning {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
 }
 
-/// Runs code of the user's; of a panic its words are left.
+/// Runs user code; a panic becomes an error with its message.
 pub(crate) fn catching<R>(f: impl FnOnce() -> R) -> Result<R, String> {
-    // A panic that was caught before keeps its place, and one that the user's code catches leaves none.
+    // A panic that was caught earlier keeps its location, and one that the user's code catches leaves none.
     let before = panic_place::take();
     let caught = catch_unwind(AssertUnwindSafe(f)).inspect(|_| panic_place::set(before));
     caught.map_err(|panic| {
         let message = panic_message(&*panic);
         let place = panic_place::take();
-        // What was thrown may itself panic when it is dropped, and what that throws, too.
+        // The panic payload may itself panic when it is dropped, and so may that panic's payload.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
             std::mem::forget(panic);
         }
@@ -229,7 +229,7 @@ pub(crate) fn catching<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     })
 }
 
-/// The words of a caught panic.
+/// The message of a caught panic.
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     if let Some(text) = panic.downcast_ref::<&str>() {
         (*text).to_owned()

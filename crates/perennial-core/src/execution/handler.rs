@@ -1,4 +1,4 @@
-//! The code of an orchestration, as the engine sees it.
+//! The interface between the engine and the code of an orchestration.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,22 +7,23 @@ use crate::context::OrchestrationContext;
 use crate::history::{NotOfType, Payload};
 use crate::log;
 
-/// What runs an orchestration. Closures that take a context and an input do; typed handlers wrap themselves in this.
+/// Runs an orchestration. Implemented for closures that take a context and an input; typed handlers are wrapped in
+/// this.
 pub trait OrchestrationHandler: Send + Sync + 'static {
-    /// Begins the orchestration. Called once per execution, in its first step.
+    /// Starts the orchestration. Called once per execution, in its first step.
     fn run(
         &self,
         ctx: OrchestrationContext,
         input: Payload,
     ) -> Pin<Box<dyn Future<Output = Result<Payload, Payload>> + Send>>;
 
-    /// Whether the code can read an input. Asked before a deployment, of instances that have not begun; a handler that
-    /// takes payloads as they are reads every one.
+    /// Whether the code can decode an input. Checked before a deployment, for instances that have not started; a
+    /// handler that takes raw payloads accepts all of them.
     fn check_input(&self, _input: &Payload) -> Result<(), NotOfType> {
         Ok(())
     }
 
-    /// The `tracing` target of what the code logs through its context: by convention the module that it is defined in.
+    /// The `tracing` target of the code's log lines: by convention the module that defines it.
     fn log_target(&self) -> &'static str {
         log::module_of(std::any::type_name::<Self>())
     }

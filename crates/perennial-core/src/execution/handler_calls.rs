@@ -1,4 +1,4 @@
-//! Asking an execution between its turns: queries and offers of updates. Nothing is decided and nothing advances.
+//! Calling query handlers and update validators between turns. Nothing is decided and nothing advances.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::failure::{QueryFailure, TurnFailure, UpdateRefusal};
 use super::state::{Closure, Mode};
 
 impl Execution {
-    /// Answers a query from what the code shares. Nothing is decided and nothing advances.
+    /// Runs a read-only query handler. Nothing is recorded.
     pub fn query(&mut self, name: &str, payload: Payload) -> Result<Payload, QueryFailure> {
         let name = name.to_owned();
         let Some(handler) = self.state().queries.get(&name).cloned() else {
@@ -23,7 +23,7 @@ impl Execution {
         }
     }
 
-    /// Offers an update between turns. If it is accepted, deliver it with the next turn, as
+    /// Runs the validator of an update between turns. If it accepts, deliver the update with the next turn, as
     /// [`Job::UpdateRequested`](crate::Job::UpdateRequested).
     pub fn offer_update(&mut self, name: &str, payload: &Payload) -> Result<(), UpdateRefusal> {
         let name = name.to_owned();
@@ -44,7 +44,7 @@ impl Execution {
         }
     }
 
-    /// Runs a handler that may look but not act.
+    /// Runs a handler that may read but not act.
     fn call_handler<R>(&mut self, mode: Mode, f: impl FnOnce() -> R) -> HandlerOutcome<R> {
         assert_ne!(self.phase, Phase::Failed, "a failed execution answers nothing");
         self.flags.clear_interrupt();
@@ -63,7 +63,7 @@ impl Execution {
     }
 }
 
-/// What came of asking a handler.
+/// The outcome of a handler.
 enum HandlerOutcome<R> {
     Answered(R),
     Panicked(String),

@@ -1,6 +1,6 @@
-//! How much one turn and one history may hold.
+//! Limits on the size of a turn and of a history.
 
-/// Limits of a turn and of a history, checked at the call that would pass them, on live turns only.
+/// Limits of a turn and of a history, checked at the call that would exceed them, in live turns only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one payload. Default 4 MiB.
@@ -18,9 +18,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// From this many events on, code is told to continue as new. Fixed, so that every replay hears the same.
+    /// From this many events on, code is told to continue as new. Fixed, so that every replay gets the same answer.
     pub const CONTINUE_AS_NEW_EVENTS: u64 = 100_000;
-    /// From this many bytes on, code is told to continue as new. Fixed, so that every replay hears the same.
+    /// From this many bytes on, code is told to continue as new. Fixed, so that every replay gets the same answer.
     pub const CONTINUE_AS_NEW_BYTES: u64 = 128 << 20;
 }
 

@@ -1,7 +1,7 @@
-//! External events by name, and who gets them.
+//! External events by name, and the waits and handlers that receive them.
 //!
-//! The i-th open wait of a name holds the i-th unread event of that name. An event leaves when its wait returns it; a
-//! wait that is given up leaves its event in place, so that later waits move up to it.
+//! The i-th open wait of a name holds the i-th unread event of that name. An event is removed when its wait returns it;
+//! a dropped wait leaves its event in place, so that later waits move up to it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::history::{EventId, Job, Payload, TraceContext};
 use super::operations::Token;
 use super::scheduler::UnitFuture;
 
-/// Begins the handling of one event or update.
+/// Starts the handling of one event or update.
 pub(crate) type EventHandler = Arc<dyn Fn(Payload) -> UnitFuture + Send + Sync>;
 
 #[derive(Default)]
 pub(crate) struct Mailbox {
     channels: BTreeMap<String, Channel>,
-    /// How many events nobody has read, over all channels.
+    /// The number of unread events of all names.
     unread: usize,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Arrived {
     pub(crate) trace: Option<Box<TraceContext>>,
 }
 
-/// What is to be done about an event that arrived.
+/// What happens with an event that arrived.
 pub(crate) enum Arrival {
-    /// It is kept until somebody asks.
+    /// It is kept until the code asks for it.
     Kept,
     /// It is held for this wait.
     HeldFor(Token),
@@ -47,28 +47,29 @@ pub(crate) enum Arrival {
 }
 
 impl Mailbox {
-    /// Whether a handler takes the events of this name.
+    /// Whether a handler receives the events of this name.
     pub(crate) fn has_handler(&self, name: &str) -> bool {
         self.channels.get(name).is_some_and(|channel| channel.handler.is_some())
     }
 
-    /// Whether a handler takes the events of any name.
+    /// Whether a handler receives the events of any name.
     pub(crate) fn has_handlers(&self) -> bool {
         self.channels.values().any(|channel| channel.handler.is_some())
     }
 
-    /// Whether the events of this name are waited for.
+    /// Whether there are open waits for events of this name.
     pub(crate) fn has_waits(&self, name: &str) -> bool {
         self.channels.get(name).is_some_and(|channel| !channel.waits.is_empty())
     }
 
-    /// How many events of this name are kept that no wait holds.
+    /// The number of kept events of this name that no wait holds.
     pub(crate) fn unclaimed(&self, name: &str) -> usize {
         let channel = self.channels.get(name);
         channel.map_or(0, |channel| channel.unread.len().saturating_sub(channel.waits.len()))
     }
 
-    /// The wait that an event of this name would be held for, if `before` others came first. A handler has no waits.
+    /// The wait that would hold the next event of this name, if `before` others arrive first. `None` if the name has a
+    /// handler.
     pub(crate) fn next_wait(&self, name: &str, before: usize) -> Option<Token> {
         let channel = self.channels.get(name)?;
         channel.waits.get(channel.unread.len() + before).copied()
@@ -104,7 +105,7 @@ impl Mailbox {
         channel.unread.get(position).map(|arrived| arrived.id)
     }
 
-    /// Takes the event that a wait holds, and the wait with it.
+    /// Removes the event that a wait holds, and the wait.
     pub(crate) fn take(&mut self, name: &str, wait: Token) -> Option<Arrived> {
         let channel = self.channels.get_mut(name)?;
         let position = channel.waits.iter().position(|other| *other == wait)?;
@@ -115,7 +116,7 @@ impl Mailbox {
         Some(arrived)
     }
 
-    /// Gives a wait up. Returns the wait that now holds an event and did not before.
+    /// Removes a wait. Returns the wait that now holds an event and did not before.
     pub(crate) fn unsubscribe(&mut self, name: &str, wait: Token) -> Option<Token> {
         let channel = self.channels.get_mut(name)?;
         let position = channel.waits.iter().position(|other| *other == wait)?;
@@ -126,13 +127,12 @@ impl Mailbox {
         moved_up
     }
 
-    /// Whether an event is kept or held that nobody has read.
+    /// Whether an event is kept or held, and unread.
     pub(crate) fn has_unread(&self, event: EventId) -> bool {
         self.channels.values().any(|channel| channel.unread.iter().any(|arrived| arrived.id == event))
     }
 
-    /// Takes an event out, wherever it is kept or held. The next of its name takes its place. Returns whether it was
-    /// there.
+    /// Removes an event, whether kept or held. The next one of its name takes its place. Returns whether it existed.
     pub(crate) fn skip(&mut self, event: EventId) -> bool {
         let found = self.channels.iter().find_map(|(name, channel)| {
             let position = channel.unread.iter().position(|arrived| arrived.id == event)?;
@@ -147,7 +147,7 @@ impl Mailbox {
         true
     }
 
-    /// Lets a handler take the events of a name from now on. Returns those that were kept.
+    /// Installs a handler for the events of a name. Returns the events that were kept.
     pub(crate) fn install(&mut self, name: &str, handler: EventHandler) -> VecDeque<Arrived> {
         let channel = self.channels.entry(name.to_owned()).or_default();
         channel.handler = Some(handler);
@@ -156,7 +156,7 @@ impl Mailbox {
         kept
     }
 
-    /// How many events nobody has read.
+    /// The number of unread events.
     pub(crate) fn unread_count(&self) -> usize {
         self.unread
     }
@@ -166,7 +166,7 @@ impl Mailbox {
         self.channels.values_mut().filter_map(|channel| channel.handler.take()).collect()
     }
 
-    /// The events that nobody has read.
+    /// The unread events.
     pub(crate) fn unread(&self) -> impl Iterator<Item = (EventId, Job)> + '_ {
         self.channels.iter().flat_map(|(name, channel)| {
             channel.unread.iter().map(move |arrived| {

@@ -1,8 +1,8 @@
-//! One execution: it takes turns, and replays turns, by the same path.
+//! One execution: it takes turns and replays turns on the same code path.
 //!
 //! [`Execution`] owns the code's future and everything around it. A turn delivers jobs in waves and runs units in
-//! rounds until all is quiet; what the code decided is bound to event ids at the end of each step. Replaying a
-//! recorded turn differs in two places only: ids come from the record, and each decision has to match it.
+//! rounds until all of them wait; the code's decisions get event ids at the end of each step. Replaying a recorded turn
+//! differs in two places only: ids are the recorded ones, and each decision has to match the recorded decision.
 
 mod binding;
 pub(crate) mod condition;

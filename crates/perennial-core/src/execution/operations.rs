@@ -1,7 +1,7 @@
 //! Activities, timers, waits and children that have a future: from schedule to result.
 //!
-//! An operation lives exactly as long as its future. Its token is known from the call on, its event id from the end
-//! of that step on.
+//! An operation lives exactly as long as its future. Its token is known from the call on, its event id from the end of
+//! that step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
@@ -17,17 +17,17 @@ use super::scheduler::Waiter;
 use super::slab::Slab;
 use super::state::{ExecutionState, Mode, Stop};
 
-/// Names an operation before it has an event id.
+/// Identifies an operation before it has an event id.
 pub(crate) type Token = usize;
 
 #[derive(Default)]
 pub(crate) struct Operations {
     slots: Slab<Operation>,
     by_event: AscendingMap<Token>,
-    /// Those with a result that their future has not returned, by the event that brought it. Waits are not among them:
-    /// their events are in the mailbox. One event can tell of a child's start and of its end.
+    /// Operations with a result that their future has not returned yet, by the event of the result. Waits are not
+    /// included: their events are in the mailbox. One event can report both the start and the end of a child.
     stored: BTreeSet<(EventId, Token)>,
-    /// Those that wait for the start of a child, by the child's schedule event.
+    /// Operations that wait for the start of a child, by the child's schedule event.
     starts: BTreeMap<EventId, Token>,
 }
 
@@ -38,13 +38,13 @@ struct Operation {
     recorded: bool,
     stored: Option<(EventId, Completion)>,
     waiter: Option<Waiter>,
-    /// It was asked to stop, and its future waits for what comes of that.
+    /// It was asked to stop, and its future waits for the outcome.
     is_stopping: bool,
-    /// Of a child: who waits for its start.
+    /// For a child: the operation that waits for its start.
     start: Option<Token>,
-    /// Of a child that may be scheduled again: its schedule, as recorded.
+    /// For a child that may be retried: its schedule, as recorded.
     again: Option<Box<Decision>>,
-    /// Where a select found its future last. The code may have moved it since.
+    /// Where a select last found its future. The code may have moved it since.
     place: Option<u32>,
 }
 
@@ -64,16 +64,16 @@ impl Operation {
     }
 }
 
-/// What a select can tell of its operands without a look at each.
+/// What a select knows about its operands without examining each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outlook {
-    /// Every operation waits, with the waker of the unit that runs: polling any of them changes nothing.
+    /// Every operation waits with the waker of the running unit: polling any of them changes nothing.
     AllWait,
     /// This one has the earliest result; every operation without a result waits as above.
     Result {
         /// The operation.
         token: Token,
-        /// Where its future was found last.
+        /// Where its future was last found.
         place: Option<usize>,
     },
     /// Some operation may have to be polled.
@@ -87,14 +87,14 @@ pub(crate) enum OperationKind {
     Wait {
         name: String,
     },
-    /// The start of a child. The child is an operation of its own.
+    /// The start of a child. The child is a separate operation.
     ChildStart,
-    /// What becomes of something that was sent to another instance.
+    /// The outcome of something sent to another instance.
     Delivery,
 }
 
 impl OperationKind {
-    /// Whether what was decided stands although nobody waits for what comes of it.
+    /// Whether the decision remains in effect after the future was dropped.
     fn outlives_future(&self) -> bool {
         matches!(self, OperationKind::ChildStart | OperationKind::Delivery)
     }
@@ -104,15 +104,15 @@ enum Binding {
     /// The position in the step's buffer.
     Emitted(usize),
     Event(EventId),
-    /// Nothing will come: it is the start of a child whose future was dropped.
+    /// It never completes: it is the start of a child whose future was dropped.
     Withdrawn,
 }
 
-/// What an operation came to.
+/// The outcome of an operation.
 pub(crate) enum Completion {
     Activity(Result<Payload, ActivityError>),
     Timer,
-    /// The second is the schedule of a child that may be scheduled again.
+    /// The second field is the schedule of a child that may be retried.
     Child(Result<Payload, ChildError>, Option<Box<Decision>>),
     ChildStart(Result<(), ChildError>),
     Delivery(Delivery),
@@ -138,7 +138,7 @@ impl Leftover {
 }
 
 impl ExecutionState {
-    /// Records that an operation is wanted.
+    /// Schedules an operation.
     pub(crate) fn schedule(
         &mut self,
         kind: OperationKind,
@@ -158,7 +158,7 @@ impl ExecutionState {
         Ok(token)
     }
 
-    /// Records that an event is waited for.
+    /// Subscribes to an event.
     pub(crate) fn subscribe(
         &mut self,
         name: String,
@@ -169,8 +169,8 @@ impl ExecutionState {
         self.schedule(kind, Decision::ExternalSubscribed { name }, location)
     }
 
-    /// Takes the first event of a name that nobody has read and no wait holds, if there is one: a wait that returns at
-    /// once, and is recorded as such.
+    /// Receives the first unread event of a name that no wait holds, if there is one: recorded as a wait that completes
+    /// immediately.
     pub(crate) fn try_receive(
         &mut self,
         name: String,
@@ -190,7 +190,7 @@ impl ExecutionState {
         }))
     }
 
-    /// A name has waits or one handler.
+    /// A name has either waits or one handler.
     fn check_no_handler(&mut self, name: &str) -> Result<(), Stop> {
         if self.mailbox.has_handler(name) {
             return Err(self.misuse(format!("the event {name:?} has a handler and cannot be waited for")));
@@ -198,7 +198,7 @@ impl ExecutionState {
         Ok(())
     }
 
-    /// Changes the decision of an operation that was scheduled in this step and not polled yet.
+    /// Changes the decision of an operation that was scheduled in this step and has not been polled.
     pub(crate) fn amend(&mut self, token: Token, change: impl FnOnce(&mut Decision)) -> Result<(), Stop> {
         match self.operations.slots[token].binding {
             Binding::Emitted(position) => {
@@ -212,7 +212,7 @@ impl ExecutionState {
         }
     }
 
-    /// Lets a second operation wait for the start of a child that was scheduled in this step.
+    /// Creates a second operation that waits for the start of a child scheduled in this step.
     pub(crate) fn await_start(&mut self, child: Token) -> Result<Token, Stop> {
         self.amend(child, |decision| {
             if let Decision::SubOrchestrationScheduled { options, .. } = decision {
@@ -227,7 +227,7 @@ impl ExecutionState {
         Ok(start)
     }
 
-    /// Lets an operation wait for what becomes of something that was sent in this step.
+    /// Creates an operation that waits for the outcome of something sent in this step.
     pub(crate) fn await_delivery(&mut self, position: usize) -> Token {
         let token = self.operations.slots.insert(Operation::new(OperationKind::Delivery, position));
         let emitted = &mut self.step.emitted[position];
@@ -236,8 +236,8 @@ impl ExecutionState {
         token
     }
 
-    /// Asks for an operation to stop, unless it was asked before or its result is recorded. Returns whether it was
-    /// scheduled in this very step: then it is for the caller to withdraw it.
+    /// Requests that an operation stops, unless that was requested before or its result is recorded. Returns whether it
+    /// was scheduled in this very step: then the caller has to withdraw it.
     pub(crate) fn stop(
         &mut self,
         token: Token,
@@ -257,7 +257,7 @@ impl ExecutionState {
         }
     }
 
-    /// Gives an operation the id of its recorded event. Of options, the recorded ones count.
+    /// Assigns an operation the id of its recorded event. Recorded options take precedence.
     pub(crate) fn bind(&mut self, token: Token, id: EventId, recorded: &Decision) {
         let operation = &mut self.operations.slots[token];
         operation.binding = Binding::Event(id);
@@ -281,7 +281,7 @@ impl ExecutionState {
         }
     }
 
-    /// The event whose result an operation could return right now.
+    /// The event whose result an operation could return now.
     pub(crate) fn stored_event(&self, token: Token) -> Option<EventId> {
         let operation = &self.operations.slots[token];
         match &operation.kind {
@@ -290,12 +290,12 @@ impl ExecutionState {
         }
     }
 
-    /// Whether any operation could return a result right now.
+    /// Whether any operation could return a result now.
     pub(crate) fn anything_stored(&self) -> bool {
         !self.operations.stored.is_empty() || self.mailbox.unread_count() > 0
     }
 
-    /// What a select that is polled with this waker can tell of its operands, whichever these are.
+    /// What a select polled with this waker knows about its operands, whichever they are.
     pub(crate) fn outlook(&self, waker: &Waker) -> Outlook {
         let Operations { slots, stored, .. } = &self.operations;
         if self.scheduler.parked_operations(&self.unit, waker) != Some(slots.len() - stored.len()) {
@@ -332,7 +332,7 @@ impl ExecutionState {
         waiter.is_some_and(|waiter| waiter.waker.will_wake(waker) && waiter.unit == self.unit)
     }
 
-    /// Takes an operation's result, which ends the operation, or lets its unit wait for it.
+    /// Takes an operation's result, which ends the operation, or registers its unit as waiting.
     pub(crate) fn poll_operation(
         &mut self,
         token: Token,
@@ -387,7 +387,7 @@ impl ExecutionState {
         operation.waiter
     }
 
-    /// Nobody waits for the start of a child any more.
+    /// Removes the operation that waits for the start of a child.
     fn retire_start(&mut self, binding: &Binding) {
         let child = match binding {
             Binding::Event(id) => {
@@ -402,7 +402,7 @@ impl ExecutionState {
         }
     }
 
-    /// The future of a child was dropped: whoever waits for the child's start hears so.
+    /// After the future of a child was dropped: completes the operation that waits for the child's start.
     fn withdraw_start(&mut self, child: Token) -> Option<Waker> {
         let start = self.operations.slots[child].start.take()?;
         if self.operations.slots[start].stored.is_some() {
@@ -415,7 +415,8 @@ impl ExecutionState {
         self.take_waker(start)
     }
 
-    /// An operation's future was dropped before it returned: unless its completion is recorded, it is cancelled.
+    /// After an operation's future was dropped before it returned: cancels the operation, unless its completion is
+    /// recorded.
     pub(crate) fn abandon(&mut self, token: Token, location: &'static Location<'static>) -> Leftover {
         let in_step = self.mode == Mode::Step;
         if !in_step {
@@ -469,7 +470,7 @@ impl ExecutionState {
         waiter.map(|waiter| waiter.waker)
     }
 
-    /// The operation that a job completes, if that still has a future.
+    /// The operation that a job completes, if it still has a future.
     pub(crate) fn recipient(&self, job: &Job) -> Option<Token> {
         if let Job::SubOrchestrationStarted { source_event_id } = job {
             return self.operations.starts.get(source_event_id).copied();
@@ -482,7 +483,7 @@ impl ExecutionState {
         self.operations.slots[token].waiter.as_ref().map(|waiter| &waiter.unit)
     }
 
-    /// Stores a completion with the operation it belongs to. Returns who waits for it.
+    /// Stores a completion with its operation. Returns the waiter.
     pub(crate) fn complete(
         &mut self,
         source: EventId,
@@ -496,7 +497,7 @@ impl ExecutionState {
         self.store_completion(token, event, completion)
     }
 
-    /// Tells whoever waits for the start of a child. Returns who that is.
+    /// Completes the operation that waits for the start of a child. Returns the waiter.
     pub(crate) fn complete_start(
         &mut self,
         source: EventId,
@@ -514,7 +515,7 @@ impl ExecutionState {
         self.take_waker(token)
     }
 
-    /// Acts on an external event that holds for a wait. Returns who waits for it.
+    /// Handles the arrival of an external event that a wait holds. Returns the waiter.
     pub(crate) fn hold(&mut self, arrival: &Arrival) -> Option<Waker> {
         match arrival {
             Arrival::HeldFor(token) => self.take_waker(*token),

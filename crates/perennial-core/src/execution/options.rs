@@ -1,14 +1,14 @@
-//! How an execution behaves beyond its code.
+//! Options of an execution.
 
 use super::limits::Limits;
 
-/// How an execution behaves beyond its code.
+/// Options of an execution.
 #[derive(Clone, Debug)]
 pub struct ExecutionOptions {
-    /// How much a turn and a history may hold.
+    /// Limits on the size of a turn and of a history.
     pub limits: Limits,
-    /// Whether turns 1, 2, 4, 8, … and the last are replayed in a fresh execution right after they were taken, so that
-    /// code which differs from run to run shows at once. It keeps the turns in memory. Default: in debug builds.
+    /// Whether turns 1, 2, 4, 8, … and the last are replayed in a new execution right after they were taken, so that
+    /// nondeterministic code is detected immediately. Keeps the turns in memory. Default: on in debug builds.
     pub shadow_replay: bool,
 }
 

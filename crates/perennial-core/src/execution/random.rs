@@ -1,4 +1,4 @@
-//! Randomness that replays: one stream per unit, all from the recorded seed.
+//! Random numbers that replay: one stream per unit, all derived from the recorded seed.
 
 use crate::fnv::Fnv1a;
 use crate::history::{EventId, Segment, Started, UnitId};
@@ -9,7 +9,7 @@ use crate::instance::ShardId;
 pub(crate) struct Stream(u64);
 
 impl Stream {
-    /// The stream of a unit: SplitMix64 started at FNV-1a over seed and unit id.
+    /// The stream of a unit: SplitMix64 seeded with FNV-1a over seed and unit id.
     pub(crate) fn of_unit(seed: u64, unit: &UnitId) -> Stream {
         let mut hash = Fnv1a::default();
         hash.write(&seed.to_le_bytes());
@@ -24,8 +24,8 @@ impl Stream {
         Stream(hash.finish())
     }
 
-    /// The seed of what an event of an execution starts: a child, a detached start, the next execution. A turn that is
-    /// taken again after a crash starts the same once more.
+    /// The seed of what an event of an execution starts: a child, a detached start, the next execution. If a turn is
+    /// taken again after a crash, it derives the same seeds.
     pub(crate) fn derived_seed(started: &Started, event: EventId) -> u64 {
         let mut hash = Fnv1a::default();
         for part in [started.seed, started.execution, event.0] {
@@ -34,12 +34,12 @@ impl Stream {
         Stream(hash.finish()).draw()
     }
 
-    /// The stream of a lane or node, for ids that it draws.
+    /// The stream of a lane or node, for ids that it generates.
     pub(crate) fn of_seed(seed: u64) -> Stream {
         Stream(seed)
     }
 
-    /// The stream of a shard's owner, for what is drawn once and recorded.
+    /// The stream of a shard's owner, for values that are drawn once and recorded.
     pub(crate) fn of_shard(nonce: u128, shard: ShardId) -> Stream {
         let mut hash = Fnv1a::default();
         hash.write(&nonce.to_le_bytes());
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn e17_streams_are_splitmix64_over_fnv1a() {
-        // The first outputs of SplitMix64 for seed 1234567, as its author published them.
+        // The first outputs of SplitMix64 for seed 1234567, as published by its author.
         let mut stream = Stream(1_234_567);
         assert_eq!([stream.draw(), stream.draw()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
     }

@@ -1,7 +1,7 @@
-//! The decisions of the step that is running, and how they get their event ids at its end.
+//! The decisions of the running step, and how they get their event ids at its end.
 //!
-//! In a live turn a decision gets the next id. In a replayed one it has to match the recorded decision that is next,
-//! and gets that one's id. Patch marks are outside of this order: they match by id wherever they stand.
+//! In a live turn a decision gets the next id. In a replayed turn it has to match the next recorded decision, and gets
+//! that one's id. Patch marks are not part of this order: they match by id, wherever they occur.
 
 use std::panic::Location;
 
@@ -9,34 +9,34 @@ use crate::history::{ChildOptions, Decision, Event, EventId, EventKind, Turn, Un
 
 use super::operations::Token;
 
-/// A decision that has no event id yet.
+/// A decision without an event id.
 pub(crate) struct Emitted {
     pub(crate) unit: UnitId,
     pub(crate) decision: Decision,
-    /// The operation that waits for its id, while that has a future.
+    /// The operation that waits for its id, as long as it has a future.
     pub(crate) token: Option<Token>,
     pub(crate) fate: Fate,
-    /// Where the code made it; nothing if the engine did.
+    /// The source location of the call; `None` if the engine made the decision.
     pub(crate) location: Option<&'static Location<'static>>,
 }
 
-/// What became of an operation within the step that scheduled it.
+/// What happened to an operation within the step that scheduled it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Stands,
-    /// Its future was dropped: it leaves nothing.
+    /// Its future was dropped: nothing is recorded.
     Dropped,
-    /// Its future was dropped by unwinding: it leaves nothing, unless the step fails because of that.
+    /// Its future was dropped during unwinding: nothing is recorded, unless the step fails because of the unwinding.
     DroppedUnwinding,
-    /// Its future returned already: it is recorded, and closed at once.
+    /// Its future has already returned: it is recorded and closed immediately.
     Returned,
 }
 
-/// What one step has decided so far.
+/// The decisions of one step so far.
 #[derive(Default)]
 pub(crate) struct StepBuffer {
     pub(crate) emitted: Vec<Emitted>,
-    /// Operations of earlier steps whose futures were dropped, with the decision that says so.
+    /// Operations of earlier steps whose futures were dropped, with the decision that cancels them.
     cancels: Vec<(EventId, Emitted)>,
     standing: u64,
     bytes: u64,
@@ -51,7 +51,7 @@ impl StepBuffer {
         self.emitted.len() - 1
     }
 
-    /// An operation's future was dropped in the step that scheduled it: it leaves nothing.
+    /// An operation's future was dropped in the step that scheduled it: nothing is recorded.
     pub(crate) fn withdraw(&mut self, position: usize, unwinding: bool) {
         let emitted = &mut self.emitted[position];
         emitted.fate = if unwinding { Fate::DroppedUnwinding } else { Fate::Dropped };
@@ -75,17 +75,17 @@ impl StepBuffer {
         (self.standing, self.bytes) = (0, 0);
     }
 
-    /// How many decisions the step will record, cancels aside.
+    /// The number of decisions that the step will record, not counting cancellations.
     pub(crate) fn standing(&self) -> u64 {
         self.standing
     }
 
-    /// About how many bytes those take.
+    /// Their approximate size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The step's decisions in the order they are recorded: as made, then cancels in the order of what they cancel.
+    /// The step's decisions in recording order: as made, then cancellations in the order of the cancelled operations.
     pub(crate) fn drain(&mut self, end: StepEnd) -> Vec<Emitted> {
         let mut decisions = std::mem::take(&mut self.emitted);
         (self.standing, self.bytes) = (0, 0);
@@ -105,7 +105,7 @@ impl StepBuffer {
         decisions
     }
 
-    /// Hands a drained buffer back, so that its memory is used again.
+    /// Returns a drained buffer, so that its memory is reused.
     pub(crate) fn recycle(&mut self, mut decisions: Vec<Emitted>) {
         decisions.clear();
         self.emitted = decisions;
@@ -116,21 +116,21 @@ impl StepBuffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StepEnd {
     Quiet,
-    /// It ended the execution, which closes all that is open: no cancels.
+    /// It ended the execution, which closes everything that is open: no cancellations are recorded.
     Finished,
-    /// It failed: what was dropped while it unwound says nothing about the code.
+    /// It failed: what was dropped during unwinding says nothing about the code.
     Failed,
 }
 
-/// How a recorded decision compares with the one that the code made.
+/// The result of comparing a recorded decision with the code's decision.
 pub(crate) enum Comparison {
     Same,
-    /// The same but for tunables, of which the record wins.
+    /// Identical except for options, for which the recorded values are used.
     Retuned,
     Different,
 }
 
-/// Compares what makes a decision what it is.
+/// Compares the parts of two decisions that are their identity.
 pub(crate) fn compare(recorded_unit: &UnitId, recorded: &Decision, made: &Emitted) -> Comparison {
     if *recorded_unit != made.unit {
         return Comparison::Different;
@@ -172,7 +172,7 @@ fn reports_start(options: Option<&ChildOptions>) -> bool {
     options.is_some_and(|options| options.reports_start)
 }
 
-/// A recorded turn and how far replay has come in it.
+/// A recorded turn and the position of the replay in it.
 pub(crate) struct RecordCursor<'a> {
     pub(crate) turn: &'a Turn,
     decisions: &'a [Event],
@@ -180,7 +180,7 @@ pub(crate) struct RecordCursor<'a> {
 }
 
 impl<'a> RecordCursor<'a> {
-    /// Expects the order of the turn's families to be checked.
+    /// The order of the turn's event families must have been validated.
     pub(crate) fn new(turn: &'a Turn) -> RecordCursor<'a> {
         let is_decision = |event: &Event| matches!(event.kind, EventKind::Decision { .. });
         let first = turn.events.iter().position(is_decision).unwrap_or(turn.events.len());
@@ -196,7 +196,7 @@ impl<'a> RecordCursor<'a> {
         &self.turn.events[first..first + count]
     }
 
-    /// The recorded decision that is next, patch marks included.
+    /// The next recorded decision, including patch marks.
     pub(crate) fn peek(&self) -> Option<(EventId, &'a UnitId, &'a Decision)> {
         match self.decisions.get(self.next) {
             Some(Event { id, kind: EventKind::Decision { unit, decision } }) => Some((*id, unit, decision)),
@@ -204,12 +204,12 @@ impl<'a> RecordCursor<'a> {
         }
     }
 
-    /// Goes past the decision that is next.
+    /// Moves past the next decision.
     pub(crate) fn advance(&mut self) {
         self.next += 1;
     }
 
-    /// The place behind the recorded decisions: where the ending stands or would stand.
+    /// The id after the recorded decisions, where the ending is or would be.
     pub(crate) fn end_id(&self) -> EventId {
         match self.turn.events.last() {
             Some(Event { id, kind: EventKind::Ended(_) }) => *id,

@@ -1,4 +1,4 @@
-//! Replaying whole histories against the current code, for tests, CI gates and preflight.
+//! Replays whole histories against the current code, for tests, CI and preflight checks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::options::ExecutionOptions;
 #[derive(Clone, Default)]
 pub struct Handlers {
     by_name: BTreeMap<(String, String), Arc<dyn OrchestrationHandler>>,
-    /// By how names begin.
+    /// By the prefix of names.
     by_prefix: BTreeMap<(String, String), Arc<dyn OrchestrationHandler>>,
 }
 
@@ -32,7 +32,7 @@ impl Handlers {
         self
     }
 
-    /// Adds an orchestration that is shared, or replaces the one of that name and version.
+    /// Adds a shared orchestration, or replaces the one of that name and version.
     #[must_use]
     pub fn with_shared(
         mut self,
@@ -56,7 +56,7 @@ impl Handlers {
         self
     }
 
-    /// The code of a name at a version: its own, else that of the longest pattern that covers it.
+    /// The code of a name at a version: its own, otherwise that of the longest matching pattern.
     pub fn get(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>> {
         let own = self.by_name.get(&(name.to_owned(), version.to_owned()));
         let fallbacks =
@@ -65,7 +65,8 @@ impl Handlers {
             .cloned()
     }
 
-    /// The highest version of a name, by its numbers; of a name without code, that of the longest pattern that covers it.
+    /// The highest version of a name, compared numerically; for a name without its own code, that of the longest
+    /// matching pattern.
     pub fn latest_version(&self, name: &str) -> Option<String> {
         let of = |code: &BTreeMap<(String, String), _>, name: &str| -> Vec<String> {
             code.keys().filter(|(other, _)| other == name).map(|(_, version)| version.clone()).collect()
@@ -98,20 +99,20 @@ pub struct Replayer {
     handlers: Handlers,
 }
 
-/// What replaying one history showed.
+/// The result of replaying one history.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReplayReport {
-    /// The code decides what is recorded, in every turn.
+    /// The code makes the recorded decisions in every turn.
     Compatible {
         /// How many turns were replayed.
         turns: u64,
         /// How many events were replayed.
         events: u64,
     },
-    /// The code does otherwise, or does not get through.
+    /// The code diverges or fails.
     Incompatible(TurnFailure),
-    /// The code is not there.
+    /// The code is not registered.
     MissingHandler {
         /// The orchestration.
         name: String,
@@ -123,14 +124,14 @@ pub enum ReplayReport {
 }
 
 impl ReplayReport {
-    /// Whether the history can go on with this code.
+    /// Whether the history can continue with this code.
     pub fn is_compatible(&self) -> bool {
         matches!(self, ReplayReport::Compatible { .. })
     }
 }
 
 impl Replayer {
-    /// Replays with these orchestrations.
+    /// Creates a replayer with these orchestrations.
     pub fn new(handlers: Handlers) -> Replayer {
         Replayer { handlers }
     }

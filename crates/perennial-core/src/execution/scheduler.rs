@@ -1,7 +1,8 @@
-//! The units of an execution and whose turn it is.
+//! The units of an execution and the order in which they run.
 //!
 //! One unit runs at a time. A round takes the units that were woken before it, in the order of their ids, one step
-//! each; what is woken during a round waits for the next. Wakes come from wakers that are real but count only in turn.
+//! each; units woken during a round run in the next one. Wakers are ordinary wakers, but a wake counts only during a
+//! turn of this execution.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -17,17 +18,17 @@ use super::shared_flags::SharedFlags;
 use super::slab::Slab;
 use super::turn_local;
 
-/// What a unit runs. Its output is handed over inside.
+/// The future of a unit. It hands over its output itself.
 pub(crate) type UnitFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The units that one handle waits for.
 pub(crate) type GroupId = usize;
 
-/// Who polled something that is still pending.
+/// The unit and waker that polled something that is still pending.
 pub(crate) struct Waiter {
     pub(crate) unit: UnitId,
     pub(crate) waker: Waker,
-    /// Whether it waits for an operation, with the waker of the unit itself and not one that a combinator made.
+    /// Whether it waits for an operation with the waker of the unit itself, not with one made by a combinator.
     is_direct: bool,
 }
 
@@ -39,31 +40,31 @@ impl Waiter {
 
 #[derive(Default)]
 pub(crate) struct Scheduler {
-    /// Boxed: most executions have one unit, and the map allocates for eleven.
+    /// Boxed: most executions have one unit, and a map node has room for eleven.
     units: BTreeMap<UnitId, Box<Unit>>,
     woken: Vec<UnitId>,
     groups: Slab<Group>,
-    /// The units that a cancel request does not end, with all that they begin.
+    /// The units that a cancel request does not end, including everything that they start.
     uncancellable: BTreeSet<UnitId>,
     next_handler: u32,
-    /// How many durable futures, handles and conditions were polled and are still pending.
+    /// The number of durable futures, handles and conditions that were polled and are pending.
     parked: usize,
 }
 
 struct Unit {
-    /// Absent while the unit runs.
+    /// `None` while the unit runs.
     future: Option<UnitFuture>,
     waker: Waker,
     next_branch: u32,
     stream: Option<Stream>,
     group: Option<GroupId>,
-    /// How many pending durable futures, handles and conditions it polled last.
+    /// The number of pending durable futures, handles and conditions that it polled last.
     interest: usize,
     /// How many of these are operations that it polled with its own waker.
     parked_operations: usize,
     /// The event or update that a handler was dispatched for.
     source: Option<(EventId, PayloadSource)>,
-    /// The same, until the handler begins.
+    /// The same, until the handler starts.
     unread: Option<(EventId, Job)>,
 }
 
@@ -72,7 +73,7 @@ struct Group {
     waiter: Option<Waiter>,
 }
 
-/// Wakes one unit, provided that the wake is made in turn.
+/// Wakes one unit, provided that the wake happens during a turn of the execution.
 struct UnitWaker {
     unit: UnitId,
     flags: Arc<SharedFlags>,
@@ -92,7 +93,7 @@ impl Wake for UnitWaker {
 }
 
 impl Scheduler {
-    /// Adds a unit and makes it runnable in the next round.
+    /// Adds a unit, runnable in the next round.
     pub(crate) fn add(
         &mut self,
         id: UnitId,
@@ -116,7 +117,7 @@ impl Scheduler {
         self.units.insert(id, Box::new(unit));
     }
 
-    /// A cancel request does not end this unit.
+    /// Exempts a unit from cancel requests.
     pub(crate) fn make_uncancellable(&mut self, id: &UnitId) {
         self.uncancellable.insert(id.clone());
     }
@@ -125,7 +126,7 @@ impl Scheduler {
         !self.uncancellable.is_empty()
     }
 
-    /// Everything that a cancel request ends, to be dropped.
+    /// Removes everything that a cancel request ends, to be dropped.
     #[must_use]
     pub(crate) fn take_cancellable(&mut self) -> Vec<UnitFuture> {
         let Scheduler { units, uncancellable, .. } = self;
@@ -142,7 +143,7 @@ impl Scheduler {
         id
     }
 
-    /// Ids for `count` branches of `parent`; nothing if that has dropped its own handle.
+    /// Ids for `count` branches of `parent`; `None` if it has dropped its own handle.
     pub(crate) fn next_branch_ids(&mut self, parent: &UnitId, count: usize) -> Option<Vec<UnitId>> {
         let unit = self.units.get_mut(parent)?;
         let first = unit.next_branch;
@@ -165,7 +166,7 @@ impl Scheduler {
         old
     }
 
-    /// Forgets a handle. Its units go on by themselves if `detach`, or else are returned to be dropped.
+    /// Removes a handle. Its units are detached if `detach`, otherwise they are returned to be dropped.
     #[must_use]
     pub(crate) fn release_group(
         &mut self,
@@ -203,7 +204,7 @@ impl Scheduler {
         round
     }
 
-    /// Hands a finished round's buffer back, so that its memory is used again.
+    /// Returns the buffer of a finished round, so that its memory is reused.
     pub(crate) fn recycle(&mut self, mut round: Vec<UnitId>) {
         if self.woken.is_empty() && self.woken.capacity() < round.capacity() {
             round.clear();
@@ -211,14 +212,14 @@ impl Scheduler {
         }
     }
 
-    /// Takes a unit's future out for a step, or nothing if the unit is gone.
+    /// Takes a unit's future for a step, or `None` if the unit is gone.
     pub(crate) fn begin_step(&mut self, id: &UnitId) -> Option<(UnitFuture, Waker)> {
         let unit = self.units.get_mut(id)?;
         unit.unread = None;
         Some((unit.future.take()?, unit.waker.clone()))
     }
 
-    /// Puts a pending unit's future back. Returns it if the unit was dropped meanwhile.
+    /// Puts the future of a pending unit back. Returns it if the unit was dropped meanwhile.
     pub(crate) fn put_back(&mut self, id: &UnitId, future: UnitFuture) -> Option<UnitFuture> {
         match self.units.get_mut(id) {
             Some(unit) => {
@@ -229,7 +230,7 @@ impl Scheduler {
         }
     }
 
-    /// Removes a unit that has finished. Returns who waited for it, if it was the last of its group.
+    /// Removes a finished unit. Returns the waiter of its group, if it was the last unit of the group.
     pub(crate) fn finish(&mut self, id: &UnitId) -> Option<Waiter> {
         self.uncancellable.remove(id);
         let group = self.units.remove(id)?.group?;
@@ -240,7 +241,7 @@ impl Scheduler {
         waiter
     }
 
-    /// Whether a handler is at work, other than the one that `asking` belongs to.
+    /// Whether a handler is running, other than the one that `asking` belongs to.
     pub(crate) fn handlers_busy(&self, asking: &UnitId) -> bool {
         let first_handler = UnitId::ROOT.child(Segment::Handler(0));
         self.units.range(first_handler..).any(|(id, _)| id.is_handler() && !id.is_ancestor_or_self_of(asking))
@@ -251,7 +252,7 @@ impl Scheduler {
         Some(unit_state.stream.get_or_insert_with(|| Stream::of_unit(seed, unit)))
     }
 
-    /// Remembers the event or update that a dispatched handler has not begun to handle.
+    /// Remembers the event or update that a dispatched handler has not started to handle.
     pub(crate) fn mark_unread(&mut self, id: &UnitId, event: EventId, job: Job) {
         if let Some(unit) = self.units.get_mut(id) {
             let is_event = matches!(job, Job::ExternalEvent { .. });
@@ -266,18 +267,18 @@ impl Scheduler {
         self.units.get(unit).and_then(|unit| unit.source.clone())
     }
 
-    /// Whether a handler has not begun with its event or update.
+    /// Whether a handler has not started with its event or update.
     pub(crate) fn has_unread(&self) -> bool {
         self.units.values().any(|unit| unit.unread.is_some())
     }
 
-    /// The events and updates of handlers that never ran.
+    /// The events and updates of handlers that have not started.
     pub(crate) fn unread(&self) -> impl Iterator<Item = (EventId, Job)> + '_ {
         self.units.values().filter_map(|unit| unit.unread.clone())
     }
 
-    /// Replaces the waiter of something pending, keeping count of who is interested in what. Returns the old one, to
-    /// be dropped where user code may run.
+    /// Replaces the waiter of something pending and updates the counters. Returns the old one, to be dropped where user
+    /// code may run.
     #[must_use]
     pub(crate) fn park(&mut self, slot: &mut Option<Waiter>, waiter: Option<Waiter>) -> Option<Waiter> {
         if let Some(waiter) = &waiter
@@ -292,7 +293,7 @@ impl Scheduler {
         old
     }
 
-    /// A waiter is no longer waiting.
+    /// Updates the counters after a waiter was removed.
     pub(crate) fn lose_interest(&mut self, waiter: Option<&Waiter>) {
         let Some(waiter) = waiter else { return };
         self.parked -= 1;
@@ -302,29 +303,29 @@ impl Scheduler {
         }
     }
 
-    /// Somebody who waits for an operation.
+    /// Creates the waiter for an operation.
     pub(crate) fn operation_waiter(&self, unit: &UnitId, waker: Waker) -> Waiter {
         let is_direct = self.units.get(unit).is_some_and(|unit| unit.waker.will_wake(&waker));
         Waiter { unit: unit.clone(), waker, is_direct }
     }
 
-    /// How many operations a unit polled with its own waker and waits for; nothing if that is not `waker`.
+    /// How many operations a unit polled with its own waker and still waits for; `None` if `waker` is not its own.
     pub(crate) fn parked_operations(&self, unit: &UnitId, waker: &Waker) -> Option<usize> {
         let unit = self.units.get(unit)?;
         unit.waker.will_wake(waker).then_some(unit.parked_operations)
     }
 
-    /// Whether any unit waits for something that can come.
+    /// Whether any unit waits for something that can complete.
     pub(crate) fn anyone_waits(&self) -> bool {
         self.parked > 0
     }
 
-    /// The units that wait for nothing that the execution knows.
+    /// The units that wait for nothing known to the execution.
     pub(crate) fn stalled(&self) -> Vec<UnitId> {
         self.units.iter().filter(|(_, unit)| unit.interest == 0).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Everything that still could run, to be dropped.
+    /// Removes everything that could still run, to be dropped.
     #[must_use]
     pub(crate) fn take_all(&mut self) -> Vec<UnitFuture> {
         self.woken.clear();

@@ -1,7 +1,7 @@
-//! What an execution shares with threads that are not on its turn: a few flags, no user code.
+//! The flags that an execution shares with other threads. They contain no user code.
 //!
-//! Contexts, durable futures and wakers hold this and nothing else of the execution, so no reference cycle can form
-//! and a clone that escapes to another thread can do no more than be noticed.
+//! Contexts, durable futures and wakers hold only this part of the execution, so no reference cycle can form, and a
+//! clone that escapes to another thread can only be detected, not do harm.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ pub(crate) struct SharedFlags {
 }
 
 impl SharedFlags {
-    /// From now on the execution is gone: calls and drops through leftover handles do nothing.
+    /// Marks the execution as gone: calls and drops through leftover handles do nothing from now on.
     pub(crate) fn make_inert(&self) {
         self.inert.store(true, Ordering::Release);
     }
@@ -32,7 +32,7 @@ impl SharedFlags {
         self.interrupted.store(false, Ordering::Relaxed);
     }
 
-    /// A waker of this execution was woken by something that is not part of it.
+    /// Notes that a waker of this execution was woken by something that is not part of it.
     pub(crate) fn note_foreign_wake(&self) {
         if !self.is_inert() {
             self.foreign_wake.store(true, Ordering::Release);
@@ -43,7 +43,7 @@ impl SharedFlags {
         self.foreign_wake.load(Ordering::Acquire)
     }
 
-    /// A handle of this execution was used where it must not be. The first report is kept.
+    /// Notes that a handle of this execution was used in a way that is not allowed. The first report is kept.
     pub(crate) fn note_misuse(&self, what: String) {
         self.misuse.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(what);
     }
@@ -56,12 +56,12 @@ impl SharedFlags {
 /// Lets a watchdog on another thread end a turn that takes too long.
 ///
 /// Once raised, every context call of the turn unwinds, no further step is taken, and the turn fails. Code that neither
-/// makes a context call nor returns from its step cannot be reached this way; its thread has to be written off.
+/// makes a context call nor returns from its step cannot be stopped this way; its thread has to be abandoned.
 #[derive(Clone, Debug)]
 pub struct Interrupter(pub(crate) Arc<SharedFlags>);
 
 impl Interrupter {
-    /// Ends the turn that is being taken. The next turn starts with the flag down.
+    /// Ends the current turn. The flag is cleared when the next turn starts.
     pub fn raise(&self) {
         self.0.interrupted.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Values under small numbers that are used again once free.
+//! Values with small indexes that are reused once free.
 
 use std::ops::{Index, IndexMut};
 
@@ -40,7 +40,7 @@ impl<T> Slab<T> {
         self.slots.get_mut(index)?.as_mut()
     }
 
-    /// Takes a value out and frees its number.
+    /// Removes a value and frees its index.
     pub(crate) fn remove(&mut self, index: usize) -> T {
         let value = self.slots[index].take().expect("a number is removed once");
         self.free.push(index);

@@ -1,7 +1,7 @@
-//! All that an execution knows between and during its turns, and the rules for calls into it.
+//! The complete state of an execution, and the rules for calls into it.
 //!
-//! This is plain data with methods: it never runs, wakes or drops user code. Whatever a method leaves to be woken or
-//! dropped it returns.
+//! This is plain data with methods: it never runs, wakes or drops user code. A method that leaves something to be woken
+//! or dropped returns it.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,19 +23,19 @@ use super::recorder::{Emitted, Fate, StepBuffer};
 use super::scheduler::{Scheduler, UnitFuture};
 use super::shared_flags::SharedFlags;
 
-/// What the code of an execution returns.
+/// The output of an execution.
 pub(crate) type Output = Result<Payload, Payload>;
 
-/// Answers a query from what the code shares.
+/// Answers a query.
 pub(crate) type QueryHandler = Arc<dyn Fn(Payload) -> Output + Send + Sync>;
 /// Accepts or refuses an update.
 pub(crate) type Validator = Arc<dyn Fn(&Payload) -> Result<(), Payload> + Send + Sync>;
-/// Begins to handle an update.
+/// Starts to handle an update.
 pub(crate) type UpdateHandler = Arc<dyn Fn(EventId, Payload) -> UnitFuture + Send + Sync>;
-/// Begins to clean up after a cancel request.
+/// Starts to clean up after a cancel request.
 pub(crate) type CancelHandler = Box<dyn FnOnce() -> UnitFuture + Send>;
 
-/// What is going on, which decides what calls are allowed.
+/// What is currently running, which determines the allowed calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Between,
@@ -45,7 +45,7 @@ pub(crate) enum Mode {
     Validator,
 }
 
-/// A closure that runs within a step, a query or a validator.
+/// A user closure that runs within a step, a query or a validator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closure {
     None,
@@ -53,25 +53,25 @@ pub(crate) enum Closure {
     SideEffect,
 }
 
-/// What a call needs.
+/// The access that a call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// A look, allowed wherever code of the execution runs.
+    /// Read access, allowed wherever code of the execution runs.
     Look,
-    /// Something that changes the execution, allowed in a step alone.
+    /// Changes the execution, allowed only in a step.
     Act,
 }
 
 /// Why a call cannot return.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// The turn has failed; what is wrong is noted.
+    /// The turn has failed, and the reason is noted.
     Unwind,
-    /// The call is not allowed; what is wrong is noted.
+    /// The call is not allowed, and the reason is noted.
     Misuse(String),
 }
 
-/// What continues in the next execution.
+/// The parameters of the next execution.
 pub(crate) struct ContinueAsNew {
     pub(crate) input: Payload,
     pub(crate) version: Option<String>,
@@ -82,32 +82,32 @@ pub(crate) struct ExecutionState {
     pub(crate) instance: Arc<str>,
     pub(crate) started: Arc<Started>,
     pub(crate) limits: Limits,
-    /// The target of what the code logs through its context.
+    /// The target of the code's log lines.
     pub(crate) log_target: &'static str,
 
     pub(crate) now_ms: u64,
-    /// Events and bytes of the history when the turn's jobs were recorded. Code sees these: what a turn adds is not
-    /// the same in every replay while it runs, since patch marks match by id.
+    /// Events and bytes of the history when the turn's jobs were recorded. The code reads these values, because the
+    /// size during a turn is not the same in every replay: patch marks match by id.
     pub(crate) size: (u64, u64),
     pub(crate) replaying: bool,
     pub(crate) mode: Mode,
-    /// The unit that runs, in a step.
+    /// The running unit, in a step.
     pub(crate) unit: UnitId,
-    /// The source line of the last call that decided something, for reports of what went wrong after it.
+    /// The source location of the last call that made a decision, for error reports.
     pub(crate) last_call: Option<&'static Location<'static>>,
-    /// The closure of the code's that is running, in which nothing may be decided.
+    /// The running user closure, in which no decision may be made.
     pub(crate) closure: Closure,
 
-    /// In a box of its own: together they are more than what is allocated fast.
+    /// Boxed separately: together they exceed the size that is allocated quickly.
     pub(crate) ledger: Box<Ledger>,
     pub(crate) step: StepBuffer,
     pub(crate) tally: Tally,
     pub(crate) operations: Operations,
     pub(crate) scheduler: Scheduler,
     pub(crate) mailbox: Mailbox,
-    /// Events of this turn that are skipped: they are recorded, and never arrive.
+    /// Events of this turn that are skipped: they are recorded, but never delivered.
     pub(super) skipped: BTreeSet<EventId>,
-    /// Of the turn that is being replayed: what its system calls gave, and its patch marks.
+    /// For a replayed turn: the results of its system calls, and its patch marks.
     pub(crate) recorded_calls: BTreeMap<String, VecDeque<(EventId, Payload)>>,
     pub(crate) recorded_patches: BTreeSet<String>,
     pub(crate) patch_answers: BTreeMap<String, bool>,
@@ -121,10 +121,10 @@ pub(crate) struct ExecutionState {
 
     pub(crate) output: Option<Output>,
     pub(crate) continued: Option<ContinueAsNew>,
-    /// What the code leaves behind as it ends as cancelled.
+    /// The output of code that ends as cancelled.
     pub(crate) ended_cancelled: Option<Payload>,
     pub(crate) failure: Option<TurnFailure>,
-    /// The step that is ending has panicked.
+    /// Whether the step that is ending has panicked.
     pub(crate) step_failed: bool,
 }
 
@@ -137,13 +137,13 @@ pub(crate) struct Tally {
     pub(crate) draws: u64,
 }
 
-/// How far a cancel request has come.
+/// The state of a cancel request.
 #[derive(Default)]
 pub(crate) struct Cancellation {
-    /// Why, once the code is told.
+    /// The reason, once it is delivered to the code.
     pub(crate) requested: Option<String>,
     pub(crate) taken_over: bool,
-    /// Only units that a cancel request does not end are left. The execution ends as cancelled after them.
+    /// Only units that are exempt from cancellation are left. The execution ends as cancelled after them.
     pub(crate) is_winding_down: bool,
     pub(crate) condition: Condition,
     pub(crate) handlers: Vec<(UnitId, CancelHandler)>,
@@ -194,7 +194,7 @@ impl ExecutionState {
         }
     }
 
-    /// Decides whether a call may go ahead.
+    /// Decides whether a call is allowed.
     pub(crate) fn check(&mut self, call: &'static str, access: Access) -> Result<(), Stop> {
         if self.flags.is_interrupted() {
             self.failure.get_or_insert(TurnFailure::DeadlinePassed);
@@ -216,7 +216,7 @@ impl ExecutionState {
         Err(self.misuse(format!("{call} was called {place}; only running orchestration code may decide")))
     }
 
-    /// Notes that a payload is not of the type that the code expects, which fails the turn.
+    /// Notes that a payload does not have the type that the code expects, which fails the turn.
     pub(crate) fn note_mismatch(
         &mut self,
         event: EventId,
@@ -229,7 +229,7 @@ impl ExecutionState {
         Stop::Unwind
     }
 
-    /// Notes a misuse, which fails the turn or query whatever the code makes of it.
+    /// Notes a misuse, which fails the turn or query even if the code catches the panic.
     pub(crate) fn misuse(&mut self, what: String) -> Stop {
         self.failure.get_or_insert_with(|| TurnFailure::Misuse { what: what.clone() });
         Stop::Misuse(what)
@@ -246,12 +246,12 @@ impl ExecutionState {
         Stop::Unwind
     }
 
-    /// The source line of the last call that decided something, as `file:line`.
+    /// The source location of the last call that made a decision, as `file:line`.
     pub(crate) fn last_call_place(&self) -> Option<String> {
         self.last_call.map(|location| format!("{}:{}", location.file(), location.line()))
     }
 
-    /// Tells one step from another.
+    /// Identifies a step.
     pub(crate) fn step_mark(&self) -> (u64, u64) {
         (self.ledger.turns(), self.tally.steps)
     }
@@ -308,7 +308,7 @@ impl ExecutionState {
         }
     }
 
-    /// Refuses a payload that is too large, on live turns.
+    /// Refuses a payload that is too large, in live turns.
     pub(crate) fn check_payload(&mut self, bytes: u64) -> Result<(), Stop> {
         let limit = self.limits.payload_bytes;
         if self.replaying || bytes <= limit {
@@ -318,7 +318,8 @@ impl ExecutionState {
         Err(self.over_limit("bytes of a payload", bytes, limit, remedy))
     }
 
-    /// Counts a step of the turn, which may be one too many, or one too late: code that only yields makes no calls.
+    /// Counts a step of the turn against the limit and the deadline, because code that only yields makes no context
+    /// calls.
     pub(crate) fn count_step(&mut self) -> Result<(), TurnFailure> {
         if self.flags.is_interrupted() {
             return Err(TurnFailure::DeadlinePassed);
@@ -336,7 +337,7 @@ impl ExecutionState {
         })
     }
 
-    /// A waker of this execution was woken on its thread. Whether that counts depends on when.
+    /// Handles a wake on the execution's thread. Whether it counts depends on what is running.
     pub(crate) fn wake(&mut self, unit: &UnitId) -> bool {
         let counts = matches!(self.mode, Mode::Step | Mode::Delivery);
         if counts {
@@ -345,18 +346,18 @@ impl ExecutionState {
         counts
     }
 
-    /// Draws from the running unit's stream.
+    /// Draws a random number from the running unit's stream.
     pub(crate) fn draw(&mut self) -> u64 {
         self.tally.draws += 1;
         let seed = self.started.seed;
         match self.scheduler.stream(&self.unit, seed) {
             Some(stream) => stream.draw(),
-            // The unit dropped its own handle: what it still does is dropped with it.
+            // The unit dropped its own handle: its remaining work is dropped with it.
             None => 0,
         }
     }
 
-    /// Takes a value from outside, or the recorded one, with the event that records it.
+    /// Returns the value of a system call, or the recorded one, with its event.
     pub(crate) fn system_call(
         &mut self,
         op: String,
@@ -367,7 +368,8 @@ impl ExecutionState {
             match self.recorded_calls.get_mut(&op).and_then(VecDeque::pop_front) {
                 Some(recorded) => recorded,
                 None => {
-                    // There is no value to go on with. The comparison at the step's end reports the difference.
+                    // There is no recorded value to return. The comparison at the end of the step reports the
+                    // difference.
                     self.emit(Decision::SystemCall { op, value: Payload::null() }, location)?;
                     return Err(Stop::Unwind);
                 }
@@ -379,7 +381,7 @@ impl ExecutionState {
         Ok((id, value))
     }
 
-    /// Whether a patch applies; the first answer holds.
+    /// Whether a patch applies; the first answer is final.
     pub(crate) fn patched(&mut self, id: &str, location: &'static Location<'static>) -> Result<bool, Stop> {
         if let Some(answer) = self.patch_answers.get(id) {
             return Ok(*answer);
@@ -393,7 +395,7 @@ impl ExecutionState {
         Ok(answer)
     }
 
-    /// The published status as the running step sees it, with what it has decided itself.
+    /// The published status as seen by the running step, including its own decisions.
     pub(crate) fn published(&self) -> Option<&Payload> {
         let decided = self.step.emitted.iter().rev().find_map(|emitted| match &emitted.decision {
             Decision::StatusSet { status } => Some(status),
@@ -402,7 +404,7 @@ impl ExecutionState {
         decided.or(self.ledger.status())
     }
 
-    /// The searchable values as the running step sees them, with what it has decided itself.
+    /// The search attributes as seen by the running step, including its own decisions.
     pub(crate) fn attributes(&self) -> Attributes {
         let mut all = self.ledger.attributes().clone();
         for emitted in &self.step.emitted {
@@ -413,13 +415,13 @@ impl ExecutionState {
         all
     }
 
-    /// Makes room for those who wait for a state to change.
+    /// Adds a state that units can wait for.
     pub(crate) fn add_state(&mut self) -> usize {
         self.states.push(Condition::default());
         self.states.len() - 1
     }
 
-    /// Whom to wake at the end of a step, because of what it changed.
+    /// The wakers to wake at the end of a step because of what it changed.
     pub(crate) fn take_step_wakes(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for state in std::mem::take(&mut self.changed_states) {
@@ -428,7 +430,7 @@ impl ExecutionState {
         wakers
     }
 
-    /// Everything of the user's, piece by piece, so that each can be dropped by itself.
+    /// Removes all user code, in pieces, so that each can be dropped separately.
     pub(crate) fn take_user_code(&mut self) -> Vec<Box<dyn Any + Send>> {
         let mut pieces = self.take_runnable();
         pieces.extend(std::mem::take(&mut self.queries).into_values().map(|query| Box::new(query) as _));
@@ -439,7 +441,7 @@ impl ExecutionState {
         pieces
     }
 
-    /// Everything that could still run, piece by piece.
+    /// Removes everything that could still run, in pieces.
     pub(crate) fn take_runnable(&mut self) -> Vec<Box<dyn Any + Send>> {
         let mut pieces: Vec<Box<dyn Any + Send>> = Vec::new();
         pieces.extend(self.scheduler.take_all().into_iter().map(|unit| Box::new(unit) as _));
@@ -448,7 +450,7 @@ impl ExecutionState {
         pieces
     }
 
-    /// Readies the state for a turn.
+    /// Prepares the state for a turn.
     pub(crate) fn begin_turn(&mut self, at_ms: u64, record: Option<&Turn>) {
         self.now_ms = at_ms;
         self.size = (self.ledger.events(), self.ledger.bytes());

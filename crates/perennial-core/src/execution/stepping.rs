@@ -1,4 +1,4 @@
-//! Waves, rounds and steps: delivering jobs and running units until all is quiet.
+//! Waves, rounds and steps: delivering jobs and running units until all of them wait.
 
 use std::task::{Context, Poll, Waker};
 
@@ -17,7 +17,7 @@ impl Execution {
         let state = self.state_mut();
         state.mode = Mode::Delivery;
         let wakers: Vec<Waker> = jobs_of(wave).flat_map(|(id, job)| state.deliver(id, job)).collect();
-        // Wakers may run code of the user's.
+        // Wakers may run user code.
         let woken =
             if wakers.is_empty() { Ok(()) } else { self.lend(|| wakers.into_iter().for_each(Waker::wake)) };
         self.state_mut().mode = Mode::Between;
@@ -57,8 +57,8 @@ impl Execution {
         self.finish_step(unit, ids, panic)
     }
 
-    /// A cancel request ends everything but the units that are exempt from it. They go on, and the execution ends when
-    /// they have. What is dropped is dropped as one step of the root.
+    /// Handles a cancel request that ends everything but the exempt units. Those keep running, and the execution ends
+    /// after them. Everything is dropped as one step of the root.
     pub(super) fn wind_down(&mut self, wave: &[Event], ids: &mut Ids<'_, '_>) -> Result<(), TurnFailure> {
         let reason = jobs_of(wave).find_map(|(_, job)| match job {
             Job::OrchestrationCancelRequested { reason, .. } => Some(reason.clone()),
@@ -79,7 +79,8 @@ impl Execution {
         self.finish_step(&UnitId::ROOT, ids, dropped.err().or(woken.err()))
     }
 
-    /// Binds what a step decided, or says why it failed. A divergence outranks everything else.
+    /// Assigns ids to the decisions of a step, or returns why it failed. A divergence takes precedence over all other
+    /// failures.
     fn finish_step(
         &mut self,
         unit: &UnitId,
@@ -102,8 +103,8 @@ impl Execution {
         }
     }
 
-    /// Puts a pending unit back or lets go of a finished one, and wakes whom the step concerns. All of it is part of
-    /// the step. Returns the words of a panic.
+    /// Puts a pending unit back or drops a finished one, and wakes the units that the step concerns. All of this is
+    /// part of the step. Returns the message of a panic.
     pub(super) fn end_of_step(
         &mut self,
         unit: &UnitId,
@@ -127,14 +128,14 @@ impl Execution {
             }
         };
         let dropped = if to_drop.is_none() { Ok(()) } else { self.lend(|| drop(to_drop)) };
-        // Destructors may have changed a state, too.
+        // Destructors may also have changed a state.
         wakers.extend(self.state_mut().take_step_wakes());
         let woken =
             if wakers.is_empty() { Ok(()) } else { self.lend(|| wakers.into_iter().for_each(Waker::wake)) };
         panic.or(dropped.err()).or(woken.err())
     }
 
-    /// What was noted against the turn, if anything.
+    /// The failure that was noted for the turn, if any.
     pub(super) fn take_failure(&mut self) -> Option<TurnFailure> {
         let failure = self.state_mut().failure.take();
         failure.or_else(|| self.flags.take_misuse().map(|what| TurnFailure::Misuse { what }))

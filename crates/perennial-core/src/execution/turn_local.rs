@@ -1,9 +1,9 @@
 //! The execution whose code is running on this thread.
 //!
-//! For the length of one step, query or validation an execution's state is lent to the thread, and contexts and
-//! futures reach it there. So "is this call made in turn?" is a look at a thread-local, no lock is needed, and no
-//! handle owns the state. The state is borrowed only for the instant of a call: no user code runs, wakes or is
-//! dropped while it is.
+//! For the duration of one step, query or validation, an execution's state is lent to the thread, where contexts and
+//! futures access it. So whether a call is made in turn is decided by a thread-local, no lock is needed, and no handle
+//! owns the state. The state is borrowed only for the moment of a call: no user code runs, wakes or is dropped while it
+//! is borrowed.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ thread_local! {
     static ON_TURN: RefCell<Option<Box<ExecutionState>>> = const { RefCell::new(None) };
 }
 
-/// Runs `f` with `state` lent to this thread; of a panic of `f` its words are left.
+/// Runs `f` with `state` lent to this thread; a panic of `f` becomes an error with its message.
 pub(crate) fn lend<R>(
     state: Box<ExecutionState>,
     f: impl FnOnce() -> R,
@@ -29,7 +29,7 @@ pub(crate) fn lend<R>(
 
 /// Calls `f` with the state of the execution that `flags` belongs to, if it is lent to this thread.
 pub(crate) fn with<R>(flags: &Arc<SharedFlags>, f: impl FnOnce(&mut ExecutionState) -> R) -> Option<R> {
-    // A thread that is ending has no thread-locals left; nothing can be on turn there.
+    // A thread that is ending has no thread-locals left; no turn can be running there.
     let on_turn = ON_TURN.try_with(|on_turn| match &mut *on_turn.borrow_mut() {
         Some(state) if Arc::ptr_eq(&state.flags, flags) => Some(f(state)),
         _ => None,

@@ -1,4 +1,4 @@
-//! Why an activity gave no result.
+//! Why an activity has no result.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::code::ErrorCode;
 
 use super::{NotOfType, Payload};
 
-/// Why an activity gave no result. `E` is the activity's own error; in a history it is a [`Payload`].
+/// Why an activity has no result. `E` is the activity's own error type; in a history it is a [`Payload`].
 ///
 /// It is serialisable, so it can be part of an orchestration's own error:
 ///
@@ -30,8 +30,8 @@ use super::{NotOfType, Payload};
 /// }
 /// ```
 ///
-/// An [`Application`](ActivityError::Application) error displays as the activity's own error alone, so that `?` into a
-/// `String` keeps the activity's words; everything else begins with its [code](ActivityError::code).
+/// An [`Application`](ActivityError::Application) error displays as just the activity's own error, so that `?` into a
+/// `String` keeps its message; all others begin with their [code](ActivityError::code).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -42,12 +42,13 @@ pub enum ActivityError<E = Payload> {
     Timeout(TimeoutKind),
     /// It was cancelled before it had a result.
     Cancelled,
-    /// The process ended too often while it ran.
+    /// The process ended too many times while it ran.
     Poisoned,
-    /// It did not return an error of its own: it panicked, or what it was given or returned could not be used. A history
-    /// has that as the text of an `Application` error; it becomes this where `E` cannot be read from a text.
+    /// The activity did not return an error of its own: it panicked, or its input or output could not be used. A
+    /// history records this as the text of an `Application` error; it becomes this variant where `E` cannot be decoded
+    /// from a text.
     Broken {
-        /// What happened.
+        /// The text that was recorded.
         message: String,
     },
 }
@@ -55,13 +56,13 @@ pub enum ActivityError<E = Payload> {
 /// Which timeout of an activity ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimeoutKind {
-    /// No worker took it in time.
+    /// No worker started it in time.
     Queue,
     /// One attempt ran too long.
     Attempt,
     /// All attempts together took too long.
     Total,
-    /// An attempt stayed silent too long.
+    /// An attempt sent no heartbeat in time.
     Heartbeat,
 }
 
@@ -83,12 +84,12 @@ impl<E> ActivityError<E> {
 crate::error_model!(generic: ActivityError);
 
 impl ActivityError {
-    /// The same failure with the activity's own error as a type.
+    /// Decodes the activity's own error.
     pub fn decode<E: DeserializeOwned>(self) -> Result<ActivityError<E>, NotOfType> {
         Ok(match self {
             ActivityError::Application(payload) => match (payload.decode_as(), payload.decode::<String>()) {
                 (Ok(error), _) => ActivityError::Application(error),
-                // The engine records panics as text, whatever the type of the activity's own error is.
+                // The engine records panics as text, whatever the error type of the activity.
                 (Err(_), Ok(message)) => ActivityError::Broken { message },
                 (Err(error), Err(_)) => return Err(error),
             },

@@ -1,7 +1,7 @@
-//! How an activity is to be run: tunables that travel with its schedule.
+//! How an activity is run: options recorded with its schedule event.
 //!
-//! They are no part of a decision's identity. In a replay the recorded ones win, so they can be tuned by a
-//! deployment for activities that are scheduled after it.
+//! They are not part of a decision's identity: a replay uses the recorded options, so a deployment can change them for
+//! activities that are scheduled after it.
 
 use std::time::Duration;
 
@@ -31,12 +31,12 @@ pub struct ActivityOptions {
     /// Only workers that serve this tag run the activity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// Whether an attempt may hand out a token and return: whoever has the token completes it later.
+    /// Whether an attempt may hand out a completion token and return. The holder of the token completes it later.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub completes_later: bool,
 }
 
-/// How often and how soon a failed activity is tried again.
+/// How many times and how soon a failed activity is retried.
 ///
 /// ```
 /// use std::time::Duration;
@@ -57,13 +57,13 @@ pub struct ActivityOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// The number of attempts in all, the first included.
+    /// The total number of attempts, including the first.
     pub max_attempts: u32,
     /// The pause between two attempts.
     pub backoff: Backoff,
-    /// How far a pause may stray from its value, as a share of it in percent.
+    /// The largest deviation of a pause from its value, in percent.
     pub jitter_percent: u8,
-    /// Errors whose kind is listed here are final.
+    /// Errors whose kind is listed here are not retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub non_retryable: Vec<String>,
 }
@@ -80,7 +80,7 @@ pub enum Backoff {
     },
     /// A pause that grows by the same amount each time.
     Linear {
-        /// The first pause, and what each further one adds.
+        /// The first pause, and the amount that each further pause adds.
         #[serde(rename = "step_ms", with = "millis")]
         step: Duration,
         /// The longest pause.
@@ -92,7 +92,7 @@ pub enum Backoff {
         /// The first pause.
         #[serde(rename = "first_ms", with = "millis")]
         first: Duration,
-        /// What each pause is multiplied by, in percent: 200 doubles it.
+        /// The factor between two pauses, in percent: 200 doubles the pause.
         factor_percent: u32,
         /// The longest pause.
         #[serde(rename = "max_ms", with = "millis")]
@@ -101,7 +101,7 @@ pub enum Backoff {
 }
 
 impl RetryPolicy {
-    /// Up to `max_attempts` attempts with doubling pauses from 1 s to 100 s and 10 % of jitter.
+    /// Up to `max_attempts` attempts with pauses that double from 1 s to 100 s, and 10 % jitter.
     pub fn exponential(max_attempts: u32) -> RetryPolicy {
         let backoff = Backoff::Exponential {
             first: Duration::from_secs(1),
@@ -111,50 +111,51 @@ impl RetryPolicy {
         RetryPolicy { max_attempts, backoff, jitter_percent: 10, non_retryable: Vec::new() }
     }
 
-    /// The same pause before each further attempt. [`Backoff::attempts`] or [`Backoff::forever`] makes it a policy.
+    /// The same pause before each retry. Turn it into a policy with [`Backoff::attempts`] or [`Backoff::forever`].
     pub fn fixed(pause: Duration) -> Backoff {
         Backoff::Fixed { pause }
     }
 
-    /// Pauses that grow by `step` up to `max`. [`Backoff::attempts`] or [`Backoff::forever`] makes it a policy.
+    /// Pauses that grow by `step` up to `max`. Turn it into a policy with [`Backoff::attempts`] or
+    /// [`Backoff::forever`].
     pub fn linear(step: Duration, max: Duration) -> Backoff {
         Backoff::Linear { step, max }
     }
 
-    /// Tries again without a limit on the number of attempts.
+    /// Removes the limit on the number of attempts.
     #[must_use]
     pub fn forever(self) -> RetryPolicy {
         RetryPolicy { max_attempts: u32::MAX, ..self }
     }
 
-    /// Makes errors of these kinds final. See [`RetryPolicy::is_final`].
+    /// Stops retrying on errors of these kinds. See [`RetryPolicy::is_final`].
     #[must_use]
     pub fn non_retryable(mut self, kinds: impl IntoIterator<Item = impl Into<String>>) -> RetryPolicy {
         self.non_retryable.extend(kinds.into_iter().map(Into::into));
         self
     }
 
-    /// Lets each pause stray by up to this share of it, in percent.
+    /// Randomises each pause by up to this percentage.
     #[must_use]
     pub fn jitter(mut self, percent: u8) -> RetryPolicy {
         self.jitter_percent = percent.min(100);
         self
     }
 
-    /// Whether an error is final because its kind is listed.
+    /// Whether an error is not retried because its kind is listed.
     ///
-    /// The kind of an error that is a string is the string; that of an object its field `kind` or `type`, or its only
-    /// key, as enums are written.
+    /// The kind of a string is the string itself. The kind of an object is its field `kind` or `type`, or its only key,
+    /// which is how enums are serialised.
     pub fn is_final(&self, error: &Payload) -> bool {
         !self.non_retryable.is_empty()
             && error_kind(error).is_some_and(|kind| self.non_retryable.contains(&kind))
     }
 
-    /// The pause after attempt `attempt`, jittered by a random number.
+    /// The pause after attempt `attempt`, with jitter derived from `random`.
     pub fn pause(&self, attempt: u32, random: u64) -> Duration {
         let pause_ms = self.backoff.pause_ms(attempt);
         let spread = u128::from(pause_ms) * u128::from(self.jitter_percent.min(100)) / 100;
-        // From one spread below to one above.
+        // Maps the random number to the range from `-spread` to `+spread`.
         let stray = (u128::from(random) * (2 * spread + 1)) >> 64;
         let pause_ms = (u128::from(pause_ms) + stray).saturating_sub(spread);
         Duration::from_millis(u64::try_from(pause_ms).unwrap_or(u64::MAX))
@@ -162,18 +163,18 @@ impl RetryPolicy {
 }
 
 impl Backoff {
-    /// Up to `max_attempts` attempts, the first included, with these pauses and no jitter.
+    /// Up to `max_attempts` attempts, including the first, with these pauses and no jitter.
     pub fn attempts(self, max_attempts: u32) -> RetryPolicy {
         RetryPolicy { max_attempts, backoff: self, jitter_percent: 0, non_retryable: Vec::new() }
     }
 
-    /// As many attempts as it takes, with these pauses and no jitter. A cancel, a limit on the total time and an error
-    /// that is final end them.
+    /// Unlimited attempts with these pauses and no jitter. Cancellation, the total timeout and non-retryable errors end
+    /// them.
     pub fn forever(self) -> RetryPolicy {
         self.attempts(u32::MAX)
     }
 
-    /// The pause after attempt `attempt`, from 1, in whole milliseconds.
+    /// The pause after attempt `attempt`, counted from 1, in whole milliseconds.
     pub fn pause(&self, attempt: u32) -> Duration {
         Duration::from_millis(self.pause_ms(attempt))
     }
@@ -190,14 +191,14 @@ impl Backoff {
                     let grown = u128::from(pause_ms) * u128::from(factor_percent.max(100)) / 100;
                     u64::try_from(grown).unwrap_or(u64::MAX).min(max_ms)
                 };
-                // A pause that no longer grows need not be multiplied on.
+                // Limits the loop: by then the pause has reached its maximum.
                 (1..attempt.min(1_000)).fold(whole_ms(first).min(max_ms), grow)
             }
         }
     }
 }
 
-/// Durations as whole milliseconds, as histories have them.
+/// Serialises durations as whole milliseconds, the format of histories.
 mod millis {
     use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Why a sub-orchestration gave no result.
+//! Why a sub-orchestration has no result.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use crate::code::ErrorCode;
 use super::event::present;
 use super::{NotOfType, Payload};
 
-/// Why a sub-orchestration gave no result. `E` is its own error; in a history it is a [`Payload`].
+/// Why a sub-orchestration has no result. `E` is its own error type; in a history it is a [`Payload`].
 ///
-/// Like [`ActivityError`](super::ActivityError), it is serialisable, and an
-/// [`Application`](ChildError::Application) error displays as the sub-orchestration's own error alone.
+/// Like [`ActivityError`](super::ActivityError), it is serialisable, and an [`Application`](ChildError::Application)
+/// error displays as just the sub-orchestration's own error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -24,16 +24,16 @@ pub enum ChildError<E = Payload> {
     Cancelled {
         /// Why.
         reason: String,
-        /// What its code returned with `end_cancelled`, if it did.
+        /// The output passed to `end_cancelled`, if the code called it.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
         output: Option<Payload>,
     },
-    /// It was terminated, or its time was up.
+    /// It was terminated, or its time limit passed.
     Terminated {
         /// Why.
         reason: String,
     },
-    /// It could not be started, for instance because its id is taken.
+    /// It could not be started, for example because its id is in use.
     NotStarted {
         /// Why.
         reason: String,
@@ -57,7 +57,7 @@ impl<E> ChildError<E> {
 crate::error_model!(generic: ChildError);
 
 impl ChildError {
-    /// The same failure with the sub-orchestration's own error as a type.
+    /// Decodes the sub-orchestration's own error.
     pub fn decode<E: DeserializeOwned>(self) -> Result<ChildError<E>, NotOfType> {
         Ok(match self {
             ChildError::Application(payload) => ChildError::Application(payload.decode_as()?),
@@ -72,7 +72,7 @@ impl<E: fmt::Display> fmt::Display for ChildError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChildError::Application(error) => error.fmt(f),
-            // The reason has a code of its own.
+            // The reason already begins with a code.
             ChildError::NotStarted { reason } if ErrorCode::leading(reason).is_some() => f.write_str(reason),
             ChildError::Cancelled { reason, .. }
             | ChildError::Terminated { reason }

@@ -1,8 +1,8 @@
-//! Turns as bytes.
+//! The encoding of turns.
 //!
 //! An event is written as `{"id":2,"unit":"p0","event":{"ActivityScheduled":{…}}}`: externally tagged, payloads
-//! embedded, `unit` only on decisions and only below the root. Decoding takes one strict pass; only when that fails
-//! is the text read a second time, to say which event is at fault and whether a newer engine wrote it.
+//! embedded, `unit` only on decisions and only below the root. Decoding takes one strict pass; only if that fails is
+//! the text parsed again, to find the event at fault and whether a newer engine wrote it.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use super::{
     Started, Turn, UnitId, shorten,
 };
 
-/// Encodes a turn as it is stored without codecs.
+/// Encodes a turn as it is stored when no codecs are configured.
 pub fn encode_turn(turn: &Turn) -> Vec<u8> {
     encode_turn_with(turn, &Codecs::default(), PayloadContext::default()).expect("no codec can fail")
 }
@@ -30,14 +30,14 @@ pub(crate) fn encode_turn_with(
     codecs: &Codecs,
     context: PayloadContext,
 ) -> Result<Vec<u8>, CodecError> {
-    // About what a turn without payloads takes, so that the buffer seldom grows.
+    // The approximate size of a turn without payloads, so that the buffer rarely grows.
     let mut bytes = Vec::with_capacity(128 + 192 * turn.events.len());
     PayloadFormatter { codecs, context }.write(&mut bytes, turn)?;
     Ok(bytes)
 }
 
-/// Decodes the bytes of turn `number`, strictly. Encoded payloads are left as they are stored. The turn's place in its
-/// history is the [`Ledger`]'s to check.
+/// Decodes the bytes of turn `number`, strictly. Encoded payloads are left as they are stored. The [`Ledger`] checks
+/// the turn's place in its history.
 pub fn decode_turn(number: u64, bytes: &[u8]) -> Result<Turn, HistoryError> {
     match serde_json::from_slice::<Turn>(bytes) {
         Ok(turn) => check_format(number, turn.format).map(|()| turn),
@@ -45,11 +45,11 @@ pub fn decode_turn(number: u64, bytes: &[u8]) -> Result<Turn, HistoryError> {
     }
 }
 
-/// Decodes the bytes of turn `number` with the payloads in it.
+/// Decodes the bytes of turn `number` and the payloads in it.
 pub(crate) fn decode_turn_with(number: u64, bytes: &[u8], mode: &Mode) -> Result<Turn, HistoryError> {
     let (decoded, undecodable) = codec::reading(mode.clone(), || decode_turn(number, bytes));
     match (decoded, undecodable) {
-        // What the decoder says is what the codec said: it names the event.
+        // The decoder's error wraps the codec's: it names the event.
         (Err(HistoryError::Corrupt(corrupt)), Some(cause)) => {
             Err(HistoryError::Undecodable { turn: number, event: corrupt.event, cause })
         }
@@ -57,7 +57,7 @@ pub(crate) fn decode_turn_with(number: u64, bytes: &[u8], mode: &Mode) -> Result
     }
 }
 
-/// Decodes a whole execution and checks that it can be a history.
+/// Decodes a whole execution and validates it as a history.
 pub fn decode_history<B: AsRef<[u8]>>(turns: impl IntoIterator<Item = B>) -> Result<History, HistoryError> {
     let mut ledger = Ledger::default();
     let mut history = History::default();
@@ -112,7 +112,7 @@ pub(super) fn check_format(turn: u64, found: u32) -> Result<(), HistoryError> {
     }
 }
 
-/// The decoder's words, which can quote any length of text.
+/// The decoder's message, shortened: it can quote text of any length.
 fn words(error: &serde_json::Error) -> String {
     shorten(&error.to_string(), 200)
 }
@@ -139,7 +139,7 @@ impl Serialize for Event {
     }
 }
 
-/// Writes a struct as an enum's variant would be written.
+/// Serialises a struct like a variant of an enum.
 struct Tagged<'a>(&'static str, &'a Started);
 
 impl Serialize for Tagged<'_> {
@@ -176,7 +176,7 @@ impl<'de> Deserialize<'de> for Event {
     }
 }
 
-/// An event's kind before its unit is known.
+/// The kind of an event before its unit is known.
 enum Untyped {
     Started(Box<Started>),
     Job(Job),
@@ -212,7 +212,7 @@ impl<'de> Deserialize<'de> for Untyped {
     }
 }
 
-/// The family that a kind's name belongs to, with the name as its own decoder wants it.
+/// The family of a kind, with its name in the form that the family's decoder expects.
 enum Family {
     Started,
     Job(&'static str),
@@ -251,7 +251,7 @@ impl<'de> Deserialize<'de> for Family {
     }
 }
 
-/// An enum whose variant name was read already, handed on to the decoder of its family.
+/// An enum whose variant name has already been read, passed on to the decoder of its family.
 struct Resumed<A> {
     name: &'static str,
     rest: A,

@@ -1,4 +1,4 @@
-//! Decisions: what the code of an execution asks for.
+//! Decisions: events caused by the code of an execution.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +8,10 @@ use super::{ActivityOptions, Attributes, ChildOptions, EventId, Payload};
 /// What happens to a child that still runs when its parent ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClosePolicy {
-    /// It is asked to cancel.
+    /// Its cancellation is requested.
     #[default]
     Cancel,
-    /// It goes on by itself.
+    /// It keeps running.
     Abandon,
 }
 
@@ -31,11 +31,11 @@ pub enum Decision {
         name: String,
         /// What it is given.
         input: Payload,
-        /// How it is to be run, unless by default.
+        /// How it is run; `None` for the defaults.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         options: Option<Box<ActivityOptions>>,
     },
-    /// Nobody waits for an activity any more.
+    /// The future of an activity was dropped before the activity completed.
     ActivityCancelRequested {
         /// The activity's schedule event.
         source_event_id: EventId,
@@ -45,7 +45,7 @@ pub enum Decision {
         /// When, in milliseconds since 1970.
         due_ms: u64,
     },
-    /// Nobody waits for a timer any more.
+    /// The future of a timer was dropped before the timer fired.
     TimerCancelled {
         /// The timer's creation event.
         source_event_id: EventId,
@@ -55,7 +55,7 @@ pub enum Decision {
         /// The event's name.
         name: String,
     },
-    /// A wait was given up before it returned.
+    /// The future of a wait was dropped before an event arrived.
     ExternalUnsubscribed {
         /// The wait's subscription event.
         source_event_id: EventId,
@@ -64,104 +64,104 @@ pub enum Decision {
     SubOrchestrationScheduled {
         /// The orchestration's registered name.
         name: String,
-        /// The version asked for; the latest if none.
+        /// The requested version; `None` for the latest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<String>,
-        /// The id asked for; derived from parent, execution and event if none.
+        /// The requested id; `None` derives it from parent, execution and event.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<String>,
         /// What it is given.
         input: Payload,
-        /// What happens to it when this instance ends first.
+        /// What happens to the child if this instance ends first.
         #[serde(default, skip_serializing_if = "ClosePolicy::is_default")]
         close: ClosePolicy,
-        /// How it is run, unless by default.
+        /// How it is run; `None` for the defaults.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         options: Option<Box<ChildOptions>>,
     },
-    /// Nobody waits for a sub-orchestration any more.
+    /// The future of a sub-orchestration was dropped before it completed.
     SubOrchestrationCancelRequested {
         /// The child's schedule event.
         source_event_id: EventId,
     },
-    /// Ask an activity to stop, and go on waiting for what comes of it.
+    /// Request that an activity stops, and keep waiting for its outcome.
     ActivityStopRequested {
         /// The activity's schedule event.
         source_event_id: EventId,
     },
-    /// Ask a sub-orchestration to cancel, and go on waiting for what comes of it.
+    /// Request that a sub-orchestration is cancelled, and keep waiting for its outcome.
     SubOrchestrationStopRequested {
         /// The child's schedule event.
         source_event_id: EventId,
         /// Why.
         reason: String,
-        /// For how long it may clean up; the engine's default if none.
+        /// How long it may clean up; `None` for the engine's default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grace_ms: Option<u64>,
     },
-    /// Start an orchestration that is nobody's child.
+    /// Start an orchestration that is not a child of this instance.
     OrchestrationChained {
         /// The orchestration's registered name.
         name: String,
-        /// The version asked for; the latest if none.
+        /// The requested version; `None` for the latest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<String>,
         /// The id of the new instance.
         instance: String,
         /// What it is given.
         input: Payload,
-        /// Whether the code is told what became of it.
+        /// Whether the code is notified of the outcome.
         #[serde(default, skip_serializing_if = "is_false")]
         reported: bool,
     },
-    /// Raise an event at another instance.
+    /// Raise an event for another instance.
     ExternalEventSent {
-        /// The instance it goes to.
+        /// The receiving instance.
         instance: String,
         /// The event's name.
         name: String,
         /// What goes with it.
         payload: Payload,
-        /// The code's key against duplicates.
+        /// The deduplication key given by the code.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
-        /// Whether the code is told what became of it.
+        /// Whether the code is notified of the outcome.
         #[serde(default, skip_serializing_if = "is_false")]
         reported: bool,
     },
-    /// Ask another instance to cancel.
+    /// Request cancellation of another instance.
     CancelSent {
-        /// The instance it goes to.
+        /// The receiving instance.
         instance: String,
         /// Why.
         reason: String,
-        /// For how long it may clean up; the engine's default if none.
+        /// How long it may clean up; `None` for the engine's default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grace_ms: Option<u64>,
-        /// Whether the code is told what became of it.
+        /// Whether the code is notified of the outcome.
         #[serde(default, skip_serializing_if = "is_false")]
         reported: bool,
     },
-    /// A value that was taken from outside once and is the same ever after.
+    /// A value that was computed once, live, and is the same in every replay.
     SystemCall {
         /// Which call.
         op: String,
-        /// What it gave.
+        /// The value.
         value: Payload,
     },
-    /// The code asked whether a patch applies and was told yes.
+    /// The code checked a patch and got `true`.
     PatchMarked {
         /// The patch.
         id: String,
     },
-    /// Searchable values changed.
+    /// Search attributes changed.
     AttributesUpserted {
-        /// The changes; `null` removes.
+        /// The changes; `null` removes an attribute.
         attributes: Attributes,
     },
-    /// The code published what it is doing.
+    /// The code published its status.
     StatusSet {
-        /// Its words.
+        /// The published status.
         status: Payload,
     },
     /// An update's handler returned.
@@ -220,7 +220,7 @@ impl Decision {
         }]
     }
 
-    /// Whether it was sent to another instance, and the code is told what becomes of it.
+    /// Whether it is sent to another instance and the code is notified of the outcome.
     pub(crate) fn is_reported(&self) -> bool {
         match self {
             Decision::OrchestrationChained { reported, .. }
@@ -230,7 +230,7 @@ impl Decision {
         }
     }
 
-    /// Has the code told what becomes of it.
+    /// Requests a notification of the outcome.
     pub(crate) fn report(&mut self) {
         if let Decision::OrchestrationChained { reported, .. }
         | Decision::ExternalEventSent { reported, .. }

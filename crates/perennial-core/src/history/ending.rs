@@ -1,4 +1,4 @@
-//! Endings: how an execution came to its end.
+//! Endings: how an execution ended.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,25 +19,25 @@ pub enum Ending {
         /// The error.
         error: Payload,
     },
-    /// The instance goes on in its next execution.
+    /// The instance continues with its next execution.
     OrchestrationContinuedAsNew {
-        /// What the next execution is given.
+        /// The input of the next execution.
         input: Payload,
-        /// The version asked for; the latest if none.
+        /// The requested version; `None` for the latest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<String>,
     },
-    /// A cancel request ended it.
+    /// It was cancelled.
     OrchestrationCancelled {
         /// The request's reason.
         reason: String,
-        /// What the code left behind, if it cleaned up and ended as cancelled by itself.
+        /// The output passed to `end_cancelled`, if the code ended this way itself.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
         output: Option<Payload>,
     },
     /// It was ended without running its code.
     OrchestrationTerminated {
-        /// Why; `timeout` if its deadline passed.
+        /// The reason; `timeout` if its deadline passed.
         reason: String,
     },
 }

@@ -1,23 +1,23 @@
-//! What can be wrong with a recorded history. Each of these blocks one instance and nothing else.
+//! Errors in a recorded history. Each of them blocks one instance and nothing else.
 
 use crate::code::ErrorCode;
 use crate::codec::Undecodable;
 
 use super::EventId;
 
-/// A history that cannot be used.
+/// Why a history cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistoryError {
-    /// The record contradicts itself or cannot be read.
+    /// The history contradicts itself or cannot be read.
     #[error(transparent)]
     Corrupt(#[from] CorruptHistory),
-    /// A newer engine wrote this. Nothing is wrong with it.
+    /// A newer engine wrote this turn. The history is intact.
     #[error(
         "{prefix}: turn {turn} has {what} {found}, this engine knows up to {known}; \
          run the instance with the newer engine", prefix = self.code().prefix())]
     NewerEngine {
-        /// The turn that says so.
+        /// The turn with the newer number.
         turn: u64,
         /// Which number: `format` or `semantics`.
         what: &'static str,
@@ -26,16 +26,16 @@ pub enum HistoryError {
         /// The highest number that this engine knows.
         known: u32,
     },
-    /// A recorded payload is not of the type that the code expects.
+    /// A recorded payload does not have the type that the code expects.
     #[error("{prefix}: event {event} as {type_name}: {problem}", prefix = self.code().prefix())]
     PayloadMismatch {
         /// The event that carries the payload.
         event: EventId,
-        /// The type that was asked for.
+        /// The expected type.
         type_name: &'static str,
-        /// What the decoder said.
+        /// The decoder's message.
         problem: String,
-        /// What the payload came with.
+        /// Where the payload came from.
         came_with: PayloadSource,
     },
     /// A recorded payload was encoded by a codec that cannot decode it now.
@@ -46,14 +46,14 @@ pub enum HistoryError {
     Undecodable {
         /// The turn.
         turn: u64,
-        /// The event that carries the payload, if that is known.
+        /// The event that carries the payload, if it is known.
         event: Option<EventId>,
         /// What could not be done.
         cause: Undecodable,
     },
 }
 
-/// What a payload came with that the code cannot read.
+/// The origin of a payload that the code cannot read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PayloadSource {
     /// An input, a result or an update.
@@ -61,12 +61,12 @@ pub enum PayloadSource {
     Other,
     /// An external event that an earlier turn recorded.
     RecordedEvent,
-    /// An external event that is not recorded yet: the turn that was to record it failed.
+    /// An external event that is not recorded because the turn that would have recorded it failed.
     NewEvent {
-        /// The event's key against duplicates, by which its sender is found.
+        /// The event's deduplication key, which identifies its sender.
         key: Option<String>,
     },
-    /// The result or error of an activity that is not recorded yet: the turn that was to record it failed.
+    /// The result or error of an activity that is not recorded because the turn that would have recorded it failed.
     NewResult {
         /// The activity's schedule event.
         activity: EventId,
@@ -85,13 +85,13 @@ impl HistoryError {
     }
 }
 
-/// A record that contradicts itself or cannot be read.
+/// A history that contradicts itself or cannot be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{prefix}: turn {turn}, {}: {problem}", place(*.event), prefix = self.code().prefix())]
 pub struct CorruptHistory {
-    /// The turn in question, as counted from 1.
+    /// The turn at fault, counted from 1.
     pub turn: u64,
-    /// The event in question, unless the turn as a whole is unreadable.
+    /// The event at fault, unless the turn as a whole is unreadable.
     pub event: Option<EventId>,
     /// What is wrong.
     pub problem: String,

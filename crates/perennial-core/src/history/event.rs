@@ -1,8 +1,8 @@
 //! Events, the entries of a history, and their four families.
 //!
-//! How an execution [started](super::started), what [came in](super::job), what the code [decided](super::decision) and how
-//! it [ended](super::ending) are types of their own, so that code which takes jobs cannot be handed a decision. How they
-//! are written as JSON is settled in [`super::codec`].
+//! How an execution [started](super::started), what [came in](super::job), what the code [decided](super::decision) and
+//! how it [ended](super::ending) are separate types, so that code that takes jobs cannot be given a decision.
+//! [`super::codec`] defines their JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +30,7 @@ impl fmt::Display for EventId {
     }
 }
 
-/// Searchable values of an instance. In an upsert, `null` removes an attribute.
+/// The search attributes of an instance. In an upsert, `null` removes an attribute.
 pub type Attributes = BTreeMap<String, Payload>;
 
 /// One entry of a history.
@@ -38,18 +38,18 @@ pub type Attributes = BTreeMap<String, Payload>;
 pub struct Event {
     /// Its place in the execution.
     pub id: EventId,
-    /// What it says.
+    /// The content of the event.
     pub kind: EventKind,
 }
 
-/// What an event says, by family.
+/// The content of an event, by family.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EventKind {
     /// The first event of an execution.
     Started(Box<Started>),
-    /// Something that came from outside the code.
+    /// An event from outside the code.
     Job(Job),
-    /// Something that the code caused.
+    /// An event that the code caused.
     Decision {
         /// The unit whose step caused it.
         unit: UnitId,
@@ -77,7 +77,7 @@ pub(super) fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// A payload that is there, even if it is `null`.
+/// Deserialises a payload that is present, even if it is `null`.
 pub(super) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Payload>, D::Error> {
     Payload::deserialize(deserializer).map(Some)
 }

@@ -1,4 +1,4 @@
-//! Jobs: what comes into an execution from outside of its code.
+//! Jobs: events that come into an execution from outside its code.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub enum Job {
         #[serde(default, skip_serializing_if = "Trail::is_empty")]
         trail: Trail,
     },
-    /// An activity failed for good.
+    /// An activity failed, and is not retried.
     ActivityFailed {
         /// The activity's schedule event.
         source_event_id: EventId,
@@ -37,13 +37,13 @@ pub enum Job {
         /// The timer's creation event.
         source_event_id: EventId,
     },
-    /// Somebody raised an event.
+    /// An external event was raised.
     ExternalEvent {
         /// The event's name.
         name: String,
         /// What came with it.
         payload: Payload,
-        /// The sender's key against duplicates.
+        /// The deduplication key given by the sender.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
         /// The sender's trace context.
@@ -57,63 +57,62 @@ pub enum Job {
         /// What it returned.
         result: Payload,
     },
-    /// A sub-orchestration did not return a result.
+    /// A sub-orchestration ended without a result.
     SubOrchestrationFailed {
         /// The child's schedule event.
         source_event_id: EventId,
         /// Why.
         error: ChildError,
     },
-    /// Somebody asked for the instance to be cancelled.
+    /// Cancellation of the instance was requested.
     OrchestrationCancelRequested {
-        /// Why, in the caller's words.
+        /// The reason given by the caller.
         reason: String,
-        /// For how long code that took cancellation over may clean up. It counts from the turn that delivers the request.
+        /// How long code that took over cancellation may clean up, counted from the turn that delivers the request.
         grace_ms: u64,
     },
-    /// Somebody asked for an event to be taken out: no code reads it, the next of its name takes its place.
+    /// A person skipped an event: the code never reads it, and the next event of its name takes its place.
     ExternalEventSkipped {
-        /// The event. Nothing has read it before this turn.
+        /// The skipped event. Nothing has read it before this turn.
         event_id: EventId,
     },
-    /// A sub-orchestration exists, under its id. Only those whose schedule asks for it are reported.
+    /// A sub-orchestration has been created. Reported only if its schedule asks for it.
     SubOrchestrationStarted {
         /// The child's schedule event.
         source_event_id: EventId,
     },
-    /// What became of something that the code sent to another instance. Only what asks for it is reported.
+    /// The outcome of something that the code sent to another instance. Reported only if the code asked for it.
     DeliveryReported {
         /// The event that sent it.
         source_event_id: EventId,
-        /// What became of it.
+        /// The outcome.
         outcome: Delivery,
     },
-    /// An update that a validator accepted.
+    /// An update was accepted by its validator.
     UpdateRequested {
         /// The update's name.
         name: String,
         /// What came with it.
         payload: Payload,
-        /// The sender's key against duplicates.
+        /// The deduplication key given by the sender.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
         /// The sender's trace context.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trace: Option<Box<TraceContext>>,
     },
-    /// Somebody resumed the instance after a pause. It is for people to read; the code does not see it.
+    /// The instance was resumed after a pause. Recorded for people; the code does not see it.
     InstanceResumed {
         /// Why, and by whom.
         why: Why,
-        /// Since when it had been paused.
+        /// When it was paused.
         paused_ms: u64,
-        /// Why it had been paused, and by whom.
+        /// Why it was paused, and by whom.
         paused: Why,
     },
-    /// Somebody asked for a message to be deleted that nobody could read. It is for people to read; the code does not see
-    /// it.
+    /// A person skipped a message that could not be read. Recorded for people; the code does not see it.
     MessageSkipped {
-        /// The number that the message had in the inbox.
+        /// The number of the message in the inbox.
         number: u64,
         /// Why it could not be read.
         problem: String,
@@ -176,12 +175,12 @@ impl Job {
         }
     }
 
-    /// Whether it records a repair and nothing else.
+    /// Whether it only records a repair.
     pub(crate) fn is_repair(&self) -> bool {
         matches!(self, Job::InstanceResumed { .. } | Job::MessageSkipped { .. })
     }
 
-    /// The earlier event that it is about, whether that ends with it or not.
+    /// The earlier event that it refers to, whether or not it completes that event.
     pub(crate) fn subject(&self) -> Option<EventId> {
         match self {
             Job::SubOrchestrationStarted { source_event_id: event }
@@ -190,7 +189,7 @@ impl Job {
         }
     }
 
-    /// The sender's key, for the jobs that can have one.
+    /// The deduplication key, for the jobs that can have one.
     pub fn key(&self) -> Option<&str> {
         match self {
             Job::ExternalEvent { key, .. } | Job::UpdateRequested { key, .. } => key.as_deref(),
@@ -199,20 +198,20 @@ impl Job {
     }
 }
 
-/// The reason of an instance that was terminated because its time was up.
+/// The reason of an instance that was terminated because its deadline passed.
 pub(crate) const TIMEOUT_REASON: &str = "timeout";
 
-/// What became of something that an orchestration sent to another instance.
+/// The outcome of something that an orchestration sent to another instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Delivery {
-    /// It is in the inbox of the instance, or the instance that it starts exists now.
+    /// The message is in the instance's inbox, or the started instance exists now.
     Delivered,
     /// No instance has this id.
     NotFound,
     /// The instance with this id had ended.
     Ended,
-    /// An instance with the id of a start existed already.
+    /// A start was refused because an instance with its id already exists.
     AlreadyExists,
-    /// The id of a start is not one.
+    /// A start was refused because its id is not valid.
     BadId,
 }

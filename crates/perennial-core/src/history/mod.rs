@@ -1,7 +1,7 @@
-//! What an execution has recorded: events, turns, their bytes, and what follows from them.
+//! The history of an execution: events, turns, their encoding, and the state derived from them.
 //!
-//! Nothing here runs user code or knows how decisions come about. A [`Turn`] is the unit of commit and of encoding;
-//! a [`Ledger`] reads turns in order, refuses what cannot be a history, and knows what is open.
+//! Nothing here runs user code or makes decisions. A [`Turn`] is the unit of commit and of encoding; a [`Ledger`] reads
+//! turns in order, rejects sequences that cannot be a history, and knows what is open.
 
 mod activity_error;
 mod activity_options;
@@ -51,8 +51,8 @@ pub use trail::{PastAttempt, Trail};
 pub use turn::{FORMAT, History, Turn};
 pub use unit_id::{NotAUnitPath, Segment, UnitId};
 
-/// The number that fixes order, ids, comparison and randomness for the life of an execution.
+/// The version of the rules for order, ids, comparison and randomness of an execution.
 ///
-/// It is stamped into [`Started`] and never changes for that execution. A history with a higher number was written
-/// by a newer engine.
+/// It is stored in [`Started`] and never changes for that execution. A history with a higher number was written by a
+/// newer engine.
 pub const SEMANTICS: u32 = 1;

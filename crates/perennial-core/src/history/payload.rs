@@ -1,7 +1,7 @@
-//! A JSON value as the text it is recorded with.
+//! A JSON value, kept as the text that is recorded.
 //!
-//! Payloads are embedded in events as JSON, never as strings within strings, and are parsed only by the code that
-//! wants the value. What live code sees went through the same text that is recorded.
+//! Payloads are embedded in events as JSON, never as strings within strings, and are parsed only by the code that needs
+//! the value. Live code decodes the same text that is recorded, so a replay sees the same value.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Payload {
         Payload::from_raw(RawValue::NULL.to_owned())
     }
 
-    /// Encodes a value. Fails for what JSON cannot hold, such as a map whose keys are not strings.
+    /// Encodes a value. Fails for values that JSON cannot represent, such as a map whose keys are not strings.
     pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Payload, serde_json::Error> {
         to_raw_value(value).map(Payload::from_raw)
     }
@@ -50,12 +50,12 @@ impl Payload {
         serde_json::from_str(self.as_json())
     }
 
-    /// Decodes the value, or says what it is not.
+    /// Decodes the value; the error names the expected type.
     pub fn decode_as<T: DeserializeOwned>(&self) -> Result<T, NotOfType> {
         self.decode().map_err(|error| NotOfType { type_name: std::any::type_name::<T>(), error })
     }
 
-    /// The text of a JSON string, or the JSON text of any other value.
+    /// The content of a JSON string, or the JSON text of any other value.
     pub fn to_text(&self) -> String {
         self.decode::<String>().unwrap_or_else(|_| self.as_json().to_owned())
     }
@@ -80,14 +80,14 @@ impl Payload {
     }
 }
 
-/// Equal as text, or else as JSON: objects unordered, numbers exact.
+/// Compares the texts, then the JSON values: object members unordered, numbers exact.
 impl PartialEq for Payload {
     fn eq(&self, other: &Payload) -> bool {
         self.as_json() == other.as_json() || same_json(self.as_json(), other.as_json())
     }
 }
 
-/// Texts are equal to themselves, and JSON values are compared exactly.
+/// Equal texts are equal, and JSON values are compared exactly.
 impl Eq for Payload {}
 
 impl fmt::Debug for Payload {

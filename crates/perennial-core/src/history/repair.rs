@@ -1,27 +1,27 @@
-//! What people do to instances that need repair, as it is recorded: why, by whom, and what a reset kept.
+//! Records of repairs by people: the reason, who did it, and what a reset kept.
 
 use serde::{Deserialize, Serialize};
 
 use super::EventId;
 
-/// Why somebody paused or reset an instance, and who.
+/// The reason for a pause or reset, and who did it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Why {
-    /// In the caller's words.
+    /// The reason given by the caller.
     pub reason: String,
-    /// A person or a program, if the caller says so.
+    /// A person or a program, if the caller names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
 impl Why {
-    /// A reason, without saying who.
+    /// A reason without a name.
     pub fn new(reason: impl Into<String>) -> Why {
         Why { reason: reason.into(), by: None }
     }
 
-    /// The same, with who did it.
+    /// Adds who did it.
     #[must_use]
     pub fn by(mut self, who: impl Into<String>) -> Why {
         self.by = Some(who.into());
@@ -57,29 +57,29 @@ impl std::fmt::Display for Why {
     }
 }
 
-/// How an execution came about that was reset to a turn of the one before it.
+/// How an execution was created by a reset to a turn of an earlier one.
 ///
-/// Its first turns are copies of those that it keeps, with this in the first event.
+/// Its first turns are copies of the turns that it keeps, with this record in the first event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reset {
     /// The execution that it was reset from.
     pub execution: u64,
-    /// The last turn that it keeps; zero if it begins again.
+    /// The last turn that it keeps; zero if it starts over.
     pub turn: u64,
-    /// The execution in which its first turn was taken. It is the number that the code reads, so that the turns that are
-    /// kept replay to the same decisions.
+    /// The execution in which its first turn was originally taken. The code reads this number, so that the kept turns
+    /// replay to the same decisions.
     pub began_as: u64,
     /// When it was reset, by turn time.
     pub at_ms: u64,
     /// Why, and by whom.
     pub why: Why,
-    /// What goes on and answers this execution: the events of children that run and of sends that will be reported on, and
-    /// the execution that began each.
+    /// Operations that keep running and report to this execution: the events of running children and of sends with a
+    /// report, and the execution that started each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<(EventId, u64)>,
-    /// Up to which event executions before it are the same as it is. What waits to be delivered again to one of them is
-    /// about these events, if it is about any.
+    /// Up to which event this execution is identical to earlier executions. Messages addressed to one of those are
+    /// delivered here if they refer to such an event, or to none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub same: Vec<(u64, EventId)>,
 }

@@ -1,7 +1,7 @@
-//! Whether two JSON texts hold the same value: objects unordered, numbers compared exactly as decimals.
+//! Compares JSON texts by value: object members unordered, numbers exact as decimals.
 //!
-//! Only reached when the bytes differ, for instance because a `HashMap` was written in another order. Nothing is
-//! rounded: numbers beyond the range of `f64` or `i64` still differ when their digits do.
+//! Only used when the bytes differ, for example because a `HashMap` was serialised in another order. Nothing is
+//! rounded: numbers beyond the range of `f64` or `i64` are different if their digits are.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Deeper values than this are taken to differ when their bytes do; a decoder would refuse them anyway.
+/// Values nested more deeply than this are considered different if their bytes differ; a decoder would reject them
+/// anyway.
 const MAX_DEPTH: usize = 128;
 
 /// Compares two valid JSON texts.
@@ -60,7 +61,7 @@ fn parse<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
     serde_json::from_str(json).ok()
 }
 
-/// The members of an object in order of their keys; members of one key keep their order.
+/// The members of an object ordered by key; members with the same key keep their order.
 fn members(json: &str) -> Option<Vec<(Cow<'_, str>, &RawValue)>> {
     struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
@@ -93,7 +94,7 @@ fn members(json: &str) -> Option<Vec<(Cow<'_, str>, &RawValue)>> {
     Some(members)
 }
 
-/// A JSON number as sign, significant digits and the power of ten of the last digit: `1`, `1.0` and `10e-1` are one.
+/// A JSON number as sign, significant digits and the power of ten of the last digit: `1`, `1.0` and `10e-1` are equal.
 #[derive(PartialEq)]
 struct Decimal {
     negative: bool,
@@ -102,7 +103,7 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// `None` for an exponent beyond `i64`, which then equals nothing but its own text.
+    /// `None` for an exponent beyond `i64`; such a number is equal only to the same text.
     fn parse(text: &str) -> Option<Decimal> {
         let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (mantissa, exponent) = match text.split_once(['e', 'E']) {

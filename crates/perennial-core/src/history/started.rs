@@ -1,4 +1,4 @@
-//! How an execution began.
+//! How an execution started.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::event::present;
 use super::{Attributes, EventId, Payload, Reset, TraceContext};
 
-/// How an execution began: all that the code may know about itself, fixed for its life.
+/// How an execution started: everything that the code may know about itself, fixed for the life of the execution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Started {
@@ -15,48 +15,49 @@ pub struct Started {
     pub name: String,
     /// The version that this execution is pinned to.
     pub version: String,
-    /// What the orchestration was given.
+    /// The input.
     pub input: Payload,
-    /// Who waits for the outcome, if this is a sub-orchestration.
+    /// The parent that waits for the outcome, if this is a sub-orchestration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<ParentLink>,
-    /// Where all randomness of this execution comes from.
+    /// The seed of all random numbers of this execution.
     pub seed: u64,
     /// See [`super::SEMANTICS`].
     pub semantics: u32,
-    /// 1 for the first execution of an instance; continue-as-new counts on.
+    /// 1 for the first execution of an instance; continue-as-new increments it.
     pub execution: u64,
-    /// The time of the predecessor execution's last turn, which this execution's time never precedes.
+    /// The time of the previous execution's last turn. This execution's time is never earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor_at_ms: Option<u64>,
-    /// What the checksum of the first turn chains from: the predecessor execution's last checksum, or zero.
+    /// The checksum that the first turn chains from: the last checksum of the previous execution, or zero.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub chain: u32,
-    /// When the instance is ended as timed out.
+    /// When the instance is terminated because of its time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// Searchable values, given at the start or carried over.
+    /// The search attributes, given at the start or carried over.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: Attributes,
-    /// The published status carried over from the predecessor.
+    /// The published status carried over from the previous execution.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub status: Option<Payload>,
-    /// Keys of the events and updates that predecessors took last, oldest first.
+    /// The keys of the most recent events and updates accepted by earlier executions, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent_keys: Vec<String>,
-    /// The places among `recent_keys` of the keys whose events and updates cross to this execution: after how many of
-    /// them, and how many. Such a key returns to its place when its job is taken again, so that unread events push no
-    /// later key out however often they cross.
+    /// The places among `recent_keys` that are reserved for keys of carried-over events and updates: after how many
+    /// keys, and how many. Such a key returns to its place when its job is accepted again, so that unread events never
+    /// displace more recent keys, however often they are carried over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub crossing_keys: Vec<(u64, u64)>,
-    /// Keys that clients drew for events and updates of predecessors, oldest first, and the turn time at which each was
-    /// taken: they are remembered for a minute of it, however often the instance continues as new.
+    /// The generated keys of events and updates accepted by earlier executions, oldest first, with the turn time at
+    /// which each was accepted. They are remembered for a minute of turn time, however often the instance continues as
+    /// new.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drawn_keys: Vec<(u64, String)>,
-    /// The trace context of whoever started the instance. Successors and children have it too.
+    /// The trace context of the caller that started the instance. Later executions and children inherit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<TraceContext>>,
-    /// How it was reset, if it was: it begins with turns of its predecessor.
+    /// The reset that created this execution, if it was created by one: it begins with turns of an earlier execution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset: Option<Box<Reset>>,
 }
@@ -68,7 +69,7 @@ fn is_zero(number: &u32) -> bool {
 impl Started {
     pub(super) const NAME: &'static str = "OrchestrationStarted";
 
-    /// A first execution of `name` at `version`, without parent, deadline or attributes.
+    /// The first execution of `name` at `version`, without parent, deadline or attributes.
     pub fn new(
         name: impl Into<String>,
         version: impl Into<String>,
@@ -101,13 +102,13 @@ impl Started {
         self.reset.as_ref().map_or(self.execution, |reset| reset.began_as)
     }
 
-    /// Whether an event of an execution is also one of this execution.
+    /// Whether an event of another execution is also an event of this one.
     pub(crate) fn has_event_of(&self, execution: u64, event: EventId) -> bool {
         let same = self.reset.as_ref().and_then(|reset| reset.same.iter().find(|(of, _)| *of == execution));
         execution == self.execution || same.is_some_and(|(_, last)| event <= *last)
     }
 
-    /// The execution that began what an event scheduled or sent: this one, unless a reset kept it.
+    /// The execution that started the operation of an event: this one, unless a reset kept the event.
     pub fn starter_of(&self, event: EventId) -> u64 {
         let adopted = self.reset.as_ref().and_then(|reset| {
             reset.adopted.iter().find(|(adopted, _)| *adopted == event).map(|(_, execution)| *execution)
@@ -116,13 +117,13 @@ impl Started {
     }
 }
 
-/// The schedule event in another instance that a sub-orchestration answers.
+/// The schedule event in another instance that waits for the outcome of a sub-orchestration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParentLink {
     /// The parent's instance id.
     pub instance: String,
-    /// The parent's never-reused key.
+    /// The parent's key, which is never reused.
     pub key: String,
     /// The parent's execution.
     pub execution: u64,

@@ -1,14 +1,14 @@
-//! Events in a line, for reports, tables and tests.
+//! One-line summaries of events, for reports, tables and tests.
 //!
-//! A summary shows the beginning of payloads. It is for the person who looks at an instance, never for a log.
+//! A summary shows the beginning of payloads. It is meant for a person who looks at an instance, never for a log.
 
 use super::{ActivityError, ChildError, Decision, Ending, Event, EventKind, Job, Payload, UnitId};
 
-/// How much of a payload or name is shown.
+/// How many characters of a payload or name are shown.
 const SHOWN_CHARS: usize = 60;
 
 impl Event {
-    /// The event in a line: its kind, what it refers to, and the beginning of its payload.
+    /// The event in one line: its kind, what it refers to, and the beginning of its payload.
     pub fn summary(&self) -> String {
         self.words(SHOWN_CHARS)
     }
@@ -31,7 +31,7 @@ impl Event {
 }
 
 impl Job {
-    /// The event in a line.
+    /// The event in one line.
     pub fn summary(&self) -> String {
         self.words(SHOWN_CHARS)
     }
@@ -76,7 +76,7 @@ impl Job {
 }
 
 impl Decision {
-    /// The event in a line.
+    /// The event in one line.
     pub(crate) fn summary(&self, unit: &UnitId) -> String {
         self.words(unit, SHOWN_CHARS)
     }
@@ -147,7 +147,7 @@ impl Decision {
 }
 
 impl Ending {
-    /// The event in a line.
+    /// The event in one line.
     pub fn summary(&self) -> String {
         self.words(SHOWN_CHARS)
     }

@@ -1,15 +1,15 @@
-//! The trace context of a caller, as it is recorded with a start, an event or an update.
+//! The trace context of a caller, recorded with a start, an event or an update.
 //!
-//! It lets tools join an instance to the trace of the request that caused it. No code sees it, and replay does not
-//! compare it.
+//! It lets tools connect an instance with the trace of the request that caused it. The code does not see it, and replay
+//! does not compare it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::instance::NameError;
 
-/// How many bytes a `traceparent` may have.
+/// The maximum length of a `traceparent` in bytes.
 const PARENT_BYTES: usize = 128;
-/// How many bytes a `tracestate` may have.
+/// The maximum length of a `tracestate` in bytes.
 const STATE_BYTES: usize = 512;
 
 /// A trace context, in the form of the W3C headers `traceparent` and `tracestate`.
@@ -24,7 +24,8 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// A trace context whose parts are not longer than what is recorded. An empty state is none.
+    /// Creates a trace context. Fails if a part is empty or exceeds its maximum length; an empty state is treated as
+    /// absent.
     pub fn new(parent: impl Into<String>, state: Option<&str>) -> Result<TraceContext, NameError> {
         let parent = parent.into();
         let state = state.filter(|state| !state.is_empty());
@@ -43,7 +44,7 @@ impl TraceContext {
         Ok(TraceContext { parent, state: state.map(str::to_owned) })
     }
 
-    /// About how many bytes it has.
+    /// The approximate size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.parent.len() + self.state.as_ref().map_or(0, String::len)
     }

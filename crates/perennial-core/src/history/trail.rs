@@ -1,9 +1,9 @@
 //! When and where the attempts of an activity ran, and how they failed.
 //!
-//! A trail is for the people who look at it: no code sees it, and replay does not compare it. Most trails are of one
-//! attempt that succeeded at once, which is why an attempt is written as a short array, `[queued, began, ended]`: the
-//! first in milliseconds since 1970, the others in milliseconds after the one before. An error and the node's name follow
-//! where there are any.
+//! A trail is recorded for people: the code does not see it, and replay does not compare it. Most trails consist of one
+//! attempt that succeeded, so an attempt is written as a short array, `[queued, began, ended]`: the first in
+//! milliseconds since 1970, the others in milliseconds after the previous one. An error and the node's name follow if
+//! there are any.
 
 use std::slice;
 
@@ -15,12 +15,12 @@ use super::{ActivityError, TimeoutKind};
 
 /// How many attempts are kept from the beginning, and how many from the end.
 const KEPT: usize = 10;
-/// How many bytes of an error are kept.
+/// The maximum length of an error in bytes.
 const ERROR_BYTES: usize = 1024;
-/// How many bytes of a node's name are kept.
+/// The maximum length of a node's name in bytes.
 const NODE_BYTES: usize = 64;
 
-/// The attempts of an activity, oldest first: of many, the first ten and the last ten.
+/// The attempts of an activity, oldest first. Of more than twenty, the first ten and the last ten are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Trail(Vec<PastAttempt>);
@@ -28,20 +28,20 @@ pub struct Trail(Vec<PastAttempt>);
 /// One attempt that has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PastAttempt {
-    /// When it could have begun.
+    /// When it could have started.
     pub queued_ms: u64,
-    /// When it was handed to a worker.
+    /// When it was given to a worker.
     pub began_ms: u64,
-    /// When its result was there.
+    /// When its result was available.
     pub ended_ms: u64,
-    /// The name of the node that ran it, unless that was the instance's owner.
+    /// The name of the node that ran it, unless that node owned the instance.
     pub node: Option<String>,
-    /// How it failed. The last attempt of an activity that failed has its error in the event.
+    /// How it failed. The error of the last attempt of a failed activity is in the event instead.
     pub error: Option<String>,
 }
 
 impl Trail {
-    /// Whether no attempt is known.
+    /// Whether no attempt is recorded.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -51,19 +51,19 @@ impl Trail {
         self.0.iter()
     }
 
-    /// The trail with one more attempt. Of many, one in the middle makes room for it.
+    /// Appends an attempt. If there are too many, one in the middle is removed.
     #[must_use]
     pub fn and(mut self, attempt: PastAttempt) -> Trail {
         if self.0.len() >= 2 * KEPT {
             self.0.remove(KEPT);
         }
-        // Most have one, and many are in memory at a time.
+        // Most trails have one attempt, and many trails are in memory at the same time.
         self.0.reserve_exact(1);
         self.0.push(attempt);
         self
     }
 
-    /// About how many bytes of text it has.
+    /// The approximate size of its texts in bytes.
     pub(crate) fn size(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         self.0.iter().map(|attempt| text(&attempt.node) + text(&attempt.error)).sum()
@@ -80,14 +80,14 @@ impl<'a> IntoIterator for &'a Trail {
 }
 
 impl PastAttempt {
-    /// An attempt of the owner's own. Times that go back are drawn together.
+    /// An attempt on the owning node. Times that go backwards are clamped.
     pub fn new(queued_ms: u64, began_ms: u64, ended_ms: u64) -> PastAttempt {
         let ended_ms = ended_ms.max(queued_ms);
         let began_ms = began_ms.clamp(queued_ms, ended_ms);
         PastAttempt { queued_ms, began_ms, ended_ms, node: None, error: None }
     }
 
-    /// The attempt, which failed like this.
+    /// Adds the error with which the attempt failed.
     #[must_use]
     pub fn failed(self, failure: &ActivityError) -> PastAttempt {
         let words = match failure {
@@ -103,14 +103,14 @@ impl PastAttempt {
         PastAttempt { error: Some(words), ..self }
     }
 
-    /// The attempt, which ran on this node.
+    /// Adds the node that ran the attempt.
     #[must_use]
     pub fn on(self, node: &str) -> PastAttempt {
         PastAttempt { node: (!node.is_empty()).then(|| cut(node, NODE_BYTES)), ..self }
     }
 }
 
-/// The beginning of a text, in whole characters.
+/// The beginning of a text, cut at a character boundary.
 fn cut(text: &str, bytes: usize) -> String {
     text[..text.floor_char_boundary(bytes)].to_owned()
 }

@@ -1,4 +1,4 @@
-//! One turn of an execution, as it is recorded.
+//! One recorded turn of an execution.
 
 use std::slice;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use super::{Decision, Ending, Event, EventId, EventKind, Job, Started, UnitId};
 use crate::timestamp::Timestamp;
 
-/// How turns are written today. Stamped into every turn; older numbers stay readable.
+/// The current format of turns. Stored in every turn; older formats remain readable.
 pub const FORMAT: u32 = 1;
 
-/// One activation of an execution: what came in, what the code decided, and perhaps its end.
+/// One activation of an execution: the jobs that came in, the decisions that the code made, and its end if it ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Turn {
-    /// How the turn is written, see [`FORMAT`].
+    /// The format of the turn, see [`FORMAT`].
     pub format: u32,
     /// 1, 2, 3, … within the execution.
     pub number: u64,
     /// The time of the whole turn, in milliseconds since 1970.
     pub at_ms: u64,
-    /// How many random numbers the code drew.
+    /// How many random numbers the code has drawn.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub draws: u64,
-    /// In turn 1 how the execution started; then jobs, then decisions, then perhaps the ending.
+    /// In turn 1, how the execution started; then jobs, then decisions, then the ending if there is one.
     pub events: Vec<Event>,
 }
 
@@ -45,7 +45,7 @@ impl Turn {
         }
     }
 
-    /// The jobs, in the order they are delivered.
+    /// The jobs, in delivery order.
     pub fn jobs(&self) -> impl Iterator<Item = (EventId, &Job)> {
         self.events.iter().filter_map(|event| match &event.kind {
             EventKind::Job(job) => Some((event.id, job)),
@@ -53,7 +53,7 @@ impl Turn {
         })
     }
 
-    /// The decisions, in the order the code made them.
+    /// The decisions, in the order in which the code made them.
     pub fn decisions(&self) -> impl Iterator<Item = (EventId, &UnitId, &Decision)> {
         self.events.iter().filter_map(|event| match &event.kind {
             EventKind::Decision { unit, decision } => Some((event.id, unit, decision)),

@@ -1,7 +1,7 @@
-//! The structural name of a unit: which branch of which branch, or which handler dispatch.
+//! The structural name of a unit: the path of branches or handler dispatches that leads to it.
 //!
-//! Ids are given by structure, never by timing, so they are the same in every replay. They order lexicographically,
-//! parents before children, branches before handlers.
+//! Ids follow from structure, never from timing, so they are the same in every replay. They are ordered
+//! lexicographically, parents before children, branches before handlers.
 
 use crate::code::ErrorCode;
 use std::fmt;
@@ -42,17 +42,17 @@ impl UnitId {
         self.0.is_none()
     }
 
-    /// Whether this is the unit of a handler dispatch itself, not one below it.
+    /// Whether this is the unit of a handler dispatch itself, not one of its descendants.
     pub fn is_handler(&self) -> bool {
         matches!(self.segments(), [Segment::Handler(_)])
     }
 
-    /// Whether `self` is `other` or lies above it.
+    /// Whether `self` is `other` or an ancestor of it.
     pub fn is_ancestor_or_self_of(&self, other: &UnitId) -> bool {
         other.segments().starts_with(self.segments())
     }
 
-    /// Every unit above this one, nearest first, the root last.
+    /// Every ancestor of this unit, nearest first, the root last.
     pub fn ancestors(&self) -> impl Iterator<Item = UnitId> + '_ {
         (0..self.segments().len()).rev().map(|depth| UnitId::from_segments(&self.segments()[..depth]))
     }
@@ -86,7 +86,7 @@ impl fmt::Debug for UnitId {
     }
 }
 
-/// The text was not a unit path such as `p0.p2` or `h1`.
+/// The text is not a unit path such as `p0.p2` or `h1`.
 #[derive(Debug, thiserror::Error)]
 #[error("{prefix}: {0:?} is not a unit path", prefix = self.code().prefix())]
 pub struct NotAUnitPath(String);

@@ -34,7 +34,7 @@ pub enum LaneOutput {
         event: EventId,
     },
     /// An activity that was interrupted often wants to run: call
-    /// [`Lane::handle_quarantine_slot_granted`](super::Lane::handle_lone_granted) when few enough others of its kind run on
+    /// [`Lane::handle_quarantine_slot_granted`](super::Lane::handle_quarantine_slot_granted) when few enough others of its kind run on
     /// this node. It may turn out not to run after all.
     WantQuarantineSlot {
         /// The shard.

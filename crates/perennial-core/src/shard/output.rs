@@ -43,7 +43,7 @@ pub enum Output {
     /// [`Shard::handle_activity_done`](super::Shard::handle_activity_done).
     RunActivity(Box<ActivityTask>),
     /// An activity that was interrupted often wants to run: call
-    /// [`Shard::handle_quarantine_slot_granted`](super::Shard::handle_lone_granted) when few enough others of its kind run on this
+    /// [`Shard::handle_quarantine_slot_granted`](super::Shard::handle_quarantine_slot_granted) when few enough others of its kind run on this
     /// node. It may turn out not to run after all.
     WantQuarantineSlot {
         /// How many times it ended with its process.

@@ -1,7 +1,7 @@
-//! Stores that are written with `async fn`, and the adapter that makes a [`Store`] of one.
+//! Stores written with `async fn`, and the adapter that turns one into a [`Store`].
 //!
-//! The engine calls [`Store`] with a reply to be called, because a store that answers from a thread of its own then pays
-//! for nothing else. A store over an asynchronous client implements [`AsyncStore`] instead and is wrapped in a
+//! The engine passes a callback to every [`Store`] method, so that a store that replies from its own thread has no
+//! other overhead. A store on top of an asynchronous client implements [`AsyncStore`] instead and is wrapped in a
 //! [`SpawnedStore`], which spawns a task for each call.
 
 use std::fmt;
@@ -13,17 +13,17 @@ use crate::instance::{InstanceKey, ShardId};
 
 use super::*;
 
-/// A call on its way, to be polled to its end by whatever runs tasks.
+/// A call in progress, to be polled to completion by an executor.
 pub type StoreTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Names every call once: the trait's methods, and the adapter's that spawn them. Text is passed as `String`, so that a
-/// task can take it along.
+/// Lists every call once, to generate the trait's methods and the adapter's methods that spawn them. Text is passed as
+/// `String`, so that a task can own it.
 macro_rules! calls {
     ($($name:ident($($argument:ident: $type:ty $(= $passed:ty)?),*) -> $answer:ty;)*) => {
-        /// A [`Store`] that is written with `async fn`.
+        /// A [`Store`] written with `async fn`.
         ///
-        /// Each method promises what the method of the same name in [`Store`] does. Futures have to be `Send`, since they
-        /// are spawned; a plain `async fn` in the implementation is checked for that.
+        /// Each method has the contract of the method of the same name in [`Store`]. The futures have to be `Send`
+        /// because they are spawned; the compiler checks this for an `async fn` in the implementation.
         pub trait AsyncStore: Send + Sync + 'static {
             $(
                 #[doc = concat!("See [`Store::", stringify!($name), "`].")]
@@ -33,8 +33,8 @@ macro_rules! calls {
             /// See [`Store::watch`].
             fn watch(&self, watcher: Watcher);
 
-            /// See [`Store::close`]. It is called once, when every call before it has been answered; calls after it are
-            /// answered by the [`SpawnedStore`].
+            /// See [`Store::close`]. It is called once, after every earlier call has been answered; the
+            /// [`SpawnedStore`] answers later calls itself.
             fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
         }
 
@@ -118,10 +118,10 @@ calls! {
     write_setting(name: String = str, read: Option<Arc<[u8]>>, value: Option<Arc<[u8]>>) -> bool;
 }
 
-/// Makes a [`Store`] of an [`AsyncStore`]: each call is a task, run by a spawner that the caller brings.
+/// Turns an [`AsyncStore`] into a [`Store`]: each call becomes a task on the caller's executor.
 ///
-/// A task that is dropped or panics before it is done answers [`StoreError::Unknown`]. Closing waits for the calls that
-/// were made before it.
+/// A task that is dropped or panics before it completes replies with [`StoreError::Unknown`]. Closing waits for earlier
+/// calls.
 ///
 /// ```
 /// use perennial_core::store::{AsyncStore, SpawnedStore, Store};
@@ -143,7 +143,7 @@ impl<S> fmt::Debug for SpawnedStore<S> {
 }
 
 impl<S: AsyncStore> SpawnedStore<S> {
-    /// Wraps a store. `spawn` starts a task and returns at once.
+    /// Wraps a store. `spawn` starts a task and returns immediately.
     pub fn new(store: S, spawn: impl Fn(StoreTask) + Send + Sync + 'static) -> SpawnedStore<S> {
         SpawnedStore { store: Arc::new(store), spawn: Arc::new(spawn), calls: Arc::default() }
     }
@@ -159,8 +159,8 @@ impl<S: AsyncStore> SpawnedStore<S> {
     }
 }
 
-/// A reply that is given in any case. The call is under way until then, however its task ends: the store is closed after
-/// its calls were answered.
+/// A reply that is sent even if the task is dropped or panics. The call counts as in progress until then, so that the
+/// store is closed only after all its calls were answered.
 struct Owed<T> {
     reply: Option<Reply<T>>,
     _under_way: Option<UnderWay>,
@@ -180,7 +180,7 @@ impl<T> Drop for Owed<T> {
     }
 }
 
-/// The calls that have not been answered, and whether there may be more.
+/// The number of calls in progress, and whether more are allowed.
 #[derive(Default)]
 struct Calls(Mutex<CallCount>);
 
@@ -188,18 +188,18 @@ struct Calls(Mutex<CallCount>);
 struct CallCount {
     under_way: usize,
     is_closed: bool,
-    /// What the last call under way begins.
+    /// Run when the last call in progress completes.
     closing: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Calls {
-    /// Allows no more calls; `false` if none were allowed before.
+    /// Allows no more calls; returns `false` if they were already forbidden.
     fn forbid(&self) -> bool {
         let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         !std::mem::replace(&mut count.is_closed, true)
     }
 
-    /// Closes as soon as no call is under way.
+    /// Runs `closing` as soon as no call is in progress.
     fn when_done(&self, closing: Box<dyn FnOnce() + Send>) {
         let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if count.under_way > 0 {
@@ -211,11 +211,11 @@ impl Calls {
     }
 }
 
-/// A call that has not been answered.
+/// A call in progress.
 struct UnderWay(Arc<Calls>);
 
 impl UnderWay {
-    /// Nothing if the store is closed.
+    /// `None` if the store is closed.
     fn begin(calls: &Arc<Calls>) -> Option<UnderWay> {
         let mut count = calls.0.lock().unwrap_or_else(PoisonError::into_inner);
         if count.is_closed {

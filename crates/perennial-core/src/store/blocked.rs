@@ -1,6 +1,6 @@
-//! Why an instance is blocked, as it is stored with its row.
+//! Why an instance is blocked, as stored in its row.
 //!
-//! Fields may be added: readers take what they know and leave the rest, so that a list of an older tool goes on working.
+//! Fields may be added: readers ignore fields that they do not know, so that older tools keep working.
 
 use std::fmt;
 
@@ -13,46 +13,47 @@ use crate::timestamp::Timestamp;
 /// Why an instance cannot take its next turn until someone acts. Nothing is lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Blocked {
-    /// The stable code of the failure.
+    /// The error code.
     pub code: String,
-    /// What instances are grouped by: a line without ids and payloads, the same for all that one fault blocks.
+    /// The text by which instances are grouped: one line without ids and payloads, the same for all instances blocked
+    /// by one fault.
     #[serde(default)]
     pub cause: String,
-    /// What happened, in a line without payloads.
+    /// The error message, on one line and without payloads.
     pub reason: String,
-    /// The whole report, for the person who asks for it.
+    /// The full report, over several lines.
     pub report: String,
-    /// Where record and code part, if that is what blocks it.
+    /// Where the code diverged from the history, if that blocks the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub divergence: Option<Box<Divergence>>,
-    /// The external event that the code cannot read, if that is what blocks it. Skipping it lets the instance go on.
+    /// The external event that the code cannot read, if that blocks the instance. Skipping it unblocks the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<EventId>,
-    /// The number of the message in its inbox that cannot be read, if that is what blocks it. Skipping it lets the instance
-    /// go on.
+    /// The inbox number of the message that cannot be read, if that blocks the instance. Skipping it unblocks the
+    /// instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<InboxNumber>,
-    /// Who paused it and why, if that is what keeps it from going on. Resuming it lets it go on.
+    /// The reason for the pause and who requested it, if the instance is paused. Resuming unblocks the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Box<Pause>>,
-    /// Since when this cause blocks it. Another cause starts over, the same one found again does not.
+    /// When this cause first blocked the instance. A different cause resets it; the same cause found again does not.
     pub since_ms: u64,
-    /// How often the next turn has been tried since the instance was last able to go on.
+    /// How many times the next turn has been tried since the instance was last able to run.
     pub attempts: u32,
 }
 
 impl Blocked {
-    /// Since when the current cause blocks it.
+    /// When the current cause first blocked the instance.
     pub fn since(&self) -> Timestamp {
         Timestamp::from_millis(self.since_ms)
     }
 
-    /// What can be skipped to let it go on, if something can be.
+    /// What can be skipped to unblock the instance, if anything.
     pub fn skippable(&self) -> Option<Skippable> {
         self.event.map(Skippable::Event).or(self.message.map(Skippable::Message))
     }
 
-    /// Takes out what quotes payloads.
+    /// Removes everything that quotes payloads.
     pub(crate) fn remove_payloads(&mut self) {
         self.report.clone_from(&self.reason);
         if let Some(divergence) = &mut self.divergence {
@@ -64,12 +65,12 @@ impl Blocked {
     }
 }
 
-/// Something that a blocked instance can go on without.
+/// Something that can be skipped to unblock an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skippable {
-    /// An external event that the code cannot read, by its place in the history.
+    /// An external event that the code cannot read, by its id in the history.
     Event(EventId),
-    /// A message that nobody can read, by its number in the inbox.
+    /// A message that cannot be read, by its number in the inbox.
     Message(InboxNumber),
 }
 
@@ -82,18 +83,18 @@ impl fmt::Display for Skippable {
     }
 }
 
-/// A pause: the instance takes no turn until somebody resumes it, or its orchestration.
+/// A pause: the instance takes no turn until it, or its orchestration, is resumed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     /// Why, and by whom.
     #[serde(default)]
     pub why: Why,
-    /// Whether all instances of its orchestration are paused, and it with them.
+    /// Whether the pause applies to all instances of the orchestration.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub orchestration: bool,
 }
 
-/// A place where the code does not do what the record says.
+/// A place where the code does not match the history.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Divergence {
@@ -103,20 +104,20 @@ pub struct Divergence {
     pub execution: u64,
     /// The turn.
     pub turn: u64,
-    /// The event at which record and code part.
+    /// The event at which they differ.
     pub event: u64,
-    /// In what they differ, in a few words without payloads.
+    /// How they differ, in a few words without payloads.
     pub difference: String,
-    /// What the record says there.
+    /// What the history contains there.
     pub recorded: DivergenceSide,
     /// What the code did there.
     pub code: DivergenceSide,
     /// The source line that did it, as `file:line:column`, if the code did something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// The events around it, in order.
+    /// The surrounding events, in order.
     pub neighbourhood: Vec<DivergenceRow>,
-    /// What to do, over several lines.
+    /// What to do about it, over several lines.
     pub hint: String,
 }
 
@@ -126,20 +127,20 @@ pub struct Divergence {
 pub struct DivergenceSide {
     /// The kind of the event, or `nothing`.
     pub kind: String,
-    /// The event in a line, with the beginning of its payload.
+    /// The event in one line, with the beginning of its payload.
     pub line: String,
 }
 
-/// An event near a [`Divergence`], as the record has it and as the code made it.
+/// An event near a [`Divergence`], as recorded and as produced by the code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DivergenceRow {
     /// Its place in the execution.
     pub event: EventId,
-    /// The record's event in a line; empty if there is none.
+    /// The recorded event in one line; empty if there is none.
     pub recorded: String,
-    /// The code's event in a line; empty if there is none.
+    /// The code's event in one line; empty if there is none.
     pub code: String,
-    /// Whether this is where they part.
+    /// Whether this is the event at which they differ.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parts: bool,
 }

@@ -1,4 +1,4 @@
-//! Hints: what may have changed, and where. Losing a hint costs latency, never progress.
+//! Hints about what may have changed, and where. Losing a hint costs latency, never progress.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::shard_set::ShardSet;
 /// What may have changed since the last hint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Shards whose inbox got messages, or that have instances which became due.
+    /// Shards whose inbox received messages, or with instances that became due.
     pub inbox: ShardSet,
     /// Shards with requests.
     pub requests: ShardSet,
@@ -34,7 +34,7 @@ impl Changes {
         *self == Changes::default()
     }
 
-    /// Adds what another hint says.
+    /// Adds the changes of another hint.
     pub fn extend_from(&mut self, other: &Changes) {
         self.inbox.extend_from(&other.inbox);
         self.requests.extend_from(&other.requests);

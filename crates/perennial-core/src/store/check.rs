@@ -1,4 +1,4 @@
-//! Checking the rows beside the instances, for whoever verifies a whole store.
+//! Checking the rows that do not belong to an instance's own tables, used to verify a whole store.
 
 use std::sync::Arc;
 
@@ -6,36 +6,36 @@ use crate::instance::InstanceKey;
 
 use super::request::{RequestNumber, RequestRow};
 
-/// Where a check goes on. What it means is the store's own.
+/// Where a check continues. Its meaning is private to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowPlace {
     /// Which table.
     pub table: u8,
-    /// The row behind which to go on.
+    /// The last row that was checked.
     pub row: u64,
 }
 
-/// Some rows that were checked.
+/// A page of checked rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckedRows {
-    /// Requests. What they say is checked by the caller.
+    /// Requests. The caller checks their content.
     pub requests: Vec<RequestRow>,
-    /// Replies, by their request's number. What they say is checked by the caller.
+    /// Replies, by the number of their request. The caller checks their content.
     pub replies: Vec<(RequestNumber, Arc<[u8]>)>,
     /// Rows of any table that the store itself finds damaged, or that belong to no instance.
     pub damage: Vec<DamagedRow>,
-    /// Where to go on; `None` if everything was checked.
+    /// Where to continue; `None` if everything was checked.
     pub next: Option<RowPlace>,
 }
 
 /// A row that is damaged, or belongs to no instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedRow {
-    /// The instance that it names, if that can be read.
+    /// The key of the instance that it names, if it can be read.
     pub key: Option<InstanceKey>,
     /// The id of that instance, if it exists.
     pub id: Option<String>,
-    /// Which row it is, in words: `message 7`.
+    /// A description of the row, such as `message 7`.
     pub what: String,
     /// What is wrong with it.
     pub problem: String,

@@ -1,4 +1,4 @@
-//! Commits: what is written together, and what became of it.
+//! Commits: what is written together, and its outcome.
 
 use std::sync::Arc;
 
@@ -11,52 +11,51 @@ use super::shard_set::ShardSet;
 use super::task::TaskChange;
 use super::turn::TurnRow;
 
-/// The number of a message. Numbers count up within a store and are never given twice; they may become visible out of
-/// order.
+/// The number of a message. Numbers increase within a store and are never reused; they may become visible out of order.
 pub type InboxNumber = u64;
 
-/// One member of a batch: all of it is written, or nothing.
+/// One member of a batch. It is written as a whole or not at all.
 ///
-/// With a turn, everything else follows from the turn's insertion: turn n > 1 is inserted only where n - 1 is stored.
-/// Where the same turn is stored already, the member is durable and nothing is written again.
+/// If it contains a turn, everything else depends on inserting that turn: turn n > 1 is inserted only if turn n - 1 is
+/// stored. If the same turn is already stored, the member is durable and nothing is written again.
 ///
-/// The parts of a member are applied in the order of the fields, and each part sees what the ones before it wrote: a
-/// message to an instance that the same member started is delivered, one to an instance that it ended is not. Members
-/// of one batch see each other in the order of the batch.
+/// The parts of a member are applied in the order of the fields, and each part sees what the previous parts wrote: a
+/// message to an instance started by the same member is delivered, a message to an instance ended by it is not. Members
+/// of one batch see each other in batch order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commit {
     /// The instance.
     pub key: InstanceKey,
-    /// Its shard, which the session has to own.
+    /// Its shard, which the session must own.
     pub shard: ShardId,
-    /// The epoch at which the session has to own the shard.
+    /// The epoch at which the session must own the shard.
     pub epoch: u64,
-    /// A row to insert: the instance starts here. Its id must be free.
+    /// The row to insert if the instance starts here. Its id must not exist.
     pub insert: Option<Box<NewInstance>>,
     /// A turn to insert.
     pub turn: Option<TurnRow>,
-    /// Turns that follow that one in its execution, inserted with it. An execution that was reset begins with the turns
-    /// that it keeps.
+    /// Turns that follow that one in its execution, inserted with it. An execution created by a reset begins with the
+    /// turns that it keeps.
     pub more_turns: Vec<TurnRow>,
-    /// Changes of the row.
+    /// Changes to the row.
     pub change: RowChange,
-    /// The latest due time of a timer that the turn fires: if a message of the instance that the member does not consume
-    /// arrived before it, the member conflicts ([`Conflict::EarlierMessage`]).
+    /// The latest due time of the timers that the turn fires. If a message of the instance that the member does not
+    /// consume arrived earlier, the member conflicts ([`Conflict::EarlierMessage`]).
     pub fired_ms: Option<u64>,
-    /// Messages that were applied, to be deleted. Each has to be there still.
+    /// Messages that were applied, to be deleted. Each must still exist.
     pub consumed: Vec<InboxNumber>,
-    /// Urgent messages that were looked at and are kept: they are no longer urgent.
+    /// Urgent messages that were examined and are kept; they stop being urgent.
     pub seen: Vec<InboxNumber>,
-    /// Changes of the instance's tasks, in order.
+    /// Changes to the instance's tasks, in order.
     pub tasks: Vec<TaskChange>,
-    /// Replies to requests; each request is deleted. A request that is gone gets no reply.
+    /// Replies to requests; each request is deleted. A request that no longer exists gets no reply.
     pub replies: Vec<RequestReply>,
-    /// Messages to be appended, in order.
+    /// Messages to append, in order.
     pub send: Vec<Outgoing>,
 }
 
 impl Commit {
-    /// One that writes nothing. The lane sets the epoch when it submits the commit.
+    /// A commit that writes nothing. The lane sets the epoch when it submits the commit.
     pub fn empty(key: InstanceKey, shard: ShardId) -> Commit {
         Commit {
             key,
@@ -87,7 +86,7 @@ impl Commit {
             && self.send.is_empty()
     }
 
-    /// About how many bytes it writes: what bounds a batch.
+    /// The approximate number of bytes that it writes, which limits the size of a batch.
     pub fn weight(&self) -> u64 {
         const ROW: usize = 100;
         let turns = self.turn.iter().chain(&self.more_turns);
@@ -100,55 +99,55 @@ impl Commit {
     }
 }
 
-/// A message on its way to an instance.
+/// A message to an instance.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outgoing {
-    /// To the instance of a key. Nothing is sent if it does not exist or has ended.
+    /// To the instance with a key. Nothing is sent if it does not exist or has ended.
     ToKey {
-        /// The instance it is bound to.
+        /// The receiving instance.
         to: InstanceKey,
         /// The instance's shard.
         shard: ShardId,
-        /// A key against duplicates, unique among the instance's messages.
+        /// A deduplication key, unique among the instance's messages.
         dedupe: Option<String>,
-        /// Whether a blocked instance is to look at it at once. If a message with its key waits, that one becomes
-        /// urgent again.
+        /// Whether a blocked instance must examine it immediately. If a message with the same deduplication key is
+        /// waiting, that message becomes urgent again.
         urgent: bool,
-        /// What it says.
+        /// The encoded message.
         body: Arc<[u8]>,
     },
-    /// To whichever instance has an id. Nothing is sent if there is none or it has ended.
+    /// To the instance that currently has an id. Nothing is sent if there is none or it has ended.
     ToId {
         /// The instance's id.
         id: String,
-        /// A key against duplicates, unique among the instance's messages.
+        /// A deduplication key, unique among the instance's messages.
         dedupe: Option<String>,
-        /// Whether a blocked instance is to look at it at once.
+        /// Whether a blocked instance must examine it immediately.
         urgent: bool,
-        /// What it says.
+        /// The encoded message.
         body: Arc<[u8]>,
-        /// What the sender is sent about it, if it wants to know.
+        /// The report for the sender, if it asked for one.
         report: Option<Box<DeliveryReport>>,
     },
-    /// A new instance, pending, and the message that starts it.
+    /// A new, pending instance and the message that starts it.
     Start {
-        /// The row. One with a time to wake has its message parked until then.
+        /// The row. If it has a wake time, its message is parked until then.
         row: Box<NewInstance>,
         /// The message.
         body: Arc<[u8]>,
-        /// What the sender is sent instead if the id is another instance's.
+        /// The message for the sender if another instance has the id.
         otherwise: Option<Arc<[u8]>>,
-        /// Whether an instance that has ended and has the id is deleted first, with all its rows. Its children that have
-        /// ended are deleted with it, and theirs, level by level in the order of keys, up to
-        /// [`Outgoing::CHILDREN_DELETED`]. Those that have not ended stay, with all of theirs.
+        /// Whether an ended instance with the id is deleted first, with all its rows. Its ended children are deleted
+        /// with it, and theirs, level by level in key order, up to [`Outgoing::CHILDREN_DELETED`]. Children that have
+        /// not ended are kept, with all their descendants.
         replaces_ended: bool,
-        /// What the sender is sent if the instance is new.
+        /// The message for the sender if the instance was created.
         started: Option<Arc<[u8]>>,
     },
 }
 
-/// What a sender that has not ended finds in its inbox, by what became of a message to an id. It is written with the
-/// message.
+/// The possible reports to a sender about a message to an id. The one that applies is written together with the
+/// message, unless the sender has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeliveryReport {
     /// The message is in the instance's inbox.
@@ -160,11 +159,11 @@ pub struct DeliveryReport {
 }
 
 impl Outgoing {
-    /// How many children, and children of children, are deleted with an instance that is replaced. A commit is to stay
-    /// short: more of them stay, as those of an instance that is pruned do.
+    /// How many descendants are deleted with a replaced instance. The limit keeps the commit short; the others are
+    /// kept, like those of a pruned instance.
     pub const CHILDREN_DELETED: usize = 1_000;
 
-    /// Whether the sender may be sent something about it.
+    /// Whether a report to the sender may be written.
     pub fn may_come_back(&self) -> bool {
         match self {
             Outgoing::ToKey { .. } => false,
@@ -173,12 +172,12 @@ impl Outgoing {
         }
     }
 
-    /// Whether an instance may be deleted with it.
+    /// Whether an instance may be deleted by it.
     pub fn may_delete(&self) -> bool {
         matches!(self, Outgoing::Start { replaces_ended: true, .. })
     }
 
-    /// What it says.
+    /// The encoded message.
     pub fn body(&self) -> &Arc<[u8]> {
         match self {
             Outgoing::ToKey { body, .. } | Outgoing::ToId { body, .. } | Outgoing::Start { body, .. } => body,
@@ -186,36 +185,36 @@ impl Outgoing {
     }
 }
 
-/// What became of a member.
+/// The outcome of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CommitOutcome {
-    /// It is on disk.
+    /// It is durable.
     Durable {
-        /// The numbers of the messages it sent, in order; none for those that were not sent.
+        /// The numbers of the messages it sent, in order; `None` for those that were not sent.
         sent: Vec<Option<InboxNumber>>,
     },
-    /// The session is gone, or does not own the shard at this epoch. Nothing was written.
+    /// The session has ended, or does not own the shard at this epoch. Nothing was written.
     Fenced,
     /// It contradicts what is stored. Nothing was written.
     Conflict(Conflict),
-    /// It cannot be written, now or later. Nothing was written.
+    /// It can never be written. Nothing was written.
     Rejected(String),
 }
 
 /// How a member contradicts what is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Conflict {
-    /// An instance with this id exists.
+    /// An instance with this id already exists.
     IdTaken(Box<InstanceRow>),
-    /// Another turn of this number is stored.
+    /// A different turn with this number is stored.
     OtherTurn,
-    /// The turn before is not stored.
+    /// The previous turn is not stored.
     MissingTurn,
     /// The instance does not exist.
     NoInstance,
-    /// A message that it applied is gone: it was applied before.
+    /// A message that it applies no longer exists: it was applied before.
     MessageGone,
-    /// A message that it did not apply arrived before a timer that it fires was due.
+    /// A message that it does not apply arrived before a timer that it fires was due.
     EarlierMessage,
 }
 
@@ -224,89 +223,89 @@ pub enum Conflict {
 pub struct InboxRow {
     /// Its number.
     pub number: InboxNumber,
-    /// The instance it is bound to.
+    /// The receiving instance.
     pub key: InstanceKey,
     /// The instance's shard.
     pub shard: ShardId,
     /// When it was inserted, by the store's clock.
     pub arrived_ms: u64,
-    /// Whether a blocked instance has to look at it at once. See [`Commit::seen`].
+    /// Whether a blocked instance must examine it immediately. See [`Commit::seen`].
     pub urgent: bool,
-    /// What it says.
+    /// The encoded message.
     pub body: Arc<[u8]>,
 }
 
-/// What a pass over the inbox wants.
+/// The parameters of a read of the inbox.
 #[derive(Clone, Debug)]
 pub struct InboxQuery {
-    /// The shards, all of which the session has to own.
+    /// The shards, all of which the session must own.
     pub shards: ShardSet,
-    /// The lowest number to look at.
+    /// The lowest number to return.
     pub from: InboxNumber,
-    /// Numbers, in ascending order, that are in memory already and are left out.
+    /// Numbers that are already in memory and are skipped, in ascending order.
     pub known: Arc<[InboxNumber]>,
-    /// How much to return at most.
+    /// The maximum size of the page.
     pub limit: PageLimit,
 }
 
 /// A page of the inbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InboxPage {
-    /// The rows, by number.
+    /// The rows, ordered by number.
     pub rows: Vec<InboxRow>,
     /// Where the next page begins; `None` if this is the last.
     pub next: Option<InboxNumber>,
 }
 
-/// A message from outside of the owner.
+/// A message from a process that does not own the instance.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SendRequest {
-    /// A new instance, pending, and the message that starts it.
+    /// A new, pending instance and the message that starts it.
     Start {
-        /// The row. One with a time to wake has its message parked until then.
+        /// The row. If it has a wake time, its message is parked until then.
         row: Box<NewInstance>,
         /// The message.
         body: Arc<[u8]>,
     },
-    /// A message to the instance that has this id now.
+    /// A message to the instance that currently has this id.
     Message {
         /// The instance's id.
         id: String,
-        /// The key that the instance must have, if the sender knows it. Another one answers `NoInstance`.
+        /// The key that the instance must have, if the sender knows it; otherwise the outcome is `NoInstance`.
         key: Option<InstanceKey>,
-        /// A key against duplicates.
+        /// A deduplication key.
         dedupe: Option<String>,
-        /// Whether a blocked instance is to look at it at once. If a message with its key waits, that one becomes
-        /// urgent again.
+        /// Whether a blocked instance must examine it immediately. If a message with the same deduplication key is
+        /// waiting, that message becomes urgent again.
         urgent: bool,
         /// The message.
         body: Arc<[u8]>,
     },
 }
 
-/// What became of a message.
+/// The outcome of sending a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SendOutcome {
-    /// It is on disk.
+    /// It is durable.
     Sent(InboxNumber),
-    /// A message with its deduplication key waits already, under this number; that one counts.
+    /// A message with the same deduplication key is already waiting under this number; this one was not written.
     Duplicate(InboxNumber),
-    /// The id of a start is taken.
+    /// Another instance has the id of a start.
     IdTaken(Box<InstanceRow>),
     /// No instance has this id.
     NoInstance,
     /// The instance has ended.
     Ended(Box<InstanceRow>),
-    /// The instance takes no more messages: its owner said so, or this many wait unread.
+    /// The instance accepts no more messages: its owner marked it as full, or this many are waiting unread.
     Full(usize),
 }
 
-/// What became of deleting an instance.
+/// The outcome of deleting an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteOutcome {
-    /// It is gone. Rows of a large one are deleted by the sweeps that follow.
+    /// It is deleted. Remaining rows of a large instance are deleted by later sweeps.
     Deleted,
-    /// It has not ended, and nothing was touched.
+    /// It has not ended. Nothing was changed.
     NotEnded,
     /// There is no such instance.
     Gone,

@@ -1,4 +1,4 @@
-//! What an attribute has to be like for a list to show its instance.
+//! Conditions on attributes that select the instances of a list.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,11 +10,11 @@ use crate::history::Payload;
 
 use super::order_key::{order_key, ordered_type, text_key};
 
-/// A test of one attribute. An instance without the attribute never passes it.
+/// A condition on one attribute. An instance without the attribute never matches.
 ///
-/// Values are compared by value within their type: numbers with numbers, exactly; text with text, by Unicode code points
-/// and without regard to any language; `false` is less than `true`. A value of another type than the one it is compared
-/// with does not match. Null, lists and objects can only be equal, by their JSON text.
+/// Values are compared within their type: numbers numerically and exactly; text by Unicode code points, independent of
+/// locale; `false` is less than `true`. A value of a different type does not match. Null, lists and objects can only be
+/// compared for equality, by their JSON text.
 ///
 /// ```
 /// use perennial_core::store::{Condition, attribute};
@@ -29,7 +29,7 @@ use super::order_key::{order_key, ordered_type, text_key};
 pub struct Condition {
     /// The attribute's name.
     pub attribute: String,
-    /// What is asked of its value.
+    /// The comparison with its value.
     pub comparison: Comparison,
 }
 
@@ -37,15 +37,16 @@ pub struct Condition {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Comparison {
-    /// Equal as a value: `1` equals `1.0`. [`Criteria::attributes`](super::Criteria::attributes) compares JSON text instead.
+    /// Equal by value: `1` equals `1.0`. [`Criteria::attributes`](super::Criteria::attributes) compares JSON text
+    /// instead.
     Equal(Payload),
     /// Less than this.
     LessThan(Payload),
-    /// This or less.
+    /// Less than or equal to this.
     AtMost(Payload),
     /// Greater than this.
     GreaterThan(Payload),
-    /// This or greater.
+    /// Greater than or equal to this.
     AtLeast(Payload),
     /// Text that begins with this.
     StartsWith(String),
@@ -56,7 +57,7 @@ pub fn attribute(name: impl Into<String>) -> AttributeName {
     AttributeName(name.into())
 }
 
-/// An attribute that a condition is to be made about. See [`attribute`].
+/// The attribute of a condition that is being built. See [`attribute`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct AttributeName(String);
@@ -98,14 +99,14 @@ impl AttributeName {
 }
 
 impl Condition {
-    /// Whether a value of the attribute passes.
+    /// Whether a value of the attribute matches.
     pub fn holds(&self, value: &Payload) -> bool {
         self.comparison.keys().contains(&order_key(value))
     }
 }
 
 impl Comparison {
-    /// The order keys of the values that pass.
+    /// The range of order keys of the values that match.
     pub fn keys(&self) -> KeyRange {
         let bounded = |value: &Payload, range: fn(Vec<u8>, u8, u8) -> KeyRange| {
             let key = order_key(value);
@@ -131,7 +132,7 @@ impl Comparison {
             Comparison::StartsWith(prefix) => {
                 let from = text_key(prefix);
                 let mut before = from.clone();
-                // Neither a byte of UTF-8 nor that of the type is the largest.
+                // Neither a byte of UTF-8 nor a type byte has the largest value, so incrementing cannot overflow.
                 if let Some(last) = before.last_mut() {
                     *last += 1;
                 }
@@ -141,13 +142,13 @@ impl Comparison {
     }
 }
 
-/// The first key after this one.
+/// The smallest key greater than this one.
 fn following(mut key: Vec<u8>) -> Vec<u8> {
     key.push(0);
     key
 }
 
-/// Order keys from the first on, up to before the second. See [`order_key`].
+/// A half-open range of order keys. See [`order_key`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     /// The first key in the range.
@@ -157,7 +158,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// A range of one key.
+    /// A range that contains one key.
     pub fn one(key: Vec<u8>) -> KeyRange {
         KeyRange { before: following(key.clone()), from: key }
     }
@@ -171,26 +172,26 @@ impl KeyRange {
         *self.from <= *key && *key < *self.before
     }
 
-    /// The only key in the range, if there is just one.
+    /// The only key in the range, if it contains exactly one.
     pub fn only(&self) -> Option<&[u8]> {
         let is_one = self.before.strip_suffix(&[0]).is_some_and(|key| *key == *self.from);
         is_one.then_some(&*self.from)
     }
 
-    /// The keys that are in both ranges.
+    /// The intersection of two ranges.
     #[must_use]
     pub fn and(self, other: KeyRange) -> KeyRange {
         KeyRange { from: self.from.max(other.from), before: self.before.min(other.before) }
     }
 }
 
-/// A text that is not a condition or a filter.
+/// A text that is not a valid condition or filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{prefix}: {0}", prefix = self.code().prefix())]
 pub struct FilterError(String);
 
 impl FilterError {
-    /// An error that says this about the text.
+    /// An error with a description of the problem.
     pub fn new(problem: impl Into<String>) -> FilterError {
         FilterError(problem.into())
     }
@@ -203,7 +204,7 @@ impl FilterError {
 
 crate::error_model!(FilterError);
 
-/// The condition as text that parses as the same condition.
+/// Writes the condition as text that parses to the same condition.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (operator, value) = match &self.comparison {
@@ -227,8 +228,9 @@ impl fmt::Display for Condition {
 impl FromStr for Condition {
     type Err = FilterError;
 
-    /// Reads `NAME=VALUE`, `NAME^=PREFIX`, `NAME>VALUE`, `NAME>=VALUE`, `NAME<VALUE` or `NAME<=VALUE`. A value is JSON, or
-    /// else text; a prefix is text, or a JSON string. Spaces around either side are left out.
+    /// Parses `NAME=VALUE`, `NAME^=PREFIX`, `NAME>VALUE`, `NAME>=VALUE`, `NAME<VALUE` or `NAME<=VALUE`. A value is
+    /// JSON, or otherwise plain text; a prefix is plain text or a JSON string. Whitespace around either side is
+    /// ignored.
     fn from_str(text: &str) -> Result<Condition, FilterError> {
         let wrong = || FilterError("write it as NAME=VALUE, NAME^=PREFIX, or with <, <=, > or >=".to_owned());
         let place = text.find(['=', '^', '<', '>']).ok_or_else(wrong)?;
@@ -255,7 +257,8 @@ impl FromStr for Condition {
     }
 }
 
-/// JSON, or else plain text. What begins like JSON has to be JSON: a typing error must not become a string.
+/// Parses JSON, or otherwise plain text. Text that begins like JSON has to be valid JSON: a typing error must not
+/// silently become a string.
 fn value_of(text: &str) -> Result<Payload, FilterError> {
     match Payload::from_json(text) {
         Ok(value) => Ok(value),

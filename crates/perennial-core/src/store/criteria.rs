@@ -9,7 +9,7 @@ use super::condition::{Condition, KeyRange};
 use super::order_key::order_key;
 use super::row::{InstanceRow, Status};
 
-/// What a row has to be like. Everything that is set has to hold.
+/// The criteria of a list. A row matches if it meets all that are set.
 ///
 /// ```
 /// use perennial_core::store::{Criteria, attribute};
@@ -22,36 +22,36 @@ use super::row::{InstanceRow, Status};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Criteria {
-    /// One of these statuses; any if empty.
+    /// The status is one of these; empty matches any status.
     pub statuses: Vec<Status>,
     /// The orchestration.
     pub name: Option<String>,
     /// The orchestration's version.
     pub version: Option<String>,
-    /// How the id begins.
+    /// The prefix of the id.
     pub id_prefix: Option<String>,
     /// Whether it is blocked.
     pub blocked: Option<bool>,
-    /// Whether somebody paused it, or its orchestration. What is paused is blocked, too.
+    /// Whether it, or its orchestration, is paused. A paused instance is also blocked.
     pub paused: Option<bool>,
-    /// Whose child it is.
+    /// The parent's key.
     pub parent: Option<InstanceKey>,
-    /// Values that it has, by attribute; compared as JSON text.
+    /// Exact attribute values, compared as JSON text.
     pub attributes: Attributes,
-    /// Tests of attributes: by value, by prefix and by range.
+    /// Conditions on attributes: by value, prefix and range.
     pub conditions: Vec<Condition>,
-    /// Started at this time or later.
+    /// Started at or after this time.
     pub created_from_ms: Option<u64>,
     /// Started before this time.
     pub created_before_ms: Option<u64>,
     /// Ended before this time.
     pub ended_before_ms: Option<u64>,
-    /// The order of the list: oldest first, or newest first.
+    /// Whether the newest rows come first; otherwise the oldest do.
     pub newest_first: bool,
 }
 
 impl Criteria {
-    /// Whether a row is shown.
+    /// Whether a row matches.
     pub fn matches(&self, row: &InstanceRow) -> bool {
         let is_child_of =
             |parent: &InstanceKey| row.parent.as_ref().is_some_and(|link| link.key == parent.to_string());
@@ -70,7 +70,7 @@ impl Criteria {
                 .is_none_or(|before_ms| row.ended_ms.is_some_and(|at_ms| at_ms < before_ms))
     }
 
-    /// Whether attributes are what the filter asks for.
+    /// Whether attributes match.
     pub fn matches_attributes(&self, attributes: &Attributes) -> bool {
         let has = |(name, value): (&String, &Payload)| {
             attributes.get(name).is_some_and(|has| has.as_json() == value.as_json())
@@ -81,8 +81,9 @@ impl Criteria {
             })
     }
 
-    /// The [`order_key`]s that each attribute may have, by name, for stores that look them up in an index. A row whose keys
-    /// are in these ranges may still not match: [`attributes`](Criteria::attributes) are compared as JSON text.
+    /// The ranges of [`order_key`]s that each attribute may have, by name, for stores with an index of them. A row
+    /// whose keys are in these ranges may still not match, because [`attributes`](Criteria::attributes) are compared as
+    /// JSON text.
     pub fn attribute_ranges(&self) -> BTreeMap<&str, KeyRange> {
         let equal = self.attributes.iter().map(|(name, value)| (&**name, KeyRange::one(order_key(value))));
         let tested =
@@ -103,14 +104,14 @@ fn is_paused(row: &InstanceRow) -> bool {
     row.blocked.as_ref().is_some_and(|blocked| blocked.pause.is_some())
 }
 
-/// The place behind which a page begins: the key of the row before it.
+/// The position of a page in a list: the key of the last row before it.
 pub type PageKey = InstanceKey;
 
-/// Some rows, and where to go on.
+/// Rows, and where the next page begins.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// The rows, in the order that was asked for.
+    /// The rows, in the requested order.
     pub rows: Vec<InstanceRow>,
-    /// Where the next page begins; none if this is the last.
+    /// Where the next page begins; `None` if this is the last.
     pub next: Option<PageKey>,
 }

@@ -1,21 +1,21 @@
-//! What can go wrong with a store as a whole.
+//! Errors of a store.
 
 use crate::code::ErrorCode;
 
-/// A store could not do what was asked.
+/// Why a store call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It will probably work later. Nothing was written.
+    /// The call will probably succeed later. Nothing was written.
     #[error("{prefix}: {0}", prefix = self.code().prefix())]
     Unavailable(String),
-    /// Whether it was written is not known.
+    /// It is not known whether it was written.
     #[error("{prefix}: {0}", prefix = self.code().prefix())]
     Unknown(String),
-    /// A batch cannot be written as a whole, now or later. Nothing was written; its halves may fare better.
+    /// The batch as a whole can never be written. Nothing was written; its halves may succeed.
     #[error("{prefix}: {0}", prefix = self.code().prefix())]
     BatchRefused(String),
-    /// What is on disk can no longer be known, or nothing more fits on it. The node has to stop.
+    /// The state of the disk is unknown, or the disk is full. The node has to stop.
     #[error("{prefix}: {0}", prefix = self.code().prefix())]
     Failed(String),
     /// The session has ended.
@@ -24,13 +24,13 @@ pub enum StoreError {
     /// The store was closed.
     #[error("{prefix}", prefix = self.code().prefix())]
     Closed,
-    /// The store cannot be opened as it is.
+    /// The store cannot be opened in its current state.
     #[error("{prefix}: {0}", prefix = self.code().prefix())]
     CannotOpen(String),
-    /// Somebody else owns the store.
+    /// Another process owns the store.
     #[error("{prefix}: {0}", prefix = self.code().prefix())]
     InUse(String),
-    /// A row does not hold what it must.
+    /// A row contains invalid data.
     #[error("{prefix}: {0}", prefix = self.code().prefix())]
     CorruptRow(String),
 }

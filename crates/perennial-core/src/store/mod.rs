@@ -1,9 +1,10 @@
-//! The contract between the engine and what keeps its rows.
+//! The contract between the engine and a store.
 //!
-//! A store speaks of rows, turns and messages, never of what they mean: bodies are opaque bytes, and what must be
-//! searched is in columns. Every call takes a [`Reply`] and may answer from any thread, or at once on the caller's
-//! thread, so callers hold no lock across a call. Calls have no order among each other except what a caller waits for. A
-//! store that is naturally asynchronous is written as an [`AsyncStore`], with `async fn`, and wrapped in a [`SpawnedStore`].
+//! A store deals with rows, turns and messages, never with their meaning: bodies are opaque bytes, and everything that
+//! is searched is in columns. Every call takes a [`Reply`] and may reply from any thread, or immediately on the
+//! caller's thread, so callers hold no lock during a call. Calls are not ordered among each other, except when a caller
+//! waits for a reply before making the next call. An asynchronous store is written as an [`AsyncStore`], with `async
+//! fn`, and wrapped in a [`SpawnedStore`].
 //!
 //! | role | calls |
 //! |---|---|
@@ -17,14 +18,14 @@
 //!
 //! # What every store guarantees
 //!
-//! - **Time** is the store's own clock, read at the moment of writing. Callers pass durations, or times reckoned from a
-//!   reading of that clock, never from one of theirs. It should not go back, not even between two processes.
-//! - **A batch is one transaction**, synced before it is answered. Each member stands for itself. See [`Commit`].
-//! - **Reads under a session that is gone answer [`StoreError::SessionGone`]**, never an empty page; so do reads that name
-//!   a shard which the session does not own.
-//! - **Opening, claiming, replacing and releasing are idempotent**: a caller that lost the answer makes the same call
-//!   again and learns where it stands.
-//! - **Pages** hold at least one row if there is one, and otherwise no more than their limit.
+//! - **Time** is the store's own clock, read at the moment of writing. Callers pass durations, or times derived from a
+//!   reading of that clock, never from their own clock. It should not go backwards, not even between two processes.
+//! - **A batch is one transaction**, synced before the reply. Each member has its own outcome. See [`Commit`].
+//! - **Reads under a session that has ended reply with [`StoreError::SessionGone`]**, never with an empty page; so do
+//!   reads that name a shard that the session does not own.
+//! - **Opening, claiming, replacing and releasing are idempotent**: a caller that lost the reply repeats the call and
+//!   learns the current state.
+//! - **Pages** contain at least one row if there is one, and otherwise respect their limit.
 
 mod async_store;
 mod blocked;
@@ -76,7 +77,7 @@ use std::sync::Arc;
 
 use crate::instance::{InstanceKey, ShardId};
 
-/// Where an answer goes.
+/// The callback that receives the result of a call.
 pub type Reply<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 
 /// An instance with turns of its current execution.
@@ -84,73 +85,75 @@ pub type Reply<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 pub struct LoadedInstance {
     /// Its row.
     pub row: InstanceRow,
-    /// The turns of its current execution that were asked for, in order.
+    /// The requested turns of its current execution, in order.
     pub turns: Vec<TurnRow>,
-    /// Its messages by number, within the page limit; blocked or parked makes no difference.
+    /// Its messages ordered by number, within the page limit, including those of a blocked instance and parked ones.
     pub inbox: InboxPage,
-    /// The tasks of its current execution, by event.
+    /// The tasks of its current execution, ordered by event.
     pub tasks: Vec<TaskRow>,
 }
 
-/// An instance that wants attention at a time.
+/// An instance with a wake time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DueInstance {
     /// The instance.
     pub key: InstanceKey,
     /// Its shard.
     pub shard: ShardId,
-    /// When.
+    /// The wake time.
     pub wake_at_ms: u64,
 }
 
-/// What a sweep did.
+/// The outcome of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// How many rows it deleted.
+    /// How many rows were deleted.
     pub rows: u64,
     /// Whether there is more to delete now.
     pub more: bool,
 }
 
-/// Keeps instances, turns, messages, tasks and requests.
+/// Stores instances, turns, messages, tasks and requests.
 pub trait Store: Send + Sync + 'static {
     // ---- ownership ------------------------------------------------------------------------------------------------
 
-    /// Opens a session that lives for its lease by the store's clock unless renewed.
+    /// Opens a session. It lives for its lease, by the store's clock, unless it is renewed.
     ///
-    /// A session that exists under this id is renewed instead. A maintenance session is refused with
-    /// [`StoreError::InUse`] while a lane's session is live; opening a lane's session ends all maintenance sessions.
+    /// If a session with this id exists, it is renewed instead. A maintenance session is refused with
+    /// [`StoreError::InUse`] while the session of a lane is live; opening the session of a lane ends all maintenance
+    /// sessions.
     fn open_session(&self, session: NewSession, reply: Reply<Lease>);
 
-    /// Renews a session for as long again, even if it has expired, as long as nobody ended it.
-    /// [`StoreError::SessionGone`] if somebody did.
+    /// Renews a session for another lease, even if it has expired, unless it was ended: then the reply is
+    /// [`StoreError::SessionGone`].
     fn renew_session(&self, session: SessionId, reply: Reply<Lease>);
 
-    /// Ends a session, having released its shards as [`release_shards`](Store::release_shards) does. A commit under
-    /// way is waited for, or beaten. A session that is gone is not an error.
+    /// Releases the shards of a session, as [`release_shards`](Store::release_shards) does, and ends it. A commit in
+    /// progress completes first or is fenced. Ending a session that does not exist is not an error.
     fn end_session(&self, session: SessionId, reply: Reply<()>);
 
-    /// Gives a session shards that no session owns until it owns `target`, having first ended the sessions that expired.
-    /// Answers all shards that the session owns then; none are taken away if they are more.
+    /// Ends expired sessions, then gives the session shards without an owner until it owns `target`. Replies with all
+    /// shards that the session owns afterwards; if it already owns more, none are taken away.
     ///
-    /// Each shard that is given away counts up its epoch. One whose last owner did not release it counts an unclean end.
+    /// Each shard that changes its owner gets the next epoch. If its last owner did not release it, its count of
+    /// unclean ends is incremented.
     fn claim_shards(&self, session: SessionId, target: usize, reply: Reply<Vec<OwnedShard>>);
 
-    /// Takes shards away from a session that owns them: others may claim them now. Their notes and their counts of
-    /// unclean ends are cleared. Shards that the session does not own are left alone.
+    /// Takes shards away from the session that owns them, so that others can claim them. Their notes and counts of
+    /// unclean ends are cleared. Shards that the session does not own are ignored.
     fn release_shards(&self, session: SessionId, shards: ShardSet, reply: Reply<()>);
 
-    /// Puts a new session in the place of an old one, in one transaction: the old session is deleted, which waits for
-    /// its batch or beats it; the new one is inserted and gets the shards that the old one still owned, each at the next
-    /// epoch. Unclean ends, notes and gaps stay as they are.
+    /// Replaces a session with a new one, in one transaction: the old session is deleted, after its batch in progress
+    /// has completed or by fencing it; the new one is inserted and receives the shards that the old one still owned,
+    /// each at the next epoch. Unclean ends, notes and gaps are kept.
     ///
-    /// If the old session is gone, the new one owns nothing. If the new one exists already, this call was made before:
-    /// it is answered with what the new session owns.
+    /// If the old session does not exist, the new one owns nothing. If the new one exists, this call was made before:
+    /// the reply contains what the new session owns.
     fn replace_session(&self, old: SessionId, new: NewSession, reply: Reply<Replaced>);
 
-    /// Notes something about shards of a session, or nothing any more: the next owner's claim returns it. With
-    /// `is_steady`, their counts of unclean ends are cleared. Shards that the session does not own are left alone.
-    /// [`StoreError::SessionGone`] if the session is gone.
+    /// Sets or clears notes on shards of a session; the next owner's claim returns them. With `is_steady`, the counts
+    /// of unclean ends are cleared. Shards that the session does not own are ignored. Replies with
+    /// [`StoreError::SessionGone`] if the session has ended.
     fn write_shard_notes(
         &self,
         session: SessionId,
@@ -159,26 +162,26 @@ pub trait Store: Send + Sync + 'static {
         reply: Reply<()>,
     );
 
-    /// All sessions that were not ended.
+    /// All sessions that have not been ended.
     fn directory(&self, reply: Reply<Directory>);
 
-    /// Who owns a shard, and if nobody does, since when.
+    /// The owner of a shard, or since when it has none.
     fn shard_owner(&self, shard: ShardId, reply: Reply<ShardOwner>);
 
     // ---- commits --------------------------------------------------------------------------------------------------
 
-    /// Writes a batch in one transaction, synced before it answers. Each member stands for itself: a bad one does not
-    /// sink its neighbours. The answer has one outcome for each member, in order.
+    /// Writes a batch in one transaction, synced before the reply. Each member has its own outcome: a bad member does
+    /// not affect the others. The reply has one outcome per member, in order.
     fn commit(&self, session: SessionId, batch: Arc<[Commit]>, reply: Reply<Vec<CommitOutcome>>);
 
-    /// Appends messages from outside of the owner, each standing for itself, synced before it answers. It changes no
-    /// instance's row.
+    /// Appends messages from processes that do not own the instances, synced before the reply. Each has its own
+    /// outcome. No instance row is changed.
     fn send(&self, requests: Vec<SendRequest>, reply: Reply<Vec<SendOutcome>>);
 
     // ---- reading --------------------------------------------------------------------------------------------------
 
-    /// A page of the inbox of a session's shards: without parked rows, and of blocked instances only the urgent ones. A
-    /// pass starts at 0.
+    /// A page of the inbox of a session's shards, without parked rows; of blocked instances only urgent rows. A pass
+    /// starts at 0.
     fn read_inbox(&self, session: SessionId, query: InboxQuery, reply: Reply<InboxPage>);
 
     /// The unfinished instances of a session's shards that are due before a time, in due order, after `after`.
@@ -192,7 +195,7 @@ pub trait Store: Send + Sync + 'static {
         reply: Reply<Vec<DueInstance>>,
     );
 
-    /// The instances of a session's shards that are owed work, by key, after `after`.
+    /// The instances of a session's shards with owed work, ordered by key, after `after`.
     fn read_owed(
         &self,
         session: SessionId,
@@ -202,7 +205,7 @@ pub trait Store: Send + Sync + 'static {
         reply: Reply<Vec<(InstanceKey, ShardId)>>,
     );
 
-    /// The unfinished instances of a session's shards that are blocked, by key, after `after`.
+    /// The unfinished instances of a session's shards that are blocked, ordered by key, after `after`.
     fn read_blocked(
         &self,
         session: SessionId,
@@ -212,11 +215,11 @@ pub trait Store: Send + Sync + 'static {
         reply: Reply<Vec<(InstanceKey, ShardId)>>,
     );
 
-    /// The row of an id.
+    /// The row of the instance with an id.
     fn find(&self, id: &str, reply: Reply<Option<InstanceRow>>);
 
-    /// An instance with the turns of its current execution after turn `after_turn`, its messages within `inbox`, and its
-    /// tasks, all of one moment.
+    /// An instance with the turns of its current execution after turn `after_turn`, its messages within `inbox`, and
+    /// its tasks, read from one snapshot.
     fn load(
         &self,
         shard: ShardId,
@@ -239,9 +242,9 @@ pub trait Store: Send + Sync + 'static {
 
     // ---- tasks ----------------------------------------------------------------------------------------------------
 
-    /// Leases up to `limit` queued tasks that a node can run to a holder, for `lease_ms` by the store's clock, having
-    /// first queued again those whose lease ran out; cancelled ones among them are deleted. If the holder's session is
-    /// gone or has expired, that counts as [`TaskRow::queue_after_lease`] says.
+    /// Leases up to `limit` queued tasks that a node can run to a holder, for `lease_ms` by the store's clock. Tasks
+    /// with an expired lease are queued again first; cancelled ones among them are deleted. If the session of the
+    /// previous holder has ended or expired, [`TaskRow::queue_after_lease`] applies.
     fn take_tasks(
         &self,
         holder: SessionId,
@@ -251,11 +254,10 @@ pub trait Store: Send + Sync + 'static {
         reply: Reply<Vec<TaskRow>>,
     );
 
-    /// The tasks that are leased to a holder: what it took, if an answer was lost.
+    /// The tasks leased to a holder, for a holder that lost a reply.
     fn held_tasks(&self, holder: SessionId, reply: Reply<Vec<TaskRow>>);
 
-    /// Renews a holder's leases and writes what it has to say about them ([`TaskReport::apply`]). Answers in the same
-    /// order.
+    /// Renews a holder's leases and applies its reports ([`TaskReport::apply`]). The reply is in the same order.
     fn renew_tasks(
         &self,
         holder: SessionId,
@@ -264,19 +266,19 @@ pub trait Store: Send + Sync + 'static {
         reply: Reply<Vec<TaskRenewal>>,
     );
 
-    /// Ends a holder's attempt: its result is appended to the instance's inbox and the row is deleted, together. `false`
-    /// if the attempt is no longer the holder's: nothing was written.
+    /// Completes a holder's attempt: its result is appended to the instance's inbox and the row is deleted, in one
+    /// transaction. Replies with `false`, having written nothing, if the holder no longer has the attempt.
     fn finish_task(&self, holder: SessionId, task: TaskId, attempt: u32, body: Arc<[u8]>, reply: Reply<bool>);
 
-    /// Gives a holder's tasks back, to be taken by another node.
+    /// Returns a holder's tasks to the queue, for other nodes.
     fn give_back_tasks(&self, holder: SessionId, tasks: Vec<TaskId>, reply: Reply<()>);
 
     // ---- requests -------------------------------------------------------------------------------------------------
 
-    /// Writes a request to whichever instance has an id.
+    /// Writes a request to the instance that currently has an id.
     fn put_request(&self, request: NewRequest, reply: Reply<RequestOutcome>);
 
-    /// The requests to instances of a session's shards from number `from` on, without those past their deadline.
+    /// The requests to instances of a session's shards, starting with number `from`, without those past their deadline.
     fn read_requests(
         &self,
         session: SessionId,
@@ -289,7 +291,7 @@ pub trait Store: Send + Sync + 'static {
     /// The reply to a request, if there is one.
     fn read_reply(&self, number: RequestNumber, reply: Reply<Option<Arc<[u8]>>>);
 
-    /// Takes a request back. `false` if it is gone: it was answered, or swept.
+    /// Withdraws a request. Replies with `false` if it does not exist because it was answered or swept.
     fn withdraw_request(&self, number: RequestNumber, reply: Reply<bool>);
 
     // ---- looking --------------------------------------------------------------------------------------------------
@@ -297,31 +299,31 @@ pub trait Store: Send + Sync + 'static {
     /// A page of rows, in the filter's order: at least one, if there are any.
     fn list(&self, filter: Criteria, after: Option<PageKey>, limit: usize, reply: Reply<Page>);
 
-    /// How many rows there are, exact up to `at_most`.
+    /// The number of matching rows, exact up to `at_most`.
     fn count(&self, filter: Criteria, at_most: u64, reply: Reply<Count>);
 
-    /// Tasks of all instances, by id, after `after`. They come without [work](TaskRow::work) and
-    /// [details](TaskRow::details), which can be large. Rows that are damaged are left out.
+    /// Tasks of all instances, ordered by id, after `after`. They are returned without [work](TaskRow::work) and
+    /// [details](TaskRow::details), which can be large. Damaged rows are skipped.
     fn list_tasks(&self, after: Option<TaskId>, limit: usize, reply: Reply<Vec<TaskRow>>);
 
     /// Row counts and scheduling lag.
     fn stats(&self, reply: Reply<StoreStats>);
 
-    /// Checks some rows beside the instances, `rows` at a time: all requests and replies are returned, and whatever the store
-    /// finds damaged, or belonging to no instance, is named. A check begins without a place and goes on from page to
-    /// page.
+    /// Checks rows that do not belong to an instance's own tables, `rows` at a time: returns all requests and replies,
+    /// and names every row that is damaged or belongs to no instance. A check begins without a place and continues page
+    /// by page.
     fn check_rows(&self, after: Option<RowPlace>, rows: usize, reply: Reply<CheckedRows>);
 
     // ---- upkeep ---------------------------------------------------------------------------------------------------
 
-    /// Deletes instances that have ended, with all their rows; whether they have is checked while deleting. One whose row is
-    /// damaged ([`InstanceRow::is_sound`]) is deleted whatever it says: nobody can run it, and it may have no id that
-    /// others could name it by. An instance with many turns is gone at once for everybody who looks, and its rows are
-    /// deleted by the sweeps that follow.
+    /// Deletes instances that have ended, with all their rows; the status is checked in the same transaction. An
+    /// instance whose row is damaged ([`InstanceRow::is_sound`]) is deleted in any status: it cannot run, and it may
+    /// have no id by which it could be addressed. An instance with many turns disappears immediately for all readers,
+    /// and its rows are deleted by later sweeps.
     fn delete(&self, instances: Vec<(ShardId, InstanceKey)>, reply: Reply<Vec<DeleteOutcome>>);
 
     /// Deletes turns of an instance's executions before `execution`, oldest first and at most `rows` of them, under the
-    /// session that owns the instance. The current execution is never touched.
+    /// session that owns the instance. The current execution is never changed.
     fn prune_executions(
         &self,
         session: SessionId,
@@ -332,18 +334,18 @@ pub trait Store: Send + Sync + 'static {
         reply: Reply<Swept>,
     );
 
-    /// Deletes at most `rows` rows that nobody needs any more: requests and replies past their deadline, what large
-    /// instances left behind when they were deleted, and, with `keep_executions_ms`, turns of executions that were
-    /// continued as new that long ago. The current execution is never touched.
+    /// Deletes at most `rows` rows that are no longer needed: requests and replies past their deadline, rows of deleted
+    /// large instances, and, with `keep_executions_ms`, turns of executions that were continued as new that long ago.
+    /// The current execution is never changed.
     ///
-    /// An execution was continued when a commit changed its instance's [`execution`](RowChange::execution), by the
-    /// store's clock.
+    /// An execution counts as continued from the commit that changed its instance's
+    /// [`execution`](RowChange::execution), by the store's clock.
     fn sweep(&self, rows: usize, keep_executions_ms: Option<u64>, reply: Reply<Swept>);
 
-    /// A setting that anybody may write.
+    /// Reads a setting. Any process may write settings.
     fn read_setting(&self, name: &str, reply: Reply<Option<Arc<[u8]>>>);
 
-    /// Writes a setting, or deletes it, if it still is what was read. Answers whether it was.
+    /// Writes or deletes a setting, if its value is still `read`. Replies whether it was written.
     fn write_setting(
         &self,
         name: &str,
@@ -352,9 +354,9 @@ pub trait Store: Send + Sync + 'static {
         reply: Reply<bool>,
     );
 
-    /// Asks to be called when something may have changed: another process sent a message, or a commit concerns others.
+    /// Registers a callback for possible changes: another process sent a message, or a commit concerns others.
     fn watch(&self, watcher: Watcher);
 
-    /// Finishes what was asked before and lets go of everything. Later calls answer [`StoreError::Closed`].
+    /// Completes earlier calls and releases all resources. Later calls reply with [`StoreError::Closed`].
     fn close(&self, reply: Reply<()>);
 }

@@ -1,10 +1,10 @@
-//! Attribute values as bytes in the order of the values.
+//! Encodes attribute values as bytes that sort like the values.
 //!
 //! A store indexes attributes by these bytes, and every comparison of a [`Condition`](super::Condition) is a range of
 //! them: one index serves equality, prefixes and ranges, and all stores agree on the order without knowing JSON.
 //!
-//! The first byte is the type, so that values of different types never mix in a range. Within a type:
-//! `false` before `true`; numbers by value, exactly, however they are written; text by its Unicode code points.
+//! The first byte is the type, so that values of different types are never in the same range. Within a type: `false`
+//! before `true`; numbers by exact value, regardless of how they are written; text by Unicode code points.
 
 use crate::history::Payload;
 
@@ -12,18 +12,18 @@ const NULL: u8 = 0x10;
 const BOOLEAN: u8 = 0x20;
 const NUMBER: u8 = 0x30;
 const TEXT: u8 = 0x40;
-/// Lists and objects. They have no order that anybody would ask for, and are equal if their JSON text is.
+/// Lists and objects. They have no useful order, and are equal if their JSON text is.
 const OTHER: u8 = 0x50;
 
-/// Where a number stands to zero.
+/// The sign of a number.
 const NEGATIVE: u8 = 1;
 const ZERO: u8 = 2;
 const POSITIVE: u8 = 3;
 
-/// Returns bytes that sort as the values of attributes do: compare them as unsigned bytes, a prefix before what it begins.
+/// Returns bytes that sort like the values of attributes, compared as unsigned bytes with a prefix before longer keys.
 ///
-/// Two values have the same bytes if they are equal as values: `1`, `1.0` and `10e-1` are one number, and `"x"` and
-/// `"\u0078"` one text. Stores keep them in an index, so they never change from one release to the next.
+/// Equal values have equal bytes: `1`, `1.0` and `10e-1` are the same number, and `"x"` and `"\u0078"` the same text.
+/// Stores keep these bytes in an index, so the encoding never changes between releases.
 ///
 /// ```
 /// use perennial_core::Payload;
@@ -43,14 +43,14 @@ pub fn order_key(value: &Payload) -> Vec<u8> {
         b'-' | b'0'..=b'9' => number_key(json),
         b'"' => match value.decode::<String>() {
             Ok(text) => text_key(&text),
-            // Half of a surrogate pair is JSON, but not text.
+            // An unpaired surrogate is valid JSON, but not valid text.
             Err(_) => other_key(json),
         },
         _ => other_key(json),
     }
 }
 
-/// The bytes of a text.
+/// The key of a text.
 pub(super) fn text_key(text: &str) -> Vec<u8> {
     [&[TEXT], text.as_bytes()].concat()
 }
@@ -59,13 +59,13 @@ fn other_key(json: &str) -> Vec<u8> {
     [&[OTHER], json.as_bytes()].concat()
 }
 
-/// The first and the first byte after all keys of the same type as `key`, if the type has an order.
+/// The smallest type byte of `key`'s type and the one after it, if the type is ordered.
 pub(super) fn ordered_type(key: &[u8]) -> Option<(u8, u8)> {
     matches!(key[0], BOOLEAN | NUMBER | TEXT).then(|| (key[0], key[0] + 1))
 }
 
-/// A number as its sign, then the place of its first digit, then its digits without zeros at either end. It is never
-/// made a float, so that large integers and decimal fractions keep their order.
+/// A number as its sign, then the position of its first digit, then its digits without leading and trailing zeros. It
+/// is never converted to a float, so that large integers and decimal fractions keep their order.
 fn number_key(json: &str) -> Vec<u8> {
     let (is_negative, unsigned) = match json.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -84,18 +84,19 @@ fn number_key(json: &str) -> Vec<u8> {
         return vec![NUMBER, ZERO];
     }
     let length = |text: usize| i64::try_from(text).unwrap_or(i64::MAX);
-    // The value is 0.SIGNIFICANT times ten to the power of this.
+    // The value is 0.SIGNIFICANT times ten to this power.
     let place = exponent.saturating_add(length(whole.len()) - length(leading_zeros));
-    // With the sign bit turned, negative places sort before positive ones. The last byte ends the digits below any digit.
+    // With the sign bit flipped, negative positions sort before positive ones. The last byte terminates the digits and
+    // sorts below any digit.
     let place = (place.cast_unsigned() ^ (1 << 63)).to_be_bytes();
     let magnitude = [&place[..], significant.as_bytes(), &[0]].concat();
     let mut key = vec![NUMBER, if is_negative { NEGATIVE } else { POSITIVE }];
-    // The larger the magnitude of a negative number, the earlier it comes.
+    // Negative numbers with a larger magnitude sort first.
     key.extend(magnitude.into_iter().map(|byte| if is_negative { !byte } else { byte }));
     key
 }
 
-/// An exponent; one that is out of range counts as the largest or smallest there is.
+/// An exponent; one that is out of range is clamped.
 fn saturated(exponent: &str) -> i64 {
     let limit = if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 };
     exponent.parse().map_or(limit, |exponent: i64| exponent.clamp(i64::MIN / 2, i64::MAX / 2))

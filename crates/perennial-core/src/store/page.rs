@@ -1,6 +1,6 @@
-//! How much one read returns.
+//! Limits on the size of one read.
 
-/// The most that a page holds. A page with more to show holds at least one row, however large.
+/// The maximum size of a page. A page always contains at least one row if there is one, however large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLimit {
     /// How many rows.
@@ -10,13 +10,13 @@ pub struct PageLimit {
 }
 
 impl PageLimit {
-    /// No more than this many rows, whatever their size.
+    /// At most this many rows, of any size.
     pub fn rows(rows: usize) -> PageLimit {
         PageLimit { rows, bytes: u64::MAX }
     }
 }
 
-/// Keeps count of what a page holds.
+/// Tracks the size of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct PageFill {
     limit: PageLimit,
@@ -30,7 +30,7 @@ impl PageFill {
         PageFill { limit, rows: 0, bytes: 0 }
     }
 
-    /// Whether a row with a body of this many bytes still fits. If it does, it counts.
+    /// Whether a row with a body of this many bytes still fits; if so, it is counted.
     pub fn admits(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         let fits = self.rows < self.limit.rows && self.bytes.saturating_add(bytes) <= self.limit.bytes;

@@ -1,4 +1,4 @@
-//! The orchestrations that are paused with all their instances: a setting that clients write and every node reads.
+//! The paused orchestrations: a setting that clients write and every node reads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::timestamp::Timestamp;
 
 use super::blocked::Pause;
 
-/// The orchestrations that are paused, by name.
+/// The paused orchestrations, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PausedOrchestrations(BTreeMap<String, PausedOrchestration>);
 
-/// Since when an orchestration is paused, and why.
+/// When and why an orchestration was paused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PausedOrchestration {
-    /// Since when, by the store's clock.
+    /// When it was paused, by the store's clock.
     pub since_ms: u64,
     /// Why, and by whom.
     #[serde(default)]
@@ -26,7 +26,7 @@ pub struct PausedOrchestration {
 }
 
 impl PausedOrchestration {
-    /// Since when it is paused.
+    /// When it was paused.
     pub fn since(&self) -> Timestamp {
         Timestamp::from_millis(self.since_ms)
     }
@@ -36,25 +36,25 @@ impl PausedOrchestrations {
     /// The name of the setting.
     pub const SETTING: &'static str = "paused_orchestrations";
 
-    /// What the setting says.
+    /// Decodes the setting's value.
     pub fn decode(value: Option<&[u8]>) -> Result<PausedOrchestrations, serde_json::Error> {
         value.map_or_else(|| Ok(PausedOrchestrations::default()), serde_json::from_slice)
     }
 
-    /// The setting's value; none if nothing is paused.
+    /// The setting's value; `None` if nothing is paused.
     pub fn encode(&self) -> Option<Arc<[u8]>> {
         let text = || serde_json::to_vec(self).expect("names, times and texts encode");
         (!self.0.is_empty()).then(|| Arc::from(text()))
     }
 
-    /// Pauses an orchestration. One that is paused keeps its time.
+    /// Pauses an orchestration. If it is already paused, its time is kept.
     pub fn pause(&mut self, name: &str, since_ms: u64, why: Why) {
         let paused = self.0.entry(name.to_owned()).or_default();
         let since_ms = if paused.since_ms == 0 { since_ms } else { paused.since_ms };
         *paused = PausedOrchestration { since_ms, why };
     }
 
-    /// Lets an orchestration go on. Returns whether it was paused.
+    /// Resumes an orchestration. Returns whether it was paused.
     pub fn resume(&mut self, name: &str) -> bool {
         self.0.remove(name).is_some()
     }
@@ -64,7 +64,7 @@ impl PausedOrchestrations {
         self.0.contains_key(name)
     }
 
-    /// Since when an orchestration is paused, and why.
+    /// When and why an orchestration was paused.
     pub fn get(&self, name: &str) -> Option<&PausedOrchestration> {
         self.0.get(name)
     }
@@ -74,12 +74,12 @@ impl PausedOrchestrations {
         self.0.iter().map(|(name, paused)| (name.as_str(), paused))
     }
 
-    /// What pauses an instance of an orchestration, if that is paused.
+    /// The pause of the instances of an orchestration, if it is paused.
     pub(crate) fn pause_of(&self, name: &str) -> Option<Pause> {
         self.0.get(name).map(|paused| Pause { why: paused.why.clone(), orchestration: true })
     }
 
-    /// Whether something that was paused is not any more.
+    /// Whether an orchestration that was paused before is not paused now.
     pub(crate) fn resumes(&self, before: &PausedOrchestrations) -> bool {
         before.0.keys().any(|name| !self.contains(name))
     }

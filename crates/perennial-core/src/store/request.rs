@@ -1,4 +1,4 @@
-//! Requests that want a reply, from processes that do not own the instance: queries and updates.
+//! Requests with a reply from processes that do not own the instance: queries, updates and other instance calls.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::instance::{InstanceKey, ShardId};
 
 use super::commit::InboxNumber;
 
-/// The number of a request. Numbers count up within a store and are never given twice.
+/// The number of a request. Numbers increase within a store and are never reused.
 pub type RequestNumber = u64;
 
 /// A request to write.
@@ -14,20 +14,20 @@ pub type RequestNumber = u64;
 pub struct NewRequest {
     /// The instance's id.
     pub instance: String,
-    /// The key that the instance must have, if the sender knows it. Another one answers `NoInstance`.
+    /// The key that the instance must have, if the sender knows it; otherwise the outcome is `NoInstance`.
     pub key: Option<InstanceKey>,
-    /// How long request and reply are kept, by the store's clock.
+    /// How long the request and its reply are kept, by the store's clock.
     pub patience_ms: u64,
     /// The sender's last acknowledged message to this instance: the request takes effect after it.
     pub after: Option<InboxNumber>,
-    /// What is asked.
+    /// The encoded call.
     pub body: Arc<[u8]>,
 }
 
-/// What became of a request.
+/// The outcome of writing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// It is on disk.
+    /// It is durable.
     Written(RequestNumber),
     /// No instance has this id.
     NoInstance,
@@ -38,7 +38,7 @@ pub enum RequestOutcome {
 pub struct RequestRow {
     /// Its number.
     pub number: RequestNumber,
-    /// The instance it is bound to.
+    /// The receiving instance.
     pub key: InstanceKey,
     /// The instance's shard.
     pub shard: ShardId,
@@ -46,24 +46,24 @@ pub struct RequestRow {
     pub deadline_ms: u64,
     /// See [`NewRequest::after`].
     pub after: Option<InboxNumber>,
-    /// What is asked.
+    /// The encoded call.
     pub body: Arc<[u8]>,
 }
 
 /// A page of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestPage {
-    /// The rows, by number.
+    /// The rows, ordered by number.
     pub rows: Vec<RequestRow>,
     /// Where the next page begins; `None` if this is the last.
     pub next: Option<RequestNumber>,
 }
 
-/// A reply, written by the commit that gives it. The request is deleted with it.
+/// A reply, written by the commit that produces it. The request is deleted with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestReply {
     /// The request.
     pub number: RequestNumber,
-    /// The reply.
+    /// The encoded reply.
     pub body: Arc<[u8]>,
 }

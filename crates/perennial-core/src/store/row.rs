@@ -1,4 +1,4 @@
-//! The row of an instance: what lists show and what the engine searches by.
+//! The row of an instance: what lists show and what the engine searches for.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::timestamp::Timestamp;
 
 use super::blocked::Blocked;
 
-/// Where an instance stands. Whether it is blocked stands beside this.
+/// The status of an instance. Whether it is blocked is independent of this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -22,7 +22,7 @@ pub enum Status {
     Failed,
     /// It was cancelled.
     Cancelled,
-    /// It was ended from outside.
+    /// It was ended without running its code.
     Terminated,
 }
 
@@ -49,7 +49,7 @@ impl Status {
         }
     }
 
-    /// The status of a name.
+    /// The status with a name.
     pub fn from_name(name: &str) -> Option<Status> {
         Status::ALL.into_iter().find(|status| status.name() == name)
     }
@@ -59,7 +59,7 @@ impl Status {
         !matches!(self, Status::Pending | Status::Running)
     }
 
-    /// What an ending makes of an instance. One that continues as new runs on.
+    /// The status after an ending. An instance that continues as new keeps running.
     pub fn after(ending: &Ending) -> Status {
         match ending {
             Ending::OrchestrationCompleted { .. } => Status::Completed,
@@ -71,14 +71,14 @@ impl Status {
     }
 }
 
-/// An instance as a store keeps it.
+/// The stored row of an instance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstanceRow {
-    /// Its identity.
+    /// Its identity, never reused.
     pub key: InstanceKey,
-    /// Its name, unique among instances that exist.
+    /// Its name, unique among existing instances.
     pub id: String,
-    /// Its shard, by its id.
+    /// Its shard, derived from its id.
     pub shard: ShardId,
     /// The orchestration.
     pub name: String,
@@ -88,19 +88,19 @@ pub struct InstanceRow {
     pub status: Status,
     /// The current execution.
     pub execution: u64,
-    /// Whether a node has to pick work up for it after a crash.
+    /// Whether a node has to pick up work for it after a crash.
     pub owed: bool,
-    /// When it wants attention next; may be early, never late.
+    /// When it next needs attention; may be early, never late.
     pub wake_at_ms: Option<u64>,
-    /// Why it does not go on, if so.
+    /// Why it is blocked, if it is.
     pub blocked: Option<Blocked>,
     /// Whether it has so many unread events that senders are refused. The owner sets and clears it.
     pub full: bool,
-    /// Searchable values.
+    /// The search attributes.
     pub attributes: Attributes,
-    /// What its code published.
+    /// The published status.
     pub published: Option<Payload>,
-    /// Who waits for its outcome.
+    /// The parent that waits for its outcome.
     pub parent: Option<ParentLink>,
     /// When it was started.
     pub created_ms: u64,
@@ -121,7 +121,7 @@ impl InstanceRow {
         self.ended_ms.map(Timestamp::from_millis)
     }
 
-    /// An instance whose first turn has not been taken.
+    /// An instance that has not taken its first turn.
     pub fn pending(key: InstanceKey, id: &str, started: &Started, created_ms: u64) -> InstanceRow {
         InstanceRow {
             key,
@@ -144,15 +144,15 @@ impl InstanceRow {
         }
     }
 
-    /// Whether the columns that never change are what they were when the instance was started. The shard follows from
-    /// the id.
+    /// Whether the columns that never change still have the values from the start of the instance. The shard follows
+    /// from the id.
     pub fn is_sound(&self) -> bool {
         self.shard == ShardId::of(&self.id)
             && self.checksum
                 == row_checksum(self.key, &self.id, &self.name, self.created_ms, self.parent.as_ref())
     }
 
-    /// The row with the checksum that belongs to it, for one that was put together by hand.
+    /// Sets the correct checksum, for a row that was assembled by hand.
     #[must_use]
     pub fn sealed(self) -> InstanceRow {
         let checksum = row_checksum(self.key, &self.id, &self.name, self.created_ms, self.parent.as_ref());
@@ -160,7 +160,7 @@ impl InstanceRow {
     }
 }
 
-/// The checksum over the columns of an instance's row that never change.
+/// The checksum of the columns of an instance's row that never change.
 pub fn row_checksum(
     key: InstanceKey,
     id: &str,
@@ -168,9 +168,9 @@ pub fn row_checksum(
     created_ms: u64,
     parent: Option<&ParentLink>,
 ) -> u32 {
-    // Gathered first: the hasher is fast with many bytes at a time.
+    // Collected first: the hasher is faster with many bytes at a time.
     let mut bytes = Vec::with_capacity(128);
-    // With its length before it, no text can pass for the end of another and the beginning of the next.
+    // With a length prefix, moving bytes from one text to the next changes the checksum.
     let text = |bytes: &mut Vec<u8>, text: &str| {
         bytes.extend((text.len() as u64).to_le_bytes());
         bytes.extend(text.as_bytes());
@@ -188,10 +188,10 @@ pub fn row_checksum(
     crc32fast::hash(&bytes)
 }
 
-/// A row that a start inserts.
+/// A row inserted by a start.
 pub type NewInstance = InstanceRow;
 
-/// Changes of a row; `None` leaves a column as it is.
+/// Changes to a row; `None` leaves a column unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowChange {
     /// See [`InstanceRow::status`].
@@ -212,7 +212,7 @@ pub struct RowChange {
     pub attributes: Option<Attributes>,
     /// See [`InstanceRow::published`].
     pub published: Option<Option<Payload>>,
-    /// See [`InstanceRow::ended_ms`]. One that was reset after its end runs again, and has none.
+    /// See [`InstanceRow::ended_ms`]. Set to `None` when an ended instance is reset and runs again.
     pub ended_ms: Option<Option<u64>>,
 }
 
@@ -222,7 +222,7 @@ impl RowChange {
         *self == RowChange::default()
     }
 
-    /// Makes the changes.
+    /// Applies the changes.
     pub fn apply(&self, row: &mut InstanceRow) {
         let RowChange {
             status,

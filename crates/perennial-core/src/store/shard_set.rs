@@ -1,4 +1,4 @@
-//! A set of shards as a map of 256 bits: what hints and reads name.
+//! A set of shards as a bitmap of 256 bits, used by hints and reads.
 
 use std::fmt;
 
@@ -71,7 +71,7 @@ impl ShardSet {
         ShardId::all().filter(|shard| self.contains(*shard))
     }
 
-    /// The map as 32 bytes, lowest shard first, least significant bit first.
+    /// The bitmap as 32 bytes, lowest shard first, least significant bit first.
     pub fn to_bytes(self) -> [u8; 32] {
         let mut bytes = [0; 32];
         for (place, word) in bytes.chunks_exact_mut(8).zip(self.0) {

@@ -1,14 +1,14 @@
-//! Counts over all rows, for people who operate a store.
+//! Row counts, for operators of a store.
 
 use super::row::Status;
 use std::time::Duration;
 
-/// How many rows there are, up to a bound.
+/// A number of rows, counted up to a bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// How many were counted.
     pub rows: u64,
-    /// Whether there are more.
+    /// Whether there are more than were counted.
     pub more: bool,
 }
 
@@ -16,7 +16,7 @@ impl Count {
     /// Rows are counted exactly up to this many.
     pub const EXACT: u64 = 10_000;
 
-    /// A count of rows, of which at most one over the bound were looked at.
+    /// A count of rows, of which at most one more than the bound was counted.
     pub fn bounded(rows: u64, bound: u64) -> Count {
         Count { rows: rows.min(bound), more: rows > bound }
     }
@@ -29,22 +29,22 @@ pub struct StoreStats {
     pub instances: Vec<(Status, Count)>,
     /// Instances that are blocked.
     pub blocked: Count,
-    /// Messages that were not applied.
+    /// Messages that have not been applied.
     pub inbox: Count,
     /// Tasks that no node has taken.
     pub tasks_queued: Count,
-    /// Tasks that somebody runs.
+    /// Tasks that are running.
     pub tasks_leased: Count,
-    /// Tasks that wait for their time.
+    /// Tasks that wait until they are due.
     pub tasks_waiting: Count,
     /// Requests without a reply.
     pub requests: Count,
-    /// How late the earliest instance is that wants attention; 0 if none is late.
+    /// How late the most overdue instance is; 0 if none is late.
     pub lag_ms: u64,
 }
 
 impl StoreStats {
-    /// How late the oldest due instance is.
+    /// How late the most overdue instance is.
     pub fn lag(&self) -> Duration {
         Duration::from_millis(self.lag_ms)
     }

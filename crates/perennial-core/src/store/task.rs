@@ -1,4 +1,4 @@
-//! Rows of activities that are not on their first local attempt, and the leases under which other nodes run them.
+//! Rows of activities beyond their first local attempt, and the leases under which other nodes run them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::pattern;
 
 use super::session::SessionId;
 
-/// Names an activity of one execution.
+/// Identifies an activity of one execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
     /// The instance.
@@ -22,53 +22,52 @@ pub struct TaskId {
     pub event: EventId,
 }
 
-/// An activity as a store keeps it.
+/// The stored row of an activity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskRow {
     /// Which activity.
     pub id: TaskId,
     /// The instance's shard.
     pub shard: ShardId,
-    /// The attempt that runs or is next, from 1.
+    /// The attempt that runs or is next, counted from 1.
     pub attempt: u32,
     /// Where it stands.
     pub state: TaskState,
-    /// When a waiting task is to run, a queued one is given up, a leased one's lease ends; by state. What the owner
-    /// runs itself is leased without an end.
+    /// By state: when a waiting task is to run, when a queued one times out, when the lease of a leased one ends. A
+    /// task that the owner runs itself is leased without an end.
     pub due_ms: Option<u64>,
-    /// Since when it is in its state, by the store's clock: queued, with its holder, or waiting. `None` if an older
-    /// version wrote the row.
+    /// When it entered its state, by the store's clock. `None` if an older version wrote the row.
     pub since_ms: Option<u64>,
-    /// What its attempts reported last, [`quoted`](crate::codec::quoted).
+    /// The last heartbeat details of its attempts, [`quoted`](crate::codec::quoted).
     pub details: Option<Payload>,
     /// When the current attempt last reported, by the store's clock; `None` if it has not.
     pub heard_ms: Option<u64>,
-    /// How many attempts ended with their process, one after the other.
+    /// How many attempts in a row ended with their process.
     pub interruptions: u32,
-    /// The node that began the attempt with care, written before the attempt runs: a process ended under the activity
-    /// before, and nothing has cleared it since. [`SessionId::NOBODY`] if the next holder is the first to write it, and
-    /// nothing for an activity that nobody suspects.
+    /// The node that noted, before running it, that it starts the attempt. Used after a process ended under the
+    /// activity, until it is cleared. [`SessionId::NOBODY`] if the next holder has to write the note first; `None` for
+    /// an activity that is not suspect.
     pub begun: Option<SessionId>,
     /// The attempts that failed.
     pub past: Trail,
     /// The activity's registered name.
     pub name: String,
-    /// Only nodes that serve this tag run it.
+    /// If set, only nodes that serve this tag run it.
     pub tag: Option<String>,
-    /// All that another node needs to run it; nothing if it is the owner's to run.
+    /// Everything that another node needs to run it; `None` if only the owner runs it.
     pub work: Option<Arc<[u8]>>,
 }
 
-/// Where a task stands.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskState {
-    /// Any node that can may take it.
+    /// Any node that serves it may take it.
     Queued,
-    /// Somebody runs it.
+    /// A node is running it.
     Leased {
-        /// Who.
+        /// The session of that node.
         holder: SessionId,
-        /// Whether nobody waits for it any more.
+        /// Whether its result is no longer wanted.
         cancelled: bool,
     },
     /// The owner runs it when it is due.
@@ -76,19 +75,19 @@ pub enum TaskState {
 }
 
 impl TaskRow {
-    /// Whether a process ended under the activity, and nothing has cleared it since.
+    /// Whether a process ended under the activity and it has not been cleared since.
     pub fn is_suspect(&self) -> bool {
         self.begun.is_some() || self.interruptions > 0
     }
 
-    /// The activity is cleared of all suspicion.
+    /// Clears the activity of suspicion.
     pub fn clear(&mut self) {
         self.begun = None;
         self.interruptions = 0;
     }
 
-    /// Queues a task again whose lease has run out. That its holder is gone counts only if the holder had noted before
-    /// that it begins the attempt; the first time it only makes the next holder do so.
+    /// Queues a task again after its lease has expired. The end of the holder's session counts as an interruption only
+    /// if the holder had noted the start of the attempt; otherwise it only requires the next holder to write that note.
     pub fn queue_after_lease(&mut self, now_ms: u64, is_live: impl FnOnce(SessionId) -> bool) {
         if let TaskState::Leased { holder, .. } = self.state
             && !is_live(holder)
@@ -99,7 +98,7 @@ impl TaskRow {
         self.queue_again(now_ms);
     }
 
-    /// Lets any node take the task from now on.
+    /// Lets any node take the task.
     pub fn queue_again(&mut self, now_ms: u64) {
         self.state = TaskState::Queued;
         (self.due_ms, self.since_ms, self.heard_ms) = (None, Some(now_ms), None);
@@ -126,14 +125,15 @@ impl TaskState {
 /// A change of a task within a commit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskChange {
-    /// Write the row, over an older one.
+    /// Write the row, replacing an older one.
     Put(Box<TaskRow>),
-    /// Nobody waits for it: the row is deleted, or marked if it is leased until a time, which the owner's own are not.
+    /// The result is no longer wanted: the row is deleted, or marked as cancelled if its lease has an end, which the
+    /// owner's own leases do not have.
     Cancel(TaskId),
 }
 
 impl TaskChange {
-    /// About how many bytes it writes.
+    /// The approximate number of bytes that it writes.
     pub fn weight(&self) -> usize {
         match self {
             TaskChange::Put(row) => {
@@ -145,20 +145,20 @@ impl TaskChange {
     }
 }
 
-/// What a node can run.
+/// The activities that a node can run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     /// The registered names.
     pub names: BTreeSet<String>,
-    /// The tags. What has no tag runs anywhere.
+    /// The tags. Activities without a tag run on any node.
     pub tags: BTreeSet<String>,
-    /// How names begin that are served besides the registered ones.
+    /// Prefixes of names that are served in addition to the registered names.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub prefixes: BTreeSet<String>,
 }
 
 impl Served {
-    /// Whether nothing can run here.
+    /// Whether no activity can run here.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.prefixes.is_empty()
     }
@@ -170,24 +170,24 @@ impl Served {
     }
 }
 
-/// What a holder has to say about a task when it renews the lease.
+/// A holder's report about a task when it renews the lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskReport {
     /// The task.
     pub task: TaskId,
-    /// What its attempt reported; nothing leaves what was reported before.
+    /// The heartbeat details of its attempt; `None` keeps the earlier ones.
     pub details: Option<Payload>,
-    /// What is known of it that counts for or against it.
+    /// Evidence for or against the activity.
     pub evidence: Option<Evidence>,
 }
 
 impl TaskReport {
-    /// Only the lease is renewed.
+    /// Renews only the lease.
     pub fn of(task: TaskId) -> TaskReport {
         TaskReport { task, details: None, evidence: None }
     }
 
-    /// Makes the changes of a renewal in a row, its lease aside.
+    /// Applies a renewal to a row, except for the lease itself.
     pub fn apply(&self, row: &mut TaskRow, holder: SessionId, now_ms: u64) {
         if let Some(details) = &self.details {
             (row.details, row.heard_ms) = (Some(details.clone()), Some(now_ms));
@@ -200,22 +200,22 @@ impl TaskReport {
     }
 }
 
-/// What counts for or against an activity under which a process ended.
+/// Evidence about an activity under which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// Its attempt begins once this is written.
+    /// Its attempt starts once this is durable.
     Begins,
-    /// Its attempt has sent a heartbeat, or has run for long enough to be cleared.
+    /// Its attempt has sent a heartbeat, or has run long enough to be cleared.
     Healthy,
 }
 
-/// What the renewal of a task's lease says.
+/// The outcome of renewing a task's lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskRenewal {
-    /// Go on.
+    /// The lease is renewed.
     Kept,
-    /// Nobody waits for it any more.
+    /// The result is no longer wanted.
     Cancelled,
-    /// It is no longer the holder's.
+    /// The holder no longer has the task.
     Gone,
 }

@@ -1,9 +1,10 @@
 //! Stored turns, and the checksums that chain them.
 //!
-//! Each turn's checksum covers whose it is, its place, its bytes and the checksum before it. A turn that was changed,
-//! swapped, taken from elsewhere or left out is noticed when the history is read, before any code runs on it. The first
-//! turn chains from a value in its started event: zero, or the last checksum of the predecessor execution. The bytes are
-//! those that are stored, with encoded payloads, so that a history is checked by who cannot decode it.
+//! Each turn's checksum covers its instance, its number, its bytes and the previous checksum. A turn that was changed,
+//! swapped, copied from elsewhere or removed is detected when the history is read, before any code runs on it. The
+//! first turn chains from a value in its started event: zero, or the last checksum of the previous execution. The
+//! checksum covers the stored bytes, with encoded payloads, so that a history can be verified without being able to
+//! decode it.
 
 use std::sync::Arc;
 
@@ -11,12 +12,12 @@ use crate::codec::{CodecError, Codecs, Mode, PayloadContext};
 use crate::history::{CorruptHistory, HistoryError, Turn, decode_turn, decode_turn_with, encode_turn_with};
 use crate::instance::InstanceKey;
 
-/// A turn as it is stored.
+/// A stored turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnRow {
     /// The execution.
     pub execution: u64,
-    /// The turn's number in it, from 1.
+    /// The number of the turn, counted from 1.
     pub number: u64,
     /// The encoded turn.
     pub bytes: Arc<[u8]>,
@@ -30,7 +31,7 @@ impl TurnRow {
         TurnRow::seal_with(&Codecs::default(), key, execution, previous, turn).expect("no codec can fail")
     }
 
-    /// The same, with its payloads encoded.
+    /// Like [`seal`](TurnRow::seal), with the payloads encoded by codecs.
     pub fn seal_with(
         codecs: &Codecs,
         key: InstanceKey,
@@ -43,19 +44,18 @@ impl TurnRow {
         Ok(TurnRow { execution, number: turn.number, bytes, checksum })
     }
 
-    /// Decodes the turn of an instance with its payloads. That it follows the turns before it is checked by
-    /// [`read_turns_with`].
+    /// Decodes the turn and its payloads. [`read_turns_with`] checks that it follows the previous turns.
     pub fn decode(&self, codecs: &Codecs, key: InstanceKey) -> Result<Turn, HistoryError> {
         decode_turn_with(self.number, &self.bytes, &Mode::Decode(codecs.clone(), PayloadContext::of(key)))
     }
 
-    /// Whether the checksum is right for a turn that follows one with the checksum `previous`.
+    /// Whether the checksum is correct for a turn that follows one with the checksum `previous`.
     fn is_sound(&self, key: InstanceKey, previous: u32) -> bool {
         checksum(key, self.execution, self.number, previous, &self.bytes) == self.checksum
     }
 }
 
-/// Turns of one execution from the first on, and the checksum that the next one chains from.
+/// The turns of one execution from the first on, and the checksum that the next turn chains from.
 #[derive(Clone, Debug, Default)]
 pub struct ReadTurns {
     /// The turns, in order.
@@ -64,13 +64,13 @@ pub struct ReadTurns {
     pub checksum: u32,
 }
 
-/// Decodes all turns of an execution and checks that they are just that. Of encoded payloads there are
+/// Decodes all turns of an execution and verifies their order and checksums. Encoded payloads are replaced by
 /// [markers](crate::codec::EncodedPayload::marker).
 pub fn read_turns(key: InstanceKey, rows: &[TurnRow]) -> Result<ReadTurns, HistoryError> {
     read_in_mode(key, rows, &Mode::Mark)
 }
 
-/// The same, with decoded payloads. One that cannot be decoded is an error.
+/// Like [`read_turns`], with decoded payloads. A payload that cannot be decoded is an error.
 pub fn read_turns_with(
     codecs: &Codecs,
     key: InstanceKey,
@@ -85,24 +85,24 @@ fn read_in_mode(key: InstanceKey, rows: &[TurnRow], mode: &Mode) -> Result<ReadT
     Ok(ReadTurns { turns, checksum: reader.checksum })
 }
 
-/// Reads the turns of one execution one at a time, from the first on, so that a long history need not be in memory. Of
-/// encoded payloads there are [markers](crate::codec::EncodedPayload::marker).
+/// Reads the turns of one execution one at a time, from the first on, so that a long history need not be in memory.
+/// Encoded payloads are replaced by [markers](crate::codec::EncodedPayload::marker).
 #[derive(Clone, Debug)]
 pub struct TurnReader {
     key: InstanceKey,
     /// How many turns were read.
     turns: u64,
-    /// What the next turn chains from.
+    /// The checksum that the next turn chains from.
     checksum: u32,
 }
 
 impl TurnReader {
-    /// Begins with the first turn of an execution of an instance.
+    /// Starts before the first turn of an execution.
     pub fn new(key: InstanceKey) -> TurnReader {
         TurnReader { key, turns: 0, checksum: 0 }
     }
 
-    /// Decodes the next turn, and checks that it is just that.
+    /// Decodes the next turn and verifies its number and checksum.
     pub fn read(&mut self, row: &TurnRow) -> Result<Turn, HistoryError> {
         self.read_in_mode(row, &Mode::Mark)
     }
@@ -114,7 +114,7 @@ impl TurnReader {
             return Err(corrupt(format!("turn {} is stored in its place", row.number)));
         }
         let (turn, undecodable) = match decode_turn_with(number, &row.bytes, mode) {
-            // Damage is damage, whatever a codec makes of it.
+            // A wrong checksum takes precedence over a codec error: damaged bytes may fail to decode in any way.
             Err(error @ HistoryError::Undecodable { .. }) => (decode_turn(number, &row.bytes)?, Some(error)),
             decoded => (decoded?, None),
         };
@@ -141,7 +141,7 @@ impl TurnReader {
 }
 
 fn checksum(key: InstanceKey, execution: u64, number: u64, previous: u32, bytes: &[u8]) -> u32 {
-    // Gathered first: the hasher is fast with many bytes at a time.
+    // Collected first: the hasher is faster with many bytes at a time.
     let mut place = [0; 36];
     place[..16].copy_from_slice(key.as_bytes());
     place[16..24].copy_from_slice(&execution.to_le_bytes());

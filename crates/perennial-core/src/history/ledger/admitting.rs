@@ -9,16 +9,16 @@ use super::Ledger;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StaleReason {
-    /// Its source is unknown, completed already, or cancelled.
+    /// Its source is unknown, already completed, or cancelled.
     #[error("its source is not open: unknown, completed before, or cancelled")]
     NotOpen,
     /// Its source is open, but is of another kind.
     #[error("its source is of another kind")]
     WrongKind,
-    /// An event or update with this key was taken before.
+    /// An event or update with this key was already accepted.
     #[error("an event or update with its key was taken before")]
     KnownKey,
-    /// A cancel request is there already, and its grace ends no later.
+    /// Cancellation is already requested, and its grace period ends no later.
     #[error("a cancel request with no later grace is there already")]
     AlreadyCancelling,
     /// The execution has ended.
@@ -27,12 +27,12 @@ pub enum StaleReason {
 }
 
 impl Ledger {
-    /// Whether a job may be recorded in the turn that is open.
+    /// Whether a job may be recorded in the current turn.
     pub fn admit(&self, job: &Job) -> Result<(), StaleReason> {
         self.admit_at(self.last_at_ms, job)
     }
 
-    /// Whether a job may be recorded in a turn of this time.
+    /// Whether a job may be recorded in a turn with this time.
     pub(crate) fn admit_at(&self, at_ms: u64, job: &Job) -> Result<(), StaleReason> {
         if self.ended.is_some() {
             return Err(StaleReason::Ended);
@@ -66,13 +66,14 @@ impl Ledger {
                 }
                 _ => Ok(()),
             },
-            // Whether that is an event, and unread, is known to the execution.
+            // Whether that event exists and is unread is known only to the execution.
             Job::ExternalEventSkipped { event_id } if event_id.0 > self.events => Err(StaleReason::NotOpen),
             Job::ExternalEventSkipped { .. } | Job::InstanceResumed { .. } | Job::MessageSkipped { .. } => {
                 Ok(())
             }
             Job::OrchestrationCancelRequested { grace_ms, .. } => match &self.cancel {
-                // Judged without the times in which nobody owned the instance, so that replay agrees.
+                // Times in which the instance had no owner are not taken into account, so that a replay decides the
+                // same.
                 Some(earlier) if at_ms.saturating_add(*grace_ms) >= earlier.until_ms() => {
                     Err(StaleReason::AlreadyCancelling)
                 }
@@ -89,7 +90,7 @@ impl Ledger {
         }
     }
 
-    /// The earliest time that a turn with this admitted job can have.
+    /// The earliest time of a turn with this admitted job.
     pub(crate) fn not_before_ms(&self, job: &Job) -> u64 {
         match job {
             Job::TimerFired { source_event_id } => match self.open.get(*source_event_id) {

@@ -1,4 +1,4 @@
-//! Applying recorded events, and what contradicts those before.
+//! Applying recorded events, and detecting contradictions with earlier ones.
 
 use crate::history::codec::check_format;
 use crate::history::{
@@ -10,7 +10,7 @@ use crate::instance::ShardId;
 use super::{CancelRequest, Ledger};
 
 impl Ledger {
-    /// Applies a recorded turn as a whole, or says why it cannot follow what came before.
+    /// Applies a recorded turn as a whole, or reports why it cannot follow the turns before it.
     pub fn apply_turn(&mut self, turn: &Turn) -> Result<(), HistoryError> {
         self.begin_turn(turn)?;
         for event in &turn.events {
@@ -19,11 +19,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks a recorded turn's frame and opens it: number, time, ids, and the order of the families within it.
+    /// Validates the frame of a recorded turn and opens it: number, time, ids, and the order of the event families.
     pub(crate) fn begin_turn(&mut self, turn: &Turn) -> Result<(), HistoryError> {
         let number = self.turns + 1;
         check_format(number, turn.format)?;
-        // What orders and numbers events comes first: a newer engine may do both otherwise.
+        // Format and semantics are checked first: a newer engine may order and number events differently.
         if let Some(started) = turn.started() {
             Ledger::check_semantics(number, started.semantics)?;
         }
@@ -81,13 +81,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// Opens a turn whose frame is known to be right.
+    /// Opens a turn whose frame is known to be valid.
     pub(crate) fn open_turn(&mut self, at_ms: u64) {
         self.turns += 1;
         self.last_at_ms = at_ms;
     }
 
-    /// Applies one event of the turn that is open.
+    /// Applies one event of the open turn.
     pub(crate) fn apply(&mut self, turn: u64, event: &Event) -> Result<(), HistoryError> {
         match &event.kind {
             EventKind::Started(started) => self.apply_started(turn, started),
@@ -127,7 +127,7 @@ impl Ledger {
         }
     }
 
-    /// Applies a job. What a live turn would have dropped is corruption in a recorded one.
+    /// Applies a job. A job that a live turn would have dropped is corruption in a recorded one.
     pub(crate) fn apply_job(&mut self, turn: u64, id: EventId, job: &Job) -> Result<(), CorruptHistory> {
         let corrupt = |problem: String| CorruptHistory::at(turn, id, problem);
         self.admit(job).map_err(|stale| corrupt(format!("{}: {stale}", job.name())))?;
@@ -148,7 +148,7 @@ impl Ledger {
                 }
             }
             Job::OrchestrationCancelRequested { reason, grace_ms } => {
-                // After a reset the code has all the time to clean up once more.
+                // After a reset the code gets its full grace period again.
                 let (reason, delivered_ms) = (reason.clone(), self.last_at_ms.max(self.reset_at_ms));
                 self.cancel = Some(CancelRequest { reason, delivered_ms, grace_ms: *grace_ms });
             }
@@ -283,20 +283,20 @@ impl Ledger {
         }
     }
 
-    /// Applies the last event: all that is open is closed by it.
+    /// Applies the last event, which closes everything that is open.
     pub(crate) fn apply_ending(&mut self, ending: &Ending) {
         self.ended = Some(ending.name());
         self.count(0);
     }
 
-    /// Notes that an open wait has returned its event, which only the running code can tell.
+    /// Notes that an open wait has received its event, which only the running code can tell.
     pub(crate) fn wait_returned(&mut self, wait: EventId) {
         self.remove_open(wait);
     }
 
-    /// The turn that ends this execution without running its code, to be committed as the next one.
+    /// Creates the turn that ends this execution without running its code, to be committed as the next one.
     ///
-    /// What was open is still listed by [`Ledger::open`], so that it can be told to stop.
+    /// [`Ledger::open`] still lists what was open, so that it can be cancelled.
     pub fn terminate(&mut self, at_ms: u64, reason: impl Into<String>) -> Turn {
         assert!(self.started && self.ended.is_none(), "only a running execution can be terminated");
         let ending = Ending::OrchestrationTerminated { reason: reason.into() };
@@ -306,7 +306,7 @@ impl Ledger {
         Turn { format: FORMAT, number: self.turns, at_ms: self.last_at_ms, draws: 0, events: vec![event] }
     }
 
-    /// The only turn of an execution that is ended before its code ran.
+    /// Creates the only turn of an execution that is ended before its code ran.
     pub fn terminate_unstarted(
         started: &Started,
         at_ms: u64,
@@ -326,7 +326,7 @@ impl Ledger {
     }
 }
 
-/// Changes searchable values: `null` removes one.
+/// Changes search attributes; `null` removes one.
 pub(crate) fn upsert_attributes(attributes: &mut Attributes, changes: &Attributes) {
     for (name, value) in changes {
         if value.is_null() {

@@ -1,8 +1,8 @@
-//! What follows from a history: what is open, what was seen, where it stands.
+//! The state that follows from a history: open operations, known keys, sizes and times.
 //!
-//! One set of rules serves three purposes. A live turn asks [`Ledger::admit`] before it records a job; replay and
-//! offline checks apply recorded events and call a breach corruption; the engine reads what is open. Memory grows with
-//! what is open and with the keys seen, never with the length of the history.
+//! One set of rules serves three purposes. A live turn calls [`Ledger::admit`] before it records a job; replay and
+//! offline checks apply recorded events and report a violation as corruption; the engine reads what is open. Memory
+//! grows with the number of open operations and known keys, never with the length of the history.
 
 mod admitting;
 mod applying;
@@ -20,7 +20,7 @@ pub(crate) use applying::upsert_attributes;
 pub use keys::{DRAWN_KEY_PREFIX, is_drawn_key};
 use keys::{KeyedUpdates, SeenKeys};
 
-/// The state of one execution as far as its history tells.
+/// The state of one execution as far as its history determines it.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     started: bool,
@@ -28,15 +28,15 @@ pub struct Ledger {
     events: u64,
     bytes: u64,
     last_at_ms: u64,
-    /// When the execution was reset, or zero: what it runs again has all its time from then on.
+    /// When the execution was reset, or zero. Time limits of what it runs again count from then.
     reset_at_ms: u64,
     open: AscendingMap<Decision>,
-    /// Of what is open: the timers by due time, and how many activities.
+    /// Among the open operations: the timers by due time, and the number of activities.
     timers: BTreeSet<(u64, EventId)>,
     activities: usize,
-    /// When children were scheduled, also those that have ended, and open activities with a limit on all their time.
+    /// When children were scheduled, including those that have ended, and open activities with a total timeout.
     scheduled_at_ms: BTreeMap<EventId, u64>,
-    /// The shards of children whose id was chosen, also of those that have ended.
+    /// The shards of children whose id was chosen by the caller, including those that have ended.
     child_shards: BTreeMap<EventId, ShardId>,
     /// Open children whose start is to be reported, and open activities that were asked to stop.
     unreported_starts: BTreeSet<EventId>,
@@ -51,19 +51,19 @@ pub struct Ledger {
     ended: Option<&'static str>,
 }
 
-/// A request to cancel that was delivered.
+/// A cancel request that was delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CancelRequest {
-    /// Why, in the caller's words.
+    /// The reason given by the caller.
     pub reason: String,
     /// The time of the turn that delivered it.
     pub delivered_ms: u64,
-    /// For how long the code may clean up.
+    /// How long the code may clean up.
     pub grace_ms: u64,
 }
 
 impl CancelRequest {
-    /// When the grace ends, if the instance has an owner all the time.
+    /// When the grace period ends, provided that the instance always has an owner.
     pub fn until_ms(&self) -> u64 {
         self.delivered_ms.saturating_add(self.grace_ms)
     }
@@ -75,12 +75,12 @@ impl Ledger {
         self.turns
     }
 
-    /// How many events were applied; also the last event's id.
+    /// The number of applied events, which is also the id of the last event.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// About how many bytes the history takes.
+    /// The approximate size of the history in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -90,42 +90,43 @@ impl Ledger {
         self.last_at_ms
     }
 
-    /// The activities, timers, waits and children that were scheduled and neither completed nor cancelled, in order.
+    /// The activities, timers, waits and children that were scheduled and have neither completed nor been cancelled, in
+    /// order.
     ///
-    /// The history does not tell which waits have returned; those of an [`Execution`](crate::Execution) are exact,
-    /// those of a ledger read from a history alone may include waits whose event has come.
+    /// The history does not record which waits have received their event. The list is exact in an
+    /// [`Execution`](crate::Execution); in a ledger read from a history alone it may include waits that have completed.
     pub fn open(&self) -> impl Iterator<Item = (EventId, &Decision)> {
         self.open.iter()
     }
 
-    /// The updates that have no answer yet, in order.
+    /// The updates without a reply, in order.
     pub fn open_updates(&self) -> impl Iterator<Item = EventId> + '_ {
         self.open_updates.keys().copied()
     }
 
-    /// The update that was accepted with a key in this execution, as far as it is remembered, and its answer.
+    /// The update accepted with a key in this execution, if it is still remembered, and its reply.
     pub fn update(&self, key: &str) -> Option<(EventId, Option<&Result<Payload, Payload>>)> {
         self.updates.by_key.get(key).map(|(event, result)| (*event, result.as_ref()))
     }
 
-    /// When a child, or an open activity with a limit on all its time, was scheduled.
+    /// When a child, or an open activity with a total timeout, was scheduled.
     pub fn scheduled_at_ms(&self, id: EventId) -> Option<u64> {
         self.scheduled_at_ms.get(&id).copied()
     }
 
-    /// The shard of a child whose id was chosen.
+    /// The shard of a child whose id was chosen by the caller.
     pub(crate) fn child_shard(&self, id: EventId) -> Option<ShardId> {
         self.child_shards.get(&id).copied()
     }
 
-    /// When all the attempts of an open activity have taken too long, if there is a limit.
+    /// When the total timeout of an open activity ends, if it has one.
     pub fn activity_deadline_ms(&self, id: EventId) -> Option<u64> {
         let Decision::ActivityScheduled { options, .. } = self.open_decision(id)? else { return None };
         let total_ms = options.as_ref()?.total_timeout_ms?;
         self.scheduled_at_ms(id).map(|at_ms| at_ms.saturating_add(total_ms))
     }
 
-    /// What is open under an event id.
+    /// The open operation with this event id.
     pub fn open_decision(&self, id: EventId) -> Option<&Decision> {
         self.open.get(id)
     }
@@ -150,22 +151,22 @@ impl Ledger {
         self.timers.iter().copied()
     }
 
-    /// The request to cancel that counts, if there was one.
+    /// The effective cancel request, if there was one.
     pub fn cancel_request(&self) -> Option<&CancelRequest> {
         self.cancel.as_ref()
     }
 
-    /// Why cancellation was requested, if it was.
+    /// The reason for the requested cancellation, if it was requested.
     pub fn cancel_reason(&self) -> Option<&str> {
         self.cancel.as_ref().map(|cancel| cancel.reason.as_str())
     }
 
-    /// The searchable values as they stand.
+    /// The current search attributes.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
 
-    /// The published status as it stands.
+    /// The current published status.
     pub fn status(&self) -> Option<&Payload> {
         self.status.as_ref()
     }
@@ -175,13 +176,14 @@ impl Ledger {
         self.ended
     }
 
-    /// The keys of callers that the next execution has to know, oldest first, if the jobs with the `carried` keys cross
-    /// to it, and the places of these among them. See [`Started::crossing_keys`](super::Started::crossing_keys).
+    /// The keys given by callers that the next execution has to know, oldest first, if the jobs with the `carried` keys
+    /// are carried over to it, and the places of those among them. See
+    /// [`Started::crossing_keys`](super::Started::crossing_keys).
     pub fn keys_to_carry(&self, carried: &BTreeSet<&str>) -> (Vec<String>, Vec<(u64, u64)>) {
         self.keys.to_carry(carried)
     }
 
-    /// The keys that clients drew and that the next execution has to know, oldest first, and when each was taken.
+    /// The generated keys that the next execution has to know, oldest first, with the time at which each was accepted.
     pub fn drawn_keys_to_carry(&self) -> Vec<(u64, String)> {
         self.keys.drawn_at(self.last_at_ms)
     }

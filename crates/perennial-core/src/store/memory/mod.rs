@@ -1,6 +1,6 @@
-//! The in-memory store: for tests, caches and trying things out, and the model that other stores are compared with.
+//! The in-memory store: for tests, caches and experiments, and the model that other stores are compared with.
 //!
-//! It answers every call at once, on the caller's thread. Nothing survives the process.
+//! It replies to every call immediately, on the caller's thread. Nothing survives the process.
 
 mod ownership;
 mod tables;
@@ -32,7 +32,7 @@ use super::{DueInstance, LoadedInstance, Reply, Store, Swept};
 pub use ownership::{Ownership, SessionEntry, ShardEntry};
 pub use tables::{Message, StoredReply, Tables};
 
-/// This many unread messages refuse the next.
+/// With this many unread messages, the next one is refused.
 pub const MAX_UNREAD: usize = 10_000;
 
 /// A store in memory.
@@ -43,12 +43,12 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store whose clock gives milliseconds since 1970.
+    /// Creates an empty store whose clock returns milliseconds since 1970.
     pub fn new(clock: impl Fn() -> u64 + Send + Sync + 'static) -> MemoryStore {
         MemoryStore { clock: Box::new(clock), tables: Mutex::default(), watchers: Mutex::default() }
     }
 
-    /// A look at all rows.
+    /// Direct access to all rows.
     pub fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,7 +56,7 @@ impl MemoryStore {
     fn answer<T>(&self, reply: Reply<T>, f: impl FnOnce(&mut Tables, u64) -> Result<T, StoreError>) {
         let (answer, changes) = {
             let mut tables = self.tables();
-            // Read under the lock, so that times are in the order of the calls.
+            // Read under the lock, so that times are in call order.
             let now_ms = (self.clock)();
             let answer = if tables.closed { Err(StoreError::Closed) } else { f(&mut tables, now_ms) };
             (answer, std::mem::take(&mut tables.changes))

@@ -1,7 +1,7 @@
-//! Sessions and shards: who may commit for which shards, and what is kept about a shard while nobody owns it.
+//! Sessions and shards: who may commit for which shards, and what is kept about a shard without an owner.
 //!
-//! A maintenance session is a visitor. It owns shards and counts up their epochs, but unclean ends, notes and gaps are
-//! those of lanes: its coming and going leaves them as they are.
+//! A maintenance session owns shards and increments their epochs like a lane, but does not change unclean ends, notes
+//! and gaps, which describe lanes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::store::session::{
 };
 use crate::store::shard_set::ShardSet;
 
-/// A session as it is kept.
+/// A stored session.
 #[derive(Clone, Debug)]
 pub struct SessionEntry {
-    /// What its owner said about it.
+    /// The parameters with which it was opened.
     pub session: NewSession,
     /// When it was opened.
     pub opened_ms: u64,
@@ -25,20 +25,20 @@ pub struct SessionEntry {
     pub expires_ms: u64,
 }
 
-/// A shard as it is kept. One that nobody ever owned has no entry.
+/// A stored shard. A shard that never had an owner has no entry.
 #[derive(Clone, Debug, Default)]
 pub struct ShardEntry {
     /// The session that owns it.
     pub owner: Option<SessionId>,
-    /// How often its owner has changed.
+    /// How many times its owner has changed.
     pub epoch: u64,
     /// How many lanes in a row ended without releasing it.
     pub unclean_ends: u32,
-    /// What its last owner noted.
+    /// The note of its last owner.
     pub note: Option<Arc<[u8]>>,
-    /// The latest times in which no lane owned it.
+    /// The most recent periods in which no lane owned it.
     pub gaps: Vec<Gap>,
-    /// Since when no lane has owned it; `None` while one does and before the first.
+    /// Since when no lane has owned it; `None` while a lane owns it and before the first.
     pub idle_since_ms: Option<u64>,
 }
 
@@ -97,9 +97,9 @@ enum End {
 /// All sessions and shards.
 #[derive(Clone, Debug, Default)]
 pub struct Ownership {
-    /// The sessions that were not ended.
+    /// The sessions that have not been ended.
     pub sessions: BTreeMap<SessionId, SessionEntry>,
-    /// The shards that somebody owned once.
+    /// The shards that have had an owner.
     pub shards: BTreeMap<ShardId, ShardEntry>,
 }
 
@@ -115,7 +115,7 @@ impl Ownership {
         self.shards.get(&shard).is_some_and(|entry| entry.owner == Some(session) && is_it(entry))
     }
 
-    /// Refuses a session that is gone or does not own all of the shards.
+    /// Fails if the session has ended or does not own all of the shards.
     pub fn check(&self, session: SessionId, shards: &ShardSet) -> Result<(), StoreError> {
         let owns = |shard: ShardId| self.owner(shard) == Some(session);
         let holds = self.sessions.contains_key(&session) && shards.iter().all(owns);
@@ -235,7 +235,7 @@ impl Ownership {
         Directory { now_ms, sessions: self.sessions.iter().map(row).collect() }
     }
 
-    /// Refuses maintenance while a lane is live. The session that is being replaced does not count.
+    /// Refuses maintenance while a lane is live. The session that is being replaced is ignored.
     fn check_role(
         &self,
         role: SessionRole,
@@ -251,7 +251,7 @@ impl Ownership {
         Ok(())
     }
 
-    /// Inserts a session. A lane ends all maintenance.
+    /// Inserts a session. A lane ends all maintenance sessions.
     fn insert(&mut self, new: NewSession, now_ms: u64) -> Lease {
         if new.role == SessionRole::Lane {
             let visitors: Vec<SessionId> = self

@@ -1,4 +1,4 @@
-//! All rows of the in-memory store, and what commits and sends do to them.
+//! All rows of the in-memory store, and the effects of commits and sends on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::store::turn::TurnRow;
 use super::MAX_UNREAD;
 use super::ownership::Ownership;
 
-/// All rows. Public to tests and the simulator through [`MemoryStore::tables`](super::MemoryStore::tables).
+/// All rows. Tests and the simulator access them through [`MemoryStore::tables`](super::MemoryStore::tables).
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     /// Rows by key.
@@ -39,40 +39,40 @@ pub struct Tables {
     pub settings: BTreeMap<String, Arc<[u8]>>,
     /// Sessions and shards.
     pub ownership: Ownership,
-    /// Instances that were deleted and whose turns are yet to be swept.
+    /// Deleted instances whose turns have not been swept yet.
     pub graves: BTreeSet<InstanceKey>,
-    /// When the execution before this one was continued, by key and execution, as long as turns of it may be stored.
+    /// When the previous execution was continued, by key and execution, as long as turns of it may be stored.
     pub continued: BTreeMap<(InstanceKey, u64), u64>,
     pub(super) closed: bool,
-    /// What watchers are yet to be told.
+    /// Changes that watchers have not been notified of.
     pub(super) changes: Changes,
     pub(super) next_request: RequestNumber,
     next_number: InboxNumber,
 }
 
-/// A message as it is kept.
+/// A stored message.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// The instance it is bound to.
+    /// The receiving instance.
     pub to: InstanceKey,
     /// The instance's shard.
     pub shard: ShardId,
-    /// Its key against duplicates.
+    /// Its deduplication key.
     pub dedupe: Option<String>,
-    /// Whether only a load shows it.
+    /// Whether only `load` returns it.
     pub parked: bool,
-    /// Whether a blocked instance has to look at it at once.
+    /// Whether a blocked instance must examine it immediately.
     pub urgent: bool,
     /// When it was inserted.
     pub arrived_ms: u64,
-    /// What it says.
+    /// The encoded message.
     pub body: Arc<[u8]>,
 }
 
-/// A reply as it is kept.
+/// A stored reply.
 #[derive(Clone, Debug)]
 pub struct StoredReply {
-    /// The reply.
+    /// The encoded reply.
     pub body: Arc<[u8]>,
     /// When it is swept.
     pub deadline_ms: u64,
@@ -151,7 +151,8 @@ impl Tables {
         }
         let sent: Vec<Option<InboxNumber>> =
             member.send.iter().map(|message| self.send_out(member, message, now_ms)).collect();
-        // The committer learns from the outcome what it sent to its own shards.
+        // The committer learns from the outcome what it sent to its own shards, so watchers are notified of other
+        // shards only.
         for number in sent.iter().flatten() {
             let shard = self.inbox.get(number).map(|message| message.shard);
             if shard.is_some_and(|shard| self.ownership.owner(shard) != Some(session)) {
@@ -161,7 +162,7 @@ impl Tables {
         CommitOutcome::Durable { sent }
     }
 
-    /// Whether the same turn is stored already, or how the member contradicts what is stored.
+    /// Whether the same turn is already stored, or how the member conflicts with stored rows.
     fn check(&self, member: &Commit) -> Result<bool, Conflict> {
         if let Some(turn) = &member.turn
             && self.check_turn(member, turn)?
@@ -198,7 +199,7 @@ impl Tables {
         Ok(false)
     }
 
-    /// Whether the same turn is stored already, or why it cannot be.
+    /// Whether the same turn is already stored, or why it cannot be inserted.
     fn check_turn(&self, member: &Commit, turn: &TurnRow) -> Result<bool, Conflict> {
         let stored = |number: u64| {
             let is_buried = self.graves.contains(&member.key);
@@ -261,13 +262,14 @@ impl Tables {
         }
     }
 
-    /// Sends the instance of a member something about what it sent, if it has not ended.
+    /// Sends a report to the instance of a member, if it has not ended.
     fn tell_sender(&mut self, sender: &Commit, body: Option<&Arc<[u8]>>, now_ms: u64) -> Option<InboxNumber> {
         let row = self.instances.get(&sender.key).filter(|row| !row.status.is_final())?;
         self.append(Message::to(row, body?, now_ms)).ok()
     }
 
-    /// Appends a message. If one with its key waits, gives the number of that one, which is urgent if this one is.
+    /// Appends a message. If a message with its deduplication key is waiting, returns that one's number and makes it
+    /// urgent if this one is.
     pub(super) fn append(&mut self, message: Message) -> Result<InboxNumber, InboxNumber> {
         let is_same = |other: &Message| other.to == message.to && other.dedupe == message.dedupe;
         if message.dedupe.is_some()
@@ -325,7 +327,7 @@ impl Tables {
         }
     }
 
-    /// Why an instance takes no message: it is full, unless the message waits already.
+    /// Why an instance refuses a message: it is full, unless the same message is already waiting.
     fn refusal(&self, row: &InstanceRow, message: &Message) -> Option<SendOutcome> {
         let mut waiting = self.inbox.values().filter(|other| other.to == row.key);
         let unread = waiting.clone().count();

@@ -49,7 +49,7 @@ impl Tables {
             .collect()
     }
 
-    /// Queues tasks again whose lease ran out. Cancelled ones are deleted.
+    /// Queues tasks with an expired lease again. Cancelled ones are deleted.
     fn end_leases(&mut self, now_ms: u64) {
         let sessions = &self.ownership.sessions;
         let is_live = |holder: SessionId| sessions.get(&holder).is_some_and(|it| it.expires_ms >= now_ms);

@@ -12,7 +12,7 @@ use crate::store::{CheckedRows, RowPlace, Swept};
 
 use super::tables::{StoredReply, Tables};
 
-/// An instance with more turns than this leaves them to the sweeps that follow its deletion.
+/// With more turns than this, an instance's turns are left to later sweeps when it is deleted.
 const TURNS_DELETED_AT_ONCE: usize = 1_000;
 
 impl Tables {
@@ -30,7 +30,7 @@ impl Tables {
         RequestOutcome::Written(number)
     }
 
-    /// Writes a reply to a request that still waits.
+    /// Writes the reply to a request that still exists.
     pub(super) fn reply(&mut self, reply: &RequestReply) {
         if let Some(request) = self.requests.remove(&reply.number) {
             self.changes.replies.insert(request.shard);
@@ -39,7 +39,7 @@ impl Tables {
         }
     }
 
-    /// All requests, then all replies. Nothing in memory is damaged.
+    /// All requests, then all replies. Rows in memory are never damaged.
     pub(super) fn check_rows(&self, after: Option<RowPlace>, rows: usize) -> CheckedRows {
         let RowPlace { table, row } = after.unwrap_or(RowPlace { table: 0, row: 0 });
         let mut checked = CheckedRows::default();
@@ -84,7 +84,7 @@ impl Tables {
         DeleteOutcome::Deleted
     }
 
-    /// Deletes an instance that has ended, and its children that have.
+    /// Deletes an ended instance and its ended descendants.
     pub(super) fn delete_family(&mut self, key: InstanceKey) {
         if self.delete(key) != DeleteOutcome::Deleted {
             return;
@@ -113,12 +113,12 @@ impl Tables {
         Swept { rows, more }
     }
 
-    /// Where pruning stops: the current execution is never touched.
+    /// Where pruning stops: the current execution is never changed.
     fn pruned_before(&self, key: InstanceKey, execution: u64) -> u64 {
         self.instances.get(&key).map_or(0, |row| row.execution.min(execution))
     }
 
-    /// The executions that were continued so long ago that their predecessors are not kept, longest ago first.
+    /// The executions that were continued so long ago that earlier ones are not kept, oldest first.
     fn continued_before(&self, keep_ms: Option<u64>, now_ms: u64) -> Vec<(InstanceKey, u64)> {
         let Some(before_ms) = keep_ms.and_then(|keep_ms| now_ms.checked_sub(keep_ms)) else {
             return Vec::new();
@@ -165,7 +165,7 @@ impl Tables {
         Swept { rows: (rows - left) as u64, more }
     }
 
-    /// The places of an instance's turns of executions before one, oldest first.
+    /// The turns of executions before one, oldest first.
     fn turns_before(
         &self,
         key: InstanceKey,
@@ -174,7 +174,7 @@ impl Tables {
         self.turns.range((key, 0, 0)..(key, execution, 0)).map(|(place, _)| *place)
     }
 
-    /// Deletes turns of executions before one, oldest first; says how many.
+    /// Deletes turns of executions before one, oldest first; returns how many.
     fn delete_turns(&mut self, key: InstanceKey, execution: u64, rows: usize) -> u64 {
         let places: Vec<_> = self.turns_before(key, execution).take(rows).collect();
         for place in &places {
