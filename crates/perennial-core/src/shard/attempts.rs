@@ -1,5 +1,5 @@
-//! Attempts of activities: those that run on this node, those that wait to run alone, and the activities that this node
-//! cannot run.
+//! Attempts of activities: those that run on this node, those in quarantine, and the activities that this node cannot
+//! run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,11 @@ use super::output::ActivityTask;
 pub(super) struct Attempt {
     pub(super) execution: u64,
     pub(super) attempt: u32,
-    /// When it was handed to a worker.
+    /// When it was given to a worker.
     pub(super) began_ms: u64,
-    /// What it reported last.
+    /// Its last heartbeat details.
     pub(super) details: Option<Payload>,
-    /// It was asked to stop, and its end is waited for.
+    /// It was asked to stop, and its end is awaited.
     pub(super) is_stopping: bool,
 }
 
@@ -27,7 +27,7 @@ impl Attempt {
     }
 }
 
-/// An activity that was interrupted often runs only while no other of its kind does.
+/// The quarantine slot of an activity that was interrupted repeatedly: only few of them run on a node at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QuarantineSlot {
     Wanted,
@@ -38,11 +38,11 @@ enum QuarantineSlot {
 pub(super) struct Attempts {
     running: BTreeMap<(InstanceKey, EventId), Attempt>,
     quarantine: BTreeMap<(InstanceKey, EventId), QuarantineSlot>,
-    /// Names and tags of which it was said that this node cannot run them.
+    /// Names and tags for which a log line was already written that this node cannot run them.
     unserved: BTreeSet<(String, Option<String>)>,
 }
 
-/// All places of an instance.
+/// The range of all entries of an instance.
 fn all(key: InstanceKey) -> std::ops::RangeInclusive<(InstanceKey, EventId)> {
     (key, EventId(0))..=(key, EventId(u64::MAX))
 }
@@ -58,14 +58,14 @@ impl Attempts {
         self.running.insert((task.key, task.event), running);
     }
 
-    /// Removes an attempt, if it is the one that runs.
+    /// Removes an attempt, if it is the current one.
     pub(super) fn end(&mut self, task: &ActivityTask) -> Option<Attempt> {
         let place = (task.key, task.event);
         self.running.get(&place).filter(|attempt| attempt.is_of(task))?;
         self.running.remove(&place)
     }
 
-    /// Keeps what an attempt reported. Returns whether it is the one that runs.
+    /// Stores the heartbeat details of an attempt. Returns whether it is the current one.
     pub(super) fn report(&mut self, task: &ActivityTask, details: &Payload) -> bool {
         match self.running.get_mut(&(task.key, task.event)) {
             Some(attempt) if attempt.is_of(task) => {
@@ -76,7 +76,7 @@ impl Attempts {
         }
     }
 
-    /// An activity was asked to stop. One that waits to run alone has not begun.
+    /// Notes that an activity was asked to stop. One that waits for a quarantine slot has not started and is removed.
     pub(super) fn stop(&mut self, key: InstanceKey, event: EventId) {
         if let Some(attempt) = self.running.get_mut(&(key, event)) {
             attempt.is_stopping = true;
@@ -84,28 +84,28 @@ impl Attempts {
         self.quarantine.remove(&(key, event));
     }
 
-    /// Nobody waits for an activity any more.
+    /// Forgets a cancelled activity.
     pub(super) fn cancel(&mut self, key: InstanceKey, event: EventId) {
         self.running.remove(&(key, event));
         self.quarantine.remove(&(key, event));
     }
 
-    /// When the attempt of an activity that runs here began.
+    /// When the running attempt of an activity started.
     pub(super) fn began_ms(&self, key: InstanceKey, event: EventId) -> Option<u64> {
         self.running.get(&(key, event)).map(|attempt| attempt.began_ms)
     }
 
-    /// The attempts of one instance, by event.
+    /// The attempts of one instance, ordered by event.
     pub(super) fn of(&self, key: InstanceKey) -> impl Iterator<Item = (EventId, &Attempt)> {
         self.running.range(all(key)).map(|((_, event), attempt)| (*event, attempt))
     }
 
-    /// The instances that have attempts.
+    /// The instances with attempts.
     pub(super) fn keys(&self) -> BTreeSet<InstanceKey> {
         self.running.keys().map(|(key, _)| *key).collect()
     }
 
-    /// Removes all that there is of an instance, and returns which activities of which execution ran.
+    /// Removes all entries of an instance, and returns the activities that were running, with their execution.
     pub(super) fn take(&mut self, key: InstanceKey) -> Vec<(EventId, u64)> {
         let running: Vec<(EventId, u64)> =
             self.of(key).map(|(event, attempt)| (event, attempt.execution)).collect();
@@ -119,12 +119,12 @@ impl Attempts {
         running
     }
 
-    /// An activity wants to run alone. Returns whether that is new.
+    /// Requests a quarantine slot for an activity. Returns whether it had not been requested before.
     pub(super) fn want_quarantine_slot(&mut self, key: InstanceKey, event: EventId) -> bool {
         self.quarantine.insert((key, event), QuarantineSlot::Wanted).is_none()
     }
 
-    /// It may. Returns whether somebody still waits for that.
+    /// Grants a requested slot. Returns whether the activity still waits for it.
     pub(super) fn grant_quarantine_slot(&mut self, key: InstanceKey, event: EventId) -> bool {
         match self.quarantine.get_mut(&(key, event)) {
             Some(quarantine @ QuarantineSlot::Wanted) => {
@@ -139,24 +139,24 @@ impl Attempts {
         self.quarantine.get(&(key, event)) == Some(&QuarantineSlot::Granted)
     }
 
-    /// The activities of an instance that may run now.
+    /// The activities of an instance that have a slot.
     pub(super) fn granted(&self, key: InstanceKey) -> impl Iterator<Item = EventId> {
         let granted =
             self.quarantine.range(all(key)).filter(|(_, quarantine)| **quarantine == QuarantineSlot::Granted);
         granted.map(|((_, event), _)| *event)
     }
 
-    /// It is about to run, or need not run alone any more.
+    /// Removes an activity from quarantine: it is about to run, or no longer needs a slot.
     pub(super) fn leave_quarantine(&mut self, key: InstanceKey, event: EventId) {
         self.quarantine.remove(&(key, event));
     }
 
-    /// Whether an activity of an instance waits to run alone, or may.
+    /// Whether an activity of an instance waits for a slot, or has one.
     pub(super) fn has_quarantined(&self, key: InstanceKey) -> bool {
         self.quarantine.range(all(key)).next().is_some()
     }
 
-    /// Whether it is said for the first time that this node cannot run an activity.
+    /// Whether this is the first time that this node is found unable to run an activity.
     pub(super) fn is_news(&mut self, name: &str, tag: Option<&str>) -> bool {
         self.unserved.insert((name.to_owned(), tag.map(str::to_owned)))
     }

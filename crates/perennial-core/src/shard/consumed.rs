@@ -1,4 +1,4 @@
-//! Numbers of rows that are done with: a page that holds them may have been read before they were.
+//! Numbers of rows that are finished. A page that contains them may have been read before they were.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ pub(super) struct Consumed {
 }
 
 impl Consumed {
-    /// How many numbers are remembered: far more than a page that is being read can hold.
+    /// How many numbers are remembered: far more than a page that is being read can contain.
     const REMEMBERED: usize = 20_000;
 
     pub(super) fn contains(&self, number: u64) -> bool {

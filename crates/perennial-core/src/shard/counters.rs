@@ -1,24 +1,24 @@
-//! Counts of what leaves no other trace.
+//! Counters of events that are not visible anywhere else.
 
-/// What a shard has seen that leaves no other trace.
+/// Counters of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Completions and messages that nothing waited for.
     pub stale: u64,
     /// Turns that failed.
     pub failed_turns: u64,
-    /// Commits that contradicted what was stored.
+    /// Commits that conflicted with stored rows.
     pub conflicts: u64,
-    /// Executions that were dropped from memory and will grow back.
+    /// Executions that were evicted from memory.
     pub evictions: u64,
-    /// Executions that grew back from their history.
+    /// Executions that were hydrated from their history.
     pub hydrations: u64,
     /// Messages to other instances that did not exist or had ended.
     pub undelivered: u64,
 }
 
 impl Counters {
-    /// The sum of both.
+    /// Adds two sets of counters.
     #[must_use]
     pub fn plus(&self, other: &Counters) -> Counters {
         Counters {

@@ -1,9 +1,9 @@
-//! The form in which bodies are stored: messages, task work, requests and replies.
+//! The stored form of bodies: messages, task work, requests and replies.
 //!
-//! A body is one line of JSON, `{"v":1,"crc":"0a1b2c3d","message":{…}}`: a format number, a checksum, and the body under
-//! the name of its kind. The checksum covers format, kind and the body's text as it was written, so that a changed byte
-//! and a body of another kind are both found before the body is parsed. This module is the only one that writes or reads
-//! the form; nothing else may parse a stored body.
+//! A body is one line of JSON, `{"v":1,"crc":"0a1b2c3d","message":{…}}`: a format number, a checksum, and the body
+//! under the name of its kind. The checksum covers the format, the kind and the text of the body, so that a changed
+//! byte and a body of another kind are both detected before the body is parsed. Only this module writes and reads the
+//! form; nothing else may parse a stored body.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ use crate::code::ErrorCode;
 use crate::codec::{self, CodecError, Codecs, Mode, PayloadContext, PayloadFormatter, Undecodable};
 use crate::history::shorten;
 
-/// The format in which bodies are written. Stamped into each of them; older numbers stay readable.
+/// The current format of bodies. Stored in each of them; older formats remain readable.
 pub const BODY_FORMAT: u32 = 1;
 
-/// What a stored body is.
+/// The kind of a stored body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyKind {
     Message,
     Task,
     Request,
     Reply,
-    /// Any of them whose payloads cannot be decoded, see [`Undecoded`].
+    /// Any of them with payloads that cannot be decoded, see [`Undecoded`].
     Undecodable,
 }
 
@@ -48,23 +48,23 @@ pub enum BodyError {
     /// A newer engine wrote it.
     #[error("a newer engine wrote it, in format {found}; this one knows formats up to {BODY_FORMAT}")]
     NewerEngine {
-        /// The format it is written in.
+        /// Its format.
         found: u32,
     },
     /// A payload in it was encoded by a codec that cannot decode it now.
     #[error("{prefix}: {0}; configure the codec or key that it was written with", prefix = self.code().prefix())]
     Undecodable(Undecodable),
-    /// It is not what an engine wrote.
+    /// It is not what the engine wrote.
     #[error("{0}")]
     Damaged(String),
 }
 
-/// Writes a body.
+/// Encodes a body.
 pub(crate) fn seal<T: Serialize>(kind: BodyKind, body: &T) -> Arc<[u8]> {
     seal_with(&Codecs::default(), PayloadContext::default(), kind, body).expect("no codec can fail")
 }
 
-/// Writes a body with its payloads encoded.
+/// Encodes a body and its payloads.
 pub(crate) fn seal_with<T: Serialize>(
     codecs: &Codecs,
     context: PayloadContext,
@@ -79,7 +79,7 @@ pub(crate) fn seal_with<T: Serialize>(
     Ok(sealed.into())
 }
 
-/// Reads a body with its payloads decoded.
+/// Decodes a body and its payloads.
 pub(crate) fn open_with<T: DeserializeOwned>(
     codecs: &Codecs,
     context: PayloadContext,
@@ -96,20 +96,21 @@ pub(crate) fn open_with<T: DeserializeOwned>(
     }
 }
 
-/// A body whose payloads cannot be decoded, and why. It is never stored: it tells whoever acts on the body.
+/// A body whose payloads cannot be decoded, with the reason. It is never stored; it carries the reason to the code that
+/// acts on the body.
 #[derive(Serialize, Deserialize)]
 struct Undecoded {
     cause: Undecodable,
     body: Box<RawValue>,
 }
 
-/// A body as it is stored, together with why its payloads cannot be decoded.
+/// Wraps a stored body together with the reason why its payloads cannot be decoded.
 pub(crate) fn seal_undecoded(cause: Undecodable, sealed: &[u8]) -> Option<Arc<[u8]>> {
     let body = serde_json::from_slice(&as_stored(sealed)).ok()?;
     Some(seal(BodyKind::Undecodable, &Undecoded { cause, body }))
 }
 
-/// A body as it was stored, without the reason why its payloads could not be decoded.
+/// The stored body, without the reason why its payloads could not be decoded.
 pub(crate) fn as_stored(sealed: &[u8]) -> Arc<[u8]> {
     match open_as::<Undecoded>(BodyKind::Undecodable, sealed) {
         Ok(undecoded) => undecoded.body.get().as_bytes().into(),
@@ -117,12 +118,12 @@ pub(crate) fn as_stored(sealed: &[u8]) -> Arc<[u8]> {
     }
 }
 
-/// Reads a body that the engine is to act on. A payload that is still encoded must not pass for the value itself.
+/// Decodes a body that the engine acts on. A payload that is still encoded must not be mistaken for the value itself.
 pub(crate) fn open_decoded<T: DeserializeOwned>(kind: BodyKind, sealed: &[u8]) -> Result<T, BodyError> {
     open_with(&Codecs::default(), PayloadContext::default(), kind, sealed)
 }
 
-/// Reads a body. Nothing of it is parsed unless its checksum is right. Encoded payloads are left as they are stored.
+/// Decodes a body. Nothing is parsed unless the checksum is correct. Encoded payloads are left in their stored form.
 pub(crate) fn open<T: DeserializeOwned>(kind: BodyKind, sealed: &[u8]) -> Result<T, BodyError> {
     match open_as(kind, sealed) {
         Err(error @ BodyError::Damaged(_)) => match open_as::<Undecoded>(BodyKind::Undecodable, sealed) {
@@ -138,7 +139,7 @@ fn open_as<T: DeserializeOwned>(kind: BodyKind, sealed: &[u8]) -> Result<T, Body
     let Some(json) = sealed.get(length..).and_then(|rest| rest.strip_suffix(b"}")) else {
         return Err(explain(kind, sealed));
     };
-    // Whatever is wrong with the head makes it another head than the one that belongs to the body.
+    // Any defect in the head makes it different from the correct head of this body.
     if sealed[..length] != *head(BODY_FORMAT, checksum(BODY_FORMAT, kind, json), kind).as_bytes() {
         return Err(explain(kind, sealed));
     }

@@ -1,9 +1,9 @@
-//! The times in which nobody owned the shard: the grace of a cancel does not run meanwhile.
+//! Periods in which the shard had no owner. The grace period of a cancel request does not run meanwhile.
 
 use crate::history::CancelRequest;
 use crate::store::{Gap, OwnedShard};
 
-/// How long code may clean up, and from when on.
+/// A grace period: its start and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grace {
     pub(super) from_ms: u64,
@@ -11,13 +11,13 @@ pub(super) struct Grace {
 }
 
 impl Grace {
-    /// The grace of a request that was delivered.
+    /// The grace period of a delivered request.
     pub(super) fn of(cancel: &CancelRequest) -> Grace {
         Grace { from_ms: cancel.delivered_ms, grace_ms: cancel.grace_ms }
     }
 }
 
-/// The gaps that are known, oldest first; of too many, the latest.
+/// The known gaps, oldest first; if there are too many, the most recent ones.
 #[derive(Default)]
 pub(super) struct Gaps {
     all: Vec<Gap>,
@@ -30,7 +30,7 @@ impl Gaps {
         gaps
     }
 
-    /// The owner could not act for a while. What overlaps a gap that is known counts once.
+    /// Adds a period in which the owner could not act. Overlaps with known gaps count once.
     pub(super) fn add(&mut self, gap: Gap) {
         let place = self.all.partition_point(|known| known.until_ms < gap.from_ms);
         let count = self.all[place..].iter().take_while(|known| known.from_ms <= gap.until_ms).count();
@@ -43,7 +43,7 @@ impl Gaps {
         self.all.drain(..surplus);
     }
 
-    /// When a grace ends: the gaps in it are added to it.
+    /// When a grace period ends, extended by the gaps in it.
     pub(super) fn end_of(&self, grace: Grace) -> u64 {
         let mut end_ms = grace.from_ms.saturating_add(grace.grace_ms);
         for gap in &self.all {

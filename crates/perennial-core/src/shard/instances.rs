@@ -1,6 +1,7 @@
 //! The instances in memory, by key and by id.
 //!
-//! An instance is found by its id from when the id is known: at once for a start, after loading for what came by its key.
+//! An instance can be found by its id as soon as the id is known: immediately for a start, after loading for an
+//! instance that was addressed by key.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,16 +15,16 @@ use super::instance::Instance;
 
 #[derive(Default)]
 pub(super) struct Instances {
-    /// Hashed: instances come and go with every start, and a tree would come and go with them. Whoever wants all of them
-    /// gets them in order.
+    /// A hash map: instances are added and removed with every start, which would keep rebalancing a tree. Iteration
+    /// sorts the keys.
     by_key: FxHashMap<InstanceKey, Box<Instance>>,
     by_id: HashMap<Arc<str>, InstanceKey>,
-    /// How many of them have something under way.
+    /// How many of them have work in progress.
     busy: usize,
 }
 
 impl Instances {
-    /// Adds an instance. Another one that has its id is still the one that is found by it.
+    /// Adds an instance. If another one has the same id, that one is still found by it.
     pub(super) fn add(&mut self, instance: Instance) {
         if !instance.id().is_empty() {
             self.by_id.entry(Arc::clone(instance.id())).or_insert(instance.key());
@@ -34,7 +35,7 @@ impl Instances {
         }
     }
 
-    /// Brings something to an instance, and removes it if it is not needed in memory any more.
+    /// Applies an input to an instance, and removes the instance if it is no longer needed in memory.
     pub(super) fn update<T>(
         &mut self,
         key: InstanceKey,
@@ -50,12 +51,12 @@ impl Instances {
         Some(output)
     }
 
-    /// Whether nothing is under way for any of them.
+    /// Whether no instance has work in progress.
     pub(super) fn is_quiet(&self) -> bool {
         self.busy == 0
     }
 
-    /// An instance was loaded: its stored id is its own, whoever else wants it.
+    /// Registers the id of a loaded instance: its stored id takes precedence over pending starts with the same id.
     pub(super) fn set_id(&mut self, key: InstanceKey, id: &str) {
         let Some(instance) = self.by_key.get_mut(&key) else { return };
         if **instance.id() != *id || self.by_id.get(id) != Some(&key) {
@@ -89,14 +90,14 @@ impl Instances {
         self.by_id.get(id).copied()
     }
 
-    /// All of them, in the order of their keys.
+    /// All instances, ordered by key.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Instance> {
         let mut all: Vec<&Instance> = self.by_key.values().map(|instance| &**instance).collect();
         all.sort_unstable_by_key(|instance| instance.key());
         all.into_iter()
     }
 
-    /// Removes all of them, in the order of their keys.
+    /// Removes all instances, ordered by key.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Box<Instance>> + use<> {
         self.by_id.clear();
         self.busy = 0;

@@ -1,10 +1,10 @@
-//! Keys for messages that have none of their own and are written into the inbox, so that a commit that is sent again
-//! appends nothing twice.
+//! Deduplication keys for messages without one that are written into the inbox, so that repeating a commit appends
+//! nothing twice.
 
 use crate::instance::ShardId;
 
 pub(super) struct KeptKeys {
-    /// Tells them from those of every other owner of the shard.
+    /// Distinguishes these keys from those of other owners of the shard.
     nonce: u128,
     shard: ShardId,
     count: u64,
@@ -15,7 +15,7 @@ impl KeptKeys {
         KeptKeys { nonce, shard, count: 0 }
     }
 
-    /// A key that was never given before. No caller's key begins like it.
+    /// A new key. Keys given by callers never begin like it.
     pub(super) fn next(&mut self) -> String {
         self.count += 1;
         format!("~{:x}.{}.{}", self.nonce, self.shard.0, self.count)

@@ -1,5 +1,5 @@
-//! Requests whose instance is being looked up by its id, and the instances that ended meanwhile: what a look-up found may
-//! be how they were before.
+//! Requests whose instance is being looked up by id, and the instances that ended meanwhile: a look-up may return their
+//! state from before the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use super::request::{Request, RequestId};
 #[derive(Default)]
 pub(super) struct Lookups {
     open: BTreeMap<RequestId, Lookup>,
-    /// When the open ones began, by the count.
+    /// When the open look-ups started, in ticks of `count`.
     begun: BTreeSet<u64>,
-    /// The instances that ended since the oldest open one began, and when, by the count.
+    /// The instances that ended since the oldest open look-up started, and when, in ticks of `count`.
     ended: BTreeMap<InstanceKey, u64>,
     ended_order: BTreeSet<(u64, InstanceKey)>,
-    /// Counts beginnings of look-ups and ends of instances.
+    /// A logical clock of look-ups and ends of instances.
     count: u64,
 }
 
@@ -42,7 +42,8 @@ impl Lookups {
         }
     }
 
-    /// A look-up ended. Returns its request, and whether the instance that was found has ended since it began.
+    /// Ends a look-up. Returns its request, and whether the instance that was found has ended since the look-up
+    /// started.
     pub(super) fn end(&mut self, id: RequestId, found: Option<InstanceKey>) -> Option<(Lookup, bool)> {
         let lookup = self.open.remove(&id)?;
         let ended = found.and_then(|key| self.ended.get(&key));
@@ -51,7 +52,8 @@ impl Lookups {
         Some((lookup, has_ended))
     }
 
-    /// A caller is gone: nobody is to be told of an end. What it asked otherwise is done all the same.
+    /// Handles a caller that no longer waits: a request to await the end is dropped; other requests are still carried
+    /// out.
     pub(super) fn handle_caller_gone(&mut self, id: RequestId) {
         if self.open.get(&id).is_some_and(|lookup| matches!(lookup.request, Request::AwaitEnd))
             && let Some(lookup) = self.open.remove(&id)
@@ -75,7 +77,7 @@ impl Lookups {
         std::mem::take(self).open.into_keys()
     }
 
-    /// Forgets the ends that no open look-up can have missed, now that this one is not open any more.
+    /// Forgets the ends that no open look-up can have missed, after this one was closed.
     fn forget(&mut self, lookup: &Lookup) {
         self.begun.remove(&lookup.begun);
         let oldest = self.begun.first().copied().unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! What travels to an instance through the store.
+//! Messages to an instance through the store.
 
 use std::sync::Arc;
 
@@ -12,56 +12,57 @@ use super::envelope::{self, BodyError, BodyKind};
 use super::request::TokenCall;
 use super::token::TokenSecret;
 
-/// A message to an instance, as it is written into the inbox.
+/// A message to an instance, as written into the inbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Message {
-    /// Begin.
+    /// Start.
     Start(Box<Start>),
-    /// Take this job: an event, a skipped event, or a cancel request.
+    /// Deliver this job: an event, a skipped event, or a cancel request.
     Job(Job),
-    /// Take these jobs, which crossed to an execution and did not fit into its first turn, before all others.
+    /// Deliver these jobs, which were carried over to an execution and did not fit into its first turn, before all
+    /// others.
     Carried {
-        /// The execution that they crossed to.
+        /// The execution that they were carried over to.
         execution: u64,
-        /// As many as a turn takes.
+        /// At most as many as one turn takes.
         jobs: Vec<Job>,
     },
-    /// Take what came of something that an execution waits for.
+    /// Deliver the outcome of something that an execution waits for.
     Outcome {
         /// The execution.
         execution: u64,
-        /// What came of it.
+        /// The outcome.
         job: Job,
     },
-    /// Another node's attempt of an activity ended.
+    /// An attempt of an activity on another node has ended.
     Attempt {
         /// The execution.
         execution: u64,
         /// The activity's schedule event.
         event: EventId,
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u32,
-        /// What came of it.
+        /// The outcome.
         result: Result<Payload, ActivityError>,
-        /// What it had reported last.
+        /// Its last heartbeat details.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         details: Option<Payload>,
         /// When and where it ran, and the attempts before it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ran: Option<Box<RanElsewhere>>,
     },
-    /// The code of another node's attempt has returned, and whoever has its token completes it.
+    /// The code of an attempt on another node has returned, and the holder of its token completes it.
     LeftOpen(Box<LeftOpen>),
-    /// Somebody who has the token of an attempt says something about it, while nobody owns the instance or it is blocked.
+    /// A call with the token of an attempt, sent while nobody owns the instance or the instance is blocked.
     Token(Box<TokenCall>),
-    /// Another node took a task that it cannot read, and its row is deleted: write it again from the history.
+    /// Another node took a task that it cannot read and deleted its row: write the row again from the history.
     Requeue {
         /// The execution.
         execution: u64,
         /// The activity's schedule event.
         event: EventId,
-        /// Which attempt is to be made.
+        /// The number of the attempt to make.
         attempt: u32,
         /// The attempts that failed.
         #[serde(default, skip_serializing_if = "Trail::is_empty")]
@@ -72,13 +73,13 @@ pub enum Message {
         /// Why.
         reason: String,
     },
-    /// Try a blocked instance again.
+    /// Retry a blocked instance.
     Retry,
-    /// Take no turn until resumed.
+    /// Take no turns until resumed.
     Pause(Pause),
-    /// Take turns again, if it is paused.
+    /// Take turns again, if paused.
     Resume(Why),
-    /// Go on without a message that cannot be read.
+    /// Continue without a message that cannot be read.
     SkipMessage {
         /// Its number in the inbox.
         number: InboxNumber,
@@ -93,7 +94,7 @@ pub enum Message {
     },
 }
 
-/// An attempt of another node's whose code has returned without a result.
+/// An attempt on another node whose code has returned without a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeftOpen {
@@ -101,56 +102,56 @@ pub struct LeftOpen {
     pub execution: u64,
     /// The activity's schedule event.
     pub event: EventId,
-    /// Which attempt.
+    /// The number of the attempt.
     pub attempt: u32,
-    /// What is secret about its token.
+    /// The secret of its token.
     pub secret: TokenSecret,
-    /// For how long its code ran.
+    /// How long its code ran.
     pub ran_ms: u64,
-    /// What it had reported last.
+    /// Its last heartbeat details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Payload>,
     /// When and where it ran, and the attempts before it.
     pub ran: RanElsewhere,
 }
 
-/// Where another node's attempt ran. It goes with the result because the task's row is deleted by it.
+/// Where an attempt on another node ran. It is sent with the result because the result deletes the task's row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RanElsewhere {
     /// The name of the node.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// When it could have begun.
+    /// When it could have started.
     pub queued_ms: u64,
-    /// How long the node had it. When it began follows from when the result arrived, by the store's clock.
+    /// How long the node held it. Its start time follows from the arrival of the result, by the store's clock.
     pub took_ms: u64,
     /// The attempts before it.
     #[serde(default, skip_serializing_if = "Trail::is_empty")]
     pub past: Trail,
 }
 
-/// How an execution begins.
+/// How an execution starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
-    /// Its first event. A version that is empty is resolved to the latest one when the first turn is taken.
+    /// Its first event. An empty version is resolved to the latest one when the first turn is taken.
     pub started: Started,
-    /// Its first jobs: what nobody read in the execution before, or an event that comes with the start.
+    /// Its first jobs: what was unread in the previous execution, or an event that comes with the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<Job>,
-    /// When it begins, if not at once.
+    /// When it starts, if not immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before_ms: Option<u64>,
 }
 
 impl Start {
-    /// A start at once, with nothing waiting.
+    /// An immediate start without jobs.
     pub fn new(started: Started) -> Start {
         Start { started, jobs: Vec::new(), not_before_ms: None }
     }
 
-    /// The start with a trace context, which its first events carry too.
+    /// Adds a trace context, also to the first events.
     #[must_use]
     pub fn traced(mut self, context: Option<&TraceContext>) -> Start {
         let context = context.cloned().map(Box::new);
@@ -163,7 +164,7 @@ impl Start {
         self
     }
 
-    /// The cancel request that comes with it, if one does: why, and for how long it may clean up.
+    /// The cancel request among its jobs, if there is one: the reason and the grace period.
     pub(super) fn cancel(&self) -> Option<(&str, u64)> {
         self.jobs.iter().find_map(|job| match job {
             Job::OrchestrationCancelRequested { reason, grace_ms } => Some((reason.as_str(), *grace_ms)),
@@ -173,28 +174,28 @@ impl Start {
 }
 
 impl Message {
-    /// The message as the body of an inbox row.
+    /// Encodes the message as the body of an inbox row.
     pub fn encode(&self) -> Arc<[u8]> {
         envelope::seal(BodyKind::Message, self)
     }
 
-    /// The message of an inbox row's body. Encoded payloads are left as they are stored.
+    /// Decodes the body of an inbox row. Encoded payloads are left in their stored form.
     pub fn decode(body: &[u8]) -> Result<Message, BodyError> {
         envelope::open(BodyKind::Message, body)
     }
 
-    /// The message of an inbox row's body, with its payloads decoded.
+    /// Decodes the body of an inbox row and its payloads.
     pub fn decode_with(codecs: &Codecs, body: &[u8]) -> Result<Message, BodyError> {
         envelope::open_with(codecs, PayloadContext::default(), BodyKind::Message, body)
     }
 
-    /// The message of a row, whatever it holds.
+    /// The message of a row; `Unreadable` if it cannot be decoded.
     pub(super) fn read(number: u64, bytes: &[u8]) -> Message {
         envelope::open_decoded(BodyKind::Message, bytes)
             .unwrap_or_else(|error| Message::Unreadable { number, error })
     }
 
-    /// Whether a blocked instance has to look at it at once: it may cure or end it.
+    /// Whether a blocked instance must examine it immediately, because it may unblock or end the instance.
     pub fn is_urgent(&self) -> bool {
         matches!(
             self,
@@ -207,12 +208,12 @@ impl Message {
         )
     }
 
-    /// Whether it takes an event out that the code cannot read.
+    /// Whether it skips an event that the code cannot read.
     pub(super) fn is_skip(&self) -> bool {
         matches!(self, Message::Job(Job::ExternalEventSkipped { .. }))
     }
 
-    /// What it asks to go on without, if it asks for that.
+    /// What it asks to skip, if it is such a request.
     pub(super) fn skipped(&self) -> Option<Skippable> {
         match self {
             Message::Job(Job::ExternalEventSkipped { event_id }) => Some(Skippable::Event(*event_id)),
@@ -221,7 +222,7 @@ impl Message {
         }
     }
 
-    /// The key against duplicates that the message brings.
+    /// The deduplication key of the message.
     pub fn dedupe(&self) -> Option<&str> {
         match self {
             Message::Job(job) => job.key(),

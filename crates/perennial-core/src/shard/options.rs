@@ -1,4 +1,4 @@
-//! How a shard behaves.
+//! Options of a shard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,49 +11,49 @@ use crate::store::Served;
 use super::output::ActivityTask;
 use super::turn_task::BlockReason;
 
-/// Tunables of a shard. The defaults need no tuning.
+/// Options of a shard. The defaults are suitable for production.
 #[derive(Clone, Debug)]
 pub struct ShardOptions {
-    /// How executions behave.
+    /// Options of executions.
     pub execution: ExecutionOptions,
-    /// How many executions, and how many blocked instances with them, stay in memory. Default 1,000 per shard.
+    /// The maximum number of executions in memory, including blocked instances. Default 1,000 per shard.
     pub max_resident: usize,
-    /// How many bytes the histories of the executions in memory have; the execution that was used last stays even if
-    /// its history alone has more. Default 4 MiB per shard, which is 1 GiB for a node with all shards.
+    /// The maximum total size of the histories of executions in memory; the most recently used execution stays even if
+    /// its history alone exceeds it. Default 4 MiB per shard, which is 1 GiB for a node with all shards.
     pub max_resident_bytes: u64,
     /// How long an idle execution stays in memory. Default 5 minutes.
     pub idle: Duration,
-    /// How far ahead due instances are read from the store; those due sooner keep a place in memory. Default 1 minute.
+    /// How far ahead due instances are read from the store; those due sooner are kept in memory. Default 1 minute.
     pub lookahead: Duration,
-    /// How long code that took cancellation over may clean up. Default 30 s.
+    /// How long code that took over cancellation may clean up. Default 30 s.
     pub cancel_grace: Duration,
-    /// The first pause before a blocked instance is tried again; it doubles each time. Default 1 s.
+    /// The first pause before a blocked instance is retried; it doubles each time. Default 1 s.
     pub retry_first: Duration,
-    /// The longest pause before a blocked instance is tried again. Default 5 minutes.
+    /// The longest pause before a blocked instance is retried. Default 5 minutes.
     pub retry_max: Duration,
     /// Which failures of a turn end the instance instead of blocking it. Default: none.
     pub on_failure: FailurePolicy,
-    /// More unread events than this refuse the next. Default 10,000.
+    /// With this many unread events, the next one is refused. Default 10,000.
     pub max_unread: usize,
-    /// An activity that ended more often than this with its process, each time before it was healthy, is poison.
+    /// An activity whose process ended more often than this, each time before the attempt was healthy, is poisoned.
     /// Default 5.
     pub max_interruptions: u32,
-    /// An activity that ended this often with its process runs only while no other suspect does, and only after the
-    /// process has lived for a while without it; those that ended less often run few at a time. Default 4.
+    /// After this many interruptions an activity runs only while no other suspect does, and only after the process has
+    /// lived for a while without it; with fewer interruptions, a few suspects run together. Default 4.
     pub quarantine_after: u32,
-    /// An attempt that has run for so long is healthy: that its process ends later says nothing against it. Default 1
+    /// An attempt that has run this long is healthy: a later end of its process does not count against it. Default 1
     /// minute.
     pub healthy: Duration,
-    /// Which activities this node can run; all if not given.
+    /// The activities that this node can run; `None` for all.
     pub served: Option<Arc<Served>>,
-    /// What the secrets of tokens are drawn with: random, and known to nobody else.
+    /// The key from which the secrets of tokens are derived: random, and known only to this node.
     pub token_key: TokenKey,
-    /// What happens to payloads in stored turns. Those in messages and tasks are the business of an
+    /// The codecs for payloads in stored turns. Payloads in messages and tasks are encoded by an
     /// [`EncodedStore`](crate::codec::EncodedStore). Default: none.
     pub codecs: Codecs,
 }
 
-/// A secret number that does not show in logs.
+/// A secret number that is not shown in logs.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenKey(pub u128);
 
@@ -63,22 +63,22 @@ impl std::fmt::Debug for TokenKey {
     }
 }
 
-/// What comes of an instance whose turn failed by its own code's doing. Divergence, corruption and missing code always
-/// block, since a deployment cures them.
+/// What happens to an instance whose turn failed because of its own code. Divergence, corruption and missing code
+/// always block, because a deployment fixes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailurePolicy {
-    /// A panic, misuse of the context, or waiting for something that is not durable. Default: block.
+    /// A panic, misuse of the context, or awaiting something that is not durable. Default: block.
     pub panic: OnFailure,
-    /// A turn over its limits. Default: block.
+    /// A turn that exceeded a limit. Default: block.
     pub limit: OnFailure,
-    /// A turn past its deadline. Default: block.
+    /// A turn that exceeded its deadline. Default: block.
     pub deadline: OnFailure,
 }
 
 /// What a failed turn leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
-    /// The instance waits for a cure; nothing is lost.
+    /// The instance is blocked; nothing is lost.
     #[default]
     Block,
     /// The instance is terminated, with the failure as the reason.
@@ -104,13 +104,13 @@ impl FailurePolicy {
 }
 
 impl ShardOptions {
-    /// How many jobs and how many bytes of them one turn takes: half of what a turn may hold.
+    /// The maximum number of jobs of one turn and their maximum size in bytes: half of what a turn may contain.
     pub(super) fn jobs_per_turn(&self) -> (usize, u64) {
         let Limits { turn_decisions, turn_bytes, .. } = self.execution.limits;
         (usize::try_from(turn_decisions / 2).unwrap_or(usize::MAX).max(1), (turn_bytes / 2).max(1))
     }
 
-    /// Jobs in portions that each fit into a turn, in order; one at least.
+    /// Splits jobs into portions that each fit into a turn, in order; returns at least one portion.
     pub(super) fn portions(&self, jobs: Vec<Job>) -> Vec<Vec<Job>> {
         let (limit, max_bytes) = self.jobs_per_turn();
         let (mut portions, mut bytes) = (vec![Vec::new()], 0);
@@ -132,13 +132,13 @@ impl ShardOptions {
         self.served.as_ref().is_none_or(|served| served.serves(name, tag))
     }
 
-    /// Whether a process ended under an activity before: it waits until it can begin at once, and until few enough others
-    /// like it run.
+    /// Whether a process ended under an activity before: it starts only when it can begin immediately and few enough
+    /// other suspects run.
     pub fn is_gated(&self, task: &ActivityTask) -> bool {
         task.begun.is_some() || max_together(self.quarantine_after, task.interruptions).is_some()
     }
 
-    /// For how long a process has to live without an activity before it runs it.
+    /// How long a process has to live without an activity before it runs it.
     pub(super) fn hold_ms(&self, interruptions: u32) -> u64 {
         hold_ms(self.quarantine_after, interruptions, whole_ms(self.healthy))
     }
@@ -151,17 +151,18 @@ impl ShardOptions {
     }
 }
 
-/// With how many suspects an activity runs at most: the more often it was interrupted, the fewer, and alone in the end.
+/// How many suspects may run together with an activity, itself included: the more often it was interrupted, the fewer,
+/// until it runs alone.
 pub(crate) fn max_together(quarantine_after: u32, interruptions: u32) -> Option<usize> {
     if interruptions >= quarantine_after {
         return Some(1);
     }
-    // The first interruption says next to nothing: everything that ran was interrupted.
+    // The first interruption is weak evidence: everything that was running was interrupted.
     (interruptions > 1).then(|| 8_usize.saturating_pow(quarantine_after - interruptions))
 }
 
-/// For how long a process has to live without an activity before it runs it, if it runs alone. Each time it is twice as
-/// long, so that processes which end at regular intervals for another reason leave no evidence against it.
+/// How long a process has to live without an activity before it runs it alone. The time doubles with each interruption,
+/// so that processes that end at regular intervals for another reason produce no evidence against the activity.
 pub(crate) fn hold_ms(quarantine_after: u32, interruptions: u32, healthy_ms: u64) -> u64 {
     match interruptions.checked_sub(quarantine_after) {
         Some(doublings) if interruptions > 0 => healthy_ms.saturating_mul(1 << doublings.min(10)),

@@ -1,7 +1,8 @@
-//! What a turn sends to other instances: starts of children and of others, cancels, events, outcomes for parents.
+//! What a turn sends to other instances: starts of children and detached instances, cancel requests, events, outcomes
+//! for parents.
 //!
-//! All of it is part of the commit of the turn. A child's key follows from its schedule event, so that a parent reaches
-//! exactly its own child, whoever has the id later.
+//! All of it is part of the turn's commit. A child's key is derived from its schedule event, so that a parent reaches
+//! exactly its own child, even if another instance gets the id later.
 
 use crate::code::ErrorCode;
 use crate::execution::Stream;
@@ -19,15 +20,15 @@ use crate::store::{DeliveryReport, InstanceRow, Outgoing};
 use super::message::{Message, Start};
 use super::shared::Shared;
 
-/// Who sends.
+/// The sending instance.
 pub(super) struct Sender<'a> {
     pub(super) key: InstanceKey,
     pub(super) id: &'a str,
     pub(super) started: &'a Started,
 }
 
-/// The key of the instance that a schedule event starts. It sorts after its parent's, and those of one turn in the
-/// order in which they were scheduled.
+/// The key of the instance that a schedule event starts. It sorts after its parent's key, and the keys of one turn sort
+/// in schedule order.
 pub fn child_key(parent: InstanceKey, execution: u64, event: EventId, at_ms: u64) -> InstanceKey {
     let mut hash = Fnv1a::default();
     hash.write(parent.as_bytes());
@@ -54,7 +55,7 @@ pub(super) fn outgoing(
     let ending = turn.ending();
     for (event, _, decision) in turn.decisions() {
         match decision {
-            // A child that its parent's end would cancel in the same breath is not started.
+            // A child that the end of its parent would cancel in the same turn is not started.
             Decision::SubOrchestrationScheduled { close: ClosePolicy::Cancel, .. } if ending.is_some() => {}
             Decision::SubOrchestrationScheduled { .. } => {
                 send.extend(start_child(from, event, turn.at_ms, decision));
@@ -75,7 +76,8 @@ pub(super) fn outgoing(
     send
 }
 
-/// What a decision sends to an instance that is no child: a start, an event or a cancel. Others send nothing.
+/// What a decision sends to an instance that is not a child: a start, an event or a cancel request. Other decisions
+/// send nothing.
 pub(super) fn send_other(
     shared: &mut Shared,
     from: &Sender<'_>,
@@ -124,7 +126,7 @@ pub(super) fn send_other(
     }
 }
 
-/// What starts the child that a decision schedules; or, if it can have no such id, what its parent is told.
+/// The start of the child that a decision schedules, or the failure reported to its parent if the id is not valid.
 pub(super) fn start_child(
     from: &Sender<'_>,
     event: EventId,
@@ -170,7 +172,7 @@ pub(super) fn start_child(
     way.into_iter().chain([start(from, event, at_ms, &id, started, &told)]).collect()
 }
 
-/// What an execution that ends sends to its children and, if its instance ends with it, to its parent.
+/// What an ending execution sends to its children and, if the instance ends with it, to its parent.
 pub(super) fn parting(
     shared: &Shared,
     from: &Sender<'_>,
@@ -193,7 +195,7 @@ pub(super) fn parting(
     send
 }
 
-/// Asks a child to cancel: with a reason and a grace if its parent still waits for it.
+/// Requests cancellation of a child, with a reason and a grace period if its parent still waits for it.
 pub(super) fn cancel_child(
     shared: &Shared,
     from: &Sender<'_>,
@@ -225,7 +227,7 @@ fn outcome(from: &Sender<'_>, job: Job) -> Message {
     Message::Outcome { execution: from.started.execution, job }
 }
 
-/// What the sender is told of something that it sent.
+/// The report to the sender.
 fn reported_as(from: &Sender<'_>, source_event_id: EventId, delivery: Delivery) -> Message {
     outcome(from, Job::DeliveryReported { source_event_id, outcome: delivery })
 }
@@ -244,7 +246,7 @@ fn to_id(id: &str, message: &Message, report: Option<Box<DeliveryReport>>) -> Ou
     Outgoing::ToId { id, dedupe, urgent: message.is_urgent(), body: message.encode(), report }
 }
 
-/// Ends whatever instance has an id that a child is to have.
+/// Terminates the instance with the id that a child is to have.
 fn make_way(from: &Sender<'_>, id: &str) -> Outgoing {
     let reason = format!("replaced by a sub-orchestration of {}", from.id);
     to_id(id, &Message::Terminate { reason }, None)
@@ -254,7 +256,7 @@ fn to_key(to: InstanceKey, shard: ShardId, message: &Message) -> Outgoing {
     Outgoing::ToKey { to, shard, dedupe: None, urgent: message.is_urgent(), body: message.encode() }
 }
 
-/// What a sender is told of a start, and what the start may do.
+/// The reports to the sender of a start, and what the start may replace.
 struct Told {
     taken: Option<Message>,
     started: Option<Message>,
@@ -269,12 +271,12 @@ fn start(from: &Sender<'_>, event: EventId, at_ms: u64, id: &str, started: Start
     Outgoing::Start { row: Box::new(row), body, otherwise, replaces_ended: told.replaces_ended, started }
 }
 
-/// What the parent of an instance that ended is told. One that continues as new has not ended.
+/// The outcome for the parent of an instance that ended. An instance that continues as new has not ended.
 fn outcome_for_parent(started: &Started, ending: &Ending) -> Option<Outgoing> {
     started.parent.as_ref().and_then(|link| outcome_for(link, ending))
 }
 
-/// What a parent is told of its child's end.
+/// The outcome that a parent gets of its child.
 pub(super) fn outcome_for(link: &ParentLink, ending: &Ending) -> Option<Outgoing> {
     let source_event_id = link.event_id;
     let failed = |error| Job::SubOrchestrationFailed { source_event_id, error };

@@ -1,4 +1,4 @@
-//! What a shard wants done.
+//! Requests of a shard to its driver.
 
 use std::sync::Arc;
 
@@ -12,46 +12,44 @@ use super::tenure::Tenure;
 use super::token::TokenSecret;
 use super::turn_task::TurnTask;
 
-/// One thing to be done by the driver, outside of any lock.
+/// One request, to be carried out outside of any lock.
 #[derive(Debug)]
 pub enum Output {
-    /// Look an id up and bring the row with [`Shard::handle_found`](super::Shard::handle_found).
+    /// Look up an id and pass the row to [`Shard::handle_found`](super::Shard::handle_found).
     Find {
         /// The request that needs it.
         request: RequestId,
         /// The id.
         id: Arc<str>,
     },
-    /// Load an instance and bring it with [`Shard::handle_loaded`](super::Shard::handle_loaded).
+    /// Load an instance and pass it to [`Shard::handle_loaded`](super::Shard::handle_loaded).
     Load {
         /// The instance.
         key: InstanceKey,
     },
-    /// Read the tasks and messages of an instance and bring them with
-    /// [`Shard::handle_refreshed`](super::Shard::handle_refreshed), then read the inbox; its turns are not wanted.
+    /// Read the tasks and messages of an instance and pass them to
+    /// [`Shard::handle_refreshed`](super::Shard::handle_refreshed), then read the inbox; its turns are not needed.
     Refresh {
         /// The instance.
         key: InstanceKey,
     },
-    /// Run this on a turn thread and bring the outcome with
-    /// [`Shard::handle_turn_done`](super::Shard::handle_turn_done).
+    /// Run this on a turn thread and pass the outcome to [`Shard::handle_turn_done`](super::Shard::handle_turn_done).
     TakeTurn(Box<TurnTask>),
-    /// Commit this and bring the outcome with [`Shard::handle_committed`](super::Shard::handle_committed). Once it is
-    /// durable and sent messages, the inbox is to be read.
+    /// Commit this and pass the outcome to [`Shard::handle_committed`](super::Shard::handle_committed). Once it is
+    /// durable and has sent messages, the inbox has to be read.
     Commit(Box<Commit>),
-    /// Run an activity and bring its result with
-    /// [`Shard::handle_activity_done`](super::Shard::handle_activity_done).
+    /// Run an activity and pass its result to [`Shard::handle_activity_done`](super::Shard::handle_activity_done).
     RunActivity(Box<ActivityTask>),
-    /// An activity that was interrupted often wants to run: call
-    /// [`Shard::handle_quarantine_slot_granted`](super::Shard::handle_quarantine_slot_granted) when few enough others of its kind run on this
-    /// node. It may turn out not to run after all.
+    /// An activity that was interrupted repeatedly needs a quarantine slot: call
+    /// [`Shard::handle_quarantine_slot_granted`](super::Shard::handle_quarantine_slot_granted) when few enough other
+    /// suspects run on this node. It may turn out not to run after all.
     WantQuarantineSlot {
-        /// How many times it ended with its process.
+        /// How many times its process ended.
         interruptions: u32,
-        /// Which one.
+        /// The activity.
         task: TaskId,
     },
-    /// Tell a running activity that nobody waits for it.
+    /// Cancel a running activity.
     CancelActivity {
         /// The instance.
         key: InstanceKey,
@@ -59,28 +57,29 @@ pub enum Output {
         execution: u64,
         /// The activity's schedule event.
         event: EventId,
-        /// Whether the instance waits for what comes of it.
+        /// Whether the instance waits for its outcome.
         is_awaited: bool,
     },
-    /// A running activity is a row now, leased to this node's own session: its result goes there.
+    /// A running activity has become a task row, leased to this node's own session: its result goes there.
     HandOver(Box<ActivityTask>),
-    /// An instance continued as new and runs this execution now.
+    /// An instance continued as new and now runs this execution.
     Continued {
         /// The instance.
         key: InstanceKey,
         /// The execution.
         execution: u64,
     },
-    /// Answer a caller.
+    /// Reply to a caller.
     Reply {
-        /// Whom.
+        /// The request.
         request: RequestId,
-        /// With what.
+        /// The response.
         answer: Response,
-        /// The instance that was asked, if it was found. [`Shard::take_outputs`](super::Shard::take_outputs) sets it.
+        /// The instance that the request was for, if it was found. [`Shard::take_outputs`](super::Shard::take_outputs)
+        /// sets it.
         key: Option<InstanceKey>,
     },
-    /// Drop these, where user code may run.
+    /// Drop this where user code may run.
     Drop(Box<Execution>),
 }
 
@@ -93,7 +92,7 @@ impl Output {
 /// One attempt of an activity.
 #[derive(Clone, Debug)]
 pub struct ActivityTask {
-    /// The owner's tenure of the instance's shard, or the node's own count for a task that was taken from the store.
+    /// The owner's tenure of the instance's shard, or the node's own counter for a task that was taken from the store.
     pub tenure: Tenure,
     /// The instance.
     pub key: InstanceKey,
@@ -105,24 +104,24 @@ pub struct ActivityTask {
     pub event: EventId,
     /// 1 for the first attempt.
     pub attempt: u32,
-    /// How many times it ended with its process, one after the other.
+    /// How many times in a row its process ended.
     pub interruptions: u32,
-    /// The node that begins it with care, because a process ended under it before.
+    /// The node that notes the start of the attempt before it runs, because a process ended under the activity before.
     pub begun: Option<SessionId>,
-    /// What earlier attempts reported last, [`quoted`](crate::codec::quoted).
+    /// The last heartbeat details of earlier attempts, [`quoted`](crate::codec::quoted).
     pub details: Option<Payload>,
-    /// When it could have begun.
+    /// When it could have started.
     pub queued_ms: u64,
     /// The attempts that failed.
     pub past: Trail,
-    /// When all attempts together have taken too long.
+    /// When its total timeout ends.
     pub deadline_ms: Option<u64>,
     /// The activity.
     pub name: String,
     /// What it is given.
     pub input: Payload,
-    /// How it is to be run.
+    /// How it is run.
     pub options: Option<Box<ActivityOptions>>,
-    /// What is secret about the token that this attempt can hand out, if it may be completed from outside.
+    /// The secret of the token that this attempt can hand out, if it may be completed from outside.
     pub secret: Option<TokenSecret>,
 }

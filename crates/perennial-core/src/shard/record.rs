@@ -1,7 +1,8 @@
-//! What stored turns say about an execution without running its code.
+//! Reading a history without running its code.
 //!
-//! An instance that is blocked, or has to end, is decided about from its history. Decoding that takes as long as it is, so
-//! it is done on a turn thread ([`TurnSource::Record`](super::TurnSource::Record)), never under the lock of the lane.
+//! What happens to a blocked instance, or to one that has to end, is decided from its history. Decoding time grows with
+//! the history, so it happens on a turn thread ([`TurnSource::Record`](super::TurnSource::Record)), never under the
+//! lock of the lane.
 
 use crate::codec::Codecs;
 use crate::execution::TurnFailure;
@@ -11,7 +12,7 @@ use crate::store::{ReadTurns, TurnRow, read_turns, read_turns_with};
 
 use super::turn_task::BlockReason;
 
-/// A history that was read.
+/// A decoded history.
 #[derive(Debug)]
 pub struct Record {
     pub(super) history: ReadTurns,
@@ -24,7 +25,7 @@ impl Record {
     pub(super) fn read(codecs: &Codecs, key: InstanceKey, rows: &[TurnRow]) -> Result<Record, BlockReason> {
         let failed = |error: HistoryError| BlockReason::from(TurnFailure::from(error));
         let (history, undecodable) = match read_turns_with(codecs, key, rows) {
-            // What is open, and who waits, is known without the payloads: the instance can still be ended in order.
+            // What is open, and who waits, is known without the payloads: the instance can still be ended properly.
             Err(error @ HistoryError::Undecodable { .. }) => {
                 (read_turns(key, rows).map_err(failed)?, Some(failed(error)))
             }
@@ -47,7 +48,7 @@ impl Record {
     }
 }
 
-/// How an execution started, by its first turn.
+/// How an execution started, according to its first turn.
 pub(super) fn started_of(history: &ReadTurns) -> Result<&Started, BlockReason> {
     history.turns.first().and_then(Turn::started).ok_or_else(|| {
         let error = CorruptHistory::turn(1, "a history begins with how it started");
@@ -55,13 +56,13 @@ pub(super) fn started_of(history: &ReadTurns) -> Result<&Started, BlockReason> {
     })
 }
 
-/// What is known of the turns of an instance that was loaded.
+/// The turns of a loaded instance.
 pub(super) enum Past {
-    /// They are as they are stored; none if it has not begun.
+    /// They are in their stored form; empty if it has not started.
     Stored(Vec<TurnRow>),
-    /// They were read.
+    /// They are decoded.
     Read(Box<Record>),
-    /// They cannot be read.
+    /// They cannot be decoded.
     Unreadable(BlockReason),
 }
 

@@ -1,4 +1,4 @@
-//! What callers ask of an instance, and what they are told.
+//! Requests of callers to an instance, and the responses.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::store::{Pause, RequestNumber, Skippable, Status, TaskRow};
 use super::envelope::{self, BodyError, BodyKind};
 use super::token::TokenSecret;
 
-/// Tells one caller's request from another's.
+/// Identifies a caller's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// What a caller asks of the instance with an id.
+/// A request to the instance with an id.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// Start it. Refused if the id exists.
@@ -35,7 +35,7 @@ pub enum Request {
     Cancel {
         /// Why.
         reason: String,
-        /// For how long code that took cancellation over may clean up; the engine's default if none.
+        /// How long code that took over cancellation may clean up; `None` for the engine's default.
         grace_ms: Option<u64>,
     },
     /// End it without running its code.
@@ -43,34 +43,34 @@ pub enum Request {
         /// Why.
         reason: String,
     },
-    /// Try it again, if it is blocked.
+    /// Retry it, if it is blocked.
     Retry,
-    /// Try it again, if it is blocked, without an event that its code cannot read, or a message that nobody can read.
+    /// Retry it, if it is blocked, without an event that its code cannot read or a message that cannot be read.
     Skip(Skippable),
-    /// Take no turn until resumed.
+    /// Take no turns until resumed.
     Pause(Pause),
-    /// Take turns again, if it is paused.
+    /// Take turns again, if paused.
     Resume(Why),
-    /// Tell how it ended, once it has.
+    /// Wait for its end, and return how it ended.
     AwaitEnd,
-    /// Answer a query, or carry out an update.
+    /// Run a query, an update or another call with a reply.
     Call(InstanceCall),
-    /// Do this to the instance with this key, and not to another one that has its id by now.
+    /// Apply this only to the instance with this key, not to another one that has its id now.
     Bound {
-        /// The instance that is meant.
+        /// The addressed instance.
         key: InstanceKey,
-        /// What is asked of it.
+        /// The request.
         request: Box<Request>,
     },
 }
 
 impl Request {
-    /// Whether it may be asked of the instance with this key.
+    /// Whether it may be applied to the instance with this key.
     pub(super) fn is_meant_for(&self, instance: InstanceKey) -> bool {
         !matches!(self, Request::Bound { key, .. } if *key != instance)
     }
 
-    /// Whether it asks for no more than that the instance ends.
+    /// Whether it only asks the instance to end.
     pub fn is_for_the_end(&self) -> bool {
         match self {
             Request::Cancel { .. } | Request::Terminate { .. } => true,
@@ -79,7 +79,7 @@ impl Request {
         }
     }
 
-    /// What is asked, once it is known of whom.
+    /// The request itself, once the instance is known.
     pub(super) fn unbound(self) -> Request {
         match self {
             Request::Bound { request, .. } => *request,
@@ -88,7 +88,7 @@ impl Request {
     }
 }
 
-/// A start, with everything that has to be drawn or resolved beforehand.
+/// A start, with all values that have to be generated or resolved beforehand.
 #[derive(Clone, Debug)]
 pub struct StartRequest {
     /// The new instance's key.
@@ -99,18 +99,18 @@ pub struct StartRequest {
     pub jobs: Vec<Job>,
 }
 
-/// What is asked of an instance's code. It is also what a request row holds.
+/// A call to an instance that has a reply: it is also the body of a request row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum InstanceCall {
-    /// Look, and decide nothing.
+    /// Run a read-only query handler.
     Query {
         /// The handler's name.
         name: String,
         /// What goes with it.
         payload: Payload,
     },
-    /// Change something, if the code's validator accepts.
+    /// Run an update handler, if the code's validator accepts.
     Update {
         /// The handler's name.
         name: String,
@@ -123,7 +123,7 @@ pub enum InstanceCall {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trace: Option<Box<TraceContext>>,
     },
-    /// Take an event, and tell whether the instance ended without reading it.
+    /// Deliver an event, and report whether the instance ended without reading it.
     Raise {
         /// The event's name.
         name: String,
@@ -135,16 +135,16 @@ pub enum InstanceCall {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trace: Option<Box<TraceContext>>,
     },
-    /// Take what somebody says about an attempt of an activity. The code has no part in it.
+    /// Apply a call with the token of an attempt. The code is not involved.
     Token(Box<TokenCall>),
-    /// Begin another execution with turns of this one. It needs no code, and ended instances take it too.
+    /// Start a new execution with turns of this one. It needs no code, and also applies to ended instances.
     Reset {
-        /// The execution that was seen. Another one refuses, unless it is what came of this very request.
+        /// The execution that the caller saw. Another execution refuses, unless it is the result of this very request.
         execution: u64,
-        /// The last turn to keep; if none, the last before the end.
+        /// The last turn to keep; `None` for the last one before the end.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to_turn: Option<u64>,
-        /// The version to go on with, if not the one that it is pinned to.
+        /// The version to continue with, if not the one that it is pinned to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<String>,
         /// Why, and by whom.
@@ -152,7 +152,7 @@ pub enum InstanceCall {
     },
 }
 
-/// What somebody who has the token of an attempt says about it.
+/// A call with the token of an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenCall {
@@ -160,23 +160,23 @@ pub struct TokenCall {
     pub execution: u64,
     /// The activity's schedule event.
     pub event: EventId,
-    /// Which attempt.
+    /// The number of the attempt.
     pub attempt: u32,
-    /// That the token was handed out.
+    /// Proves that the token was handed out.
     pub secret: TokenSecret,
-    /// What is said.
+    /// What the call reports.
     pub said: Said,
 }
 
-/// What can be said about an attempt.
+/// A report about an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Said {
-    /// This is its result.
+    /// It completed with this result.
     Completed(Payload),
-    /// It failed, with this error.
+    /// It failed with this error.
     Failed(Payload),
-    /// It is under way, and this far.
+    /// It is in progress, with these details.
     UnderWay(Payload),
 }
 
@@ -190,23 +190,23 @@ impl Said {
 }
 
 impl InstanceCall {
-    /// Whether it needs no code and is put to instances that are blocked or have ended, too.
+    /// Whether it needs no code and also applies to blocked and ended instances.
     pub(super) fn is_reset(&self) -> bool {
         matches!(self, InstanceCall::Reset { .. })
     }
 
-    /// The question as the body of a request row.
+    /// Encodes the call as the body of a request row.
     pub fn encode(&self) -> Arc<[u8]> {
         envelope::seal(BodyKind::Request, self)
     }
 
-    /// The question of a request row's body.
+    /// Decodes the body of a request row.
     pub fn decode(body: &[u8]) -> Result<InstanceCall, BodyError> {
         envelope::open_decoded(BodyKind::Request, body)
     }
 }
 
-/// What is answered to a [`InstanceCall`]. It is also what an answer row holds.
+/// The reply to an [`InstanceCall`]: it is also the body of a reply row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum CallReply {
@@ -214,30 +214,30 @@ pub enum CallReply {
     Answered(Payload),
     /// The handler of an accepted update returned this error.
     Failed(Payload),
-    /// It was not accepted, and left no trace.
+    /// It was not accepted. Nothing was recorded.
     Refused {
         /// Why.
         reason: String,
-        /// What the code said, if it did.
+        /// The error returned by the code, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Payload>,
     },
-    /// An event or update with its key was taken before, and this execution does not know what came of it.
+    /// An event or update with its key was accepted before, and this execution does not know its outcome.
     KeyTaken,
-    /// The instance had ended before it reached it, and left no trace.
+    /// The instance had ended before the call reached it. Nothing was recorded.
     Ended,
-    /// Nobody waits for the activity any more.
+    /// The activity is no longer open.
     NotOpen,
-    /// The attempt is over, and another one has taken its place.
+    /// The attempt is over, and another one has replaced it.
     Outdated {
         /// The current attempt.
         attempt: u32,
     },
-    /// It was accepted, and its execution ended or continued as new before it answered.
+    /// It was accepted, but its execution ended or continued as new before it replied.
     Unanswered,
-    /// The instance is blocked and cannot answer.
+    /// The instance is blocked and cannot reply.
     Blocked {
-        /// The stable code of what blocks it.
+        /// The error code of what blocks it.
         code: String,
         /// What blocks it.
         reason: String,
@@ -245,18 +245,18 @@ pub enum CallReply {
 }
 
 impl CallReply {
-    /// The reply as the body of a reply row.
+    /// Encodes the reply as the body of a reply row.
     pub fn encode(&self) -> Arc<[u8]> {
         envelope::seal(BodyKind::Reply, self)
     }
 
-    /// The reply of a reply row's body.
+    /// Decodes the body of a reply row.
     pub fn decode(body: &[u8]) -> Result<CallReply, BodyError> {
         envelope::open_decoded(BodyKind::Reply, body)
     }
 }
 
-/// Who waits for an answer.
+/// Where a reply goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReplyTo {
     /// A caller in this process.
@@ -281,20 +281,20 @@ impl ReplyTo {
     }
 }
 
-/// A question on its way to the code.
+/// A call that has not been made yet.
 #[derive(Clone, Debug)]
 pub struct PendingCall {
-    /// Who asks.
+    /// Where its reply goes.
     pub reply_to: ReplyTo,
-    /// What is asked.
+    /// The call.
     pub call: InstanceCall,
-    /// Its place among the messages of the instance: those before it are delivered first.
+    /// Its position among the messages of the instance: those before it are delivered first.
     pub place: u64,
-    /// The row of the attempt that is spoken about, as it is when the question is put.
+    /// For a token: the row of the attempt when the call is made.
     pub(super) row: Option<Box<OpenRow>>,
 }
 
-/// A task's row and what its owner draws in case that another attempt follows.
+/// A task's row, and the values that its owner generates in case another attempt follows.
 #[derive(Clone, Debug)]
 pub(super) struct OpenRow {
     pub(super) row: TaskRow,
@@ -302,17 +302,17 @@ pub(super) struct OpenRow {
     pub(super) next_secret: TokenSecret,
 }
 
-/// What a caller is told. It leaves only when what it says is durable.
+/// The response to a caller. It is sent only once everything that it reports is durable.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Response {
     /// The instance exists now.
     Started(InstanceKey),
-    /// The id was taken before.
+    /// An instance with this id already exists.
     AlreadyExists(Status),
-    /// What was asked is on disk and will be done.
+    /// The request is durable and will be carried out.
     Accepted,
-    /// The instance has ended, this way.
+    /// The instance has ended like this.
     Ended(Box<Ending>),
     /// The instance had ended before the request reached it.
     EndedBefore,
@@ -327,31 +327,32 @@ pub enum Response {
     },
     /// The instance is not blocked.
     NotBlocked,
-    /// The instance is blocked by something else than what was to be skipped.
+    /// The instance is blocked, but not by what was to be skipped.
     NotBlockedBy {
         /// What could be skipped.
         blocking: Option<Skippable>,
     },
-    /// All instances of its orchestration are paused; it goes on with them.
+    /// All instances of its orchestration are paused; it is resumed with them.
     OrchestrationPaused,
-    /// The code that waits for the event cannot read what came with it. It was not recorded.
+    /// The code that waits for the event cannot decode its payload. It was not recorded.
     Unreadable {
         /// The event's name.
         event: String,
-        /// What the code takes.
+        /// The type that the code expects.
         type_name: &'static str,
-        /// Why that cannot be read.
+        /// Why the payload cannot be decoded.
         problem: String,
     },
-    /// A query or update was answered.
+    /// The reply to a call.
     Reply(CallReply),
-    /// The shard is, or may be, another owner's: ask there, or through the store. What was asked may have been done.
+    /// Another session owns the shard, or may own it: repeat the request there, or through the store. It may have been
+    /// carried out.
     Moved {
-        /// The instance that had the id when it was asked, if that was found out: it is settled with that one. Nothing
-        /// was done if it was not.
+        /// The instance that had the id, if it was found: the request must be repeated for that one. If `None`, nothing
+        /// was done.
         key: Option<InstanceKey>,
     },
-    /// Whether it was done is not known.
+    /// It is not known whether the request was carried out.
     Unknown {
         /// What happened.
         reason: String,

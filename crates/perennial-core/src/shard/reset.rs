@@ -1,7 +1,8 @@
-//! Resetting an execution to one of its turns: what the next one keeps, what is delivered to it again, and what is not.
+//! Resetting an execution to one of its turns: what the new execution keeps, what is delivered to it again, and what is
+//! not.
 //!
-//! No code runs. The next execution begins with copies of the turns that are kept, and is hydrated from them like any
-//! other. Copying takes as long as the history is, so it is done on a turn thread
+//! No code runs. The new execution begins with copies of the kept turns, and is hydrated from them like any other.
+//! Copying time grows with the history, so it happens on a turn thread
 //! ([`TurnSource::Reset`](super::TurnSource::Reset)), never under the lock of the lane.
 
 use std::collections::BTreeSet;
@@ -16,80 +17,80 @@ use crate::store::TurnRow;
 
 use super::record::Record;
 
-/// What a reset did. Everything is counted from the point of view of the new execution.
+/// The outcome of a reset, from the point of view of the new execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ResetReport {
-    /// The execution that the instance goes on with.
+    /// The execution that the instance continues with.
     pub execution: u64,
-    /// The last turn that it keeps; zero if it begins again.
+    /// The last turn that it keeps; zero if it starts over.
     pub turn: u64,
-    /// How many turns were left behind. They stay in the history of the execution before.
+    /// How many turns were dropped. They remain in the history of the previous execution.
     pub left_turns: u64,
-    /// Events and updates that came after that turn and are delivered again, in order.
+    /// Events and updates that arrived after that turn and are delivered again, in order.
     pub messages: u64,
-    /// Results of activities, children and timers that came after that turn and are delivered again.
+    /// Results of activities, children and timers that arrived after that turn and are delivered again.
     pub results: u64,
-    /// Activities that are run again: they have no result, or failed.
+    /// Activities that run again because they have no result, or failed.
     pub activities: u64,
-    /// Children that go on and answer the new execution.
+    /// Children that keep running and report to the new execution.
     pub children_kept: u64,
-    /// Children that are started again: they failed, or their outcome was lost with the end of the instance.
+    /// Children that are started again because they failed, or because their outcome was lost when the instance ended.
     pub children_started: u64,
-    /// Children that were started after that turn and are asked to cancel.
+    /// Children that were started after that turn and are cancelled.
     pub children_cancelled: u64,
-    /// Whether the same reset had been made before, so that nothing was done. Only `execution` and `turn` are told then.
+    /// Whether the same reset had been made before, so that nothing was done. Only `execution` and `turn` are set then.
     pub already_made: bool,
 }
 
-/// What is to be reset, and how.
+/// A reset to carry out.
 #[derive(Debug)]
 pub struct ResetTask {
     pub(super) turns: Vec<TurnRow>,
-    /// The execution that was seen.
+    /// The execution that the caller saw.
     pub(super) execution: u64,
     pub(super) to_turn: Option<u64>,
     pub(super) version: Option<String>,
     pub(super) why: Why,
     pub(super) now_ms: u64,
-    /// When the instance was started: its timeout is as long again.
+    /// When the instance was started: the new execution gets its full timeout again.
     pub(super) created_ms: u64,
-    /// Whether the instance has ended: nobody takes the outcomes of its children any more.
+    /// Whether the instance has ended: it no longer receives the outcomes of its children.
     pub(super) has_ended: bool,
 }
 
-/// The next execution, and what is left of the one before.
+/// The new execution, and what remains of the previous one.
 #[derive(Debug)]
 pub struct ResetRun {
     pub(super) report: ResetReport,
     pub(super) started: Started,
     /// The turns that it begins with. If there are none, it begins with its start.
     pub(super) rows: Vec<TurnRow>,
-    /// What is known after these turns.
+    /// The state after these turns.
     pub(super) ledger: Ledger,
-    /// What is delivered again, in order.
+    /// The jobs that are delivered again, in order.
     pub(super) jobs: Vec<Job>,
-    /// What was scheduled or sent, has no outcome, and is begun again.
+    /// What was scheduled or sent, has no outcome, and is started again.
     pub(super) again: Vec<Again>,
-    /// The execution before, whose later children are told that nobody waits for them.
+    /// The previous execution, whose later children are cancelled.
     pub(super) before: Record,
     /// The last event that is kept.
     pub(super) cut: EventId,
 }
 
-/// Something that a kept turn decided and that is begun again.
+/// An operation of a kept turn that is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Again {
     /// A child that could not be started.
     Unstarted(EventId),
-    /// A child that has ended, or is about to. It may have the id that its successor is to have.
+    /// A child that has ended, or is about to. It may own the id that the new child needs.
     Started(EventId),
-    /// Something that was sent, whose report was lost with the end of the instance.
+    /// Something that was sent, whose report was lost when the instance ended.
     Sent(EventId),
 }
 
-/// What comes of a [`ResetTask`].
+/// The outcome of a [`ResetTask`].
 #[derive(Debug)]
 pub enum ResetOutcome {
     /// It can be committed.
@@ -147,7 +148,7 @@ impl ResetTask {
         let jobs = delivered_again(later, cut);
         let answered: BTreeSet<EventId> = jobs.iter().filter_map(Job::source_event_id).collect();
         let mut ledger = Ledger::default();
-        // They were applied when the record was read.
+        // They were validated when the record was read.
         kept.iter().try_for_each(|turn| ledger.apply_turn(turn)).expect("turns that were read");
         let (adopted, again) = self.outstanding(&ledger, &answered, before.started(), later);
         let children_kept = adopted.iter().filter(|(event, _)| is_child(&ledger, *event)).count() as u64;
@@ -168,7 +169,7 @@ impl ResetTask {
             already_made: false,
         };
         let rows = copies(codecs, key, kept, &started)?;
-        // The limits on all time of its activities count from the reset on, which the first event tells.
+        // The total timeouts of its activities count from the reset, whose time is in the first event.
         let ledger = match rows.is_empty() {
             true => ledger,
             false => relearned(kept, &started),
@@ -176,8 +177,9 @@ impl ResetTask {
         Ok(ResetRun { report, started, rows, ledger, jobs, again, before, cut })
     }
 
-    /// What the kept turns had begun beyond this instance and nobody has heard of yet: what goes on, with the execution
-    /// that began it, and what is begun again. Nobody takes answers for an instance that has ended.
+    /// What the kept turns had started outside this instance without receiving an outcome: operations that keep
+    /// running, with the execution that started them, and operations that are started again. An ended instance receives
+    /// no outcomes.
     fn outstanding(
         &self,
         ledger: &Ledger,
@@ -216,7 +218,7 @@ impl ResetTask {
         Started {
             version: self.version.clone().unwrap_or_else(|| started.version.clone()),
             execution: started.execution.saturating_add(1),
-            // The turns that it keeps were taken before the execution was left.
+            // The kept turns were taken before the previous execution ended.
             predecessor_at_ms: if turn == 0 { last_at_ms } else { started.predecessor_at_ms },
             chain: before.history.checksum,
             deadline_ms: timeout_ms.map(|timeout_ms| self.now_ms.saturating_add(timeout_ms)),
@@ -238,7 +240,7 @@ impl ResetTask {
     }
 }
 
-/// What a reset told, if an execution is what came of it.
+/// The report of an earlier reset, if this execution is its result.
 pub(super) fn made_before(started: &Started, execution: u64, to_turn: Option<u64>) -> Option<ResetReport> {
     let reset = started.reset.as_ref()?;
     let is_it = reset.execution == execution && to_turn.is_none_or(|turn| turn == reset.turn);
@@ -250,14 +252,14 @@ pub(super) fn made_before(started: &Started, execution: u64, to_turn: Option<u64
     })
 }
 
-/// Why a reset of an execution that is over comes to nothing.
+/// Why a reset of an execution that is over is refused.
 pub(super) fn gone_on(seen: u64, execution: u64) -> String {
     format!("it was execution {seen} that was seen, and the instance is at execution {execution} by now")
 }
 
-/// What came after the turns that are kept, and is delivered again: events and updates, and what went well of what these
-/// turns had begun. What failed is tried again instead. Cancel requests are left behind. Events that somebody had taken
-/// out stay out: one of a kept turn is taken out again.
+/// The jobs after the kept turns that are delivered again: events and updates, and successful results of operations of
+/// the kept turns. Failed operations run again instead. Cancel requests are dropped. Skipped events stay skipped: an
+/// event of a kept turn is skipped again.
 fn delivered_again(later: &[Turn], cut: EventId) -> Vec<Job> {
     let jobs = || later.iter().flat_map(Turn::jobs);
     let skipped: BTreeSet<EventId> = jobs()
@@ -303,7 +305,7 @@ fn unstarted_children(later: &[Turn]) -> BTreeSet<EventId> {
     unstarted.collect()
 }
 
-/// The children that are over, or about to be: they failed, or were asked to cancel.
+/// The children that are over, or about to be: they failed, or their cancellation was requested.
 fn failed_children(later: &[Turn]) -> BTreeSet<EventId> {
     let failed = later.iter().flat_map(Turn::jobs).filter_map(|(_, job)| match job {
         Job::SubOrchestrationFailed { source_event_id, .. } => Some(*source_event_id),
@@ -316,7 +318,7 @@ fn failed_children(later: &[Turn]) -> BTreeSet<EventId> {
     failed.chain(cancelled).collect()
 }
 
-/// A turn that is kept, as one of the next execution.
+/// A kept turn, as a turn of the new execution.
 fn copy(turn: &Turn, started: &Started) -> Turn {
     let mut turn = turn.clone();
     if let Some(first) = turn.events.first_mut()

@@ -1,7 +1,6 @@
-//! Instances that have nothing to do: when they were used last, and how many bytes their histories have. What is evicted
-//! from memory is decided here (G11).
+//! Idle instances in memory: when they were last used, and the size of their histories. Decides what is evicted (G11).
 //!
-//! A blocked instance that is being tried again may still be in here: whoever evicts looks whether it is at rest.
+//! A blocked instance that is being retried may still be listed: the code that evicts checks whether it is idle.
 
 use crate::ascending_map::AscendingMap;
 use crate::instance::InstanceKey;
@@ -19,12 +18,12 @@ struct Resident {
     bytes: u64,
 }
 
-/// An instance's place among those that have nothing to do, if it has one. Kept with the instance.
+/// An instance's entry among the idle ones, if it has one. Stored with the instance.
 #[derive(Default)]
 pub(super) struct Stay(Option<u64>);
 
 impl Residents {
-    /// An instance has nothing to do, and was used just now.
+    /// Adds an instance that became idle just now.
     pub(super) fn enter(&mut self, stay: &mut Stay, now_ms: u64, key: InstanceKey, bytes: u64) {
         self.leave(stay);
         *stay = Stay(Some(self.next));
@@ -33,21 +32,21 @@ impl Residents {
         self.bytes += bytes;
     }
 
-    /// An instance has something to do, or is no longer in memory.
+    /// Removes an instance that has work to do, or is no longer in memory.
     pub(super) fn leave(&mut self, stay: &mut Stay) {
         if let Some(resident) = stay.0.take().and_then(|place| self.by_use.remove(place)) {
             self.bytes -= resident.bytes;
         }
     }
 
-    /// The least recently used of them, if it was not used since a time.
+    /// The least recently used instance, if it was not used since a time.
     pub(super) fn unused_since(&self, since_ms: u64) -> Option<InstanceKey> {
         let (_, first) = self.by_use.iter().next()?;
         (first.used_ms < since_ms).then_some(first.key)
     }
 
-    /// The least recently used of them, if there are more than the limits allow. A single one may have more bytes than
-    /// the limit: it would be replayed at each of its turns otherwise.
+    /// The least recently used instance, if there are more than the limits allow. A single instance may exceed the
+    /// limit in bytes: otherwise it would be replayed for each of its turns.
     pub(super) fn surplus(&self, max_count: usize, max_bytes: u64) -> Option<InstanceKey> {
         let count = self.by_use.len();
         let is_over = count > max_count || (self.bytes > max_bytes && count > 1);

@@ -1,4 +1,5 @@
-//! What the instances of a shard share. Each part owns its fields; an instance gets all of them with every input.
+//! The state shared by the instances of a shard. Each part owns its fields; an instance gets all of them with every
+//! input.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,26 +42,26 @@ pub(super) struct Shared {
     /// The instance that each open request was found to be for.
     pub(super) bindings: FxHashMap<RequestId, InstanceKey>,
     pub(super) updates: Updates,
-    /// Messages of the inbox that were consumed.
+    /// Inbox messages that were consumed.
     pub(super) consumed: Consumed,
     /// Request rows that were answered.
     pub(super) answered: Consumed,
-    /// Blocked instances whose turn is not tried again in this process, unless somebody asks for it.
+    /// Blocked instances whose turn is not retried in this process unless somebody requests it.
     pub(super) no_auto_retry: BTreeSet<InstanceKey>,
-    /// The orchestrations that are paused, with all their instances.
+    /// The paused orchestrations.
     pub(super) paused: Arc<PausedOrchestrations>,
     pub(super) kept_keys: KeptKeys,
     pub(super) counters: Counters,
     pub(super) outputs: Vec<Output>,
-    /// Whose leases the rows of the owner's own attempts are.
+    /// The session that holds the leases of the owner's own attempts.
     pub(super) holder: SessionId,
-    /// The node that the owner belongs to, for as long as the process lives.
+    /// The node of the owner, fixed for the life of the process.
     pub(super) node: SessionId,
-    /// Whether the owner before ended without releasing the shard.
+    /// Whether the previous owner ended without releasing the shard.
     pub(super) is_after_unclean_end: bool,
-    /// What the secrets of tokens are drawn with.
+    /// The key from which the secrets of tokens are derived.
     token_key: u128,
-    /// Where seeds and jitter come from.
+    /// The source of seeds and jitter.
     stream: Stream,
     turn_tasks: u64,
 }
@@ -96,17 +97,17 @@ impl Shared {
         }
     }
 
-    /// A random number of this shard's own.
+    /// A random number from this shard's own stream.
     pub(super) fn draw(&mut self) -> u64 {
         self.stream.draw()
     }
 
-    /// What is secret about the token of an attempt.
+    /// The secret of an attempt's token.
     pub(super) fn secret_of(&self, task: TaskId, attempt: u32) -> TokenSecret {
         TokenSecret::of(self.token_key, task, attempt)
     }
 
-    /// The attempt with the secret of its token, if it can be completed from outside.
+    /// Adds the secret of its token to an attempt, if it can be completed from outside.
     pub(super) fn with_secret(&self, mut task: ActivityTask) -> ActivityTask {
         if task.completes_later() && task.secret.is_none() {
             task.secret = Some(self.secret_of(task.id(), task.attempt));
@@ -114,7 +115,7 @@ impl Shared {
         task
     }
 
-    /// The number of the next turn task, which tells it from all others of the shard.
+    /// The number of the next turn task, unique within the shard.
     pub(super) fn next_turn_task(&mut self) -> u64 {
         self.turn_tasks += 1;
         self.turn_tasks
@@ -128,7 +129,7 @@ impl Shared {
         self.outputs.push(Output::reply(request, answer));
     }
 
-    /// Has the instance of a request looked up by its id.
+    /// Requests a look-up of the instance of a request by its id.
     pub(super) fn look_up(
         &mut self,
         request_id: RequestId,
@@ -140,7 +141,7 @@ impl Shared {
         self.outputs.push(Output::Find { request: request_id, id });
     }
 
-    /// Tells the attempts of an instance that nobody waits for them.
+    /// Cancels the attempts of an instance.
     pub(super) fn stop_attempts(&mut self, key: InstanceKey) {
         for (event, execution) in self.attempts.take(key) {
             self.outputs.push(Output::CancelActivity { key, execution, event, is_awaited: false });
@@ -148,14 +149,14 @@ impl Shared {
         self.close_if_released();
     }
 
-    /// Tells one attempt that nobody waits for it.
+    /// Cancels one attempt.
     pub(super) fn stop_attempt(&mut self, key: InstanceKey, execution: u64, event: EventId) {
         self.attempts.cancel(key, event);
         self.outputs.push(Output::CancelActivity { key, execution, event, is_awaited: false });
         self.close_if_released();
     }
 
-    /// Once no attempt is the shard's own any more, a release comes to rest.
+    /// Closes a releasing shard once it has no attempts of its own.
     pub(super) fn close_if_released(&mut self) {
         if self.standing.is_releasing() && self.attempts.is_empty() {
             self.standing.close();

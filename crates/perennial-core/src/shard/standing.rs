@@ -2,21 +2,21 @@
 
 use crate::store::SessionId;
 
-/// It only ever goes forward, except that a release may follow a stop or come while the shard is closing.
+/// It only ever advances, except that a release may follow a stop or come while the shard is closing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It does everything.
+    /// Full service.
     Serving,
-    /// The node stops: no attempt is begun from a row.
+    /// The node stops: no attempt is started from a task row.
     Stopping,
-    /// The shard is given up while it still works: attempts that run become rows under this lease.
+    /// The shard is being released while it still works: running attempts become task rows under this lease.
     Releasing(Lease),
-    /// It comes to rest: only what is in memory and nowhere else is still done. An attempt whose start was on its way to
-    /// the store when a release came to its end is still handed over.
+    /// It comes to rest: only what exists in memory alone is still completed. An attempt whose start was on its way to
+    /// the store when the release completed is still handed over.
     Closing(Option<Lease>),
 }
 
-/// The lease of the rows that attempts become when a shard is given up.
+/// The lease of the rows that attempts become when a shard is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
     pub(super) holder: SessionId,
@@ -41,7 +41,7 @@ impl Standing {
         *self = Standing::Closing(self.lease());
     }
 
-    /// Whether no attempt is begun from a row.
+    /// Whether no attempt is started from a task row.
     pub(super) fn is_stopping(self) -> bool {
         self != Standing::Serving
     }
@@ -50,7 +50,7 @@ impl Standing {
         matches!(self, Standing::Releasing(_))
     }
 
-    /// Whether what the store knows is left to the next owner.
+    /// Whether everything known to the store is left to the next owner.
     pub(super) fn is_closing(self) -> bool {
         matches!(self, Standing::Closing(_))
     }

@@ -1,4 +1,4 @@
-//! The shard itself: brings each input to the instance that it concerns.
+//! The shard: passes each input to the instance that it concerns.
 
 use std::mem;
 use std::sync::Arc;
@@ -27,20 +27,20 @@ use super::standing::Lease;
 use super::tenure::Tenure;
 use super::turn_task::{TurnTaskDone, TurnTaskOutput};
 
-/// What an attempt fails with that returns without a result and may not.
+/// The failure of an attempt that returns without a result although it may not.
 pub(crate) fn cannot_be_left_open() -> ActivityError {
     let words = "the attempt returned to be completed later, and was not scheduled with completes_later()";
     ActivityError::Application(Payload::from(ErrorCode::NoToken.message(words)))
 }
 
-/// The instances of one shard, as far as they are not dormant.
+/// The instances of one shard that are not dormant.
 pub struct Shard {
     instances: Instances,
     shared: Shared,
 }
 
 impl Shard {
-    /// A shard that was just taken over: everything is dormant. The nonce is random, and drawn for this owner alone.
+    /// A shard that was just claimed: all instances are dormant. The nonce must be random and generated for this owner.
     pub fn new(id: ShardId, tenure: Tenure, options: ShardOptions, nonce: u128) -> Shard {
         Shard { instances: Instances::default(), shared: Shared::new(id, tenure, options, nonce) }
     }
@@ -50,15 +50,15 @@ impl Shard {
         self.shared.id
     }
 
-    /// The same, with the times in which nobody owned the shard.
+    /// Adds the periods in which nobody owned the shard.
     #[must_use]
     pub fn with_gaps(mut self, gaps: Vec<Gap>) -> Shard {
         self.shared.gaps = Gaps::new(gaps);
         self
     }
 
-    /// The same, on a node that has this id for as long as its process lives, and after an owner that may not have
-    /// released the shard.
+    /// Sets the node, whose id is fixed for the life of its process, and whether the previous owner did not release the
+    /// shard.
     #[must_use]
     pub fn on_node(mut self, node: SessionId, is_after_unclean_end: bool) -> Shard {
         self.shared.node = node;
@@ -66,32 +66,32 @@ impl Shard {
         self
     }
 
-    /// The same, where these orchestrations are paused.
+    /// Sets the paused orchestrations.
     #[must_use]
     pub fn with_paused(mut self, paused: Arc<PausedOrchestrations>) -> Shard {
         self.shared.paused = paused;
         self
     }
 
-    /// These orchestrations are paused from now on, and no others. Instances are paused when something comes for them;
-    /// those that may go on again have to be brought with [`Shard::handle_owed`].
+    /// Replaces the set of paused orchestrations. Instances are paused when they next get an input; those that may run
+    /// again have to be passed to [`Shard::handle_owed`].
     pub fn handle_paused(&mut self, paused: Arc<PausedOrchestrations>) {
         self.shared.paused = paused;
     }
 
-    /// The owner could not act for a while: its lease had run out, and nobody else took the shard.
+    /// The owner could not act for a while because its lease had expired, and nobody else took the shard.
     pub fn handle_gap(&mut self, gap: Gap) {
         self.shared.gaps.add(gap);
     }
 
-    /// What is to be done now. To be taken after every input.
+    /// The requests to carry out now. To be called after every input.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         let mut outputs = Vec::new();
         self.swap_outputs(&mut outputs);
         outputs
     }
 
-    /// As [`Shard::take_outputs`], into memory of the caller's: the shard goes on with that, which has to be empty.
+    /// Like [`Shard::take_outputs`], but swaps buffers with the caller, whose buffer must be empty.
     pub(crate) fn swap_outputs(&mut self, empty: &mut Vec<Output>) {
         debug_assert!(empty.is_empty(), "what is swapped in is empty");
         mem::swap(&mut self.shared.outputs, empty);
@@ -104,12 +104,12 @@ impl Shard {
         }
     }
 
-    /// When [`Shard::handle_time`] is wanted next.
+    /// When [`Shard::handle_time`] should be called next.
     pub fn next_wake_ms(&self) -> Option<u64> {
         self.shared.wakes.next_ms()
     }
 
-    /// What leaves no other trace.
+    /// Counters of events that are not visible anywhere else.
     pub fn counters(&self) -> Counters {
         self.shared.counters
     }
@@ -124,13 +124,13 @@ impl Shard {
         self.instances.iter().flat_map(Instance::inbox_numbers)
     }
 
-    /// Whether nothing is under way: no turn, no load, no commit, and no request that waits for a message to be read.
+    /// Whether nothing is in progress: no turn, no load, no commit, and no request that waits for a message to be read.
     pub fn is_quiet(&self) -> bool {
         self.instances.is_quiet()
     }
 
-    /// Whether the shard can be given up: nothing is under way, nothing is in memory alone, no attempt is its own, and
-    /// nobody is about to be answered.
+    /// Whether the shard can be released: nothing is in progress, nothing exists in memory alone, it has no attempts of
+    /// its own, and no reply is outstanding.
     pub fn is_drained(&self) -> bool {
         self.shared.standing.is_closing()
             && self.shared.attempts.is_empty()
@@ -138,19 +138,19 @@ impl Shard {
             && self.instances.is_quiet()
     }
 
-    /// The node stops: what is under way ends, and nothing is begun for its own sake.
+    /// The node stops: work in progress completes, and no new work is started from the store.
     pub fn handle_stopping(&mut self) {
         self.shared.standing.stop();
     }
 
-    /// The node is about to give the shard up: what the store knows is left to the next owner. What is under way ends,
-    /// and what is in memory alone is written, so that the shard comes to rest.
+    /// The node is about to release the shard: everything known to the store is left to the next owner. Work in
+    /// progress completes, and what exists in memory alone is written, so that the shard comes to rest.
     pub fn handle_closing(&mut self) {
         self.shared.standing.close();
     }
 
-    /// The shard is to be given up. While it still works, the attempts that run here become rows that are leased to the
-    /// node's own session, so that they end here; when the last of these is durable, the shard comes to rest.
+    /// The shard is to be released. While it still works, the attempts that run here become task rows leased to the
+    /// node's own session, so that they complete here; when the last of these rows is durable, the shard comes to rest.
     pub fn handle_releasing(&mut self, now_ms: u64, holder: SessionId, lease_ms: u64) {
         self.shared.standing.release(Lease { holder, lease_ms });
         for key in self.shared.attempts.keys() {
@@ -162,7 +162,7 @@ impl Shard {
         self.shared.close_if_released();
     }
 
-    /// The shard is no longer this node's: forget everything. Running activities are told to stop.
+    /// The shard belongs to another owner: forget everything. Running activities are cancelled.
     pub fn handle_lost(&mut self) {
         for instance in self.instances.take_all() {
             instance.lose(&mut self.shared);
@@ -179,8 +179,8 @@ impl Shard {
         self.shared.wakes.clear();
     }
 
-    /// A caller asks something of the instance with this id. It takes effect after the message with the number `after`,
-    /// which the caller had acknowledged before.
+    /// A caller's request to the instance with this id. It takes effect after the message with the number `after`,
+    /// which had been acknowledged to the caller.
     pub fn handle_request(
         &mut self,
         now_ms: u64,
@@ -195,7 +195,7 @@ impl Shard {
         };
         match self.instances.key_of(id) {
             Some(key) if !request.is_meant_for(key) => {
-                // A start that is not stored says nothing about who has the id.
+                // A start that is not stored does not determine who has the id.
                 let is_stored = self.instances.get(key).is_some_and(|instance| instance.status().is_some());
                 match is_stored {
                     true => self.shared.reply(request_id, Response::NotFound),
@@ -212,7 +212,7 @@ impl Shard {
 
     fn handle_start(&mut self, now_ms: u64, request_id: RequestId, id: &str, start: StartRequest) {
         if let Some(key) = self.instances.key_of(id) {
-            // Whether the id exists is known once the instance's own start is durable.
+            // Whether the id exists is known only once the instance's own start is durable.
             self.instances.update(key, |instance| match instance.status() {
                 Some(status) => self.shared.reply(request_id, Response::AlreadyExists(status)),
                 None => instance.add_rival_start(request_id),
@@ -225,7 +225,7 @@ impl Shard {
         self.bring(now_ms, key, |instance, shared| instance.start(shared, now_ms, request_id, start));
     }
 
-    /// An id was looked up for a request.
+    /// The result of looking up an id for a request.
     pub fn handle_found(&mut self, now_ms: u64, request_id: RequestId, row: Option<InstanceRow>) {
         let found = row.as_ref().map(|row| row.key);
         let Some((lookup, has_ended)) = self.shared.lookups.end(request_id, found) else { return };
@@ -258,7 +258,7 @@ impl Shard {
         }
     }
 
-    /// A caller no longer waits for an answer.
+    /// A caller no longer waits for a reply.
     pub fn handle_caller_gone(&mut self, request: RequestId) {
         self.shared.waiters.remove(request);
         self.shared.lookups.handle_caller_gone(request);
@@ -266,7 +266,7 @@ impl Shard {
         self.shared.bindings.remove(&request);
     }
 
-    /// A request was read from the store. Returns whether it was not known.
+    /// A request read from the store. Returns whether it was new.
     pub fn handle_request_row(&mut self, now_ms: u64, row: RequestRow) -> bool {
         let shared = &self.shared;
         let is_in_memory =
@@ -292,7 +292,7 @@ impl Shard {
         true
     }
 
-    /// A message was read from the inbox. Returns whether it was not known.
+    /// A message read from the inbox. Returns whether it was new.
     pub fn handle_inbox(&mut self, now_ms: u64, row: InboxRow) -> bool {
         if self.shared.standing.is_closing() || self.shared.consumed.contains(row.number) {
             return false;
@@ -305,7 +305,7 @@ impl Shard {
         is_new
     }
 
-    /// A new owner has to look at this instance: it is owed work, or blocked.
+    /// A new owner has to examine this instance: it has owed work, or is blocked.
     pub fn handle_owed(&mut self, now_ms: u64, key: InstanceKey) {
         if self.shared.standing.is_closing() {
             return;
@@ -316,7 +316,7 @@ impl Shard {
         }
     }
 
-    /// A dormant instance wants attention at a time.
+    /// The wake time of a dormant instance.
     pub fn handle_due(&mut self, key: InstanceKey, wake_at_ms: u64) {
         let known = self.instances.update(key, |instance| instance.handle_due(&mut self.shared, wake_at_ms));
         if known.is_none() {
@@ -354,7 +354,7 @@ impl Shard {
         }
     }
 
-    /// An instance cannot be loaded for a reason of its own. `rest` is what can be read of it: everything but its turns.
+    /// An instance cannot be loaded because of its own data. `rest` is what could be read: everything but its turns.
     pub fn handle_load_failed(
         &mut self,
         now_ms: u64,
@@ -368,7 +368,7 @@ impl Shard {
         self.bring(now_ms, key, |instance, shared| instance.handle_load_failed(shared, now_ms, reason, rest));
     }
 
-    /// The tasks and messages of an instance were read again. The inbox is to be read after this.
+    /// The tasks and messages of an instance were read again. The inbox has to be read after this.
     pub fn handle_refreshed(&mut self, now_ms: u64, key: InstanceKey, loaded: Option<LoadedInstance>) {
         self.bring(now_ms, key, |instance, shared| instance.handle_refreshed(shared, now_ms, loaded));
     }
@@ -378,7 +378,7 @@ impl Shard {
         let key = done.key;
         self.shared.outputs.extend(done.failed_execution.take().map(Output::Drop));
         if !self.instances.contains(key) {
-            // No user code is dropped here.
+            // User code must not be dropped here, so the execution is handed out.
             return self
                 .shared
                 .outputs
@@ -387,12 +387,12 @@ impl Shard {
         self.bring(now_ms, key, |instance, shared| instance.handle_turn_done(shared, now_ms, done));
     }
 
-    /// A turn's thread was given up, and its execution with it.
+    /// The thread of a turn was abandoned, and its execution with it.
     pub fn handle_turn_lost(&mut self, now_ms: u64, key: InstanceKey, number: u64) {
         self.bring(now_ms, key, |instance, shared| instance.handle_turn_lost(shared, now_ms, number));
     }
 
-    /// A commit's outcome is known.
+    /// The outcome of a commit.
     pub fn handle_committed(&mut self, now_ms: u64, key: InstanceKey, outcome: CommitOutcome) {
         if matches!(outcome, CommitOutcome::Fenced) {
             if self.instances.get(key).is_some_and(Instance::is_committing) {
@@ -417,8 +417,8 @@ impl Shard {
         });
     }
 
-    /// The code of an attempt returned after so many milliseconds, without a result: whoever has its token completes it.
-    /// Only an attempt that has a secret can be left open; any other fails.
+    /// The code of an attempt returned after this many milliseconds, without a result: the holder of its token
+    /// completes it. Only an attempt with a secret can be left open; any other fails.
     pub fn handle_activity_left_open(&mut self, now_ms: u64, task: &ActivityTask, ran_ms: u64) {
         let Some(secret) = task.secret else {
             let error = cannot_be_left_open();
@@ -431,8 +431,8 @@ impl Shard {
         });
     }
 
-    /// An attempt is told to stop for the node's sake, or never began: it runs again elsewhere, and that counts as no
-    /// interruption.
+    /// An attempt was stopped for the node's sake, or never started: it runs again elsewhere, and does not count as
+    /// interrupted.
     pub fn handle_activity_released(&mut self, now_ms: u64, task: &ActivityTask) {
         let Some(attempt) = self.end_attempt(task) else { return };
         self.load_if_dormant(task.key);
@@ -441,7 +441,7 @@ impl Shard {
         });
     }
 
-    /// A running attempt reports how far it is.
+    /// A heartbeat of a running attempt.
     pub fn handle_heartbeat(&mut self, now_ms: u64, task: &ActivityTask, details: Payload) {
         if self.shared.attempts.report(task, &details) {
             self.load_if_dormant(task.key);
@@ -451,7 +451,7 @@ impl Shard {
         }
     }
 
-    /// An activity that was interrupted often may run: few enough others of its kind run on this node.
+    /// An activity that was interrupted repeatedly may run: few enough other suspects run on this node.
     pub fn handle_quarantine_slot_granted(&mut self, now_ms: u64, key: InstanceKey, event: EventId) {
         if self.shared.standing.is_closing() || !self.shared.attempts.grant_quarantine_slot(key, event) {
             return;
@@ -461,7 +461,7 @@ impl Shard {
         }
     }
 
-    /// Brings an input to an instance in memory, and does what it leaves to the shard.
+    /// Passes an input to an instance in memory, and does what it leaves to the shard.
     fn bring(&mut self, now_ms: u64, key: InstanceKey, input: impl FnOnce(&mut Instance, &mut Shared)) {
         if self.instances.update(key, |instance| input(instance, &mut self.shared)).is_none() {
             return;
@@ -476,7 +476,7 @@ impl Shard {
         self.instances.update(key, |instance| instance.evict(&mut self.shared, now_ms));
     }
 
-    /// Has a dormant instance loaded, and returns whether it was. Its id is known once it is loaded.
+    /// Requests loading of a dormant instance, and returns whether it did. Its id is known once it is loaded.
     fn load_if_dormant(&mut self, key: InstanceKey) -> bool {
         if self.instances.contains(key) {
             return false;
@@ -486,7 +486,7 @@ impl Shard {
         true
     }
 
-    /// Forgets an attempt, if it is the current one.
+    /// Removes an attempt, if it is the current one.
     fn end_attempt(&mut self, task: &ActivityTask) -> Option<Attempt> {
         let ended = self.shared.attempts.end(task);
         if ended.is_none() {

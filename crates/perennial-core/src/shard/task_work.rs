@@ -1,4 +1,4 @@
-//! Activities as rows: what another node needs to run one, and the ways between a row and an attempt.
+//! Activities as task rows: what another node needs to run one, and conversions between rows and attempts.
 
 use std::sync::Arc;
 
@@ -14,39 +14,39 @@ use super::output::ActivityTask;
 use super::tenure::Tenure;
 use super::token::TokenSecret;
 
-/// All that another node needs to run an activity, besides its row.
+/// Everything that another node needs to run an activity, in addition to its row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskWork {
     /// The instance's id.
     pub instance: String,
-    /// What the activity is given.
+    /// The input of the activity.
     pub input: Payload,
-    /// How it is to be run.
+    /// How it is run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Box<ActivityOptions>>,
-    /// When all attempts together have taken too long.
+    /// When its total timeout ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// When it could have begun.
+    /// When it could have started.
     #[serde(default)]
     pub queued_ms: u64,
-    /// The row was written by its holder's own lane, for an attempt that ran there; and how many interruptions there were
-    /// then, and whether it was begun with care. A lease that ran out changes one of them.
+    /// Set if the holder's own lane wrote the row for an attempt that was already running there: the number of
+    /// interruptions at that time, and whether its start was noted. An expired lease changes one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<(u32, bool)>,
-    /// That the attempt can be completed from outside. A row of the owner's own has nothing else in it.
+    /// Set if the attempt can be completed from outside. A row for the owner itself contains nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<Box<OpenEnd>>,
 }
 
-/// An attempt that whoever has its token can complete.
+/// An attempt that the holder of its token can complete.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenEnd {
-    /// What is secret about the token.
+    /// The secret of the token.
     pub secret: TokenSecret,
-    /// That its code has returned, and what is known since. The row waits then, and is due when time is up.
+    /// Set once its code has returned. The row is then in the state waiting, and due when the attempt times out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Left>,
 }
@@ -55,29 +55,29 @@ pub struct OpenEnd {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Left {
-    /// When it could have begun.
+    /// When it could have started.
     pub queued_ms: u64,
-    /// When it began.
+    /// When it started.
     pub began_ms: u64,
-    /// The node that ran it, if it was not the owner's.
+    /// The name of the node that ran it, if it was not the owner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// When the time of the attempt is up.
+    /// When the attempt times out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
-    /// The longest silence between two heartbeats.
+    /// The longest time between two heartbeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence_ms: Option<u64>,
 }
 
 impl Left {
-    /// When somebody has to look after it, if nothing is heard after `now_ms`.
+    /// When it needs attention, if nothing is reported after `now_ms`.
     pub(super) fn due_ms(&self, now_ms: u64) -> Option<u64> {
         let silent_ms = self.silence_ms.map(|silence_ms| now_ms.saturating_add(silence_ms));
         silent_ms.into_iter().chain(self.until_ms).min()
     }
 
-    /// The attempt as it is remembered once it is over.
+    /// The record of the attempt once it is over.
     pub(super) fn ended(&self, now_ms: u64) -> PastAttempt {
         PastAttempt::new(self.queued_ms, self.began_ms, now_ms).on(&self.node)
     }
@@ -90,13 +90,14 @@ pub(super) fn open_end(row: &TaskRow) -> Option<OpenEnd> {
 }
 
 impl TaskRow {
-    /// When the attempt began whose code has returned and that waits for whoever has its token; `None` if it does not.
+    /// When the attempt started whose code has returned and that waits for the holder of its token; `None` if there is
+    /// none.
     pub fn waits_for_token_since_ms(&self) -> Option<u64> {
         open_end(self)?.left.map(|left| left.began_ms)
     }
 }
 
-/// The row of an attempt that can be completed from outside, as its owner alone needs it.
+/// The work of an attempt that can be completed from outside, as only its owner needs it.
 pub(super) fn open_work(open: OpenEnd) -> Arc<[u8]> {
     let open = Some(Box::new(open));
     let (instance, input) = (String::new(), Payload::null());
@@ -105,23 +106,23 @@ pub(super) fn open_work(open: OpenEnd) -> Arc<[u8]> {
 }
 
 impl TaskWork {
-    /// The work as the body of a task row.
+    /// Encodes the work as the body of a task row.
     pub fn encode(&self) -> Arc<[u8]> {
         envelope::seal(BodyKind::Task, self)
     }
 
-    /// The work of a task row's body.
+    /// Decodes the body of a task row.
     pub fn decode(body: &[u8]) -> Result<TaskWork, BodyError> {
         envelope::open(BodyKind::Task, body)
     }
 }
 
-/// Whether the details of a task were decoded. Nobody may run it without what its attempts had reported.
+/// Checks that the details of a task are decoded. It must not run without the details of its earlier attempts.
 pub(super) fn decoded_details(row: &TaskRow) -> Result<(), Undecodable> {
     row.details.as_ref().map_or(Ok(()), |details| unquoted(details).map(drop))
 }
 
-/// Whether a task is leased to its holder because a lane there handed it over: it was not taken.
+/// Whether a task is leased to its holder because a lane there handed it over, rather than because the node took it.
 pub(crate) fn is_handed_over(row: &TaskRow) -> bool {
     let work = row.work.as_deref().and_then(|work| TaskWork::decode(work).ok());
     work.and_then(|work| work.handed_over) == Some((row.interruptions, row.begun.is_some()))
@@ -165,7 +166,7 @@ impl ActivityTask {
         self.options.as_ref().and_then(|options| options.tag.as_deref())
     }
 
-    /// Its row in a state since a time, for its owner alone.
+    /// Its row with a state since a time, for its owner only.
     pub(super) fn row(
         &self,
         shard: ShardId,
@@ -191,7 +192,7 @@ impl ActivityTask {
         }
     }
 
-    /// Its row once its code has returned without a result: it waits for whoever has the token.
+    /// Its row once its code has returned without a result: it waits for the holder of the token.
     pub(super) fn left_open_row(
         &self,
         shard: ShardId,

@@ -1,7 +1,7 @@
 //! Tokens: what somebody outside needs to complete an attempt of an activity.
 //!
-//! A token names the attempt, and proves with a secret that it was handed out: the secret is in the attempt's row and
-//! nowhere else, and one secret tells nothing about another. A row of the next attempt has another secret.
+//! A token identifies the attempt, and contains a secret that proves that it was handed out: the secret is stored only
+//! in the attempt's row, and one secret reveals nothing about another. Each attempt has its own secret.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -19,17 +19,17 @@ use crate::store::TaskId;
 
 use super::output::ActivityTask;
 
-/// The form of the bytes of a token.
+/// The format of a token's bytes.
 const FORM: u8 = 1;
-/// The longest token: an id has up to 1,000 bytes.
+/// The maximum length of a token: an id has up to 1,000 bytes.
 const MAX_CHARS: usize = 2_000;
 
-/// What is secret about a token.
+/// The secret of a token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenSecret(pub u128);
 
 impl TokenSecret {
-    /// The secret of an attempt. Only who has the key can tell it.
+    /// The secret of an attempt. It can be computed only with the key.
     pub(super) fn of(key: u128, id: TaskId, attempt: u32) -> TokenSecret {
         let mut hasher = SipHasher24::new_with_key(&key.to_le_bytes());
         hasher.write(id.key.as_bytes());
@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for TokenSecret {
     }
 }
 
-/// An attempt of an activity that somebody outside can complete. As text it can stand in a link.
+/// Identifies an attempt of an activity that can be completed from outside. Its text form can be part of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompletionToken {
     /// The instance's id.
@@ -68,7 +68,7 @@ pub struct CompletionToken {
     pub task: TaskId,
     /// The attempt.
     pub attempt: u32,
-    /// That the token was handed out.
+    /// Proves that the token was handed out.
     pub secret: TokenSecret,
 }
 
@@ -76,19 +76,19 @@ pub struct CompletionToken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadToken {
-    /// It has other characters than tokens have, or too many.
+    /// It contains characters that tokens do not contain, or too many.
     #[error("it is not made of the characters of a token")]
     Characters,
     /// Something was cut off, added or changed.
     #[error("it was cut off or changed on its way")]
     Damaged,
-    /// It has a form that this version does not know.
+    /// It has a format that this version does not know.
     #[error("a newer version made it")]
     Newer,
 }
 
 impl CompletionToken {
-    /// The token that an attempt can hand out, if it can.
+    /// The token of an attempt, if it can be completed from outside.
     pub fn of(task: &ActivityTask) -> Option<CompletionToken> {
         let id = TaskId { key: task.key, execution: task.execution, event: task.event };
         let (instance, attempt) = (task.instance.to_string(), task.attempt);
@@ -146,7 +146,7 @@ fn read_fields(bytes: &[u8]) -> Option<CompletionToken> {
     })
 }
 
-/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+/// Writes seven bits per byte, the lowest first; the highest bit indicates that more follow.
 fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);

@@ -1,4 +1,4 @@
-//! The part of a turn that runs user code, away from the shard.
+//! The part of a turn that runs user code, outside the shard.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use super::request::{CallReply, PendingCall};
 use super::reset::{ResetOutcome, ResetTask};
 use super::tenure::Tenure;
 
-/// Where the code of orchestrations is found.
+/// Looks up the code of orchestrations.
 pub trait HandlerSource {
     /// The code of a name at a version.
     fn handler(&self, name: &str, version: &str) -> Option<Arc<dyn OrchestrationHandler>>;
 
-    /// The version that a start without one gets.
+    /// The version used for a start without a version.
     fn latest(&self, name: &str) -> Option<String>;
 }
 
@@ -36,58 +36,58 @@ impl HandlerSource for crate::execution::Handlers {
     }
 }
 
-/// An instance whose turns did not end this often, one after the other, is tried only if somebody asks.
+/// After this many turns in a row that did not end, an instance is retried only if somebody requests it.
 const MAX_LOST_TURNS: u32 = 3;
 
-/// A turn to be taken. Hydrating alone is one too: it has no jobs. So is reading a history, which runs no code.
+/// A turn to take. It may have no jobs, to hydrate the execution, and it may run no code at all, to read a history.
 #[derive(Debug)]
 pub struct TurnTask {
     /// The shard.
     pub shard: ShardId,
-    /// The owner's tenure of the shard that it belongs to.
+    /// The owner's tenure of the shard.
     pub tenure: Tenure,
     /// The instance.
     pub key: InstanceKey,
-    /// Tells this task from others of the instance.
+    /// Identifies this task among those of the instance.
     pub number: u64,
     /// The instance's id.
     pub instance: Arc<str>,
     /// Where its execution comes from.
     pub source: TurnSource,
-    /// What the code is asked before the turn.
+    /// The calls to make before the turn.
     pub calls: Vec<PendingCall>,
-    /// What the turn delivers.
+    /// The jobs to deliver.
     pub jobs: Vec<Job>,
     /// The time of the turn.
     pub now_ms: u64,
-    /// How the execution behaves.
+    /// The options of the execution.
     pub options: ExecutionOptions,
-    /// What happens to payloads on their way to the store and back.
+    /// The codecs for stored payloads.
     pub codecs: Codecs,
-    /// Whether turns of the instance did not end in an earlier process, and nobody asked for it to be tried.
+    /// Whether turns of the instance did not end in an earlier process, and nobody requested a retry.
     pub is_on_probation: bool,
-    /// Whether the code has so many events to read that it is given no more.
+    /// Whether the code has so many unread events that it gets no more.
     pub is_full: bool,
 }
 
 /// Where an execution comes from.
 pub enum TurnSource {
-    /// It is alive, and its last turn has this checksum.
+    /// It is in memory, and its last turn has this checksum.
     Resident(Box<Execution>, u32),
-    /// It begins.
+    /// It starts.
     Start(Box<Started>),
     /// It is hydrated from its stored turns.
     History(Vec<TurnRow>),
-    /// The same, from turns that were read before.
+    /// It is hydrated from turns that are already decoded.
     Read(Box<Record>),
-    /// There is none: its stored turns are read, and no code runs.
+    /// None: its stored turns are decoded, and no code runs.
     Record(Vec<TurnRow>),
-    /// There is none: its stored turns are cut for the next execution, and no code runs.
+    /// None: its stored turns are copied for the execution after a reset, and no code runs.
     Reset(Box<ResetTask>),
 }
 
 impl TurnSource {
-    /// The stored turns that it begins with.
+    /// Its stored turns.
     fn rows(&self) -> &[TurnRow] {
         match self {
             TurnSource::History(rows) | TurnSource::Record(rows) => rows,
@@ -96,12 +96,12 @@ impl TurnSource {
         }
     }
 
-    /// Whether user code runs, which may take long or take the process down.
+    /// Whether user code runs, which may take long or end the process.
     pub fn runs_code(&self) -> bool {
         !matches!(self, TurnSource::Record(_) | TurnSource::Reset(_))
     }
 
-    /// The execution, if it is alive.
+    /// The execution, if it is in memory.
     pub(crate) fn into_resident(self) -> Option<Box<Execution>> {
         match self {
             TurnSource::Resident(execution, _) => Some(execution),
@@ -127,7 +127,7 @@ impl fmt::Debug for TurnSource {
     }
 }
 
-/// A turn task that was run.
+/// A completed turn task.
 #[derive(Debug)]
 pub struct TurnTaskDone {
     /// The shard.
@@ -138,22 +138,22 @@ pub struct TurnTaskDone {
     pub key: InstanceKey,
     /// The task's number.
     pub number: u64,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Result<TurnTaskOutput, BlockReason>,
-    /// What came of each question.
+    /// The outcome of each call.
     pub calls: Vec<(PendingCall, CallOutcome)>,
     /// An execution that failed, to be dropped where user code may run.
     pub failed_execution: Option<Box<Execution>>,
 }
 
-/// What a turn task gives that went well.
+/// The output of a successful turn task.
 #[derive(Debug)]
 pub enum TurnTaskOutput {
-    /// A turn.
+    /// A turn was taken.
     Turn(Box<TurnRun>),
-    /// A history.
+    /// A history was decoded.
     Record(Box<Record>),
-    /// The turns that the next execution keeps.
+    /// The turns for the execution after a reset were prepared.
     Reset(Box<ResetOutcome>),
 }
 
@@ -167,35 +167,35 @@ impl TurnTaskOutput {
     }
 }
 
-/// A turn that was taken, encoded where the code ran so that nobody waits for it under a lock.
+/// A turn that was taken. It is encoded on the turn thread, so that nobody waits for that under a lock.
 #[derive(Debug)]
 pub struct TurnRun {
     /// The execution after the turn.
     pub execution: Box<Execution>,
-    /// What the turn was.
+    /// The outcome of the turn.
     pub taken: TurnTaken,
-    /// The turn as it is stored, if there is one.
+    /// The stored form of the turn, if one was recorded.
     pub row: Option<TurnRow>,
     /// The checksum of the last turn.
     pub checksum: u32,
 }
 
-/// What came of a question to the code.
+/// The outcome of a call.
 #[derive(Clone, Debug)]
 pub enum CallOutcome {
-    /// This is the answer.
+    /// It has this reply.
     Answered(CallReply),
-    /// The update is a job of the turn.
+    /// The update or event is a job of the turn.
     Accepted,
-    /// The update was recorded before, with this event.
+    /// The update was already recorded, as this event.
     Known(EventId),
-    /// The activity that was spoken about goes on, with this row if it changes.
+    /// The activity that the token belongs to continues, with this row if it changes.
     Writes(Option<Box<TaskRow>>),
-    /// It has to be asked again.
+    /// The call has to be made again.
     Later,
 }
 
-/// Why a turn task came to nothing.
+/// Why a turn could not be taken, which blocks the instance.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockReason {
@@ -209,26 +209,27 @@ pub enum BlockReason {
     MissingCode {
         /// The orchestration.
         name: String,
-        /// The version that the instance is pinned to; empty if it is pinned to none yet.
+        /// The version that the instance is pinned to; empty if it is not pinned yet.
         version: String,
     },
-    /// The process ended, more than once, while this instance alone was being brought back.
+    /// The process ended repeatedly while only this instance was being hydrated.
     #[error(
         "{prefix}: it ended each time this instance was brought back; fix its code and retry", prefix = self.code().prefix())]
     TakesProcessDown,
-    /// The thread that took the turn was given up.
+    /// The thread that took the turn was abandoned.
     #[error(
         "{prefix}: the turn did not end and its thread was given up; it runs again in the next process", prefix = self.code().prefix())]
     ThreadLost,
-    /// Turns of the instance did not end in earlier processes, nor did those of others like it in this one.
+    /// Turns of the instance did not end in earlier processes, and turns of other such instances did not end in this
+    /// one.
     #[error(
         "{prefix}: its turn did not end in an earlier process, and is not tried in this one; fix its code and \
          retry", prefix = self.code().prefix())]
     NotTried,
-    /// Somebody paused it, or its orchestration.
+    /// It, or its orchestration, is paused.
     #[error("{prefix}{}: {}; nothing is lost, and it goes on once it is resumed", if _0.orchestration { " with its orchestration" } else { "" }, _0.why, prefix = self.code().prefix())]
     Paused(Pause),
-    /// The store cannot take the turn.
+    /// The store can never accept the turn.
     #[error("{prefix}: {0}", prefix = self.code().prefix())]
     StoreRefused(String),
     /// A message to the instance cannot be read.
@@ -239,20 +240,20 @@ pub enum BlockReason {
         /// Why.
         error: BodyError,
     },
-    /// What the attempts of an activity reported cannot be decoded.
+    /// The heartbeat details of an activity cannot be decoded.
     #[error(
         "{prefix}: details of activity {event}: {cause}; configure the codec or key that they \
          were written with, and it is tried again", prefix = self.code().prefix())]
     UndecodableDetails {
         /// The activity's schedule event.
         event: EventId,
-        /// What could not be done.
+        /// Why they cannot be decoded.
         cause: Undecodable,
     },
     /// A codec cannot encode a payload of the turn.
     #[error("{prefix}: {0}; the turn is tried again", prefix = self.code().prefix())]
     Unencodable(CodecError),
-    /// The store cannot give the instance.
+    /// The store cannot load the instance.
     #[error("{0}")]
     Unreadable(String),
 }
@@ -275,7 +276,7 @@ impl BlockReason {
         }
     }
 
-    /// Whether the same turn may go through later in this process. One past its deadline is not tried again.
+    /// Whether the same turn may succeed later in this process. A turn that exceeded its deadline is not retried.
     pub fn may_pass(&self) -> bool {
         !matches!(
             self,
@@ -287,20 +288,21 @@ impl BlockReason {
         )
     }
 
-    /// Whether what is blocked like this is tried again when it is loaded. What takes the process down is not, and what
-    /// did not end in several processes, until somebody asks for it.
+    /// Whether an instance blocked for this reason is retried when it is loaded. An instance that ends the process, or
+    /// whose turns did not end in several processes, is retried only on request.
     pub(super) fn is_tried_unasked(blocked: &Blocked) -> bool {
         blocked.code != BlockReason::TakesProcessDown.code()
             && BlockReason::lost_turns(blocked) < MAX_LOST_TURNS
     }
 
-    /// How many turns of a blocked instance did not end in time, one after the other.
+    /// How many turns in a row of a blocked instance did not end in time.
     pub(super) fn lost_turns(blocked: &Blocked) -> u32 {
         if blocked.code == BlockReason::ThreadLost.code() { blocked.attempts } else { 0 }
     }
 
-    /// Whether the stored history can be read, as far as this failure tells. One with a payload that only the code cannot
-    /// read, or that is encoded, can be. What a codec refuses to write is not tried at once again.
+    /// Whether the stored history is readable, as far as this failure tells. It is if only the code cannot decode a
+    /// payload, or if a payload is encoded. A codec that refuses to encode counts as unreadable, so that the turn is
+    /// not retried immediately.
     pub(super) fn leaves_history(&self) -> bool {
         match self {
             BlockReason::Turn(TurnFailure::History(error)) => {
@@ -310,7 +312,7 @@ impl BlockReason {
         }
     }
 
-    /// What instances that are blocked like this are grouped by: a line without ids and payloads.
+    /// The text by which instances blocked for this reason are grouped: one line without ids and payloads.
     pub fn cause(&self) -> String {
         match self {
             BlockReason::Turn(failure) => failure.cause(),
@@ -331,7 +333,7 @@ impl BlockReason {
         }
     }
 
-    /// The message that cannot be read, if that is what failed.
+    /// The message that cannot be read, if that is the reason.
     pub fn unreadable_message(&self) -> Option<InboxNumber> {
         match self {
             BlockReason::UnreadableMessage { number, .. } => Some(*number),
@@ -339,7 +341,7 @@ impl BlockReason {
         }
     }
 
-    /// The external event that the code cannot read, if that is what failed.
+    /// The external event that the code cannot read, if that is the reason.
     pub fn unreadable_event(&self) -> Option<EventId> {
         match self {
             BlockReason::Turn(TurnFailure::History(HistoryError::PayloadMismatch {
@@ -351,7 +353,7 @@ impl BlockReason {
         }
     }
 
-    /// The pause, if that is all that keeps the instance from going on.
+    /// The pause, if that is the reason.
     pub fn pause(&self) -> Option<&Pause> {
         match self {
             BlockReason::Paused(pause) => Some(pause),
@@ -359,7 +361,7 @@ impl BlockReason {
         }
     }
 
-    /// The line of the code that failed, as `file:line`, if it is known.
+    /// The source location of the failure, as `file:line`, if it is known.
     pub fn place(&self) -> Option<&str> {
         match self {
             BlockReason::Turn(TurnFailure::Nondeterminism(found)) => found.location.as_deref(),
@@ -368,7 +370,7 @@ impl BlockReason {
         }
     }
 
-    /// Where record and code part, if that is what failed.
+    /// Where the code diverged from the history, if that is the reason.
     pub fn divergence(&self) -> Option<Box<Divergence>> {
         match self {
             BlockReason::Turn(TurnFailure::Nondeterminism(found)) => Some(Box::new((&**found).into())),
@@ -376,7 +378,7 @@ impl BlockReason {
         }
     }
 
-    /// All there is to say, over several lines where that helps.
+    /// The full report, over several lines where that helps.
     pub fn report(&self) -> String {
         match self {
             BlockReason::Turn(TurnFailure::Nondeterminism(divergence)) => divergence.report(),
@@ -399,7 +401,7 @@ fn unreadable_message(number: u64, error: &BodyError) -> String {
 }
 
 impl TurnTask {
-    /// The task as one that came to nothing without having been run.
+    /// Fails the task without running it.
     pub(crate) fn into_failed(self, failure: BlockReason) -> TurnTaskDone {
         let TurnTask { shard, tenure, key, number, source, calls, .. } = self;
         let calls = calls.into_iter().map(|pending| (pending, CallOutcome::Later)).collect();
@@ -414,9 +416,9 @@ impl TurnTask {
         }
     }
 
-    /// Runs the code. To be called on a thread that may run user code, without a tokio context.
+    /// Runs the task. To be called on a thread that may run user code, without a tokio context.
     ///
-    /// `watch` is told which execution is about to run, so that a watchdog can interrupt it.
+    /// `watch` is called with the execution that is about to run, so that a watchdog can interrupt it.
     pub fn run(self, handlers: &dyn HandlerSource, watch: impl FnOnce(&Execution)) -> TurnTaskDone {
         let TurnTask {
             shard,

@@ -1,4 +1,4 @@
-//! Who waits for the answers of accepted updates.
+//! Where the replies to accepted updates go.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,28 +9,28 @@ use crate::store::RequestNumber;
 
 use super::request::{ReplyTo, RequestId};
 
-/// More request rows than this are not remembered. A row that is forgotten and still wanted is read again, and finds its
+/// At most this many request rows are remembered. A row that is forgotten and still wanted is read again, and finds its
 /// update by its key.
 const MAX_ROWS: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct Updates {
     waiting: BTreeMap<(InstanceKey, EventId), Vec<ReplyTo>>,
-    /// The callers of this process among the askers, and what each waits for.
+    /// The callers of this process, and the update that each waits for.
     callers: BTreeMap<RequestId, (InstanceKey, EventId)>,
-    /// The request rows among the askers, and what each waits for.
+    /// The request rows, and the update that each waits for.
     rows: BTreeMap<RequestNumber, (InstanceKey, EventId)>,
 }
 
 impl Updates {
-    /// Somebody waits for the update that an event records.
+    /// Registers a destination for the reply to the update recorded by an event.
     pub(super) fn add(&mut self, key: InstanceKey, event: EventId, reply_to: ReplyTo) {
         match reply_to {
             ReplyTo::Request(request) => drop(self.callers.insert(request, (key, event))),
             ReplyTo::Row(number) => drop(self.rows.insert(number, (key, event))),
         }
         self.waiting.entry((key, event)).or_default().push(reply_to);
-        // The oldest has waited for longest: its writer is the likeliest to have given up.
+        // The writer of the oldest row is the most likely to have stopped waiting.
         if self.rows.len() > MAX_ROWS
             && let Some((number, place)) = self.rows.pop_first()
         {
@@ -58,13 +58,14 @@ impl Updates {
         self.waiting.get(&(key, event)).map_or(&[], Vec::as_slice)
     }
 
-    /// The updates of an instance that somebody waits for, and who.
+    /// The updates of an instance that somebody waits for, with the destinations of their replies.
     pub(super) fn of(&self, key: InstanceKey) -> impl Iterator<Item = (EventId, &[ReplyTo])> {
         let all = (key, EventId(0))..=(key, EventId(u64::MAX));
         self.waiting.range(all).map(|((_, event), waiting)| (*event, waiting.as_slice()))
     }
 
-    /// An update was answered, or is somebody else's to answer. Returns who waited for it.
+    /// Removes an update that was answered, or that another execution will answer. Returns the destinations of its
+    /// reply.
     pub(super) fn take(&mut self, key: InstanceKey, event: EventId) -> Vec<ReplyTo> {
         let waiting = self.waiting.remove(&(key, event)).unwrap_or_default();
         for reply_to in &waiting {
@@ -81,8 +82,7 @@ impl Updates {
         self.rows.contains_key(&number)
     }
 
-    /// Removes everybody, and returns the callers of this process among them. The writers of request rows are answered
-    /// by the next owner.
+    /// Removes all entries, and returns the callers of this process among them. The next owner replies to request rows.
     pub(super) fn take_callers(&mut self) -> Vec<RequestId> {
         std::mem::take(self).callers.into_keys().collect()
     }

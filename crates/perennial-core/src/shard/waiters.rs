@@ -1,4 +1,4 @@
-//! Callers that wait for an instance to end. A caller waits for one instance at a time.
+//! Callers that wait for the end of an instance. A caller waits for one instance at a time.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ impl Waiters {
         }
     }
 
-    /// Removes and returns all who wait for an instance, in the order of their requests.
+    /// Removes and returns all callers that wait for an instance, in request order.
     pub(super) fn take(&mut self, key: InstanceKey) -> Vec<RequestId> {
         let waiting = self.by_key.remove(&key).unwrap_or_default();
         for request in &waiting {
@@ -42,7 +42,7 @@ impl Waiters {
         waiting.into_iter().collect()
     }
 
-    /// Removes and returns everybody, in the order of their requests.
+    /// Removes and returns all callers, in request order.
     pub(super) fn take_all(&mut self) -> Vec<RequestId> {
         self.by_key.clear();
         let mut all: Vec<RequestId> = self.of_request.drain().map(|(request, _)| request).collect();

@@ -11,7 +11,7 @@ pub(super) struct Wakes {
 }
 
 impl Wakes {
-    /// Replaces the time of an instance, or removes it.
+    /// Replaces the wake time of an instance, or removes it.
     pub(super) fn set(&mut self, key: InstanceKey, at_ms: Option<u64>) {
         let old = match at_ms {
             Some(at_ms) => self.of_key.insert(key, at_ms),
@@ -37,7 +37,7 @@ impl Wakes {
         self.by_time.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// Removes the times that have come, and returns whose they were, in order.
+    /// Removes the wake times that have passed, and returns their instances, in order.
     pub(super) fn take_due(&mut self, now_ms: u64) -> Vec<InstanceKey> {
         let mut due = Vec::new();
         while let Some((at_ms, key)) = self.by_time.first().copied().filter(|(at_ms, _)| *at_ms <= now_ms) {

@@ -1,18 +1,18 @@
-//! Requests and questions that take effect after a message that their sender had acknowledged before, until that message
-//! was read from the inbox (N16).
+//! Requests and calls that take effect after a message that was acknowledged to their sender: they wait until that
+//! message has been read from the inbox (N16).
 
 use crate::store::{InboxNumber, RequestNumber};
 
 use super::super::request::{InstanceCall, ReplyTo, Request, RequestId};
 
-/// What a caller or another process wants of an instance.
+/// A request of a caller or a call of another process.
 pub(super) enum Late {
     Request(RequestId, Request),
     Call(ReplyTo, InstanceCall),
 }
 
 impl Late {
-    /// The caller of this process to be answered about it.
+    /// The caller of this process that waits for the reply.
     pub(super) fn caller(&self) -> Option<RequestId> {
         match self {
             Late::Request(request, _) => Some(*request),
@@ -21,26 +21,28 @@ impl Late {
     }
 }
 
-/// One that waits.
+/// A waiting request or call.
 pub(super) struct Waiting {
     pub(super) after: InboxNumber,
     pub(super) what: Late,
-    /// Whether a read of the messages began after it came. Once that read has come to its message's number, the message
-    /// is in memory or gone.
+    /// Whether a read of the messages was started after it arrived. Once that read has passed its message's number, the
+    /// message is either in memory or consumed.
     pub(super) is_read_for: bool,
 }
 
-/// How long something has to wait for its message, now that messages were read.
+/// How long a request has to wait for its message after a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// The read began before it came.
+    /// The read was started before it arrived.
     ForAnotherRead,
-    /// The read ended before the number of its message: what was read has to be consumed before more fits into one.
+    /// The read ended before the number of its message: messages have to be consumed before the next read can return
+    /// more.
     ForTheRest,
 }
 
 impl Waiting {
-    /// Whether it still has to wait for a message that is not in memory, after a read that was cut before this number.
+    /// Whether it still has to wait for a message that is not in memory, after a read that was cut off before this
+    /// number.
     pub(super) fn wait_after_read(&self, cut: Option<InboxNumber>) -> Option<Wait> {
         if cut.is_some_and(|next| self.after >= next) {
             return Some(Wait::ForTheRest);
@@ -67,12 +69,12 @@ impl Behind {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Puts back those that have to wait longer, before what came meanwhile.
+    /// Puts back those that have to wait longer, before those that arrived meanwhile.
     pub(super) fn put_back(&mut self, waiting: Vec<Waiting>) {
         self.waiting.splice(0..0, waiting);
     }
 
-    /// The messages are read again from now on.
+    /// Notes that a read of the messages starts now.
     pub(super) fn handle_read_begun(&mut self) {
         self.waiting.iter_mut().for_each(|waiting| waiting.is_read_for = true);
     }
@@ -83,7 +85,7 @@ impl Behind {
         self.waiting.iter().any(is_it)
     }
 
-    /// Takes all, and returns the callers of this process among them.
+    /// Removes all, and returns the callers of this process among them.
     pub(super) fn take_callers(&mut self) -> Vec<RequestId> {
         self.take_all().iter().filter_map(|waiting| waiting.what.caller()).collect()
     }

@@ -1,4 +1,4 @@
-//! Instances that cannot go on. Nothing that came for them is lost.
+//! Blocked instances. Nothing that arrived for them is lost.
 
 use crate::code::ErrorCode;
 use crate::log;
@@ -18,8 +18,8 @@ use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
 impl Instance {
-    /// It cannot go on. Everything that came for it is kept in its inbox; answers that were given before the turn failed
-    /// are written.
+    /// Blocks the instance. Everything that arrived for it is kept in its inbox; replies that were produced before the
+    /// turn failed are written.
     pub(super) fn block(
         &mut self,
         shared: &mut Shared,
@@ -43,7 +43,7 @@ impl Instance {
         let mut blocked = self.blocked(now_ms, failure);
         blocked.message = blocked.message.or_else(|| self.unreadable_result(failure, &messages));
         if !shared.options.codecs.is_empty() {
-            // The row is stored in plain.
+            // The row is stored unencoded, so it must not quote payloads.
             blocked.remove_payloads();
         }
         let wake_at_ms = self.blocked_wake(shared, now_ms, &messages, failure, blocked.attempts);
@@ -60,12 +60,14 @@ impl Instance {
             "instance blocked"
         );
         let send = self.kept(shared, &messages);
-        // A retry is one try. A commit that sends and takes no turn is sent again if its outcome is unknown, and must not
-        // find its own doing in its way then; so the retry goes another time.
+        // A retry request allows one attempt. It is deleted by a later commit, not by this one: a commit that sends
+        // messages without a turn is repeated if its outcome is unknown, and a repetition that consumes a message would
+        // conflict with its own first execution.
         self.tried.extend(messages.iter().filter_map(Queued::retry_number));
         let retries = messages.iter().filter_map(Queued::retry_number);
         let consumed: Vec<InboxNumber> = retries.filter(|_| send.is_empty()).collect();
-        // What stays in the inbox has been looked at; it is not read again and again while the instance is blocked.
+        // What stays in the inbox has been examined; unless it stops being urgent, every pass over the inbox would
+        // return it again.
         let urgent = messages.iter().filter_map(Queued::urgent_number);
         let seen = urgent.filter(|number| !consumed.contains(number)).collect();
         let mut commit = Commit { send, replies: answers, consumed, seen, ..shared.empty_commit(self.key) };
@@ -76,8 +78,9 @@ impl Instance {
         let mut outputs: Vec<Output> = messages.replies(&Response::Accepted).collect();
         outputs.extend(start.map(|request| Output::reply(request, Response::Started(self.key))));
         outputs.extend(refusals);
-        // A termination needs no code: it is done as soon as it is kept, unless it is what failed. What is given up is
-        // woken only for its end, and when that is may stand in its history alone.
+        // A termination needs no code, so it is carried out as soon as the messages are kept, unless terminating is
+        // what failed. An instance that is not retried wakes only for its end, and the time of that may be known only
+        // from its history, so it is loaded again.
         let is_over = messages.iter().any(Queued::is_termination) && failure.leaves_history();
         let is_not_retried = !failure.may_pass();
         if is_not_retried {
@@ -90,7 +93,7 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// What its row says about why it is blocked. A cause that was known before counts from then.
+    /// The description of the block for its row. A cause that was already known keeps its time.
     pub(super) fn blocked(&self, now_ms: u64, failure: &BlockReason) -> Blocked {
         let cause = failure.cause();
         let known = self.columns.as_ref().and_then(|columns| columns.blocked_cause.as_ref());
@@ -109,8 +112,8 @@ impl Instance {
         }
     }
 
-    /// How often it was tried. That it was hydrated in between says nothing about a turn that does not end, and what is
-    /// not tried does not count.
+    /// The number of attempts. A successful hydration in between does not reset the count of turns that did not end,
+    /// and a turn that was not tried does not increment it.
     fn attempts(&self, failure: &BlockReason) -> u32 {
         let known = self.columns.as_ref().map_or(0, |columns| columns.blocked_attempts);
         match failure {
@@ -121,7 +124,7 @@ impl Instance {
         }
     }
 
-    /// When a blocked instance wants attention: for its next try, or for an end that needs no code.
+    /// When a blocked instance needs attention: for its next retry, or for an end that needs no code.
     fn blocked_wake(
         &self,
         shared: &Shared,
@@ -131,7 +134,8 @@ impl Instance {
         attempts: u32,
     ) -> Option<u64> {
         let retry_at_ms = failure.may_pass().then(|| now_ms + shared.options.retry_pause_ms(attempts));
-        // What the instance wanted to be woken for may be the end of a cancel's grace, which is kept without code.
+        // The stored wake time may be the end of a cancel request's grace period, which ends the instance without its
+        // code.
         let wanted_ms = self.columns.as_ref().and_then(|columns| columns.wake_at_ms);
         let wanted_ms = wanted_ms.filter(|at_ms| *at_ms > now_ms && failure.may_pass());
         let graces = messages.cancel_graces().map(|grace| shared.gaps.end_of(grace));
@@ -139,7 +143,8 @@ impl Instance {
         ends.chain(wanted_ms).chain(retry_at_ms).min()
     }
 
-    /// Writes into a commit that it is blocked, and returns what its row says then. One that is not stored is inserted.
+    /// Adds to a commit that the instance is blocked, and returns its new columns. If it is not stored yet, it is
+    /// inserted.
     pub(super) fn mark_blocked(
         &self,
         now_ms: u64,
@@ -148,7 +153,7 @@ impl Instance {
         wake_at_ms: Option<u64>,
         commit: &mut Commit,
     ) -> RowColumns {
-        // A start that was read from the inbox has a row, even if that could not be read.
+        // A start that came from the inbox already has a row, even if that row could not be read.
         let started = messages.started().filter(|_| !messages.has_stored_start());
         if let (None, Some(started)) = (&self.columns, started) {
             let row = InstanceRow::pending(self.key, &self.id, started, now_ms);
@@ -157,7 +162,7 @@ impl Instance {
             commit.insert = Some(Box::new(row));
             return columns;
         }
-        // What the row says is not known if it could not be read.
+        // If the row could not be read, its columns are not known.
         let stored = self.columns.clone().unwrap_or_else(|| RowColumns::nothing_stored(1));
         let columns = RowColumns {
             wake_at_ms,
@@ -172,7 +177,8 @@ impl Instance {
         columns
     }
 
-    /// An instance that has ended cannot be asked: those who asked are told why, and nothing else comes of it.
+    /// Handles a failure to hydrate an ended instance for calls: the callers get the reason, and the instance stays
+    /// ended.
     fn calls_failed(
         &mut self,
         shared: &mut Shared,
@@ -195,11 +201,11 @@ impl Instance {
         self.commit(shared, commit, InFlight { outputs, refused: calls, ..in_flight });
     }
 
-    /// It was loaded, and is not tried: it is blocked as it was.
+    /// Handles a loaded instance that is not retried: it stays blocked.
     pub(super) fn stay_blocked(&mut self, shared: &mut Shared, now_ms: u64) {
         self.kept_events = self.queue.stored_events();
         let stored = self.stored();
-        // What is due was looked at by this load.
+        // Wake times up to now were handled by this load.
         let graces = self.queue.cancel_graces().map(|grace| shared.gaps.end_of(grace));
         let ends = graces.chain(self.limits.ends()).chain(stored.wake_at_ms);
         let wake_at_ms = ends.filter(|at_ms| *at_ms > now_ms).min();
@@ -213,14 +219,15 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// Writes what came for an instance that cannot go on, or has not begun, into its inbox.
+    /// Writes what arrived for a blocked or delayed instance into its inbox.
     pub(super) fn keep_queue(&mut self, shared: &mut Shared, next: Next) {
         let is_delayed = matches!(next, Next::Delayed);
         let messages = Batch::new(self.queue.take_brought());
-        // A cancel that another process sent ends the instance when its grace is over, as one from here does.
+        // A cancel request from another process ends the instance when its grace period is over, like one from this
+        // process.
         let graces = messages.cancel_graces().chain(self.queue.cancel_graces());
         let grace_until_ms = graces.map(|grace| shared.gaps.end_of(grace)).min();
-        // What a delayed instance has in its inbox is remembered, so that it is not read again and again.
+        // The inbox messages of a delayed instance are kept in memory, so that they are not read repeatedly.
         let stored = if is_delayed { Vec::new() } else { self.queue.take_stored() };
         let seen = stored.iter().filter_map(Queued::urgent_number).collect();
         let send = self.kept(shared, &messages);
@@ -234,7 +241,7 @@ impl Instance {
             outputs.extend(send_reply(pending.reply_to, reply, &mut commit.replies));
         }
         let stored = self.stored();
-        // One that could not be marked as blocked is tried again all the same, though its row does not say so.
+        // An instance that could not be marked as blocked is still retried, although its row does not say so.
         let retry_ms = shared.wakes.of(self.key);
         let wake_at_ms = grace_until_ms.into_iter().chain(stored.wake_at_ms).chain(retry_ms).min();
         let columns = RowColumns { wake_at_ms, ..stored.clone() };
@@ -247,8 +254,8 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// What came for a delayed instance is in its inbox now, under these numbers. It is remembered, so that it is not read
-    /// again and again. A message without a number was there before, or is found by the next read.
+    /// Remembers what was written into the inbox of a delayed instance under these numbers, so that it is not read
+    /// repeatedly. A message without a number existed before, or is found by the next read.
     pub(super) fn remember_kept(&mut self, messages: Batch, sent: &[Option<InboxNumber>]) {
         let kept = messages.into_messages().into_iter().filter(Queued::is_only_here);
         for (queued, number) in kept.zip(sent) {
@@ -258,7 +265,7 @@ impl Instance {
         }
     }
 
-    /// What those are told who ask something while it cannot answer.
+    /// The reply to calls while the instance cannot run its code.
     fn refusal(&self) -> CallReply {
         self.blocked_reply.clone().unwrap_or_else(|| CallReply::Blocked {
             code: ErrorCode::Blocked.to_string(),
@@ -266,8 +273,8 @@ impl Instance {
         })
     }
 
-    /// The messages that are not in the inbox yet and would be lost, as rows for it. Each has a key, so that a commit
-    /// that is sent again appends nothing twice.
+    /// The messages that exist only in memory, as inbox rows. Each has a deduplication key, so that a repeated commit
+    /// appends nothing twice.
     pub(super) fn kept(&self, shared: &mut Shared, messages: &Batch) -> Vec<Outgoing> {
         let mut rows = Vec::new();
         for queued in messages.iter().filter(|queued| queued.is_only_here()) {
@@ -284,7 +291,7 @@ impl Instance {
     }
 }
 
-/// What is told to whoever asks an instance whose time to start has not come.
+/// The reply to a call to an instance whose start time has not come.
 fn not_begun(call: &InstanceCall) -> CallReply {
     let reason = match call {
         InstanceCall::Query { .. } => {
@@ -302,7 +309,7 @@ fn not_begun(call: &InstanceCall) -> CallReply {
     CallReply::Refused { reason, error: None }
 }
 
-/// What a blocked instance tells those who ask it something.
+/// The reply of a blocked instance to a call.
 pub(super) fn blocked_reply(failure: &BlockReason) -> CallReply {
     CallReply::Blocked { code: failure.code().to_string(), reason: failure.to_string() }
 }

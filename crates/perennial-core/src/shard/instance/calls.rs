@@ -1,7 +1,8 @@
-//! Queries and updates: questions to an instance's code, from callers here and from request rows of other processes.
+//! Calls to an instance: queries, updates and others with a reply, from callers in this process and from request rows
+//! of other processes.
 //!
-//! A question is put to the code between turns, when no commit is under way, so that an answer shows only what is
-//! durable. An accepted update becomes a job; its answer is part of the turn that gives it.
+//! A call is made between turns, while no commit is in progress, so that a reply never shows state that is not durable.
+//! An accepted update becomes a job; its reply is part of the turn that produces it.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +36,7 @@ impl CallReply {
     }
 }
 
-/// Answers a question once what it says is durable: here with the next outputs, in a row with a commit.
+/// Sends the reply to a call: to a caller in this process with the next outputs, to a request row with a commit.
 pub(super) fn send_reply(
     reply_to: ReplyTo,
     reply: CallReply,
@@ -50,7 +51,7 @@ pub(super) fn send_reply(
     }
 }
 
-/// Gives the same reply to all of these questions.
+/// Sends the same reply to all of these calls.
 pub(super) fn refuse_calls(
     calls: &[PendingCall],
     reply: &CallReply,
@@ -59,7 +60,7 @@ pub(super) fn refuse_calls(
     calls.iter().filter_map(|pending| send_reply(pending.reply_to, reply.clone(), rows)).collect()
 }
 
-/// The answers to updates that a turn gives, by the event that recorded them.
+/// The replies to updates that a turn produces, by the event that recorded the update.
 fn given_answers(turn: &Turn, ended: &[EventId]) -> Vec<(EventId, CallReply)> {
     let completed = turn.decisions().filter_map(|(_, _, decision)| match decision {
         Decision::UpdateCompleted { source_event_id, result } => {
@@ -75,8 +76,8 @@ fn given_answers(turn: &Turn, ended: &[EventId]) -> Vec<(EventId, CallReply)> {
 }
 
 impl Instance {
-    /// Sorts what became of questions in a turn task: answers are left in `rows` or sent, what was accepted is returned,
-    /// and the rest is put again.
+    /// Sorts the outcomes of calls in a turn task: replies are put into `rows` or sent, accepted calls are returned,
+    /// and the others are queued again.
     pub(super) fn settle_calls(
         &mut self,
         shared: &mut Shared,
@@ -102,7 +103,7 @@ impl Instance {
         accepted
     }
 
-    /// The answers to updates that a turn gives, into its commit and what follows from it.
+    /// Adds the replies to updates that a turn produces to its commit and its outputs.
     pub(super) fn answer_updates(
         &mut self,
         shared: &mut Shared,
@@ -124,15 +125,15 @@ impl Instance {
         }
     }
 
-    /// Remembers who waits for an update, unless it is a caller that has gone away.
+    /// Remembers where the reply to an update goes, unless it is a caller that no longer waits.
     fn await_update(&self, shared: &mut Shared, event: EventId, reply_to: ReplyTo) {
         if reply_to.caller().is_none_or(|request| shared.bindings.contains_key(&request)) {
             shared.updates.add(self.key, event, reply_to);
         }
     }
 
-    /// Answers those whose events a turn took: whether it ended the instance without reading them. Returns the other
-    /// questions that it accepted.
+    /// Replies to those whose events a turn took: whether it ended the instance without reading them. Returns the other
+    /// accepted calls.
     pub(super) fn answer_raises(
         accepted: Vec<PendingCall>,
         late_events: &BTreeSet<String>,
@@ -153,7 +154,7 @@ impl Instance {
         updates
     }
 
-    /// Remembers who waits for the updates of a durable turn.
+    /// Remembers where the replies to the updates of a durable turn go.
     pub(super) fn await_updates(
         &mut self,
         shared: &mut Shared,
@@ -168,8 +169,8 @@ impl Instance {
         }
     }
 
-    /// The updates that nobody answers any more, because the instance ended without its code; and what those who wait for
-    /// them are told.
+    /// The updates that will never be answered because the instance ended without its code, and the replies to those
+    /// who wait for them.
     pub(super) fn orphaned_updates(
         &self,
         shared: &Shared,
@@ -186,7 +187,7 @@ impl Instance {
     }
 }
 
-/// Puts questions to an execution between its turns.
+/// Makes calls to an execution between its turns.
 pub(in crate::shard) fn make_calls(
     execution: &mut Execution,
     calls: Vec<PendingCall>,
@@ -197,7 +198,7 @@ pub(in crate::shard) fn make_calls(
     let done = calls
         .into_iter()
         .map(|pending| {
-            // Whatever follows an accepted update is asked of the state that it leaves.
+            // Calls after an accepted update have to see the state that the update leaves.
             if !accepted.is_empty() {
                 return (pending, CallOutcome::Later);
             }
@@ -217,19 +218,19 @@ pub(in crate::shard) fn make_calls(
                     take_event(execution, job, is_full, &mut accepted)
                 }
                 InstanceCall::Token(call) => take_said(execution, &pending, call, now_ms, &mut accepted),
-                // It is made without the code, and never put to it.
+                // A reset needs no code and is never passed to it.
                 InstanceCall::Reset { .. } => CallOutcome::Later,
             };
             (pending, outcome)
         })
         .collect();
-    // The validators saw the state before the other jobs; so do the handlers.
+    // The validators saw the state before the other jobs, so the handlers run before them.
     jobs.splice(0..0, accepted);
     done
 }
 
-/// Makes an event part of the turn, unless the instance has ended, one with its key was taken before, or it has too many
-/// to read.
+/// Makes an event part of the turn, unless the instance has ended, has accepted its key before, or has too many unread
+/// events.
 fn take_event(execution: &Execution, job: Job, is_full: bool, accepted: &mut Vec<Job>) -> CallOutcome {
     if execution.has_ended() {
         return CallOutcome::Answered(CallReply::Ended);
@@ -245,7 +246,7 @@ fn take_event(execution: &Execution, job: Job, is_full: bool, accepted: &mut Vec
     CallOutcome::Accepted
 }
 
-/// Makes what somebody said with a token part of the turn, or has it written, or refuses it.
+/// Applies a call with a token: it becomes part of the turn, changes the task row, or is refused.
 fn take_said(
     execution: &Execution,
     pending: &PendingCall,

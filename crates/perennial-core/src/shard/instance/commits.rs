@@ -1,4 +1,4 @@
-//! What a commit's outcome leads to. Nothing leaves before it is durable.
+//! Handling the outcome of a commit. Replies, messages and activities leave only after it is durable.
 
 use std::mem;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Instance {
         shared.outputs.push(Output::Commit(Box::new(commit)));
     }
 
-    /// A commit's outcome is known. That the session does not own the shard is not for one instance to know.
+    /// Handles the outcome of a commit. Losing the shard is handled by the lane, not by one instance.
     pub(in crate::shard) fn handle_committed(
         &mut self,
         shared: &mut Shared,
@@ -42,7 +42,7 @@ impl Instance {
         let Some(in_flight) = self.end_commit() else { return };
         match outcome {
             CommitOutcome::Durable { sent } => self.durable(shared, now_ms, in_flight, &sent),
-            // The instance itself is there: the commit was made before, and sent again.
+            // The existing instance is this one: the commit had been written before, and was repeated.
             CommitOutcome::Conflict(Conflict::IdTaken(row)) if row.key == self.key => {
                 self.durable(shared, now_ms, in_flight, &[]);
             }
@@ -66,7 +66,7 @@ impl Instance {
         let InFlight { outputs, columns, next, checksum, consumed, accepted, answered, .. } = in_flight;
         shared.consumed.extend(consumed);
         if matches!(next, Next::Idle(_) | Next::Continued(..) | Next::Ended(..)) {
-            // A commit that had been written before does not tell, and is counted as if nothing had arrived.
+            // A repeated commit does not report which messages were delivered; they count as undelivered.
             shared.counters.undelivered += sent.iter().filter(|number| number.is_none()).count() as u64;
         }
         shared.answered.extend(in_flight.answered_rows);
@@ -87,7 +87,7 @@ impl Instance {
             Next::Reloaded => self.reload(shared),
             Next::Reset => self.reset_done(shared),
             Next::Continued(execution, start) => {
-                // More than the start is read with it.
+                // If the start did not fit into one row, the rest has to be read with it.
                 let number = sent.last().copied().flatten().filter(|_| in_flight.carried_rows == 1);
                 self.continued(shared, now_ms, execution, *start, number);
             }
@@ -100,60 +100,61 @@ impl Instance {
         }
     }
 
-    /// Its row says this now.
+    /// Takes over the new columns of its row.
     fn stored_as(&mut self, shared: &mut Shared, columns: RowColumns) {
         let status = columns.status;
         let is_cured = !columns.is_blocked() && !status.is_final();
         let before = self.columns.replace(columns);
         if is_cured && before.as_ref().is_some_and(RowColumns::is_blocked) {
-            // While it was blocked, passes over the inbox went past its messages: what came is read in order first.
+            // While it was blocked, passes over the inbox skipped its messages; they have to be read in order before
+            // new ones are delivered.
             self.refresh(shared);
         }
         self.refuse_rivals(shared, status);
         if before.is_none() {
-            // It may have been there for a while without anybody here knowing, and have got messages.
+            // The instance may have existed for a while without this node knowing, and may have received messages.
             self.read_for_behind(shared);
         }
     }
 
-    /// It exists: whoever else wants to start its id cannot.
+    /// The instance exists now: other callers that want to start its id are refused.
     pub(super) fn refuse_rivals(&mut self, shared: &mut Shared, status: Status) {
         for rival in mem::take(&mut self.rival_starts) {
             shared.reply(rival, Response::AlreadyExists(status));
         }
     }
 
-    /// It rests, blocked or delayed, until something comes for it.
+    /// Lets it rest, blocked or delayed, until something arrives for it.
     pub(super) fn settle(&mut self, shared: &mut Shared, now_ms: u64, phase: Phase, wake: Option<u64>) {
         self.phase = phase;
         shared.wakes.set(self.key, wake);
         self.rest(shared, now_ms);
         if !self.tasks.is_refreshing() {
-            // Its messages are not delivered for now, and so need not be read.
+            // Its messages are not delivered for now, so requests need not wait for them to be read.
             self.bring_all_behind(shared, now_ms);
         }
         self.go_on(shared, now_ms);
     }
 
-    /// Lets go of what follows from something that is durable now.
+    /// Sends out what was waiting for the commit to become durable.
     pub(super) fn release(&mut self, shared: &mut Shared, now_ms: u64, outputs: Vec<Output>) {
         for mut output in outputs {
             match &mut output {
                 Output::HandOver(task) => {
-                    // One that has ended meanwhile is the node's no more.
+                    // An attempt that has ended meanwhile does not have to be handed over.
                     let Some(attempt) = shared.attempts.end(task) else { continue };
                     task.details = attempt.details;
-                    // What it reported while its row was being written would take the row back from the node.
+                    // Details reported while its row was being written would overwrite the node's lease.
                     self.tasks.drop_writes(task.event);
                 }
                 Output::RunActivity(task) => shared.attempts.begin(now_ms, task),
-                // Its end is waited for.
+                // Its end is awaited.
                 Output::CancelActivity { key, event, is_awaited: true, .. } => {
                     shared.attempts.stop(*key, *event);
                 }
                 Output::CancelActivity { key, event, .. } => {
                     shared.attempts.cancel(*key, *event);
-                    // What came of it while that was being written leaves no row.
+                    // What it reported while that was being written needs no row any more.
                     self.tasks.drop_writes(*event);
                 }
                 _ => {}
@@ -186,7 +187,8 @@ impl Instance {
         }
     }
 
-    /// The id of a start was taken: the instance never was. What callers want of the id is meant for the other one.
+    /// Handles a start whose id was taken: this instance never existed. Requests that arrived for the id are meant for
+    /// the other one.
     fn id_taken(&mut self, shared: &mut Shared, in_flight: InFlight, row: &InstanceRow) {
         self.forget(shared);
         shared.outputs.extend(in_flight.next.into_execution().map(Output::Drop));
@@ -214,18 +216,18 @@ impl Instance {
         }
     }
 
-    /// Memory contradicts the store: forget the execution, and read again.
+    /// Handles a conflict: memory contradicts the store, so the execution is dropped and everything is read again.
     fn start_over(&mut self, shared: &mut Shared, mut in_flight: InFlight) {
         self.pending_calls.extend(in_flight.take_calls());
         self.tasks.put_back_writes(in_flight.task_writes);
         self.queue.put_back(in_flight.messages.into_messages());
         shared.outputs.extend(in_flight.next.into_execution().map(Output::Drop));
-        // Loading brings the messages of the inbox that are still there.
+        // Loading returns the inbox messages that still exist.
         self.queue.take_stored();
         self.reload(shared);
     }
 
-    /// The store can never take this commit: the instance is blocked without it.
+    /// Handles a commit that the store can never accept: the instance is blocked without it.
     fn rejected(&mut self, shared: &mut Shared, now_ms: u64, mut in_flight: InFlight, reason: String) {
         match in_flight.next {
             Next::Gone | Next::CallsAnswered(_) => self.leftovers_refused(shared, in_flight, reason),
@@ -243,7 +245,7 @@ impl Instance {
         }
     }
 
-    /// It has ended, and the store does not clear what is left over. That goes another time.
+    /// Handles a refused commit that was to clean up after an ended instance. It is tried again another time.
     fn leftovers_refused(&mut self, shared: &mut Shared, in_flight: InFlight, reason: String) {
         shared.outputs.extend(in_flight.next.into_execution().map(Output::Drop));
         shared.outputs.extend(in_flight.outputs.into_iter().filter(is_reply_to_call));
@@ -254,7 +256,7 @@ impl Instance {
         self.answer_all(shared, &messages, &Response::EndedBefore);
     }
 
-    /// It cannot be marked as blocked, or keep what came for it.
+    /// Handles a refused commit that was to block the instance, or to keep its messages.
     fn block_refused(&mut self, shared: &mut Shared, now_ms: u64, in_flight: InFlight, reason: String) {
         tracing::error!(
             target: log::STORE,
@@ -267,7 +269,7 @@ impl Instance {
         messages.extend(self.queue.take_all());
         let unknown = Response::Unknown { reason };
         if self.columns.is_some() {
-            // It is stored all the same, and tried again as if it had been marked.
+            // Its row exists anyway, and it is retried as if it had been marked as blocked.
             self.phase = Phase::Blocked;
             shared.wakes.set(self.key, in_flight.columns.wake_at_ms);
             shared.outputs.extend(Batch::new(messages).replies(&unknown));
@@ -282,16 +284,16 @@ impl Instance {
         self.answer_all(shared, &messages, &unknown);
     }
 
-    /// Gives the same answer to every caller who asks an instance something that is gone from memory, or whose request
-    /// waited for a message. Those who wrote a row are found again by it.
+    /// Sends the same response to every caller with a pending call or a request that waits for a message, after the
+    /// instance was removed from memory. Request rows are found again by the next reader.
     pub(super) fn respond_to_all(&mut self, shared: &mut Shared, answer: &Response) {
         for request in self.behind.take_callers().into_iter().chain(self.pending_calls.take_callers()) {
             shared.reply(request, answer.clone());
         }
     }
 
-    /// Gives the same answer to everybody who brought a message to an instance that is gone from memory, wanted to start
-    /// it or waits for its end.
+    /// Sends the same response to everybody who sent a message to, wanted to start, or waits for the end of an instance
+    /// that was removed from memory.
     pub(super) fn answer_all(&mut self, shared: &mut Shared, messages: &[Queued], answer: &Response) {
         let callers = messages.iter().filter_map(|queued| match queued.origin {
             Origin::Caller(request) => Some(request),
@@ -308,7 +310,7 @@ impl Instance {
     }
 }
 
-/// What a caller asked who brought this message.
+/// The request of the caller that brought this message.
 fn as_request(queued: Queued) -> Option<(RequestId, Request)> {
     let Origin::Caller(request_id) = queued.origin else { return None };
     let request = match queued.message {
@@ -327,7 +329,7 @@ fn as_request(queued: Queued) -> Option<(RequestId, Request)> {
     Some((request_id, request))
 }
 
-/// Whether a planted mistake has something done before its commit is durable.
+/// Whether a planted flaw sends an output before its commit is durable.
 fn is_early(output: &Output) -> bool {
     match output {
         Output::RunActivity(_) => flaws::is(Flaw::EffectsBeforeCommit),
@@ -336,7 +338,8 @@ fn is_early(output: &Output) -> bool {
     }
 }
 
-/// Whether this answers a question; such an answer is true even if nothing was written.
+/// Whether this is the reply to a call; it is true even if nothing was written, because queries read durable state
+/// only.
 fn is_reply_to_call(output: &Output) -> bool {
     matches!(output, Output::Reply { answer: Response::Reply(_), .. })
 }

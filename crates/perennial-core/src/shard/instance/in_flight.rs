@@ -1,4 +1,4 @@
-//! What is under way for an instance, and where it leads.
+//! The work in progress for an instance, and what follows from it.
 
 use std::collections::BTreeSet;
 
@@ -13,34 +13,34 @@ use super::queued::{Batch, Queued};
 use super::row_columns::RowColumns;
 use super::tasks::TaskWrite;
 
-/// What is going on with an instance. Whatever it is, it is one thing at a time.
+/// What an instance is doing. It does one thing at a time.
 pub(super) enum Phase {
-    /// Its rows were asked for. While an input is being handled, also that what is next is not decided yet.
+    /// Its rows were requested. Also used while an input is being handled and the next phase is not decided.
     Loading,
-    /// A turn task is being run.
+    /// A turn task is running.
     Turning(Turning),
-    /// A commit is under way.
+    /// A commit is in progress.
     Committing(Box<InFlight>),
-    /// Its execution waits for something to happen.
+    /// Its execution waits for an input.
     Idle(Box<Execution>),
-    /// It cannot go on.
+    /// It is blocked.
     Blocked,
-    /// Its time to start has not come.
+    /// Its start time has not come.
     Delayed,
     /// It is no longer in memory.
     Gone,
 }
 
-/// A turn task that is being run, and what is part of it.
+/// A running turn task, and what is part of it.
 pub(super) struct Turning {
     pub(super) number: u64,
     pub(super) messages: Batch,
     pub(super) calls: Vec<PendingCall>,
-    /// The request rows among the questions.
+    /// The request rows among the calls.
     pub(super) call_rows: BTreeSet<RequestNumber>,
-    /// The latest due time of a timer that it fires.
+    /// The latest due time of the timers that it fires.
     pub(super) fired_ms: Option<u64>,
-    /// The loaded row, if the history is read to decide what comes of the instance. There is nothing else in it then.
+    /// The loaded row, if the history is read to decide what happens to the instance. Everything else is empty then.
     pub(super) decides: Option<Box<InstanceRow>>,
 }
 
@@ -60,9 +60,9 @@ impl Turning {
 #[derive(Default)]
 pub(super) struct Delivery {
     pub(super) jobs: Vec<Job>,
-    /// The messages that the jobs came with, and those that came to nothing.
+    /// The messages that the jobs came from, and those without effect.
     pub(super) messages: Vec<Queued>,
-    /// The latest due time of a timer among the jobs.
+    /// The latest due time of the timers among the jobs.
     pub(super) fired_ms: Option<u64>,
 }
 
@@ -95,27 +95,27 @@ pub(super) struct InFlight {
     pub(super) outputs: Vec<Output>,
     pub(super) columns: RowColumns,
     pub(super) next: Next,
-    /// The checksum of the last turn once it is durable, if it has one.
+    /// The checksum of the last turn once it is durable, if there is one.
     pub(super) checksum: Option<u32>,
-    /// The messages that are part of it, in case it comes to nothing.
+    /// The messages that are part of it, in case it fails.
     pub(super) messages: Batch,
-    /// Whether it inserts the instance.
+    /// The request that starts the instance, if it is inserted.
     pub(super) start: Option<RequestId>,
-    /// The tasks that other nodes can take then.
+    /// The tasks that other nodes can take once it is durable.
     pub(super) given: Vec<EventId>,
-    /// The task rows that are part of it, in case it comes to nothing.
+    /// The task rows that are part of it, in case it fails.
     pub(super) task_writes: Vec<TaskWrite>,
     /// Updates that it records, by event.
     pub(super) accepted: Vec<(EventId, PendingCall)>,
     /// Updates that it answers, by event.
     pub(super) answered: Vec<EventId>,
-    /// How many messages it sends to the next execution: its start, and what did not fit into that.
+    /// How many messages it sends to the next execution: its start, and jobs that did not fit into the start.
     pub(super) carried_rows: usize,
-    /// Messages of the inbox that it consumes.
+    /// Inbox messages that it consumes.
     pub(super) consumed: Vec<InboxNumber>,
     /// Request rows that it answers.
     pub(super) answered_rows: BTreeSet<RequestNumber>,
-    /// Questions that it answers without the code, in case it comes to nothing.
+    /// Calls that it answers without the code, in case it fails.
     pub(super) refused: Vec<PendingCall>,
 }
 
@@ -139,37 +139,37 @@ impl InFlight {
         }
     }
 
-    /// Whether a request row is among what it records or answers.
+    /// Whether it records or answers a request row.
     pub(super) fn knows_row(&self, number: RequestNumber) -> bool {
         self.answered_rows.contains(&number)
             || self.accepted.iter().any(|(_, pending)| pending.reply_to.row() == Some(number))
     }
 
-    /// Takes the questions that have to be put again if it comes to nothing.
+    /// Takes the calls that have to be made again because the commit failed.
     pub(super) fn take_calls(&mut self) -> impl Iterator<Item = PendingCall> + use<> {
         let accepted = std::mem::take(&mut self.accepted).into_iter().map(|(_, pending)| pending);
         accepted.chain(std::mem::take(&mut self.refused))
     }
 }
 
-/// Where an instance goes from a durable commit.
+/// What an instance does after a durable commit.
 pub(super) enum Next {
     Idle(Box<Execution>),
     Blocked,
-    /// Blocked as it was; what came for it is kept.
+    /// Stays blocked; what arrived for it is kept.
     Kept,
-    /// Blocked, and tried again at once.
+    /// Is blocked, and retried immediately.
     Reloaded,
-    /// The next execution begins with turns that it keeps of this one.
+    /// Continues with an execution that keeps turns of this one.
     Reset,
-    /// Still waiting for its time to start; what came for it is kept.
+    /// Still waits for its start time; what arrived for it is kept.
     Delayed,
     /// The next execution begins.
     Continued(Box<Execution>, Box<Start>),
-    /// It had ended before, and was only asked something.
+    /// Had ended before; only calls were answered.
     CallsAnswered(Box<Execution>),
     Ended(Option<Box<Execution>>, Box<Ending>),
-    /// It had ended before; only left-overs were cleared.
+    /// Had ended before; only leftover rows were deleted.
     Gone,
 }
 

@@ -1,21 +1,22 @@
-//! When the engine ends an execution, whatever its code does.
+//! When the engine ends an execution regardless of its code.
 
 use crate::history::{Ledger, Started, TIMEOUT_REASON};
 
 use super::super::gaps::{Gaps, Grace};
 use super::super::message::Start;
 
-/// The ends that are known without the execution in memory, for when it cannot be.
+/// The times at which the engine ends the execution, kept separately because the execution may not be in memory.
 #[derive(Default)]
 pub(super) struct Limits {
-    /// Until when a requested cancellation may clean up.
+    /// The end of a cancel request's grace period.
     grace_until_ms: Option<u64>,
-    /// When the instance is ended as timed out.
+    /// When the instance is terminated because of its time limit.
     deadline_ms: Option<u64>,
 }
 
 impl Limits {
-    /// The ends of an execution that has not begun. A cancel that it brings counts from when the start arrived.
+    /// The limits of an execution that has not started. The grace period of a cancel request in its start counts from
+    /// the arrival of the start.
     pub(super) fn of_start(start: &Start, arrived_ms: u64, gaps: &Gaps) -> Limits {
         let end_of = |grace_ms| gaps.end_of(Grace { from_ms: arrived_ms, grace_ms });
         let grace_until_ms = start.cancel().map(|(_, grace_ms)| end_of(grace_ms));
@@ -27,7 +28,7 @@ impl Limits {
         Limits { grace_until_ms, deadline_ms: started.deadline_ms }
     }
 
-    /// Why the engine ends the execution now, if it has to.
+    /// Why the engine has to end the execution now, if it has to.
     pub(super) fn overdue(&self, reason: Option<&str>, now_ms: u64) -> Option<String> {
         if self.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms) {
             return Some(TIMEOUT_REASON.to_owned());
@@ -36,7 +37,7 @@ impl Limits {
         grace_is_over.then(|| not_done_in_time(reason.unwrap_or_default()))
     }
 
-    /// An execution is over. The next one has the same deadline.
+    /// Handles the end of an execution. The next one has the same deadline.
     pub(super) fn end_grace(&mut self) {
         self.grace_until_ms = None;
     }
@@ -49,13 +50,13 @@ impl Limits {
         self.deadline_ms
     }
 
-    /// Both, as far as they are known.
+    /// Both times, as far as they are known.
     pub(super) fn ends(&self) -> impl Iterator<Item = u64> + use<> {
         self.grace_until_ms.into_iter().chain(self.deadline_ms)
     }
 }
 
-/// Why an execution ends whose cancel's grace is over.
+/// The reason of an execution that did not end within its grace period.
 pub(super) fn not_done_in_time(reason: &str) -> String {
     format!("cancelled, and not done in time: {reason}")
 }

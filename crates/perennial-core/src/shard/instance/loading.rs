@@ -1,4 +1,4 @@
-//! From dormant to alive.
+//! From dormant to resident: loading and starting instances.
 
 use crate::code::ErrorCode;
 use crate::history::{Job, Started};
@@ -19,7 +19,7 @@ use super::tending::View;
 use super::turns::still_of;
 
 impl Instance {
-    /// A new instance begins, because this caller starts it.
+    /// Starts a new instance for a caller.
     pub(in crate::shard) fn start(
         &mut self,
         shared: &mut Shared,
@@ -37,7 +37,7 @@ impl Instance {
         self.begin(shared, now_ms, Arrived { what: start, origin, arrived_ms: now_ms });
     }
 
-    /// It was loaded, or does not exist.
+    /// Handles the loaded rows of the instance, or that it does not exist.
     pub(in crate::shard) fn handle_loaded(
         &mut self,
         shared: &mut Shared,
@@ -53,7 +53,7 @@ impl Instance {
         let cut = inbox.next;
         self.read_rows(shared, &row, &inbox.rows, tasks);
         if turns.is_empty() {
-            // What an execution before it left is in the inbox.
+            // What an earlier execution left unread is in the inbox.
             self.recorded_unread = 0;
         }
         if self.pending_calls.has_reset() {
@@ -68,14 +68,14 @@ impl Instance {
             return self.clear_leftovers(shared);
         }
         self.bring_behind(shared, now_ms, cut, self.tasks.is_refreshing());
-        // Whether it has to end, and what is open then, stands in its history.
+        // Whether it has to end, and what is open then, follows from its history.
         if !turns.is_empty() && (row.blocked.is_some() || self.queue.has_termination()) {
             return self.read_record(shared, now_ms, Box::new(row), turns);
         }
         self.revive(shared, now_ms, &row, Past::Stored(turns));
     }
 
-    /// Takes over what a load found besides turns.
+    /// Takes over the loaded rows other than turns.
     fn read_rows(&mut self, shared: &mut Shared, row: &InstanceRow, inbox: &[InboxRow], tasks: Vec<TaskRow>) {
         self.read_row(row);
         self.refuse_rivals(shared, row.status);
@@ -84,7 +84,7 @@ impl Instance {
         self.read_inbox(shared, inbox);
     }
 
-    /// Adds the messages that a load found. What came through the inbox came before what callers brought since.
+    /// Adds loaded inbox messages. They arrived before everything that callers have sent since.
     fn read_inbox(&mut self, shared: &Shared, rows: &[InboxRow]) {
         let brought = self.queue.take_brought();
         for row in rows {
@@ -95,7 +95,7 @@ impl Instance {
         self.queue.bring_after_read(brought, &mut self.pending_calls);
     }
 
-    /// Decides what comes of a loaded instance that has not ended.
+    /// Decides what happens to a loaded instance that has not ended.
     pub(super) fn revive(&mut self, shared: &mut Shared, now_ms: u64, row: &InstanceRow, past: Past) {
         if let Some(reason) = self.has_to_end(shared, now_ms, row, &past) {
             let parent = row.parent.as_ref().filter(|_| row.is_sound());
@@ -112,8 +112,8 @@ impl Instance {
             return self.stay_blocked(shared, now_ms);
         }
         self.queue.skip_messages(self.skippable());
-        // Without a start there is no turn that could record repairs; one with a cancel takes the other messages as well, past
-        // the one that cannot be read.
+        // Before the start there is no turn that could record repairs. A first turn with a cancel request would also
+        // take the other messages, and so deliver messages that come after the unreadable one.
         let has_begun = !matches!(&past, Past::Stored(turns) if turns.is_empty());
         let can_record = has_begun || (self.queue.start().is_some() && !self.queue.has_cancel());
         if let Some(failure) = self.queue.unreadable(can_record).or_else(|| self.tasks.undecodable()) {
@@ -138,7 +138,7 @@ impl Instance {
         self.hydrate(shared, now_ms, past);
     }
 
-    /// Why it has to end without its code now, if so.
+    /// Why it has to end without its code now, if it has to.
     fn has_to_end(&mut self, shared: &Shared, now_ms: u64, row: &InstanceRow, past: &Past) -> Option<String> {
         let (gaps, is_blocked) = (&shared.gaps, row.blocked.is_some());
         let overdue = match past {
@@ -152,21 +152,22 @@ impl Instance {
         if let Some(reason) = self.queue.termination() {
             return Some(reason.to_owned());
         }
-        // A cancel that waits for code that runs counts from the turn that delivers it.
+        // If the code runs, the grace period counts from the turn that delivers the cancel request, so a waiting
+        // request is not overdue.
         let cancelled = self.queue.overdue_cancel(gaps, now_ms).filter(|_| is_blocked);
         cancelled.map(not_done_in_time).or(overdue)
     }
 
-    /// Why an execution that has not begun has to end now, if so.
+    /// Why an execution that has not started has to end now, if it has to.
     fn overdue_start(&mut self, gaps: &Gaps, now_ms: u64) -> Option<String> {
         let (start, arrived_ms) = self.queue.start_and_arrival()?;
-        // A cancel that was taken over crosses continue-as-new with the grace that it has.
+        // A cancel request that the code took over keeps its grace period across continue-as-new.
         self.limits = Limits::of_start(start, arrived_ms, gaps);
         self.limits.overdue(start.cancel().map(|(reason, _)| reason), now_ms)
     }
 
-    /// It cannot be loaded for a reason of its own. The rest of it may be readable, without its turns: that tells whether
-    /// it has ended, who waits for it, and what is left of it in the store.
+    /// Handles an instance that cannot be loaded because of its own data. The rest of its rows may be readable, without
+    /// its turns: they tell whether it has ended, who waits for it, and what else is stored for it.
     pub(in crate::shard) fn handle_load_failed(
         &mut self,
         shared: &mut Shared,
@@ -179,7 +180,7 @@ impl Instance {
         }
         let failure = BlockReason::Unreadable(reason);
         if self.has_to_hand_over(shared) {
-            // Nothing tells what they are; the next owner finds them without an attempt.
+            // Without a history nothing is known about them; the next owner finds the activities without an attempt.
             shared.stop_attempts(self.key);
         }
         let Some(LoadedInstance { row, inbox, tasks, .. }) = rest else {
@@ -219,7 +220,7 @@ impl Instance {
         }
         let not_before_ms = self.queue.start().and_then(|start| start.not_before_ms);
         if not_before_ms.is_some_and(|at_ms| at_ms > now_ms) && !self.queue.has_cancel() {
-            // Its time may be up before it begins.
+            // Its deadline may pass before it starts.
             let wake = not_before_ms.into_iter().chain(self.limits.deadline_ms()).min();
             return self.settle(shared, now_ms, Phase::Delayed, wake);
         }
@@ -230,7 +231,7 @@ impl Instance {
         self.begin(shared, now_ms, start);
     }
 
-    /// Takes the first turn of an execution, with what waits for it.
+    /// Takes the first turn of an execution, with everything that waits for it.
     pub(super) fn begin(&mut self, shared: &mut Shared, now_ms: u64, start: Arrived<Start>) {
         let Arrived { what: start, origin, arrived_ms } = start;
         let (jobs, started) = (start.jobs.clone(), Box::new(start.started.clone()));
@@ -238,10 +239,10 @@ impl Instance {
         let messages = vec![Queued::new(Message::Start(Box::new(start)), origin, arrived_ms)];
         let mut delivery = Delivery { jobs, messages, fired_ms: None };
         if let Origin::Inbox(number) = origin {
-            // It may have been read while the commit that sent it was being answered.
+            // It may have been read from the inbox while the commit that sent it was in progress.
             self.queue.take_row(number);
         }
-        // A cancel request that came before must not let the first turn take effect.
+        // If a cancel request is already waiting, the first turn must not take effect without it.
         if self.queue.has_cancel() {
             self.take_first_jobs(shared, &started, &mut delivery);
         }
@@ -251,7 +252,7 @@ impl Instance {
         self.take_turn(shared, now_ms, TurnSource::Start(started), delivery);
     }
 
-    /// Takes what waits for a first turn that a cancel request is part of: as much as a turn takes, and the request.
+    /// The jobs of a first turn that includes a cancel request: as many as one turn takes, and the request.
     fn take_first_jobs(&mut self, shared: &Shared, started: &Started, delivery: &mut Delivery) {
         let (limit, max_bytes) = shared.options.jobs_per_turn();
         let mut bytes: u64 = delivery.jobs.iter().map(Job::weight).sum();
@@ -269,8 +270,8 @@ impl Instance {
         self.queue.put_back(rest);
     }
 
-    /// The tasks and messages were read again. Other nodes may have taken, renewed or finished tasks; messages that came
-    /// while it was blocked are in order now.
+    /// Handles tasks and messages that were read again. Other nodes may have taken, renewed or finished tasks; messages
+    /// that arrived while it was blocked are now in order.
     pub(in crate::shard) fn handle_refreshed(
         &mut self,
         shared: &mut Shared,
@@ -303,7 +304,7 @@ impl Instance {
         }
     }
 
-    /// It was deleted.
+    /// Handles an instance that was deleted.
     fn forget_missing(&mut self, shared: &mut Shared) {
         self.forget(shared);
         let messages = self.queue.take_all();
@@ -312,10 +313,10 @@ impl Instance {
         self.answer_all(shared, &messages, &Response::NotFound);
     }
 
-    /// It has ended; what still came for it is answered, and its messages are deleted.
+    /// Handles leftovers of an ended instance: requests get their replies, and its messages are deleted.
     pub(super) fn clear_leftovers(&mut self, shared: &mut Shared) {
         if self.pending_calls.has_query() || self.pending_calls.has_reset() {
-            // It can be answered from the history.
+            // A query can be answered from the history.
             return self.reload(shared);
         }
         let messages = Batch::new(self.queue.take_all());

@@ -1,4 +1,4 @@
-//! What an instance writes to the log. Payloads never appear in it, only ids, kinds and numbers.
+//! The log lines of an instance. They contain ids, kinds and numbers, never payloads.
 
 use crate::execution::Execution;
 use crate::history::{ActivityError, Ending, TimeoutKind};
@@ -11,7 +11,8 @@ use super::in_flight::Next;
 use super::row_columns::RowColumns;
 
 impl Instance {
-    /// Logs what a durable commit means for the instance. To be called before its row is taken over, which tells how it was.
+    /// Logs the effect of a durable commit. To be called before its columns are taken over, to compare them with the
+    /// old ones.
     pub(super) fn log_durable(&self, columns: &RowColumns, next: &Next) {
         let is_begun = columns.status != Status::Pending;
         if is_begun && self.columns.as_ref().is_none_or(|before| before.status == Status::Pending) {
@@ -85,7 +86,7 @@ pub(super) fn attempt_completed(task: &ActivityTask) {
     );
 }
 
-/// Logs an attempt that failed, and when the next one is due if there is one. A cancelled attempt did what it was asked to.
+/// Logs a failed attempt, and when the next one is due if there is one. A cancelled attempt is not a failure.
 pub(super) fn attempt_failed(task: &ActivityTask, failure: &ActivityError, retry_in_ms: Option<u64>) {
     let (instance, execution, event) = (&*task.instance, task.execution, task.event.0);
     let (attempt, activity) = (task.attempt, &*task.name);
@@ -107,7 +108,7 @@ pub(super) fn attempt_failed(task: &ActivityTask, failure: &ActivityError, retry
     }
 }
 
-/// Logs an activity that ends without another attempt, because its time is up or it ended its process too often.
+/// Logs an activity that ends without another attempt, because its time is up or its process ended too often.
 pub(super) fn retries_exhausted(task: &ActivityTask, attempts: u32, failure: &ActivityError) {
     if matches!(failure, ActivityError::Cancelled) {
         return;
@@ -124,7 +125,7 @@ pub(super) fn retries_exhausted(task: &ActivityTask, attempts: u32, failure: &Ac
     );
 }
 
-/// What kind of failure it is. Its text is a payload, and is not logged.
+/// The kind of a failure. Its text is a payload, and is not logged.
 fn kind(failure: &ActivityError) -> &'static str {
     match failure {
         ActivityError::Application(_) | ActivityError::Broken { .. } => "error",

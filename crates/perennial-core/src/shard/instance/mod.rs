@@ -1,13 +1,13 @@
 //! One instance in memory: a state machine of its own.
 //!
-//! An [`Instance`] does one thing at a time ([`Phase`]); whatever comes meanwhile waits in its queue. It is made of parts
-//! that own their fields: messages ([`Queue`]), questions ([`PendingCalls`]), requests that wait for a message to be read
-//! ([`Behind`]), task rows ([`Tasks`]) and the ends that the engine enforces ([`Limits`]). Each input gets what all
-//! instances of the shard share. An instance that is not needed in memory any more says so ([`Instance::is_gone`]), and
-//! the shard removes it.
+//! An [`Instance`] does one thing at a time ([`Phase`]); everything that arrives meanwhile waits in its queue. It
+//! consists of parts that own their fields: messages ([`Queue`]), calls ([`PendingCalls`]), requests that wait for a
+//! message to be read ([`Behind`]), task rows ([`Tasks`]) and the limits that the engine enforces ([`Limits`]). Each
+//! input comes with the state that all instances of the shard share. An instance that is no longer needed in memory
+//! reports it ([`Instance::is_gone`]), and the shard removes it.
 //!
-//! The way of a turn: [`Instance::go_on`] forms it (`turns`), the driver takes it, `taken` makes a commit of it, and
-//! `commits` does what follows once that is durable.
+//! A turn is formed by [`Instance::go_on`] (`turns`) and taken by the driver; `taken` turns the result into a commit,
+//! and `commits` does what follows once the commit is durable.
 
 mod behind;
 mod blocking;
@@ -71,33 +71,33 @@ pub(super) struct Instance {
     behind: Behind,
     tasks: Tasks,
     limits: Limits,
-    /// What the stored row says; nothing before it is known.
+    /// The columns of the stored row; `None` until they are known.
     columns: Option<RowColumns>,
     /// The checksum of the last durable turn of the execution in memory.
     checksum: u32,
     /// Callers that want to start this id while it is being started.
     rival_starts: Vec<RequestId>,
-    /// How many events of a blocked instance are kept in its inbox, as far as it is known.
+    /// The known number of events of a blocked instance that are kept in its inbox.
     kept_events: usize,
-    /// Whether it is blocked and nobody has looked yet how many these are.
+    /// Whether it is blocked and its kept events have not been counted.
     is_uncounted: bool,
-    /// How many events its execution had recorded and not read when it was idle last, or leaves to the next one. Nothing
+    /// How many recorded events its execution had not read when it was last idle, or leaves to the next one. Zero
     /// before it was hydrated: see [`Instance::refuse_surplus`].
     recorded_unread: usize,
-    /// What blocks it, for those who ask it something meanwhile.
+    /// The reply to calls while it is blocked.
     blocked_reply: Option<CallReply>,
-    /// Whether somebody asked for it to be tried again, and it is being loaded for that.
+    /// Whether it is being loaded because a retry was requested.
     is_retried: bool,
-    /// How many turns did not end in time since one was recorded last, as far as its row told; and whether somebody asked
-    /// for it to be tried all the same.
+    /// How many turns did not end in time since one was last recorded, according to its row; and whether a retry was
+    /// requested in spite of that.
     lost_turns: u32,
     is_asked_for: bool,
-    /// Rows that asked for a try, and have had it.
+    /// Inbox rows that requested a retry, and have had it.
     tried: BTreeSet<InboxNumber>,
 }
 
 impl Instance {
-    /// An instance whose rows are asked for, or that begins.
+    /// An instance whose rows are being loaded, or that starts.
     pub(super) fn loading(key: InstanceKey, id: Arc<str>) -> Instance {
         Instance {
             key,
@@ -145,7 +145,7 @@ impl Instance {
         &self.id
     }
 
-    /// Its id is known now. [`Instances`](super::instances::Instances) finds it by that.
+    /// Sets its id. [`Instances`](super::instances::Instances) indexes it by that.
     pub(super) fn set_id(&mut self, id: Arc<str>) {
         self.id = id;
     }
@@ -162,7 +162,7 @@ impl Instance {
         matches!(self.phase, Phase::Committing(_))
     }
 
-    /// Whether something is under way: a turn, a load, a commit, or a request that waits for a message to be read.
+    /// Whether work is in progress: a turn, a load, a commit, or a request that waits for a message to be read.
     pub(super) fn is_busy(&self) -> bool {
         match self.phase {
             Phase::Loading | Phase::Turning(_) | Phase::Committing(_) => true,
@@ -176,14 +176,14 @@ impl Instance {
         self.columns.as_ref().map(|columns| columns.status)
     }
 
-    /// A caller wants to start its id, and whether that exists is not known yet.
+    /// Adds a caller that wants to start its id while it is not known whether that exists.
     pub(super) fn add_rival_start(&mut self, request: RequestId) {
         self.rival_starts.push(request);
     }
 
-    /// A message was read from the inbox. Returns whether it was not known.
+    /// Handles a message from the inbox. Returns whether it was new.
     pub(super) fn handle_inbox(&mut self, shared: &mut Shared, now_ms: u64, row: &InboxRow) -> bool {
-        // While earlier messages are being read, this one is brought again after them.
+        // While earlier messages are being read, this one will be passed again after them.
         if self.knows_inbox(row.number) || self.tasks.is_refreshing() || self.is_ahead_of_cure(row) {
             return false;
         }
@@ -192,9 +192,9 @@ impl Instance {
         true
     }
 
-    /// Whether a message was read although the instance is blocked as far as is known here: the commit that cures it is
-    /// written, and not answered yet. The pass that read it may have gone past earlier ones before; once the answer is
-    /// here, all are read in order.
+    /// Whether a message was read although the instance is blocked as far as this node knows: the commit that unblocks
+    /// it is written, but its outcome has not arrived. The pass that read the message may have skipped earlier ones;
+    /// after the outcome, all are read in order.
     fn is_ahead_of_cure(&self, row: &InboxRow) -> bool {
         let Phase::Committing(in_flight) = &self.phase else { return false };
         !row.urgent
@@ -202,7 +202,7 @@ impl Instance {
             && self.columns.as_ref().is_some_and(RowColumns::is_blocked)
     }
 
-    /// A new owner has to look at it: it is owed work, or blocked.
+    /// Handles a notice that a new owner has to examine it: it has owed work, or is blocked.
     pub(super) fn handle_owed(&mut self, shared: &mut Shared) {
         match &mut self.phase {
             Phase::Blocked => self.reload(shared),
@@ -213,17 +213,17 @@ impl Instance {
         }
     }
 
-    /// The store says that it wants attention at a time. One that is alive knows better itself; a blocked one may have
-    /// been made due from outside.
+    /// Handles a wake time from the store. A resident instance knows its own wake time; a blocked one may have been
+    /// made due by another process.
     pub(super) fn handle_due(&mut self, shared: &mut Shared, wake_at_ms: u64) {
         if matches!(self.phase, Phase::Blocked | Phase::Delayed) {
-            // A page may be older than what is known here.
+            // The page may be older than what is known here.
             let known = shared.wakes.of(self.key);
             shared.wakes.set(self.key, known.into_iter().chain([wake_at_ms]).min());
         }
     }
 
-    /// The time has come at which it wanted attention.
+    /// Handles its wake time.
     pub(super) fn handle_wake(&mut self, shared: &mut Shared, now_ms: u64) {
         match self.phase {
             Phase::Idle(_) => self.go_on(shared, now_ms),
@@ -232,16 +232,16 @@ impl Instance {
         }
     }
 
-    /// Removes it from memory, if it is at rest. What is due soon keeps its wake.
+    /// Evicts it from memory, if it is idle. If it is due soon, its wake time is kept.
     pub(super) fn evict(&mut self, shared: &mut Shared, now_ms: u64) {
         shared.residents.leave(&mut self.stay);
         let is_at_rest = match self.phase {
-            // Somebody waits for its messages to be read.
+            // A request waits for its messages to be read.
             _ if !self.behind.is_empty() => false,
             Phase::Idle(_) | Phase::Delayed => true,
-            // The result of an attempt that runs would bring it back, and have it tried before its time.
+            // The result of a running attempt would load it again, and so retry it before its time.
             Phase::Blocked => shared.attempts.of(self.key).next().is_none(),
-            // It was idle, and is being tried again.
+            // It was idle, and is being retried.
             _ => false,
         };
         if !is_at_rest {
@@ -254,12 +254,12 @@ impl Instance {
         }
         let soon_ms = now_ms + whole_ms(shared.options.lookahead);
         let stored_ms = self.columns.as_ref().and_then(|columns| columns.wake_at_ms);
-        // Later ones are read from the store when their time is near, unless the store has not got them.
+        // Later wake times are read from the store when they come near, unless they are not stored.
         let is_kept = |at_ms: &u64| *at_ms < soon_ms || stored_ms.is_none_or(|stored_ms| stored_ms > *at_ms);
         shared.wakes.set(self.key, wake.filter(is_kept));
     }
 
-    /// The shard is no longer this node's: everybody who waits here is told so.
+    /// Handles the loss of the shard: everybody who waits here is notified.
     pub(super) fn lose(mut self, shared: &mut Shared) {
         let mut messages = self.queue.take_all();
         let mut waiting = self.pending_calls.take_callers();
@@ -284,14 +284,14 @@ impl Instance {
         }
     }
 
-    /// Leaves memory, and returns what was going on.
+    /// Removes it from memory, and returns its last phase.
     fn forget(&mut self, shared: &mut Shared) -> Phase {
         shared.residents.leave(&mut self.stay);
         shared.wakes.set(self.key, None);
         mem::replace(&mut self.phase, Phase::Gone)
     }
 
-    /// Takes over what the stored row says.
+    /// Takes over the columns of its stored row.
     fn read_row(&mut self, row: &InstanceRow) {
         self.columns = Some(RowColumns::of_row(row));
         self.blocked_reply = row
@@ -300,20 +300,20 @@ impl Instance {
             .map(|blocked| CallReply::Blocked { code: blocked.code.clone(), reason: blocked.reason.clone() });
     }
 
-    /// Has its rows read.
+    /// Requests its rows.
     fn reload(&mut self, shared: &mut Shared) {
         self.phase = Phase::Loading;
         shared.outputs.push(Output::Load { key: self.key });
     }
 
-    /// Has its tasks and messages read again, if that is not under way.
+    /// Requests its tasks and messages again, unless that is in progress.
     fn refresh(&mut self, shared: &mut Shared) {
         if self.tasks.begin_refresh() {
             shared.outputs.push(Output::Refresh { key: self.key });
         }
     }
 
-    /// It has nothing to do for now, and was used just now.
+    /// Marks it as idle from now on.
     fn rest(&mut self, shared: &mut Shared, now_ms: u64) {
         let bytes = match &self.phase {
             Phase::Idle(execution) => execution.ledger().bytes(),
@@ -322,7 +322,7 @@ impl Instance {
         shared.residents.enter(&mut self.stay, now_ms, self.key, bytes);
     }
 
-    /// Takes the idle execution, if there is one: it has something to do.
+    /// Takes the idle execution, if there is one, to give it work.
     fn take_idle(&mut self) -> Option<Box<Execution>> {
         match mem::replace(&mut self.phase, Phase::Loading) {
             Phase::Idle(execution) => Some(execution),
@@ -333,7 +333,7 @@ impl Instance {
         }
     }
 
-    /// Ends the commit that is under way, if one is.
+    /// Ends the commit in progress, if there is one.
     fn end_commit(&mut self) -> Option<InFlight> {
         match mem::replace(&mut self.phase, Phase::Loading) {
             Phase::Committing(in_flight) => Some(*in_flight),
@@ -344,7 +344,7 @@ impl Instance {
         }
     }
 
-    /// Ends the turn task of this number, if that is the one that is being run.
+    /// Ends the turn task with this number, if it is the current one.
     fn end_turn(&mut self, number: u64) -> Option<Turning> {
         match mem::replace(&mut self.phase, Phase::Loading) {
             Phase::Turning(turning) if turning.number == number => Some(turning),
@@ -365,7 +365,7 @@ impl Instance {
         in_work.iter().copied().chain(self.queue.numbers())
     }
 
-    /// Whether a message of the inbox is in memory already.
+    /// Whether an inbox message is already in memory.
     fn knows_inbox(&self, number: InboxNumber) -> bool {
         let in_work = match &self.phase {
             Phase::Turning(turning) => turning.messages.knows(number),
@@ -375,7 +375,7 @@ impl Instance {
         in_work || self.queue.knows(number)
     }
 
-    /// Whether a request row is in memory already.
+    /// Whether a request row is already in memory.
     pub(super) fn knows_request_row(&self, number: RequestNumber) -> bool {
         let in_work = match &self.phase {
             Phase::Turning(turning) => turning.call_rows.contains(&number),
@@ -385,7 +385,7 @@ impl Instance {
         in_work || self.pending_calls.knows_row(number) || self.behind.knows_row(number)
     }
 
-    /// How many events wait for it: recorded and not read by its code, kept in its inbox, or queued.
+    /// The number of events that wait for it: recorded but unread, kept in its inbox, or queued.
     fn unread_events(&self) -> usize {
         let recorded = match &self.phase {
             Phase::Turning(turning) => self.recorded_unread + turning.messages.events(),
@@ -403,14 +403,14 @@ impl Instance {
         recorded + self.kept_events + self.queue.events()
     }
 
-    /// Whether it takes no more events until its code has read some.
+    /// Whether it accepts no more events until its code has read some.
     fn is_full(&self, shared: &Shared) -> bool {
         self.columns.as_ref().is_some_and(|columns| columns.full)
             || self.unread_events() >= shared.options.max_unread
     }
 
-    /// Refuses the events that callers brought beyond the limit while it was not known how many its execution has not
-    /// read. Nobody was told that these were accepted.
+    /// Refuses the events of callers beyond the limit, which were queued while the number of unread events was not
+    /// known. None of them had been acknowledged.
     fn refuse_surplus(&mut self, shared: &mut Shared) {
         let surplus = self.unread_events().saturating_sub(shared.options.max_unread);
         if surplus == 0 {
@@ -421,7 +421,7 @@ impl Instance {
         shared.outputs.extend(refused.replies(&full));
     }
 
-    /// Whether it is blocked, also while something is kept for it or it is being tried again.
+    /// Whether it is blocked, even while messages are being kept for it or it is being retried.
     fn is_blocked(&self) -> bool {
         let columns = match &self.phase {
             Phase::Committing(in_flight) => Some(&in_flight.columns),
@@ -434,7 +434,7 @@ impl Instance {
         self.columns.as_ref().is_some_and(|columns| columns.status.is_final())
     }
 
-    /// What is stored. To be called only where the row is known to exist.
+    /// The stored columns. To be called only if the row is known to exist.
     fn stored(&self) -> RowColumns {
         self.columns.clone().expect("its row is stored")
     }

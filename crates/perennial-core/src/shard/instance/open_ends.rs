@@ -1,10 +1,10 @@
-//! Attempts that are completed from outside: what those say who have their tokens, and what is next when time is up.
+//! Attempts that are completed from outside: calls with their tokens, and what happens when they time out.
 //!
-//! An activity that completes later has a row from its first attempt on, with what is secret about the attempt's token. Its
-//! code hands the token out and returns; from then on the row waits, without an attempt, for whoever has the token, until
-//! it is due. What is said with a token is a question to the instance, which its code has no part in: the row tells
-//! whether the token is that of the current attempt, and the answer leaves with the commit that takes what was said. A
-//! message says the same where nobody waits for an answer.
+//! An activity that completes later has a task row from its first attempt on, which contains the secret of the
+//! attempt's token. Its code hands the token out and returns; from then on the row waits, without a running attempt,
+//! for the holder of the token, until it is due. A call with a token does not involve the instance's code: the row
+//! tells whether the token belongs to the current attempt, and the reply is sent with the commit that applies the call.
+//! A message carries the same content when nobody waits for a reply.
 
 use crate::code::ErrorCode;
 use crate::codec::quoted;
@@ -25,17 +25,17 @@ use super::in_flight::InFlight;
 use super::queued::Queued;
 use super::results::{Ended, retry_at_ms};
 
-/// What comes of something that was said with a token.
+/// The effect of a call with a token.
 pub(in crate::shard) enum Verdict {
-    /// Nothing: the token is not that of the current attempt.
+    /// None: the token does not belong to the current attempt.
     Refused(CallReply),
-    /// The attempt was the last one: this is for the code.
+    /// The attempt was the last one: the code gets this job.
     Takes(Job),
-    /// The activity goes on, with this row if it changes.
+    /// The activity continues, with this row if it changes.
     Writes(Option<Box<TaskRow>>),
 }
 
-/// What comes of something that was said with a token, by the row of the activity.
+/// The effect of a call with a token, determined from the activity's row.
 pub(in crate::shard) fn judge(
     (execution, ledger): (u64, &Ledger),
     known: Option<&OpenRow>,
@@ -76,7 +76,7 @@ pub(in crate::shard) fn judge(
             let past = ran.into_iter().fold(known.row.past.clone(), Trail::and);
             Verdict::Writes(Some(Box::new(next_row(known, now_ms, due_ms, past))))
         }
-        // While its code runs, the attempt reports by itself.
+        // While its code runs, the attempt sends its own heartbeats.
         Said::UnderWay(details) => Verdict::Writes(open.left.map(|left| {
             let due_ms = left.due_ms(now_ms);
             let (details, heard_ms) = (Some(quoted(details)), Some(now_ms));
@@ -90,7 +90,7 @@ fn not_handed_out() -> CallReply {
     CallReply::Refused { reason, error: None }
 }
 
-/// The row of the attempt that follows one that failed. Whoever fails has ended, and took no process down.
+/// The row of the attempt after a failed one. An attempt that reports a failure did not end its process.
 fn next_row(known: &OpenRow, now_ms: u64, due_ms: u64, past: Trail) -> TaskRow {
     let work = open_work(OpenEnd { secret: known.next_secret, left: None });
     TaskRow {
@@ -108,7 +108,7 @@ fn next_row(known: &OpenRow, now_ms: u64, due_ms: u64, past: Trail) -> TaskRow {
 }
 
 impl Instance {
-    /// The code of an attempt that ran here has returned without a result: whoever has its token completes it.
+    /// Handles an attempt on this node whose code has returned without a result: the holder of its token completes it.
     pub(in crate::shard) fn handle_attempt_left_open(
         &mut self,
         shared: &mut Shared,
@@ -123,9 +123,10 @@ impl Instance {
         self.go_on(shared, now_ms);
     }
 
-    /// The same, of an attempt that ran on another node, if the execution still waits for it.
+    /// Handles the same for an attempt on another node, if the execution still waits for it.
     ///
-    /// The message outlives a turn that fails, while the row is written: what a load finds beside it is later.
+    /// The row is written even if the turn fails, while the message stays in the inbox: if a load finds both, the row
+    /// is the newer one.
     pub(super) fn take_left_open(
         &mut self,
         shared: &mut Shared,
@@ -161,12 +162,12 @@ impl Instance {
         let until_ms = limit(|options| options.attempt_timeout_ms).map(|ms| began_ms.saturating_add(ms));
         let silence_ms = limit(|options| options.heartbeat_timeout_ms);
         let left = Left { queued_ms: task.queued_ms, began_ms, node, until_ms, silence_ms };
-        // An attempt that returned did not take its process down.
+        // An attempt that returned did not end its process.
         let task = ActivityTask { interruptions: 0, begun: None, ..task.clone() };
         self.tasks.write(task.left_open_row(shared.id, secret, left, now_ms), task.deadline_ms);
     }
 
-    /// What is next for an attempt that somebody outside was to complete: nothing, until its time is up.
+    /// What to do with an attempt that is completed from outside: nothing, until it times out.
     pub(super) fn tend_left_open(
         &mut self,
         shared: &mut Shared,
@@ -174,7 +175,7 @@ impl Instance {
         task: ActivityTask,
         left: &Left,
     ) {
-        // What was said while nobody was there may have come in time.
+        // A call that was sent while the instance had no owner may have been in time.
         if self.queue.has_token(task.execution, task.event) {
             return;
         }
@@ -195,7 +196,7 @@ impl Instance {
         }
     }
 
-    /// The row that tells what comes of a call, as it is stored or about to be.
+    /// The row that determines the effect of a call, as stored or about to be.
     pub(super) fn open_row(&self, shared: &mut Shared, call: &TokenCall) -> Option<Box<OpenRow>> {
         let row = self.tasks.latest(call.event)?.clone();
         let draw = if matches!(call.said, Said::Failed(_)) { shared.draw() } else { 0 };
@@ -203,7 +204,7 @@ impl Instance {
         Some(Box::new(OpenRow { row, draw, next_secret }))
     }
 
-    /// Has the row written that a call leads to. Returns whether it did: not if the row has changed since it was judged.
+    /// Writes the row that a call leads to. Returns `false` if the row has changed since the effect was determined.
     pub(super) fn write_said(
         &mut self,
         shared: &mut Shared,
@@ -221,7 +222,7 @@ impl Instance {
 
     fn take_said(&mut self, shared: &mut Shared, call: &TokenCall, row: Option<Box<TaskRow>>) {
         if matches!(call.said, Said::Failed(_)) {
-            // What runs of the attempt does not count any more.
+            // The running code of the attempt no longer counts.
             shared.attempts.cancel(self.key, call.event);
         }
         if let Some(row) = row {
@@ -229,7 +230,7 @@ impl Instance {
         }
     }
 
-    /// Makes a message that was sent with a token part of what a turn delivers; `None` if it came to nothing.
+    /// Makes a message with a token part of what a turn delivers; `None` if it has no effect.
     pub(super) fn deliver_said(
         &mut self,
         shared: &mut Shared,
@@ -245,7 +246,7 @@ impl Instance {
             Verdict::Writes(row) => {
                 let is_running = shared.attempts.began_ms(self.key, call.event).is_some();
                 if is_running && matches!(call.said, Said::Failed(_)) {
-                    // It is durable that it failed: the message is.
+                    // The failure is durable, because the message is.
                     shared.stop_attempt(self.key, current, call.event);
                 }
                 self.take_said(shared, call, row);
@@ -254,7 +255,7 @@ impl Instance {
         None
     }
 
-    /// Answers those whose calls a commit takes. Returns the other questions.
+    /// Replies to the callers whose token calls a commit applies. Returns the other calls.
     pub(super) fn answer_tokens(
         &self,
         calls: Vec<PendingCall>,

@@ -1,5 +1,5 @@
-//! Pausing an instance, and resuming it. A paused instance is blocked by a person: it takes no turn and is not tried
-//! again, what comes for it is kept, and its deadline and the grace of a cancel still end it.
+//! Pausing and resuming an instance. A paused instance is blocked by a person: it takes no turns and is not retried,
+//! what arrives for it is kept, and its deadline and the grace period of a cancel request still end it.
 
 use crate::flaws::{self, Flaw};
 use crate::history::{Job, Why};
@@ -19,8 +19,8 @@ use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
 impl Instance {
-    /// Does what those want who pause or resume it, if it was loaded for that. Of several the last counts. Returns whether
-    /// that is all that is to be done for now.
+    /// Applies pause and resume requests, if it was loaded for them. The last one wins. Returns whether nothing else is
+    /// to be done for now.
     pub(super) fn heed_pauses(&mut self, shared: &mut Shared, now_ms: u64, row: &InstanceRow) -> bool {
         let taken = self.queue.take_pauses();
         match taken.last().map(|queued| &queued.message) {
@@ -37,8 +37,8 @@ impl Instance {
         }
     }
 
-    /// Pauses it if its orchestration is paused, and lets it go on if it was paused with that, which is not any more.
-    /// Returns whether it did.
+    /// Pauses it if its orchestration is paused, and resumes it if it was paused with its orchestration, which no
+    /// longer is. Returns whether it did.
     fn heed_orchestration(&mut self, shared: &mut Shared, now_ms: u64, row: &InstanceRow) -> bool {
         if let Some((since_ms, pause)) = pause_of(row) {
             let is_over = pause.orchestration && !shared.paused.contains(&row.name);
@@ -54,7 +54,7 @@ impl Instance {
         true
     }
 
-    /// Pauses an instance whose execution is idle: somebody wants that, or its orchestration is paused.
+    /// Pauses an instance with an idle execution, because it was requested or its orchestration is paused.
     pub(super) fn pause_idle(&mut self, shared: &mut Shared, now_ms: u64, name: &str) {
         let wanted = if self.queue.wants_pause() { self.queue.take_pauses() } else { Vec::new() };
         let pause = match wanted.last().map(|queued| &queued.message) {
@@ -66,8 +66,8 @@ impl Instance {
         self.pause(shared, now_ms, wanted, pause);
     }
 
-    /// Marks it as paused. What came for it is kept once that is durable: a commit that sends and takes no turn may be
-    /// written twice, and must not consume.
+    /// Marks it as paused. Messages are consumed only by a later commit: a commit that sends messages without a turn
+    /// may be written twice, and the second time a consumed message would be missing.
     fn pause(&mut self, shared: &mut Shared, now_ms: u64, wanted: Vec<Queued>, pause: Pause) {
         let failure = BlockReason::Paused(pause);
         let wanted = Batch::new(wanted);
@@ -85,7 +85,7 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// Lets it go on, if it is paused and not held by its orchestration. Returns whether something is to be written first.
+    /// Resumes it, if it is paused and not held by its orchestration. Returns whether a commit comes first.
     fn heed_resume(
         &mut self,
         shared: &mut Shared,
@@ -97,7 +97,7 @@ impl Instance {
         let Some((since_ms, pause)) = pause_of(row) else {
             return self.drop_requests(shared, wanted, &Response::Accepted);
         };
-        // As far as is known here.
+        // As far as this node knows.
         if pause.orchestration && shared.paused.contains(&row.name) {
             return self.drop_requests(shared, wanted, &Response::OrchestrationPaused);
         }
@@ -105,9 +105,9 @@ impl Instance {
         true
     }
 
-    /// Lets it go on. The record of that is a message to it, which it takes in its next turn. The requests stay in its
-    /// inbox: a commit that sends and takes no turn may be written twice, and must not consume. They are deleted when it
-    /// is loaded next, since it is not paused any more.
+    /// Resumes it. The resumption is recorded by a message to itself, which its next turn takes. The requests stay in
+    /// its inbox: a commit that sends messages without a turn may be written twice, so it must not consume any. They
+    /// are deleted after the next load, when it is no longer paused.
     fn resume(
         &mut self,
         shared: &mut Shared,
@@ -130,7 +130,7 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// Answers and deletes requests that come to nothing. Returns whether something is to be written first.
+    /// Replies to and deletes requests without effect. Returns whether a commit comes first.
     fn drop_requests(&mut self, shared: &mut Shared, wanted: Vec<Queued>, answer: &Response) -> bool {
         let wanted = Batch::new(wanted);
         let mut commit = Commit { consumed: wanted.numbers().to_vec(), ..shared.empty_commit(self.key) };
@@ -145,7 +145,7 @@ impl Instance {
         true
     }
 
-    /// Whether a loaded instance is paused. Those who want it to be tried are not heard before it is resumed.
+    /// Whether a loaded instance stays paused. Retry requests have no effect before it is resumed.
     pub(super) fn stays_paused(&mut self, row: &InstanceRow) -> bool {
         let is_paused = pause_of(row).is_some() && !flaws::is(Flaw::PausesForgotten);
         if is_paused {
@@ -155,7 +155,7 @@ impl Instance {
     }
 }
 
-/// Since when an instance is paused, and how.
+/// The pause of an instance, and its time.
 fn pause_of(row: &InstanceRow) -> Option<(u64, &Pause)> {
     let blocked = row.blocked.as_ref()?;
     Some((blocked.since_ms, blocked.pause.as_deref()?))

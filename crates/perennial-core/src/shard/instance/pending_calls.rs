@@ -1,4 +1,4 @@
-//! Queries and updates that wait to be put to the code of an instance, in order.
+//! Calls that wait to be made to an instance, in order.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,11 +9,11 @@ use super::super::request::{InstanceCall, PendingCall, ReplyTo, RequestId};
 #[derive(Default)]
 pub(super) struct PendingCalls {
     waiting: VecDeque<PendingCall>,
-    /// The request rows that wait.
+    /// The request rows among them.
     rows: BTreeSet<RequestNumber>,
     /// How many are queries.
     queries: usize,
-    /// Resets, which are no questions to the code: they wait apart until the instance can be loaded for them.
+    /// Resets, which do not involve the code: they wait separately until the instance can be loaded for them.
     resets: VecDeque<PendingCall>,
 }
 
@@ -30,7 +30,7 @@ impl PendingCalls {
         self.push_back(PendingCall { reply_to, call, place, row: None });
     }
 
-    /// Adds questions after all others.
+    /// Adds calls after all others.
     pub(super) fn extend(&mut self, calls: impl IntoIterator<Item = PendingCall>) {
         calls.into_iter().for_each(|pending| self.push_back(pending));
     }
@@ -43,7 +43,7 @@ impl PendingCalls {
         self.waiting.push_back(pending);
     }
 
-    /// Puts questions back that were taken: they keep their place before what was asked meanwhile.
+    /// Puts calls back: they keep their position before those that arrived meanwhile.
     pub(super) fn put_back(&mut self, calls: Vec<PendingCall>) {
         for pending in calls.into_iter().rev() {
             if pending.call.is_reset() {
@@ -55,7 +55,7 @@ impl PendingCalls {
         }
     }
 
-    /// Whether a query waits: it can be answered after the end, too.
+    /// Whether a query waits. Queries can also be answered after the end.
     pub(super) fn has_query(&self) -> bool {
         self.queries > 0
     }
@@ -80,7 +80,7 @@ impl PendingCalls {
         std::mem::take(&mut self.waiting).into()
     }
 
-    /// Takes the first questions, as far as they came before a place.
+    /// Takes the first calls, up to a place.
     pub(super) fn take_before(&mut self, place: Option<u64>) -> Vec<PendingCall> {
         let Some(place) = place else { return self.take_all() };
         let count = self.waiting.iter().take_while(|pending| pending.place < place).count();
@@ -89,7 +89,7 @@ impl PendingCalls {
         taken
     }
 
-    /// Takes the updates: they cannot be answered after the end.
+    /// Takes the updates, which cannot be answered after the end.
     pub(super) fn take_updates(&mut self) -> Vec<PendingCall> {
         let (queries, updates): (Vec<PendingCall>, Vec<PendingCall>) =
             self.take_all().into_iter().partition(is_query);
@@ -97,14 +97,14 @@ impl PendingCalls {
         updates
     }
 
-    /// Forgets the questions of request rows, which are read again by whoever owns the shard.
+    /// Removes the calls of request rows, which are read again by the owner of the shard.
     pub(super) fn forget_rows(&mut self) {
         let all = self.take_all();
         self.extend(all.into_iter().filter(|pending| pending.reply_to.row().is_none()));
         self.resets.retain(|pending| pending.reply_to.row().is_none());
     }
 
-    /// Takes all, and returns the callers of this process among those who ask.
+    /// Takes all, and returns the callers of this process among them.
     pub(super) fn take_callers(&mut self) -> Vec<RequestId> {
         let resets = std::mem::take(&mut self.resets);
         self.take_all().iter().chain(&resets).filter_map(|pending| pending.reply_to.caller()).collect()

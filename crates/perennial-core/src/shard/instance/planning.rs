@@ -1,4 +1,4 @@
-//! What a turn means for the activities of its instance.
+//! The effect of a turn on the activities of its instance.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::Instance;
 use super::tasks::TaskPlan;
 
 impl Instance {
-    /// Plans what a turn's commit does about tasks, and which attempts begin and end once it is durable.
+    /// Plans the task changes of a turn's commit, and the attempts that start and end once it is durable.
     pub(super) fn plan_tasks(&mut self, shared: &mut Shared, execution: &Execution, turn: &Turn) -> TaskPlan {
         let ledger = execution.ledger();
         let has_ended = turn.ending().is_some();
@@ -49,8 +49,8 @@ impl Instance {
         plan
     }
 
-    /// A first attempt begins here without a row, unless it can be completed from outside, or is queued for other nodes.
-    /// Nothing is begun while the shard is being given up.
+    /// A first attempt starts here without a row, unless it can be completed from outside or is queued for other nodes.
+    /// Nothing is started while the shard is being released.
     fn plan_first_attempt(
         &mut self,
         shared: &mut Shared,
@@ -62,7 +62,7 @@ impl Instance {
         let is_served = shared.options.serves(&task.name, task.tag());
         if is_served && shared.standing.lease().is_none() {
             if task.secret.is_some() {
-                // Whoever completes it may be faster than its code.
+                // The holder of its token may be faster than its code, so the row has to exist first.
                 let state = TaskState::Leased { holder: shared.holder, cancelled: false };
                 plan.put(&mut self.tasks, task.row(shared.id, state, now_ms, None), task.deadline_ms);
             }
@@ -74,7 +74,7 @@ impl Instance {
         plan.put(&mut self.tasks, task.queued_row(shared.id, now_ms), task.deadline_ms);
     }
 
-    /// The first attempt of an open activity, as it may begin now.
+    /// The first attempt of an open activity, as it may start now.
     pub(super) fn activity_task(
         &self,
         shared: &Shared,
@@ -85,7 +85,7 @@ impl Instance {
         self.open_activity(shared, now_ms, (execution.started().execution, execution.ledger()), event)
     }
 
-    /// The same, of an execution of which only the history is at hand.
+    /// The same, for an execution of which only the history is available.
     pub(super) fn open_activity(
         &self,
         shared: &Shared,
@@ -117,7 +117,7 @@ impl Instance {
     }
 }
 
-/// Says once that an activity waits for another node. Where there is none, somebody forgot to register it.
+/// Logs once that an activity waits for another node. If there is none, it was probably not registered.
 fn say_unserved(shared: &mut Shared, task: &ActivityTask) {
     if shared.attempts.is_news(&task.name, task.tag()) {
         tracing::warn!(

@@ -1,8 +1,8 @@
-//! What waits for the next turn of an instance, in order.
+//! The messages that wait for the next turn of an instance, in order.
 //!
-//! Messages that were brought here keep the order in which they came. Messages of the inbox are in the order of their
-//! numbers: one that is read late goes before those of higher numbers, else to the end. Adding, finding and taking a
-//! message costs the same however many wait; only what is done once for a whole queue looks at all of it.
+//! Messages from callers keep the order in which they arrived. Inbox messages are ordered by number: one that is read
+//! late is inserted before those with higher numbers, otherwise at the end. Adding, finding and taking a message takes
+//! constant or logarithmic time; only operations on the whole queue visit all of it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,20 +18,21 @@ use super::queued::{Arrived, Origin, Queued};
 
 #[derive(Default)]
 pub(super) struct Queue {
-    /// Messages of the inbox. Their positions ascend with their numbers; those of one position are by number.
+    /// Inbox messages. Their positions ascend with their numbers; messages with the same position are ordered by
+    /// number.
     stored: BTreeMap<InboxNumber, Queued>,
     /// All others, with ascending positions and places.
     brought: VecDeque<Queued>,
     /// How many jobs of the inbox have each place.
     stored_places: BTreeMap<u64, usize>,
-    /// How many messages bring an outcome of each activity or child.
+    /// How many messages contain an outcome of each activity or child.
     results: BTreeMap<(u64, EventId), usize>,
     counts: Counts,
-    /// Counts what came.
+    /// A counter of arrivals.
     places: u64,
 }
 
-/// How many messages of a kind wait.
+/// How many messages of each kind wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     starts: usize,
@@ -75,7 +76,7 @@ impl Queue {
         self.stored.is_empty() && self.brought.is_empty()
     }
 
-    /// The place of what comes now.
+    /// The place of the next arrival.
     pub(super) fn next_place(&mut self) -> u64 {
         self.places += 1;
         self.places
@@ -89,18 +90,18 @@ impl Queue {
         self.brought.push_back(queued);
     }
 
-    /// Adds a message of the inbox that a load found: it came before everything that waits.
+    /// Adds an inbox message that a load returned: it arrived before everything that waits.
     pub(super) fn insert_loaded(&mut self, row: &InboxRow) {
         self.insert(row, 0, self.places);
     }
 
-    /// Adds a message of the inbox that was read just now.
+    /// Adds an inbox message that was just read.
     pub(super) fn insert_read(&mut self, row: &InboxRow) {
         let place = self.next_place();
         self.insert(row, place, place);
     }
 
-    /// Adds a message that was written into the inbox under a number just now.
+    /// Adds a message that was just written into the inbox under a number.
     pub(super) fn insert_written(&mut self, number: InboxNumber, queued: Queued) {
         let place = self.next_place();
         self.insert_at(number, Queued { origin: Origin::Inbox(number), place, ..queued }, place);
@@ -118,7 +119,7 @@ impl Queue {
         self.stored.insert(number, queued);
     }
 
-    /// Puts messages back that were taken, before all others.
+    /// Puts messages back, before all others.
     pub(super) fn put_back(&mut self, messages: Vec<Queued>) {
         for queued in messages.into_iter().rev() {
             self.count(&queued);
@@ -162,7 +163,7 @@ impl Queue {
         all
     }
 
-    /// Takes the messages that are in no row.
+    /// Takes the messages that are not inbox rows.
     pub(super) fn take_brought(&mut self) -> Vec<Queued> {
         let brought = std::mem::take(&mut self.brought);
         brought.iter().for_each(|queued| self.uncount(queued));
@@ -176,7 +177,7 @@ impl Queue {
         stored.into_values().collect()
     }
 
-    /// Takes the last events that callers brought, at most this many.
+    /// Takes the last events of callers, at most this many.
     pub(super) fn take_last_events(&mut self, count: usize) -> Vec<Queued> {
         let (mut taken, mut left) = (Vec::new(), Vec::new());
         while taken.len() < count
@@ -216,7 +217,7 @@ impl Queue {
         }
     }
 
-    /// Takes the records of repairs, and the requests to skip messages, which have led to some of them.
+    /// Takes the records of repairs, and the requests to skip messages, which have already led to records.
     pub(super) fn take_repairs(&mut self) -> Vec<Queued> {
         match self.counts.repairs > 0 {
             true => self.take_where(|queued| is_message_skip(queued) || queued.is_repair()),
@@ -224,8 +225,8 @@ impl Queue {
         }
     }
 
-    /// Puts the record that it is skipped in the place of every message that cannot be read and that somebody asks to go
-    /// on without. The code cannot read the result that the message in `blocking` brought.
+    /// Replaces every unreadable message that somebody requested to skip with the record that it was skipped.
+    /// `blocking` is the message with a result that the code cannot read.
     pub(super) fn skip_messages(&mut self, blocking: Option<Skippable>) {
         if self.counts.message_skips == 0 {
             return;
@@ -247,17 +248,16 @@ impl Queue {
         }
     }
 
-    /// Takes what crossed to the current execution, and the events and cancel requests, in the order in which they are
-    /// delivered.
+    /// Takes the carried-over jobs, the events and the cancel requests, in delivery order.
     pub(super) fn take_jobs(&mut self) -> Vec<Queued> {
         let mut jobs: Vec<Queued> = std::iter::from_fn(|| self.take_carried(|_| true)).collect();
         jobs.extend(self.take_where(|queued| matches!(queued.message, Message::Job(_))));
         jobs
     }
 
-    /// Takes the next portion of what crossed to the current execution, if there is one and it fits. It is delivered
-    /// before everything else. What crossed last comes first: it had been delivered to the execution before, while the
-    /// rest had not.
+    /// Takes the next portion of the jobs carried over to the current execution, if there is one and it fits. It is
+    /// delivered before everything else. The most recently carried-over portion comes first: it had been delivered to
+    /// the previous execution, while the others had not.
     pub(super) fn take_carried(&mut self, fits: impl FnOnce(&[Job]) -> bool) -> Option<Queued> {
         if self.counts.carried == 0 {
             return None;
@@ -270,8 +270,8 @@ impl Queue {
         if fits(jobs) { self.take_row(number) } else { None }
     }
 
-    /// Takes the requests to skip events. They are delivered with what waits, after it, so that the events have the
-    /// numbers that they had when the turn failed.
+    /// Takes the requests to skip events. They are delivered together with, and after, the waiting events, so that
+    /// those get the same event ids as in the turn that failed.
     pub(super) fn take_skips(&mut self) -> Vec<Queued> {
         match self.has_skip() {
             true => self.take_where(|queued| queued.message.is_skip()),
@@ -300,8 +300,8 @@ impl Queue {
         taken
     }
 
-    /// Puts what callers brought while the inbox was being read after what was read. Questions that were put meanwhile
-    /// keep their place among these messages.
+    /// Puts messages from callers that arrived while the inbox was being read after the messages that were read. Calls
+    /// that arrived meanwhile keep their place among them.
     pub(super) fn bring_after_read(&mut self, brought: Vec<Queued>, pending_calls: &mut PendingCalls) {
         let mut calls = pending_calls.take_all().into_iter().peekable();
         for queued in brought {
@@ -315,14 +315,14 @@ impl Queue {
         }
     }
 
-    /// The lowest place of a message that the code is still to get.
+    /// The lowest place of a message that has not been delivered to the code.
     pub(super) fn first_place(&self) -> Option<u64> {
         let stored = self.stored_places.first_key_value().map(|(place, _)| *place);
         let brought = self.brought.iter().find(|queued| queued.is_job()).map(|queued| queued.place);
         stored.into_iter().chain(brought).min()
     }
 
-    /// Whether a message of the inbox is among them.
+    /// Whether it contains an inbox message.
     pub(super) fn knows(&self, number: InboxNumber) -> bool {
         self.stored.contains_key(&number)
     }
@@ -332,12 +332,12 @@ impl Queue {
         self.stored.keys().copied()
     }
 
-    /// Whether an outcome of an execution's activity waits: it need not run again.
+    /// Whether an outcome of an execution's activity is waiting, so that it need not run again.
     pub(super) fn has_result(&self, execution: u64, event: EventId) -> bool {
         self.results.contains_key(&(execution, event))
     }
 
-    /// Whether something waits that was said with the token of an execution's activity.
+    /// Whether a token call for an execution's activity is waiting.
     pub(super) fn has_token(&self, execution: u64, event: EventId) -> bool {
         self.iter().any(|queued| match &queued.message {
             Message::Token(call) => (call.execution, call.event) == (execution, event),
@@ -345,12 +345,12 @@ impl Queue {
         })
     }
 
-    /// How many events wait.
+    /// The number of waiting events.
     pub(super) fn events(&self) -> usize {
         self.counts.events
     }
 
-    /// How many of the events are in the inbox.
+    /// The number of events that are in the inbox.
     pub(super) fn stored_events(&self) -> usize {
         self.stored.values().map(Queued::events).sum()
     }
@@ -367,24 +367,24 @@ impl Queue {
         self.counts.retries > 0
     }
 
-    /// Whether somebody asks for a try who has not had it.
+    /// Whether a retry is requested that has not been made.
     pub(super) fn asks_for_try(&self, tried: &BTreeSet<InboxNumber>) -> bool {
         let is_untried = |queued: &Queued| queued.number().is_none_or(|number| !tried.contains(&number));
         (self.has_retry() || self.has_skip() || self.counts.message_skips > 0)
             && self.iter().any(|queued| queued.is_one_try() && is_untried(queued))
     }
 
-    /// The rows that ask for a try.
+    /// The rows that request a retry.
     pub(super) fn one_try_numbers(&self) -> Vec<InboxNumber> {
         self.stored.values().filter_map(Queued::retry_number).collect()
     }
 
-    /// Whether somebody wants the instance to be paused or resumed.
+    /// Whether a pause or a resumption is requested.
     pub(super) fn has_pause(&self) -> bool {
         self.counts.pauses > 0
     }
 
-    /// Whether the last of those who want it to be paused or resumed wants it to be paused.
+    /// Whether the last such request is a pause.
     pub(super) fn wants_pause(&self) -> bool {
         let last = || self.iter().filter(|queued| is_pause(queued)).last();
         self.has_pause() && last().is_some_and(|queued| matches!(queued.message, Message::Pause(_)))
@@ -398,12 +398,12 @@ impl Queue {
         self.counts.skips > 0
     }
 
-    /// The start that waits, if one does.
+    /// The waiting start, if there is one.
     pub(super) fn start(&self) -> Option<&Start> {
         self.start_and_arrival().map(|(start, _)| start)
     }
 
-    /// The start that waits, and when it arrived.
+    /// The waiting start, and when it arrived.
     pub(super) fn start_and_arrival(&self) -> Option<(&Start, u64)> {
         self.find(self.counts.starts, |queued| match &queued.message {
             Message::Start(start) => Some((&**start, queued.arrived_ms)),
@@ -411,7 +411,7 @@ impl Queue {
         })
     }
 
-    /// The reason of a termination that waits.
+    /// The reason of a waiting termination.
     pub(super) fn termination(&self) -> Option<&str> {
         self.find(self.counts.terminations, |queued| match &queued.message {
             Message::Terminate { reason } => Some(reason.as_str()),
@@ -419,8 +419,8 @@ impl Queue {
         })
     }
 
-    /// Why a message that waits cannot be read. Repairs are recorded before that blocks the instance, if they can be: skipping
-    /// one such message would be for nothing if the next one kept that from being recorded.
+    /// Why a waiting message cannot be read. Repairs are recorded first, if that is possible: otherwise the next
+    /// unreadable message would prevent the record that this one was skipped.
     pub(super) fn unreadable(&self, can_record: bool) -> Option<BlockReason> {
         if can_record && self.counts.repairs > 0 {
             return None;
@@ -433,19 +433,19 @@ impl Queue {
         })
     }
 
-    /// The reason of a cancel request that waits and whose grace is over.
+    /// The reason of a waiting cancel request whose grace period is over.
     pub(super) fn overdue_cancel(&self, gaps: &Gaps, now_ms: u64) -> Option<&str> {
         let is_over = |(_, grace): &(&str, Grace)| gaps.end_of(*grace) <= now_ms;
         self.find(self.counts.cancels, |queued| queued.cancel().filter(is_over).map(|(reason, _)| reason))
     }
 
-    /// The graces of the cancel requests that wait.
+    /// The grace periods of the waiting cancel requests.
     pub(super) fn cancel_graces(&self) -> impl Iterator<Item = Grace> {
         let messages = self.iter().take(if self.has_cancel() { usize::MAX } else { 0 });
         messages.filter_map(Queued::cancel).map(|(_, grace)| grace)
     }
 
-    /// Looks for the first message of a kind, if there are any of it.
+    /// Finds the first message of a kind, if there are any of it.
     fn find<'a, T>(&'a self, count: usize, what: impl Fn(&'a Queued) -> Option<T>) -> Option<T> {
         if count == 0 { None } else { self.iter().find_map(what) }
     }

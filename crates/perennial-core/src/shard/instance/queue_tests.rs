@@ -37,7 +37,7 @@ fn names(messages: &[Queued]) -> Vec<String> {
     messages.iter().map(name).collect()
 }
 
-/// Checks what the queue counts against what is in it.
+/// Checks the counters of the queue against its content.
 fn check(queue: &Queue) {
     let (mut counts, mut results, mut places) = (Counts::default(), BTreeMap::new(), BTreeMap::new());
     for queued in queue.iter() {
@@ -132,7 +132,7 @@ fn n5_kinds_are_counted_and_taken_without_the_rest() {
     assert_eq!(queue.termination(), Some("t"));
 }
 
-/// The order is that of a plain list in which a row goes before the first one of a higher number.
+/// The order is that of a plain list in which a row is inserted before the first row with a higher number.
 #[test]
 fn n5_the_order_is_that_of_a_list() {
     let mut state = 12_345_u64;

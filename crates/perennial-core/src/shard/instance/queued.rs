@@ -10,31 +10,32 @@ use super::super::message::Message;
 use super::super::output::Output;
 use super::super::request::{RequestId, Response};
 
-/// A message and who it came from.
+/// A message and its origin.
 pub(super) struct Queued {
     pub(super) message: Message,
     pub(super) origin: Origin,
-    /// When it arrived: by the store's clock for a row, else the turn time when it was handed over.
+    /// When it arrived: by the store's clock for a row, otherwise the turn time at which it was passed in.
     pub(super) arrived_ms: u64,
     /// Whether its row is marked as urgent in the store.
     pub(super) is_urgent_row: bool,
-    /// Counts what comes for the instance, questions included. Zero for what a load found: it came before everything.
+    /// A counter of arrivals, including calls. Zero for messages returned by a load, which arrived before everything
+    /// else.
     pub(super) place: u64,
-    /// Where it stands in the queue. A row keeps its place by number, whenever it was read.
+    /// Its position in the queue. A row keeps its place by number, whenever it was read.
     pub(super) position: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A caller who waits for an answer.
+    /// A caller that waits for a response.
     Caller(RequestId),
-    /// The inbox row of this number.
+    /// The inbox row with this number.
     Inbox(InboxNumber),
-    /// The engine itself, which will know again after a crash.
+    /// The engine itself, which will produce it again after a crash.
     Engine,
 }
 
-/// Something with where it came from, and when.
+/// Something with its origin and time of arrival.
 pub(super) struct Arrived<T> {
     pub(super) what: T,
     pub(super) origin: Origin,
@@ -61,7 +62,7 @@ impl Queued {
         }
     }
 
-    /// The number of its row, if it came from one.
+    /// The number of its row, if it is from the inbox.
     pub(super) fn number(&self) -> Option<InboxNumber> {
         match self.origin {
             Origin::Inbox(number) => Some(number),
@@ -69,18 +70,18 @@ impl Queued {
         }
     }
 
-    /// The number of its row, if the row is marked as urgent.
+    /// The number of its row, if that is marked as urgent.
     pub(super) fn urgent_number(&self) -> Option<InboxNumber> {
         self.number().filter(|_| self.is_urgent_row)
     }
 
-    /// Whether it asks for one try, and is of no use after it. A request to skip an event would skip another one later,
-    /// which gets the same number.
+    /// Whether it requests one retry, and is useless afterwards. A request to skip an event could later skip a
+    /// different event with the same id.
     pub(super) fn is_one_try(&self) -> bool {
         matches!(self.message, Message::Retry) || self.message.skipped().is_some()
     }
 
-    /// The number of its row, if it asks for one try.
+    /// The number of its row, if it requests one retry.
     pub(super) fn retry_number(&self) -> Option<InboxNumber> {
         self.number().filter(|_| self.is_one_try())
     }
@@ -99,7 +100,7 @@ impl Queued {
         )
     }
 
-    /// How many events and cancel requests it brings, and what they weigh.
+    /// How many events and cancel requests it contains, and their size.
     pub(super) fn jobs(&self) -> (usize, u64) {
         match &self.message {
             Message::Job(job) => (1, job.weight()),
@@ -108,7 +109,7 @@ impl Queued {
         }
     }
 
-    /// How many events it brings.
+    /// How many events it contains.
     pub(super) fn events(&self) -> usize {
         match &self.message {
             Message::Job(_) => usize::from(self.is_event()),
@@ -128,7 +129,8 @@ impl Queued {
         matches!(self.message, Message::Job(Job::ExternalEvent { .. }))
     }
 
-    /// Whether it has to be written into the inbox, or would be lost if the instance does not take it now.
+    /// Whether it exists only in memory and would be lost, unless the instance takes it now or it is written into the
+    /// inbox.
     pub(super) fn is_only_here(&self) -> bool {
         !matches!(self.origin, Origin::Inbox(_))
             && !self.is_one_try()
@@ -139,7 +141,7 @@ impl Queued {
         matches!(self.message, Message::Terminate { .. })
     }
 
-    /// The reason of a cancel request, and the grace that it has if the instance stays blocked: from its arrival on.
+    /// The reason of a cancel request, and its grace period if the instance stays blocked: from its arrival.
     pub(super) fn cancel(&self) -> Option<(&str, Grace)> {
         match &self.message {
             Message::Job(Job::OrchestrationCancelRequested { reason, grace_ms }) => {
@@ -149,7 +151,7 @@ impl Queued {
         }
     }
 
-    /// The executions and the activities or children whose outcomes it brings.
+    /// The executions and activities or children whose outcomes it contains.
     pub(super) fn results_of(&self) -> impl Iterator<Item = (u64, EventId)> + use<'_> {
         let (execution, event, jobs): (u64, Option<EventId>, &[Job]) = match &self.message {
             Message::Outcome { execution, job } => (*execution, job.source_event_id(), &[]),
@@ -164,7 +166,7 @@ impl Queued {
         events.map(move |event| (execution, event))
     }
 
-    /// The caller to be answered about it. Whoever starts an instance is answered apart.
+    /// The caller that waits for its outcome. A caller that starts an instance is handled separately.
     pub(super) fn caller(&self) -> Option<RequestId> {
         match (&self.message, self.origin) {
             (Message::Start(_), _) => None,
@@ -198,7 +200,7 @@ impl Batch {
         self.messages.is_empty()
     }
 
-    /// The rows that the messages came from.
+    /// The numbers of their rows.
     pub(super) fn numbers(&self) -> &[InboxNumber] {
         &self.numbers
     }
@@ -215,13 +217,13 @@ impl Batch {
         self.messages
     }
 
-    /// Answers to everyone who brought one of the messages, starts aside.
+    /// Responses to everyone who sent one of the messages, except starts.
     pub(super) fn replies(&self, answer: &Response) -> impl Iterator<Item = Output> {
         let callers = self.messages.iter().filter_map(Queued::caller);
         callers.map(|request| Output::reply(request, answer.clone()))
     }
 
-    /// Answers to everyone who brought one of the messages, starts aside, if a turn takes them. Events with these keys
+    /// Responses to everyone who sent one of the messages, except starts, if a turn takes them. Events with these keys
     /// came too late for it.
     pub(super) fn taken_replies(&self, late_events: &BTreeSet<String>) -> impl Iterator<Item = Output> {
         let is_late = |queued: &Queued| {
@@ -249,14 +251,14 @@ impl Batch {
         })
     }
 
-    /// Whether the start is a row of the inbox.
+    /// Whether the start is an inbox row.
     pub(super) fn has_stored_start(&self) -> bool {
         let is_it =
             |queued: &Queued| matches!(queued.message, Message::Start(_)) && queued.number().is_some();
         self.messages.iter().any(is_it)
     }
 
-    /// The graces of the cancel requests among them.
+    /// The grace periods of the cancel requests among them.
     pub(super) fn cancel_graces(&self) -> impl Iterator<Item = Grace> {
         self.messages.iter().filter_map(Queued::cancel).map(|(_, grace)| grace)
     }

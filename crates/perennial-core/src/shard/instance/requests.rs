@@ -1,4 +1,4 @@
-//! What callers and other processes want of an instance, in their senders' order.
+//! Requests of callers and calls of other processes, in the order of their senders.
 
 use crate::flaws::{self, Flaw};
 use crate::history::Job;
@@ -15,7 +15,7 @@ use super::queued::{Origin, Queued};
 use super::row_columns::RowColumns;
 
 impl Instance {
-    /// A caller wants something. It takes effect once the sender's message before it is in memory, or was consumed.
+    /// Handles a request. It takes effect once the sender's previous message is in memory, or was consumed.
     pub(in crate::shard) fn handle_request(
         &mut self,
         shared: &mut Shared,
@@ -27,7 +27,7 @@ impl Instance {
         match after.filter(|after| self.has_to_wait(shared, *after)) {
             Some(after) => self.wait_behind(shared, after, Late::Request(request_id, request)),
             None if self.is_uncounted && matches!(request, Request::Raise { .. }) => {
-                // Whether there is room is known once its messages have been read, whichever these are.
+                // Whether there is room is known only after its messages have been read.
                 let what = Late::Request(request_id, request);
                 self.behind.push(Waiting { after: 0, what, is_read_for: true });
                 self.refresh(shared);
@@ -36,7 +36,7 @@ impl Instance {
         }
     }
 
-    /// Another process asks something.
+    /// Handles a call from another process.
     pub(in crate::shard) fn handle_call(
         &mut self,
         shared: &mut Shared,
@@ -57,8 +57,8 @@ impl Instance {
         self.go_on(shared, now_ms);
     }
 
-    /// Whether a message may still have to be read from the inbox. What comes for a blocked or delayed instance is kept in
-    /// its inbox, after that message; one that has ended takes neither.
+    /// Whether a message may still have to be read from the inbox. What arrives for a blocked or delayed instance is
+    /// kept in its inbox, after that message; an ended instance takes neither.
     fn has_to_wait(&self, shared: &Shared, after: InboxNumber) -> bool {
         !matches!(self.phase, Phase::Blocked | Phase::Delayed)
             && !self.status().is_some_and(Status::is_final)
@@ -67,21 +67,22 @@ impl Instance {
             && !self.knows_inbox(after)
     }
 
-    /// Keeps something until the messages have been read. A read that is under way may have begun before the message was
+    /// Keeps a request until the messages have been read. A read in progress may have started before the message was
     /// written.
     fn wait_behind(&mut self, shared: &mut Shared, after: InboxNumber, what: Late) {
         let is_reading = self.tasks.is_refreshing() || self.is_loading();
         self.behind.push(Waiting { after, what, is_read_for: !is_reading });
-        // Whether a start makes the instance, or the id is another one's that has this message, is yet to be seen.
+        // It is not known yet whether this start creates the instance, or whether the id belongs to another instance
+        // with this message.
         let is_unborn = self.columns.is_none();
         if !is_reading && !is_unborn {
             self.refresh(shared);
         }
     }
 
-    /// The messages before the number `cut` were read, or all of them: what waited for one of them is next. What came
-    /// while they were being read, and waits for one that is not among them, has them read once more, if that is not
-    /// under way.
+    /// Handles that the messages before the number `cut`, or all of them, were read: requests that waited for one of
+    /// them are next. If a request arrived during the read and its message was not included, the messages are read once
+    /// more, unless that is in progress.
     pub(super) fn bring_behind(
         &mut self,
         shared: &mut Shared,
@@ -109,8 +110,8 @@ impl Instance {
         }
     }
 
-    /// Has the messages read for what waits for one of them, unless they are being read. What fits into a read that is
-    /// cut has been consumed when nothing is left to deliver, so that the next one brings more.
+    /// Starts a read of the messages for requests that wait for one, unless one is in progress. If a read was cut off,
+    /// its messages have been consumed by the time nothing is left to deliver, so the next read returns more.
     pub(super) fn read_for_behind(&mut self, shared: &mut Shared) {
         if !self.behind.is_empty() && !self.tasks.is_refreshing() {
             self.behind.handle_read_begun();
@@ -118,7 +119,7 @@ impl Instance {
         }
     }
 
-    /// What waits for a message need not wait any more.
+    /// Lets requests that wait for a message continue without it.
     pub(super) fn bring_all_behind(&mut self, shared: &mut Shared, now_ms: u64) {
         for waiting in self.behind.take_all() {
             self.bring(shared, now_ms, waiting.what);

@@ -1,8 +1,8 @@
-//! Resetting an instance to a turn: its next execution begins with the turns that are kept.
+//! Resetting an instance to a turn: its next execution begins with the kept turns.
 //!
-//! It is one commit: the copies of these turns, the row, the start of children that are begun again, cancels of those that
-//! nobody waits for, and what is delivered again. The instance is hydrated from that like any other, with the code that is
-//! registered now.
+//! A reset is one commit: the copies of the turns, the row, the start of children that run again, cancel requests to
+//! children that are no longer wanted, and the jobs that are delivered again. The instance is then hydrated like any
+//! other, with the code that is registered now.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
 impl Instance {
-    /// Lets an instance that rests be loaded for a reset. Task rows that were planned are written first.
+    /// Loads an idle instance for a reset. Planned task rows are written first.
     pub(super) fn load_for_reset(&mut self, shared: &mut Shared) {
         shared.residents.leave(&mut self.stay);
         shared.outputs.extend(self.take_idle().map(Output::Drop));
         self.try_without(shared, Vec::new(), Vec::new());
     }
 
-    /// It was loaded, and somebody wants it to be reset.
+    /// Starts a requested reset of a loaded instance.
     pub(super) fn begin_reset(
         &mut self,
         shared: &mut Shared,
@@ -56,7 +56,7 @@ impl Instance {
             return self.refuse_reset(shared, pending, reason);
         }
         if turns.is_empty() {
-            // Its start waits; it may be that of a reset to before the first turn.
+            // Its start is waiting; it may be that of an earlier reset to before the first turn.
             let started = self.queue.start().map(|start| &start.started);
             let made = started.and_then(|started| made_before(started, execution, to_turn));
             return match made {
@@ -84,7 +84,7 @@ impl Instance {
         }
     }
 
-    /// The turns were cut, or cannot be.
+    /// Handles the prepared turns, or that the reset is not possible.
     pub(super) fn reset_prepared(
         &mut self,
         shared: &mut Shared,
@@ -108,7 +108,7 @@ impl Instance {
         self.end_reset(shared, pending, told(report));
     }
 
-    /// Answers without having changed anything, and goes on as if nobody had asked.
+    /// Replies without having changed anything, and continues as if there had been no request.
     fn end_reset(&mut self, shared: &mut Shared, pending: PendingCall, reply: CallReply) {
         let mut replies: Vec<RequestReply> = Vec::new();
         let output = send_reply(pending.reply_to, reply, &mut replies);
@@ -133,7 +133,7 @@ impl Instance {
             "instance reset"
         );
         let mut send = Vec::new();
-        // One that has ended told its children when it did.
+        // An ended instance notified its children when it ended.
         if !stored.status.is_final() {
             let from = Sender { key: self.key, id: &self.id, started: before.started() };
             let is_left = |(event, open): &(EventId, &Decision)| {
@@ -154,13 +154,13 @@ impl Instance {
             status: Status::Running,
             owed: report.activities > 0,
             full: false,
-            // Whoever owns it next looks at it.
+            // Makes the next owner examine it.
             wake_at_ms: Some(now_ms),
             execution: started.execution,
             version: Arc::from(started.version.as_str()),
             ..stored.clone()
         };
-        // One that is paused stays so; whatever else blocked it is to be seen.
+        // A paused instance stays paused; whether anything else still blocks it has to be found out.
         let columns = if columns.is_paused() { columns } else { columns.unblocked() };
         let mut turns = rows.into_iter();
         let mut commit = Commit {
@@ -196,8 +196,8 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// What the next execution is given: its start, if it keeps no turn, and what is delivered again. A commit without a
-    /// turn may be written twice, so each has a key.
+    /// What the next execution gets: its start, if it keeps no turn, and the jobs that are delivered again. A commit
+    /// without a turn may be written twice, so each message has a deduplication key.
     fn carried_rows(
         &self,
         shared: &Shared,
@@ -225,7 +225,8 @@ impl Instance {
         rows.collect()
     }
 
-    /// The store cannot take the next execution. Nothing was changed, and it goes on as it was.
+    /// Handles that the store cannot accept the next execution. Nothing was changed, and the instance continues as
+    /// before.
     pub(super) fn reset_rejected(&mut self, shared: &mut Shared, mut in_flight: InFlight, reason: String) {
         self.tasks.put_back_writes(std::mem::take(&mut in_flight.task_writes));
         match in_flight.take_calls().next() {
@@ -234,7 +235,7 @@ impl Instance {
         }
     }
 
-    /// The next execution is durable: nothing of the one before is left here.
+    /// Handles that the next execution is durable: nothing of the previous one is kept here.
     pub(super) fn reset_done(&mut self, shared: &mut Shared) {
         shared.stop_attempts(self.key);
         shared.no_auto_retry.remove(&self.key);
@@ -246,7 +247,7 @@ impl Instance {
     }
 }
 
-/// What begins something again.
+/// What starts an operation again.
 fn begin_again(
     shared: &mut Shared,
     from: &Sender<'_>,
@@ -263,12 +264,12 @@ fn begin_again(
         return Vec::new();
     };
     if let Decision::SubOrchestrationScheduled { instance, options, .. } = &mut decision {
-        // The one before has the id, if its parent chose it.
+        // The previous child has the id, if its parent chose it.
         if again == Again::Started(event) && instance.is_some() {
             let on_existing = &mut options.get_or_insert_default().on_existing;
             *on_existing = (*on_existing).max(OnTakenId::ReplaceEnded);
         }
-        // Its key follows from when it was scheduled; its timeout counts from now on.
+        // Its key is derived from when it was scheduled; its timeout counts from now.
         if let Some(timeout_ms) = options.as_mut().and_then(|options| options.timeout_ms.as_mut()) {
             *timeout_ms = timeout_ms.saturating_add(now_ms.saturating_sub(at_ms));
         }

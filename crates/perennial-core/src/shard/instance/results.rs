@@ -1,4 +1,4 @@
-//! What came of attempts: results, retries, heartbeats, and attempts of other nodes.
+//! Outcomes of attempts: results, retries, heartbeats, and attempts of other nodes.
 
 use crate::execution::Execution;
 use crate::history::whole_ms;
@@ -19,9 +19,9 @@ use super::queued::{Batch, Queued};
 use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 pub(super) struct Ended {
-    /// What it had reported last.
+    /// Its last heartbeat details.
     pub(super) details: Option<Payload>,
     /// When and where it ran, if that is known.
     pub(super) ran: Option<PastAttempt>,
@@ -31,7 +31,7 @@ pub(super) struct Ended {
 }
 
 impl Instance {
-    /// An attempt that ran here ended.
+    /// Handles the end of an attempt on this node.
     pub(in crate::shard) fn handle_attempt_ended(
         &mut self,
         shared: &mut Shared,
@@ -53,8 +53,8 @@ impl Instance {
         self.go_on(shared, now_ms);
     }
 
-    /// An attempt was told to stop for the node's sake, or never began: it runs again elsewhere, and that counts as no
-    /// interruption.
+    /// Handles an attempt that was stopped for the node's sake, or never started: it runs again elsewhere, and does not
+    /// count as interrupted.
     pub(in crate::shard) fn handle_attempt_released(
         &mut self,
         shared: &mut Shared,
@@ -62,7 +62,7 @@ impl Instance {
         task: &ActivityTask,
         attempt: Attempt,
     ) {
-        // It may have been cleared since it began.
+        // It may have been cleared since it started.
         let known = self.tasks.get(task.event).map(|row| (row.interruptions, row.begun));
         let (interruptions, begun) = known.unwrap_or((task.interruptions, task.begun));
         let task = ActivityTask { details: attempt.details, interruptions, begun, ..task.clone() };
@@ -70,7 +70,7 @@ impl Instance {
         self.go_on(shared, now_ms);
     }
 
-    /// An attempt that runs here reported how far it is.
+    /// Handles a heartbeat of an attempt on this node.
     pub(in crate::shard) fn handle_heartbeat(
         &mut self,
         shared: &mut Shared,
@@ -79,7 +79,7 @@ impl Instance {
         details: Payload,
     ) {
         let state = TaskState::Leased { holder: shared.holder, cancelled: false };
-        // Whoever reports is healthy.
+        // An attempt that sends heartbeats is healthy.
         let task = ActivityTask { details: Some(details), interruptions: 0, begun: None, ..task.clone() };
         let began_ms = shared.attempts.began_ms(self.key, task.event).unwrap_or(now_ms);
         let row = TaskRow { heard_ms: Some(now_ms), ..task.row(shared.id, state, began_ms, None) };
@@ -87,7 +87,7 @@ impl Instance {
         self.go_on(shared, now_ms);
     }
 
-    /// What the instance is told about an attempt that ended; nothing if a row for the next one is written instead.
+    /// What the instance gets of an attempt that ended; `None` if a row for the next attempt is written instead.
     pub(super) fn attempt_ended(
         &mut self,
         shared: &mut Shared,
@@ -118,11 +118,11 @@ impl Instance {
                 if let Some(due_ms) = retry_at_ms {
                     let past = past(ran.map(|ran| ran.failed(&error)));
                     let attempt = task.attempt.saturating_add(1);
-                    // An attempt that ended did not take its process down.
+                    // An attempt that ended by itself did not end its process.
                     let (interruptions, begun) = (0, None);
                     let next = ActivityTask { attempt, details, past, interruptions, begun, ..task.clone() };
                     let next = shared.with_secret(ActivityTask { secret: None, ..next });
-                    // What this node cannot run is queued when its pause is over.
+                    // An activity that this node cannot run is queued when its pause is over.
                     self.tasks.write(
                         next.row(shared.id, TaskState::Waiting, now_ms, Some(due_ms)),
                         next.deadline_ms,
@@ -135,8 +135,8 @@ impl Instance {
         Some(Message::Outcome { execution: task.execution, job })
     }
 
-    /// Writes the result of an activity that was interrupted often before a turn takes it: if it is the turn that takes
-    /// the process down, the activity is not to blame.
+    /// Writes the result of an activity that was interrupted repeatedly before a turn takes it: if the turn then ends
+    /// the process, the activity is not blamed for it.
     fn keep_result(
         &mut self,
         shared: &mut Shared,
@@ -160,7 +160,7 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// What another node's attempt means for an execution, if it still waits for it.
+    /// The effect of an attempt on another node, if the execution still waits for it.
     pub(super) fn take_attempt(
         &mut self,
         shared: &mut Shared,
@@ -170,14 +170,14 @@ impl Instance {
         details: Option<Payload>,
         (result, ran, ended_ms): (Result<Payload, ActivityError>, Option<Box<RanElsewhere>>, u64),
     ) -> Option<Message> {
-        // If its turn failed, the row of the next attempt may be written and the message still be there.
+        // If its turn failed, the row of the next attempt may be written while the message still exists.
         let is_followed = self.tasks.get(event).is_some_and(|row| row.attempt > attempt);
         let task = self.activity_task(shared, now_ms, execution, event);
         let Some(task) = task.filter(|_| !is_followed) else {
             shared.counters.stale += 1;
             return None;
         };
-        // Its row went with the result.
+        // Its row was deleted with the result.
         self.tasks.take(event);
         let (past, ran) = ran.map_or((Trail::default(), None), |ran| {
             let RanElsewhere { node, queued_ms, took_ms, past } = *ran;
@@ -189,11 +189,11 @@ impl Instance {
         self.attempt_ended(shared, now_ms, &task, Ended { details, ran, result, is_last })
     }
 
-    /// Queues a task again whose row another node could not read. The history has all that the row had.
+    /// Queues a task again whose row another node could not read. The history has everything that the row had.
     ///
-    /// The message outlives a turn that fails, while the row is written. A load that finds both is later than that: what
-    /// was deleted with the message is there again, and may be somebody's by now. A row in memory tells nothing about a
-    /// message that came since.
+    /// The row is written even if the turn fails, while the message stays in the inbox. If a load finds both, the row
+    /// is newer: it was written after the message, and a node may have taken it by now. A row that was already in
+    /// memory says nothing about a message that arrived later.
     pub(super) fn requeue(
         &mut self,
         shared: &mut Shared,
@@ -222,7 +222,8 @@ impl Instance {
     }
 }
 
-/// When a failed attempt is followed by another, if it is. `tried` is which one it was, and until when there may be more.
+/// When a failed attempt is followed by another, if it is. `tried` is the number of the attempt, and the time until
+/// which there may be more.
 pub(super) fn retry_at_ms(
     options: Option<&ActivityOptions>,
     tried: (u32, Option<u64>),

@@ -1,4 +1,4 @@
-//! The searched columns of an instance's row, as they are stored or about to be.
+//! The searched columns of an instance's row, as stored or about to be.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use super::tasks::Tasks;
 pub(super) struct RowColumns {
     pub(super) status: Status,
     pub(super) owed: bool,
-    /// Whether senders are refused because the code has not read enough of what they sent.
+    /// Whether senders are refused because the code has too many unread events.
     pub(super) full: bool,
     pub(super) wake_at_ms: Option<u64>,
     pub(super) blocked_attempts: u32,
-    /// What blocks it, and since when.
+    /// The cause of the block, and its time.
     pub(super) blocked_cause: Option<(Arc<str>, u64)>,
-    /// What can be skipped to let it go on.
+    /// What can be skipped to unblock it.
     pub(super) skippable: Option<Skippable>,
-    /// Whether it is paused: by itself, or together with its orchestration (`true`).
+    /// Whether it is paused: alone, or together with its orchestration (`true`).
     pub(super) pause: Option<bool>,
     pub(super) execution: u64,
     pub(super) version: Arc<str>,
 }
 
 impl RowColumns {
-    /// What is stored of an instance before its first turn.
+    /// The columns of an instance before its first turn.
     pub(super) fn nothing_stored(execution: u64) -> RowColumns {
         RowColumns {
             status: Status::Pending,
@@ -45,9 +45,9 @@ impl RowColumns {
         }
     }
 
-    /// What is stored of an instance that ended without its code.
+    /// The columns of an instance that ended without its code.
     pub(super) fn ended(status: Status, started: &Started, stored: &RowColumns) -> RowColumns {
-        // One that has not begun has a version only if it was asked for.
+        // An instance that has not started has a version only if one was requested.
         let version = match started.version.is_empty() {
             true => Arc::clone(&stored.version),
             false => pinned(started, stored),
@@ -63,7 +63,7 @@ impl RowColumns {
         self.pause.is_some()
     }
 
-    /// The same, with nothing in its way.
+    /// The same columns without a block.
     pub(super) fn unblocked(self) -> RowColumns {
         RowColumns { blocked_attempts: 0, blocked_cause: None, skippable: None, pause: None, ..self }
     }
@@ -90,7 +90,8 @@ impl RowColumns {
         }
     }
 
-    /// What the row has to say after a turn. The time may stay early, which costs a look, but is never late.
+    /// The columns after a turn. The stored wake time may be too early, which only costs a check, but is never too
+    /// late.
     pub(super) fn after_turn(
         execution: &Execution,
         max_unread: usize,
@@ -109,7 +110,7 @@ impl RowColumns {
             (_, wanted) => wanted,
         };
         let owed = running && ledger.open_activities() > tasks.elsewhere();
-        // Set at the limit and cleared at half of it, so that the row is not written back and forth.
+        // Set at the limit and cleared at half of it, so that the row is not rewritten with every event.
         let full_from = if stored.full { max_unread / 2 } else { max_unread };
         let full = running && execution.unread_events() >= full_from.max(1);
         RowColumns {
@@ -126,14 +127,14 @@ impl RowColumns {
         }
     }
 
-    /// What has to be written to get from what is stored to this.
+    /// The change from the stored columns to these.
     pub(super) fn change_from(&self, stored: &RowColumns) -> RowChange {
         let is_unblocked = stored.blocked_attempts > 0 && self.blocked_attempts == 0;
         RowChange {
             status: (self.status != stored.status).then_some(self.status),
             owed: (self.owed != stored.owed).then_some(self.owed),
             full: (self.full != stored.full).then_some(self.full),
-            // The time that is stored was that of its next try.
+            // The stored wake time was that of its next retry.
             wake_at_ms: (is_unblocked || self.wake_at_ms != stored.wake_at_ms).then_some(self.wake_at_ms),
             blocked: is_unblocked.then_some(None),
             execution: (self.execution != stored.execution).then_some(self.execution),
@@ -151,8 +152,8 @@ fn pinned(started: &Started, stored: &RowColumns) -> Arc<str> {
     Arc::from(started.version.as_str())
 }
 
-/// When a running execution wants attention: a timer, a task, the end of a cancel's grace, its deadline; of all times that
-/// are not before this one.
+/// When a running execution needs attention: a timer, a task, the end of a grace period, its deadline; the earliest
+/// that is not before `from_ms`.
 pub(super) fn wakes_from(from_ms: u64, ledger: &Ledger, limits: &Limits, tasks: &Tasks) -> Option<u64> {
     let timer = ledger.timers().next().map(|(due_ms, _)| due_ms);
     let ends = limits.ends().chain(timer).filter(|at_ms| *at_ms >= from_ms);

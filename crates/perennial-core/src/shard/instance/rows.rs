@@ -1,4 +1,4 @@
-//! Rows made from turns.
+//! Rows derived from turns.
 
 use crate::execution::Execution;
 use crate::history::{Decision, Ledger, Turn};

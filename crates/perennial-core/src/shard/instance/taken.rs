@@ -1,4 +1,4 @@
-//! What follows from a turn that was taken: a commit, or nothing to record.
+//! Handling a turn that was taken: a commit, or nothing to record.
 
 use crate::code::ErrorCode;
 use crate::execution::{Execution, Stream, Successor, TurnTaken};
@@ -32,7 +32,7 @@ impl Instance {
     ) {
         let TurnRun { execution, taken, row, checksum } = run;
         let TurnTaken { turn, stale, successor, ended_updates, carried_updates, late_events } = taken;
-        // An update is put to the code as the first job of its turn, so its handler begins before the code can end.
+        // An accepted update is the first job of its turn, so its handler starts before the code can end.
         debug_assert!(carried_updates.is_empty(), "an update crosses to the next execution");
         shared.counters.stale += stale.len() as u64;
         let Turning { messages, fired_ms, .. } = turning;
@@ -96,8 +96,8 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// Writes into a turn's commit what the instance's row says then. One that is not stored is inserted; whoever started
-    /// it is told.
+    /// Adds the new columns of the row to a turn's commit. If the instance is not stored yet, it is inserted, and the
+    /// caller that started it gets a response.
     fn write_row(
         &self,
         execution: &Execution,
@@ -117,13 +117,13 @@ impl Instance {
         None
     }
 
-    /// A message to the instance itself, which goes with its commit.
+    /// A message to the instance itself, sent with its commit.
     pub(super) fn to_itself(&self, shared: &Shared, message: &Message) -> Outgoing {
         let (to, shard, body) = (self.key, shared.id, message.encode());
         Outgoing::ToKey { to, shard, dedupe: None, urgent: false, body }
     }
 
-    /// No turn was taken. A history that has ended belongs to an instance that has.
+    /// Handles a turn task that took no turn. A history that has ended belongs to an ended instance.
     fn no_turn(
         &mut self,
         shared: &mut Shared,
@@ -141,7 +141,7 @@ impl Instance {
         self.nothing_taken(shared, now_ms, messages, execution, calls);
     }
 
-    /// A turn had nothing to record: the instance was only hydrated or asked, or all its jobs were stale.
+    /// Handles a turn with nothing to record: the instance was only hydrated or called, or all its jobs were stale.
     pub(super) fn nothing_taken(
         &mut self,
         shared: &mut Shared,
@@ -168,7 +168,8 @@ impl Instance {
             RowColumns::after_turn(&execution, max_unread, None, &stored, tasks, limits, now_ms);
         let is_due = ledger.timers().next().is_some_and(|(due_ms, _)| due_ms <= now_ms);
         if !self.queue.is_empty() || (is_due && messages.is_empty()) {
-            // What has changed is written with what waits; a blocked instance is cured when that has gone through.
+            // Changes are written together with other pending writes; a blocked instance is unblocked once that commit
+            // is durable.
             let (blocked_attempts, blocked_cause) = (stored.blocked_attempts, stored.blocked_cause.clone());
             let (skippable, pause) = (stored.skippable, stored.pause);
             columns = match plan.is_empty() {
@@ -190,7 +191,7 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// An instance that has ended was asked something.
+    /// Handles calls to an instance that has ended.
     fn consulted(
         &mut self,
         shared: &mut Shared,
@@ -206,7 +207,7 @@ impl Instance {
         self.commit(shared, commit, InFlight::new(stored, Next::CallsAnswered(execution), messages));
     }
 
-    /// The next execution begins: its start is durable, in the inbox row of this number.
+    /// Starts the next execution, whose start is durable in the inbox row with this number.
     pub(super) fn continued(
         &mut self,
         shared: &mut Shared,
@@ -221,7 +222,7 @@ impl Instance {
         self.limits.end_grace();
         shared.wakes.set(self.key, None);
         if shared.standing.is_closing() {
-            // Its start is stored, and what came for it is stored as well. Questions of others are rows.
+            // Its start is stored, and so is everything that arrived for it. Calls of other processes are request rows.
             self.phase = Phase::Delayed;
             self.pending_calls.forget_rows();
             return self.go_on(shared, now_ms);
@@ -234,13 +235,14 @@ impl Instance {
                 let origin = Origin::Inbox(number);
                 self.begin(shared, now_ms, Arrived { what: start, origin, arrived_ms: now_ms });
             }
-            // It was committed before, or its orchestration is paused; what was sent then is read.
+            // It was committed before, or its orchestration is paused; what was sent then has to be read.
             None => self.reload(shared),
         }
     }
 }
 
-/// How the next execution begins, and what crosses to it and does not fit into its first turn. What the row says of the instance is of that one from now on.
+/// The start of the next execution, and the carried-over jobs that do not fit into its first turn. From now on the row
+/// describes that execution.
 fn next_start(
     shared: &Shared,
     version: Option<&str>,
@@ -253,7 +255,7 @@ fn next_start(
     started.chain = checksum;
     columns.execution = started.execution;
     columns.wake_at_ms = started.deadline_ms;
-    // One that is to be the latest is found out, and written, with the first turn.
+    // If the latest version is wanted, it is resolved and written with the first turn.
     if let Some(version) = version {
         columns.version = version.into();
     }

@@ -1,8 +1,9 @@
-//! The task rows of an instance's current execution: what is stored or about to be, what is to be written next, and when
-//! one of them wants attention.
+//! The task rows of an instance's current execution: what is stored or about to be, what is to be written next, and
+//! when a row needs attention.
 //!
-//! A planned change is applied at once. While its commit is under way nothing looks at the rows except a refresh, which
-//! leaves them alone; and if the commit comes to nothing, the instance is blocked or loaded again, and so are its rows.
+//! A planned change is applied to these rows immediately, before its commit. While that commit is in progress nothing
+//! reads the rows except a refresh, which skips them; and if the commit fails, the instance is blocked or loaded again,
+//! and its rows with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,22 +18,22 @@ use super::in_flight::InFlight;
 #[derive(Default)]
 pub(super) struct Tasks {
     rows: BTreeMap<EventId, Row>,
-    /// When rows want attention: a row may be in here with its due time and with its deadline.
+    /// When rows need attention: a row may be listed with its due time and with its deadline.
     due: BTreeSet<(u64, EventId)>,
-    /// When attempts that were begun with care are healthy.
+    /// When attempts whose start was noted become healthy.
     healthy_at: BTreeMap<EventId, u64>,
-    /// How many rows are not run by the owner now.
+    /// How many rows the owner does not run now.
     elsewhere: usize,
-    /// Whether the rows' deadlines are known: they follow from the history.
+    /// Whether the rows' deadlines are known; they follow from the history.
     has_deadlines: bool,
-    /// Rows that go with the next commit, in the order in which they were wanted.
+    /// Rows to write with the next commit, in the order in which they were added.
     writes: BTreeMap<EventId, Vec<TaskWrite>>,
-    /// Whether the instance was hydrated and nobody has looked since for open activities that nobody runs.
+    /// Whether the instance was hydrated and open activities without an attempt have not been looked for since.
     is_hydrated: bool,
     refresh: Refresh,
 }
 
-/// A row, and when all time of its activity is over.
+/// A row, and when the total timeout of its activity ends.
 struct Row {
     row: TaskRow,
     deadline_ms: Option<u64>,
@@ -43,20 +44,20 @@ struct Row {
 enum Refresh {
     #[default]
     None,
-    /// What is being read may not hold the tasks that were given to other nodes since.
+    /// The rows being read may not include the tasks given to other nodes since.
     Reading { given_meanwhile: BTreeSet<EventId> },
 }
 
-/// A task's row that has to be durable before its attempt runs.
+/// A task row that has to be durable before its attempt runs.
 pub(super) struct TaskWrite {
     row: TaskRow,
     deadline_ms: Option<u64>,
-    /// What follows once it is durable: an attempt begins, or is handed over.
+    /// What follows once it is durable: an attempt starts, or is handed over.
     then: Option<Output>,
 }
 
 impl TaskWrite {
-    /// What follows once it is durable, while the write itself is kept in case that comes to nothing.
+    /// What follows once it is durable. The write itself is kept in case the commit fails.
     fn then_output(&self) -> Option<Output> {
         match &self.then {
             Some(Output::RunActivity(task)) => Some(Output::RunActivity(task.clone())),
@@ -67,8 +68,7 @@ impl TaskWrite {
 }
 
 impl Row {
-    /// The times at which it wants attention. A lease that another node holds is not the owner's to watch; that all of
-    /// its time is over, is.
+    /// When it needs attention. The owner does not watch leases of other nodes, but it does watch the total timeout.
     fn times(&self) -> impl Iterator<Item = u64> {
         let is_leased = matches!(self.row.state, TaskState::Leased { .. });
         let due_ms = self.row.due_ms.filter(|_| !is_leased);
@@ -82,20 +82,20 @@ fn is_owners(row: &TaskRow) -> bool {
     matches!(row.state, TaskState::Leased { .. }) && row.due_ms.is_none()
 }
 
-/// Whether it is for other nodes to take, or one of them runs it.
+/// Whether it is queued for other nodes, or one of them runs it.
 fn is_others(row: &TaskRow) -> bool {
     !matches!(row.state, TaskState::Waiting) && !is_owners(row)
 }
 
 impl Tasks {
-    /// Replaces the rows by those that were loaded. Their deadlines are not known yet.
+    /// Replaces the rows with loaded ones. Their deadlines are not known yet.
     pub(super) fn load(&mut self, rows: Vec<TaskRow>) {
         self.clear_rows();
         self.has_deadlines = false;
         rows.into_iter().for_each(|row| self.insert(row, None));
     }
 
-    /// Why details of a task cannot be decoded, if that is so.
+    /// The reason why the details of a task cannot be decoded, if there is such a task.
     pub(super) fn undecodable(&self) -> Option<BlockReason> {
         self.rows.iter().find_map(|(event, Row { row, .. })| {
             let cause = decoded_details(row).err()?;
@@ -103,12 +103,12 @@ impl Tasks {
         })
     }
 
-    /// The instance was hydrated: somebody has to look for open activities that nobody runs.
+    /// Notes that the instance was hydrated, so that open activities without an attempt are looked for.
     pub(super) fn handle_hydrated(&mut self) {
         self.is_hydrated = true;
     }
 
-    /// Learns the deadlines of loaded rows from the history.
+    /// Derives the deadlines of loaded rows from the history.
     pub(super) fn learn_deadlines(&mut self, ledger: &Ledger) {
         if !std::mem::replace(&mut self.has_deadlines, true) {
             let rows = std::mem::take(&mut self.rows);
@@ -119,7 +119,7 @@ impl Tasks {
         }
     }
 
-    /// The execution is over: nothing is left of its tasks.
+    /// Removes all rows at the end of an execution.
     pub(super) fn clear(&mut self) {
         self.clear_rows();
         self.writes.clear();
@@ -154,43 +154,43 @@ impl Tasks {
         self.rows.get(&event).map(|row| &row.row)
     }
 
-    /// Until when another node is known to run a task; nothing if it is not another node's, or may not be by now.
+    /// Until when another node is known to run a task; `None` if no other node has it, or its lease may have expired.
     pub(super) fn is_elsewhere(&self, event: EventId) -> Option<Option<u64>> {
         let row = self.get(event).filter(|row| is_others(row))?;
         Some(row.due_ms.filter(|_| matches!(row.state, TaskState::Leased { .. })))
     }
 
-    /// A row as it will be once all that waits to be written is.
+    /// A row as it will be after all pending writes.
     pub(super) fn latest(&self, event: EventId) -> Option<&TaskRow> {
         let written = self.writes.get(&event).and_then(|writes| writes.last()).map(|write| &write.row);
         written.or_else(|| self.get(event))
     }
 
-    /// Removes a row that went with its result.
+    /// Removes a row that was deleted with its result.
     pub(super) fn take(&mut self, event: EventId) -> Option<TaskRow> {
         self.healthy_at.remove(&event);
         self.remove(event).map(|row| row.row)
     }
 
-    /// How many tasks are not run by the owner now.
+    /// How many tasks the owner does not run now.
     pub(super) fn elsewhere(&self) -> usize {
         self.elsewhere
     }
 
-    /// When a row wants attention, of all times that are not before this one.
+    /// When the next row needs attention, not before `from_ms`.
     pub(super) fn next_due_ms(&self, from_ms: u64) -> Option<u64> {
         let due = self.due.range((from_ms, EventId(0))..).next().map(|(at_ms, _)| *at_ms);
         let healthy = self.healthy_at.values().copied().filter(|at_ms| *at_ms >= from_ms);
         due.into_iter().chain(healthy).min()
     }
 
-    /// An attempt that is begun with care wants attention when it is healthy.
+    /// Schedules attention for an attempt whose start was noted, for when it becomes healthy.
     pub(super) fn watch_health(&mut self, event: EventId, at_ms: u64) {
         self.healthy_at.insert(event, at_ms);
     }
 
-    /// Which rows somebody has to look at: those that want attention, and after hydrating, once, those of which the owner
-    /// is said to run an attempt. Later, such a row always has an attempt, a result or a write.
+    /// The rows that need attention: those that are due, and, once after hydrating, those that the owner is recorded to
+    /// run. Later such a row always has an attempt, a result or a pending write.
     pub(super) fn take_unattended(&mut self, now_ms: u64) -> Unattended {
         let due = self.due.iter().take_while(|(at_ms, _)| *at_ms <= now_ms);
         let mut events: BTreeSet<EventId> = due.map(|(_, event)| *event).collect();
@@ -202,7 +202,7 @@ impl Tasks {
         Unattended { events, is_hydrated }
     }
 
-    /// Whether somebody still has to look for open activities that nobody runs.
+    /// Whether open activities without an attempt have not been looked for since hydrating.
     pub(super) fn is_hydrated(&self) -> bool {
         self.is_hydrated
     }
@@ -215,25 +215,25 @@ impl Tasks {
         self.writes.contains_key(&event)
     }
 
-    /// Whether a write leads to an attempt, or hands one over.
+    /// Whether a pending write leads to an attempt, or hands one over.
     pub(super) fn is_written_for_attempt(&self, event: EventId) -> bool {
         self.writes.get(&event).is_some_and(|writes| writes.iter().any(|write| write.then.is_some()))
     }
 
-    /// Has a row written with the next commit, instead of an older one of the same task that leads to nothing.
+    /// Writes a row with the next commit, replacing a pending write of the same task that leads to nothing else.
     pub(super) fn write(&mut self, row: TaskRow, deadline_ms: Option<u64>) {
         let writes = self.writes.entry(row.id.event).or_default();
         writes.retain(|write| write.then.is_some());
         writes.push(TaskWrite { row, deadline_ms, then: None });
     }
 
-    /// Has a row written, after all others of the same task, with what follows once it is durable.
+    /// Writes a row after all other writes of the same task, with an output that follows once it is durable.
     pub(super) fn write_then(&mut self, row: TaskRow, deadline_ms: Option<u64>, then: Option<Output>) {
         let writes = self.writes.entry(row.id.event).or_default();
         writes.push(TaskWrite { row, deadline_ms, then });
     }
 
-    /// Drops what is to be written of a task.
+    /// Drops the pending writes of a task.
     pub(super) fn drop_writes(&mut self, event: EventId) {
         self.writes.remove(&event);
     }
@@ -242,14 +242,14 @@ impl Tasks {
         self.writes.clear();
     }
 
-    /// Has the rows of a commit that came to nothing written before what came since.
+    /// Puts the rows of a failed commit back, before later writes.
     pub(super) fn put_back_writes(&mut self, writes: Vec<TaskWrite>) {
         for write in writes.into_iter().rev() {
             self.writes.entry(write.row.id.event).or_default().insert(0, write);
         }
     }
 
-    /// Begins to read rows and messages again. Returns whether that was not under way.
+    /// Starts to read rows and messages again. Returns `false` if that is in progress.
     pub(super) fn begin_refresh(&mut self) -> bool {
         if self.is_refreshing() {
             return false;
@@ -262,14 +262,14 @@ impl Tasks {
         matches!(self.refresh, Refresh::Reading { .. })
     }
 
-    /// A commit that gave tasks to other nodes is durable.
+    /// Handles a durable commit that gave tasks to other nodes.
     pub(super) fn handle_given(&mut self, events: Vec<EventId>) {
         if let Refresh::Reading { given_meanwhile } = &mut self.refresh {
             given_meanwhile.extend(events);
         }
     }
 
-    /// Ends a refresh, and returns which tasks what was read may not hold. `None` if none was under way.
+    /// Ends a refresh, and returns the tasks that may be missing in what was read. `None` if none was in progress.
     pub(super) fn end_refresh(&mut self) -> Option<BTreeSet<EventId>> {
         match std::mem::take(&mut self.refresh) {
             Refresh::Reading { given_meanwhile } => Some(given_meanwhile),
@@ -277,7 +277,7 @@ impl Tasks {
         }
     }
 
-    /// Takes over how the tasks of other nodes are stored now, unless they were given to them only since.
+    /// Takes over the stored rows of other nodes' tasks, except for tasks that were given to them since.
     pub(super) fn handle_read(&mut self, read: Vec<TaskRow>, is_given_since: impl Fn(EventId) -> bool) {
         let mut read: BTreeMap<EventId, TaskRow> = read.into_iter().map(|row| (row.id.event, row)).collect();
         let is_meant = |(event, row): &(&EventId, &Row)| is_others(&row.row) && !is_given_since(**event);
@@ -291,25 +291,25 @@ impl Tasks {
     }
 }
 
-/// Tasks that somebody has to look at.
+/// Tasks that need attention.
 pub(super) struct Unattended {
     pub(super) events: BTreeSet<EventId>,
-    /// Open activities without a row have to be looked at, too.
+    /// Open activities without a row need attention, too.
     pub(super) is_hydrated: bool,
 }
 
-/// What a commit does about the tasks of an instance.
+/// The changes that a commit makes to the tasks of an instance.
 #[derive(Default)]
 pub(super) struct TaskPlan {
     changes: Vec<TaskChange>,
     writes: Vec<TaskWrite>,
     effects: Vec<Output>,
-    /// The tasks that other nodes can take from then on.
+    /// The tasks that other nodes can take once it is durable.
     given: Vec<EventId>,
 }
 
 impl TaskPlan {
-    /// What the next commit writes if nothing else happens: the writes of open activities.
+    /// What the next commit writes if nothing else happens: the pending writes of open activities.
     pub(super) fn of(tasks: &mut Tasks, is_open: impl Fn(EventId) -> bool) -> TaskPlan {
         let mut plan = TaskPlan::default();
         let writes = std::mem::take(&mut tasks.writes);
@@ -321,7 +321,7 @@ impl TaskPlan {
         plan
     }
 
-    /// What the next commit writes if an execution that goes on decided nothing about its activities.
+    /// What the next commit writes if a running execution decided nothing about its activities.
     pub(super) fn of_open(tasks: &mut Tasks, ledger: &Ledger) -> TaskPlan {
         TaskPlan::of(tasks, |event| ledger.open_decision(event).is_some())
     }
@@ -339,20 +339,20 @@ impl TaskPlan {
         tasks.insert(row, deadline_ms);
     }
 
-    /// Has something done once the commit is durable.
+    /// Adds an output that follows once the commit is durable.
     pub(super) fn then(&mut self, effect: Output) {
         self.effects.push(effect);
     }
 
-    /// Nobody waits for an activity any more, or its result has come.
+    /// Removes an activity that was cancelled, or whose result has arrived.
     pub(super) fn close(&mut self, tasks: &mut Tasks, event: EventId) {
         if let Some(row) = tasks.take(event) {
             self.changes.push(TaskChange::Cancel(row.id));
         }
     }
 
-    /// An activity was asked to stop, and its end is waited for. Whether another node runs it by now is seen when its row
-    /// is read again, which is due at once.
+    /// Handles an activity that was asked to stop and whose end is awaited. Whether another node runs it is known after
+    /// its row was read again, so its row is due immediately.
     pub(super) fn stop(&mut self, tasks: &mut Tasks, event: EventId, now_ms: u64) {
         let Some(row) = tasks.get(event).filter(|row| is_others(row)) else { return };
         self.changes.push(TaskChange::Cancel(row.id));
@@ -367,7 +367,7 @@ impl TaskPlan {
         tasks.clear_rows();
     }
 
-    /// Moves the plan into a commit and what follows from it.
+    /// Moves the plan into a commit and its outputs.
     pub(super) fn apply(self, commit: &mut Commit, in_flight: &mut InFlight) {
         commit.tasks = self.changes;
         in_flight.given = self.given;

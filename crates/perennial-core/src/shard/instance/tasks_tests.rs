@@ -34,7 +34,7 @@ fn leased(event: u64, due_ms: Option<u64>) -> TaskRow {
     row(event, TaskState::Leased { holder: SessionId(1), cancelled: false }, due_ms)
 }
 
-/// Checks the index and the count against the rows.
+/// Checks the index and the counters against the rows.
 fn check(tasks: &Tasks) {
     let times = tasks.rows.iter().flat_map(|(event, row)| row.times().map(|at_ms| (at_ms, *event)));
     assert_eq!(tasks.due, times.collect());
@@ -110,7 +110,7 @@ fn g22_only_what_is_due_is_looked_at_and_own_attempts_once_after_hydrating() {
     assert!(!tasks.take_unattended(0).is_hydrated);
 }
 
-/// The plan of a turn writes and clones what the turn changes, however many rows there are.
+/// The plan of a turn writes and clones only what the turn changes, however many rows there are.
 #[test]
 fn n5_a_plan_holds_what_changes_and_nothing_else() {
     let mut tasks = Tasks::default();
@@ -177,7 +177,7 @@ fn first_turn(started: Started, decision: Decision) -> Turn {
     Turn { format: FORMAT, number: 1, at_ms: 10, draws: 0, events }
 }
 
-/// How often the owner looks at a row while so many activities, each of which failed once, are tried again one by one.
+/// How often rows are examined while this many activities, each of which failed once, are retried one by one.
 fn looks(activities: u64) -> usize {
     let mut tasks = Tasks::default();
     tasks.load((1..=activities).map(|event| waiting(event, 1_000 + event)).collect());
@@ -189,7 +189,7 @@ fn looks(activities: u64) -> usize {
             tasks.write_then(leased(event.0, None), None, None);
         }
         plan(&mut tasks);
-        // The turn that takes the result of the one before looks, too.
+        // The turn that takes the result of the previous one examines them, too.
         looks += tasks.take_unattended(now_ms).events.len();
         tasks.take(EventId(now_ms - 1_000));
     }

@@ -1,14 +1,16 @@
-//! Activities beyond their first attempt: what is next for those that nobody here looks after, and handing attempts over.
+//! Activities beyond their first attempt: deciding the next step of activities without a running attempt, and handing
+//! attempts over.
 //!
-//! A first attempt that runs here has no row. Everything else is a row of the instance, written by a commit of the
-//! instance before its attempt runs. The shard's own attempts are leased without an end: when they are found by a new
-//! owner, the process that ran them is gone.
+//! A first attempt that runs on this node has no row. Every other attempt has a task row, written by a commit of the
+//! instance before the attempt runs. The shard's own attempts are leased without an end: if a new owner finds such a
+//! row, the process that ran the attempt is gone.
 //!
-//! That a process ended says nothing against what ran in it, unless it ended so again and again. So the first unclean end
-//! only makes the next owner note each start of what was open (`begun`). From then on an attempt that was noted and did
-//! not live to be healthy counts as an interruption, if the owner after it finds an unclean end. What was interrupted
-//! repeatedly runs beside few others, and in the end alone, after a time in which the process has shown that it lives
-//! without it. What waited for that when a process ended was not what ended it.
+//! A single end of a process is weak evidence against the activities that ran in it. So the first unclean end only
+//! makes the next owner note each start of the activities that were open (`begun`). From then on, an attempt whose
+//! start was noted and that did not run long enough to be healthy counts as interrupted if the next owner finds an
+//! unclean end. Activities that were interrupted repeatedly run in quarantine: with few others, and finally alone,
+//! after the process has proved that it can live without them. An activity that was waiting for its slot when the
+//! process ended is not blamed.
 
 use crate::execution::Execution;
 use crate::flaws::{self, Flaw};
@@ -27,15 +29,15 @@ use super::Instance;
 use super::logging;
 use super::queued::Queued;
 
-/// How many attempts of an instance, and about how many bytes, one commit hands over. The rest follows when it is
-/// durable.
+/// How many attempts of an instance, and approximately how many bytes, one commit hands over. The others follow when it
+/// is durable.
 const MAX_HANDED_OVER: usize = 256;
 const MAX_HANDED_OVER_BYTES: usize = 1 << 20;
 
-/// How recent the rows are that an instance looks at.
+/// How recent the rows are that an instance examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
-    /// As they were when they were last read or written.
+    /// As they were last read or written.
     Memory,
     /// As they are stored now.
     Fresh,
@@ -44,10 +46,10 @@ pub(super) enum View {
 #[derive(Debug, PartialEq)]
 enum TaskStep {
     None,
-    /// Look at the stored rows first.
+    /// Read the stored rows first.
     Refresh,
     Run,
-    /// Write what is known of its interruptions before it waits for its turn.
+    /// Write its interruptions before it waits for a slot.
     Hold {
         until_ms: u64,
     },
@@ -55,14 +57,14 @@ enum TaskStep {
 }
 
 impl Instance {
-    /// Looks after the tasks of an idle execution: those that are due, and after hydrating those that nobody runs.
+    /// Examines the tasks of an idle execution: those that are due, and after hydrating those without an attempt.
     pub(super) fn tend_tasks(&mut self, shared: &mut Shared, now_ms: u64, execution: &Execution, view: View) {
         if shared.standing.is_stopping() {
             return;
         }
         let unattended = self.tasks.take_unattended(now_ms);
         let mut events = unattended.events;
-        // The row of one that was noted here before the shard was lost and gained again asks for no attention by itself.
+        // If the start was noted here before the shard was lost and claimed again, the row itself is not due.
         events.extend(shared.attempts.granted(self.key));
         if unattended.is_hydrated {
             let activities = execution
@@ -91,7 +93,7 @@ impl Instance {
         }
     }
 
-    /// Clears an attempt that was begun with care and has lived for long enough; until then it is looked at again.
+    /// Clears an attempt whose start was noted and that has run long enough; until then it is examined again later.
     fn tend_health(&mut self, now_ms: u64, event: EventId, healthy_at_ms: u64) {
         let suspect = self.tasks.get(event).filter(|row| row.is_suspect() && !self.tasks.is_written(event));
         let Some(mut row) = suspect.cloned() else { return };
@@ -104,8 +106,8 @@ impl Instance {
         }
     }
 
-    /// Ends an activity that was asked to stop and that nobody runs: it waited for a worker or for its next attempt, or
-    /// its process is gone. What another node runs is waited for until its lease is over.
+    /// Ends an activity that was asked to stop and is not running: it waited for a worker or for its next attempt, or
+    /// its process is gone. If another node runs it, its end is awaited until the lease expires.
     fn tend_stopping(&mut self, shared: &mut Shared, now_ms: u64, mut task: ActivityTask, view: View) {
         match (self.tasks.is_elsewhere(task.event), view) {
             (Some(Some(until_ms)), _) if until_ms > now_ms => {
@@ -115,7 +117,7 @@ impl Instance {
             (Some(_), View::Fresh) | (None, _) => {}
         }
         let row = self.tasks.get(task.event);
-        // One that waits for whoever has its token has run.
+        // An activity that waits for the holder of its token has run.
         let left = row.and_then(open_end).and_then(|open| open.left);
         let is_waiting = row.is_some_and(|row| row.state == TaskState::Waiting) && left.is_none();
         if let Some(row) = row {
@@ -125,7 +127,7 @@ impl Instance {
         self.give_up(now_ms, task, is_waiting, ActivityError::Cancelled);
     }
 
-    /// An activity comes to this without another attempt.
+    /// Ends an activity with this error, without another attempt.
     fn give_up(&mut self, now_ms: u64, task: ActivityTask, is_waiting: bool, error: ActivityError) {
         // The attempt that a task waits for was not made.
         let attempts = if is_waiting { (task.attempt - 1).max(1) } else { task.attempt };
@@ -135,7 +137,7 @@ impl Instance {
         self.queue.push(Queued::engine(Message::Outcome { execution, job }, now_ms));
     }
 
-    /// Does what is next for one activity.
+    /// Carries out the next step of one activity.
     fn tend(&mut self, shared: &mut Shared, now_ms: u64, mut task: ActivityTask, view: View) {
         let (key, event) = (self.key, task.event);
         let row = self.tasks.get(event);
@@ -165,7 +167,7 @@ impl Instance {
                     shared.outputs.push(Output::WantQuarantineSlot { interruptions, task });
                 }
             }
-            // Nothing is to be noted about it: it is as if it had not begun.
+            // Nothing has to be noted: it is treated as if it had not started.
             TaskStep::Run if is_first => {
                 self.release(shared, now_ms, vec![Output::RunActivity(Box::new(task))]);
             }
@@ -174,7 +176,7 @@ impl Instance {
         }
     }
 
-    /// Has an attempt run once its row is durable.
+    /// Starts an attempt once its row is durable.
     fn run_from_row(&mut self, shared: &mut Shared, now_ms: u64, task: ActivityTask) {
         shared.attempts.leave_quarantine(self.key, task.event);
         let state = TaskState::Leased { holder: shared.holder, cancelled: false };
@@ -191,7 +193,7 @@ impl Instance {
         }
     }
 
-    /// Has rows written for the attempts that run here, if the shard is being given up.
+    /// Writes rows for the attempts that run here, if the shard is being released.
     pub(super) fn hand_over(&mut self, shared: &mut Shared, now_ms: u64, execution: &Execution) {
         self.hand_over_open(shared, now_ms, (execution.started().execution, execution.ledger()));
     }
@@ -213,14 +215,14 @@ impl Instance {
         }
     }
 
-    /// Whether an attempt runs here that has to become a row, because the shard is being given up.
+    /// Whether an attempt runs here that has to become a row because the shard is being released.
     pub(super) fn has_to_hand_over(&self, shared: &Shared) -> bool {
         shared.standing.lease().is_some()
             && shared.attempts.of(self.key).any(|(event, _)| !self.tasks.is_written_for_attempt(event))
     }
 
-    /// Has rows written for the attempts of an instance that cannot run its code, from its history. Attempts that the
-    /// history does not tell of are stopped: nothing tells what they are.
+    /// Writes rows for the attempts of an instance that cannot run its code, from its history. Attempts that are not in
+    /// the history are stopped, because nothing is known about them.
     pub(super) fn hand_over_blocked(
         &mut self,
         shared: &mut Shared,
@@ -266,7 +268,7 @@ impl Instance {
     }
 }
 
-/// What is next for an activity that nobody here looks after. Takes over what its row says about earlier attempts.
+/// The next step of an activity without a running attempt. Takes over what its row says about earlier attempts.
 fn next_step(
     now_ms: u64,
     task: &mut ActivityTask,
@@ -289,7 +291,7 @@ fn next_step(
         let is_due = row.due_ms.is_some_and(|due_ms| due_ms <= now_ms);
         match row.state {
             TaskState::Waiting if is_due => was_running = false,
-            // One with an end is another node's; when it has run out, whoever takes tasks sees to it.
+            // A lease with an end belongs to another node; when it expires, the next node that takes tasks handles it.
             TaskState::Leased { .. } if row.due_ms.is_none() => {}
             // Another node may have taken it, or have finished it.
             TaskState::Queued if is_due && view == View::Memory => return TaskStep::Refresh,
@@ -310,7 +312,7 @@ fn next_step(
     if task.interruptions > shared.options.max_interruptions {
         TaskStep::GiveUp(ActivityError::Poisoned)
     } else if is_over {
-        // No time is left for another attempt.
+        // There is no time left for another attempt.
         TaskStep::GiveUp(ActivityError::Timeout(TimeoutKind::Total))
     } else if shared.options.is_gated(task) && !is_noted_here {
         task.begun = Some(shared.node);
@@ -320,9 +322,10 @@ fn next_step(
     }
 }
 
-/// Judges an activity by how the owner ended that had it last.
+/// Updates the interruptions of an activity, depending on how its last owner ended.
 fn judge(task: &mut ActivityTask, was_running: bool, shared: &Shared) {
-    // An owner on this node did not end: it lost the shard. One that released it in good order says nothing.
+    // If the last owner is on this node, it did not end: it lost the shard. If it released the shard, its end says
+    // nothing.
     let is_of_this_node = task.begun == Some(shared.node);
     let is_judged = shared.is_after_unclean_end || flaws::is(Flaw::EveryEndCounts);
     if !is_judged || is_of_this_node {
@@ -333,8 +336,8 @@ fn judge(task: &mut ActivityTask, was_running: bool, shared: &Shared) {
         task.interruptions += u32::from(counts && !flaws::is(Flaw::UncountedInterruptions));
         task.begun = Some(shared.node);
     } else if task.interruptions < shared.options.quarantine_after && !flaws::is(Flaw::EveryEndCounts) {
-        // It did not run when the process ended. Those that ran alone stay suspect, or two that take the process down
-        // would clear each other.
+        // It was not running when the process ended. Activities that had to run alone stay suspect, because otherwise
+        // two activities that end the process would clear each other.
         (task.interruptions, task.begun) = (0, None);
     }
 }

@@ -19,10 +19,10 @@ use super::queued::{Batch, Queued};
 use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
-/// The last turn of an execution, and what it follows from.
+/// The last turn of an execution, and the state before it.
 struct LastTurn {
     turn: Turn,
-    /// The checksum of the turn before it.
+    /// The checksum of the previous turn.
     previous: u32,
     ledger: Ledger,
     started: Started,
@@ -60,8 +60,8 @@ impl Instance {
         }
     }
 
-    /// Ends an instance whose row or history cannot be read. Its row alone says so: a last turn would have nothing to
-    /// follow. Children are left alone, because nothing tells which there are.
+    /// Terminates an instance whose row or history cannot be read. Only its row is changed: a last turn could not
+    /// follow the unreadable history. Children keep running, because it is not known which there are.
     pub(super) fn terminate_unread(
         &mut self,
         shared: &mut Shared,
@@ -87,7 +87,7 @@ impl Instance {
         };
         let mut plan = TaskPlan::of(&mut self.tasks, |_| false);
         plan.close_all(&mut self.tasks);
-        // What the row says is not known, so everything is written.
+        // The stored columns are not known, so all of them are written.
         let change = RowChange {
             status: Some(Status::Terminated),
             owed: Some(false),
@@ -124,8 +124,8 @@ impl Instance {
 
     fn commit_termination(&mut self, shared: &mut Shared, last: &LastTurn, alive: Option<Box<Execution>>) {
         let LastTurn { turn, previous, ledger, started } = last;
-        // Codecs are called under the lane's lock only here, and only for an input that nobody has read: no other payload
-        // comes with a termination.
+        // This is the only place where codecs are called under the lane's lock, and only for the input of an instance
+        // that never started: a termination contains no other payload.
         let row = TurnRow::seal_with(&shared.options.codecs, self.key, started.execution, *previous, turn);
         let row = match row {
             Ok(row) => row,
@@ -176,7 +176,8 @@ fn terminate_record(now_ms: u64, record: Record, reason: &str) -> Result<LastTur
     Ok(LastTurn { turn: ledger.terminate(now_ms, reason), previous, ledger, started })
 }
 
-/// What those are told whose messages a termination meets: who wanted it, that it is done; all others, that they are late.
+/// Responses to the senders of messages that a termination makes obsolete: those who requested it learn that it is
+/// done, all others that they are too late.
 fn end_replies(messages: &Batch) -> Vec<Output> {
     let reply = |queued: &Queued| {
         let answer = if queued.is_termination() { Response::Accepted } else { Response::EndedBefore };

@@ -18,7 +18,7 @@ use super::row_columns::wakes_from;
 use super::tending::View;
 
 impl Instance {
-    /// Does what is next, if nothing is under way.
+    /// Starts the next step, if nothing is in progress.
     pub(in crate::shard) fn go_on(&mut self, shared: &mut Shared, now_ms: u64) {
         if self.pending_calls.has_reset()
             && matches!(self.phase, Phase::Idle(_) | Phase::Blocked | Phase::Delayed)
@@ -28,7 +28,7 @@ impl Instance {
         let is_empty = self.queue.is_empty() && self.pending_calls.is_empty() && !self.tasks.has_writes();
         match &self.phase {
             Phase::Idle(_) => self.form_turn(shared, now_ms),
-            // What its attempts are is in its history, which is not at hand.
+            // Its attempts are known only from its history, which is not in memory.
             Phase::Blocked if !self.tasks.has_writes() && self.has_to_hand_over(shared) => {
                 self.reload(shared);
             }
@@ -41,7 +41,7 @@ impl Instance {
                 self.answer_retries(shared);
                 self.reload(shared);
             }
-            // What has not begun yet can be ended at once.
+            // An instance that has not started can be ended immediately.
             Phase::Delayed
                 if self.queue.has_termination() || self.queue.has_cancel() || self.queue.has_pause() =>
             {
@@ -53,14 +53,14 @@ impl Instance {
         }
     }
 
-    /// A retry has done its work once the instance is being loaded.
+    /// Responds to retry requests: they have had their effect once the instance is being loaded.
     fn answer_retries(&mut self, shared: &mut Shared) {
         let retries = Batch::new(self.queue.take_retries());
         self.is_retried |= !retries.is_empty();
         shared.outputs.extend(retries.replies(&Response::Accepted));
     }
 
-    /// Gives an idle execution its next turn, if there is something for it.
+    /// Gives an idle execution its next turn, if there is anything to deliver.
     fn form_turn(&mut self, shared: &mut Shared, now_ms: u64) {
         let Phase::Idle(execution) = &self.phase else { return };
         self.limits = Limits::of_execution(execution.ledger(), execution.started(), &shared.gaps);
@@ -100,8 +100,8 @@ impl Instance {
         self.nothing_taken(shared, now_ms, messages, execution, Vec::new());
     }
 
-    /// Takes a turn that records repairs and nothing else: what comes after them may make a turn fail, and they have been
-    /// made.
+    /// Takes a turn that only records repairs: later jobs may make a turn fail, and the repairs must be recorded even
+    /// then, because they have been made.
     fn record_repairs(
         &mut self,
         shared: &mut Shared,
@@ -116,10 +116,11 @@ impl Instance {
         self.take_turn(shared, now_ms, TurnSource::Resident(execution, self.checksum), delivery);
     }
 
-    /// There is nothing to do until a time comes.
+    /// Stays idle until the next wake time.
     fn stay_idle(&mut self, shared: &mut Shared, now_ms: u64, execution: Box<Execution>) {
         self.read_for_behind(shared);
-        // What is due and not done waits for rows to be read, to run alone, or for the next node.
+        // Something that is due and not done waits for rows to be read, for a quarantine slot, or for the next owner;
+        // waking for it now would only spin.
         let waits = shared.standing.is_stopping()
             || self.tasks.is_refreshing()
             || shared.attempts.has_quarantined(self.key);
@@ -129,9 +130,9 @@ impl Instance {
         shared.wakes.set(self.key, wake);
     }
 
-    /// What an execution's next turn delivers, up to half a turn's limits: messages in their order, and the timers that
-    /// are due in theirs. A timer goes before the first message that arrived after it was due, so that what happened
-    /// while nobody looked is delivered as it would have been otherwise.
+    /// What an execution's next turn delivers, up to half of a turn's limits: messages and due timers in their order. A
+    /// timer is delivered before the first message that arrived after it was due, so that what happened while the
+    /// instance was not running is delivered in the order in which it happened.
     fn take_jobs(
         &mut self,
         shared: &mut Shared,
@@ -239,7 +240,7 @@ impl Instance {
         delivery.messages.push(queued);
     }
 
-    /// Hands a turn out, with the messages that it delivers and the questions that wait.
+    /// Hands out a turn, with the messages that it delivers and the pending calls.
     pub(super) fn take_turn(
         &mut self,
         shared: &mut Shared,
@@ -248,7 +249,7 @@ impl Instance {
         delivery: Delivery,
     ) {
         let Delivery { jobs, messages, fired_ms } = delivery;
-        // A new execution is asked after its first turn.
+        // Calls to a new execution are made after its first turn.
         let calls = match source {
             TurnSource::Start(_) => Vec::new(),
             TurnSource::Resident(..) | TurnSource::History(_) | TurnSource::Read(_) => {
@@ -280,7 +281,7 @@ impl Instance {
         })));
     }
 
-    /// Has the history of a loaded instance read, to decide what comes of it.
+    /// Hands out the decoding of a loaded instance's history, to decide what happens to it.
     pub(super) fn read_record(
         &mut self,
         shared: &mut Shared,
@@ -294,13 +295,13 @@ impl Instance {
         }
     }
 
-    /// The questions that may be put before a turn delivers these messages: those that no message is to be delivered
-    /// before, in order.
+    /// The calls that may be made before a turn delivers these messages: those whose earlier messages have all been
+    /// delivered, in order.
     fn take_calls(&mut self, shared: &mut Shared, delivered: &[Queued]) -> Vec<PendingCall> {
         if self.pending_calls.is_empty() {
             return Vec::new();
         }
-        // What comes after the end is never delivered.
+        // Nothing is delivered after the end, so calls need not wait for messages.
         if self.has_ended() {
             return self.pending_calls.take_all();
         }
@@ -319,8 +320,8 @@ impl Instance {
         calls
     }
 
-    /// Whether somebody speaks about an attempt whose row went with the message of another node that ran it. What the message
-    /// says is recorded first, and tells what is to be answered.
+    /// Whether a token call concerns an attempt whose row was deleted by another node's message. That message is
+    /// recorded first, and determines the reply.
     fn is_early(&self, pending: &PendingCall, delivered: &[Queued]) -> bool {
         let InstanceCall::Token(call) = &pending.call else { return false };
         let (execution, event) = (call.execution, call.event);
@@ -329,7 +330,7 @@ impl Instance {
             && (self.queue.has_result(execution, event) || results.any(|it| it == (execution, event)))
     }
 
-    /// A turn task was run.
+    /// Handles a completed turn task.
     pub(in crate::shard) fn handle_turn_done(
         &mut self,
         shared: &mut Shared,
@@ -353,7 +354,7 @@ impl Instance {
             (Err(failure), Some(row)) => self.revive(shared, now_ms, &row, Past::Unreadable(failure)),
             (Err(failure), None) => {
                 let mut answers = Vec::new();
-                // What it would have written is judged again.
+                // The effects of token calls are determined again, because nothing was written.
                 let calls = calls.into_iter().map(|(pending, outcome)| match outcome {
                     CallOutcome::Writes(_) => (pending, CallOutcome::Later),
                     outcome => (pending, outcome),
@@ -362,7 +363,7 @@ impl Instance {
                 let mut messages = turning.messages.into_messages();
                 let is_refused =
                     self.refuse_event(shared, &failure, &mut messages, &mut accepted, &mut answers);
-                // Nothing of the turn is recorded, so the updates are as if never offered.
+                // Nothing of the turn is recorded, so the updates are treated as never offered.
                 self.pending_calls.put_back(accepted);
                 match is_refused {
                     true => self.try_without(shared, messages, answers),
@@ -372,13 +373,13 @@ impl Instance {
         }
     }
 
-    /// A turn's thread was given up, and its execution with it.
+    /// Handles a turn whose thread was abandoned, and its execution with it.
     pub(in crate::shard) fn handle_turn_lost(&mut self, shared: &mut Shared, now_ms: u64, number: u64) {
         if let Some(turning) = self.end_turn(number) {
             let is_reset = turning.calls.iter().any(|pending| pending.call.is_reset());
             if turning.decides.is_some() || is_reset {
                 self.pending_calls.extend(turning.calls);
-                // No code ran, so nothing speaks against another try.
+                // No code ran, so another attempt is harmless.
                 return self.reload(shared);
             }
             self.pending_calls.extend(turning.calls);
@@ -387,7 +388,7 @@ impl Instance {
         }
     }
 
-    /// An execution waits for something to happen: perhaps it has.
+    /// Continues with an execution that waits for inputs; some may already be there.
     pub(super) fn settle_idle(&mut self, shared: &mut Shared, now_ms: u64, execution: Box<Execution>) {
         self.recorded_unread = execution.unread_events();
         self.phase = Phase::Idle(execution);
@@ -396,7 +397,7 @@ impl Instance {
         self.go_on(shared, now_ms);
     }
 
-    /// Blocks an instance whose execution is idle.
+    /// Blocks an instance with an idle execution.
     fn block_idle(&mut self, shared: &mut Shared, now_ms: u64, failure: &BlockReason) {
         shared.residents.leave(&mut self.stay);
         shared.outputs.extend(self.take_idle().map(Output::Drop));
@@ -404,8 +405,8 @@ impl Instance {
     }
 }
 
-/// Whether a message brings the start or the outcome of a child, or the report on a send, that an earlier execution began
-/// and this one kept.
+/// Whether a message is the start or outcome of a child, or the report on a send, that an earlier execution started and
+/// this one kept.
 fn is_of_adopted(execution: &Execution, starter: u64, message: &Message) -> bool {
     match message {
         Message::Outcome { job, .. } => {
@@ -415,7 +416,8 @@ fn is_of_adopted(execution: &Execution, starter: u64, message: &Message) -> bool
     }
 }
 
-/// What crossed to an earlier execution and was not delivered there, as far as it is about events of this one.
+/// The jobs that were carried over to an earlier execution and not delivered there, as far as they concern events of
+/// this one.
 pub(super) fn still_of(started: &Started, queued: Queued) -> Queued {
     let Message::Carried { execution, jobs } = queued.message else { return queued };
     let is_of = |job: &Job| job.subject().is_none_or(|event| started.has_event_of(execution, event));
@@ -423,9 +425,9 @@ pub(super) fn still_of(started: &Started, queued: Queued) -> Queued {
     Queued { message: Message::Carried { execution, jobs }, ..queued }
 }
 
-/// How many jobs a turn takes that skips events: those up to the last one that is skipped. Another event that the code
-/// cannot read may wait after it. The turn would fail for that one, and a skip counts for one try, so that neither of them
-/// could ever be skipped.
+/// How many jobs a turn that skips events takes: those up to the last skipped one. Another event that the code cannot
+/// read may follow. It would make the turn fail, and since a skip request is valid for one attempt only, neither of
+/// them could ever be skipped.
 fn jobs_before(skips: &[Queued], execution: &Execution) -> usize {
     let skipped = skips.iter().filter_map(|queued| match &queued.message {
         Message::Job(Job::ExternalEventSkipped { event_id }) => Some(event_id.0),
