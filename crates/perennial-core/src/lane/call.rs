@@ -1,7 +1,7 @@
-//! Calls to the store as values: what a lane or node wants of it, and what it answered.
+//! Store calls as values: the requests of a lane or node, and their results.
 //!
-//! A driver makes each call with [`StoreCall::make`] and brings the answer back with the call's id. It decides nothing:
-//! not when to try again, nor what an error means.
+//! A driver makes each call with [`StoreCall::make`] and passes the result back with the call's id. It makes no
+//! decisions: neither when to retry, nor what an error means.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::store::{
     ShardSet, Store, StoreError, Swept, TaskId, TaskRenewal, TaskReport, TaskRow, TurnRow,
 };
 
-/// Tells one call from another, within the lane or node that made it.
+/// Identifies a call within the lane or node that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
@@ -130,7 +130,7 @@ pub enum StoreCall {
     },
 }
 
-/// What the store answered to a call, if it was not an error.
+/// The successful result of a call.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "each variant is what the store's method of that name returns")]
 pub enum StoreResponse {
@@ -154,11 +154,11 @@ pub enum StoreResponse {
     Setting(Option<Arc<[u8]>>),
 }
 
-/// The answer to a [`StoreCall`].
+/// The result of a [`StoreCall`].
 pub type StoreResult = Result<StoreResponse, StoreError>;
 
 impl StoreCall {
-    /// Makes the call. The reply may come from any thread, or at once on this one.
+    /// Makes the call. The reply may come from any thread, or immediately on this one.
     pub fn make(self, store: &dyn Store, reply: impl FnOnce(StoreResult) + Send + 'static) {
         match self {
             StoreCall::OpenSession(session) => store.open_session(session, into(reply, StoreResponse::Lease)),
@@ -268,7 +268,7 @@ impl StoreCall {
     }
 }
 
-/// A reply of one type as a reply of all.
+/// Converts a reply of one type to a reply of [`StoreResponse`].
 fn into<T: 'static>(
     reply: impl FnOnce(StoreResult) + Send + 'static,
     wrap: impl FnOnce(T) -> StoreResponse + Send + 'static,

@@ -1,5 +1,6 @@
-//! What a lane does about commits: submitting batches, and bringing each outcome to its shard. Which batch is next is the
-//! [`Committer`](super::committer::Committer)'s to know, and what came of a commit in doubt follows from `doubts`.
+//! Commits of a lane: submitting batches, and passing each outcome to its shard. The
+//! [`Committer`](super::committer::Committer) decides which batch is next, and `doubts` finds out whether a commit in
+//! doubt was written.
 
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use super::doubts::{Evidence, outcome, unread_outcome};
 use super::machine::{Lane, SESSION_PAUSE};
 use super::purpose::Purpose;
 
-/// A commit that takes longer is logged. Even a spinning disk syncs within a fraction of it.
+/// A slower commit is logged. Even a spinning disk syncs in a fraction of this.
 const SLOW_COMMIT: Duration = Duration::from_secs(1);
 
 impl Lane {
-    /// Logs a batch whose answer took long: everything that waits for the store waits at least as long.
+    /// Logs a batch whose reply took long: everything that waits for the store waits at least as long.
     pub(super) fn note_slow_commit(&self, took: Duration) {
         if took >= SLOW_COMMIT {
             let (commits, queued) = (self.committer.in_flight_len().unwrap_or(0), self.committer.queued());
@@ -40,7 +41,7 @@ impl Lane {
         if !self.lease.holds(now) {
             return self.calls.at(now + SESSION_PAUSE, Purpose::Commit);
         }
-        // It may have been planned for a batch that was settled since. One batch is in flight at a time.
+        // It may have been planned for a batch that was settled since. Only one batch is in flight at a time.
         let session = self.lease.session();
         if self.calls.is_open(session, |purpose| matches!(purpose, Purpose::Commit)) {
             return;
@@ -56,7 +57,7 @@ impl Lane {
                 .settle(now, "the store answered with another number of outcomes than it was sent commits");
         }
         let Some(batch) = self.committer.handle_finished() else { return };
-        // The next batch is on its way while this one's effects are let go.
+        // The next batch is on its way while the effects of this one are released.
         self.submit(now);
         let (mut fenced, mut addressed) = (ShardSet::EMPTY, ShardSet::EMPTY);
         for (member, outcome) in batch.members().zip(outcomes) {
@@ -87,7 +88,7 @@ impl Lane {
         }
     }
 
-    /// Brings a commit's outcome to its shard.
+    /// Passes the outcome of a commit to its shard.
     pub(super) fn bring_outcome(
         &mut self,
         now: Moment,
@@ -114,7 +115,7 @@ impl Lane {
         self.submit(now);
     }
 
-    /// A commit that was in doubt is refused now; it may have been written before. What is stored decides.
+    /// Handles a commit in doubt that is refused now but may have been written before: the stored rows decide.
     fn read_back(&mut self, now: Moment, tenure: Tenure, commit: Commit, reason: String) {
         match unread_outcome(&commit, &reason) {
             Some(outcome) => self.bring_outcome(now, tenure, &commit, outcome),

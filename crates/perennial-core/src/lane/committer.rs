@@ -1,8 +1,9 @@
-//! The Committer: gathers the commits of a lane's shards into batches, one in flight at a time.
+//! The Committer: collects the commits of a lane's shards into batches, one in flight at a time.
 //!
-//! Whoever brings a commit or an outcome takes the next batch and submits it, so no thread and no timer is needed: a
-//! lone commit goes at once, and while a batch is being synced the next one gathers. Each batch knows the tenure of the
-//! shards in it, so that outcomes of a shard that was lost and came back are not taken for the later tenure's.
+//! The next batch is taken and submitted when a commit or an outcome arrives, so no thread and no timer is needed: a
+//! single commit is submitted immediately, and while a batch is being synced the next one collects. Each batch knows
+//! the tenures of its shards, so that outcomes for a shard that was lost and claimed again are not attributed to the
+//! later tenure.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::mem;
@@ -19,16 +20,16 @@ use super::doubts::is_written_once;
 #[derive(Debug)]
 pub(super) struct Committer {
     gathered: VecDeque<Member>,
-    /// Parts of a batch that was refused as a whole, to be tried by themselves.
+    /// Parts of a batch that was refused as a whole, to be submitted separately.
     parts: VecDeque<Vec<Member>>,
     in_flight: Option<InFlight>,
-    /// The instances whose commit was sent without its outcome becoming known, and has none yet.
+    /// The instances with a commit that was submitted and whose outcome is not known.
     in_doubt: BTreeSet<InstanceKey>,
     max_rows: usize,
     max_bytes: u64,
 }
 
-/// A commit, and the tenure that wants it.
+/// A commit, and the tenure that it belongs to.
 #[derive(Clone, Debug)]
 struct Member {
     tenure: Tenure,
@@ -41,25 +42,25 @@ struct InFlight {
     tenures: Vec<Tenure>,
 }
 
-/// A member of a batch that was answered.
+/// A member of a completed batch.
 pub(super) struct FinishedCommit<'a> {
     pub(super) tenure: Tenure,
     pub(super) commit: &'a Commit,
-    /// Whether it had been sent before without its outcome becoming known.
+    /// Whether it had been submitted before without its outcome becoming known.
     pub(super) was_in_doubt: bool,
 }
 
 impl FinishedCommit<'_> {
-    /// The shards whose inbox has something new once it is durable.
+    /// The shards whose inbox has new messages once it is durable.
     pub(super) fn addressed(&self) -> impl Iterator<Item = ShardId> {
         let shards = self.commit.send.iter().map(address);
-        // What became of them the sender may be told by a message.
+        // The sender may also get a message, with the report on what it sent.
         let own = self.commit.send.iter().any(Outgoing::may_come_back).then_some(self.commit.shard);
         shards.chain(own)
     }
 }
 
-/// The shard that a message goes to.
+/// The shard that receives a message.
 fn address(message: &Outgoing) -> ShardId {
     match message {
         Outgoing::ToKey { shard, .. } => *shard,
@@ -68,7 +69,7 @@ fn address(message: &Outgoing) -> ShardId {
     }
 }
 
-/// A batch that was answered.
+/// A completed batch.
 pub(super) struct FinishedBatch {
     batch: Arc<[Commit]>,
     tenures: Vec<Tenure>,
@@ -85,13 +86,13 @@ impl FinishedBatch {
     }
 }
 
-/// The owner's view of a shard: its tenure and epoch, if it has it.
+/// Looks up the epoch of a shard, if the tenure still holds it.
 pub(super) trait Epochs {
     fn epoch(&self, shard: ShardId, tenure: Tenure) -> Option<u64>;
 }
 
 impl Committer {
-    /// Batches hold at most `max_rows` commits and about `max_bytes`.
+    /// Batches contain at most `max_rows` commits and approximately `max_bytes`.
     pub(super) fn new(max_rows: usize, max_bytes: u64) -> Committer {
         Committer {
             gathered: VecDeque::new(),
@@ -108,30 +109,30 @@ impl Committer {
         self.gathered.push_back(Member { tenure, commit });
     }
 
-    /// How many commits are gathered and not submitted.
+    /// How many commits have not been submitted.
     pub(super) fn queued(&self) -> usize {
         self.gathered.len() + self.parts.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// Whether nothing is gathered and nothing in flight.
+    /// Whether there are no commits, neither collected nor in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_none() && self.queued() == 0
     }
 
-    /// How many commits the batch in flight has, if there is one.
+    /// The number of commits in the batch in flight, if there is one.
     pub(super) fn in_flight_len(&self) -> Option<usize> {
         self.in_flight.as_ref().map(|in_flight| in_flight.batch.len())
     }
 
-    /// Whether a commit of a tenure is gathered or in flight.
+    /// Whether a commit of a tenure is collected or in flight.
     pub(super) fn concerns(&self, tenure: Tenure) -> bool {
         let waits = self.gathered.iter().chain(self.parts.iter().flatten());
         let flies = self.in_flight.iter().flat_map(|batch| &batch.tenures);
         waits.map(|member| &member.tenure).chain(flies).any(|other| *other == tenure)
     }
 
-    /// The batch to submit now, unless one is in flight or nothing has gathered. Members get the epoch of their shard;
-    /// those of tenures that are over are left out.
+    /// The batch to submit now, unless one is in flight or there are no commits. Members get the epoch of their shard;
+    /// those of tenures that have ended are dropped.
     pub(super) fn take_batch(&mut self, epochs: &impl Epochs) -> Option<Arc<[Commit]>> {
         if self.in_flight.is_some() {
             return None;
@@ -174,8 +175,8 @@ impl Committer {
         batch
     }
 
-    /// The batch in flight, to be submitted again under the epochs that hold now: its outcome is unknown, or the store
-    /// could not be reached. The bytes are the same.
+    /// The batch in flight, to be submitted again with the current epochs: its outcome is unknown, or the store could
+    /// not be reached. Otherwise the content is the same.
     pub(super) fn take_again(&mut self, epochs: &impl Epochs) -> Option<Arc<[Commit]>> {
         let InFlight { batch, tenures } = self.in_flight.take()?;
         let mut members = Vec::new();
@@ -196,13 +197,13 @@ impl Committer {
         if members.is_empty() { self.take_batch(epochs) } else { Some(self.launch(members)) }
     }
 
-    /// Whether the batch in flight was written is not known.
+    /// Notes that it is not known whether the batch in flight was written.
     pub(super) fn handle_unknown(&mut self) {
         let batch = self.in_flight.iter().flat_map(|in_flight| in_flight.batch.iter());
         self.in_doubt.extend(batch.map(|commit| commit.key));
     }
 
-    /// Takes those out of the batch in flight that may have been written and must not be written twice.
+    /// Removes those commits from the batch in flight that may have been written and must not be written twice.
     pub(super) fn take_doubtful(&mut self) -> Vec<(Tenure, Commit)> {
         let Some(InFlight { batch, tenures }) = &mut self.in_flight else { return Vec::new() };
         if !batch.iter().any(is_written_once) {
@@ -218,7 +219,7 @@ impl Committer {
         once.into_iter().map(|(commit, tenure)| (tenure, commit)).collect()
     }
 
-    /// The batch in flight was answered.
+    /// Completes the batch in flight.
     pub(super) fn handle_finished(&mut self) -> Option<FinishedBatch> {
         let InFlight { batch, tenures } = self.in_flight.take()?;
         let in_doubt = match self.in_doubt.is_empty() {
@@ -228,8 +229,8 @@ impl Committer {
         Some(FinishedBatch { batch, tenures, in_doubt })
     }
 
-    /// The batch in flight was refused as a whole for a lasting reason. It is halved until the culprit stands alone,
-    /// which is then returned.
+    /// Handles a batch in flight that can never be written as a whole. It is halved until the culprit is alone in its
+    /// batch, which is then returned.
     pub(super) fn handle_refused(&mut self) -> Option<FinishedBatch> {
         if self.in_flight.as_ref().is_some_and(|in_flight| in_flight.batch.len() == 1) {
             return self.handle_finished();
@@ -247,7 +248,7 @@ impl Committer {
         None
     }
 
-    /// Forgets everything, also the batch in flight: the lane has lost its session.
+    /// Forgets everything, including the batch in flight, because the lane has lost its session.
     pub(super) fn clear(&mut self) {
         self.gathered.clear();
         self.parts.clear();
@@ -256,7 +257,7 @@ impl Committer {
     }
 }
 
-/// A planted mistake: the children of a commit get other keys.
+/// A planted flaw: the children of a commit get other keys.
 fn give_fresh_keys(commit: &mut Commit) {
     for message in &mut commit.send {
         if let Outgoing::Start { row, .. } = message {

@@ -1,8 +1,8 @@
-//! Commits in doubt: what tells whether they were written.
+//! Commits in doubt: finding out whether they were written.
 //!
-//! Most commits can be sent again as they are: a turn that is there already is recognized, and what a commit without one
-//! writes can be written twice. A task that others may run is the exception. Between two writes of its row somebody may
-//! have taken it, run it and finished it; the second write would bring it back.
+//! Most commits can simply be submitted again: a turn that is already stored is recognised, and everything that a
+//! commit without a turn writes can be written twice. A task row that other nodes may take is the exception: between
+//! the two writes a node may have taken, run and finished it, and the second write would bring it back.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::store::{
 
 use super::call::{StoreCall, StoreResponse};
 
-/// What tells whether a commit was written, if anything does.
+/// The call whose result tells whether a commit was written, if there is one.
 pub(super) fn read_back(commit: &Commit, inbox: PageLimit) -> Option<StoreCall> {
     let (shard, key) = (commit.shard, commit.key);
     match (&commit.turn, &commit.insert) {
@@ -29,12 +29,12 @@ pub(super) fn read_back(commit: &Commit, inbox: PageLimit) -> Option<StoreCall> 
     }
 }
 
-/// Whether sending a commit again may undo what others did since it was written.
+/// Whether submitting a commit again may undo what others did after it was written.
 pub(super) fn is_written_once(commit: &Commit) -> bool {
     commit.turn.is_none() && commit.insert.is_none() && shared_task(commit).is_some()
 }
 
-/// The first task of a commit that others may run from then on.
+/// The first task of a commit that other nodes may take.
 fn shared_task(commit: &Commit) -> Option<&TaskRow> {
     commit.tasks.iter().find_map(|change| match change {
         TaskChange::Put(row) if is_shared(row) => Some(&**row),
@@ -50,7 +50,7 @@ fn is_shared(row: &TaskRow) -> bool {
     }
 }
 
-/// Whether such a commit was written, as the instance is stored now: its task is there, or the task's result is.
+/// Whether such a commit was written, according to the stored instance: its task exists, or the task's result does.
 fn was_written(commit: &Commit, stored: &LoadedInstance) -> bool {
     let Some(task) = shared_task(commit) else { return false };
     let is_task = |row: &TaskRow| {
@@ -69,19 +69,19 @@ fn was_written(commit: &Commit, stored: &LoadedInstance) -> bool {
     stored.tasks.iter().any(is_task) || stored.inbox.rows.iter().any(|row| is_result(&row.body))
 }
 
-/// What was read to find out about a commit.
+/// The stored rows that tell whether a commit was written.
 #[derive(Debug)]
 pub(super) enum Evidence {
-    /// The turn of the commit's number.
+    /// The turn with the commit's number.
     Turn(Option<TurnRow>),
-    /// The instance that has the id.
+    /// The instance with the id.
     Row(Option<Box<InstanceRow>>),
     /// The commit's instance, without its turns.
     Instance(Option<Box<LoadedInstance>>),
 }
 
 impl Evidence {
-    /// What the store answered to the call of [`read_back`].
+    /// The result of the call of [`read_back`].
     pub(super) fn of(answered: StoreResponse) -> Option<Evidence> {
         match answered {
             StoreResponse::Turns(turns) => Some(Evidence::Turn(turns.into_iter().next())),
@@ -92,21 +92,21 @@ impl Evidence {
     }
 }
 
-/// What came of a commit that was in doubt and is refused now, if nothing that is stored can tell.
+/// The outcome of a commit in doubt that is refused now, if no stored row can tell.
 pub(super) fn unread_outcome(commit: &Commit, reason: &str) -> Option<CommitOutcome> {
     if commit.turn.is_some() || commit.insert.is_some() || is_written_once(commit) {
         return None;
     }
-    // Without messages of its own it can be made again from what is stored; with them, callers are told that their outcome
-    // is unknown.
+    // Without messages it can be produced again from what is stored; with them, callers learn that the outcome is
+    // unknown.
     Some(match commit.send.is_empty() {
         true => CommitOutcome::Conflict(Conflict::OtherTurn),
         false => CommitOutcome::Rejected(reason.to_owned()),
     })
 }
 
-/// What came of a commit by what is stored, and by the reason for which it was refused since. `None` if it has to be sent
-/// again.
+/// The outcome of a commit according to the stored rows and the reason why it was refused since. `None` if it has to be
+/// submitted again.
 pub(super) fn outcome(commit: &Commit, refused: Option<String>, evidence: Evidence) -> Option<CommitOutcome> {
     let durable = || CommitOutcome::Durable { sent: vec![None; commit.send.len()] };
     let rejected = |refused: Option<String>| CommitOutcome::Rejected(refused.unwrap_or_default());

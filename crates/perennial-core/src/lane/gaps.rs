@@ -1,5 +1,6 @@
-//! The times in which the lane itself could not act, with the shards that it held then. Nobody took those over, so the
-//! store does not know of these gaps; a shard that the lane loses and gains again is told of them once more.
+//! The periods in which the lane itself could not act, with the shards that it held then. Nobody took those shards
+//! over, so the store does not know these gaps; if the lane loses a shard and claims it again, the gaps are applied
+//! again.
 
 use crate::instance::ShardId;
 use crate::store::{Gap, OwnedShard, ShardSet};
@@ -11,14 +12,14 @@ pub(super) struct OwnGaps {
 }
 
 impl OwnGaps {
-    /// The lane could not act for a while, and holds these shards all the same.
+    /// Adds a period in which the lane could not act although it holds these shards.
     pub(super) fn add(&mut self, gap: Gap, held: ShardSet) {
         self.all.push((gap, held));
         let surplus = self.all.len().saturating_sub(OwnedShard::MAX_GAPS);
         self.all.drain(..surplus);
     }
 
-    /// The gaps of a shard that was gained again.
+    /// The gaps of a shard that was claimed again.
     pub(super) fn of(&self, shard: ShardId) -> impl Iterator<Item = Gap> {
         self.all.iter().filter(move |(_, held)| held.contains(shard)).map(|(gap, _)| *gap)
     }

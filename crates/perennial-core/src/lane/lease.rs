@@ -1,8 +1,8 @@
 //! The lease of a session: until when its owner may act, and when it has to be renewed.
 //!
-//! A lease counts from before its renewal was sent, on a clock that runs while the machine sleeps, less a margin. Past
-//! that deadline its owner is suspended: it starts nothing and answers nothing, and keeps its memory. Only the store
-//! can say that a session is gone.
+//! A lease counts from before its renewal was sent, on a clock that keeps running while the machine sleeps, minus a
+//! margin. After that deadline its owner is suspended: it starts nothing and replies to nobody, but keeps its memory.
+//! Only the store can tell that a session has ended.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::store::SessionId;
 
 use super::clock::Moment;
 
-/// The pause before a renewal that failed for a passing reason is tried again, at most.
+/// The longest pause before a renewal is retried after a temporary failure.
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A session and its lease.
@@ -20,26 +20,26 @@ pub(crate) struct LeaseKeeper {
     session: SessionId,
     length: Duration,
     standing: Standing,
-    /// Past it the owner is suspended.
+    /// After this moment the owner is suspended.
     deadline: Moment,
     renew_at: Moment,
     is_renewing: bool,
     /// Since when it is not known what the session owns.
     unsure_since: Option<Moment>,
-    /// Before it no shards are claimed; zero once that is over and was noticed.
+    /// Before this moment no shards are claimed; zero once it has passed and was noticed.
     claims_from: Moment,
 }
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It is being opened.
     Opening,
-    /// It is there, as far as is known.
+    /// It exists, as far as is known.
     Live,
-    /// Another one is being put in its place.
+    /// It is being replaced by another.
     Replacing(SessionId),
-    /// Its owner ends it.
+    /// Its owner is ending it.
     Ending,
     /// Its owner has ended it.
     Ended,
@@ -85,14 +85,14 @@ impl LeaseKeeper {
         now < self.deadline()
     }
 
-    /// Since when there is a gap: the lease has run out, and as far as is known nobody has acted on that.
+    /// Since when there is a gap: the lease has expired, and as far as is known nobody has acted on that.
     pub(crate) fn gap_from(&self, now: Moment) -> Option<Moment> {
         let had_lease = matches!(self.standing, Standing::Live | Standing::Replacing(_));
         (now > self.deadline && had_lease).then_some(self.deadline)
     }
 
-    /// Whether shards may be claimed now. After a gap of its own a node leaves one lease's time to those that may have
-    /// taken its shards over.
+    /// Whether shards may be claimed now. After a gap of its own, a node waits for one lease, so that those that may
+    /// have taken its shards over can keep them.
     pub(crate) fn may_claim(&self, now: Moment) -> bool {
         self.holds(now) && now >= self.claims_from
     }
@@ -102,7 +102,7 @@ impl LeaseKeeper {
         (self.standing == Standing::Live && !self.claims_from.is_zero()).then_some(self.claims_from)
     }
 
-    /// Whether shards may be claimed from now on that could not be before. Said once.
+    /// Whether claiming has just become possible. Returns `true` once.
     pub(crate) fn take_claim(&mut self, now: Moment) -> bool {
         let is_due = self.claims_from().is_some() && self.may_claim(now);
         if is_due {
@@ -116,15 +116,15 @@ impl LeaseKeeper {
         (self.standing == Standing::Live && !self.is_renewing).then_some(self.renew_at)
     }
 
-    /// Whether the session has to be renewed now; if so, that is under way from here on.
+    /// Whether the session has to be renewed now; if so, the renewal counts as in progress.
     pub(crate) fn take_renewal(&mut self, now: Moment) -> bool {
         let is_due = self.next_wake().is_some_and(|at| now >= at);
         self.is_renewing |= is_due;
         is_due
     }
 
-    /// The session has a lease, which was asked for at `sent`. Returns since when there was a gap, if there was
-    /// one: the lease before it had run out, and others may have acted on that.
+    /// Handles a new lease, which was requested at `sent`. Returns since when there was a gap, if there was one: the
+    /// previous lease had expired, and others may have acted on that.
     pub(crate) fn handle_leased(&mut self, sent: Moment, now: Moment) -> Option<Moment> {
         let gap_from = self.gap_from(now);
         if gap_from.is_some() {
@@ -137,29 +137,29 @@ impl LeaseKeeper {
         gap_from
     }
 
-    /// What the session owns is not known: until it is, the owner is suspended.
+    /// Suspends the owner until it is known what the session owns.
     pub(crate) fn handle_unsure(&mut self, now: Moment) {
         self.unsure_since = Some(now);
     }
 
-    /// The store told what the session owns. An answer that was asked for before the doubt does not settle it.
+    /// Handles a list of what the session owns. A list that was requested before the doubt arose does not settle it.
     pub(crate) fn handle_confirmed(&mut self, sent: Moment) {
         self.unsure_since = self.unsure_since.filter(|since| sent < *since);
     }
 
-    /// A renewal failed for a passing reason.
+    /// Handles a temporary failure of a renewal.
     pub(crate) fn handle_not_renewed(&mut self, now: Moment) {
         self.is_renewing = false;
         self.renew_at = now + (self.length / 30).clamp(Duration::from_millis(1), MAX_RETRY_PAUSE);
     }
 
-    /// Another session is put in its place.
+    /// Notes that it is being replaced.
     pub(crate) fn handle_replacing(&mut self, new: SessionId) {
         self.standing = Standing::Replacing(new);
         self.is_renewing = false;
     }
 
-    /// Another session is in its place. Returns since when there was a gap, if there was one.
+    /// Handles that it was replaced. Returns since when there was a gap, if there was one.
     pub(crate) fn handle_replaced(&mut self, sent: Moment, now: Moment) -> Option<Moment> {
         let Standing::Replacing(new) = self.standing else { return None };
         self.session = new;
@@ -167,7 +167,7 @@ impl LeaseKeeper {
         self.handle_leased(sent, now)
     }
 
-    /// The session is gone; the next one is being opened. Others may own what it owned.
+    /// Handles that the session has ended; the next one is being opened. Others may own its shards.
     pub(crate) fn handle_gone(&mut self, next: SessionId, now: Moment) {
         self.session = next;
         self.standing = Standing::Opening;

@@ -1,8 +1,8 @@
-//! Loads: a bounded number of instances is read at the same time, however many are due or owed together.
+//! Loads: the number of instances that are loaded at the same time is bounded, however many are due or owed.
 //!
-//! Most instances are read in one call. One that has not begun and has more messages than fit into that is read again
-//! with all of them, because its start may be the last. One that cannot be read is read again without its turns, so that
-//! its row, tasks and messages are known.
+//! Most instances are loaded with one call. An instance that has not started and has more messages than fit is loaded
+//! again with all of them, because its start may be the last. An instance that cannot be loaded is loaded again without
+//! its turns, so that its row, tasks and messages are known.
 
 use std::collections::VecDeque;
 
@@ -12,17 +12,17 @@ use crate::store::{LoadedInstance, PageLimit};
 
 use super::call::StoreCall;
 
-/// How many messages of an instance a load brings at most. The next pass brings the rest.
+/// How many messages of an instance a load returns at most. The next pass reads the others.
 pub(super) const LOADED_INBOX: PageLimit = PageLimit { rows: 20_000, bytes: 64 << 20 };
 
 /// How much of an instance a load reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Its turns and tasks, and as many messages as a load brings.
+    /// Its turns and tasks, and a limited number of messages.
     Usual,
     /// Its turns and tasks, and all messages.
     AllMessages,
-    /// No turns: the load before this one failed, for this reason.
+    /// No turns, because the previous load failed for this reason.
     WithoutTurns(String),
 }
 
@@ -36,15 +36,15 @@ impl Extent {
         StoreCall::Load { shard, key, after_turn, inbox }
     }
 
-    /// How the instance has to be read again, if what was read is not enough.
+    /// How the instance has to be loaded again, if what was read is not sufficient.
     pub(super) fn after_loaded(&self, loaded: &LoadedInstance) -> Option<Extent> {
         let may_lack_start = loaded.turns.is_empty() && loaded.inbox.next.is_some();
         let is_read_again = *self == Extent::Usual && may_lack_start && !loaded.row.status.is_final();
         is_read_again.then_some(Extent::AllMessages)
     }
 
-    /// How the instance has to be read again, now that it cannot be read like this. `Err` if nothing else is left, with
-    /// the reason of the first failure.
+    /// How the instance has to be loaded again after a failure. `Err` with the reason of the first failure if nothing
+    /// else can be tried.
     pub(super) fn after_failure(self, reason: String) -> Result<Extent, String> {
         match self {
             Extent::Usual | Extent::AllMessages => Ok(Extent::WithoutTurns(reason)),
@@ -72,7 +72,7 @@ impl Loads {
         self.queue.push_back(wanted);
     }
 
-    /// The next one to read, if it may begin now.
+    /// The next instance to load, if the limit allows it.
     pub(super) fn take(&mut self) -> Option<Wanted> {
         if self.open >= self.max {
             return None;
@@ -82,7 +82,7 @@ impl Loads {
         Some(next)
     }
 
-    /// One was read, or is no longer wanted.
+    /// Notes that one was loaded, or is no longer needed.
     pub(super) fn handle_done(&mut self) {
         self.open = self.open.saturating_sub(1);
     }

@@ -1,4 +1,4 @@
-//! The lane itself: what it does about each input.
+//! The lane: what each input leads to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,15 +34,15 @@ use super::stage::Stage;
 use super::suspects::Suspects;
 use super::tenures::Tenures;
 
-/// The pause before the next sweep or pruning call, if more is to be deleted.
+/// The pause before the next sweep or pruning call, if there is more to delete.
 pub(super) const SWEEP_PAUSE: Duration = Duration::from_millis(200);
-/// The pause before a call that needs a live session looks for one again.
+/// The pause before a call that needs a live session checks for one again.
 pub(super) const SESSION_PAUSE: Duration = Duration::from_millis(20);
 
-/// One session and everything under it. See the [module](super) for how to drive it.
+/// One session and everything that belongs to it. See the [module](super) for how to drive it.
 pub struct Lane {
     pub(super) options: LaneOptions,
-    /// Draws session ids, and what shards need.
+    /// Generates session ids, and the nonces of shards.
     pub(super) stream: Stream,
     pub(super) clock: TurnClock,
     pub(super) lease: LeaseKeeper,
@@ -54,18 +54,18 @@ pub struct Lane {
     pub(super) suspects: Suspects,
     pub(super) probation: Probation,
     pub(super) gaps: OwnGaps,
-    /// The orchestrations that are paused. Not known before they were read: no shard is claimed until then.
+    /// The paused orchestrations. `None` until they were read; no shard is claimed before that.
     pub(super) paused: Option<Arc<PausedOrchestrations>>,
-    /// What was counted by shards that are gone.
+    /// The counters of shards that were lost or released.
     pub(super) counted: Counters,
     pub(super) stage: Stage,
     pub(super) outbox: Outbox,
-    /// Memory for what a shard wants done, so that an input need not ask for some.
+    /// A buffer for the outputs of a shard, reused for every input.
     pub(super) shard_outputs: Vec<Output>,
 }
 
 impl Lane {
-    /// A lane that opens its session at once. The seed is random, and drawn for this lane alone.
+    /// A lane that opens its session immediately. The seed must be random and generated for this lane.
     pub fn new(options: LaneOptions, seed: u64, now: Moment) -> Lane {
         let mut stream = Stream::of_seed(seed);
         let session = draw_session(&mut stream);
@@ -81,7 +81,7 @@ impl Lane {
             suspects: Suspects::default(),
             probation: Probation::default(),
             gaps: OwnGaps::default(),
-            // An owner for maintenance runs no code.
+            // A maintenance owner runs no code.
             paused: (options.role != SessionRole::Lane).then(Arc::default),
             counted: Counters::default(),
             stage: Stage::default(),
@@ -95,23 +95,24 @@ impl Lane {
 
     // ---- what the driver asks -------------------------------------------------------------------------------------
 
-    /// What is to be done now. To be taken after every input.
+    /// The requests to carry out now. To be called after every input.
     pub fn take_outputs(&mut self, now: Moment) -> Vec<LaneOutput> {
         self.outbox.take(self.lease.holds(now))
     }
 
-    /// The driver came to an output only after [`Lane::deadline`]: it is given out again once the lane may act.
+    /// Returns an output that the driver reached only after [`Lane::deadline`]: it is handed out again once the lane
+    /// may act.
     pub fn hold_back(&mut self, now: Moment, output: LaneOutput) {
         self.outbox.take_back(output, &self.tenures);
         self.go_on(now);
     }
 
-    /// Past this moment no output but calls may be begun; zero if none may.
+    /// After this moment no output except calls may be started; zero if none may.
     pub fn deadline(&self) -> Moment {
         self.lease.deadline()
     }
 
-    /// When [`Lane::handle_time`] is wanted next.
+    /// When [`Lane::handle_time`] should be called next.
     pub fn next_wake(&self, now: Moment) -> Option<Moment> {
         if self.stage.is_failed() {
             return None;
@@ -122,13 +123,13 @@ impl Lane {
         let shards = self.tenures.next_wake_ms().and_then(|at_ms| self.clock.moment_of(at_ms));
         let shards = shards.filter(|_| !self.stage.is_closing());
         let passes = self.reads_by_itself().then(|| self.passes.next_wake());
-        // Past its deadline the lane claims with the renewal that it waits for.
+        // After its deadline the lane claims together with the renewal that it waits for.
         let claims = self.lease.claims_from().filter(|at| self.lease.holds(now.max(*at)));
         let all = [self.lease.next_wake(), self.calls.next_wake(), shards, passes, claims];
         all.into_iter().flatten().chain(self.suspects.next_wake(now)).min()
     }
 
-    /// Turn time as it is known, for whoever needs the time without the lane.
+    /// Turn time as it is known, for code that needs the time without the lane.
     pub fn turn_clock(&self) -> TurnClock {
         self.clock
     }
@@ -148,7 +149,7 @@ impl Lane {
         self.tenures.set()
     }
 
-    /// Whether requests for a shard are taken here.
+    /// Whether requests for a shard are accepted here.
     pub fn takes(&self, shard: ShardId) -> bool {
         self.tenures.get(shard).is_some() && !self.tenures.is_leaving(shard) && !self.stage.is_failed()
     }
@@ -158,7 +159,7 @@ impl Lane {
         self.tenures.get(shard).map(|held| (held.tenure(), held.epoch()))
     }
 
-    /// A shard that the lane holds, to look at.
+    /// Read access to a shard that the lane holds.
     pub fn shard(&self, shard: ShardId) -> Option<&Shard> {
         self.tenures.get(shard).map(|held| &held.shard)
     }
@@ -178,12 +179,12 @@ impl Lane {
         self.suspects.is_trying()
     }
 
-    /// What leaves no other trace.
+    /// Counters of events that are not visible anywhere else.
     pub fn counters(&self) -> Counters {
         self.tenures.iter().fold(self.counted, |sum, held| sum.plus(&held.shard.counters()))
     }
 
-    /// Whether no turn, load or commit is under way.
+    /// Whether no turn, load or commit is in progress.
     pub fn is_at_rest(&self) -> bool {
         self.stage.is_failed()
             || (self.committer.is_idle()
@@ -191,8 +192,8 @@ impl Lane {
                 && !self.calls.has(|purpose| matches!(purpose, Purpose::ReadBack { .. })))
     }
 
-    /// Whether the lane is closing and has nothing left to do or to tell: its session may end. Once it ends, nothing leaves
-    /// any more.
+    /// Whether the lane is closing and has nothing left to do or to report: its session may end. After that, nothing is
+    /// handed out any more.
     fn is_done(&self) -> bool {
         self.stage.is_closing()
             && self.lease.standing() == Standing::Live
@@ -202,15 +203,16 @@ impl Lane {
 
     // ---- inputs ---------------------------------------------------------------------------------------------------
 
-    /// How many shards the lane should have. It claims what is missing and gives up what it has too many.
+    /// Sets how many shards the lane should hold. It claims missing ones and releases surplus ones.
     pub fn handle_target(&mut self, now: Moment, target: usize) {
         self.tenures.set_target(target);
-        // What is too much leaves with renewals, so that a join moves shards without a stall.
+        // Surplus shards are released with renewals, a few at a time, so that a new node does not cause a stall.
         self.claim_missing(now);
         self.go_on(now);
     }
 
-    /// A caller asks something of the instance with this id. `after` is the caller's last acknowledged message to it.
+    /// Handles a caller's request to the instance with this id. `after` is the caller's last acknowledged message to
+    /// it.
     pub fn handle_request(
         &mut self,
         now: Moment,
@@ -221,7 +223,7 @@ impl Lane {
     ) {
         let shard = ShardId::of(id);
         if self.stage.is_failed() {
-            // Whoever drives the lane tells all who wait. Sent elsewhere, it would go to the store that failed.
+            // The driver notifies all callers. Routed elsewhere, the request would go to the store that failed.
             return;
         }
         if !self.takes(shard) {
@@ -232,7 +234,7 @@ impl Lane {
         self.go_on(now);
     }
 
-    /// A caller no longer waits for an answer.
+    /// A caller no longer waits for a reply.
     pub fn handle_caller_gone(&mut self, id: &str, request_id: RequestId) {
         if let Some(held) = self.tenures.get_mut(ShardId::of(id)) {
             held.shard.handle_caller_gone(request_id);
@@ -245,7 +247,7 @@ impl Lane {
         self.go_on(now);
     }
 
-    /// Brings a turn task that was run to its shard, and leaves what follows from every input to whoever handles one.
+    /// Passes a completed turn task to its shard, without the steps that follow every input.
     pub(super) fn turn_done(&mut self, now: Moment, done: TurnTaskDone) {
         self.suspects.handle_settled(done.key);
         self.probation.handle_settled(done.key, false);
@@ -263,7 +265,7 @@ impl Lane {
         }
     }
 
-    /// A turn's thread was given up, and its execution with it.
+    /// The thread of a turn was abandoned, and its execution with it.
     pub fn handle_turn_lost(
         &mut self,
         now: Moment,
@@ -288,22 +290,23 @@ impl Lane {
         self.feed_activity(now, task, |shard, now_ms| shard.handle_activity_done(now_ms, task, result));
     }
 
-    /// The code of an attempt returned after so many milliseconds, without a result: whoever has its token completes it.
+    /// The code of an attempt returned after this many milliseconds, without a result: the holder of its token
+    /// completes it.
     pub fn handle_activity_left_open(&mut self, now: Moment, task: &ActivityTask, ran_ms: u64) {
         self.feed_activity(now, task, |shard, now_ms| shard.handle_activity_left_open(now_ms, task, ran_ms));
     }
 
-    /// An attempt is told to stop for the node's sake, or never began.
+    /// An attempt was stopped for the node's sake, or never started.
     pub fn handle_activity_released(&mut self, now: Moment, task: &ActivityTask) {
         self.feed_activity(now, task, |shard, now_ms| shard.handle_activity_released(now_ms, task));
     }
 
-    /// A running attempt reports how far it is.
+    /// A heartbeat of a running attempt.
     pub fn handle_heartbeat(&mut self, now: Moment, task: &ActivityTask, details: Payload) {
         self.feed_activity(now, task, |shard, now_ms| shard.handle_heartbeat(now_ms, task, details));
     }
 
-    /// An activity that was interrupted often may run: few enough others of its kind run on this node.
+    /// An activity that was interrupted repeatedly may run: few enough other suspects run on this node.
     pub fn handle_quarantine_slot_granted(
         &mut self,
         now: Moment,
@@ -369,7 +372,7 @@ impl Lane {
         self.go_on(now);
     }
 
-    /// The node stops: what is under way ends, and nothing is begun for its own sake.
+    /// The node stops: work in progress completes, and no new work is started from the store.
     pub fn handle_stopping(&mut self, now: Moment) {
         self.stage.advance(Stage::Stopping);
         for shard in self.tenures.set().iter() {
@@ -377,8 +380,8 @@ impl Lane {
         }
     }
 
-    /// The shards come to rest: what is in memory and nowhere else is written, and everything else is left to the next
-    /// owner. Then the session ends; the last output is [`LaneOutput::Ended`].
+    /// The shards come to rest: what exists in memory alone is written, and everything else is left to the next owner.
+    /// Then the session ends; the last output is [`LaneOutput::Ended`].
     pub fn handle_closing(&mut self, now: Moment) {
         self.stage.advance(Stage::Closing);
         for shard in self.tenures.set().iter() {
@@ -387,13 +390,13 @@ impl Lane {
         self.go_on(now);
     }
 
-    /// The session ends at once, whatever is under way.
+    /// Ends the session immediately, whatever is in progress.
     pub fn handle_end(&mut self, now: Moment) {
         self.lease.handle_ending();
         self.issue(now, Purpose::End);
     }
 
-    /// The store answered a call.
+    /// The result of a call.
     pub fn handle_response(&mut self, now: Moment, id: CallId, answer: StoreResult) {
         if self.stage.is_failed() {
             return;
@@ -428,7 +431,7 @@ impl Lane {
         if self.stage.is_failed() {
             return;
         }
-        // A machine that slept has slept over the time to renew: whoever brings something notices.
+        // After the machine slept, the renewal may be overdue: every input checks for that.
         if self.lease.take_renewal(now) {
             self.issue(now, Purpose::Renew);
         }
@@ -460,7 +463,7 @@ impl Lane {
         }
     }
 
-    /// Deletes what is old, and puts idle executions away.
+    /// Deletes old rows, and evicts idle executions.
     fn keep_up(&mut self, now: Moment) {
         if !self.calls.has(|purpose| matches!(purpose, Purpose::Sweep)) {
             self.issue(now, Purpose::Sweep);
@@ -474,7 +477,7 @@ impl Lane {
 
     // ---- calls ----------------------------------------------------------------------------------------------------
 
-    /// Makes a call under the current session; later if there is none, or never if nobody wants it any more.
+    /// Makes a call under the current session; later if there is none, and not at all if it is no longer needed.
     pub(super) fn issue(&mut self, now: Moment, purpose: Purpose) {
         if matches!(purpose, Purpose::Commit) {
             return self.submit_again(now);

@@ -1,31 +1,31 @@
-//! A lane: one session, the shards under it, and everything that is decided about them.
+//! A lane: one session, its shards, and all decisions about them.
 //!
-//! A [`Lane`] is a state machine without I/O. It owns the session and its lease, the [`Shard`](crate::shard::Shard)s, the
-//! commits on their way and those in doubt, the passes over the store, and the shards it is giving up. Inputs are values:
-//! a request, a finished turn or activity, an answer of the store, a hint, the time. Outputs are values too: store calls,
-//! turns to take, activities to run, replies. It has no callbacks, threads or clock; the runtime, the simulator and the
-//! test environment drive the same code and decide nothing.
+//! A [`Lane`] is a state machine without I/O. It owns the session and its lease, the [`Shard`](crate::shard::Shard)s,
+//! the commits in progress and those in doubt, the passes over the store, and the shards that it is releasing. Inputs
+//! are values: a request, a finished turn or activity, a result of the store, a hint, the time. Outputs are values,
+//! too: store calls, turns to take, activities to run, replies. It has no callbacks, threads or clock; the runtime, the
+//! simulator and the test environment drive the same code and make no decisions.
 //!
 //! # How to drive it
 //!
-//! 1. [`Lane::new`], then [`Lane::handle_target`] with how many shards it should have.
-//! 2. After every input, take [`Lane::take_outputs`] and do them, outside of the lock around the lane. The order within
-//!    one activity matters (run before cancel); nothing else does.
-//! 3. Each [`LaneOutput::Call`] is made with [`StoreCall::make`] and answered with [`Lane::handle_response`], at any later
-//!    time, in any order, or never.
+//! 1. Create it with [`Lane::new`], then call [`Lane::handle_target`] with the number of shards that it should hold.
+//! 2. After every input, call [`Lane::take_outputs`] and carry the outputs out, outside of the lock around the lane.
+//!    The order matters within one activity (run before cancel), and nowhere else.
+//! 3. Make each [`LaneOutput::Call`] with [`StoreCall::make`] and pass the result to [`Lane::handle_response`], at any
+//!    later time, in any order, or never.
 //! 4. Call [`Lane::handle_time`] at [`Lane::next_wake`], or any time later.
-//! 5. To stop: [`Lane::handle_stopping`], then [`Lane::handle_closing`], when the [node](crate::node) says so; the last
-//!    output is [`LaneOutput::Ended`]. Dropping a lane instead is safe at any moment.
+//! 5. To stop, call [`Lane::handle_stopping`], then [`Lane::handle_closing`], when the [node](crate::node) says so; the
+//!    last output is [`LaneOutput::Ended`]. Dropping a lane instead is safe at any moment.
 //!
-//! Every input takes the moment at which it is brought. Moments never go back.
+//! Every input comes with the moment at which it is passed in. Moments never go backwards.
 //!
 //! # What it is made of
 //!
-//! Decisions are made by parts that own their fields: `lease` (until when the lane may act), `tenures` (which shards it
-//! holds, should hold and gives up), `gaps` (when it could not act), `committer` and `doubts` (batches, and what came of
-//! them), `purpose` and `calls` (calls to make, and those under way), `loads`, `passes` (what is read from the store, and
-//! when), `suspects`, `stage` (how it ends), `clock`, and `outbox` (what may leave now). [`Lane`] brings each input and
-//! answer to the parts that it concerns, in `machine`, `answering`, `commits` and `ownership`.
+//! Decisions are made by parts that own their fields: `lease` (until when the lane may act), `tenures` (the shards that
+//! it holds, should hold and releases), `gaps` (when it could not act), `committer` and `doubts` (batches and their
+//! outcomes), `purpose` and `calls` (calls to make, and those in progress), `loads`, `passes` (what is read from the
+//! store, and when), `suspects`, `stage` (how it ends), `clock`, and `outbox` (what may be handed out now). [`Lane`]
+//! passes each input and result to the parts that it concerns, in `machine`, `responses`, `commits` and `ownership`.
 
 mod call;
 mod calls;

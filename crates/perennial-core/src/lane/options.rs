@@ -1,4 +1,4 @@
-//! How a lane behaves.
+//! Options of a lane.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,41 +6,41 @@ use std::time::Duration;
 use crate::shard::ShardOptions;
 use crate::store::{SessionId, SessionRole};
 
-/// Tunables of a lane. The defaults need no tuning.
+/// Options of a lane. The defaults are suitable for production.
 #[derive(Clone, Debug)]
 pub struct LaneOptions {
-    /// How shards and executions behave.
+    /// Options of shards and executions.
     pub shard: ShardOptions,
-    /// What the lane's session is for. Default a lane. A maintenance lane does what it is asked and reads nothing by
-    /// itself.
+    /// The purpose of the lane's session. Default: a lane. A maintenance lane only serves requests and reads nothing on
+    /// its own.
     pub role: SessionRole,
     /// The node's own session, to which running activities are handed over when a shard is released.
     pub node: SessionId,
     /// What the node is and runs, as an encoded [`NodeInfo`](crate::store::NodeInfo).
     pub info: Arc<[u8]>,
-    /// How long the session lives without a renewal; it is renewed at a third of it. Default 10 s.
+    /// How long the session lives without a renewal; it is renewed after a third of this time. Default 10 s.
     pub lease_ms: u64,
-    /// How many commits one transaction holds at most. Default 1,024.
+    /// The maximum number of commits in one transaction. Default 1,024.
     pub max_batch: usize,
-    /// About how many bytes one transaction writes at most. Default 32 MiB.
+    /// The approximate maximum size of one transaction in bytes. Default 32 MiB.
     pub max_batch_bytes: u64,
-    /// How many rows a page has. Default 1,000.
+    /// The maximum number of rows of a page. Default 1,000.
     pub page_rows: usize,
-    /// How many bytes of bodies a page has. Default 8 MiB.
+    /// The maximum size of a page's bodies in bytes. Default 8 MiB.
     pub page_bytes: u64,
-    /// How many instances are loaded at the same time. Default 256.
+    /// The maximum number of concurrent loads. Default 256.
     pub max_loads: usize,
-    /// How many shards are given up with one renewal. Default 32.
+    /// How many shards are released with one renewal. Default 32.
     pub releases_per_renewal: usize,
     /// The shortest and the longest pause between two polls. Default 20 ms and 5 s.
     pub poll_pauses: (Duration, Duration),
-    /// When messages have come, what will be due is read ahead at once, but no more often than this: a start that another
-    /// process delays by less may begin late by as much. Default 1 s.
+    /// After new messages, instances that are due soon are read immediately, but not more often than this: a start that
+    /// another process delays by less may be late by this much. Default 1 s.
     pub news_pause: Duration,
-    /// How many executions of a running instance are kept, the current one included; all if `None`. Default 10.
+    /// How many executions of a running instance are kept, including the current one; all if `None`. Default 10.
     pub keep_executions: Option<u64>,
-    /// For how long executions of a running instance are kept after they were continued as new, even if they are among
-    /// those that `keep_executions` keeps; forever if `None`. Default `None`.
+    /// How long executions of a running instance are kept after they were continued as new, even if `keep_executions`
+    /// would keep them; forever if `None`. Default `None`.
     pub keep_executions_ms: Option<u64>,
 }
 

@@ -1,7 +1,8 @@
-//! What a lane wants done, as long as it has not been taken: outputs wait here while the lane may not act, and those of a
-//! tenure that is over do not happen.
+//! The outputs of a lane that have not been handed out: they wait here while the lane may not act, and those of a
+//! tenure that has ended are dropped.
 //!
-//! The order within one activity is kept: what was given out and came back goes before everything that is withheld.
+//! The order within one activity is preserved: an output that was handed out and came back is placed before everything
+//! that is withheld.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -15,11 +16,12 @@ use super::tenures::Tenures;
 #[derive(Default)]
 pub(super) struct Outbox {
     outputs: Vec<LaneOutput>,
-    /// Activities that want to run alone: a turn that ends the process would count against whoever runs meanwhile.
+    /// Activities that need a quarantine slot: a turn that ends the process would count against the activities that run
+    /// meanwhile.
     quarantine_wishes: Vec<LaneOutput>,
-    /// What may not leave while the lane is suspended.
+    /// Outputs that may not be handed out while the lane is suspended.
     withheld: VecDeque<LaneOutput>,
-    /// What leaves in any case, after everything else: it is about shards that are lost.
+    /// Outputs about lost shards, which are handed out in any case, after everything else.
     parting: Vec<LaneOutput>,
 }
 
@@ -32,33 +34,33 @@ impl Outbox {
         self.outputs.extend(outputs);
     }
 
-    /// Whether there is nothing left to do or to tell.
+    /// Whether there is nothing left to do or to report.
     pub(super) fn is_empty(&self) -> bool {
         self.outputs.is_empty() && self.withheld.is_empty() && self.parting.is_empty()
     }
 
-    /// Something about a shard that is lost, which leaves whether the lane may act or not.
+    /// Adds an output about a lost shard, which is handed out whether the lane may act or not.
     pub(super) fn push_parting(&mut self, output: LaneOutput) {
         self.parting.push(output);
     }
 
-    /// An activity wants to run alone: this waits until no turn is tried that may end the process.
+    /// Adds a request for a quarantine slot, which waits until no turn is being tried that may end the process.
     pub(super) fn push_quarantine_wish(&mut self, output: LaneOutput) {
         self.quarantine_wishes.push(output);
     }
 
-    /// No turn is being tried: activities may ask to run alone.
+    /// Hands out the requests for quarantine slots, because no turn is being tried.
     pub(super) fn send_quarantine_wishes(&mut self) {
         self.outputs.append(&mut self.quarantine_wishes);
     }
 
-    /// Drops the execution of a turn that is not run, where user code may run.
+    /// Drops the execution of a turn that does not run, where user code may run.
     #[allow(clippy::boxed_local, reason = "turn tasks are boxed wherever they go")]
     pub(super) fn drop_turn(&mut self, task: Box<TurnTask>) {
         self.outputs.extend(task.source.into_resident().map(LaneOutput::Drop));
     }
 
-    /// Takes what is to be done now. What starts or tells something stays here unless the lane may act.
+    /// Takes the outputs to carry out now. Those that start or report something stay here unless the lane may act.
     pub(super) fn take(&mut self, may_act: bool) -> Vec<LaneOutput> {
         if may_act {
             if !self.withheld.is_empty() {
@@ -80,8 +82,8 @@ impl Outbox {
         leaving
     }
 
-    /// Whether this hands over an attempt that has not begun: the node would hold, and renew, what nobody runs if the
-    /// beginning is dropped.
+    /// Whether this hands over an attempt whose start is withheld: if the start is then dropped, the node would hold
+    /// and renew the lease of an attempt that nobody runs.
     fn withholds_beginning_of(&self, output: &LaneOutput) -> bool {
         let LaneOutput::HandOver(task) = output else { return false };
         let place = |task: &ActivityTask| (task.key, task.execution, task.event);
@@ -90,17 +92,17 @@ impl Outbox {
         self.withheld.iter().any(begins)
     }
 
-    /// Takes back what was given out, and not done because the lane may not act any more.
+    /// Takes back an output that was handed out but not carried out because the lane may no longer act.
     pub(super) fn take_back(&mut self, output: LaneOutput, tenures: &Tenures) {
-        // It was given out before whatever is withheld now: an activity begins before it is told to stop.
-        // What is withheld already was looked at when the last tenure ended.
+        // It was handed out before everything that is withheld now: an activity must start before it is cancelled.
+        // Outputs that are already withheld were checked when the last tenure ended.
         let newer = mem::replace(&mut self.withheld, VecDeque::from([output]));
         self.drop_stale(tenures);
         let kept = mem::replace(&mut self.withheld, newer);
         kept.into_iter().for_each(|output| self.withheld.push_front(output));
     }
 
-    /// Outputs that were withheld for a tenure that is over do not happen.
+    /// Drops outputs that were withheld for a tenure that has ended.
     pub(super) fn drop_stale(&mut self, tenures: &Tenures) {
         for output in mem::take(&mut self.withheld) {
             let kept = match output {
@@ -108,7 +110,7 @@ impl Outbox {
                     self.drop_turn(task);
                     continue;
                 }
-                // One that is handed over waits here only if it has not begun: its lease runs out.
+                // A hand-over waits here only if its attempt has not started: its lease expires.
                 LaneOutput::RunActivity(task) | LaneOutput::HandOver(task)
                     if !tenures.has(ShardId::of(&task.instance), task.tenure) =>
                 {
@@ -149,7 +151,7 @@ mod tests {
         LaneOutput::WantQuarantineSlot { shard: SHARD, tenure: Tenure(tenure), interruptions: 3, task }
     }
 
-    /// Each output in a word: the request that is answered, or what else it is.
+    /// A short description of each output: the request that is answered, or its kind.
     fn words(outputs: Vec<LaneOutput>) -> Vec<String> {
         let word = |output: LaneOutput| match output {
             LaneOutput::Reply { request, answer, .. } => format!("{} {answer:?}", request.0),

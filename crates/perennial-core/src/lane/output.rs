@@ -1,4 +1,4 @@
-//! What a lane wants done.
+//! Requests of a lane to its driver.
 
 use crate::execution::Execution;
 use crate::history::EventId;
@@ -8,23 +8,21 @@ use crate::store::{ShardSet, StoreError, TaskId};
 
 use super::call::{CallId, StoreCall};
 
-/// One thing to be done by the driver, outside of any lock. None of them asks for something that is not yet durable.
+/// One request, to be carried out outside of any lock. None depends on something that is not durable.
 #[derive(Debug)]
 pub enum LaneOutput {
-    /// Make this call and bring the answer with [`Lane::handle_response`](super::Lane::handle_response).
+    /// Make this call and pass the result to [`Lane::handle_response`](super::Lane::handle_response).
     Call(CallId, StoreCall),
-    /// Run this on a turn thread and bring the outcome with
-    /// [`Lane::handle_turn_done`](super::Lane::handle_turn_done).
+    /// Run this on a turn thread and pass the outcome to [`Lane::handle_turn_done`](super::Lane::handle_turn_done).
     TakeTurn(Box<TurnTask>),
     /// Drop this, where user code may run.
     Drop(Box<Execution>),
-    /// Run an activity and bring its result with
-    /// [`Lane::handle_activity_done`](super::Lane::handle_activity_done).
+    /// Run an activity and pass its result to [`Lane::handle_activity_done`](super::Lane::handle_activity_done).
     RunActivity(Box<ActivityTask>),
-    /// A running activity is a task row now, leased to this node's own session: its result goes there.
+    /// A running activity has become a task row, leased to this node's own session: its result goes there.
     HandOver(Box<ActivityTask>),
-    /// Tell a running activity of this lane's that nobody waits for it. Another lane of the same process may run it too,
-    /// having taken the shard over.
+    /// Cancel a running activity of this lane. Another lane of the same process may run it, too, after it took the
+    /// shard over.
     CancelActivity {
         /// The instance.
         key: InstanceKey,
@@ -33,50 +31,50 @@ pub enum LaneOutput {
         /// The activity's schedule event.
         event: EventId,
     },
-    /// An activity that was interrupted often wants to run: call
-    /// [`Lane::handle_quarantine_slot_granted`](super::Lane::handle_quarantine_slot_granted) when few enough others of its kind run on
-    /// this node. It may turn out not to run after all.
+    /// An activity that was interrupted repeatedly needs a quarantine slot: call
+    /// [`Lane::handle_quarantine_slot_granted`](super::Lane::handle_quarantine_slot_granted) when few enough other
+    /// suspects run on this node. It may turn out not to run after all.
     WantQuarantineSlot {
         /// The shard.
         shard: ShardId,
-        /// The tenure that wants it.
+        /// The requesting tenure.
         tenure: Tenure,
-        /// How many times it ended with its process.
+        /// How many times its process ended.
         interruptions: u32,
-        /// Which one.
+        /// The activity.
         task: TaskId,
     },
-    /// Answer a caller.
+    /// Reply to a caller.
     Reply {
-        /// The shard of the instance that was asked.
+        /// The shard of the addressed instance.
         shard: ShardId,
-        /// Whom.
+        /// The request.
         request: RequestId,
-        /// With what.
+        /// The response.
         answer: Response,
-        /// The instance that was asked, if it was found.
+        /// The addressed instance, if it was found.
         key: Option<InstanceKey>,
     },
-    /// The lane takes requests for these shards from now on.
+    /// The lane accepts requests for these shards from now on.
     Gained(ShardSet),
-    /// The lane takes no requests for these shards any more.
+    /// The lane no longer accepts requests for these shards.
     Lost(ShardSet),
-    /// What the store's clock said just now: to be compared with the machine's.
+    /// A reading of the store's clock, to be compared with the machine's.
     StoreTime {
         /// The store's clock.
         store_ms: u64,
-        /// By how much it is behind turn time, if it was set back.
+        /// How far it is behind turn time, if it was set back.
         set_back_ms: Option<u64>,
     },
-    /// The session has ended; nothing follows.
+    /// The session has ended. This is the last output.
     Ended,
-    /// The store cannot be trusted any more; nothing follows. What callers wait for is unknown.
+    /// The store cannot be trusted any more. This is the last output; the outcomes that callers wait for are unknown.
     Failed(StoreError),
 }
 
 impl LaneOutput {
-    /// Whether it may leave while the lane is suspended: it starts nothing and tells nobody anything. What is handed over
-    /// has a row that is leased to the node: from the commit on the node is told its result, and not the lane.
+    /// Whether it may be handed out while the lane is suspended, because it starts and reports nothing. A handed-over
+    /// attempt has a row leased to the node: from that commit on its result goes to the node, not to the lane.
     pub(super) fn is_harmless(&self) -> bool {
         match self {
             LaneOutput::TakeTurn(_)

@@ -1,6 +1,6 @@
-//! What a lane does about what it owns: shards that are given an input, its session's lease, shards that come and go, and
-//! sessions that take each other's place. What is kept, lost, gained and given up is decided by [`LeaseKeeper`](super::lease::LeaseKeeper) and
-//! [`Tenures`](super::tenures::Tenures); here is what follows for everything else.
+//! Ownership: passing inputs to shards, the session's lease, shards that are gained and lost, and replacing sessions.
+//! [`LeaseKeeper`](super::lease::LeaseKeeper) and [`Tenures`](super::tenures::Tenures) decide what is kept, lost,
+//! gained and released; this module carries out the consequences.
 
 use std::mem;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use super::output::LaneOutput;
 use super::purpose::Purpose;
 use super::tenures::Difference;
 
-/// For more outputs than this, memory is not kept.
+/// A larger output buffer is not kept.
 const KEPT_OUTPUTS: usize = 256;
 
 impl Lane {
-    /// Gives a shard an input, and does what it wants done about it.
+    /// Passes an input to a shard, and carries out the outputs.
     pub(super) fn feed(&mut self, now: Moment, id: ShardId, input: impl FnOnce(&mut Shard, u64)) {
         let now_ms = self.clock.now_ms(now);
         let Some(held) = self.tenures.get_mut(id) else { return };
         let tenure = held.tenure();
         if let Some(from) = self.lease.gap_from(now) {
-            // No grace runs out while the lane cannot act.
+            // Grace periods do not run while the lane cannot act.
             held.shard.handle_gap(Gap { from_ms: self.clock.now_ms(from), until_ms: now_ms });
         }
         input(&mut held.shard, now_ms);
@@ -45,7 +45,7 @@ impl Lane {
         }
     }
 
-    /// Gives a shard an input that belongs to a tenure, unless that one is over.
+    /// Passes an input of a tenure to its shard, unless the tenure has ended.
     pub(super) fn feed_tenure(
         &mut self,
         now: Moment,
@@ -99,7 +99,7 @@ impl Lane {
         self.outbox.push(output);
     }
 
-    /// Old executions of an instance that runs on are deleted, a bounded number of rows at a time.
+    /// Deletes old executions of a running instance, a bounded number of rows at a time.
     fn prune(&mut self, now: Moment, shard: ShardId, tenure: Tenure, key: InstanceKey, execution: u64) {
         let kept = self.options.keep_executions.map(|keep| keep.max(1));
         if let Some(keep) = kept.filter(|keep| execution > *keep && self.reads_by_itself()) {
@@ -108,7 +108,7 @@ impl Lane {
         }
     }
 
-    /// The session lives for another lease: what waited for that goes on.
+    /// Handles a new lease: everything that waited for it continues.
     pub(super) fn leased(&mut self, now: Moment, sent: Moment, lease: Lease) {
         self.read_clock(now, lease.now_ms);
         if self.options.role == SessionRole::Lane
@@ -119,15 +119,15 @@ impl Lane {
         let gap_from = self.lease.handle_leased(sent, now);
         if let Some(gap_from) = gap_from.filter(|_| !self.tenures.set().is_empty()) {
             self.note_gap(now, gap_from);
-            // Somebody may have ended the session and given its shards away, and a call to open it that was on its way
-            // since may have brought it back without them.
+            // Somebody may have ended the session and given its shards away, and a delayed call to open it may have
+            // created it again without them.
             self.lease.handle_unsure(now);
             self.issue(now, Purpose::Confirm);
         }
         self.resume(now);
     }
 
-    /// The lane could not act since then: no grace has run meanwhile.
+    /// Notes that the lane could not act since then: grace periods have not run meanwhile.
     fn note_gap(&mut self, now: Moment, from: Moment) {
         let gap = Gap { from_ms: self.clock.now_ms(from), until_ms: self.clock.now_ms(now) };
         let held = self.tenures.set();
@@ -137,7 +137,7 @@ impl Lane {
         }
     }
 
-    /// The lane may act again: what waited for that goes on.
+    /// Continues with everything that waited until the lane may act again.
     pub(super) fn resume(&mut self, now: Moment) {
         for commit in self.calls.take_commits() {
             self.issue(now, commit);
@@ -150,12 +150,12 @@ impl Lane {
         self.outbox.push(LaneOutput::StoreTime { store_ms, set_back_ms });
     }
 
-    /// The store told which shards the session owns.
+    /// Handles the list of shards that the session owns.
     pub(super) fn claimed(&mut self, now: Moment, shards: Vec<OwnedShard>) {
         let Difference { lost, gained } = self.tenures.compare(shards);
         self.lose_some(now, lost);
         self.gain(now, &gained);
-        // A claim is not made again at once if it found nothing.
+        // A claim that found nothing is not repeated immediately.
         if self.tenures.is_over() {
             self.balance(now);
         }
@@ -212,7 +212,7 @@ impl Lane {
         }
     }
 
-    /// The store told which orchestrations are paused. Instances of those that are not any more may go on.
+    /// Handles the list of paused orchestrations. Instances of those that are no longer paused may run again.
     pub(super) fn handle_paused(&mut self, now: Moment, setting: Option<&[u8]>) {
         let known = self.paused.clone().unwrap_or_default();
         let paused = PausedOrchestrations::decode(setting).map_or_else(
@@ -237,9 +237,8 @@ impl Lane {
         }
     }
 
-    /// Whether something was written is not known: another session is put in the place of the one it was sent under,
-    /// which waits for it or beats it. Then the batch in flight is sent again, the same bytes. What is there already stays
-    /// as it is.
+    /// Handles an unknown outcome: the session is replaced, which either waits for the batch or fences it. Then the
+    /// batch in flight is submitted again, with the same content; parts that are already stored stay as they are.
     pub(super) fn settle(&mut self, now: Moment, reason: &str) {
         tracing::warn!(target: log::STORE, %reason, "outcome of a store call unknown; settling it under a new session");
         self.committer.handle_unknown();
@@ -256,7 +255,7 @@ impl Lane {
         }
         let Difference { lost, gained } = self.tenures.handle_replaced(shards);
         self.lose_some(now, lost);
-        // The answer to an earlier claim may have come too late.
+        // The result of an earlier claim may have come too late.
         if !self.stage.is_stopping() {
             self.gain(now, &gained);
         }
@@ -269,7 +268,8 @@ impl Lane {
         self.balance(now);
     }
 
-    /// A shard belongs to somebody else now, or may: its memory is forgotten, and callers are told to ask elsewhere.
+    /// Handles a shard that belongs, or may belong, to another owner: its memory is dropped, and callers are told to
+    /// ask elsewhere.
     pub(super) fn lose(&mut self, now: Moment, id: ShardId) {
         for task in self.suspects.handle_lost(id).into_iter().chain(self.probation.handle_lost(id)) {
             self.outbox.drop_turn(task);
@@ -279,7 +279,7 @@ impl Lane {
         self.counted = self.counted.plus(&held.shard.counters());
         for output in held.shard.take_outputs() {
             match output {
-                // Another owner may run it: it stops, whether this lane may act or not.
+                // Another owner may run it, so it is stopped even if this lane may not act.
                 Output::CancelActivity { key, execution, event, .. } => {
                     self.outbox.push_parting(LaneOutput::CancelActivity { key, execution, event });
                 }
@@ -289,7 +289,7 @@ impl Lane {
         self.outbox.drop_stale(&self.tenures);
     }
 
-    /// The session is gone, and all its shards: forget them, and open the next one.
+    /// Handles the end of the session: all shards are dropped, and the next session is opened.
     pub(super) fn lose_session(&mut self, now: Moment) {
         tracing::warn!(
             target: log::NODE,
@@ -313,7 +313,7 @@ impl Lane {
         self.issue(now, Purpose::Open);
     }
 
-    /// Claims what is missing, and begins to give up what is too much. With every renewal.
+    /// Claims missing shards, and starts to release surplus ones. Called with every renewal.
     pub(super) fn balance(&mut self, now: Moment) {
         if self.stage.is_stopping() || self.is_moving() || self.claim_missing(now) {
             return;
@@ -335,7 +335,7 @@ impl Lane {
         self.calls.has(Purpose::is_moving)
     }
 
-    /// Claims what is missing. Returns whether something is.
+    /// Claims missing shards. Returns whether there are any.
     pub(super) fn claim_missing(&mut self, now: Moment) -> bool {
         // A lane that may claim has a live session.
         let is_missing = self.tenures.is_short()
@@ -348,9 +348,9 @@ impl Lane {
         is_missing
     }
 
-    /// Gives up the shards that have come to rest.
+    /// Releases the shards that have come to rest.
     pub(super) fn release_drained(&mut self, now: Moment) {
-        // What is withheld for a shard leaves before it is given up.
+        // Withheld outputs of a shard have to be handed out before it is released.
         if self.is_moving() || !self.lease.holds(now) {
             return;
         }

@@ -1,7 +1,7 @@
-//! Passes over what the store holds for a lane's shards: when each is due, and that only one of a kind runs at a time.
+//! Passes over the store's rows for a lane's shards: when each is due, and at most one of a kind at a time.
 //!
-//! Hints start passes at once. Polling is the truth: a hint may be lost, so every pass is also made after a while. While
-//! polls find nothing that a hint had not told of, they become rare.
+//! A hint starts a pass immediately. Hints may be lost, so correctness relies on polling: every pass is also made after
+//! a while. While polls find nothing that a hint had not announced, they become rare.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// The shards are read soon, or once more if they are being read.
+    /// Requests a read of the shards, or another one if they are being read.
     pub(super) fn want(&mut self, shards: &ShardSet) {
         self.wanted.extend_from(shards);
     }
 
-    /// The shards to read now, of those that can be: a pass over them runs from here on.
+    /// The shards to read now, among those that can be read: a pass over them starts.
     pub(super) fn take(&mut self, readable: &ShardSet) -> Option<ShardSet> {
         if !self.is_due() {
             return None;
@@ -39,7 +39,7 @@ impl Pass {
         self.is_running = false;
     }
 
-    /// The pass that ran is over, and what it read counts for nothing: the shards are read again.
+    /// Ends the pass without using its result: the shards are read again.
     pub(super) fn start_over(&mut self, shards: &ShardSet) {
         self.end();
         self.want(shards);
@@ -50,7 +50,7 @@ impl Pass {
     }
 }
 
-/// The pass over instances that are due. It covers all shards, up to a time.
+/// The pass over due instances. It covers all shards, up to a time.
 #[derive(Debug, Default)]
 pub(super) struct DuePass {
     wanted_ms: Option<u64>,
@@ -58,13 +58,13 @@ pub(super) struct DuePass {
 }
 
 impl DuePass {
-    /// What is due before this is read soon, or once more if it is being read: a page that is on its way may have been
-    /// read before the latest rows were written.
+    /// Requests a read of instances due before this time, or another one if they are being read: a page in progress may
+    /// have been read before the latest rows were written.
     pub(super) fn want(&mut self, before_ms: u64) {
         self.wanted_ms = self.wanted_ms.max(Some(before_ms));
     }
 
-    /// Up to when to read now, if there are shards to read: a pass runs from here on.
+    /// Up to when to read now, if there are shards to read: a pass starts.
     pub(super) fn take(&mut self, readable: &ShardSet) -> Option<u64> {
         if self.is_running || readable.is_empty() {
             return None;
@@ -84,7 +84,7 @@ impl DuePass {
     }
 }
 
-/// When a lane polls, and when it reads ahead what will be due.
+/// When a lane polls, and when it reads ahead what is due soon.
 #[derive(Debug)]
 pub(super) struct Passes {
     pub(super) inbox: Pass,
@@ -93,19 +93,20 @@ pub(super) struct Passes {
     pauses: (Duration, Duration),
     pause: Duration,
     poll_at: Moment,
-    /// Whether the passes that run were started by a poll.
+    /// Whether the current passes were started by a poll.
     is_poll: bool,
-    /// What will be due so soon is known; it is read twice in that time.
+    /// How far ahead due instances are known; they are read twice in that time.
     lookahead_ms: u64,
     read_ahead_at: Moment,
-    /// After news the store is read ahead at once, but no more often than this.
+    /// After news the store is read ahead immediately, but not more often than this.
     news_pause: Duration,
     may_look_at: Moment,
     news_at: Option<Moment>,
 }
 
 impl Passes {
-    /// Polls with pauses between these two, reads ahead what will be due so soon, and after news with at least this pause.
+    /// Polls with pauses between these two, reads this far ahead, and after news at least this long after the last
+    /// time.
     pub(super) fn new(pauses: (Duration, Duration), lookahead_ms: u64, news_pause: Duration) -> Passes {
         Passes {
             inbox: Pass::default(),
@@ -123,18 +124,18 @@ impl Passes {
         }
     }
 
-    /// All messages and requests of these shards are read: they were gained, or pages were lost.
+    /// Requests a read of all messages and requests of these shards, because they were gained or pages were lost.
     pub(super) fn want_all(&mut self, shards: &ShardSet) {
         self.inbox.want(shards);
         self.requests.want(shards);
     }
 
-    /// What will be due soon is read.
+    /// Requests a read of what is due soon.
     pub(super) fn want_ahead(&mut self, now_ms: u64) {
         self.due.want(now_ms.saturating_add(self.lookahead_ms));
     }
 
-    /// Plans the passes that it is time for, over the shards that can be read. Returns whether it is time for upkeep, too.
+    /// Plans the passes that are due, over the shards that can be read. Returns whether maintenance is due, too.
     pub(super) fn handle_time(&mut self, now: Moment, now_ms: u64, readable: &ShardSet) -> bool {
         if let Some(pause) = self.take_poll(now) {
             self.want_all(readable);
@@ -148,12 +149,12 @@ impl Passes {
         reads_ahead
     }
 
-    /// Whether a pass is to begin.
+    /// Whether a pass is to start.
     pub(super) fn has_next(&self) -> bool {
         self.inbox.is_due() || self.requests.is_due() || self.due.is_due()
     }
 
-    /// The passes that begin now, over the shards that can be read.
+    /// The passes that start now, over the shards that can be read.
     pub(super) fn take_next(&mut self, readable: &ShardSet) -> impl Iterator<Item = Purpose> + use<> {
         let inbox = self.inbox.take(readable);
         let requests = self.requests.take(readable);
@@ -164,7 +165,7 @@ impl Passes {
         inbox.into_iter().chain(requests).chain(due)
     }
 
-    /// A page of a pass will not come: the pass is over.
+    /// Ends a pass whose next page will not arrive.
     pub(super) fn handle_none(&mut self, purpose: &Purpose) {
         match purpose {
             Purpose::Inbox { .. } => self.inbox.end(),
@@ -174,12 +175,12 @@ impl Passes {
         }
     }
 
-    /// Somebody may have added what is due before the next read-ahead.
+    /// Notes that something may have been added that is due before the next read-ahead.
     pub(super) fn handle_news(&mut self) {
         self.news_at.get_or_insert(self.may_look_at);
     }
 
-    /// Whether it is time to poll; the next one is planned.
+    /// Whether a poll is due; the next one is planned.
     fn take_poll(&mut self, now: Moment) -> Option<Duration> {
         if now < self.poll_at {
             return None;
@@ -190,20 +191,20 @@ impl Passes {
         Some(self.pause)
     }
 
-    /// A pass found something that was not known.
+    /// Notes that a pass found something new.
     pub(super) fn handle_found(&mut self) {
         if std::mem::take(&mut self.is_poll) {
-            // No hint had told of it.
+            // No hint had announced it.
             self.pause = self.pauses.0;
         }
     }
 
-    /// A hint came: what is found now, it told of.
+    /// Notes a hint, so that what is found next counts as announced.
     pub(super) fn handle_hint(&mut self) {
         self.is_poll = false;
     }
 
-    /// Whether it is time to read ahead.
+    /// Whether a read-ahead is due.
     fn take_read_ahead(&mut self, now: Moment) -> bool {
         let is_due = now >= self.read_ahead_at;
         if is_due {
@@ -212,7 +213,7 @@ impl Passes {
         is_due
     }
 
-    /// Whether news make a look ahead due.
+    /// Whether news make a read-ahead due.
     fn take_look_ahead(&mut self, now: Moment) -> bool {
         let is_due = self.news_at.is_some_and(|at| now >= at);
         if is_due {
@@ -226,7 +227,7 @@ impl Passes {
         self.poll_at.min(self.read_ahead_at).min(self.news_at.unwrap_or(Moment::MAX))
     }
 
-    /// The lane lost its session: passes that ran are over.
+    /// Ends all passes after the session was lost.
     pub(super) fn handle_lost(&mut self) {
         (self.inbox, self.requests, self.due) = Default::default();
     }

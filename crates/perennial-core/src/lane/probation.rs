@@ -1,8 +1,8 @@
 //! Probation: instances whose turns did not end in earlier processes are tried one at a time, and only a few of them.
 //!
-//! A turn that does not end keeps its thread for as long as the process lives, and too many of them stop the node. Each
-//! process tries such instances again, since its code may be another; so however many there are, a process loses no more
-//! than a few threads to them. What is not tried stays blocked until the next process, or until somebody asks.
+//! A turn that does not end occupies its thread for the life of the process, and too many of them stop the node. Each
+//! process tries such instances again, because its code may be different; so however many there are, a process loses
+//! only a few threads to them. The others stay blocked until the next process, or until a retry is requested.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::shard::TurnTask;
 
 use super::suspects::Waiting;
 
-/// After so many of their turns were lost, no more are tried in this process.
+/// After this many lost turns, no more are tried in this process.
 const MAX_LOST: u32 = 2;
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(super) struct Probation {
     lost: u32,
 }
 
-/// What comes of a turn on probation.
+/// What happens to a turn on probation.
 pub(super) enum Verdict {
     Take(Box<TurnTask>),
     /// It is not tried in this process.
@@ -33,7 +33,7 @@ impl Probation {
         self.waiting.push_back(task);
     }
 
-    /// The next turn that something is to be done about.
+    /// The next turn to decide about.
     pub(super) fn take(&mut self) -> Option<Verdict> {
         if self.lost >= MAX_LOST {
             return self.waiting.pop_front().map(Verdict::Refuse);
@@ -46,7 +46,7 @@ impl Probation {
         Some(Verdict::Take(task))
     }
 
-    /// A turn was taken, or given up.
+    /// Notes that a turn ended, or was abandoned.
     pub(super) fn handle_settled(&mut self, key: InstanceKey, is_lost: bool) {
         if self.current.is_some_and(|(_, current)| current == key) {
             self.current = None;
@@ -54,7 +54,7 @@ impl Probation {
         }
     }
 
-    /// A shard was lost. Returns the turns that waited.
+    /// Handles the loss of a shard. Returns the turns that waited.
     pub(super) fn handle_lost(&mut self, shard: ShardId) -> Vec<Waiting> {
         self.current = self.current.filter(|(of, _)| *of != shard);
         let (gone, left): (Vec<_>, Vec<_>) =

@@ -1,4 +1,4 @@
-//! Why a lane makes a call, and which call that is as things stand.
+//! The purposes of a lane's calls, and the call that a purpose leads to in the current situation.
 
 use std::sync::Arc;
 
@@ -20,19 +20,19 @@ use super::tenures::Tenures;
 /// How many rows one sweep or one pruning call deletes.
 const SWEEP_ROWS: usize = 1_000;
 
-/// Why a call is made. It holds all that is needed to make it again.
+/// The purpose of a call, with everything needed to repeat it.
 #[derive(Clone, Debug)]
 pub(super) enum Purpose {
     Open,
     Renew,
     Claim,
-    /// Which shards the session owns is asked, and none claimed.
+    /// Asks which shards the session owns, without claiming any.
     Confirm,
     Release(ShardSet),
     Replace,
     End,
     Commit,
-    /// A commit that was in doubt is refused now, or must not be written twice: what is stored decides.
+    /// A commit in doubt is refused now, or must not be written twice: the stored rows decide.
     ReadBack {
         tenure: Tenure,
         commit: Box<Commit>,
@@ -50,7 +50,7 @@ pub(super) enum Purpose {
         key: InstanceKey,
         extent: Extent,
     },
-    /// Tasks and messages of an instance are read again.
+    /// Reads tasks and messages of an instance again.
     Refresh {
         tenure: Tenure,
         shard: ShardId,
@@ -88,25 +88,25 @@ pub(super) enum Purpose {
         execution: u64,
     },
     Sweep,
-    /// Which orchestrations are paused.
+    /// Reads the paused orchestrations.
     Paused,
 }
 
-/// What a call follows from, besides its purpose.
+/// What a call depends on, besides its purpose.
 pub(super) struct Situation<'a> {
     pub(super) options: &'a LaneOptions,
     pub(super) lease: &'a LeaseKeeper,
     pub(super) tenures: &'a Tenures,
 }
 
-/// The call of a purpose, as things stand.
+/// The call for a purpose in the current situation.
 #[derive(Debug)]
 pub(super) enum Planned {
     /// This one.
     Call(StoreCall),
-    /// None before there is a live session.
+    /// None until there is a live session.
     Later,
-    /// None: what it is about is no longer the lane's.
+    /// None: its subject no longer belongs to the lane.
     Unwanted,
 }
 
@@ -117,7 +117,7 @@ impl From<Option<StoreCall>> for Planned {
 }
 
 impl Purpose {
-    /// The call to make now. That of [`Purpose::Commit`] is the committer's to know.
+    /// The call to make now. For [`Purpose::Commit`] the committer decides.
     pub(super) fn plan(&self, now: &Situation<'_>) -> Planned {
         let session = now.lease.session();
         let call = match self {
@@ -157,7 +157,7 @@ impl Purpose {
         call.into()
     }
 
-    /// A call that is made under a live session only.
+    /// A call that requires a live session.
     fn session_call(&self, now: &Situation<'_>, session: SessionId) -> Option<StoreCall> {
         let rows = now.options.page_rows;
         let limit = PageLimit { rows, bytes: now.options.page_bytes };
@@ -199,8 +199,8 @@ impl Purpose {
         })
     }
 
-    /// Whether it is about what the session owns. One such call at a time: an answer tells what the session owned when it
-    /// was made, and an older one would contradict a newer one.
+    /// Whether it changes or reads what the session owns. Only one such call is made at a time: a result tells what the
+    /// session owned at that moment, and an older one would contradict a newer one.
     pub(super) fn is_moving(&self) -> bool {
         matches!(self, Purpose::Claim | Purpose::Confirm | Purpose::Release(_))
     }

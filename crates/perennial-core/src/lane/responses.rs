@@ -1,4 +1,4 @@
-//! What the store's answers mean for a lane: leases, shards that come and go, outcomes of commits, pages.
+//! Handling the results of store calls: leases, shards gained and lost, outcomes of commits, pages.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Lane {
                 self.leased(now, sent, lease);
             }
             (Purpose::Renew, StoreResponse::Lease(lease)) if is_live => self.leased(now, sent, lease),
-            // It tells what was owned before something was lost or gained: another answer is needed.
+            // It lists what was owned before a shard was lost or gained, so the list has to be requested again.
             (Purpose::Claim | Purpose::Confirm, StoreResponse::Shards(_))
                 if is_live && ownership != self.tenures.changes() =>
             {
@@ -48,7 +48,7 @@ impl Lane {
             }
             (Purpose::Release(shards), StoreResponse::Done) if is_live => {
                 shards.iter().for_each(|shard| self.lose(now, shard));
-                // The next ones leave with the next renewal, so that a join moves shards without a stall.
+                // The next ones are released with the next renewal, so that a new node does not cause a stall.
                 self.claim_missing(now);
             }
             (Purpose::Replace, StoreResponse::Replaced(replaced)) if is_current => {
@@ -118,12 +118,12 @@ impl Lane {
             }
             (Purpose::Paused, StoreResponse::Setting(setting)) => self.handle_paused(now, setting.as_deref()),
             (Purpose::Sweep, StoreResponse::Swept(swept)) => self.swept(now, swept, Purpose::Sweep),
-            // Of an earlier session, or late.
+            // It belongs to an earlier session, or is late.
             _ => self.counted.stale += 1,
         }
     }
 
-    /// A call came to nothing.
+    /// Handles a failed call.
     pub(super) fn refused(&mut self, now: Moment, open: Open, error: StoreError) {
         let Open { purpose, session, .. } = open;
         let is_current = session == self.lease.session();
@@ -133,17 +133,17 @@ impl Lane {
                 self.calls.again_later(now, Purpose::End);
             }
             (Purpose::End, _) => {
-                // The lease runs out by itself.
+                // The lease expires by itself.
                 self.lease.handle_ended();
                 self.outbox.push(LaneOutput::Ended);
             }
             (_, error @ (StoreError::Failed(_) | StoreError::Closed)) => self.fail(error),
             (Purpose::Open, error @ (StoreError::InUse(_) | StoreError::CannotOpen(_))) => self.fail(error),
-            // Once the session is replaced, the batch in flight is sent again.
+            // Once the session is replaced, the batch in flight is submitted again.
             (Purpose::Commit, _) if !is_live => {}
             (Purpose::Commit, StoreError::Unknown(reason)) => self.settle(now, &reason),
-            // It may be under way still, and take away or give what was claimed or released since. Under the next session
-            // it comes to nothing.
+            // The call may still be in progress, and could take away or give shards that were claimed or released
+            // since. Under the next session it has no effect.
             (Purpose::Claim | Purpose::Release(_), StoreError::Unknown(reason)) => {
                 if is_live {
                     self.settle(now, &reason);
@@ -159,7 +159,7 @@ impl Lane {
                 | Purpose::Notes { .. },
                 StoreError::SessionGone,
             ) if is_live => self.lose_session(now),
-            // Under a session that was replaced. The next one claims and releases by itself.
+            // Made under a session that was replaced. The next one claims and releases on its own.
             (
                 Purpose::Renew | Purpose::Claim | Purpose::Confirm | Purpose::Release(_),
                 StoreError::SessionGone,
@@ -169,7 +169,8 @@ impl Lane {
                 self.lease.handle_not_renewed(now);
             }
             (purpose, StoreError::SessionGone) => {
-                // A page or a pruning names shards that the session does not own, or the session is gone: the store tells which.
+                // A page or a pruning call names shards that the session does not own, or the session has ended: the
+                // store tells which.
                 if is_live && !self.is_moving() {
                     self.issue(now, Purpose::Confirm);
                 }
@@ -187,12 +188,12 @@ impl Lane {
                 }
             }
             (Purpose::Refresh { tenure, shard, key }, error) if !may_pass(&error) => {
-                // The trouble is this instance's own; it shows when it is loaded the next time.
+                // The problem concerns this instance only; it is reported when the instance is loaded the next time.
                 tracing::error!(target: log::STORE, %key, %error, "instance cannot be read");
                 self.feed_tenure(now, shard, tenure, |shard, now_ms| {
                     shard.handle_refreshed(now_ms, key, None);
                 });
-                // What a pass brought meanwhile was left for after it.
+                // What a pass read meanwhile was left for afterwards.
                 self.want_inbox(shard);
             }
             (Purpose::Find { tenure, shard, request, .. }, error) if !may_pass(&error) => {
@@ -226,7 +227,7 @@ impl Lane {
 
     // ---- instances ------------------------------------------------------------------------------------------------
 
-    /// An instance was read, or is not there.
+    /// Handles an instance that was loaded, or does not exist.
     fn loaded(
         &mut self,
         now: Moment,
@@ -258,7 +259,7 @@ impl Lane {
         }
     }
 
-    /// Instances that a new owner has to look at. Returns where the next page begins.
+    /// Handles instances that a new owner has to examine. Returns where the next page begins.
     fn owed(&mut self, now: Moment, page: &[(InstanceKey, ShardId)]) -> Option<InstanceKey> {
         for (key, shard) in page {
             self.feed(now, *shard, |shard, now_ms| shard.handle_owed(now_ms, *key));
@@ -290,12 +291,12 @@ impl Lane {
             self.passes.handle_found();
         }
         let Some(from) = next else { return self.passes.inbox.end() };
-        // Where hardly anything on a full page is new, the rest is asked for without what is in memory.
+        // If hardly anything on a full page is new, the next page skips what is already in memory.
         let known = if read > 2 * new && known.is_empty() { self.known_numbers(&shards) } else { known };
         self.issue(now, Purpose::Inbox { shards, from, known });
     }
 
-    /// The numbers of messages that are in memory.
+    /// The numbers of messages in memory.
     fn known_numbers(&self, shards: &ShardSet) -> Arc<[InboxNumber]> {
         let held = shards.iter().filter_map(|shard| self.tenures.get(shard));
         let mut numbers: Vec<InboxNumber> = held.flat_map(|held| held.shard.known_inbox()).collect();
@@ -326,7 +327,7 @@ impl Lane {
 
     // ---- suspects -------------------------------------------------------------------------------------------------
 
-    /// What is being tried is noted: it may begin.
+    /// Handles durable notes: the turns that they name may start.
     fn noted(&mut self, now: Moment) {
         match self.suspects.handle_noted() {
             Step::Take(batch) => {

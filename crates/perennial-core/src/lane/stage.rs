@@ -1,13 +1,13 @@
-//! How far a lane is on its way to its end. It only ever goes forward.
+//! The stage of a lane on its way to its end. It only ever advances.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
-    /// It does everything.
+    /// Full service.
     #[default]
     Serving,
-    /// The node stops: nothing is begun for its own sake, and no shards are claimed.
+    /// The node stops: no new work is started from the store, and no shards are claimed.
     Stopping,
-    /// Its shards come to rest: what the store knows is left to the next owner.
+    /// Its shards come to rest: everything known to the store is left to the next owner.
     Closing,
     /// The store cannot be trusted any more: nothing is done.
     Failed,

@@ -1,12 +1,13 @@
-//! Suspects: finding the instance whose turn takes the process down.
+//! Suspects: finding the instance whose turn ends the process.
 //!
-//! The store counts, shard by shard, how many owners in a row ended without releasing it. After several, turns are taken
-//! in batches that are noted durably beforehand, one batch at a time. What an owner had noted as being taken when it ended
-//! becomes suspect. Suspects are taken in batches of half the size each time, until one stands alone. A process may also
-//! be killed from outside at any moment, so one death says little: suspicion ends as soon as the instance gets past the
-//! point where it arose, and one that stood alone when a process ended is held back in the next for a while; if that one
-//! ends all the same, it was not the instance. Only one that dies alone at the same point again and again, while
-//! processes without it live, is blocked. An owner that has lived for a while stops being careful.
+//! The store counts for each shard how many owners in a row ended without releasing it. After several, turns are taken
+//! in batches that are durably noted beforehand, one batch at a time. The turns noted as running when an owner ended
+//! become suspects. Suspects are taken in batches of half the size each time, until one is alone in its batch. A
+//! process may also be killed from outside at any moment, so a single end is weak evidence: an instance is cleared as
+//! soon as it gets past the point where it became suspect, and an instance that was alone when a process ended is held
+//! back in the next process for a while; if that process ends as well, it was not the instance. Only an instance that
+//! repeatedly ends the process alone at the same point, while processes without it live, is blocked. An owner that has
+//! lived for a while takes turns normally again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,20 +22,20 @@ use crate::store::{OwnedShard, ShardSet};
 
 use super::clock::Moment;
 
-/// From this many unclean ends in a row on, an owner is careful.
+/// From this many unclean ends in a row, an owner is careful.
 const CAREFUL_FROM: u32 = 3;
 /// How many turns a careful owner takes together.
 const BATCH: usize = 256;
-/// An instance that took the process down alone this often, at one point of its history, is blocked.
+/// An instance that ended the process alone this many times, at one point of its history, is blocked.
 const BLOCKED_FROM: u32 = 4;
 /// How many suspects are noted. Those in the smallest batches are kept.
 const MAX_SUSPECTS: usize = 512;
-/// For so long an owner has to live without those who stood alone when others ended, before it tries them.
+/// How long an owner has to live without the instances that were alone when others ended, before it tries them.
 const HOLD: Duration = Duration::from_secs(1);
-/// An owner that lived for so long is taken to live well.
+/// An owner that lived this long is no longer careful.
 const STEADY_AFTER: Duration = Duration::from_secs(61);
 
-/// What an owner notes with a shard while it is careful.
+/// The note that a careful owner keeps on a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct ShardNote {
@@ -42,7 +43,7 @@ struct ShardNote {
     together: usize,
     /// Those of this shard.
     batch: Vec<Trial>,
-    /// Instances of this shard whose turns are taken apart from others.
+    /// Instances of this shard whose turns are taken separately.
     suspects: Vec<Suspect>,
 }
 
@@ -50,10 +51,10 @@ struct ShardNote {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Trial {
     key: InstanceKey,
-    /// Where its history stands: this is the same until a turn is recorded.
+    /// The position in its history: it is the same until a turn is recorded.
     execution: u64,
     turns: u64,
-    /// Whether its execution is hydrated: that may go well and the turn after it not.
+    /// Whether its execution is hydrated: that may succeed and the turn after it fail.
     replays: bool,
 }
 
@@ -65,7 +66,7 @@ impl Trial {
                 (execution.started().execution, execution.ledger().turns(), false)
             }
             TurnSource::Read(record) => (record.started().execution, record.turns(), true),
-            // It runs no code, and is never tried with care.
+            // It runs no code, and is never noted.
             TurnSource::Reset(_) => (0, 0, false),
             TurnSource::History(rows) | TurnSource::Record(rows) => {
                 let first = rows.first().and_then(|row| decode_turn(1, &row.bytes).ok());
@@ -81,21 +82,21 @@ impl Trial {
     }
 }
 
-/// An instance that was in a batch which a process did not survive.
+/// An instance that was in a batch that a process did not survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Suspect {
     trial: Trial,
-    /// With how many it is tried at most.
+    /// The maximum size of its next batch.
     together: usize,
-    /// How many processes ended while it alone was tried.
+    /// How many processes ended while only this instance was tried.
     alone: u32,
 }
 
-/// The turns of an owner, as far as it is careful.
+/// The turns of an owner while it is careful.
 #[derive(Default)]
 pub(super) struct Suspects {
     gate: Option<Gate>,
-    /// Shards with unclean ends that are counted.
+    /// Shards with a count of unclean ends.
     unclean: ShardSet,
     /// Shards that have a note in the store.
     noted: ShardSet,
@@ -111,19 +112,19 @@ struct Gate {
     running: BTreeMap<InstanceKey, (ShardId, Trial)>,
     /// What follows once the notes are durable.
     pending: Option<Step>,
-    /// Whether the notes in the store name a batch.
+    /// Whether the stored notes name a batch.
     has_noted: bool,
-    /// Until when those who stood alone are held back.
+    /// Until when instances that were alone are held back.
     hold_until: Moment,
 }
 
 /// What follows once notes are durable.
 pub(super) enum Step {
-    /// These turns are taken.
+    /// Take these turns.
     Take(Vec<Waiting>),
-    /// This instance is blocked.
+    /// Block this instance.
     Block(Box<TurnTask>),
-    /// Nothing is being taken.
+    /// No turn is being taken.
     Rest,
 }
 
@@ -134,14 +135,14 @@ pub(super) type Waiting = Box<TurnTask>;
 pub(super) type Notes = Vec<(ShardId, Option<Arc<[u8]>>)>;
 
 impl Suspects {
-    /// Whether turns are being tried that may end the process, or wait to be.
+    /// Whether turns that may end the process are being tried, or wait to be.
     pub(super) fn is_trying(&self) -> bool {
         self.gate
             .as_ref()
             .is_some_and(|gate| gate.pending.is_some() || !gate.running.is_empty() || !gate.queue.is_empty())
     }
 
-    /// Shards were gained. Returns how many unclean ends make the owner careful from now on, if they do.
+    /// Handles gained shards. Returns the number of unclean ends if it makes the owner careful from now on.
     pub(super) fn handle_gained(&mut self, now: Moment, shards: &[OwnedShard]) -> Option<u32> {
         let mut unclean_ends = 0;
         let (mut notes, mut together) = (Vec::new(), 0);
@@ -153,7 +154,7 @@ impl Suspects {
             unclean_ends = unclean_ends.max(owned.unclean_ends);
             let Some(bytes) = &owned.note else { continue };
             self.noted.insert(owned.shard);
-            // A note that cannot be read is of another engine; it says nothing to this one.
+            // A note that cannot be read was written by another version; it is ignored.
             let note: ShardNote = serde_json::from_slice(bytes).unwrap_or_default();
             together = together.max(note.together);
             notes.push((owned.shard, note));
@@ -165,7 +166,7 @@ impl Suspects {
         Some(unclean_ends)
     }
 
-    /// Shards were lost or released: their turns are no longer to be taken. Returns those that waited.
+    /// Handles lost or released shards: their turns are not taken. Returns those that waited.
     pub(super) fn handle_lost(&mut self, shard: ShardId) -> Vec<Waiting> {
         self.unclean.remove(shard);
         self.noted.remove(shard);
@@ -190,12 +191,12 @@ impl Suspects {
         gone
     }
 
-    /// The session was lost, and all shards with it: nothing that was to be noted is. Returns the turns that waited.
+    /// Handles the loss of the session and all shards: pending notes are not written. Returns the turns that waited.
     pub(super) fn handle_session_lost(&mut self) -> Vec<Waiting> {
         std::mem::take(self).gate.map(Gate::into_waiting).unwrap_or_default()
     }
 
-    /// A turn is to be taken: it is given back if that may be at once.
+    /// Handles a turn to take: it is returned if it may be taken immediately.
     pub(super) fn admit(&mut self, task: Box<TurnTask>) -> Option<Box<TurnTask>> {
         match &mut self.gate {
             None => Some(task),
@@ -208,14 +209,14 @@ impl Suspects {
         }
     }
 
-    /// A turn was taken, or given up: the process is still there.
+    /// Notes that a turn was taken or abandoned: the process survived it.
     pub(super) fn handle_settled(&mut self, key: InstanceKey) {
         if let Some(gate) = &mut self.gate {
             gate.settled(key);
         }
     }
 
-    /// The notes to write for the next step, if nothing is under way. [`Suspects::handle_noted`] follows.
+    /// The notes to write for the next step, if none is in progress. [`Suspects::handle_noted`] follows.
     pub(super) fn take_notes(&mut self, now: Moment) -> Option<Notes> {
         let gate = self.gate.as_mut()?;
         gate.plan(now).then(|| {
@@ -236,8 +237,8 @@ impl Suspects {
         hold.into_iter().chain(self.steady_at).min()
     }
 
-    /// Whether the owner has just lived for a while: the shards whose unclean ends are to be forgotten, and the turns
-    /// that waited.
+    /// Whether the owner has just become steady: the shards whose unclean ends are to be forgotten, and the turns that
+    /// waited.
     pub(super) fn take_steady(&mut self, now: Moment) -> Option<(Notes, Vec<Waiting>)> {
         if self.steady_at.is_none_or(|at| at > now) {
             return None;
@@ -251,7 +252,7 @@ impl Suspects {
 }
 
 impl Gate {
-    /// Takes over what the owner before had noted when it ended.
+    /// Takes over the notes of the previous owner.
     fn take_over(&mut self, now: Moment, notes: Vec<(ShardId, ShardNote)>, together: usize) {
         self.hold_until = now + HOLD;
         let mut trials = Vec::new();
@@ -266,14 +267,14 @@ impl Gate {
             suspects.get(&trial.key).is_some_and(|(_, suspect)| suspect.together == 1)
         };
         if !(is_alone && trials.iter().all(is_trial)) {
-            // It ended while those who had stood alone were held back, or had been tried.
+            // It ended while the instances that had been alone were held back, or after they had been tried.
             suspects.values_mut().for_each(|(_, suspect)| suspect.alone = 0);
         }
         for (shard, trial) in trials {
             let before = suspects.get(&trial.key).map(|(_, suspect)| *suspect);
             let before = before.filter(|suspect| suspect.trial.is_at_the_point_of(&trial));
             let alone = before.map_or(0, |suspect| suspect.alone) + u32::from(is_alone);
-            // Being hydrated well clears nobody who was suspect for what came after it.
+            // A successful hydration does not clear an instance that became suspect after its hydration.
             let replays = trial.replays && before.is_none_or(|suspect| suspect.trial.replays);
             let suspect =
                 Suspect { trial: Trial { replays, ..trial }, together: together.div_ceil(2).max(1), alone };
@@ -287,7 +288,7 @@ impl Gate {
         }
     }
 
-    /// The turns that wait, for an owner that need not be careful any more.
+    /// The turns that wait, for an owner that is no longer careful.
     fn into_waiting(self) -> Vec<Waiting> {
         let planned = match self.pending {
             Some(Step::Take(batch)) => batch,
@@ -297,7 +298,7 @@ impl Gate {
         planned.into_iter().chain(self.queue).collect()
     }
 
-    /// What the store has to know, and which shards have a note then. `before` had one until now.
+    /// The notes to store, and the shards that have a note afterwards. `before` had one until now.
     fn notes(&self, before: &ShardSet) -> (Notes, ShardSet) {
         let mut notes: BTreeMap<ShardId, ShardNote> = BTreeMap::new();
         let together = self.running.len();
@@ -317,14 +318,14 @@ impl Gate {
         (cleared.chain(notes.into_iter().map(encode)).collect::<Vec<_>>(), noted)
     }
 
-    /// Plans the next step, if none is under way. Returns whether notes are to be written for it.
+    /// Plans the next step, if none is in progress. Returns whether notes have to be written for it.
     fn plan(&mut self, now: Moment) -> bool {
         if self.pending.is_some() || !self.running.is_empty() {
             return false;
         }
         let first = self.queue.iter().position(|task| !self.is_held(now, &Trial::of(task)));
         let Some(first) = first else {
-            // A process that is killed while nothing is tried makes nobody suspect.
+            // If the process is killed while nothing is being tried, no instance becomes suspect.
             let rests = std::mem::take(&mut self.has_noted);
             self.pending = rests.then_some(Step::Rest);
             return rests;
@@ -332,7 +333,7 @@ impl Gate {
         let trial = Trial::of(&self.queue[first]);
         let suspicion = self.suspicion(&trial);
         if suspicion.is_some_and(|suspect| suspect.alone >= BLOCKED_FROM) {
-            // Whoever retries it wants it tried, not judged for what was.
+            // A requested retry means that it is to be tried, not judged by its past.
             self.suspects.remove(&trial.key);
             self.has_noted = false;
             self.pending = self.queue.remove(first).map(Step::Block);

@@ -1,4 +1,4 @@
-//! Tenures: the shards that a lane holds, how many it should hold, and when each wants the time.
+//! Tenures: the shards that a lane holds, how many it should hold, and when each needs the time.
 
 use std::collections::BTreeSet;
 
@@ -36,11 +36,11 @@ impl Held {
     }
 }
 
-/// What has changed, by what the store says that the session owns.
+/// The difference between the shards held and those that the session owns according to the store.
 pub(super) struct Difference {
-    /// Held, and owned no more, or at another epoch.
+    /// Held, but no longer owned, or owned at another epoch.
     pub(super) lost: ShardSet,
-    /// Owned, and not held by a tenure that goes on.
+    /// Owned, but not held by a continuing tenure.
     pub(super) gained: Vec<OwnedShard>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Tenures {
     /// How many shards the lane should hold.
     target: usize,
     next: u64,
-    /// Counts gains and losses.
+    /// A counter of gains and losses.
     changes: u64,
 }
 
@@ -80,17 +80,17 @@ impl Default for Tenures {
 }
 
 impl Tenures {
-    /// The shards that are held, leaving ones included.
+    /// The shards held, including those being released.
     pub(super) fn set(&self) -> ShardSet {
         self.set
     }
 
-    /// The shards that are being given up.
+    /// The shards being released.
     pub(super) fn leaving(&self) -> ShardSet {
         self.leaving
     }
 
-    /// The shards that are held and stay.
+    /// The shards held and not being released.
     pub(super) fn readable(&self) -> ShardSet {
         self.set.without(&self.leaving)
     }
@@ -108,12 +108,12 @@ impl Tenures {
         self.set.len() < self.target
     }
 
-    /// Whether more shards are held than should be, leaving ones included.
+    /// Whether more shards are held than should be, including those being released.
     pub(super) fn is_over(&self) -> bool {
         self.set.len() > self.target
     }
 
-    /// The leaving shards that have come to rest, unless something of their tenure is still under way.
+    /// The shards being released that have come to rest, unless something of their tenure is still in progress.
     pub(super) fn drained(&self, is_under_way: impl Fn(Tenure) -> bool) -> ShardSet {
         let is_drained = |held: &Held| held.shard.is_drained() && !is_under_way(held.tenure);
         let is_done = |shard: &ShardId| {
@@ -122,15 +122,15 @@ impl Tenures {
         self.leaving.iter().filter(is_done).collect()
     }
 
-    /// The shards to give up next, at most so many: the highest ones. Others claim from the lowest on, so that few move
-    /// twice.
+    /// The shards to release next, at most this many: the highest ones. Others claim from the lowest on, so that few
+    /// move twice.
     pub(super) fn surplus(&self, max: usize) -> ShardSet {
         let stay: Vec<ShardId> = self.readable().iter().collect();
         let count = stay.len().saturating_sub(self.target).min(max);
         stay.into_iter().rev().take(count).collect()
     }
 
-    /// Counts gains and losses.
+    /// A counter of gains and losses.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -143,7 +143,7 @@ impl Tenures {
         self.held[usize::from(shard.0)].as_deref_mut()
     }
 
-    /// Whether a shard is held since this tenure began.
+    /// Whether a shard has been held since this tenure started.
     pub(super) fn has(&self, shard: ShardId, tenure: Tenure) -> bool {
         self.get(shard).is_some_and(|held| held.is_of(tenure))
     }
@@ -152,7 +152,7 @@ impl Tenures {
         self.get(shard).is_some_and(|held| held.is_leaving)
     }
 
-    /// A shard was gained. `make` builds its memory, which is empty.
+    /// Adds a gained shard. `make` creates its memory, which is empty.
     pub(super) fn gain(&mut self, shard: ShardId, epoch: u64, make: impl FnOnce(Tenure) -> Shard) {
         self.next += 1;
         self.changes += 1;
@@ -162,7 +162,7 @@ impl Tenures {
         self.set.insert(shard);
     }
 
-    /// A shard is held no more.
+    /// Removes a shard.
     pub(super) fn lose(&mut self, shard: ShardId) -> Option<Box<Held>> {
         let held = self.held[usize::from(shard.0)].take()?;
         self.changes += 1;
@@ -174,7 +174,7 @@ impl Tenures {
         Some(held)
     }
 
-    /// A shard is being given up.
+    /// Marks a shard as being released.
     pub(super) fn leave(&mut self, shard: ShardId) {
         if let Some(held) = self.get_mut(shard) {
             held.is_leaving = true;
@@ -182,7 +182,7 @@ impl Tenures {
         }
     }
 
-    /// The store told which shards the session owns: what is to be lost and gained.
+    /// Compares with the shards that the session owns according to the store.
     pub(super) fn compare(&self, owned: Vec<OwnedShard>) -> Difference {
         let epochs = epochs_of(&owned);
         let is_kept = |held: &Held, epoch: u64| held.epoch == epoch || flaws::is(Flaw::EpochUnchecked);
@@ -191,8 +191,8 @@ impl Tenures {
         self.difference(lost, owned)
     }
 
-    /// The session was replaced, and the new one owns these shards. Tenures go on exactly at the next epoch: nobody had
-    /// the shard in between, and memory is as true as it was.
+    /// Handles that the session was replaced by one that owns these shards. Tenures continue if the epoch is exactly
+    /// the next one: nobody owned the shard in between, so its memory is still correct.
     pub(super) fn handle_replaced(&mut self, owned: Vec<OwnedShard>) -> Difference {
         let epochs = epochs_of(&owned);
         let mut lost = ShardSet::EMPTY;
@@ -212,7 +212,7 @@ impl Tenures {
         Difference { lost, gained }
     }
 
-    /// Notes when a shard wants the time. To be called after every input of the shard.
+    /// Notes when a shard needs the time. To be called after every input of the shard.
     pub(super) fn note_wake(&mut self, shard: ShardId) {
         let Some(held) = self.held[usize::from(shard.0)].as_deref_mut() else { return };
         let wake_ms = held.shard.next_wake_ms();
@@ -227,12 +227,12 @@ impl Tenures {
         }
     }
 
-    /// When the first shard wants the time.
+    /// When the first shard needs the time.
     pub(super) fn next_wake_ms(&self) -> Option<u64> {
         self.wakes.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// The shards that want the time by now.
+    /// The shards that need the time now.
     pub(super) fn due(&self, now_ms: u64) -> Vec<ShardId> {
         self.wakes.iter().take_while(|(at_ms, _)| *at_ms <= now_ms).map(|(_, shard)| *shard).collect()
     }

@@ -1,4 +1,4 @@
-//! Calls of a node that are under way, and those that are made later.
+//! Calls of a node that are in progress, and planned ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::store::TaskId;
 
 use super::taken::Renewal;
 
-/// The pause before a call that failed for a passing reason is made again.
+/// The pause before a call is repeated after a temporary failure.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Why a call is made. It holds all that is needed to make it again.
+/// The purpose of a call, with everything needed to repeat it.
 #[derive(Clone, Debug)]
 pub(super) enum Purpose {
     Open,
@@ -25,10 +25,10 @@ pub(super) enum Purpose {
     Take {
         limit: usize,
     },
-    /// An answer to a take was lost: what is held and not known was taken then.
+    /// The reply to a take was lost: tasks that are held and not known were taken then.
     Held,
     RenewTasks(Vec<Renewal>),
-    /// Note that a task begins that may take the process down.
+    /// Note the start of a task that may end the process.
     Begin(Box<ActivityTask>),
     /// A task has been held back for long enough.
     Admit(Box<ActivityTask>),
@@ -58,32 +58,32 @@ impl Calls {
         id
     }
 
-    /// A call was answered. `None` if nobody waits for it.
+    /// Ends a call. `None` if its result is no longer wanted.
     pub(super) fn end(&mut self, id: CallId) -> Option<(Purpose, Moment)> {
         self.open.remove(&id)
     }
 
-    /// Whether a call for something like this is under way or planned.
+    /// Whether a matching call is in progress or planned.
     pub(super) fn has(&self, is_it: impl Fn(&Purpose) -> bool) -> bool {
         self.open.values().map(|(purpose, _)| purpose).chain(self.planned.iter()).any(is_it)
     }
 
-    /// The store could not be reached: the call is made again after a pause.
+    /// Plans to repeat a call because the store could not be reached.
     pub(super) fn again_later(&mut self, now: Moment, purpose: Purpose) {
         self.at(now + RETRY_PAUSE, purpose);
     }
 
-    /// Makes a call at a time.
+    /// Plans a call for a time.
     pub(super) fn at(&mut self, at: Moment, purpose: Purpose) {
         self.planned.add(at, purpose);
     }
 
-    /// Removes the planned calls whose time has come, in order.
+    /// Removes the planned calls that are due, in order.
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<Purpose> {
         self.planned.take_due(now)
     }
 
-    /// Removes the planned calls for something like this, whatever their time, in order.
+    /// Removes matching planned calls, whatever their time, in order.
     pub(super) fn take_planned(&mut self, is_it: impl Fn(&Purpose) -> bool) -> Vec<Purpose> {
         self.planned.take_all(is_it)
     }

@@ -1,4 +1,4 @@
-//! The node itself: what it does about each input.
+//! The node: what each input leads to.
 
 use std::mem;
 use std::sync::Arc;
@@ -27,21 +27,21 @@ use super::share;
 use super::stopping::{Step, StopPatience, Stopping, Unfinished};
 use super::taken::{Taken, task_id};
 
-/// What spans the lanes of one process. See the [module](super) for how to drive it.
+/// What the lanes of one process have in common. See the [module](super) for how to drive it.
 pub struct Node {
     options: NodeOptions,
     lease: LeaseKeeper,
     routes: Vec<Option<usize>>,
     targets: Vec<Option<usize>>,
     taken: Taken,
-    /// Counts down, so that tasks which were taken are told from those of lanes, whose tenures count up.
+    /// Counts down, to distinguish taken tasks from those of lanes, whose tenures count up.
     tenures: u64,
     quarantine: QuarantineGate,
     wants_tasks: bool,
     poll_pause: Duration,
     poll_at: Moment,
     calls: Calls,
-    /// When a session of another node runs out that the directory showed: shards may be had then.
+    /// When a session of another node in the directory expires: its shards may be claimed then.
     look_at: Option<Moment>,
     is_stopping: bool,
     stopping: Option<Stopping>,
@@ -50,7 +50,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that opens its session at once. The seed is random, and drawn for this process alone.
+    /// A node that opens its session immediately. The seed must be random and generated for this process.
     pub fn new(options: NodeOptions, seed: u64, now: Moment) -> Node {
         let mut stream = Stream::of_seed(seed);
         let session = SessionId(u128::from(stream.draw()) << 64 | u128::from(stream.draw()));
@@ -78,12 +78,12 @@ impl Node {
 
     // ---- what the driver asks -------------------------------------------------------------------------------------
 
-    /// What is to be done now. To be taken after every input.
+    /// The requests to carry out now. To be called after every input.
     pub fn take_outputs(&mut self) -> Vec<NodeOutput> {
         mem::take(&mut self.outputs)
     }
 
-    /// When [`Node::handle_time`] is wanted next.
+    /// When [`Node::handle_time`] should be called next.
     pub fn next_wake(&self) -> Option<Moment> {
         if self.is_failed {
             return None;
@@ -102,23 +102,23 @@ impl Node {
         all.into_iter().flatten().min()
     }
 
-    /// The id of the node and of its session, for as long as the process lives.
+    /// The id of the node and of its session, fixed for the life of the process.
     pub fn id(&self) -> SessionId {
         self.lease.session()
     }
 
-    /// The lane that takes requests for a shard, if one of this node's does.
+    /// The lane of this node that accepts requests for a shard, if there is one.
     pub fn route(&self, shard: ShardId) -> Option<usize> {
         self.routes[usize::from(shard.0)]
     }
 
-    /// Whether an attempt is a task's that this node holds: its result goes to
-    /// [`Node::handle_task_done`], not to a lane.
+    /// Whether an attempt belongs to a task that this node holds: its result goes to [`Node::handle_task_done`], not to
+    /// a lane.
     pub fn holds(&self, task: &ActivityTask) -> bool {
         self.taken.contains(task)
     }
 
-    /// Whether no task is held, and nothing of one is still to be written: the session may end.
+    /// Whether no task is held and nothing remains to be written: the session may end.
     fn is_at_rest(&self) -> bool {
         let is_write = |purpose: &Purpose| {
             matches!(
@@ -133,12 +133,12 @@ impl Node {
 
     // ---- inputs ---------------------------------------------------------------------------------------------------
 
-    /// A lane takes requests for these shards from now on.
+    /// A lane accepts requests for these shards from now on.
     pub fn handle_gained(&mut self, lane: usize, shards: &ShardSet) {
         shards.iter().for_each(|shard| self.routes[usize::from(shard.0)] = Some(lane));
     }
 
-    /// A lane takes no requests for these shards any more.
+    /// A lane no longer accepts requests for these shards.
     pub fn handle_lost(&mut self, lane: usize, shards: &ShardSet) {
         if flaws::is(Flaw::TasksDieWithLanes) {
             self.outputs.extend(self.taken.ids().map(NodeOutput::CancelTask));
@@ -185,8 +185,7 @@ impl Node {
         self.go_on_stopping(now);
     }
 
-    /// A lane wants an activity to run with few others of its kind, or alone. `free` is how many more activities could
-    /// run here now.
+    /// A lane requests a quarantine slot for an activity. `free` is how many more activities could run here now.
     pub fn handle_want_quarantine_slot(
         &mut self,
         now: Moment,
@@ -200,23 +199,23 @@ impl Node {
         self.grant(now, free);
     }
 
-    /// An activity that was granted its turn has begun.
+    /// An activity with a quarantine slot has started.
     pub fn handle_quarantined_begun(&mut self, now: Moment, task: &ActivityTask) {
         self.quarantine.handle_begun(now, task_id(task));
     }
 
-    /// An activity that was granted its turn has ended.
+    /// An activity with a quarantine slot has ended.
     pub fn handle_quarantined_ended(&mut self, now: Moment, task: &ActivityTask, free: usize) {
         self.quarantine.handle_ended(task_id(task));
         self.grant(now, free);
     }
 
-    /// A lane handed over an attempt that runs here: it is a task of this node's now.
+    /// A lane handed over an attempt that runs here: it is now a task of this node.
     pub fn handle_hand_over(&mut self, now: Moment, task: &ActivityTask) {
         self.taken.hand_over(now, task);
     }
 
-    /// A task that was taken has ended. `details` is what it reported last.
+    /// A taken task has ended. `details` are its last heartbeat details.
     pub fn handle_task_done(
         &mut self,
         now: Moment,
@@ -225,7 +224,7 @@ impl Node {
         details: Option<Payload>,
     ) {
         if !self.taken.is_kept(task) {
-            // Its lease has run out: another attempt of it runs, here or elsewhere.
+            // Its lease has expired: another attempt of it may run, here or elsewhere.
             return self.taken.remove(task_id(task), task.tenure);
         }
         let (execution, event, attempt) = (task.execution, task.event, task.attempt);
@@ -233,8 +232,8 @@ impl Node {
         self.finish(now, task, &Message::Attempt { execution, event, attempt, result, details, ran });
     }
 
-    /// The code of a task that was taken returned after so many milliseconds, without a result: whoever has its token
-    /// completes it. `details` is what it reported last.
+    /// The code of a taken task returned after this many milliseconds, without a result: the holder of its token
+    /// completes it. `details` are its last heartbeat details.
     pub fn handle_task_left_open(
         &mut self,
         now: Moment,
@@ -265,14 +264,14 @@ impl Node {
         }
     }
 
-    /// Has the end of a task written. Until it is on disk the lease is kept.
+    /// Writes the end of a task. The lease is kept until that is durable.
     fn finish(&mut self, now: Moment, task: &ActivityTask, message: &Message) {
         let (shard, body) = (ShardId::of(&task.instance), message.encode());
         let (attempt, tenure) = (task.attempt, task.tenure);
         self.issue(now, Purpose::Finish { task: task_id(task), tenure, shard, attempt, body });
     }
 
-    /// A task that was taken did not begin, or was stopped for the node's sake: another node may take it.
+    /// A taken task did not start, or was stopped for the node's sake: another node may take it.
     pub fn handle_task_released(&mut self, now: Moment, task: &ActivityTask) {
         let is_kept = self.taken.is_kept(task);
         self.taken.remove(task_id(task), task.tenure);
@@ -281,15 +280,15 @@ impl Node {
         }
     }
 
-    /// A task that was taken reports how far it is.
+    /// A heartbeat of a taken task.
     pub fn handle_task_heartbeat(&mut self, now: Moment, task: &ActivityTask, details: Payload) {
-        // Whoever reports is healthy.
+        // An attempt that sends heartbeats is healthy.
         if let Some(renewal) = self.taken.renewal(task, Some(details), Evidence::Healthy) {
             self.issue(now, Purpose::RenewTasks(vec![renewal]));
         }
     }
 
-    /// The process is to stop in good order. What follows are outputs; a second time changes nothing.
+    /// The process is to stop gracefully. What follows are outputs; a second call has no effect.
     pub fn handle_stop(&mut self, now: Moment, patience: StopPatience) {
         if self.is_stopping {
             return;
@@ -327,8 +326,8 @@ impl Node {
         self.go_on_stopping(now);
     }
 
-    /// The process goes away without stopping in good order. Its sessions are ended, so that others need not wait until
-    /// they run out, and nothing counts against what ran.
+    /// The process ends without stopping gracefully. Its sessions are ended, so that others need not wait until they
+    /// expire, and nothing counts against what was running.
     pub fn handle_abandoned(&mut self, now: Moment) {
         self.is_stopping = true;
         self.stopping = None;
@@ -339,7 +338,7 @@ impl Node {
         self.end(now);
     }
 
-    /// The store answered a call. `free` is how many more activities could run here now.
+    /// The result of a call. `free` is how many more activities could run here now.
     pub fn handle_response(&mut self, now: Moment, id: CallId, answer: StoreResult, free: usize) {
         if self.is_failed {
             return;
@@ -380,7 +379,8 @@ impl Node {
                 rows.iter().for_each(|row| self.run(now, row));
             }
             (Purpose::Held, StoreResponse::Tasks(rows)) => {
-                // What a lane hands over runs here already, or has just ended; the lane tells when it is the node's.
+                // An attempt that a lane hands over already runs here, or has just ended; the lane reports when it
+                // belongs to the node.
                 let is_new = |row: &&TaskRow| {
                     !self.taken.has(row.id, row.attempt) && !is_handed_over(row) && !self.gives_back(row.id)
                 };
@@ -389,7 +389,7 @@ impl Node {
             }
             (Purpose::Begin(task), StoreResponse::Renewals(renewals)) => match renewals.first() {
                 Some(TaskRenewal::Kept) => self.begin(now, task),
-                // Nobody waits for it, or it is another's.
+                // Its result is no longer wanted, or it belongs to another node.
                 _ => {
                     self.quarantine.handle_ended(task_id(&task));
                     self.handle_task_released(now, &task);
@@ -423,7 +423,7 @@ impl Node {
             (Purpose::End, StoreError::Unavailable(_) | StoreError::Unknown(_)) => {
                 self.calls.again_later(now, Purpose::End)
             }
-            // The lease runs out by itself.
+            // The lease expires by itself.
             (Purpose::End, _) => self.ended(),
             (_, error @ (StoreError::Failed(_) | StoreError::Closed)) => {
                 self.is_failed = true;
@@ -433,7 +433,7 @@ impl Node {
                 self.is_failed = true;
                 self.outputs.push(NodeOutput::Failed(error));
             }
-            // Somebody ended it while this node was away. It is the same node still.
+            // Somebody ended the session while this node was suspended. It is still the same node.
             (Purpose::Renew, StoreError::SessionGone) => self.issue(now, Purpose::Open),
             (Purpose::Renew, error) => {
                 tracing::warn!(target: log::NODE, %error, "node session not renewed; retrying");
@@ -446,17 +446,17 @@ impl Node {
                 tracing::debug!(target: log::NODE, %error, "node directory cannot be read; retrying");
                 self.look_at = Some(now + RETRY_PAUSE);
             }
-            // The next look or renewal comes by itself.
+            // The next take or renewal happens anyway.
             (Purpose::Take { .. } | Purpose::RenewTasks(_), error) => {
                 tracing::debug!(target: log::STORE, %error, "store call failed");
             }
-            // Once it may have arrived, the task may have been taken again here: then its lease has to run out.
+            // It may have arrived, and the task may have been taken here again since: its lease has to expire then.
             (Purpose::GiveBack(_), StoreError::Unknown(_)) if !self.is_stopping => {}
-            // Sent again after an unknown outcome it is refused if it had arrived.
+            // Repeated after an unknown outcome, it is refused if it had arrived.
             (purpose, StoreError::Unavailable(_) | StoreError::Unknown(_)) => {
                 self.calls.again_later(now, purpose)
             }
-            // The lease runs out.
+            // The lease expires.
             (Purpose::GiveBack(_), _) => {}
             (Purpose::Finish { task, tenure, .. }, error) => {
                 let TaskId { execution, event, .. } = task;
@@ -486,13 +486,13 @@ impl Node {
         }
     }
 
-    /// Divides the shards among the nodes that are there, and this node's part among its lanes.
+    /// Divides the shards among the live nodes, and this node's part among its lanes.
     fn divide(&mut self, now: Moment, directory: &Directory) {
         let share = match self.options.info.owns_shards {
             true => share::of_node(self.id(), directory),
             false => 0,
         };
-        // Shards of a session that ran out can be claimed, also by a lane whose target is what it was.
+        // Shards of an expired session can be claimed, even by a lane whose target has not changed.
         let can_be_had = share::has_expired_owner(self.id(), directory);
         let lanes = self.targets.len();
         for (lane, target) in self.targets.iter_mut().enumerate() {
@@ -501,7 +501,7 @@ impl Node {
                 self.outputs.push(NodeOutput::Target { lane, shards });
             }
         }
-        // A session that is renewed is seen again, with its next expiry, after this node's own renewal.
+        // A renewed session is seen again, with its next expiry, after this node's own renewal.
         let expires_in = share::next_expiry(self.id(), directory);
         self.look_at = expires_in.filter(|_| !self.is_stopping && lanes > 0).map(|left| now + left);
     }
@@ -548,7 +548,7 @@ impl Node {
 
     // ---- tasks ----------------------------------------------------------------------------------------------------
 
-    /// Whether a task is on its way back to the store.
+    /// Whether a task is being returned to the store.
     fn gives_back(&self, id: TaskId) -> bool {
         self.calls.has(|purpose| matches!(purpose, Purpose::GiveBack(other) if *other == id))
     }
@@ -558,7 +558,7 @@ impl Node {
     }
 
     fn take_tasks(&mut self, now: Moment, free: usize) {
-        // Also while a list is only planned: what a lost answer told of is known first.
+        // Even if the list is only planned: the tasks of a lost reply have to be known before more are taken.
         let is_taking = |purpose: &Purpose| matches!(purpose, Purpose::Take { .. } | Purpose::Held);
         if !self.wants_tasks
             || !self.takes_tasks()
@@ -572,7 +572,7 @@ impl Node {
         self.issue(now, Purpose::Take { limit: free.min(self.options.max_take) });
     }
 
-    /// Runs a task that was taken, when it may.
+    /// Runs a taken task, when it may run.
     fn run(&mut self, now: Moment, row: &TaskRow) {
         let task = match ActivityTask::from_row(row) {
             Ok(task) => task,
@@ -594,14 +594,14 @@ impl Node {
         if !row.is_suspect() && max_together(quarantine_after, interruptions).is_none() {
             return self.outputs.push(NodeOutput::RunTask(Box::new(task)));
         }
-        // The process has to live without one that runs alone for a while, each time for longer.
+        // The process has to live for a while without a task that runs alone, each time for longer.
         let healthy_ms = u64::try_from(self.options.healthy.as_millis()).unwrap_or(u64::MAX);
         let admitted = now + Duration::from_millis(hold_ms(quarantine_after, interruptions, healthy_ms));
         let task = ActivityTask { begun: Some(self.id()), ..task };
         self.calls.at(admitted, Purpose::Admit(Box::new(task)));
     }
 
-    /// Runs a task whose beginning is noted.
+    /// Runs a task whose start is noted.
     fn begin(&mut self, now: Moment, task: Box<ActivityTask>) {
         if self.is_stopping {
             return self.handle_task_released(now, &task);
@@ -610,11 +610,13 @@ impl Node {
         self.outputs.push(NodeOutput::RunTask(task));
     }
 
-    /// A task that was taken cannot be read. Neither way counts as an interruption, or the activity would be blamed.
+    /// Handles a taken task that cannot be read. Neither case counts as an interruption, because the activity is not at
+    /// fault.
     fn cannot_read(&mut self, now: Moment, row: &TaskRow, error: &BodyError) {
         let TaskId { execution, event, .. } = row.id;
         if matches!(error, BodyError::NewerEngine { .. } | BodyError::Undecodable(_)) {
-            // A newer node, or one that has the key, may take it. The pause keeps this one from taking it again at once.
+            // A newer node, or one that has the key, may take it. The pause prevents this node from taking it again
+            // immediately.
             tracing::warn!(
                 target: log::ACTIVITY,
                 execution,
@@ -644,7 +646,8 @@ impl Node {
         self.issue(now, Purpose::Finish { task: row.id, tenure, shard: row.shard, attempt, body });
     }
 
-    /// Has an activity wait for its turn. A task whose place it takes is not this node's any more, or soon will not be.
+    /// Lets an activity wait for a quarantine slot. If it replaces a task, that task does not belong to this node any
+    /// more, or soon will not.
     fn wait_for_turn(&mut self, now: Moment, waiting: Waiting) {
         if let Some(Waiting::Task(earlier)) = self.quarantine.add(waiting) {
             self.handle_task_released(now, &earlier);
@@ -689,7 +692,7 @@ impl Node {
                 StoreCall::RenewTasks { holder, tasks, lease_ms }
             }
             Purpose::Begin(task) => {
-                // One that is no longer this node's makes room for the next.
+                // A task that no longer belongs to this node makes room for the next.
                 let Some(renewal) = self.taken.renewal(task, None, Evidence::Begins) else {
                     self.quarantine.handle_ended(task_id(task));
                     return self.taken.remove(task_id(task), task.tenure);

@@ -1,17 +1,17 @@
-//! A node: what spans the lanes of one process.
+//! A node: what the lanes of one process have in common.
 //!
-//! A [`Node`] is a state machine without I/O, like the [lanes](crate::lane) beside it. It keeps the node's own session,
-//! which owns no shards and outlives its lanes' sessions; it divides the shards among the live nodes and then among its
-//! lanes; it takes tasks that this process can run, keeps their leases and ends them; and it lets activities that were
-//! interrupted often run one at a time.
+//! A [`Node`] is a state machine without I/O, like the [lanes](crate::lane). It keeps the node's own session, which
+//! owns no shards and outlives the sessions of its lanes; it divides the shards among the live nodes and then among its
+//! lanes; it takes tasks that this process can run, keeps their leases and completes them; and it keeps activities that
+//! were interrupted repeatedly in quarantine, where few of them run at a time.
 //!
-//! It is driven as a lane is: inputs with the moment at which they are brought, then [`Node::take_outputs`]; calls are
-//! answered with [`Node::handle_response`]; [`Node::handle_time`] is called at [`Node::next_wake`].
+//! It is driven like a lane: pass in inputs with their moment, then call [`Node::take_outputs`]; results of calls go to
+//! [`Node::handle_response`]; [`Node::handle_time`] is called at [`Node::next_wake`].
 //!
-//! It also decides how a process stops: [`Node::handle_stop`] begins it, and what follows are outputs for the driver to
-//! do, [`Node::handle_idle`] when no attempt runs any more, and [`Node::handle_lane_ended`] for each lane. The last
-//! output is [`NodeOutput::Ended`], or [`NodeOutput::StoppedShort`] if the store did not answer in time. A process that
-//! goes away without that brings [`Node::handle_abandoned`].
+//! It also decides how a process stops: [`Node::handle_stop`] starts it, followed by outputs for the driver,
+//! [`Node::handle_idle`] when no attempt runs any more, and [`Node::handle_lane_ended`] for each lane. The last output
+//! is [`NodeOutput::Ended`], or [`NodeOutput::StoppedShort`] if the store did not reply in time. A process that ends
+//! without this calls [`Node::handle_abandoned`].
 
 mod calls;
 mod machine;

@@ -1,33 +1,33 @@
-//! How a node behaves.
+//! Options of a node.
 
 use std::time::Duration;
 
 use crate::store::{NodeInfo, Served};
 
-/// Tunables of a node.
+/// Options of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// What the node is and runs. Whether it owns shards is said here.
+    /// What the node is and runs, including whether it owns shards.
     pub info: NodeInfo,
-    /// Which activities it takes from the store.
+    /// The activities that it takes from the store.
     pub served: Served,
     /// How many lanes it has. Default 1.
     pub lanes: usize,
-    /// How long the node's session, and each task that it takes, is leased without a renewal. Default 30 s for tasks,
-    /// 10 s for the session. Tasks need twice the session's lease at least: what has run out when the session of its
-    /// holder still lives counts as a renewal that was missed, not as the holder's end.
+    /// The lease of each task that it takes. Default 30 s. It must be at least twice the lease of the session: if a
+    /// task's lease expires while its holder's session is live, that counts as a missed renewal, not as the end of the
+    /// holder.
     pub task_lease_ms: u64,
-    /// See [`NodeOptions::task_lease_ms`].
+    /// The lease of the node's session. Default 10 s.
     pub lease_ms: u64,
     /// From this many interruptions on, an activity runs alone. Default 4.
     pub quarantine_after: u32,
-    /// An attempt that has run for so long is healthy. Default 1 minute.
+    /// An attempt that has run this long is healthy. Default 1 minute.
     pub healthy: Duration,
-    /// An activity with more interruptions than this is poison.
+    /// An activity with more interruptions than this is poisoned.
     pub max_interruptions: u32,
-    /// How many tasks are taken at a time at most. Default 100.
+    /// The maximum number of tasks taken at a time. Default 100.
     pub max_take: usize,
-    /// The shortest and the longest pause between two looks for tasks. Default 20 ms and 5 s.
+    /// The shortest and the longest pause between two takes. Default 20 ms and 5 s.
     pub poll_pauses: (Duration, Duration),
 }
 

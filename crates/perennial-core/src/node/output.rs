@@ -1,4 +1,4 @@
-//! What a node wants done.
+//! Requests of a node to its driver.
 
 use crate::history::EventId;
 use crate::instance::{InstanceKey, ShardId};
@@ -8,52 +8,51 @@ use crate::store::{Changes, StoreError, TaskId};
 
 use super::stopping::Unfinished;
 
-/// One thing to be done by the driver, outside of any lock.
+/// One request, to be carried out outside of any lock.
 #[derive(Debug)]
 pub enum NodeOutput {
-    /// Make this call and bring the answer with [`Node::handle_response`](super::Node::handle_response).
+    /// Make this call and pass the result to [`Node::handle_response`](super::Node::handle_response).
     Call(CallId, StoreCall),
-    /// Tell a lane how many shards it should have.
+    /// Tell a lane how many shards it should hold.
     Target {
-        /// The lane, from 0.
+        /// The index of the lane.
         lane: usize,
-        /// How many.
+        /// The number of shards.
         shards: usize,
     },
-    /// Run a task that was taken from the store, and bring its result with
-    /// [`Node::handle_task_done`](super::Node::handle_task_done).
+    /// Run a taken task, and pass its result to [`Node::handle_task_done`](super::Node::handle_task_done).
     RunTask(Box<ActivityTask>),
-    /// Tell a task that runs here that nobody waits for it.
+    /// Cancel a task that runs here.
     CancelTask(TaskId),
-    /// Tell a lane that an activity may run alone.
+    /// Tell a lane that an activity has a quarantine slot.
     GrantQuarantineSlot {
         /// The lane.
         lane: usize,
         /// The instance's shard.
         shard: ShardId,
-        /// The tenure that asked.
+        /// The requesting tenure.
         tenure: Tenure,
         /// The instance.
         key: InstanceKey,
         /// The activity's schedule event.
         event: EventId,
     },
-    /// Tell the lanes that this may have changed.
+    /// Notify the lanes of possible changes.
     Changed(Changes),
-    /// The process stops. Tell each lane with [`Lane::handle_stopping`](crate::lane::Lane::handle_stopping); attempts that
-    /// are to begin from now on are given back instead.
+    /// The process stops. Call [`Lane::handle_stopping`](crate::lane::Lane::handle_stopping) for each lane; attempts
+    /// that would start from now on are returned instead.
     StopTaking,
-    /// Tell the attempts that run to stop for the node's sake: what they return does not count, and they are given back.
+    /// Stop the running attempts for the node's sake: their results do not count, and they are returned.
     StopAttempts,
-    /// Tell each lane with [`Lane::handle_closing`](crate::lane::Lane::handle_closing), and bring its
-    /// [`Ended`](crate::lane::LaneOutput::Ended) with [`Node::handle_lane_ended`](super::Node::handle_lane_ended).
+    /// Call [`Lane::handle_closing`](crate::lane::Lane::handle_closing) for each lane, and pass its
+    /// [`Ended`](crate::lane::LaneOutput::Ended) to [`Node::handle_lane_ended`](super::Node::handle_lane_ended).
     CloseLanes,
-    /// The process goes away at once: tell each lane with [`Lane::handle_end`](crate::lane::Lane::handle_end).
+    /// The process ends immediately: call [`Lane::handle_end`](crate::lane::Lane::handle_end) for each lane.
     EndLanes,
-    /// The node's session has ended, after its lanes'; nothing follows.
+    /// The node's session has ended, after those of its lanes. This is the last output.
     Ended,
-    /// The store did not answer in time; nothing follows. The next owner goes on from what the store holds.
+    /// The store did not reply in time. This is the last output; the next owner continues from what is stored.
     StoppedShort(Unfinished),
-    /// The store cannot be trusted any more; nothing follows.
+    /// The store cannot be trusted any more. This is the last output.
     Failed(StoreError),
 }

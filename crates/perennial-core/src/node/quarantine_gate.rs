@@ -1,9 +1,9 @@
-//! The LoneGate: activities under which a process ended begin when there is a slot for them; those that ended repeatedly
-//! with their process run with few others of their kind, and in the end alone.
+//! The QuarantineGate: activities under which a process ended start only when there is a slot for them; those that were
+//! interrupted repeatedly run with few other suspects, and finally alone.
 //!
-//! What waits for a slot is not noted as begun, so that the end of the process does not count against it.
-//! The one that takes the process down is then alone among its like when it does, and only its own interruptions grow.
-//! One that has run for long enough to be healthy makes room for the next.
+//! An activity that waits for a slot is not noted as started, so the end of the process does not count against it. The
+//! activity that ends the process is then the only suspect running when it does, and only its own interruptions
+//! increase. An activity that has run long enough to be healthy makes room for the next.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::store::TaskId;
 
 use super::taken::task_id;
 
-/// How long an activity that may run has to begin. It may have been cancelled meanwhile.
+/// How long an activity with a slot may take to start. It may have been cancelled meanwhile.
 const BEGINNING: Duration = Duration::from_secs(2);
-/// The pause before the next look for a free slot.
+/// The pause before the next check for a free worker.
 const SLOT_PAUSE: Duration = Duration::from_millis(50);
 
-/// An activity that waits for its turn, and who runs it then.
+/// A waiting activity, and who runs it.
 #[derive(Debug)]
 pub(super) enum Waiting {
     Lane { lane: usize, shard: ShardId, tenure: Tenure, interruptions: u32, task: TaskId },
@@ -47,22 +47,22 @@ impl Waiting {
 pub(super) struct QuarantineGate {
     quarantine_after: u32,
     healthy: Duration,
-    /// In the order in which they came.
+    /// In order of arrival.
     waiting: BTreeMap<u64, Waiting>,
     places: BTreeMap<TaskId, u64>,
     next: u64,
-    /// Who may run; and who does, if it minds how many others do.
+    /// The activities with a slot that have not started, and the running ones that limit how many others run.
     current: BTreeMap<TaskId, Current>,
-    /// When to look for a free slot again.
+    /// When to check for a free worker again.
     look_at: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Current {
-    /// With how many it runs at most, itself included.
+    /// How many suspects may run together with it, itself included.
     max_together: usize,
     has_begun: bool,
-    /// When it makes room for others: it did not begin, or is healthy.
+    /// When its slot is freed: it did not start in time, or it is healthy.
     until: Moment,
 }
 
@@ -72,8 +72,8 @@ impl QuarantineGate {
         QuarantineGate { quarantine_after, healthy, waiting, places, next: 0, current, look_at: None }
     }
 
-    /// An activity waits for its turn. If it waits already, whoever asks now runs it: an earlier tenure is over. Returns
-    /// what it takes the place of.
+    /// Adds an activity that waits for a slot. If it already waits, the new request replaces the old one, whose tenure
+    /// has ended. Returns what it replaces.
     #[must_use]
     pub(super) fn add(&mut self, waiting: Waiting) -> Option<Waiting> {
         self.next += 1;
@@ -81,7 +81,7 @@ impl QuarantineGate {
         self.waiting.insert(number, waiting)
     }
 
-    /// The next one, if few enough run, and one of the free slots is not promised to another.
+    /// The next activity that may run, if few enough others do and one of the free workers is not promised to another.
     pub(super) fn take(&mut self, now: Moment, free: usize) -> Option<Waiting> {
         self.current.retain(|_, current| now < current.until);
         self.look_at = None;
@@ -105,7 +105,7 @@ impl QuarantineGate {
         max_together(self.quarantine_after, waiting.interruptions()).unwrap_or(usize::MAX)
     }
 
-    /// The tasks that wait: the node begins none of them any more.
+    /// Removes the waiting tasks, because the node starts none of them any more.
     pub(super) fn take_tasks(&mut self) -> Vec<ActivityTask> {
         let mut tasks = Vec::new();
         for (number, waiting) in std::mem::take(&mut self.waiting) {
@@ -211,7 +211,7 @@ mod tests {
             std::iter::from_fn(|| take(&mut gate, Moment::ZERO)).count()
         };
         assert_eq!([0, 1, 2, 3, 4, 9].map(most), [100, 100, 64, 8, 1, 1]);
-        // Beside one that is to run alone nobody runs.
+        // While one runs alone, no other runs.
         let mut gate = QuarantineGate::new(4, HEALTHY);
         [(1, 2), (2, 4), (3, 2)].into_iter().for_each(|(event, often)| add(&mut gate, event, often));
         assert_eq!(take(&mut gate, Moment::ZERO), Some(1));

@@ -1,4 +1,4 @@
-//! Fair share: how the 256 shards are divided among live nodes, and a node's part among its lanes.
+//! Fair share: dividing the 256 shards among live nodes, and a node's part among its lanes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use crate::instance::SHARDS;
 use crate::store::{Directory, NodeInfo, SessionId, SessionRole};
 
-/// The part of `total` that number `place` of `parts` gets: as even as can be, remainders to the first.
+/// The part of `total` that number `place` of `parts` gets: as even as possible, remainders to the first.
 pub(super) fn part(total: usize, parts: usize, place: usize) -> usize {
     let parts = parts.max(1);
     total / parts + usize::from(place < total % parts)
 }
 
-/// How many shards a node should have, as the directory stands.
+/// How many shards a node should hold, according to the directory.
 pub(super) fn of_node(node: SessionId, directory: &Directory) -> usize {
     let is_live = |expires_ms: u64| expires_ms > directory.now_ms;
     let owners = directory.sessions.iter().filter(|session| {
@@ -20,23 +20,24 @@ pub(super) fn of_node(node: SessionId, directory: &Directory) -> usize {
             && is_live(session.expires_ms)
             && NodeInfo::decode(&session.info).owns_shards
     });
-    // Sorted by id, so that all nodes divide alike; this one counts whatever the directory says.
+    // Sorted by id, so that all nodes divide in the same way; this node always counts, even if it is not in the
+    // directory.
     let owners: BTreeSet<SessionId> = owners.map(|session| session.node).chain([node]).collect();
     let place = owners.iter().position(|owner| *owner == node).unwrap_or(0);
     part(SHARDS, owners.len(), place)
 }
 
-/// Whether a session of another node owns shards past its expiry: whoever claims next can have them.
+/// Whether an expired session of another node owns shards: the next claim gets them.
 pub(super) fn has_expired_owner(node: SessionId, directory: &Directory) -> bool {
     let mut others = directory.sessions.iter().filter(|session| session.node != node);
     others.any(|session| session.shards > 0 && session.expires_ms < directory.now_ms)
 }
 
-/// In how long the first session of another node is past its expiry, unless it is renewed.
+/// How long until the first session of another node has expired, unless it is renewed.
 pub(super) fn next_expiry(node: SessionId, directory: &Directory) -> Option<Duration> {
     let others = directory.sessions.iter().filter(|session| session.node != node);
     let expiries = others.map(|session| session.expires_ms).filter(|at_ms| *at_ms >= directory.now_ms);
-    // One that expires at a moment can be ended only after it.
+    // A session can be ended only after the moment at which it expires.
     expiries.min().map(|at_ms| Duration::from_millis(at_ms - directory.now_ms + 1))
 }
 

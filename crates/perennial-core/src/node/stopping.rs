@@ -1,26 +1,27 @@
-//! Stopping in good order: what follows what, and for how long each step is waited for.
+//! Graceful stop: the order of the steps, and how long each may take.
 //!
-//! No more work is taken; attempts that run may end by themselves within a grace, then they are told to stop; the lanes
-//! come to rest and end their sessions; the node comes to rest and ends its own. A store that does not answer is not
-//! waited for beyond the patience that was given: the next owner goes on from what the store holds.
+//! No more work is taken; running attempts may complete within a grace period, then they are told to stop; the lanes
+//! come to rest and end their sessions; the node comes to rest and ends its own. If the store does not reply, the node
+//! waits only for the configured time: the next owner continues from what is stored.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::lane::Moment;
 
-/// How long the parts of stopping may take.
+/// How long the steps of a stop may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopPatience {
-    /// For so long attempts that run may end by themselves.
+    /// How long running attempts may take to complete.
     pub grace: Duration,
-    /// For so long attempts that were told to stop are waited for.
+    /// How long attempts that were told to stop may take.
     pub last_words: Duration,
-    /// For so long the store is waited for, counted from the end of the grace or, if that is later, of the last attempt.
+    /// How long to wait for the store, counted from the end of the grace period or, if that is later, from the end of
+    /// the last attempt.
     pub store: Duration,
 }
 
-/// What was not done when stopping was given up.
+/// What remained when the stop was abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfinished {
     /// How many lanes have not written everything and ended their sessions.
@@ -38,7 +39,7 @@ pub(super) enum Step {
     GiveUp,
 }
 
-/// A node on its way from being told to stop to its end.
+/// The progress of a node's stop.
 #[derive(Debug)]
 pub(super) struct Stopping {
     patience: StopPatience,
@@ -52,7 +53,7 @@ pub(super) struct Stopping {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Attempts may end by themselves.
+    /// Attempts may complete.
     Grace,
     /// Attempts were told to stop.
     LastWords {
@@ -99,7 +100,7 @@ impl Stopping {
         self.open_lanes.len()
     }
 
-    /// Whether attempts are no longer waited for, although some may run: their leases run out by themselves.
+    /// Whether attempts are no longer waited for, although some may run: their leases expire by themselves.
     pub(super) fn has_left_attempts(&self) -> bool {
         !self.is_idle && matches!(self.stage, Stage::Closing { .. } | Stage::Ending { .. } | Stage::Over)
     }
@@ -114,7 +115,7 @@ impl Stopping {
         }
     }
 
-    /// What is to be done now. `rests` tells whether the node itself has nothing left to write.
+    /// The next step. `rests` tells whether the node itself has nothing left to write.
     pub(super) fn next(&mut self, now: Moment, rests: bool) -> Option<Step> {
         match self.stage {
             Stage::Grace | Stage::LastWords { .. } if self.is_idle => Some(self.close(now)),

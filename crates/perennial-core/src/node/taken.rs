@@ -1,7 +1,8 @@
-//! Tasks that this node took from the store, or that a lane handed over: their leases.
+//! Tasks that this node took from the store, or that a lane handed over, and their leases.
 //!
-//! A lease may run out while the process stands still, and the same node may take the task again. So each task is held
-//! under a tenure: results of an attempt that is not the node's any more are told from those of the current one.
+//! A lease may expire while the process is suspended, and the same node may take the task again. So each task is held
+//! under a tenure, which distinguishes results of an attempt that no longer belongs to the node from those of the
+//! current one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,10 +16,10 @@ use crate::store::{Evidence, TaskId, TaskRenewal, TaskReport};
 #[derive(Debug)]
 pub(super) struct Taken {
     tasks: BTreeMap<TaskId, Held>,
-    /// Counts takes: what a renewal says of an earlier one is late.
+    /// A counter of takes: a renewal of an earlier take comes too late.
     takes: u64,
     every: Duration,
-    /// For how long a task has to run to be cleared.
+    /// How long a task has to run to be cleared.
     healthy: Duration,
     renew_at: Moment,
 }
@@ -29,15 +30,15 @@ struct Held {
     attempt: u32,
     tenure: Tenure,
     take: u64,
-    /// When it came here.
+    /// When it came to this node.
     since: Moment,
-    /// Since when it runs, if it was begun with care.
+    /// Since when it runs, if its start was noted.
     suspect_since: Option<Moment>,
-    /// Whether the store has said that it is another's. It is here until its attempt ends.
+    /// Whether the store has reported that another node has it. It is kept until its attempt ends.
     is_gone: bool,
 }
 
-/// A lease to be renewed, and which take it belongs to.
+/// A lease to renew, and the take that it belongs to.
 #[derive(Clone, Debug)]
 pub(super) struct Renewal {
     pub(super) report: TaskReport,
@@ -50,7 +51,8 @@ impl Taken {
         Taken { tasks: BTreeMap::new(), takes: 0, every, healthy, renew_at: Moment::MAX }
     }
 
-    /// A task is leased to this node now. Returns whether it is to be begun: if not, this attempt of it runs already.
+    /// Adds a task leased to this node. Returns whether it has to be started; if not, this attempt of it is already
+    /// running.
     pub(super) fn add(&mut self, now: Moment, id: TaskId, attempt: u32, tenure: Tenure) -> bool {
         if self.tasks.is_empty() {
             self.renew_at = now + self.every;
@@ -75,14 +77,14 @@ impl Taken {
         }
     }
 
-    /// A task begins to run with care.
+    /// Notes the start of a suspect task.
     pub(super) fn begin(&mut self, now: Moment, task: &ActivityTask) {
         if let Some(held) = self.tasks.get_mut(&task_id(task)) {
             held.suspect_since = Some(now);
         }
     }
 
-    /// How long a task has been here.
+    /// How long a task has been at this node.
     pub(super) fn age(&self, now: Moment, id: TaskId) -> Duration {
         self.tasks.get(&id).map_or(Duration::ZERO, |held| now.saturating_sub(held.since))
     }
@@ -100,13 +102,13 @@ impl Taken {
         self.tasks.get(&id).is_some_and(|held| held.attempt == attempt && !held.is_gone)
     }
 
-    /// Whether this very attempt is one that was taken or handed over.
+    /// Whether this very attempt was taken or handed over.
     pub(super) fn contains(&self, task: &ActivityTask) -> bool {
         let is_it = |held: &Held| (held.attempt, held.tenure) == (task.attempt, task.tenure);
         self.tasks.get(&task_id(task)).is_some_and(is_it)
     }
 
-    /// Whether an attempt that was taken or handed over is still this node's.
+    /// Whether an attempt that was taken or handed over still belongs to this node.
     pub(super) fn is_kept(&self, task: &ActivityTask) -> bool {
         self.contains(task) && self.has(task_id(task), task.attempt)
     }
@@ -138,7 +140,7 @@ impl Taken {
         (!renewals.is_empty()).then_some(renewals)
     }
 
-    /// The renewal of one attempt's lease, with something to say about it.
+    /// The renewal of one attempt's lease, with a report.
     pub(super) fn renewal(
         &self,
         task: &ActivityTask,
@@ -154,7 +156,8 @@ impl Taken {
         (!self.tasks.is_empty()).then_some(self.renew_at)
     }
 
-    /// What renewals say: the tasks that nobody waits for, or that are no longer this node's.
+    /// Handles the outcomes of renewals. Returns the tasks whose results are no longer wanted, or that no longer belong
+    /// to this node.
     pub(super) fn handle_renewed(&mut self, asked: &[Renewal], renewals: &[TaskRenewal]) -> Vec<TaskId> {
         let mut over = Vec::new();
         for (Renewal { report: TaskReport { task: id, .. }, take }, renewal) in asked.iter().zip(renewals) {

@@ -1,4 +1,4 @@
-//! When instances want attention: at most one time for each, in memory or not.
+//! When instances need attention: at most one wake time for each, in memory or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ impl Wakes {
         self.of_key.get(&key).copied()
     }
 
-    /// The earliest time of all.
+    /// The earliest wake time.
     pub(super) fn next_ms(&self) -> Option<u64> {
         self.by_time.first().map(|(at_ms, _)| *at_ms)
     }

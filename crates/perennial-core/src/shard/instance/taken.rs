@@ -154,7 +154,7 @@ impl Instance {
         let accepted = self.settle_calls(shared, calls, &mut commit.replies);
         let stored = self.stored();
         if execution.has_ended() {
-            return self.consulted(shared, stored, commit, messages, execution);
+            return self.calls_answered(shared, stored, commit, messages, execution);
         }
         let (ledger, started) = (execution.ledger(), execution.started());
         self.tasks.learn_deadlines(ledger);
@@ -192,7 +192,7 @@ impl Instance {
     }
 
     /// Handles calls to an instance that has ended.
-    fn consulted(
+    fn calls_answered(
         &mut self,
         shared: &mut Shared,
         stored: RowColumns,

@@ -1,4 +1,5 @@
-//! External events that the code cannot read: refused while somebody waits for the answer, else skipped by a person.
+//! External events that the code cannot decode: refused while their sender waits for a reply, otherwise skipped by a
+//! person.
 
 use crate::execution::TurnFailure;
 use crate::history::{HistoryError, Job, PayloadSource};
@@ -17,8 +18,8 @@ use super::row_columns::RowColumns;
 use super::tasks::TaskPlan;
 
 impl Instance {
-    /// Refuses the event, or the result that came with a token, that made a turn fail, if its sender waits for the answer:
-    /// nothing of the turn is recorded, and another can be taken without it. Returns whether it did.
+    /// Refuses the event, or the result that came with a token, that made a turn fail, if its sender waits for a reply:
+    /// nothing of the turn is recorded, and another turn can be taken without it. Returns whether it did.
     pub(super) fn refuse_event(
         &self,
         shared: &mut Shared,
@@ -36,7 +37,7 @@ impl Instance {
         else {
             return false;
         };
-        // One that is not stored has nothing to be hydrated from.
+        // An instance that is not stored has no history to be hydrated from.
         if self.columns.is_none() {
             return false;
         }
@@ -64,8 +65,8 @@ impl Instance {
         true
     }
 
-    /// Hydrates the instance again after a turn that failed because of an event that was refused. Task rows and answers
-    /// that were planned for the turn are written first; the other messages are for the next one.
+    /// Hydrates the instance again after a turn that failed because of a refused event. Task rows and replies that were
+    /// planned for the turn are written first; the other messages are delivered by the next turn.
     pub(super) fn try_without(
         &mut self,
         shared: &mut Shared,
@@ -82,7 +83,8 @@ impl Instance {
         self.commit(shared, commit, in_flight);
     }
 
-    /// The message that brought a result with a token, if the code cannot read it. The activity goes on waiting without it.
+    /// The message with the result of a token call, if the code cannot decode it. The activity keeps waiting without
+    /// it.
     pub(super) fn unreadable_result(&self, failure: &BlockReason, messages: &Batch) -> Option<InboxNumber> {
         let BlockReason::Turn(TurnFailure::History(HistoryError::PayloadMismatch {
             came_with: PayloadSource::NewResult { activity },
@@ -98,7 +100,7 @@ impl Instance {
         })
     }
 
-    /// What can be skipped to let the instance go on.
+    /// What can be skipped to unblock the instance.
     pub(super) fn skippable(&self) -> Option<Skippable> {
         let columns = match &self.phase {
             Phase::Committing(in_flight) => Some(&in_flight.columns),
@@ -107,13 +109,13 @@ impl Instance {
         columns.and_then(|columns: &RowColumns| columns.skippable)
     }
 
-    /// Whether a message asks for skipping the event that blocks the instance.
+    /// Whether a message requests to skip the event that blocks the instance.
     fn is_wanted_skip(&self, message: &Message) -> bool {
         message.is_skip() && message.skipped() == self.skippable()
     }
 
-    /// Delivers the requests to skip the event that blocks the instance, after everything else. Those that name another
-    /// event come to nothing: that one may be in order, or be another one by now.
+    /// Delivers the requests to skip the event that blocks the instance, after everything else. Requests that name
+    /// another event have no effect: that event may be readable, or the id may belong to a different event by now.
     pub(super) fn deliver_skips(&self, shared: &mut Shared, skips: Vec<Queued>, delivery: &mut Delivery) {
         for queued in skips {
             if self.is_wanted_skip(&queued.message) {
