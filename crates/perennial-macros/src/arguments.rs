@@ -1,4 +1,4 @@
-//! What stands in the attribute.
+//! The arguments of the attributes.
 
 use proc_macro2::{Span, TokenStream};
 use syn::parse::Parser;
@@ -7,7 +7,7 @@ use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, MetaNameValue, Result, Toke
 
 use crate::function::Kind;
 
-/// The arguments of an attribute, checked.
+/// The validated arguments of an attribute.
 #[derive(Default)]
 pub(crate) struct Arguments {
     pub(crate) name: Option<LitStr>,
@@ -102,7 +102,7 @@ fn version(value: &Expr) -> Result<LitStr> {
     }
 }
 
-/// A span of time as people write it: `250ms`, `30s`, `5m`, `2h`, `7d`.
+/// Parses a duration such as `250ms`, `30s`, `5m`, `2h`, `7d`.
 fn span_of_time(value: &Expr) -> Result<u64> {
     let text = text(value, A_SPAN_OF_TIME)?;
     let written = text.value();
@@ -121,7 +121,7 @@ fn span_of_time(value: &Expr) -> Result<u64> {
     span_ms.ok_or_else(|| Error::new(text.span(), A_SPAN_OF_TIME))
 }
 
-/// A literal of milliseconds, or none.
+/// `Some` with a literal of milliseconds, or `None`.
 pub(crate) fn maybe(value: Option<u64>) -> TokenStream {
     match value {
         Some(value) => {

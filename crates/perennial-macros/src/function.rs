@@ -1,4 +1,4 @@
-//! What becomes of the function.
+//! Rewrites the function.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -32,7 +32,7 @@ impl Kind {
     }
 }
 
-/// The longest list of arguments behind the context.
+/// The maximum number of arguments after the context.
 const MAX_ARGUMENTS: usize = 4;
 
 pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> Result<TokenStream> {
@@ -71,7 +71,7 @@ pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> R
     let body = match (sig.asyncness.is_some(), arguments.error_as_message) {
         (true, false) => {
             let statements = &block.stmts;
-            // What comes first says what is returned, so that a mistake is shown where it is, not at the attribute.
+            // The return type is stated first, so that a type error is reported at its location, not at the attribute.
             quote!(async move {
                 if let ::core::option::Option::Some(returned) =
                     ::core::option::Option::None::<::core::result::Result<#output, #error>>
@@ -106,8 +106,8 @@ pub(crate) fn expand(kind: Kind, arguments: TokenStream, item: TokenStream) -> R
     })
 }
 
-/// The names of the arguments after the context; none if one is a pattern. An underscore in front says that the function
-/// does not use it, not how it is called.
+/// The names of the arguments after the context; empty if one is a pattern. A leading underscore is removed: it only
+/// marks the argument as unused.
 fn argument_names(sig: &Signature) -> Vec<String> {
     let name = |input: &FnArg| match input {
         FnArg::Typed(typed) => match &*typed.pat {
@@ -160,7 +160,7 @@ fn marker(kind: Kind, name: &str, names: &[String], arguments: &Arguments) -> To
                             total_timeout_ms: #total,
                             heartbeat_timeout_ms: #heartbeat,
                             tag: #tag,
-                            // What it returns tells.
+                            // The return type tells.
                             completes_later: false,
                         }
                     }
@@ -220,7 +220,7 @@ fn is_context(ty: &Type, context: &str) -> bool {
     }
 }
 
-/// What a function returns: `Result<T, E>`, or another name of one.
+/// The types of a function's `Result<T, E>`, or of an alias of it.
 fn result_types(kind: Kind, sig: &Signature) -> Result<(Type, Type)> {
     let noun = kind.noun();
     let problem = format!("{noun} returns a `Result<T, E>`, so that failing is a value like any other");
@@ -249,12 +249,12 @@ fn result_types(kind: Kind, sig: &Signature) -> Result<(Type, Type)> {
             return Ok((ok.clone(), error.clone()));
         }
     }
-    // An alias: only the compiler knows what it stands for.
+    // An alias: only the compiler can resolve it.
     let part = |part| parse2(quote_spanned!(ty.span()=> <#ty as ::perennial::typed::Returned>::#part));
     Ok((part(quote!(Output))?, part(quote!(Error))?))
 }
 
-/// Whether a name is that of a type which everybody knows to be no `Result`.
+/// Whether a name is that of a well-known type that is not a `Result`.
 fn is_no_alias(name: &syn::Ident) -> bool {
     let name = name.to_string();
     name == "String" || name.starts_with(|first: char| first.is_ascii_lowercase())

@@ -1,14 +1,14 @@
-//! `#[orchestration]` and `#[activity]`: what makes a plain function durable.
+//! `#[orchestration]` and `#[activity]`: the attributes that make a function durable.
 //!
-//! The function stays what it was and can be called as before; what it returns is still a future, which now also says
-//! under which name (and version) it is registered. Nothing else appears beside it.
+//! The function can still be called as before; it still returns a future, which now also contains the name (and
+//! version) under which it is registered. No other item is generated.
 
 mod arguments;
 mod function;
 
 use proc_macro::TokenStream;
 
-/// Makes an `async fn` an orchestration.
+/// Turns an `async fn` into an orchestration.
 ///
 /// Its first argument is the context; up to four others, and what it returns (a `Result`), are written as JSON. `version`
 /// is a semver and `1.0.0` if not given; `name` is the function's own if not given. The code that this makes says
@@ -27,7 +27,7 @@ pub fn orchestration(arguments: TokenStream, item: TokenStream) -> TokenStream {
         .into()
 }
 
-/// Makes a function an activity: an `async fn`, or a plain one that blocks its thread.
+/// Turns a function into an activity: an `async fn`, or a plain function that blocks its thread.
 ///
 /// Its first argument is the context; the others, and what it returns, are written as JSON. How it is run where
 /// nothing else is said can be given: `retry = 5` (attempts, with doubling pauses), `timeout = "30s"` (one attempt),

@@ -1,6 +1,7 @@
-//! The search index of attributes, in step with the column that rows are read from.
+//! The search index of attributes, kept consistent with the attributes column of the rows.
 //!
-//! Values are kept as bytes that sort as they do ([`order_key`]). What has no attributes costs nothing here.
+//! Values are stored as bytes that sort like the values ([`order_key`]). An instance without attributes has no rows
+//! here.
 
 use perennial_core::store::order_key;
 use perennial_core::{Attributes, InstanceKey};
@@ -12,7 +13,7 @@ pub(crate) const DELETE: &str = "DELETE FROM attributes WHERE key = ?1";
 /// How many instances are read at a time when the index is filled.
 const FILLED_AT_ONCE: i64 = 1_000;
 
-/// Writes the attributes of an instance that has none here.
+/// Inserts the attributes of an instance that has none in the index.
 pub(crate) fn insert(
     connection: &Connection,
     key: InstanceKey,
@@ -28,7 +29,7 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Writes the attributes of an instance in the place of those that it had.
+/// Replaces the attributes of an instance in the index.
 pub(crate) fn replace(
     connection: &Connection,
     key: InstanceKey,
@@ -38,7 +39,7 @@ pub(crate) fn replace(
     insert(connection, key, attributes)
 }
 
-/// Fills the index from the rows that are there. SQLite cannot do it by itself: it does not know the order of values.
+/// Fills the index from existing rows. This cannot be done in SQL, because SQLite does not know the order of values.
 pub(crate) fn fill(connection: &Connection) -> rusqlite::Result<()> {
     let mut page = connection.prepare(
         "SELECT rowid, key, attributes FROM instances WHERE rowid > ?1 AND attributes IS NOT NULL ORDER BY rowid LIMIT ?2",
@@ -52,7 +53,7 @@ pub(crate) fn fill(connection: &Connection) -> rusqlite::Result<()> {
         let Some((last, _, _)) = rows.last() else { return Ok(()) };
         after = *last;
         for (_, key, text) in rows {
-            // A row that is corrupt is shown as such and found by nothing else.
+            // A corrupt row is listed as such, and is not found by attributes.
             if let Ok(attributes) = serde_json::from_str(&text) {
                 insert(connection, InstanceKey::from_bytes(key), &attributes)?;
             }

@@ -1,4 +1,4 @@
-//! Calls on their way to the threads of the store, with the place for the answer.
+//! Calls on their way to the store's threads, with their replies.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use perennial_core::{InstanceKey, ShardId};
 use crate::read_queue::Caller;
 use crate::row::bound;
 
-/// Where an answer goes. Should the thread that owes it stop in the middle, whoever waits is told so.
+/// A reply that is sent even if the thread that should send it stops halfway.
 pub(crate) struct ReplyGuard<T>(Option<Reply<T>>);
 
 impl<T> ReplyGuard<T> {
@@ -39,7 +39,7 @@ impl<T> Drop for ReplyGuard<T> {
     }
 }
 
-/// A question of the thread that writes. The answer is kept until the transaction is durable.
+/// A call to the writer thread. The result is kept until the transaction is durable.
 pub(crate) struct Call<Q, A> {
     pub(crate) arguments: Q,
     pub(crate) result: Option<Result<A, StoreError>>,
@@ -60,7 +60,7 @@ impl<Q, A> Call<Q, A> {
     }
 }
 
-/// What is written.
+/// A call that writes.
 pub(crate) enum WriteCall {
     OpenSession(Call<NewSession, Lease>),
     RenewSession(Call<SessionId, Lease>),
@@ -97,7 +97,7 @@ pub(crate) struct ShardNotes {
 
 pub(crate) struct Setting {
     pub(crate) name: String,
-    /// What it was when it was read.
+    /// The value when it was read.
     pub(crate) read: Option<Arc<[u8]>>,
     pub(crate) value: Option<Arc<[u8]>>,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// Executions that were continued by this time are not kept.
+    /// The time by which executions must have been continued not to be kept.
     pub(crate) fn continued_by(&self, now_ms: u64) -> Option<i64> {
         self.keep_executions_ms.and_then(|keep_ms| now_ms.checked_sub(keep_ms)).map(bound)
     }
@@ -148,7 +148,7 @@ pub(crate) struct TaskEnd {
 }
 
 impl WriteCall {
-    /// Answers, now that the outcome of the transaction is known.
+    /// Sends the reply, after the outcome of the transaction is known.
     pub(crate) fn finish(self, outcome: &Result<(), StoreError>) {
         match self {
             WriteCall::OpenSession(call) => call.finish(outcome),
@@ -174,7 +174,7 @@ impl WriteCall {
         }
     }
 
-    /// How much there is to write.
+    /// The approximate amount of work.
     pub(crate) fn weight(&self) -> usize {
         match self {
             WriteCall::Commit(call) => call.arguments.members.len(),
@@ -190,7 +190,7 @@ impl WriteCall {
     }
 }
 
-/// What is read.
+/// A call that reads.
 pub(crate) enum ReadCall {
     Inbox {
         session: SessionId,
@@ -249,7 +249,7 @@ pub(crate) enum ReadCall {
         limit: usize,
         reply: ReplyGuard<Vec<TaskRow>>,
     },
-    /// Of a file that another process owns.
+    /// For a file that another process owns.
     Directory {
         reply: ReplyGuard<Directory>,
     },
@@ -290,7 +290,7 @@ pub(crate) enum ReadCall {
 }
 
 impl ReadCall {
-    /// Who waits for the answer.
+    /// Who waits for the reply.
     pub(crate) fn caller(&self) -> Caller {
         match self {
             ReadCall::List { .. }
@@ -302,7 +302,7 @@ impl ReadCall {
         }
     }
 
-    /// Answers without having looked.
+    /// Replies with an error without reading anything.
     pub(crate) fn refuse(self, error: StoreError) {
         match self {
             ReadCall::Inbox { reply, .. } => reply.give(Err(error)),
@@ -327,16 +327,16 @@ impl ReadCall {
     }
 }
 
-/// What the thread that writes is given.
+/// The work of the writer thread.
 pub(crate) enum Work {
     Write(WriteCall),
-    /// In memory there is one connection only, and this thread reads, too.
+    /// In memory there is only one connection, so this thread reads, too.
     Read(ReadCall),
     Close(ReplyGuard<()>),
 }
 
 impl Work {
-    /// Answers without having done anything.
+    /// Replies with an error without doing anything.
     pub(crate) fn refuse(self, error: StoreError) {
         match self {
             Work::Write(request) => request.finish(&Err(error)),

@@ -1,5 +1,5 @@
-//! Checks rows beside the instances that no load of an instance shows as they are: whether they can be read, are what was
-//! written, and belong to an instance. For whoever verifies a whole file.
+//! Checks rows that loading an instance does not fully verify: whether they can be read, are what was written, and
+//! belong to an instance. Used to verify a whole file.
 
 use perennial_core::shard::{BodyError, CallReply};
 use perennial_core::store::{CheckedRows, DamagedRow, RowPlace, order_key};
@@ -11,7 +11,7 @@ use crate::reader::{Fault, at_most};
 use crate::requests;
 use crate::tasks;
 
-/// The tables in the order in which they are checked.
+/// The tables, in the order in which they are checked.
 const TABLES: [Table; 6] =
     [Table::Instances, Table::Turns, Table::Inbox, Table::Tasks, Table::Requests, Table::Replies];
 
@@ -26,7 +26,7 @@ enum Table {
 }
 
 impl Table {
-    /// Its name, and the columns that are checked. The row id comes after them.
+    /// Its name, and the checked columns. The row id follows them.
     fn parts(self) -> (&'static str, String) {
         match self {
             Table::Instances => ("instances", "key, attributes".to_owned()),
@@ -38,7 +38,7 @@ impl Table {
         }
     }
 
-    /// In which column the key of the instance is, if it names one.
+    /// The column with the key of the instance, if there is one.
     fn key_column(self) -> Option<usize> {
         match self {
             Table::Instances | Table::Turns | Table::Tasks => Some(0),
@@ -47,7 +47,7 @@ impl Table {
         }
     }
 
-    /// A row in words.
+    /// A description of a row.
     fn what(self, row: i64) -> String {
         match self {
             Table::Instances => "row".to_owned(),
@@ -91,8 +91,8 @@ pub(crate) fn check(
     Ok(checked)
 }
 
-/// Damaged messages, tasks, requests and replies that belong to no instance, among the first `rows` of each. For a look
-/// that has to be quick: histories and the file as a whole are not read.
+/// Damaged messages, tasks, requests and replies that belong to no instance, among the first `rows` rows of each table.
+/// For a quick check: histories and the file as a whole are not read.
 pub(crate) fn strays(connection: &Connection, rows: usize) -> Result<Vec<DamagedRow>, Fault> {
     let mut strays = Vec::new();
     for (table, number) in TABLES.iter().zip(0..) {
@@ -100,7 +100,7 @@ pub(crate) fn strays(connection: &Connection, rows: usize) -> Result<Vec<Damaged
             let checked = check(connection, Some(beginning(number)), rows)?;
             strays.extend(checked.damage.into_iter().filter(|damage| damage.id.is_none()));
             for (number, body) in checked.replies {
-                // Whose payloads are encoded is sound.
+                // A body with encoded payloads is valid.
                 if let Err(problem) = CallReply::decode(&body)
                     && !matches!(problem, BodyError::Undecodable(_))
                 {
@@ -113,7 +113,7 @@ pub(crate) fn strays(connection: &Connection, rows: usize) -> Result<Vec<Damaged
     Ok(strays)
 }
 
-/// What SQLite itself finds wrong with the file, its indexes included: an index that lacks rows makes them invisible.
+/// What SQLite itself finds wrong with the file, including its indexes: rows missing from an index are invisible.
 fn check_file(connection: &Connection) -> rusqlite::Result<Vec<DamagedRow>> {
     let mut statement = connection.prepare("PRAGMA integrity_check(20)")?;
     let problems = statement.query_map([], |row| row.get::<_, String>(0))?;
@@ -123,7 +123,7 @@ fn check_file(connection: &Connection) -> rusqlite::Result<Vec<DamagedRow>> {
     damage.collect()
 }
 
-/// Before all rows of a table, those too whose number was made negative.
+/// Before all rows of a table, including those whose number was made negative.
 fn beginning(table: u8) -> RowPlace {
     RowPlace { table, row: i64::MIN.cast_unsigned() }
 }
@@ -161,13 +161,13 @@ fn check_row(
     let Some(column) = table.key_column() else { return Ok(()) };
     let key = InstanceKey::from_bytes(row.get(column).map_err(told)?);
     let Some((_, current)) = owner(connection, key).map_err(told)? else {
-        // What a deleted instance left behind is swept.
+        // Leftover turns of a deleted instance are swept.
         let is_buried = crate::delete::is_buried(connection, key).map_err(told)?;
         let is_left = matches!(table, Table::Turns) && is_buried;
         return if is_left { Ok(()) } else { Err("it belongs to no instance".to_owned()) };
     };
     if matches!(table, Table::Turns) {
-        // Turns are read from the first on, so that a load does not see it.
+        // A load reads turns from the first on, so it does not see this one.
         let number: i64 = row.get(2).map_err(told)?;
         if number < 1 {
             return Err(format!("no turn has number {number}"));
@@ -184,10 +184,10 @@ fn check_row(
     Ok(())
 }
 
-/// Whether the index of attributes says what the row of the instance says.
+/// Whether the attribute index matches the row of the instance.
 fn check_attributes(connection: &Connection, row: &Row<'_>) -> Result<(), String> {
     let told = |error: rusqlite::Error| error.to_string();
-    // A row that cannot be read is named by whoever loads it.
+    // A row that cannot be read is reported when its instance is loaded.
     let Ok(key) = row.get::<_, [u8; 16]>(0) else { return Err("its key cannot be read".to_owned()) };
     let text = lossy(row, 1).map_err(told)?;
     let attributes: Attributes = match text.is_empty() {

@@ -1,8 +1,8 @@
-//! Moves the write-ahead log into the database, between transactions.
+//! Checkpoints: moves the write-ahead log into the database, between transactions.
 //!
-//! Always in the passive way, which waits for nobody: a log that was moved as a whole is written from its beginning
-//! again, and never shrinks. That matters for every commit: a sync that has to grow the file takes twice as long as one
-//! that writes over what was there.
+//! Always passive checkpoints, which wait for nobody: after a complete checkpoint the log is written from its beginning
+//! again, and never shrinks. That speeds up every commit: a sync that has to grow the file takes twice as long as one
+//! that overwrites existing space.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,26 +12,26 @@ use rusqlite::Connection;
 
 use crate::connection::begin_immediate;
 
-/// So many pages are moved also when there is work.
+/// With this many pages a checkpoint is made even if there is work.
 const PAGES_AT_ANY_TIME: i64 = 1_024;
-/// So many are moved as soon as there is no work.
+/// With this many pages a checkpoint is made as soon as there is no work.
 const PAGES_WHEN_IDLE: i64 = 512;
-/// After so long without work everything is moved.
+/// After this long without work everything is moved.
 const LONG_IDLE: Duration = Duration::from_secs(1);
 /// How many members or batches are written before the log is measured.
 const MEASURE_EVERY: usize = 64;
 
-/// What the log is laid out for: all that gathers before it is moved, and a batch more.
+/// The initial size of the log: everything that accumulates before a checkpoint, and one more batch.
 const LAID_OUT_BYTES: u64 = 5 << 20;
 
-/// Makes the log as large as it will get, so that commits find room that is there already. The filler is never
-/// committed: it only has to pass through the log. Where that fails, commits are slower at first, or fail themselves.
+/// Grows the log to its expected size, so that commits overwrite existing space. The filler is never committed; it only
+/// has to pass through the log. If this fails, commits are slower at first, or fail themselves.
 pub(crate) fn lay_out_log(connection: &Connection, log: &Path, patience: Duration) -> rusqlite::Result<()> {
     if log.metadata().is_ok_and(|metadata| metadata.len() >= LAID_OUT_BYTES) {
         return Ok(());
     }
     let cache: i64 = connection.query_row("PRAGMA cache_size", [], |row| row.get(0))?;
-    // What does not fit into the cache is written to the log at once.
+    // Pages that do not fit into the cache are written to the log immediately.
     connection.execute_batch("PRAGMA cache_size=10")?;
     begin_immediate(connection, patience)?;
     let filled = connection.execute_batch(&format!(
@@ -47,9 +47,9 @@ pub(crate) fn lay_out_log(connection: &Connection, log: &Path, patience: Duratio
 }
 
 pub(crate) struct Checkpoints {
-    /// What was written since the log was measured.
+    /// What was written since the log was last measured.
     unmeasured: usize,
-    /// Pages that were not moved when the log was measured last.
+    /// Pages that had not been moved when the log was last measured.
     pages: i64,
     /// When the last batch was written that may not have been moved.
     last_write: Option<Instant>,
@@ -57,11 +57,11 @@ pub(crate) struct Checkpoints {
 
 impl Checkpoints {
     pub(crate) fn new() -> Checkpoints {
-        // The log may hold what the last owner left in it.
+        // The log may contain what the last owner left in it.
         Checkpoints { unmeasured: MEASURE_EVERY, pages: 0, last_write: Some(Instant::now()) }
     }
 
-    /// A batch was written, and answered.
+    /// Called after a batch was written and its replies sent.
     pub(crate) fn after_batch(&mut self, connection: &Connection, members: usize) -> rusqlite::Result<()> {
         self.unmeasured += members.max(1);
         self.last_write = Some(Instant::now());
@@ -74,7 +74,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// There is no work.
+    /// Called when there is no work.
     pub(crate) fn when_idle(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let Some(last_write) = self.last_write else {
             return Ok(());
@@ -101,7 +101,7 @@ impl Checkpoints {
         self.pages = remaining_pages(connection, "PRAGMA wal_checkpoint(PASSIVE)")?;
         self.unmeasured = 0;
         if self.pages > 0 {
-            // A reader is still behind; wait a while rather than try at every turn.
+            // A reader still uses the old pages; wait for a while instead of trying after every batch.
             self.last_write = Some(Instant::now());
         }
         Ok(())

@@ -1,14 +1,14 @@
-//! The store's clock: the machine's, except that it never goes back.
+//! The store's clock: the machine's clock, except that it never goes backwards.
 //!
-//! An embedded store goes by the clock of its machine, which people and programs set. While its owner runs, a clock that was
-//! set back is lived through on the steady clock. Across restarts the owner goes on from the latest time that is written
-//! in the file, by the steady clock too, until the machine's clock has caught up; so a timer that is due in a minute is due in
-//! a minute, whatever was done to the clock in between. A clock that was years ahead for a while leaves a store that is
-//! years ahead: everything goes on at its usual pace, and only dates are wrong.
+//! An embedded store uses the clock of its machine, which people and programs can set. While its owner runs and the
+//! clock was set back, the store's clock continues with the steady clock. After a restart it continues from the latest
+//! time written in the file, also with the steady clock, until the machine's clock has caught up; so a timer that is
+//! due in a minute is due in a minute, whatever happened to the clock in between. If the clock was years ahead for a
+//! while, the store stays years ahead: everything continues at its normal pace, and only dates are wrong.
 //!
-//! The time is written with commits, every few seconds at most, and when a session ends; an idle owner writes nothing. With
-//! it stands how far the store is ahead of the machine's clock, and guests go by that, so that all who use the file have
-//! the same time.
+//! The time is written with commits, every few seconds at most, and when a session ends; an idle owner writes nothing.
+//! The record also contains how far the store is ahead of the machine's clock. Guests use it, so that all users of the
+//! file have the same time.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,16 +22,16 @@ use crate::options::{Clock, SqliteOptions, SteadyClock};
 use crate::requests::{READ_SETTING, write_setting};
 use perennial_core::ErrorCode;
 
-/// The setting that keeps the time.
+/// The setting with the time.
 const SETTING: &str = "perennial.clock";
-/// How often the time is written, at most, unless something else calls for it.
+/// The time is written at most this often, unless there is another reason.
 const WRITTEN_EVERY_MS: u64 = 3_000;
-/// Guests learn that the store's clock is further ahead, or less far, by this much.
+/// Guests are notified if the lead of the store's clock changes by this much.
 const AHEAD_STEP_MS: u64 = 1_000;
-/// Set back by more than this, the machine's clock is warned about.
+/// A warning is logged if the machine's clock was set back by more than this.
 const WARN_SET_BACK_MS: u64 = 5_000;
 
-/// What a file tells about its time.
+/// The time record of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
     /// The latest time that was written.
@@ -47,7 +47,7 @@ impl Mark {
         bytes
     }
 
-    /// One that was damaged is none: it would set the clock to any time.
+    /// A damaged record is ignored: it could set the clock to any time.
     fn decode(bytes: &[u8]) -> Option<Mark> {
         let (body, crc) = bytes.split_last_chunk::<4>()?;
         let (at_ms, ahead_ms) = body.split_first_chunk::<8>()?;
@@ -70,7 +70,7 @@ impl Mark {
         write_setting(connection, SETTING, Some(&self.encode()))
     }
 
-    /// Whether a transaction should write this, the last one having been written before.
+    /// Whether a transaction should write this record, given the last one.
     pub(crate) fn is_due(self, written: Option<Mark>, session_ends: bool) -> bool {
         let Some(written) = written else { return true };
         self.is_news(written)
@@ -78,7 +78,7 @@ impl Mark {
             || (session_ends && self.at_ms > written.at_ms)
     }
 
-    /// Whether guests have to learn of it at once.
+    /// Whether guests have to be notified immediately.
     pub(crate) fn is_news(self, written: Mark) -> bool {
         self.ahead_ms.abs_diff(written.ahead_ms) >= AHEAD_STEP_MS
     }
@@ -91,7 +91,8 @@ pub(crate) struct StoreClock {
 }
 
 enum State {
-    /// The store's time at a moment of the steady clock: it shows at least that plus what has passed since.
+    /// A reading of the store's clock at a moment of the steady clock: the store's clock shows at least that plus the
+    /// time that has passed since.
     Owner {
         since: Duration,
         at_ms: u64,
@@ -103,7 +104,7 @@ enum State {
 }
 
 impl StoreClock {
-    /// The clock of the one who owns the store, who goes on from the time that is written in it.
+    /// The clock of the store's owner, which continues from the time in the file.
     pub(crate) fn of_owner(options: &SqliteOptions, path: &Path, mark: Option<Mark>) -> StoreClock {
         let (system_ms, since) = ((options.clock)(), (options.steady)());
         let at_ms = mark.map_or(system_ms, |mark| mark.at_ms.max(system_ms));
@@ -121,7 +122,7 @@ impl StoreClock {
         StoreClock::new(options, State::Owner { since, at_ms })
     }
 
-    /// The clock of somebody beside the owner.
+    /// The clock of a guest.
     pub(crate) fn of_guest(options: &SqliteOptions, path: &Path, mark: Option<Mark>) -> StoreClock {
         StoreClock::new(options, State::Guest { path: path.to_owned(), mark })
     }
@@ -139,7 +140,7 @@ impl StoreClock {
     /// The time, and how far it is ahead of the machine's clock.
     pub(crate) fn mark(&self) -> Mark {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read under the lock, so that nobody else's later reading is taken for the earlier one.
+        // Read under the lock, so that a later reading is not processed before an earlier one.
         let system_ms = (self.system)();
         let now_ms = match &mut *state {
             State::Owner { since, at_ms } => {
@@ -154,7 +155,7 @@ impl StoreClock {
             State::Guest { path, mark } => match mark {
                 Some(mark) if mark.ahead_ms > 0 || system_ms < mark.at_ms => match owner(path) {
                     Owner::Alive(_) => system_ms.saturating_add(mark.ahead_ms),
-                    // The next owner goes on from there.
+                    // The next owner continues from there.
                     Owner::Died(_) | Owner::Nobody => system_ms.max(mark.at_ms),
                 },
                 _ => system_ms,
@@ -163,7 +164,7 @@ impl StoreClock {
         Mark { at_ms: now_ms, ahead_ms: now_ms - system_ms }
     }
 
-    /// A guest looks what the owner has written.
+    /// Reads what the owner has written, for a guest.
     pub(crate) fn look(&self, connection: &Connection) -> rusqlite::Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Guest { mark, .. } = &mut *state {

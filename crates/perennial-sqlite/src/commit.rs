@@ -1,7 +1,7 @@
 //! Writes one member of a batch.
 //!
-//! The usual case writes at once and learns from the row that did not go in. What stands in the way is nearly always
-//! found before anything of the member was written; where it is not, the member has to be undone ([`Stop::Undo`]).
+//! The common case writes immediately and detects a conflict by the insertion that fails. A conflict is nearly always
+//! found before anything of the member was written; if not, the member has to be undone ([`Stop::Undo`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::tables::{Appended, Message, Tables};
 use crate::tasks;
 use crate::unread::Unread;
 
-/// Why a member did not get through.
+/// Why a member was not written.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// Something of it was written that must not stay.
+    /// A part of it was written and has to be undone.
     Undo(CommitOutcome),
-    /// SQLite said so.
+    /// An error of SQLite.
     Sqlite(rusqlite::Error),
 }
 
@@ -34,16 +34,16 @@ impl From<rusqlite::Error> for Stop {
     }
 }
 
-/// What a member is written with.
+/// What is needed to write a member.
 pub(crate) struct WriteScope<'d, 'c> {
     pub(crate) tables: &'d mut Tables<'c>,
     pub(crate) unread: &'d mut Unread,
-    /// Whether deleted instances have turns left, which are not to be gone on from.
+    /// Whether deleted instances have turns left, on which nothing may be based.
     pub(crate) has_graves: bool,
     pub(crate) now_ms: u64,
-    /// What others are to hear of. It is told only if the transaction is committed.
+    /// The changes to notify others of, if the transaction is committed.
     pub(crate) changes: &'d mut Changes,
-    /// The shards of the session. What it sends to those it learns from the outcome.
+    /// The shards of the session. It learns from the outcome what it sent to those.
     pub(crate) owned: &'d dyn Fn(ShardId) -> bool,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn write(scope: &mut WriteScope<'_, '_>, member: &Commit) -> Result<C
         continuations::note(tables.connection(), member.key, execution, scope.now_ms)?;
     }
     for (place, number) in member.consumed.iter().enumerate() {
-        // Named twice, it counts once.
+        // A message that is listed twice counts once.
         if !tables.delete_message(*number)? && !member.consumed[..place].contains(number) {
             return Err(Stop::Undo(conflict(Conflict::MessageGone)));
         }
@@ -116,20 +116,20 @@ pub(crate) fn write(scope: &mut WriteScope<'_, '_>, member: &Commit) -> Result<C
     Ok(CommitOutcome::Durable { sent })
 }
 
-/// Whether somebody may wait for what the member makes of its instance.
+/// Whether somebody may wait for the changes that the member makes to its instance.
 fn ends_or_publishes(member: &Commit) -> bool {
     let status = member.change.status.or(member.insert.as_ref().map(|row| row.status));
     member.change.published.is_some() || status.is_some_and(Status::is_final)
 }
 
-/// What it means that a timer which the member fires was due after a message arrived that the member does not consume.
-/// It is looked for before anything is written, so that a batch in which it happens need not be done again.
+/// Detects a timer that the member fires although an unconsumed message arrived before it was due. This is checked
+/// before anything is written, so that the batch need not be repeated.
 fn overtakes(tables: &mut Tables<'_>, member: &Commit) -> rusqlite::Result<Option<CommitOutcome>> {
     let Some(fired_ms) = member.fired_ms else { return Ok(None) };
     if member.insert.is_some() || !tables.has_earlier(member.key, fired_ms, &member.consumed)? {
         return Ok(None);
     }
-    // The same turn again is durable, whatever has arrived since.
+    // If the same turn is already stored, the member is durable, whatever has arrived since.
     let stored = match &member.turn {
         Some(turn) => outcome_of_stored(tables, member, turn)?,
         None => None,
@@ -137,7 +137,7 @@ fn overtakes(tables: &mut Tables<'_>, member: &Commit) -> rusqlite::Result<Optio
     Ok(Some(stored.unwrap_or(conflict(Conflict::EarlierMessage))))
 }
 
-/// Appends a message of a member; none if nothing was sent.
+/// Appends a message of a member; `None` if nothing was sent.
 fn send(
     scope: &mut WriteScope<'_, '_>,
     sender: &Commit,
@@ -202,7 +202,7 @@ fn send(
     Ok(number)
 }
 
-/// Sends the instance of a member something about what it sent, if it has not ended.
+/// Sends a report to the instance of a member, if it has not ended.
 fn tell_sender(scope: &mut WriteScope<'_, '_>, sender: &Commit, body: &Arc<[u8]>) -> Result<(), Stop> {
     let message = Message::plain(sender.key, sender.shard, body);
     let appended = scope.tables.append_to_key(&message, scope.now_ms)?;
@@ -213,8 +213,8 @@ fn tell_sender(scope: &mut WriteScope<'_, '_>, sender: &Commit, body: &Arc<[u8]>
     Ok(())
 }
 
-/// Deletes an instance that has ended and has the id of one that starts, and its children that have ended. One that has not
-/// ended stays.
+/// Deletes an ended instance that has the id of one that starts, and its ended descendants. An instance that has not
+/// ended is kept.
 fn delete_ended(tables: &mut Tables<'_>, row: &InstanceRow) -> Result<(), Stop> {
     if let Some(existing) = tables.addressee(&row.id)?
         && existing.has_ended
@@ -226,7 +226,7 @@ fn delete_ended(tables: &mut Tables<'_>, row: &InstanceRow) -> Result<(), Stop> 
     Ok(())
 }
 
-/// Writes the row and the turn of an instance that starts here. Gives an outcome if nothing of it went in.
+/// Writes the row and the turn of an instance that starts here. Returns an outcome if nothing of it was written.
 fn insert(
     tables: &mut Tables<'_>,
     member: &Commit,
@@ -256,7 +256,7 @@ fn insert(
     Ok(None)
 }
 
-/// Writes the turns that follow the member's turn. One that is there already belongs to another history.
+/// Writes the turns that follow the member's turn. If one already exists, it belongs to another history.
 fn insert_more_turns(tables: &mut Tables<'_>, member: &Commit) -> Result<(), Stop> {
     for turn in &member.more_turns {
         if !tables.insert_turn(member.key, turn)? {
@@ -266,13 +266,14 @@ fn insert_more_turns(tables: &mut Tables<'_>, member: &Commit) -> Result<(), Sto
     Ok(())
 }
 
-/// Writes the turn and the changed row of an instance that exists. Gives an outcome if nothing of it went in.
+/// Writes the turn and the changed row of an existing instance. Returns an outcome if nothing of it was written.
 fn go_on(tables: &mut Tables<'_>, member: &Commit) -> Result<Option<CommitOutcome>, Stop> {
     let changes = !member.change.is_empty();
     let no_instance = conflict(Conflict::NoInstance);
     match &member.turn {
         Some(turn) => {
-            // After another turn there is an instance: but for graves, they come and go together.
+            // If a previous turn exists, so does the instance: except for deleted ones, they are inserted and deleted
+            // together.
             if turn.number == 1 && !tables.instance_exists(member.key)? {
                 return Ok(Some(no_instance));
             }
@@ -293,7 +294,7 @@ fn go_on(tables: &mut Tables<'_>, member: &Commit) -> Result<Option<CommitOutcom
     }
 }
 
-/// What it means that a turn of this number is stored; nothing if there is none.
+/// The outcome if a turn with this number is stored; `None` if there is none.
 fn outcome_of_stored(
     tables: &mut Tables<'_>,
     member: &Commit,

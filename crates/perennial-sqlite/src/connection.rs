@@ -1,4 +1,4 @@
-//! What all connections have in common: how they wait for one another.
+//! What all connections have in common: waiting for one another.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,19 +8,19 @@ use rusqlite::Connection;
 
 use crate::failure::Trouble;
 
-/// After how long a wait is worth a warning.
+/// A longer wait is logged as a warning.
 const BUSY_WARNING: Duration = Duration::from_secs(5);
 
-/// How long to wait before the next attempt. Short and even: under load the owner leaves only short gaps between its
-/// transactions, and who comes back ever more rarely would hardly meet one.
+/// The pause between two attempts. Short and constant: under load the owner leaves only short gaps between its
+/// transactions, and with growing pauses a waiter would rarely hit one.
 const BUSY_WAIT: Duration = Duration::from_millis(1);
 
-/// Begins a transaction that writes, waiting out whoever else does.
+/// Begins a write transaction, waiting for other writers.
 pub(crate) fn begin_immediate(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
     wait_out(patience, || connection.execute_batch("BEGIN IMMEDIATE"))
 }
 
-/// Tries until the file is free, or patience ends.
+/// Retries until the file is free, or the patience ends.
 pub(crate) fn wait_out<T>(
     patience: Duration,
     mut attempt: impl FnMut() -> rusqlite::Result<T>,

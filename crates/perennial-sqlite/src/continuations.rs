@@ -1,7 +1,8 @@
-//! When executions were continued as new, and pruning by that.
+//! When executions were continued as new, and pruning by that time.
 //!
-//! A row says when an execution began that is not an instance's first: the one before it was continued then. Rows stay as
-//! long as turns before their execution may be stored, so that whoever looks for old ones finds only those with work.
+//! A row records when an execution other than the first started, which is when the previous one was continued. Rows are
+//! kept as long as turns before their execution may be stored, so that a search for old executions finds only those
+//! with turns to delete.
 
 use perennial_core::InstanceKey;
 use perennial_core::store::Swept;
@@ -17,12 +18,12 @@ pub(crate) const OLDEST: &str = "SELECT key, execution FROM continuations INDEXE
      WHERE at_ms <= ?1 ORDER BY at_ms LIMIT 1";
 pub(crate) const FORGET: &str = "DELETE FROM continuations WHERE key = ?1 AND execution = ?2";
 pub(crate) const FORGET_UP_TO: &str = "DELETE FROM continuations WHERE key = ?1 AND execution <= ?2";
-/// Those of a deleted instance, so many at a time.
+/// Those of a deleted instance, a limited number at a time.
 pub(crate) const FORGET_SOME: &str = "DELETE FROM continuations WHERE key = ?1 AND execution IN \
      (SELECT execution FROM continuations WHERE key = ?1 LIMIT ?2)";
 pub(crate) const ANY_OF: &str = "SELECT 1 FROM continuations WHERE key = ?1 LIMIT 1";
 
-/// Notes that an execution began, and the one before it was continued.
+/// Records that an execution started, and the previous one was continued.
 pub(crate) fn note(
     connection: &Connection,
     key: InstanceKey,
@@ -33,12 +34,12 @@ pub(crate) fn note(
     connection.prepare_cached(NOTE)?.execute(values).map(drop)
 }
 
-/// Turns before an execution were pruned.
+/// Handles that turns before an execution were pruned.
 pub(crate) fn pruned(connection: &Connection, key: &[u8], before: i64) -> rusqlite::Result<()> {
     connection.prepare_cached(FORGET_UP_TO)?.execute(params![key, before]).map(drop)
 }
 
-/// Forgets some of a deleted instance's; whether there are more.
+/// Deletes some rows of a deleted instance; returns whether there are more.
 pub(crate) fn bury(connection: &Connection, key: &[u8], rows: usize) -> rusqlite::Result<bool> {
     connection.prepare_cached(FORGET_SOME)?.execute(params![key, at_most(rows)])?;
     connection.prepare_cached(ANY_OF)?.exists([key])
@@ -49,10 +50,11 @@ pub(crate) fn any_before(connection: &Connection, before_ms: i64) -> rusqlite::R
     connection.prepare_cached(OLDEST)?.exists([before_ms])
 }
 
-/// Deletes so many turns of executions that were continued by a time, those first that were continued longest ago.
+/// Deletes a limited number of turns of executions that were continued by a time, oldest first.
 pub(crate) fn sweep(connection: &Connection, before_ms: i64, rows: usize) -> rusqlite::Result<Swept> {
     let mut swept = Swept::default();
-    // Rows without turns are forgotten on the way; so that even many of them do not make a long transaction, they count.
+    // Rows without turns are deleted along the way; they count towards the limit, so that many of them do not make the
+    // transaction long.
     for _ in 0..=rows {
         let mut oldest = connection.prepare_cached(OLDEST)?;
         let found = oldest.query_row([before_ms], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
@@ -63,7 +65,7 @@ pub(crate) fn sweep(connection: &Connection, before_ms: i64, rows: usize) -> rus
         if pruned.more {
             return Ok(Swept { more: true, ..swept });
         }
-        // One that names an execution which the instance has not reached would be found again and again.
+        // A row for an execution that the instance has not reached would be found again and again.
         connection.prepare_cached(FORGET)?.execute(params![key, execution])?;
     }
     Ok(Swept { more: any_before(connection, before_ms)?, ..swept })

@@ -1,8 +1,8 @@
-//! Deletes instances that have ended, and what nobody needs any more.
+//! Deletes ended instances, and rows that are no longer needed.
 //!
-//! An instance with many turns is gone at once: its row, its id, its messages, tasks and requests. Its turns are left to
-//! sweeps, each of which deletes a bounded number; until then its key lies in `graves`, and whoever reads or writes turns
-//! looks there.
+//! An instance with many turns disappears immediately: its row, its id, its messages, tasks and requests. Its turns are
+//! left to sweeps, each of which deletes a limited number; until then its key is in `graves`, where reads and writes of
+//! turns look it up.
 
 use std::collections::VecDeque;
 
@@ -17,15 +17,15 @@ use crate::reader::{at_most, by_key};
 use crate::requests::{SWEEP_REPLIES, SWEEP_REQUESTS, any_past_deadline};
 use crate::row::{bound, read_instance};
 
-/// An instance with more turns than this leaves the others to sweeps.
+/// With more turns than this, the others are left to sweeps.
 const TURNS_AT_ONCE: usize = 1_000;
 
-/// Whether it has ended is asked here, where nothing can come between.
+/// The status is checked in the same statement, so that nothing can come in between.
 pub(crate) const DELETE_ENDED: &str = "DELETE FROM instances WHERE key = ?1 AND status >= 2";
 pub(crate) const DELETE_DAMAGED: &str = "DELETE FROM instances WHERE key = ?1";
 pub(crate) const ENDED_CHILDREN: &str = "SELECT key FROM instances INDEXED BY instances_by_parent \
      WHERE parent_key = ?1 AND parent_key IS NOT NULL AND status >= 2 ORDER BY key LIMIT ?2";
-/// What an instance has beside its row and its turns. Replies are their readers', and swept.
+/// The rows of an instance besides its own row and its turns. Replies belong to their readers, and are swept.
 pub(crate) const DELETE_ROWS: [&str; 4] = [
     "DELETE FROM inbox WHERE key = ?1",
     "DELETE FROM tasks WHERE key = ?1",
@@ -63,7 +63,7 @@ pub(crate) fn delete(connection: &Connection, key: InstanceKey) -> rusqlite::Res
     Ok(DeleteOutcome::Deleted)
 }
 
-/// Deletes an instance that has ended, and its children that have, up to a number.
+/// Deletes an ended instance and its ended descendants, up to a limit.
 pub(crate) fn delete_family(connection: &Connection, key: InstanceKey) -> rusqlite::Result<()> {
     if delete(connection, key)? != DeleteOutcome::Deleted {
         return Ok(());
@@ -109,7 +109,7 @@ pub(crate) fn any_to_sweep(connection: &Connection, sweep: &Sweep, now_ms: u64) 
         || sweep.continued_by(now_ms).map_or(Ok(false), is_old)?)
 }
 
-/// Whether an instance was deleted whose turns are left.
+/// Whether a deleted instance has turns left.
 pub(crate) fn any_grave(connection: &Connection) -> rusqlite::Result<bool> {
     connection.prepare_cached(ANY_GRAVE)?.exists([])
 }
@@ -118,7 +118,7 @@ pub(crate) fn is_buried(connection: &Connection, key: InstanceKey) -> rusqlite::
     connection.prepare_cached(IS_BURIED)?.exists([key.as_bytes()])
 }
 
-/// Deletes so many rows that nobody needs any more.
+/// Deletes a limited number of rows that are no longer needed.
 pub(crate) fn sweep(connection: &Connection, sweep: &Sweep, now_ms: u64) -> rusqlite::Result<Swept> {
     let mut left = sweep.rows;
     for sql in [SWEEP_REQUESTS, SWEEP_REPLIES] {

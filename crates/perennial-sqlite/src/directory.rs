@@ -1,7 +1,7 @@
-//! The sessions of a file as another process sees them.
+//! The sessions of a file as seen by another process.
 //!
-//! Its owner renews leases in memory alone, so the table does not tell when a session expires. It need not: the owner's
-//! process is alive as long as it holds the lock, and then so are its sessions; when nobody holds it, they are over.
+//! The owner renews leases in memory only, so the table does not contain when a session expires. It need not: while the
+//! owner's process holds the lock, its sessions are live; when nobody holds it, they have expired.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ pub(crate) const SESSIONS: &str = "SELECT id, role, node, lease_ms, opened_ms, s
      (SELECT count(*) FROM shards INDEXED BY shards_by_session WHERE session = sessions.id) \
      FROM sessions ORDER BY id";
 
-/// All sessions. While somebody owns the file, each expires one lease from now; when nobody does, it expired when it was
-/// seen last.
+/// All sessions. While somebody owns the file, each expires one lease from now; when nobody does, it expired when it
+/// was last seen.
 pub(crate) fn read(connection: &Connection, path: &Path, clock: &StoreClock) -> Result<Directory, Fault> {
     clock.look(connection)?;
     let now_ms = clock.now_ms();

@@ -1,27 +1,27 @@
-//! What an error of SQLite means for the call that met it, and for the store.
+//! What an SQLite error means for the call that caused it, and for the store.
 
 use std::path::Path;
 
 use perennial_core::store::StoreError;
 use rusqlite::{Error, ErrorCode, ffi};
 
-/// What to do about an error.
+/// How to handle an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// Another process holds the file: wait.
     Busy,
-    /// These values cannot be stored, now or later; others can.
+    /// These values can never be stored; others can.
     Refused,
-    /// It may work later. Nothing was written.
+    /// It may succeed later. Nothing was written.
     Passing,
-    /// What is on disk can no longer be known, or nothing more fits on it.
+    /// The state of the disk is unknown, or the disk is full.
     Lasting,
 }
 
 impl Trouble {
     pub(crate) fn of(error: &Error) -> Trouble {
         let Error::SqliteFailure(failure, _) = error else {
-            // A value that does not convert, on its way in.
+            // A value that cannot be converted for storage.
             return Trouble::Refused;
         };
         match failure.code {
@@ -41,12 +41,12 @@ impl Trouble {
     }
 }
 
-/// Whether a row could not be inserted because another one has its key.
+/// Whether a row was not inserted because another one has its key.
 pub(crate) fn is_constraint(error: &Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
 }
 
-/// The store cannot go on.
+/// The error of a store that cannot continue.
 pub(crate) fn failed(path: &Path, error: &Error) -> StoreError {
     let path = path.display();
     StoreError::Failed(match error.sqlite_error_code() {
@@ -64,7 +64,7 @@ pub(crate) fn failed(path: &Path, error: &Error) -> StoreError {
     })
 }
 
-/// It may work later.
+/// The error of a call that may succeed later.
 pub(crate) fn unavailable(path: &Path, error: &Error) -> StoreError {
     let path = path.display();
     StoreError::Unavailable(match Trouble::of(error) {
@@ -73,7 +73,7 @@ pub(crate) fn unavailable(path: &Path, error: &Error) -> StoreError {
     })
 }
 
-/// The error with its number, by which it can be looked up.
+/// The error with its SQLite code, by which it can be looked up.
 fn described(error: &Error) -> String {
     let Error::SqliteFailure(failure, message) = error else {
         return error.to_string();

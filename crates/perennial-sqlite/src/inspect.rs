@@ -1,4 +1,4 @@
-//! A look at a database from outside: nothing is made, migrated, locked for long or written.
+//! Inspects a database from outside: nothing is created, migrated, locked for long or written.
 
 use std::fs::{self, File, TryLockError};
 use std::io::Read;
@@ -14,58 +14,58 @@ use crate::open::{beside, cannot_open, look};
 use crate::reader::Fault;
 use crate::schema::{self, CURRENT, Standing};
 
-/// How many messages are tried to be read.
+/// How many messages are checked.
 const TRIED_MESSAGES: i64 = 10_000;
-/// How many of a kind are named.
+/// How many findings of a kind are listed.
 const NAMED: usize = 20;
 
-/// What a look at a database from outside shows.
+/// The result of inspecting a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
     /// The version of its schema; 0 if it is empty.
     pub schema: u32,
-    /// The version that this build makes and needs.
+    /// The schema version that this build creates and requires.
     pub known_schema: u32,
     /// Who owns it.
     pub owner: Owner,
-    /// The bytes of the database file.
+    /// The size of the database file in bytes.
     pub database_bytes: u64,
-    /// The bytes of its write-ahead log.
+    /// The size of its write-ahead log in bytes.
     pub log_bytes: u64,
-    /// Which of its files others than their user may read or write, with the permissions.
+    /// Files that users other than the owner may read or write, with their permissions.
     pub open_files: Vec<(PathBuf, u32)>,
-    /// What is in it, if its schema is the one that this build knows.
+    /// Its content, if this build knows its schema.
     pub content: Option<Content>,
 }
 
-/// Who owns a database.
+/// The owner of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// A runtime, in this process if it is known.
+    /// A runtime, in the process with this id if it is known.
     Alive(Option<u32>),
-    /// Nobody. A runtime owned it and did not shut down: it was in this process.
+    /// Nobody. The last owner, a runtime in the process with this id, did not shut down.
     Died(u32),
     /// Nobody.
     Nobody,
 }
 
-/// What is in a database, of which others than its owner do not hear.
+/// The content of a database that is not visible through the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Content {
-    /// The instance that has wanted attention longest, and since when.
+    /// The id of the most overdue instance, and since when it is due.
     pub oldest_overdue: Option<(String, u64)>,
-    /// Messages that cannot be read; so many at most.
+    /// Messages that cannot be read, up to a limit.
     pub unreadable: Vec<UnreadableMessage>,
-    /// Damaged messages, tasks, requests and replies that belong to no instance: what, and what is wrong. Only the first
-    /// rows of each table are looked at.
+    /// Damaged messages, tasks, requests and replies that belong to no instance, each with a description of the
+    /// problem. Only the first rows of each table are examined.
     pub strays: Vec<(String, String)>,
-    /// How many instances have an activity to be run.
+    /// How many instances have an activity to run.
     pub owed: u64,
-    /// Activities that wait for a process that can run them: name, tag, how many. So many at most.
+    /// Activities that wait for a process that can run them: name, tag and number, up to a limit.
     pub queued: Vec<(String, Option<String>, u64)>,
-    /// How many messages a runtime would take at once: not those of blocked instances, and no starts that are delayed.
+    /// How many messages a runtime would take immediately, without those of blocked instances and delayed starts.
     pub waiting: u64,
     /// The latest time that was written, by the store's clock, and how far that clock was ahead of the machine's then.
     pub clock: Option<(u64, u64)>,
@@ -78,11 +78,11 @@ pub struct UnreadableMessage {
     pub number: u64,
     /// The id of its instance; empty if there is no such instance.
     pub instance: String,
-    /// Whether a newer engine wrote it. Then nothing is wrong with it.
+    /// Whether a newer engine wrote it, in which case it is intact.
     pub is_newer: bool,
 }
 
-/// Looks at a database from outside. It may be in use.
+/// Inspects a database from outside. It may be in use.
 ///
 /// ```
 /// use perennial_sqlite::{Owner, SqliteOptions, SqliteStore, inspect};
@@ -179,12 +179,12 @@ fn strays(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
     match check::strays(connection, TRIED_MESSAGES.cast_unsigned() as usize) {
         Ok(found) => Ok(found.into_iter().map(|row| (row.what, row.problem)).take(NAMED).collect()),
         Err(Fault::Sqlite(error)) => Err(error),
-        // Rows that cannot be read are among what is found.
+        // Rows that cannot be read are part of the findings.
         Err(Fault::Row(_)) => Ok(Vec::new()),
     }
 }
 
-/// A runtime that shuts down leaves its lock file empty, so that the lock itself is tried only where one may be alive.
+/// A runtime that shuts down empties its lock file, so the lock itself is tested only if a runtime may be alive.
 pub(crate) fn owner(path: &Path) -> Owner {
     let Ok(mut lock) = File::open(beside(path, "-lock")) else { return Owner::Nobody };
     let mut text = String::new();

@@ -1,16 +1,15 @@
 //! The embedded store: one SQLite file, owned by one runtime at a time.
 //!
-//! - An acknowledged write is synced: WAL with `synchronous=FULL`. The explicit exception is
-//!   [`SqliteOptions::relaxed`].
-//! - One thread writes. It takes whatever has gathered as one transaction, so that many turns share one sync. Other
-//!   threads read, on connections of their own.
-//! - [`SqliteStore::open`] makes its caller the owner, guarded by a lock file beside the database.
-//!   [`SqliteStore::open_guest`] lets other processes look and send meanwhile.
+//! - An acknowledged write is synced: WAL with `synchronous=FULL`. The only exception is [`SqliteOptions::relaxed`].
+//! - One thread writes. It commits all calls that have accumulated as one transaction, so that many turns share one
+//!   sync. Other threads read, on their own connections.
+//! - [`SqliteStore::open`] makes its caller the owner, guarded by a lock file next to the database.
+//!   [`SqliteStore::open_guest`] lets other processes read and send messages meanwhile.
 //!
 //! Code map: `store` takes calls and queues them; `writer` is the thread that writes, with `commit`, `send`, `tasks`,
-//! `requests`, `delete`, `sessions` and `shards` as what it writes and `tables` as how; `attributes` is what attributes
-//! are searched by; `reader`, `passes`, `list`, `stats` and `directory` answer questions; `open`, `schema` and `owner_lock` get a
-//! file ready; `inspect` looks at one from outside.
+//! `requests`, `delete`, `sessions` and `shards` for what it writes and `tables` for its statements; `attributes` is
+//! the search index of attributes; `reader`, `passes`, `list`, `stats` and `directory` serve reads; `open`, `schema`
+//! and `owner_lock` prepare a file; `inspect` examines one from outside.
 
 mod attributes;
 mod calls;

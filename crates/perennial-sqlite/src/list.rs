@@ -1,8 +1,8 @@
-//! Pages of instances, by what people look for.
+//! Pages of instances, by search criteria.
 //!
-//! Every source gives its rows by key, so that a page can go on behind any row, in both directions. A page may have to
-//! pass over many rows that do not match; the snapshot that it reads from is given up every half second, since as long
-//! as one is held the log cannot be written from its beginning again.
+//! Every source returns its rows in key order, so that a page can continue after any row, in both directions. A page
+//! may have to skip many rows that do not match; its snapshot is renewed every half second, because the log cannot be
+//! restarted while a snapshot is held.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use rusqlite::{Connection, Row, ToSql};
 use crate::reader::Fault;
 use crate::row::{COLUMNS, PARENT_KEY_COLUMN, bound, read_instance, readable_key, status_code};
 
-/// How long a snapshot is held at most, and after how many rows the time is looked at.
+/// How long a snapshot is held at most, and after how many rows the time is checked.
 const SNAPSHOT: (Duration, usize) = (Duration::from_millis(500), 256);
-/// A source of which all rows have to be sorted is used if it has no more than this. Others are not counted further.
+/// A source whose rows all have to be sorted is used if it has no more than this. Counting stops there.
 const FEW: u64 = 10_000;
-/// A source with no more rows than this is taken without looking for a smaller one.
+/// A source with no more rows than this is used without looking for a smaller one.
 const VERY_FEW: u64 = 100;
 
 pub(crate) fn list(
@@ -42,8 +42,8 @@ pub(crate) fn list(
     Ok(Page { rows, next })
 }
 
-/// The rows of all sources, each once. One source is read after the other, and statuses only go on to later ones in their
-/// order, as sources do: a row that was met again meanwhile counts as it was met last.
+/// The rows of all sources, each once. Sources are read one after the other, in the order of statuses, and an
+/// instance's status only advances in that order: if a row was met twice, the last one counts.
 fn in_order(mut rows: Vec<InstanceRow>, newest_first: bool) -> Vec<InstanceRow> {
     rows.reverse();
     rows.sort_by_key(|row| row.key);
@@ -69,7 +69,7 @@ pub(crate) fn count(connection: &Connection, filter: &Criteria, at_most: u64) ->
     Ok(Count::bounded(counted, at_most))
 }
 
-/// Where rows come from, in the order of their keys.
+/// Where rows come from, in key order.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Source {
     All,
@@ -81,14 +81,14 @@ pub(crate) enum Source {
     Attribute(String, Vec<u8>),
     /// An attribute's name and the order keys that its value may have.
     AttributeRange(String, KeyRange),
-    /// Ids from the first on, up to before the second.
+    /// Ids from the first up to, but not including, the second.
     Ids(String, Option<String>),
-    /// What ended before a time.
+    /// Instances that ended before a time.
     EndedBefore(u64),
 }
 
 impl Source {
-    /// What is searched, by which index, for what; its parameters count from 2.
+    /// The table and index to search, and the condition; its parameters count from 2.
     fn place(&self) -> (&'static str, &'static str) {
         match self {
             Source::All => ("instances INDEXED BY instances_by_key", "TRUE"),
@@ -118,7 +118,7 @@ impl Source {
         }
     }
 
-    /// The statement; its first parameter is the key behind which to go on.
+    /// The statement; its first parameter is the key after which to continue.
     pub(crate) fn sql(&self, newest_first: bool) -> String {
         let (tables, condition) = self.place();
         let of_instances = || {
@@ -132,8 +132,8 @@ impl Source {
         };
         let (behind, order) = if newest_first { ("<", " DESC") } else { (">", "") };
         if let Source::AttributeRange(..) = self {
-            // Keys are sorted, and rows are read one by one in their order. Without a limit SQLite would read all rows
-            // first and sort those.
+            // Keys are sorted first, and rows are read one by one in that order. Without a limit SQLite would read all
+            // rows first and sort those.
             return format!(
                 "SELECT {columns} FROM (SELECT {key} AS found FROM {tables} WHERE {condition} AND {key} {behind} ?1 \
                  ORDER BY {key}{order} LIMIT -1) CROSS JOIN instances INDEXED BY instances_by_key \
@@ -145,10 +145,10 @@ impl Source {
         )
     }
 
-    /// The statement that counts its rows; its first parameter is how many are counted at most.
+    /// The statement that counts its rows; its first parameter is the limit of the count.
     pub(crate) fn size_sql(&self) -> String {
         let (tables, condition) = match self {
-            // Its rows need not be looked up.
+            // The rows themselves need not be read.
             Source::Attribute(..) => {
                 ("attributes INDEXED BY attributes_by_order", "name = ?2 AND order_key = ?3")
             }
@@ -157,12 +157,12 @@ impl Source {
         format!("SELECT count(*) FROM (SELECT 1 FROM {tables} WHERE {condition} LIMIT ?1)")
     }
 
-    /// Whether its rows come in another order and have to be sorted, all of them.
+    /// Whether its rows have another order and all of them have to be sorted.
     pub(crate) fn needs_sorting(&self) -> bool {
         matches!(self, Source::AttributeRange(..) | Source::Ids(..) | Source::EndedBefore(_))
     }
 
-    /// Calls with its parameters, behind a first one.
+    /// Calls `call` with its parameters, after a first one.
     fn with_values<T>(&self, first: &dyn ToSql, call: impl FnOnce(&[&dyn ToSql]) -> T) -> T {
         match self {
             Source::All | Source::Blocked => call(&[first]),
@@ -181,7 +181,7 @@ impl Source {
         after: Option<InstanceKey>,
         newest_first: bool,
     ) -> rusqlite::Result<rusqlite::Rows<'s>> {
-        // Before and behind all keys.
+        // Before and after all keys.
         const ENDS: (&[u8], &[u8]) = (&[], &[0xff; 17]);
         let beginning = if newest_first { ENDS.1 } else { ENDS.0 };
         let after: &[u8] = after.as_ref().map_or(beginning, |after| after.as_bytes());
@@ -197,7 +197,7 @@ impl Source {
     }
 }
 
-/// The sources that together have every row that matches: those with the fewest others.
+/// The sources that together contain every matching row, with as few other rows as possible.
 fn sources(connection: &Connection, filter: &Criteria) -> rusqlite::Result<Vec<Source>> {
     let mut candidates = candidates(filter);
     if let [only] = &mut candidates[..]
@@ -224,7 +224,7 @@ fn sources(connection: &Connection, filter: &Criteria) -> rusqlite::Result<Vec<S
     Ok(best.1)
 }
 
-/// All ways to get at the rows that match, those first that promise to be short.
+/// All ways to find the matching rows, the most promising first.
 fn candidates(filter: &Criteria) -> Vec<Vec<Source>> {
     let mut candidates = Vec::new();
     if let Some(parent) = &filter.parent {
@@ -256,7 +256,7 @@ fn candidates(filter: &Criteria) -> Vec<Vec<Source>> {
     candidates
 }
 
-/// The first text behind all that begin with the prefix; none if there is no such text.
+/// The first text after all that begin with the prefix; `None` if there is no such text.
 fn after_prefix(prefix: &str) -> Option<String> {
     let mut rest = prefix.to_owned();
     while let Some(last) = rest.pop() {
@@ -269,7 +269,7 @@ fn after_prefix(prefix: &str) -> Option<String> {
     None
 }
 
-/// The first rows of a source that match.
+/// The first matching rows of a source.
 fn gather(
     connection: &Connection,
     source: &Source,
@@ -286,7 +286,7 @@ fn gather(
     Ok(gathered)
 }
 
-/// Visits the rows of a source that match, from one snapshot after another.
+/// Visits the matching rows of a source, from one snapshot after another.
 fn walk(
     connection: &Connection,
     source: &Source,
@@ -351,7 +351,7 @@ fn matches(row: &Row<'_>, filter: &Criteria) -> rusqlite::Result<bool> {
         return Ok(false);
     }
     if !filter.statuses.is_empty() {
-        // One that is damaged shows as running, and as blocked.
+        // A damaged row is shown as running and blocked.
         let status: i64 = row.get(5)?;
         if !filter.statuses.iter().any(|asked| status_code(*asked) == status) {
             return Ok(false);
@@ -366,18 +366,18 @@ fn matches(row: &Row<'_>, filter: &Criteria) -> rusqlite::Result<bool> {
             || filter.matches_attributes(&readable_attributes(text(10)?))))
 }
 
-/// Whether what blocks an instance, as JSON text, is a pause. What is corrupt is none.
+/// Whether the block of an instance, as JSON text, is a pause. A corrupt one is not.
 fn is_paused(blocked: &[u8]) -> bool {
     serde_json::from_slice::<Blocked>(blocked).is_ok_and(|blocked| blocked.pause.is_some())
 }
 
-/// Attributes as they are stored. What is corrupt has none.
+/// The stored attributes. A corrupt row has none.
 fn readable_attributes(stored: &[u8]) -> Attributes {
     serde_json::from_slice(stored).unwrap_or_default()
 }
 
-/// The row as lists show it. One that is corrupt must not hide the others: it is shown as blocked, with what can be read
-/// of it.
+/// The row as shown in lists. A corrupt row must not hide the others: it is shown as blocked, with what can be read of
+/// it.
 pub(crate) fn shown(row: &Row<'_>) -> InstanceRow {
     let fault = match read_instance(row) {
         Ok(instance) => return instance,
@@ -541,7 +541,7 @@ mod tests {
             |connection: &Connection, filter: Criteria| sources(connection, &filter).unwrap().remove(0);
         let connection = filled_with(16_000);
         assert_eq!(chosen(&connection, ended(1_000)), Source::EndedBefore(1_000));
-        // Those who ended are many, and soon found in the order of keys.
+        // Ended instances are many, and quickly found in key order.
         assert_eq!(chosen(&connection, ended(16_000)), Source::All);
         let prefix = |prefix: &str| Criteria { id_prefix: Some(prefix.to_owned()), ..Criteria::default() };
         assert_eq!(

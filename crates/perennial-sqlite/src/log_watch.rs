@@ -1,21 +1,20 @@
-//! Tells from outside whether the write-ahead log was written, which costs less than to ask SQLite.
+//! Detects whether the write-ahead log was written, at a lower cost than asking SQLite.
 //!
-//! Every commit, of whatever process, writes to the log and so moves the time of its last change. That time is coarse:
-//! two writes can bear the same one. So it is trusted only if it was long past already when SQLite was asked last: a
-//! write since then bears a later one. As a file system may be stranger than that, SQLite is asked now and then
-//! nonetheless.
+//! Every commit, of any process, writes to the log and so changes its modification time. That time is coarse: two
+//! writes can have the same one. So it is trusted only if it was already well in the past when SQLite was last asked: a
+//! later write has a later time. In case a file system behaves differently, SQLite is still asked now and then.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// No file system's times are coarser.
+/// No file system has coarser times.
 const COARSEST: Duration = Duration::from_secs(3);
-/// At most so many looks in a row are left out.
+/// At most this many checks in a row are skipped.
 const LEFT_OUT_AT_MOST: u32 = 50;
 
 pub(crate) struct LogWatch {
     path: PathBuf,
-    /// What the log looked like before SQLite was asked last, if it can be trusted.
+    /// The state of the log before SQLite was last asked, if it can be trusted.
     known: Option<Stamp>,
     left_out: u32,
 }
@@ -31,7 +30,7 @@ impl LogWatch {
         LogWatch { path, known: None, left_out: 0 }
     }
 
-    /// Whether nobody has written to the log since this gave no the last time. After a no, SQLite has to be asked.
+    /// Whether the log has not been written since this last returned `false`. After a `false`, SQLite has to be asked.
     pub(crate) fn is_still(&mut self) -> bool {
         let stamp = self.stamp();
         if stamp.is_some() && stamp == self.known && self.left_out < LEFT_OUT_AT_MOST {
@@ -55,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// A log that was written so many seconds ago.
+    /// Sets the time of a log to this many seconds ago.
     fn written_ago(log: &File, seconds: u64) {
         log.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Gets a path ready: checks it, creates the file for its owner's eyes only, and opens connections.
+//! Prepares a path: checks it, creates the file with private permissions, and opens connections.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -22,31 +22,31 @@ use crate::schema::{self, Standing};
 use crate::sessions;
 use crate::tables::DATA_VERSION;
 
-/// A path that keeps everything in memory.
+/// The path of a database in memory.
 pub(crate) const IN_MEMORY: &str = ":memory:";
 
 /// Room for all statements that a connection prepares when it first needs them.
 const PREPARED_STATEMENTS: usize = 64;
 
-/// What opening gives to the threads.
+/// The parts of an opened store, for its threads.
 pub(crate) struct Opened {
     /// The database's real path.
     pub(crate) path: PathBuf,
     /// The connection that writes.
     pub(crate) writer: Connection,
-    /// The writer's data version: what changes from now on is news.
+    /// The writer's data version: later changes are news.
     pub(crate) data_version: i64,
     /// Connections that read; none in memory, where the only connection does both.
     pub(crate) readers: Vec<Connection>,
     /// The owner's lock.
     pub(crate) lock: Option<OwnerLock>,
-    /// What everybody who uses the store goes by.
+    /// The clock of everybody who uses the store.
     pub(crate) clock: StoreClock,
-    /// The time that is written in the file.
+    /// The time written in the file.
     pub(crate) mark: Option<Mark>,
 }
 
-/// Opens the file for its owner.
+/// Opens the file as its owner.
 pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, StoreError> {
     let path = existing_file(path, options.create)?;
     refuse_foreign(&path)?;
@@ -72,8 +72,8 @@ pub(crate) fn owner(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
     Ok(Opened { path, writer, data_version, readers, lock: Some(lock), clock, mark })
 }
 
-/// Refuses a file that belongs to another program before a lock file is made beside it. A file that cannot be judged without
-/// writing, such as one that a crash left in the middle of its creation, is judged once the lock is held.
+/// Refuses a file of another program before a lock file is created next to it. A file that cannot be judged without
+/// writing, such as one whose creation was interrupted by a crash, is judged once the lock is held.
 fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
     match schema::standing(&look(path)?) {
         Ok(standing) => standing.check(path),
@@ -84,7 +84,7 @@ fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Whoever holds the lock knows that the sessions of earlier owners are dead.
+/// The holder of the lock knows that the sessions of earlier owners are dead.
 fn end_sessions(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
     begin_immediate(connection, patience)?;
     let ended = sessions::end_all(connection);
@@ -92,8 +92,8 @@ fn end_sessions(connection: &Connection, patience: Duration) -> rusqlite::Result
     ended
 }
 
-/// Gives instances whose key was damaged beyond reading the key that lists show for them. It is not the one that their
-/// checksum covers, so each is blocked as damaged, and can be ended and deleted like others.
+/// Replaces keys that are damaged beyond reading with the key that lists show for them. The checksum does not cover
+/// that key, so each such instance is blocked as damaged, and can be terminated and deleted.
 fn name_odd_rows(connection: &Connection) -> rusqlite::Result<()> {
     let odd = "SELECT rowid, key FROM instances INDEXED BY instances_odd WHERE length(key) <> 16";
     let mut odd = connection.prepare(odd)?;
@@ -106,7 +106,7 @@ fn name_odd_rows(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Opens the file for somebody who looks and sends beside its owner.
+/// Opens the file as a guest, which reads and sends messages beside its owner.
 pub(crate) fn guest(path: &Path, options: &SqliteOptions) -> Result<Opened, StoreError> {
     let path = existing_file(path, options.create)?;
     let writer = writer(&path, options, schema::Role::Guest)?;
@@ -117,9 +117,9 @@ pub(crate) fn guest(path: &Path, options: &SqliteOptions) -> Result<Opened, Stor
     Ok(Opened { path, writer, data_version, readers, lock: None, clock, mark })
 }
 
-/// Opens the file for somebody who only looks. Nothing is written to it, and nothing is made beside it unless SQLite has to
-/// recover a log that a crash left behind. A file without a log is read as it is: if an owner starts meanwhile, what it writes
-/// is not seen, so this is for looks that are over soon.
+/// Opens the file read-only. Nothing is written to it, and no file is created next to it unless SQLite has to recover a
+/// log after a crash. A file without a log is read as it is: if an owner starts meanwhile, its writes are not seen, so
+/// this is for short reads.
 pub(crate) fn read_only(path: &Path, options: &SqliteOptions) -> Result<Opened, StoreError> {
     let path = existing_file(path, false)?;
     let writer = look(&path)?;
@@ -136,7 +136,7 @@ pub(crate) fn read_only(path: &Path, options: &SqliteOptions) -> Result<Opened, 
     Ok(Opened { path, writer, data_version, readers, lock: None, clock, mark })
 }
 
-/// A connection that cannot write. SQLite would make the files that it shares with others; where nobody else uses the
+/// A connection that cannot write. SQLite would create the files that it shares with others; if nobody else uses the
 /// database and its log is empty, it is told that there is nothing to share.
 pub(crate) fn look(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -155,7 +155,7 @@ pub(crate) fn look(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Opens a database that dies with its only connection.
+/// Opens a database that exists only as long as its connection.
 pub(crate) fn in_memory(options: &SqliteOptions) -> Result<Opened, StoreError> {
     let path = PathBuf::from(IN_MEMORY);
     let open = || -> rusqlite::Result<Connection> {
@@ -175,30 +175,30 @@ fn data_version(path: &Path, writer: &Connection) -> Result<i64, StoreError> {
     writer.query_row(DATA_VERSION, [], |row| row.get(0)).map_err(|error| cannot_open(path, &error))
 }
 
-/// The path of a file that stands beside the database.
+/// The path of a file next to the database.
 pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
     let mut path = OsString::from(database);
     path.push(suffix);
     PathBuf::from(path)
 }
 
-/// Gives a file that this program made to its user alone, whatever the umask says.
+/// Makes a file that this program created accessible to its user only, regardless of the umask.
 #[cfg(unix)]
 pub(crate) fn make_private(file: &File) -> io::Result<()> {
     file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))
 }
 
-/// Elsewhere files inherit who may read them.
+/// On other platforms files inherit their permissions.
 #[cfg(not(unix))]
 pub(crate) fn make_private(_file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes sure that there is a file, and finds its real path: two names of one file must lead to one lock.
+/// Ensures that the file exists, and returns its canonical path: two names of one file must lead to one lock.
 ///
-/// A file that is there is never opened here. Closing it would take away, without a word, the locks that SQLite holds on
-/// it for other connections of this process; so that a file which is being made is not yet in use, one thread makes
-/// files at a time.
+/// An existing file is never opened here: closing it would silently release the locks that SQLite holds on it for other
+/// connections of this process. So that a file that is being created is not in use yet, one thread creates files at a
+/// time.
 fn existing_file(path: &Path, create: bool) -> Result<PathBuf, StoreError> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -253,7 +253,7 @@ fn writer(path: &Path, options: &SqliteOptions, role: schema::Role) -> Result<Co
     if standing != Standing::Current {
         schema::migrate(&connection, path, role, options.busy_patience)?;
     }
-    // From here on this program waits by itself, evenly.
+    // From here on this program does its own waiting, with constant pauses.
     connection.busy_timeout(Duration::ZERO).map_err(|error| cannot_open(path, &error))?;
     Ok(connection)
 }
@@ -267,7 +267,7 @@ fn reader(path: &Path) -> Result<Connection, StoreError> {
 }
 
 fn connect(path: &Path) -> Result<Connection, StoreError> {
-    // Not as a URI: a path is a path, whatever characters are in it.
+    // Not as a URI: a path is taken literally, whatever characters it contains.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| cannot_open(path, &error))?;
     connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
@@ -286,7 +286,7 @@ fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Resu
     Ok(())
 }
 
-/// Switches to a write-ahead log. SQLite does not wait for others who switch at the same moment, so this does.
+/// Switches to a write-ahead log. SQLite does not wait for others that switch at the same moment, so this does.
 fn use_wal(connection: &Connection, path: &Path, patience: Duration) -> Result<(), StoreError> {
     match wait_out(patience, || {
         connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get::<_, String>(0))
@@ -300,7 +300,7 @@ fn use_wal(connection: &Connection, path: &Path, patience: Duration) -> Result<(
     }
 }
 
-/// Says why a file could not be opened, and what to do where that is known.
+/// Explains why a file could not be opened, and what to do if that is known.
 pub(crate) fn cannot_open(path: &Path, error: &rusqlite::Error) -> StoreError {
     let why = match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => "this is not a SQLite database; choose another path".to_owned(),

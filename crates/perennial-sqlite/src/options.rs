@@ -1,16 +1,16 @@
-//! How a store is opened.
+//! Options for opening a store.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Gives milliseconds since 1970.
+/// Returns milliseconds since 1970.
 pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Gives the time since some moment. It never goes back.
+/// Returns the time since a fixed moment. It never goes backwards.
 pub(crate) type SteadyClock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// How a store is opened. The defaults are the safe ones.
+/// Options for opening a store. The defaults are the safe ones.
 ///
 /// ```
 /// use perennial_sqlite::{SqliteOptions, SqliteStore};
@@ -32,9 +32,9 @@ pub struct SqliteOptions {
 impl SqliteOptions {
     /// Whether commits may skip the sync. Default: `false`.
     ///
-    /// A relaxed store survives the death of the process, `kill -9` included, but not the loss of power or a crash of
-    /// the operating system: what was acknowledged last may then be gone, though what is left is consistent. It is
-    /// meant for tests and caches.
+    /// A relaxed store survives the death of the process, including `kill -9`, but not a power failure or a crash of
+    /// the operating system: the latest acknowledged writes may then be lost, while the remaining data is consistent.
+    /// It is meant for tests and caches.
     #[must_use]
     pub fn relaxed(mut self, relaxed: bool) -> SqliteOptions {
         self.relaxed = relaxed;
@@ -48,9 +48,9 @@ impl SqliteOptions {
         self
     }
 
-    /// The clock that the store goes by, in milliseconds since 1970. Default: the system's, and the machine's steady clock
-    /// where that one was set back. Should a clock of your own go back, the store's stands still until it has caught
-    /// up.
+    /// The clock of the store, in milliseconds since 1970. Default: the system clock, and the machine's steady clock
+    /// while the system clock is set back. If a custom clock goes backwards, the store's clock stands still until it
+    /// has caught up.
     #[must_use]
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> SqliteOptions {
         self.clock = Arc::new(clock);
@@ -58,7 +58,7 @@ impl SqliteOptions {
         self
     }
 
-    /// The steady clock beside a [`clock`](SqliteOptions::clock), for tests.
+    /// The steady clock to use with a custom [`clock`](SqliteOptions::clock), for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn steady_clock(mut self, clock: impl Fn() -> Duration + Send + Sync + 'static) -> SqliteOptions {
@@ -66,7 +66,7 @@ impl SqliteOptions {
         self
     }
 
-    /// How long a call waits for another process that holds the file before it is answered with
+    /// How long a call waits for another process that holds the file before it fails with
     /// [`StoreError::Unavailable`](perennial_core::store::StoreError::Unavailable). Default: 30 seconds.
     #[must_use]
     pub fn busy_patience(mut self, patience: Duration) -> SqliteOptions {
@@ -74,7 +74,7 @@ impl SqliteOptions {
         self
     }
 
-    /// Lets the database grow to this many pages only, so that tests can fill it.
+    /// Limits the size of the database to this many pages, so that tests can fill it.
     #[doc(hidden)]
     #[must_use]
     pub fn max_pages(mut self, pages: u32) -> SqliteOptions {

@@ -1,7 +1,7 @@
 //! Messages and tasks of instances that do not exist.
 //!
-//! Deleting an instance deletes them with it, so there are none unless the file was damaged. Nobody would ever take them;
-//! each sweep looks at some rows and deletes those among them.
+//! Deleting an instance deletes them with it, so there are none unless the file was damaged. Nobody would ever take
+//! them; each sweep examines some rows and deletes the orphans among them.
 
 use perennial_core::log;
 use rusqlite::{Connection, Row, params};
@@ -9,17 +9,17 @@ use rusqlite::{Connection, Row, params};
 use crate::passes::{self, MESSAGE_COLUMNS};
 use crate::tasks;
 
-/// How many rows one look covers.
+/// How many rows one sweep examines.
 const WINDOW: i64 = 1_000;
 
-/// Where the next look begins, by table.
+/// Where the next sweep continues, by table.
 #[derive(Default)]
 pub(crate) struct Orphans {
     messages_after: i64,
     tasks_after: i64,
 }
 
-/// The next rows of a table, whether each has an instance, and what tells whether it is sound.
+/// The next rows of a table, whether each has an instance, and the columns that tell whether it is intact.
 fn next_rows(table: &str, row: &str, columns: &str) -> String {
     format!(
         "SELECT {columns}, {row} AS place, EXISTS (SELECT 1 FROM instances WHERE instances.key = {table}.key) AS owned \
@@ -28,7 +28,7 @@ fn next_rows(table: &str, row: &str, columns: &str) -> String {
 }
 
 impl Orphans {
-    /// Looks at the next rows of both tables; gives the messages and tasks that are nobody's.
+    /// Examines the next rows of both tables; returns the orphaned messages and tasks.
     pub(crate) fn look(&mut self, connection: &Connection) -> rusqlite::Result<(Vec<i64>, Vec<i64>)> {
         let messages = next_rows("inbox", "number", MESSAGE_COLUMNS);
         let messages =
@@ -39,7 +39,7 @@ impl Orphans {
     }
 }
 
-/// The rows of nobody among the next ones. One that is damaged may be somebody's: it is left for people to look at.
+/// The orphans among the next rows. A damaged row may belong to somebody: it is left for people to examine.
 fn look(
     connection: &Connection,
     sql: &str,
@@ -55,12 +55,12 @@ fn look(
             orphans.push(last);
         }
     }
-    // A short page is the last; the next look begins again.
+    // A short page is the last; the next sweep starts from the beginning.
     *after = if seen < WINDOW { 0 } else { last };
     Ok(orphans)
 }
 
-/// Deletes rows that are nobody's.
+/// Deletes orphans.
 pub(crate) fn delete(connection: &Connection, messages: &[i64], tasks: &[i64]) -> rusqlite::Result<u64> {
     let mut deleted = 0;
     let of_nobody = "NOT EXISTS (SELECT 1 FROM instances WHERE instances.key =";

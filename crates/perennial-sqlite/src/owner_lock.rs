@@ -1,8 +1,8 @@
 //! The lock that makes one runtime the owner of a file.
 //!
-//! It is an advisory lock on a file beside the database, held for as long as the file is open; the operating system
-//! lets go of it when the process dies, however it dies. The file stays when the lock is gone: deleting it would let
-//! two processes lock two different files of the same name.
+//! It is an advisory lock on a file next to the database, held as long as that file is open; the operating system
+//! releases it when the process dies, however it dies. The file is never deleted: otherwise two processes could lock
+//! two different files of the same name.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -15,17 +15,17 @@ use perennial_core::store::StoreError;
 
 use crate::open::{beside, make_private};
 
-/// How many milliseconds somebody who only looks may hold the lock.
+/// How many milliseconds a process that only checks the lock may hold it.
 const LOOKS_WAITED_OUT: u32 = 20;
 
-/// Held by the owner.
+/// The lock, held by the owner.
 #[derive(Debug)]
 pub(crate) struct OwnerLock {
     file: File,
 }
 
 impl OwnerLock {
-    /// Takes the lock of a database, or says who has it.
+    /// Takes the lock of a database, or reports who has it.
     pub(crate) fn take(database: &Path) -> Result<OwnerLock, StoreError> {
         let path = beside(database, "-lock");
         let cannot = |error: &dyn std::fmt::Display| {
@@ -46,12 +46,13 @@ impl OwnerLock {
 
 impl Drop for OwnerLock {
     fn drop(&mut self) {
-        // The process id is only for the message to others; without it they are told less.
+        // The process id is only for the error message of others; without it they are told less.
         let _ = self.file.set_len(0);
     }
 }
 
-/// Tries to lock the file. Whoever looks whether its owner is alive holds a lock for a moment, which is waited out.
+/// Tries to lock the file. A process that checks whether the owner is alive holds the lock for a moment; that is waited
+/// out.
 fn try_lock(file: &File) -> Result<(), TryLockError> {
     for _ in 0..LOOKS_WAITED_OUT {
         match file.try_lock() {

@@ -1,7 +1,7 @@
-//! What an owner looks at in its passes: messages, and instances that are due, owed or blocked.
+//! What an owner reads in its passes: messages, and instances that are due, owed or blocked.
 //!
-//! Each read checks in the same snapshot that the session owns the shards it names. Shards are told apart here rather than
-//! in SQL: the owner of a file mostly owns all of them.
+//! Each read checks in the same snapshot that the session owns the shards it names. Shards are filtered here rather
+//! than in SQL: the owner of a file usually owns all of them.
 
 use perennial_core::store::{
     DueInstance, InboxPage, InboxQuery, InboxRow, PageFill, PageLimit, SessionId, ShardSet,
@@ -14,7 +14,7 @@ use crate::row::{bound, read_key, read_number, read_shard};
 use crate::seal;
 use crate::shards;
 
-/// Messages that are not parked, and of blocked instances only the urgent ones.
+/// Messages that are not parked; of blocked instances only urgent ones.
 pub(crate) const MESSAGE_COLUMNS: &str =
     "number, key, shard, arrived_ms, body, dedupe, parked, checksum, urgent";
 pub(crate) const INBOX: &str = "SELECT number, key, shard, arrived_ms, body, dedupe, parked, checksum, urgent \
@@ -28,7 +28,7 @@ pub(crate) const OWED: &str = "SELECT key, shard, rowid FROM instances INDEXED B
      WHERE owed = 1 AND status < 2 AND key > ?1 ORDER BY key";
 pub(crate) const BLOCKED: &str = "SELECT key, shard, rowid FROM instances INDEXED BY instances_blocked \
      WHERE blocked IS NOT NULL AND status < 2 AND key > ?1 ORDER BY key";
-/// The numbers of an instance's messages come from the index alone, in no order.
+/// The numbers of an instance's messages, from the index alone, unordered.
 pub(crate) const NUMBERS: &str = "SELECT number FROM inbox INDEXED BY inbox_by_instance WHERE key = ?1";
 pub(crate) const MESSAGE: &str = "SELECT number, key, shard, arrived_ms, body, dedupe, parked, checksum, urgent FROM inbox WHERE number = ?1";
 
@@ -49,7 +49,7 @@ pub(crate) fn inbox(
             ) else {
                 continue;
             };
-            // The bodies of rows that nobody wants are not read.
+            // The bodies of rows that are not wanted are not read.
             if !query.shards.contains(shard) || query.known.binary_search(&number).is_ok() {
                 continue;
             }
@@ -105,7 +105,7 @@ pub(crate) fn blocked(
     keys(connection, BLOCKED, session, shards, after, limit)
 }
 
-/// The messages of an instance, by number.
+/// The messages of an instance, ordered by number.
 pub(crate) fn messages(
     connection: &Connection,
     key: InstanceKey,
@@ -116,7 +116,7 @@ pub(crate) fn messages(
         Damaged::Refused => message(row).map(Some),
         Damaged::LeftOut => Ok(readable("inbox", row, 0, message(row))),
     };
-    // Sorted with their bodies, many large messages would take as much memory as they have bytes.
+    // Only the numbers are sorted: sorting rows with their bodies would need as much memory as the bodies have bytes.
     let mut statement = connection.prepare_cached(NUMBERS)?;
     let mut numbers = collect(statement.query([key.as_bytes()])?, |row| Ok(read_number(row, 0)?))?;
     numbers.sort_unstable();
@@ -135,7 +135,7 @@ pub(crate) fn messages(
     Ok(page)
 }
 
-/// Reads for a session that owns the shards, all of one moment.
+/// Reads for a session that owns the shards, from one snapshot.
 fn owned<T>(
     connection: &Connection,
     session: SessionId,
@@ -165,7 +165,7 @@ fn keys(
     })
 }
 
-/// The first rows of some shards, of which the first columns are key and shard.
+/// The first rows of some shards. The first columns must be key and shard.
 fn of_shards<T>(
     mut rows: rusqlite::Rows<'_>,
     shards: &ShardSet,
@@ -186,7 +186,7 @@ fn of_shards<T>(
     Ok(found)
 }
 
-/// How many columns of a message are sealed.
+/// How many columns of a message are covered by its checksum.
 const SEALED: usize = 7;
 
 pub(crate) fn message(row: &Row<'_>) -> Result<InboxRow, Fault> {

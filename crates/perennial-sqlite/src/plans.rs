@@ -1,4 +1,4 @@
-//! How SQLite goes about the statements that the engine's speed rests on.
+//! Tests of the query plans that the engine's speed depends on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::reader::{self, TURNS};
 use crate::tables::{self, update_sql};
 use crate::{attributes, continuations, delete, directory, requests, schema, sessions, shards, stats, tasks};
 
-/// The plan of a statement, a line for each step.
+/// The plan of a statement, one line per step.
 fn plan(connection: &Connection, sql: &str) -> Vec<String> {
     let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let parameters = vec![rusqlite::types::Null; statement.parameter_count()];
@@ -137,19 +137,19 @@ fn s4_no_statement_of_the_engine_scans_or_sorts() {
         assert_eq!(numbers, ["SEARCH inbox USING COVERING INDEX inbox_by_instance (key=?)"]);
         let earlier = plan(&connection, tables::EARLIER);
         assert_eq!(earlier, ["SEARCH inbox USING INDEX inbox_by_instance (key=?)"]);
-        // The shards of one session are 256 at most; they may be sorted.
+        // A session has at most 256 shards; they may be sorted.
         let owned = plan(&connection, shards::OF_SESSION);
         assert_eq!(owned[0], "SEARCH shards USING INDEX shards_by_session (session=?)");
-        // Sessions are few; all of them are read, in order.
+        // There are few sessions; all of them are read, in order.
         let sessions = plan(&connection, directory::SESSIONS);
         assert!(sessions.iter().all(|step| !step.contains("TEMP B-TREE")), "{sessions:?}");
     }
 }
 
-/// Neither does it scan a table nor does it sort.
+/// Asserts that a statement neither scans a table nor sorts.
 fn assert_goes_by_index(connection: &Connection, sql: &str) {
     for step in plan(connection, sql) {
-        // A constant row is scanned where two questions are asked in one statement.
+        // A constant row is scanned where one statement contains two queries.
         let scans = step.starts_with("SCAN") && step != "SCAN CONSTANT ROW";
         assert!(!scans && !step.contains("TEMP B-TREE"), "{step}: {sql}");
     }
@@ -240,7 +240,7 @@ fn g33_every_count_goes_by_an_index_and_stops() {
             let by_index = plan.iter().any(|step| step.contains("USING COVERING INDEX"));
             assert!(by_index && plan.iter().all(|step| !step.contains("TEMP B-TREE")), "{plan:?}: {sql}");
         }
-        // SQLite looks at the rows, too, though the index has only those that are blocked.
+        // SQLite also reads the rows, although the index contains only those that are blocked.
         let blocked = plan(&connection, stats::BLOCKED);
         assert!(stats::BLOCKED.contains("LIMIT ?1"));
         assert!(blocked.iter().any(|step| step.contains("USING INDEX instances_blocked")), "{blocked:?}");
@@ -283,7 +283,7 @@ fn s7_lists_go_by_an_index_in_the_order_of_keys() {
             for newest_first in [false, true] {
                 let steps = plan(&connection, &source.sql(newest_first));
                 assert!(steps[0].starts_with("SEARCH instances USING INDEX"), "{source:?}: {steps:?}");
-                // By id and by end the order is another one.
+                // By id and by end the order is different.
                 let sorts = steps.iter().any(|step| step.contains("TEMP B-TREE"));
                 assert_eq!(sorts, source.needs_sorting(), "{source:?}: {steps:?}");
             }
@@ -361,7 +361,7 @@ fn g12_a_step_writes_one_row_and_no_index_of_instances() {
     let names =
         |names: &[&str]| -> BTreeSet<String> { names.iter().map(|name| (*name).to_owned()).collect() };
     assert_eq!(written(&connection, tables::INSERT_TURN), names(&["turns", "turns_by_number"]));
-    // Bits as in the order of the columns that may change.
+    // The bits are in the order of the columns that may change.
     let (status, owed, wake_at, published) = (1, 1 << 3, 1 << 4, 1 << 7);
     assert_eq!(written(&connection, &update_sql(published, false)), names(&["instances"]));
     assert_eq!(written(&connection, &update_sql(owed, false)), names(&["instances", "instances_owed"]));
@@ -375,6 +375,6 @@ fn g12_a_step_writes_one_row_and_no_index_of_instances() {
         names(&["instances"]),
         "being full is searched by nobody"
     );
-    // A renewal touches the index of its end alone.
+    // A renewal changes only the index of its end.
     assert_eq!(written(&connection, tasks::RENEW), names(&["tasks", "tasks_by_lease"]));
 }

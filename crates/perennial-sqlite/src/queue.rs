@@ -1,13 +1,13 @@
-//! Requests on their way to the thread that writes.
+//! Calls on their way to the writer thread.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// More than this are not taken at once, so that the first of many does not wait for the last.
+/// At most this many are taken at once, so that the first of many does not wait for the last.
 const MOST_AT_ONCE: usize = 4_096;
 
-/// A queue with one reader, who takes whatever has gathered.
+/// A queue with one reader, which takes everything that has accumulated.
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
@@ -16,19 +16,19 @@ pub(crate) struct Queue<T> {
 struct State<T> {
     waiting: VecDeque<T>,
     closed: bool,
-    /// The reader sleeps and wants to be woken.
+    /// The reader sleeps and has to be woken.
     asleep: bool,
-    /// The reader is to look around, although nothing may wait.
+    /// The reader has to wake up, even if the queue is empty.
     woken: bool,
 }
 
 /// What the reader gets.
 pub(crate) enum Taken<T> {
-    /// Items, in the order they came.
+    /// Items, in order of arrival.
     Items(Vec<T>),
-    /// None came in time.
+    /// No item arrived in time.
     Nothing,
-    /// None came, but the reader was woken.
+    /// No item arrived, but the reader was woken.
     Woken,
 }
 
@@ -40,7 +40,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Appends an item; gives it back if the queue is closed.
+    /// Appends an item; returns it if the queue is closed.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         let mut state = self.lock();
         if state.closed {
@@ -63,14 +63,14 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Makes the reader look around.
+    /// Wakes the reader.
     pub(crate) fn wake(&self) {
         let mut state = self.lock();
         state.woken = true;
         self.notify(state);
     }
 
-    /// Takes what has gathered; waits until something comes, or for so long.
+    /// Takes everything that has accumulated; waits until something arrives, or for this long.
     pub(crate) fn take(&self, timeout: Option<Duration>) -> Taken<T> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut state = self.lock();

@@ -1,30 +1,30 @@
-//! Questions on their way to the threads that read.
+//! Calls on their way to the reader threads.
 //!
-//! The engine waits for some of them; people look at the others, which may take long. One thread never takes those,
-//! so that nobody's list stands in the engine's way.
+//! The engine waits for some of them; others come from people and tools and may take long. One thread never takes
+//! those, so that nobody's list delays the engine.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Who waits for an answer.
+/// Who waits for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// The engine.
     Engine,
-    /// Somebody who looks.
+    /// A person or a tool.
     Looker,
 }
 
-/// What a thread takes.
+/// Which calls a thread takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
-    /// The engine's questions only.
+    /// Only the engine's calls.
     Engine,
-    /// Lookers' questions, and the engine's when there are none.
+    /// Calls of people and tools, and the engine's if there are none.
     All,
 }
 
-/// A queue with some readers.
+/// A queue with several readers.
 pub(crate) struct ReadQueue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
@@ -44,7 +44,7 @@ impl<T> ReadQueue<T> {
         }
     }
 
-    /// Appends a question; gives it back if the queue is closed.
+    /// Appends a call; returns it if the queue is closed.
     pub(crate) fn push(&self, caller: Caller, arguments: T) -> Result<(), T> {
         let mut state = self.lock();
         if state.closed {
@@ -55,18 +55,18 @@ impl<T> ReadQueue<T> {
             Caller::Looker => state.lookers.push_back(arguments),
         }
         drop(state);
-        // All of them: not every thread takes every question.
+        // All of them: not every thread takes every call.
         self.changed.notify_all();
         Ok(())
     }
 
-    /// Takes no more questions; those that wait are still answered.
+    /// Accepts no more calls; those that wait are still served.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// The next question for a thread; none when the queue is closed and empty.
+    /// The next call for a thread; `None` when the queue is closed and empty.
     pub(crate) fn take(&self, takes: Takes) -> Option<T> {
         let mut state = self.lock();
         loop {

@@ -1,7 +1,7 @@
-//! The threads that read, and what they read.
+//! The reader threads, and what they read.
 //!
-//! Each has a connection of its own and keeps no transaction longer than one answer takes. They see every commit that
-//! was answered before the question came.
+//! Each has its own connection and keeps a transaction no longer than one reply takes. They see every commit that was
+//! acknowledged before the call arrived.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::store::Shared;
 use crate::tasks;
 use crate::watchers::calling;
 
-/// Of an instance that was deleted there are no turns, whatever is left to be swept.
+/// A deleted instance has no turns, even if some are not swept yet.
 pub(crate) const TURNS: &str = "SELECT number, body, checksum FROM turns \
      WHERE key = ?1 AND execution = ?2 AND number > ?3 \
      AND NOT EXISTS (SELECT 1 FROM graves WHERE graves.key = ?1) ORDER BY number";
@@ -49,7 +49,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Answers until the store is closed.
+    /// Serves calls until the store is closed.
     pub(crate) fn run(self) {
         while let Some(request) = self.shared.reads.take(self.takes) {
             calling("a reply", || answer(&self.connection, &self.path, &self.shared, request));
@@ -57,7 +57,7 @@ impl Reader {
     }
 }
 
-/// Answers one question.
+/// Serves one call.
 pub(crate) fn answer(connection: &Connection, path: &Path, shared: &Shared, request: ReadCall) {
     if let Err(failure) = shared.health.check() {
         return request.refuse(failure);
@@ -118,7 +118,7 @@ pub(crate) fn answer(connection: &Connection, path: &Path, shared: &Shared, requ
     }
 }
 
-/// What comes of a damaged row among others.
+/// What happens with a damaged row among others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Damaged {
     /// The whole read fails.
@@ -126,11 +126,11 @@ pub(crate) enum Damaged {
     LeftOut,
 }
 
-/// Why a question has no answer.
+/// Why a read failed.
 pub(crate) enum Fault {
-    /// A row does not hold what it must.
+    /// A row contains invalid data.
     Row(StoreError),
-    /// SQLite said so.
+    /// An error of SQLite.
     Sqlite(rusqlite::Error),
 }
 
@@ -151,7 +151,7 @@ impl Fault {
         Fault::Row(StoreError::CorruptRow(reason))
     }
 
-    /// Damage that was met in reading one instance is that instance's.
+    /// Attributes damage found while reading one instance to that instance.
     fn of_instance(self, key: InstanceKey) -> Fault {
         match self {
             Fault::Sqlite(error) if is_damage(&error) => {
@@ -174,14 +174,14 @@ impl Fault {
 fn is_damage(error: &rusqlite::Error) -> bool {
     match error.sqlite_error_code() {
         Some(code) => matches!(code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase),
-        // A column holds another type than it must.
+        // A column contains a value of the wrong type.
         None => true,
     }
 }
 
 fn find(connection: &Connection, id: &str) -> Result<Option<InstanceRow>, Fault> {
     let mut statement = connection.prepare_cached(&by_id())?;
-    // One that is damaged is shown as such, so that it can be looked at and ended.
+    // A damaged row is shown as such, so that it can be examined and ended.
     Ok(statement.query_row([id], |row| Ok(list::shown(row))).optional()?)
 }
 
@@ -191,7 +191,7 @@ fn load(
     after_turn: u64,
     inbox: PageLimit,
 ) -> Result<Option<LoadedInstance>, Fault> {
-    // Statements that must see the same moment.
+    // Several statements that must see the same snapshot.
     let transaction = connection.unchecked_transaction()?;
     let mut statement = connection.prepare_cached(&by_key())?;
     let row = statement.query_row([key.as_bytes()], |row| Ok(read_instance(row))).optional()?;
@@ -199,7 +199,7 @@ fn load(
         return Ok(None);
     };
     let turns = turns(connection, key, row.execution, after_turn, PageLimit::rows(usize::MAX))?;
-    // No turn is taken with what is left of an instance that has ended. If damage to it failed the load, nobody would learn
+    // An ended instance takes no turns with its remaining rows. If damage in them failed the load, nobody would learn
     // that the instance has ended, and it would be blocked.
     let damaged = if row.status.is_final() { Damaged::LeftOut } else { Damaged::Refused };
     let inbox = passes::messages(connection, key, inbox, damaged)?;
@@ -251,7 +251,7 @@ pub(crate) fn collect<T>(
     Ok(collected)
 }
 
-/// What a row of a page holds. One that is damaged is left out: nothing else may depend on it.
+/// The rows of a page. A damaged row is skipped, because nothing else may depend on it.
 pub(crate) fn readable<T, E: Into<Fault>>(
     table: &str,
     row: &Row<'_>,

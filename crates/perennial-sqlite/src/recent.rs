@@ -1,12 +1,13 @@
-//! What the thread that writes remembers of the instances that it wrote lately.
+//! What the writer thread remembers about the instances that it wrote recently.
 //!
-//! The next step of such an instance need not look up its row, nor whether the turn before is stored. Nobody else writes
-//! while the file is as this thread left it; when it is not, or a transaction was rolled back, all of it is forgotten.
+//! The next turn of such an instance need not look up its row, nor whether the previous turn is stored. This is valid
+//! as long as only this thread changes the file; if another process did, or a transaction was rolled back, everything
+//! is forgotten.
 
 use perennial_core::InstanceKey;
 use rustc_hash::FxHashMap;
 
-/// More instances than this are not remembered.
+/// The maximum number of remembered instances.
 const MOST: usize = 16_384;
 
 #[derive(Default)]
@@ -23,12 +24,12 @@ struct Instance {
 }
 
 impl Recent {
-    /// The row of an instance was inserted.
+    /// Notes that the row of an instance was inserted.
     pub(crate) fn inserted(&mut self, key: InstanceKey, row: i64) {
         self.entry(key).row = Some(row);
     }
 
-    /// A turn of an instance was inserted.
+    /// Notes that a turn of an instance was inserted.
     pub(crate) fn took_turn(&mut self, key: InstanceKey, execution: u64, number: u64) {
         self.entry(key).turn = Some((execution, number));
     }
@@ -43,12 +44,12 @@ impl Recent {
         self.instances.get(&key).is_some_and(|known| known.turn == Some((execution, number)))
     }
 
-    /// An instance ended: nothing follows.
+    /// Forgets an instance that ended: nothing follows.
     pub(crate) fn ended(&mut self, key: InstanceKey) {
         self.instances.remove(&key);
     }
 
-    /// Rows may be gone, or others may have come.
+    /// Forgets everything, because rows may have been deleted or added.
     pub(crate) fn forget(&mut self) {
         self.instances.clear();
     }

@@ -14,7 +14,7 @@ use crate::row::{bound, read_key, read_maybe_number, read_number, read_shard};
 use crate::seal::{self, Seal};
 use crate::shards;
 
-/// The instance is found while inserting.
+/// The instance is looked up by the insertion itself.
 pub(crate) const PUT: &str = "INSERT INTO requests (number, key, shard, deadline_ms, after_number, body) \
      SELECT ?6, key, shard, ?2, ?3, ?4 FROM instances WHERE id = ?1 AND key = ifnull(?5, key) \
      RETURNING number, key, shard, deadline_ms, after_number, body";
@@ -42,11 +42,11 @@ pub(crate) const WRITE_SETTING: &str = "INSERT INTO settings (name, value) VALUE
      ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 pub(crate) const DELETE_SETTING: &str = "DELETE FROM settings WHERE name = ?1";
 
-/// How many columns of a request and of a reply are sealed.
+/// How many columns of a request and of a reply are covered by their checksum.
 const SEALED: usize = 6;
 const SEALED_REPLY: usize = 3;
 
-/// Writes a request, and says for which shard.
+/// Writes a request, and returns its shard.
 pub(crate) fn put(
     connection: &Connection,
     request: &NewRequest,
@@ -65,8 +65,8 @@ pub(crate) fn put(
     Ok(Some((number.cast_unsigned(), shard)))
 }
 
-/// A number that was never given. SQLite itself gives none any more once a row has the greatest, as one whose number was
-/// changed from outside may, and says that the disk is full.
+/// A number that was never used. SQLite would stop generating numbers, and report a full disk, once a row has the
+/// greatest one, which can happen if a number was changed from outside.
 fn next_number(connection: &Connection) -> rusqlite::Result<i64> {
     let last: i64 = connection.prepare_cached(LAST_NUMBER)?.query_row([], |row| row.get(0))?;
     let mut is_taken = connection.prepare_cached(NUMBER_IS_TAKEN)?;
@@ -81,7 +81,7 @@ pub(crate) fn outcome(written: Option<(RequestNumber, ShardId)>) -> RequestOutco
     written.map_or(RequestOutcome::NoInstance, |(number, _)| RequestOutcome::Written(number))
 }
 
-/// Replies to a request that still waits, which is deleted; gives its shard.
+/// Writes the reply to a request that still exists and deletes the request; returns its shard.
 pub(crate) fn reply(connection: &Connection, reply: &RequestReply) -> rusqlite::Result<Option<ShardId>> {
     let number = bound(reply.number);
     let mut insert = connection.prepare_cached(REPLY)?;
@@ -91,13 +91,13 @@ pub(crate) fn reply(connection: &Connection, reply: &RequestReply) -> rusqlite::
     delete(connection, reply.number)
 }
 
-/// Deletes a request; gives its shard, if there was one.
+/// Deletes a request; returns its shard, if it existed.
 pub(crate) fn delete(connection: &Connection, number: RequestNumber) -> rusqlite::Result<Option<ShardId>> {
     let mut delete = connection.prepare_cached(DELETE)?;
     delete.query_row([bound(number)], |row| row.get(0).map(ShardId)).optional()
 }
 
-/// Whether something is past its deadline.
+/// Whether any row is past its deadline.
 pub(crate) fn any_past_deadline(connection: &Connection, now_ms: u64) -> rusqlite::Result<bool> {
     connection.prepare_cached(ANY_PAST_DEADLINE)?.query_row([bound(now_ms)], |row| row.get(0))
 }
@@ -111,7 +111,7 @@ pub(crate) fn read(
     limit: PageLimit,
     now_ms: u64,
 ) -> Result<RequestPage, Fault> {
-    // Who owns the shards and what is in them has to be of one moment.
+    // The owner of the shards and the requests have to be read from one snapshot.
     let transaction = connection.unchecked_transaction()?;
     shards::check(connection, session, shards)?;
     let mut statement = connection.prepare_cached(READ)?;
@@ -162,7 +162,7 @@ pub(crate) fn read_setting(connection: &Connection, name: &str) -> Result<Option
     body(connection.prepare_cached(READ_SETTING)?.query_row([name], first))
 }
 
-/// Writes a setting, or deletes it, if it still is what was read.
+/// Writes or deletes a setting, if its value is still the one that was read.
 pub(crate) fn replace_setting(
     connection: &Connection,
     name: &str,

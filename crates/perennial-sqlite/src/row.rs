@@ -1,4 +1,4 @@
-//! The row of an instance, in and out of columns.
+//! Converts the row of an instance to and from columns.
 
 use perennial_core::history::ParentLink;
 use perennial_core::store::{InstanceRow, Status, StoreError, row_checksum};
@@ -8,15 +8,15 @@ use rusqlite::{Connection, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The columns that [`read_instance`] expects, in its order.
+/// The columns that [`read_instance`] expects, in this order.
 pub(crate) const COLUMNS: &str = "key, id, shard, name, version, status, execution, owed, wake_at_ms, blocked, \
                                   attributes, published, parent, created_ms, ended_ms, parent_key, full, \
                                   checksum";
 
-/// The column that only searches need.
+/// A column that is used only for searching.
 pub(crate) const PARENT_KEY_COLUMN: usize = 15;
 
-/// The number that stands for a status. Partial indexes name these numbers.
+/// The number of a status. Partial indexes contain these numbers.
 pub(crate) fn status_code(status: Status) -> i64 {
     match status {
         Status::Pending => 0,
@@ -28,18 +28,18 @@ pub(crate) fn status_code(status: Status) -> i64 {
     }
 }
 
-/// The status that a number stands for.
+/// The status with a number.
 pub(crate) fn status_of_code(code: i64) -> Option<Status> {
     Status::ALL.into_iter().find(|status| status_code(*status) == code)
 }
 
-/// A number as SQLite keeps it, for bounds and for times to come. Numbers beyond its range are larger than any that is
-/// stored, so that the largest one serves as well as a bound; and what is to wait until a time beyond it waits forever.
+/// A number for SQLite, for bounds and wake times. Numbers beyond its range are larger than any stored one, so the
+/// largest number serves as a bound; and a wake time beyond it never comes.
 pub(crate) fn bound(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A number as SQLite keeps it, exactly.
+/// A number for SQLite, exactly.
 pub(crate) fn exact(number: u64) -> rusqlite::Result<i64> {
     i64::try_from(number).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
@@ -54,7 +54,7 @@ pub(crate) fn attributes_json(attributes: &Attributes) -> rusqlite::Result<Optio
     if attributes.is_empty() { Ok(None) } else { json(attributes).map(Some) }
 }
 
-/// A row whose first columns are [`COLUMNS`].
+/// Reads a row whose first columns are [`COLUMNS`].
 pub(crate) fn read_instance(row: &Row<'_>) -> Result<InstanceRow, StoreError> {
     decode(row).map_err(|fault| {
         let id = row.get_ref(1).ok().and_then(|id| id.as_str().ok().map(str::to_owned));
@@ -73,8 +73,8 @@ pub(crate) fn read_key(row: &Row<'_>, column: usize) -> Result<InstanceKey, Stor
     Ok(InstanceKey::from_bytes(key))
 }
 
-/// A key for bytes that should be one. If they are too few or too many, it is the first key that is not before them: pages
-/// go on behind such a row then, and do not show it again.
+/// A key for bytes that should be one. If the length is wrong, it is the first key that is not before them, so that
+/// pages continue after such a row and do not show it again.
 pub(crate) fn readable_key(bytes: &[u8]) -> InstanceKey {
     let mut key = [0; 16];
     let length = bytes.len().min(16);
@@ -109,7 +109,7 @@ pub(crate) fn read_payload(row: &Row<'_>, column: usize) -> Result<Option<Payloa
     payload(row, column).map_err(|fault| StoreError::CorruptRow(fault.to_string()))
 }
 
-/// Gives every row its checksum, where the schema before had none. What cannot be read gets none, and is found by that.
+/// Adds the checksum to every row of an older schema. A row that cannot be read gets none, and is detected by that.
 /// Columns are named here because this belongs to one version of the schema.
 pub(crate) fn seal_all(connection: &Connection) -> rusqlite::Result<()> {
     let mut all = connection.prepare("SELECT rowid, key, id, name, created_ms, parent FROM instances")?;
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(codes, [0, 1, 2, 3, 4, 5]);
         for status in Status::ALL {
             assert_eq!(status_of_code(status_code(status)), Some(status));
-            // `status < 2` in the partial indexes.
+            // The partial indexes contain `status < 2`.
             assert_eq!(status_code(status) >= 2, status.is_final());
         }
         assert_eq!(status_of_code(6), None);

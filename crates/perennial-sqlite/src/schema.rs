@@ -1,7 +1,7 @@
 //! The schema and its versions.
 //!
-//! A database says whose it is (`application_id`) and what it looks like (`user_version`). Migrations run when it is
-//! opened, each once: whoever comes first does them in a transaction, and the others find them done.
+//! A database identifies its program (`application_id`) and its schema (`user_version`). Migrations run when it is
+//! opened, each once: the first process runs them in a transaction, and the others find them done.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use crate::owner_lock::OwnerLock;
 use crate::row;
 use crate::tasks;
 
-/// "Pere", as SQLite keeps it in the file's header.
+/// "Pere", as stored in the file's header.
 const APPLICATION_ID: i32 = 0x5065_7265;
 
-/// What makes a version of the one before: statements, then perhaps what cannot be said in SQL.
+/// The step from one version to the next: statements, then optionally code for what SQL cannot do.
 struct Migration {
     sql: &'static str,
     then: Option<fn(&Connection) -> rusqlite::Result<()>>,
 }
 
-/// What makes each version of the one before.
+/// The steps from each version to the next.
 const MIGRATIONS: [Migration; 5] = [
     Migration { sql: include_str!("migrations/1.sql"), then: None },
-    // The index of attributes that version 2 makes stays empty here: version 4 makes another one.
+    // The attribute index created by version 2 stays empty here, because version 4 replaces it.
     Migration { sql: include_str!("migrations/2.sql"), then: None },
     Migration { sql: include_str!("migrations/3.sql"), then: Some(row::seal_all) },
     Migration { sql: include_str!("migrations/4.sql"), then: Some(attributes::fill) },
@@ -47,14 +47,14 @@ pub(crate) enum Role {
     Guest,
 }
 
-/// How a database stands to this code.
+/// The relation of a database to this code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It is empty.
     Fresh,
     /// An older version of this code made it.
     Older(usize),
-    /// It is what this code expects.
+    /// It has the version that this code expects.
     Current,
     /// A newer version of this code made it.
     Newer(i64),
@@ -63,7 +63,7 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// Refuses what cannot be used.
+    /// Refuses a database that cannot be used.
     pub(crate) fn check(self, path: &Path) -> Result<(), StoreError> {
         let why = match self {
             Standing::Fresh | Standing::Older(_) | Standing::Current => return Ok(()),
@@ -77,9 +77,9 @@ impl Standing {
     }
 }
 
-/// Finds out how a database stands to this code.
+/// Determines the relation of a database to this code.
 pub(crate) fn standing(connection: &Connection) -> rusqlite::Result<Standing> {
-    // One statement, so that all of it is of one moment.
+    // One statement, so that all values are from one snapshot.
     let (application_id, version, tables): (i32, i64, i64) = connection.query_row(
         "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version), \
          (SELECT count(*) FROM sqlite_schema)",
@@ -95,7 +95,7 @@ pub(crate) fn standing(connection: &Connection) -> rusqlite::Result<Standing> {
     })
 }
 
-/// Brings a database to the current version.
+/// Migrates a database to the current version.
 pub(crate) fn migrate(
     connection: &Connection,
     path: &Path,
@@ -116,7 +116,7 @@ fn migrate_within(connection: &Connection, path: &Path, role: Role) -> Result<()
     standing.check(path)?;
     match (standing, role) {
         (Standing::Older(version), Role::Guest) => {
-            // An owner that runs would find its tables changed under its hands.
+            // A running owner would find its tables changed.
             let _lock = OwnerLock::take(path).map_err(|error| {
                 StoreError::CannotOpen(format!(
                     "{}: its schema has version {version} and must be brought to {CURRENT}, which has to wait: {error}",
@@ -131,7 +131,7 @@ fn migrate_within(connection: &Connection, path: &Path, role: Role) -> Result<()
     }
 }
 
-/// Makes all tables in an empty database.
+/// Creates all tables in an empty database.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
     apply(connection, 0)
 }

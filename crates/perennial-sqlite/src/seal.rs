@@ -1,14 +1,14 @@
-//! Checksums of rows beside the instances: messages, tasks, requests and replies.
+//! Checksums of messages, tasks, requests and replies.
 //!
-//! Bodies carry checksums of their own, which the engine checks. These cover the columns around them too, so that a row
-//! which was changed, or given to another instance, is not taken for what somebody sent. Rows of an older schema have
-//! none, and are taken as they are.
+//! Bodies have their own checksums, which the engine verifies. These also cover the other columns, so that a row that
+//! was changed, or assigned to another instance, is not mistaken for what was sent. Rows of an older schema have none,
+//! and are accepted as they are.
 
 use perennial_core::store::StoreError;
 use rusqlite::types::ValueRef;
 use rusqlite::{Row, ToSql, types::ToSqlOutput};
 
-/// A checksum over values in their order.
+/// A checksum over a sequence of values.
 #[derive(Default)]
 pub(crate) struct Seal(crc32fast::Hasher);
 
@@ -34,7 +34,7 @@ impl Seal {
         Ok(seal.finish())
     }
 
-    /// With its kind and length before it, no value can pass for the end of another and the beginning of the next.
+    /// With a prefix of type and length, moving bytes from one value to the next changes the checksum.
     fn add(&mut self, value: ValueRef<'_>) {
         let mut bytes = |kind: u8, bytes: &[u8]| {
             self.0.update(&[kind]);
@@ -55,7 +55,7 @@ impl Seal {
     }
 }
 
-/// Checks a row whose first columns are sealed by the one behind them.
+/// Verifies a row whose first columns are covered by the checksum in the column after them.
 pub(crate) fn check(row: &Row<'_>, columns: usize) -> Result<(), StoreError> {
     let corrupt = |why: String| StoreError::CorruptRow(why);
     let sealed: Option<i64> = row.get(columns).map_err(|error| corrupt(error.to_string()))?;

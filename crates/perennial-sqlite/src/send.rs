@@ -1,7 +1,7 @@
-//! Writes one message from outside of the owner.
+//! Writes one message from a process that does not own the instance.
 //!
-//! What stands in its way is found before anything of it was written. An urgent message is urgent even if one with its
-//! key waits already: that one is then.
+//! Conflicts are found before anything of it was written. If a message with the same deduplication key is already
+//! waiting, that one becomes urgent if this one is.
 
 use perennial_core::store::memory::MAX_UNREAD;
 use perennial_core::store::{Changes, InstanceRow, SendOutcome, SendRequest, StoreError};
@@ -10,12 +10,12 @@ use crate::reader::Fault;
 use crate::tables::{Addressee, Message, Tables};
 use crate::unread::Unread;
 
-/// Why a message, or another call that writes, did not get through.
+/// Why a message, or another call that writes, failed.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// What is stored, or is to be stored, does not hold what it must.
+    /// A stored value, or one to be stored, is invalid.
     Row(StoreError),
-    /// SQLite said so.
+    /// An error of SQLite.
     Sqlite(rusqlite::Error),
 }
 
@@ -87,8 +87,8 @@ pub(crate) fn write(
     }
 }
 
-/// Why an instance takes no message: it is full, unless the message waits already. Rows are counted only if nothing else
-/// tells how many there are.
+/// Why an instance refuses a message: it is full, unless the same message is already waiting. Rows are counted only if
+/// nothing else tells how many there are.
 fn refusal(
     tables: &mut Tables<'_>,
     unread: &mut Unread,

@@ -1,12 +1,12 @@
 //! Sessions: who may commit for which shards.
 //!
-//! They are kept in memory, where every commit looks, and in tables, where readers and other processes look. Only the
-//! owner of the file writes those tables; so leases are renewed in memory alone, and an idle owner writes nothing.
-//! Should somebody else have changed the tables nonetheless (the lock file was deleted, say), [`Sessions::reload`]
-//! notices, and what was owned here is owned no more.
+//! They are kept in memory, for the check of every commit, and in tables, for readers and other processes. Only the
+//! owner of the file writes those tables; so leases are renewed in memory only, and an idle owner writes nothing. If
+//! another process changed the tables anyway (for example because the lock file was deleted), [`Sessions::reload`]
+//! detects it, and the shards are no longer owned here.
 //!
-//! Whoever becomes the owner of the file ends the sessions of the one before, see [`end_all`]. That one may have died
-//! long ago; when it was seen last is written with commits, see [`Sessions::touch`].
+//! A new owner of the file ends the sessions of the previous one, see [`end_all`]. That one may have died long ago;
+//! when it was last seen is written with commits, see [`Sessions::touch`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,11 +38,11 @@ struct SessionState {
     new: NewSession,
     opened_ms: u64,
     expires_ms: u64,
-    /// What the table says.
+    /// The value in the table.
     seen_ms: u64,
 }
 
-/// Who owns a shard, and since which epoch.
+/// The owner of a shard, and its epoch.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tenure {
     pub(crate) owner: Option<SessionId>,
@@ -67,7 +67,7 @@ impl Sessions {
         self.sessions.contains_key(&session)
     }
 
-    /// Whether a session is there and has not expired.
+    /// Whether a session exists and has not expired.
     pub(crate) fn is_live(&self, session: SessionId, now_ms: u64) -> bool {
         self.sessions.get(&session).is_some_and(|state| state.expires_ms >= now_ms)
     }
@@ -93,7 +93,7 @@ impl Sessions {
         Ok(Lease { now_ms, expires_ms: state.expires_ms })
     }
 
-    /// Ends a session that gives up its shards in order.
+    /// Ends a session that releases its shards.
     pub(crate) fn end(
         &mut self,
         connection: &Connection,
@@ -103,7 +103,7 @@ impl Sessions {
         self.remove(connection, session, |_| End::Released { now_ms })
     }
 
-    /// Ends what has expired, then gives the session free shards until it has as many as it wants.
+    /// Ends expired sessions, then gives the session free shards until it has as many as it wants.
     pub(crate) fn claim(
         &mut self,
         connection: &Connection,
@@ -142,7 +142,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Puts a new session in the place of an old one.
+    /// Replaces a session with a new one.
     pub(crate) fn replace(
         &mut self,
         connection: &Connection,
@@ -183,7 +183,7 @@ impl Sessions {
         Directory { now_ms, sessions: self.sessions.iter().map(row).collect() }
     }
 
-    /// Notes that a session is alive, within a transaction that is written anyway, if the last note is old.
+    /// Records that a session is alive, in a transaction that is written anyway, if the last record is old.
     pub(crate) fn touch(
         &mut self,
         connection: &Connection,
@@ -198,7 +198,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Gives up what the tables no longer hold.
+    /// Drops the ownership that the tables no longer contain.
     pub(crate) fn reload(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let mut stored = connection.prepare_cached("SELECT id FROM sessions")?;
         let stored: Vec<[u8; 16]> = stored.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
@@ -214,7 +214,7 @@ impl Sessions {
         self.sessions.get(&session).map(|state| state.new.role)
     }
 
-    /// Refuses maintenance while a lane is live. The session that is being replaced does not count.
+    /// Refuses maintenance while a lane is live. The session that is being replaced is ignored.
     fn check_role(
         &self,
         role: SessionRole,
@@ -230,7 +230,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Inserts a session. A lane ends all maintenance.
+    /// Inserts a session. A lane ends all maintenance sessions.
     fn insert(&mut self, connection: &Connection, new: &NewSession, now_ms: u64) -> rusqlite::Result<Lease> {
         if new.role == SessionRole::Lane {
             let visitors = self.sessions.iter().filter(|(_, it)| it.new.role == SessionRole::Maintenance);
@@ -268,8 +268,8 @@ impl Sessions {
     }
 }
 
-/// Ends all sessions of an earlier owner of the file, which is dead: whoever calls this holds its lock. Shards that its
-/// lanes did not release count an unclean end, and are unowned since their lane was seen last.
+/// Ends all sessions of an earlier owner of the file, which is dead, because the caller holds its lock. Shards that its
+/// lanes did not release count an unclean end, and have no owner since their lane was last seen.
 pub(crate) fn end_all(connection: &Connection) -> rusqlite::Result<()> {
     let mut sessions = connection.prepare("SELECT id, role, seen_ms FROM sessions")?;
     let sessions = sessions.query_map([], |row| {
@@ -277,7 +277,7 @@ pub(crate) fn end_all(connection: &Connection) -> rusqlite::Result<()> {
         Ok((row.get::<_, Vec<u8>>(0)?, role, row.get::<_, i64>(2)?))
     })?;
     for (id, role, seen_ms) in sessions.collect::<Result<Vec<_>, _>>()? {
-        // One of a role that this code does not know is taken for a lane.
+        // A session with an unknown role is treated as a lane.
         let role = role.unwrap_or(SessionRole::Lane);
         let end = End::Expired { expires_ms: seen_ms.max(0).cast_unsigned() };
         let mut owned = connection.prepare_cached(shards::OWNED)?;

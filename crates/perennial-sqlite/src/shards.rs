@@ -1,6 +1,6 @@
 //! The rows of shards: what is kept about each, whoever owns it.
 //!
-//! A maintenance session is a visitor: unclean ends, notes and gaps are those of lanes.
+//! A maintenance session does not change unclean ends, notes and gaps, which describe lanes.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(crate) enum End {
     Expired { expires_ms: u64 },
 }
 
-/// Makes a session the owner of a shard, and says at which epoch.
+/// Makes a session the owner of a shard, and returns the epoch.
 pub(crate) fn give(
     connection: &Connection,
     shard: ShardId,
@@ -49,7 +49,7 @@ pub(crate) fn give(
         Ok((row.get::<_, i64>(0)?, read_gaps(row, 1)?, row.get::<_, Option<i64>>(2)?))
     });
     let (epoch, mut gaps, mut idle_since_ms) = found.optional()?.unwrap_or((0, Vec::new(), None));
-    // One that is damaged begins again: whoever had the shard before is gone.
+    // A damaged epoch starts over: the previous owner of the shard is gone.
     let epoch = if (0..i64::MAX).contains(&epoch) { epoch + 1 } else { 1 };
     if role != SessionRole::Maintenance
         && let Some(from_ms) = idle_since_ms.take().map(i64::cast_unsigned)
@@ -65,7 +65,7 @@ pub(crate) fn give(
     Ok(epoch.cast_unsigned())
 }
 
-/// Leaves a shard to whoever claims it next.
+/// Releases a shard for the next claim.
 pub(crate) fn give_up(
     connection: &Connection,
     shard: ShardId,
@@ -82,7 +82,7 @@ pub(crate) fn give_up(
     connection.prepare_cached(sql)?.execute(params![shard.0, bound(since_ms)]).map(drop)
 }
 
-/// Notes something about a shard of a session, or nothing any more.
+/// Sets or clears the note on a shard of a session.
 pub(crate) fn note(
     connection: &Connection,
     session: SessionId,
@@ -112,7 +112,7 @@ pub(crate) fn of_session(connection: &Connection, session: SessionId) -> Result<
     })
 }
 
-/// Refuses a session that is gone or does not own all of the shards.
+/// Fails if the session has ended or does not own all of the shards.
 pub(crate) fn check(connection: &Connection, session: SessionId, shards: &ShardSet) -> Result<(), Fault> {
     let gone = || Fault::Row(StoreError::SessionGone);
     let id = session.0.to_be_bytes();
@@ -125,7 +125,7 @@ pub(crate) fn check(connection: &Connection, session: SessionId, shards: &ShardS
     if owned.and(shards) == *shards { Ok(()) } else { Err(gone()) }
 }
 
-/// Who owns a shard, as the table says.
+/// The owner of a shard, according to the table.
 pub(crate) fn owner(connection: &Connection, shard: ShardId) -> Result<ShardOwner, Fault> {
     let mut find = connection.prepare_cached(OWNER)?;
     let found = find
@@ -137,13 +137,13 @@ pub(crate) fn owner(connection: &Connection, shard: ShardId) -> Result<ShardOwne
     })
 }
 
-/// Who owns which shard, as the table says.
+/// The owners of all shards, according to the table.
 pub(crate) fn tenures(connection: &Connection) -> rusqlite::Result<[Tenure; SHARDS]> {
     let mut tenures = [Tenure::default(); SHARDS];
     let mut statement = connection.prepare_cached("SELECT shard, session, epoch FROM shards")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        // Rows that are damaged are nobody's: a claim writes them again.
+        // Damaged rows have no owner: a claim rewrites them.
         let (Ok(shard), Ok(session)) = (row.get::<_, u8>(0), row.get::<_, Option<[u8; 16]>>(1)) else {
             continue;
         };
@@ -162,7 +162,7 @@ fn maybe_bytes(row: &Row<'_>, column: usize) -> Result<Option<Arc<[u8]>>, Fault>
     }
 }
 
-/// Gaps that cannot be read are forgotten: they excuse lateness, and nothing depends on them.
+/// Gaps that cannot be read are dropped: they only extend grace periods, and nothing else depends on them.
 fn read_gaps(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<Gap>> {
     let text = row.get_ref(column)?.as_bytes().unwrap_or_default();
     Ok(serde_json::from_slice(text).unwrap_or_default())

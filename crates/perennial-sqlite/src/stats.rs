@@ -1,5 +1,4 @@
-//! How much there is of what. Every count stops at a bound and goes by an index, so that looking costs the same
-//! whatever there is.
+//! Row counts. Every count stops at a bound and uses an index, so that the cost does not grow with the data.
 
 use perennial_core::store::{Count, Status, StoreStats};
 use rusqlite::{Connection, OptionalExtension, Params};
@@ -19,14 +18,14 @@ pub(crate) const TASKS: &str =
     "SELECT count(*) FROM (SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = ?2 LIMIT ?1)";
 pub(crate) const REQUESTS: &str =
     "SELECT count(*) FROM (SELECT 1 FROM requests INDEXED BY requests_by_deadline LIMIT ?1)";
-/// The earliest instance that is late. Of those that are blocked only so many are passed over.
+/// The most overdue instance. Only a limited number of blocked ones is skipped.
 pub(crate) const LATE: &str = "SELECT wake_at_ms FROM \
      (SELECT wake_at_ms, blocked FROM instances INDEXED BY instances_due \
       WHERE wake_at_ms < ?2 AND status < 2 ORDER BY wake_at_ms, key LIMIT ?1) \
      WHERE blocked IS NULL LIMIT 1";
 
 pub(crate) fn stats(connection: &Connection, now_ms: u64) -> Result<StoreStats, Fault> {
-    // All of one moment.
+    // All counts from one snapshot.
     let transaction = connection.unchecked_transaction()?;
     let one_over = bound(Count::EXACT + 1);
     let mut instances = Vec::with_capacity(Status::ALL.len());

@@ -1,4 +1,4 @@
-//! The store as its callers see it: calls go into queues, answers come from threads.
+//! The store as its callers see it: calls go into queues, replies come from threads.
 
 use std::fmt;
 use std::path::Path;
@@ -30,8 +30,8 @@ use crate::writer::Writer;
 
 /// A store in a SQLite file.
 ///
-/// Replies and hints are called on the store's own threads, one after another: what they do has to be short, and they
-/// must not wait for the store. Dropping the store closes it, and waits for that.
+/// Replies and hints are called on the store's own threads, one after another: they must be short, and must not wait
+/// for the store. Dropping the store closes it, and waits for that.
 pub struct SqliteStore {
     shared: Arc<Shared>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -59,7 +59,7 @@ enum Access {
     ReadOnly,
 }
 
-/// Whether the store can go on. What failed once has failed for good.
+/// Whether the store can continue. The first failure is permanent.
 #[derive(Default)]
 pub(crate) struct Health(OnceLock<StoreError>);
 
@@ -75,11 +75,11 @@ impl Health {
 }
 
 impl SqliteStore {
-    /// Opens a file for the runtime that owns it, and creates it if need be. The path `:memory:` keeps everything in
-    /// memory, for as long as the store is open.
+    /// Opens a file for the runtime that owns it, and creates it if necessary. The path `:memory:` keeps everything in
+    /// memory, as long as the store is open.
     ///
-    /// Only one runtime owns a file at a time: a second one gets [`StoreError::InUse`]. Sessions that an earlier owner
-    /// left behind are gone when this returns.
+    /// Only one runtime owns a file at a time: a second one gets [`StoreError::InUse`]. Sessions of an earlier owner
+    /// have ended when this returns.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         if path.as_ref() == Path::new(IN_MEMORY) {
             return SqliteStore::start(open::in_memory(&options)?, options, Access::Owner);
@@ -87,8 +87,8 @@ impl SqliteStore {
         SqliteStore::start(open::owner(path.as_ref(), &options)?, options, Access::Owner)
     }
 
-    /// Opens a file beside its owner, if there is one, to look and to send. Sessions and commits are refused with
-    /// [`StoreError::InUse`].
+    /// Opens a file beside its owner, if there is one, to read and to send messages. Sessions and commits are refused
+    /// with [`StoreError::InUse`].
     pub fn open_guest(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         if path.as_ref() == Path::new(IN_MEMORY) {
             return Err(StoreError::CannotOpen(format!(
@@ -98,10 +98,10 @@ impl SqliteStore {
         SqliteStore::start(open::guest(path.as_ref(), &options)?, options, Access::Guest)
     }
 
-    /// Opens a file to look at it for a moment. Everything that writes is refused with [`StoreError::InUse`]; the file needs no
-    /// write permission, and no files are made beside it unless a crash left a log that SQLite has to recover.
+    /// Opens a file read-only, for a short time. Every call that writes is refused with [`StoreError::InUse`]; the file
+    /// needs no write permission, and no files are created next to it unless SQLite has to recover a log after a crash.
     ///
-    /// If no runtime uses the file when it is opened, changes that one makes later are not seen.
+    /// If no runtime uses the file when it is opened, later changes are not seen.
     pub fn open_read_only(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         SqliteStore::start(open::read_only(path.as_ref(), &options)?, options, Access::ReadOnly)
     }
@@ -231,7 +231,7 @@ impl Store for SqliteStore {
         if self.shared.is_guest {
             return self.read(ReadCall::Directory { reply: ReplyGuard::to(reply) });
         }
-        // Leases are in the memory of the thread that writes.
+        // Leases are in the memory of the writer thread.
         self.write(WriteCall::Directory(Call::new((), reply)));
     }
 
@@ -438,12 +438,12 @@ impl Store for SqliteStore {
 
     fn watch(&self, watcher: Watcher) {
         self.shared.watchers.add(watcher);
-        // The thread that writes looks for changes only while somebody watches.
+        // The writer thread looks for changes only while somebody watches.
         self.shared.queue.wake();
     }
 
     fn close(&self, reply: Reply<()>) {
-        // What was asked before is still answered.
+        // Earlier calls are still served.
         match self.shared.queue.close(Work::Close(ReplyGuard::to(reply))) {
             Ok(()) => self.shared.reads.close(),
             Err(work) => work.refuse(StoreError::Closed),
@@ -455,7 +455,7 @@ impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.close(Box::new(|_| {}));
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Dropped in a reply, this runs on a thread of the store itself, which cannot wait for itself.
+        // If it is dropped in a reply, this runs on a thread of the store itself, which cannot wait for itself.
         if let Some(writer) = writer
             && !self.threads.contains(&thread::current().id())
         {

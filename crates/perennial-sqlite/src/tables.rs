@@ -1,4 +1,4 @@
-//! The statements of the thread that writes, prepared once.
+//! The statements of the writer thread, prepared once.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -25,33 +25,33 @@ pub(crate) const INSERT_TURN: &str =
 pub(crate) const TURN_EXISTS: &str = "SELECT 1 FROM turns WHERE key = ?1 AND execution = ?2 AND number = ?3";
 pub(crate) const SAME_TURN: &str =
     "SELECT body = ?4 AND checksum = ?5 FROM turns WHERE key = ?1 AND execution = ?2 AND number = ?3";
-/// The number is given here rather than by SQLite because the checksum covers it.
+/// The number is assigned here rather than by SQLite because the checksum covers it.
 pub(crate) const APPEND_MESSAGE: &str = "INSERT INTO inbox (number, key, shard, dedupe, parked, urgent, arrived_ms, \
      body, checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (key, dedupe) DO NOTHING";
-/// The last number that was given.
-/// The last number that was given, and whether a row has the next one all the same: its number was changed from outside.
+/// The last assigned number, and whether a row already has the next one because its number was changed from outside.
 pub(crate) const LAST_NUMBER: &str = "SELECT last, EXISTS (SELECT 1 FROM inbox WHERE number = last + 1) \
      FROM (SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'inbox'), 0) AS last)";
 /// Whether a message has a number.
 const NUMBER_IS_TAKEN: &str = "SELECT EXISTS (SELECT 1 FROM inbox WHERE number = ?1)";
-/// Whether the instance takes messages is asked while appending.
+/// Whether the instance accepts messages is checked by the insertion itself.
 pub(crate) const APPEND_TO_KEY: &str = "INSERT INTO inbox (number, key, shard, dedupe, parked, urgent, arrived_ms, \
      body, checksum) SELECT ?1, key, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM instances WHERE key = ?2 AND status < 2 \
      ON CONFLICT (key, dedupe) DO NOTHING";
 pub(crate) const DELETE_MESSAGE: &str = "DELETE FROM inbox WHERE number = ?1";
-/// The message with a key against duplicates that waits.
+/// The waiting message with a deduplication key.
 pub(crate) const WAITING: &str = "SELECT number FROM inbox WHERE key = ?1 AND dedupe = ?2";
-/// Whoever sends an urgent message again is heard again, unless the instance takes none any more.
+/// If an urgent message is sent again, the waiting one becomes urgent again, unless the instance no longer accepts
+/// messages.
 pub(crate) const MAKE_URGENT: &str = "UPDATE inbox SET urgent = 1 WHERE key = ?1 AND dedupe = ?2 AND urgent = 0 \
      AND EXISTS (SELECT 1 FROM instances WHERE instances.key = ?1 AND status < 2)";
 pub(crate) const SEE: &str = "UPDATE inbox SET urgent = 0 WHERE number = ?1 AND urgent = 1";
-/// Messages that arrived before a time. Those of one instance are few.
+/// Messages that arrived before a time. An instance has few of them.
 pub(crate) const EARLIER: &str = "SELECT number FROM inbox INDEXED BY inbox_by_instance \
      WHERE key = ?1 AND parked = 0 AND arrived_ms < ?2";
 pub(crate) const COUNT_UNREAD: &str = "SELECT count(*) FROM inbox WHERE key = ?1";
 pub(crate) const DATA_VERSION: &str = "PRAGMA data_version";
 
-/// The columns that a change may touch, each with its bit in a mask of changes.
+/// The columns that a change may write, each with its bit in a mask of changes.
 const CHANGEABLE: [&str; 10] = [
     "status",
     "execution",
@@ -79,13 +79,13 @@ pub(crate) struct Tables<'c> {
     last_number: Statement<'c>,
     delete_message: Statement<'c>,
     data_version: Statement<'c>,
-    /// By mask, and whether the row id is given. A statement that names only what changes leaves the indexes of other
-    /// columns alone.
+    /// By mask, and whether the row id is given. A statement that names only changed columns does not update the
+    /// indexes of the others.
     updates: BTreeMap<(usize, bool), Statement<'c>>,
     recent: Recent,
 }
 
-/// Who a message is for.
+/// The receiver of a message.
 pub(crate) struct Addressee {
     pub(crate) key: InstanceKey,
     pub(crate) shard: ShardId,
@@ -94,37 +94,37 @@ pub(crate) struct Addressee {
     pub(crate) is_full: bool,
 }
 
-/// A message to an instance that is known to take it.
+/// A message to an instance that is known to accept it.
 pub(crate) struct Message<'a> {
     pub(crate) to: InstanceKey,
     pub(crate) shard: ShardId,
     pub(crate) dedupe: Option<&'a str>,
-    /// Only a load shows it.
+    /// Only `load` returns it.
     pub(crate) parked: bool,
     pub(crate) urgent: bool,
     pub(crate) body: &'a [u8],
 }
 
 impl<'a> Message<'a> {
-    /// A message with nothing special about it.
+    /// A message without special properties.
     pub(crate) fn plain(to: InstanceKey, shard: ShardId, body: &'a [u8]) -> Message<'a> {
         Message { to, shard, dedupe: None, parked: false, urgent: false, body }
     }
 
-    /// The message that starts an instance. One that is to start later is parked until then.
+    /// The message that starts an instance. If it starts later, the message is parked until then.
     pub(crate) fn starting(row: &InstanceRow, body: &'a [u8]) -> Message<'a> {
         let parked = row.wake_at_ms.is_some();
         Message { to: row.key, shard: row.shard, dedupe: None, parked, urgent: false, body }
     }
 }
 
-/// What became of a message that was to be appended.
+/// The outcome of appending a message.
 pub(crate) enum Appended {
     /// It has this number.
     Sent(InboxNumber),
-    /// One with its key waits.
+    /// A message with its deduplication key is already waiting.
     Waits,
-    /// The instance takes none.
+    /// The instance accepts none.
     Refused,
 }
 
@@ -170,17 +170,17 @@ impl<'c> Tables<'c> {
         self.commit.execute([]).map(drop)
     }
 
-    /// What is remembered of rows may be true no more.
+    /// Forgets what is remembered about rows, because it may no longer be correct.
     pub(crate) fn forget(&mut self) {
         self.recent.forget();
     }
 
-    /// A number that differs from before if another connection has changed the database.
+    /// A number that changes when another connection has changed the database.
     pub(crate) fn data_version(&mut self) -> rusqlite::Result<i64> {
         self.data_version.query_row([], |row| row.get(0))
     }
 
-    /// Inserts a row; `false` if its id or key is taken.
+    /// Inserts a row; `false` if its id or key exists.
     pub(crate) fn insert_instance(&mut self, row: &InstanceRow) -> rusqlite::Result<bool> {
         let inserted = self.insert_instance.execute(params![
             row.key.as_bytes(),
@@ -227,7 +227,7 @@ impl<'c> Tables<'c> {
         Ok(changed)
     }
 
-    /// Changes the row of a key, which is the one with this row id if that is given.
+    /// Changes the row with a key, which is the one with this row id if that is given.
     fn update(&mut self, key: InstanceKey, row: Option<i64>, change: &RowChange) -> rusqlite::Result<bool> {
         let mask = mask_of(change);
         let update = match self.updates.entry((mask, row.is_some())) {
@@ -286,7 +286,7 @@ impl<'c> Tables<'c> {
         self.connection.prepare_cached(&by_id())?.query_row([id], |row| Ok(shown(row))).optional()
     }
 
-    /// Who has an id.
+    /// The instance with an id.
     pub(crate) fn addressee(&mut self, id: &str) -> rusqlite::Result<Option<Addressee>> {
         let addressee = self.addressee.query_row([id], |row| {
             Ok(Addressee {
@@ -299,7 +299,7 @@ impl<'c> Tables<'c> {
         addressee.optional()
     }
 
-    /// Inserts a turn; `false` if one of its number is there.
+    /// Inserts a turn; `false` if one with its number exists.
     pub(crate) fn insert_turn(&mut self, key: InstanceKey, turn: &TurnRow) -> rusqlite::Result<bool> {
         let inserted = self.insert_turn.execute(params![
             key.as_bytes(),
@@ -330,14 +330,14 @@ impl<'c> Tables<'c> {
         self.turn_exists.exists(params![key.as_bytes(), exact(execution)?, exact(number)?])
     }
 
-    /// Whether the turn of this number has these bytes and this checksum; none if there is no such turn.
+    /// Whether the turn with this number has these bytes and this checksum; `None` if there is no such turn.
     pub(crate) fn same_turn(&mut self, key: InstanceKey, turn: &TurnRow) -> rusqlite::Result<Option<bool>> {
         let (execution, number) = (exact(turn.execution)?, exact(turn.number)?);
         let values = params![key.as_bytes(), execution, number, &turn.bytes[..], turn.checksum];
         self.connection.prepare_cached(SAME_TURN)?.query_row(values, |row| row.get(0)).optional()
     }
 
-    /// Appends a message to an instance that takes it.
+    /// Appends a message to an instance that accepts it.
     pub(crate) fn append_message(
         &mut self,
         message: &Message<'_>,
@@ -351,7 +351,7 @@ impl<'c> Tables<'c> {
         Ok(Appended::Waits)
     }
 
-    /// Appends a message to the instance of a key, if it takes any.
+    /// Appends a message to the instance with a key, if it accepts any.
     pub(crate) fn append_to_key(&mut self, message: &Message<'_>, now_ms: u64) -> rusqlite::Result<Appended> {
         let number = self.next_number()?;
         if insert_message(&mut self.append_to_key, number, message, now_ms)? {
@@ -373,7 +373,8 @@ impl<'c> Tables<'c> {
         Ok(next)
     }
 
-    /// Makes the message that waits in the place of an urgent one urgent; whether it was not before.
+    /// Makes the waiting message urgent instead of an urgent one that was not appended; returns whether it was not
+    /// urgent before.
     fn make_urgent(
         &mut self,
         key: InstanceKey,
@@ -386,7 +387,7 @@ impl<'c> Tables<'c> {
         Ok(self.connection.prepare_cached(MAKE_URGENT)?.execute(params![key.as_bytes(), dedupe])? == 1)
     }
 
-    /// The message with a key against duplicates that waits.
+    /// The waiting message with a deduplication key.
     pub(crate) fn waiting(
         &mut self,
         key: InstanceKey,
@@ -398,7 +399,7 @@ impl<'c> Tables<'c> {
         Ok(number.optional()?.map(i64::cast_unsigned))
     }
 
-    /// Whether a message of an instance arrived before a time, other than some.
+    /// Whether a message of an instance, other than some, arrived before a time.
     pub(crate) fn has_earlier(
         &mut self,
         key: InstanceKey,
@@ -415,12 +416,12 @@ impl<'c> Tables<'c> {
         Ok(false)
     }
 
-    /// An urgent message was looked at, and is urgent no more.
+    /// Marks an examined message as no longer urgent.
     pub(crate) fn see(&mut self, number: InboxNumber) -> rusqlite::Result<()> {
         self.connection.prepare_cached(SEE)?.execute([bound(number)]).map(drop)
     }
 
-    /// Deletes a message; `false` if it is gone.
+    /// Deletes a message; `false` if it does not exist.
     pub(crate) fn delete_message(&mut self, number: InboxNumber) -> rusqlite::Result<bool> {
         Ok(self.delete_message.execute([bound(number)])? == 1)
     }
@@ -432,13 +433,13 @@ impl<'c> Tables<'c> {
     }
 }
 
-/// Prepares a statement that is kept: in memory of its own, since the little that SQLite has at hand for a statement that
-/// runs would soon be used up.
+/// Prepares a long-lived statement in memory of its own: SQLite's lookaside memory is small, and such statements would
+/// soon use it up.
 fn keep<'c>(connection: &'c Connection, sql: &str) -> rusqlite::Result<Statement<'c>> {
     connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT)
 }
 
-/// Inserts a message; `false` if one with its key waits, or nobody takes it.
+/// Inserts a message; `false` if one with its deduplication key is waiting, or nobody accepts it.
 fn insert_message(
     insert: &mut Statement<'_>,
     number: i64,

@@ -1,4 +1,4 @@
-//! Tasks: activities that are not on their first local attempt, and who runs them under which lease.
+//! Tasks: activities beyond their first local attempt, and who runs them under which lease.
 
 use perennial_core::history::{EventId, Payload};
 use perennial_core::log;
@@ -22,10 +22,10 @@ pub(crate) const PUT: &str = "INSERT INTO tasks (key, execution, event, shard, s
      details = excluded.details, interruptions = excluded.interruptions, name = excluded.name, tag = excluded.tag, \
      work = excluded.work, past = excluded.past, begun = excluded.begun, since_ms = excluded.since_ms, \
      heard_ms = excluded.heard_ms, checksum = excluded.checksum";
-/// A row that was changed is sealed again.
+/// A changed row gets a new checksum.
 pub(crate) const SEAL: &str =
     "UPDATE tasks SET checksum = ?4 WHERE key = ?1 AND execution = ?2 AND event = ?3";
-/// The row goes unless it is leased until a time, which the owner's own are not.
+/// The row is deleted unless its lease has an end, which the owner's own leases do not have.
 pub(crate) const CANCEL: &str = "DELETE FROM tasks WHERE key = ?1 AND execution = ?2 AND event = ?3 \
      AND (state <> 1 OR due_ms IS NULL)";
 pub(crate) const MARK_CANCELLED: &str =
@@ -42,10 +42,10 @@ pub(crate) const PUT_ASIDE: &str =
 pub(crate) const ANY_QUEUED: &str = "SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = 0 LIMIT 1";
 pub(crate) const ANY_QUEUED_OF_NAME: &str =
     "SELECT 1 FROM tasks INDEXED BY tasks_by_state WHERE state = 0 AND name = ?1 LIMIT 1";
-/// The first name from one on, or after it.
+/// The first name at or after one.
 pub(crate) const NEXT_QUEUED_NAME: &str = "SELECT name FROM tasks INDEXED BY tasks_by_state \
      WHERE state = 0 AND name >= ?1 AND NOT (?2 AND name = ?1) ORDER BY name LIMIT 1";
-/// `IS`, so that no tag is a tag to look for.
+/// `IS`, so that a task without a tag is found by `NULL`.
 pub(crate) const QUEUED: &str = "SELECT key, execution, event FROM tasks INDEXED BY tasks_by_state \
      WHERE state = 0 AND name = ?1 AND tag IS ?2 ORDER BY key, execution, event LIMIT ?3";
 pub(crate) const RENEW: &str = "UPDATE tasks SET due_ms = ?5, details = ifnull(?6, details), \
@@ -61,10 +61,10 @@ pub(crate) const QUEUE_AGAIN: &str = "UPDATE tasks SET state = 0, holder = NULL,
      heard_ms = NULL \
      WHERE key = ?1 AND execution = ?2 AND event = ?3 AND state = 1 AND holder = ?4 RETURNING shard";
 
-/// The columns that [`read`] expects, in its order.
+/// The columns that [`read`] expects, in this order.
 pub(crate) const COLUMNS: &str = "key, execution, event, shard, state, holder, cancelled, attempt, due_ms, details, \
                        interruptions, name, tag, work, past, begun, since_ms, heard_ms, checksum";
-/// How many of them are sealed by the last one.
+/// How many of them the checksum in the last one covers.
 const SEALED: usize = 18;
 
 const QUEUED_STATE: i64 = 0;
@@ -85,7 +85,7 @@ pub(crate) fn of_execution() -> String {
     format!("SELECT {COLUMNS} FROM tasks WHERE key = ?1 AND execution = ?2 ORDER BY event")
 }
 
-/// The tasks of all instances after one, by id.
+/// The tasks of all instances after one, ordered by id.
 pub(crate) fn after() -> String {
     format!(
         "SELECT {COLUMNS} FROM tasks WHERE (key, execution, event) > (?1, ?2, ?3) ORDER BY key, execution, event"
@@ -100,7 +100,7 @@ pub(crate) fn of_holder() -> String {
     )
 }
 
-/// Makes a change that a commit brings.
+/// Applies a change of a commit.
 pub(crate) fn change(connection: &Connection, change: &TaskChange) -> rusqlite::Result<()> {
     match change {
         TaskChange::Put(row) => put(connection, row),
@@ -122,8 +122,8 @@ pub(crate) fn change(connection: &Connection, change: &TaskChange) -> rusqlite::
     }
 }
 
-/// Changes a row that is sound, and seals it again; nothing if there is no such row. One that is damaged is put aside:
-/// nobody takes it, and whoever loads its instance meets it.
+/// Changes an intact row and its checksum; `None` if there is no such row. A damaged row is put aside: nobody takes it,
+/// and loading its instance reports it.
 fn change_sealed<T>(
     connection: &Connection,
     place: &Place,
@@ -137,7 +137,7 @@ fn change_sealed<T>(
     Ok(changed)
 }
 
-/// The row of a task, if there is one. One that is damaged is put aside.
+/// The row of a task, if there is one. A damaged row is put aside.
 fn sound(connection: &Connection, place: &Place) -> rusqlite::Result<Option<TaskRow>> {
     let at = params![place.key.as_bytes(), place.execution, place.event];
     let mut row = connection.prepare_cached(&of_event())?;
@@ -197,13 +197,13 @@ fn put(connection: &Connection, row: &TaskRow) -> rusqlite::Result<()> {
     connection.prepare_cached(PUT)?.execute(&values[..]).map(drop)
 }
 
-/// Whether a node that asks may find work.
+/// Whether a node may find work.
 pub(crate) fn any_to_take(connection: &Connection, now_ms: u64) -> rusqlite::Result<bool> {
     Ok(connection.prepare_cached(ANY_QUEUED)?.exists([])?
         || connection.prepare_cached(ANY_LEASE_OVER)?.exists([bound(now_ms)])?)
 }
 
-/// Queues tasks again whose lease ran out; those that nobody waits for go.
+/// Queues tasks with an expired lease again; cancelled ones are deleted.
 pub(crate) fn end_leases(
     connection: &Connection,
     now_ms: u64,
@@ -270,7 +270,7 @@ pub(crate) fn take(
     Ok(taken)
 }
 
-/// The names of queued tasks that begin with a prefix, found by leaps through the index.
+/// The names of queued tasks that begin with a prefix, found by skipping through the index.
 fn names_from(connection: &Connection, prefix: &str) -> Result<Vec<String>, Fault> {
     let mut next = connection.prepare_cached(NEXT_QUEUED_NAME)?;
     let mut names: Vec<String> = Vec::new();
@@ -287,7 +287,7 @@ fn names_from(connection: &Connection, prefix: &str) -> Result<Vec<String>, Faul
     }
 }
 
-/// Finds the first queued tasks of a name, for each tag that is served.
+/// Finds the first queued tasks of a name, for each served tag.
 fn queued(
     connection: &Connection,
     name: &str,
@@ -306,7 +306,7 @@ fn queued(
     Ok(())
 }
 
-/// Renews a holder's lease, and writes what it has to say about the attempt.
+/// Renews a holder's lease, and writes its report about the attempt.
 pub(crate) fn renew(
     connection: &Connection,
     holder: SessionId,
@@ -339,7 +339,7 @@ pub(crate) fn renew(
     })
 }
 
-/// Deletes the row of a holder's attempt; gives its shard, if it was the holder's.
+/// Deletes the row of a holder's attempt; returns its shard, if the holder had it.
 pub(crate) fn finish(
     connection: &Connection,
     holder: SessionId,
@@ -351,7 +351,7 @@ pub(crate) fn finish(
     connection.prepare_cached(FINISH)?.query_row(values, |row| row.get(0).map(ShardId)).optional()
 }
 
-/// Queues a holder's task again, unless it was cancelled; gives its shard if it did.
+/// Queues a holder's task again, unless it was cancelled; returns its shard if it did.
 pub(crate) fn give_back(
     connection: &Connection,
     holder: SessionId,
@@ -370,19 +370,19 @@ pub(crate) fn give_back(
     })
 }
 
-/// The tasks that are leased to a holder, by id.
+/// The tasks leased to a holder, ordered by id.
 pub(crate) fn held(connection: &Connection, holder: SessionId) -> Result<Vec<TaskRow>, Fault> {
     let mut statement = connection.prepare_cached(&of_holder())?;
     collect(statement.query([holder.0.to_be_bytes()])?, read)
 }
 
-/// The tasks of an execution, by event.
+/// The tasks of an execution, ordered by event.
 pub(crate) fn load(connection: &Connection, key: InstanceKey, execution: u64) -> Result<Vec<TaskRow>, Fault> {
     let mut statement = connection.prepare_cached(&of_execution())?;
     collect(statement.query(params![key.as_bytes(), bound(execution)])?, read)
 }
 
-/// A page of the tasks of all instances. One that is damaged is left out: whoever loads its instance meets it.
+/// A page of the tasks of all instances. A damaged one is skipped: loading its instance reports it.
 pub(crate) fn list(
     connection: &Connection,
     after_task: Option<TaskId>,
@@ -406,7 +406,7 @@ pub(crate) fn list(
     Ok(listed)
 }
 
-/// Seals every row again with the columns that version 5 adds. One that is damaged stays so.
+/// Extends every checksum to the columns that version 5 adds. A damaged row stays damaged.
 pub(crate) fn seal_all(connection: &Connection) -> rusqlite::Result<()> {
     const SEALED_BEFORE: usize = 16;
     const CHECKSUM: usize = 18;
@@ -422,7 +422,7 @@ pub(crate) fn seal_all(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// A task's id as SQLite keeps it.
+/// A task's id as stored.
 struct Place {
     key: InstanceKey,
     execution: i64,
@@ -430,7 +430,7 @@ struct Place {
 }
 
 impl Place {
-    /// The place of a row whose first columns name it.
+    /// Reads the id from the first columns of a row.
     fn read(row: &Row<'_>) -> Result<Place, Fault> {
         Ok(Place { key: read_key(row, 0)?, execution: row.get(1)?, event: row.get(2)? })
     }

@@ -1,8 +1,8 @@
-//! Writes what has gathered as one transaction.
+//! Writes accumulated calls as one transaction.
 //!
-//! Each member stands for itself. A savepoint around each would cost more than the writing, so there are none at first:
-//! members check before they write. The rare transaction in which one finds out too late is rolled back as a whole and
-//! done again, then with savepoints.
+//! Each member has its own outcome. A savepoint for each would cost more than the writes, so there are none at first:
+//! members check before they write. In the rare case that a member finds a conflict too late, the whole transaction is
+//! rolled back and repeated with savepoints.
 
 use std::time::Duration;
 
@@ -37,23 +37,23 @@ pub(crate) struct WriteConnection<'c> {
     sessions: Sessions,
     unread: Unread,
     clock: &'c StoreClock,
-    /// The time that the file has, if this is the owner of one: it is written now and then.
+    /// The time written in the file, if this is the owner of one: it is updated now and then.
     marked: Option<Option<Mark>>,
     /// The time that the transaction writes.
     marking: Option<Mark>,
     busy_patience: Duration,
     data_version: i64,
     changed_by_others: bool,
-    /// What the transaction changes that others are to hear of.
+    /// The changes of the transaction that others are notified of.
     changes: Changes,
-    /// Whether deleted instances have turns left; nothing if that has to be looked up.
+    /// Whether deleted instances have turns left; `None` if that has to be looked up.
     has_graves: Option<bool>,
     orphans: Orphans,
-    /// Messages and tasks of nobody that the next sweep deletes.
+    /// Orphaned messages and tasks that the next sweep deletes.
     orphaned: (Vec<i64>, Vec<i64>),
 }
 
-/// How members are kept apart.
+/// How members are isolated from each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     /// By checking before writing.
@@ -65,15 +65,15 @@ enum Pace {
 /// Why a transaction was not committed.
 #[derive(Debug)]
 pub(crate) enum Halt {
-    /// A member has to be undone: do it again, carefully.
+    /// A member has to be undone: repeat with savepoints.
     Redo,
-    /// SQLite said so, before the commit.
+    /// An error of SQLite before the commit.
     Write(rusqlite::Error),
-    /// The commit itself did not succeed.
+    /// The commit itself failed.
     Commit(rusqlite::Error),
 }
 
-/// The answer to a call, or why the whole transaction was not committed.
+/// The result of a call, or why the whole transaction was not committed.
 type Called<T> = Result<Result<T, StoreError>, Halt>;
 
 impl From<rusqlite::Error> for Halt {
@@ -112,7 +112,7 @@ impl<'c> WriteConnection<'c> {
         self.connection
     }
 
-    /// Writes all of it durably, or nothing. The answers are left in the requests.
+    /// Writes all calls durably, or nothing. The results are stored in the calls.
     pub(crate) fn write(&mut self, requests: &mut [WriteCall]) -> Result<(), Halt> {
         let is_of_memory =
             |request: &WriteCall| matches!(request, WriteCall::RenewSession(_) | WriteCall::Directory(_));
@@ -136,18 +136,18 @@ impl<'c> WriteConnection<'c> {
         written
     }
 
-    /// Whether other connections have changed the database since this was asked last.
+    /// Whether other connections have changed the database since the last call.
     pub(crate) fn take_changed_by_others(&mut self) -> bool {
         std::mem::take(&mut self.changed_by_others)
     }
 
-    /// What may have changed since this was asked last. What others changed is not known.
+    /// What may have changed since the last call. What others changed is not known.
     pub(crate) fn take_changes(&mut self) -> Changes {
         let changes = std::mem::take(&mut self.changes);
         if self.take_changed_by_others() { Changes::ALL } else { changes }
     }
 
-    /// Looks whether other connections have changed the database.
+    /// Checks whether other connections have changed the database.
     pub(crate) fn notice_changes(&mut self) -> rusqlite::Result<()> {
         let data_version = self.tables.data_version()?;
         if data_version != self.data_version {
@@ -162,7 +162,7 @@ impl<'c> WriteConnection<'c> {
         Ok(())
     }
 
-    /// Answers those who look for work where there is none: nobody has to wait for the file for that.
+    /// Replies to calls that look for work if there is none, without waiting for the file.
     fn find_nothing_to_do(&mut self, requests: &mut [WriteCall]) -> rusqlite::Result<bool> {
         for request in &*requests {
             let is_idle = match request {
@@ -220,12 +220,12 @@ impl<'c> WriteConnection<'c> {
         Ok(self.mark_time(session_ends)?)
     }
 
-    /// Whether guests have to learn that the store's clock is ahead of the machine's, or no more.
+    /// Whether guests have to be notified that the lead of the store's clock changed.
     fn has_news_of_time(&self) -> bool {
         self.marked.is_some_and(|marked| self.clock.mark().is_news(marked.unwrap_or_default()))
     }
 
-    /// Writes the time, if it is time to.
+    /// Writes the time, if that is due.
     fn mark_time(&mut self, session_ends: bool) -> rusqlite::Result<()> {
         let Some(marked) = self.marked else { return Ok(()) };
         let mark = self.clock.mark();
@@ -237,7 +237,7 @@ impl<'c> WriteConnection<'c> {
     }
 
     fn apply(&mut self, request: &mut WriteCall, pace: Pace) -> Result<(), Halt> {
-        // The clock is read here, where the wait for the file is over: no lease is born expired.
+        // The clock is read here, after the wait for the file: no lease starts expired.
         let (connection, now_ms) = (self.connection, self.clock.now_ms());
         match request {
             WriteCall::OpenSession(call) => {
@@ -444,7 +444,7 @@ impl<'c> WriteConnection<'c> {
         }
     }
 
-    /// Writes what one call brings. If something of it cannot be stored at all, nothing of the call is.
+    /// Writes one call. If a part of it can never be stored, nothing of the call is written.
     fn call<T>(&mut self, pace: Pace, write: impl FnOnce(&mut Self) -> Result<T, send::Stop>) -> Called<T> {
         if pace == Pace::Careful {
             self.connection.execute_batch("SAVEPOINT call")?;
@@ -480,7 +480,7 @@ impl<'c> WriteConnection<'c> {
         self.marking = None;
         self.has_graves = None;
         self.tables.forget();
-        // Some errors have rolled it back already.
+        // Some errors have already rolled it back.
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
@@ -489,7 +489,7 @@ impl<'c> WriteConnection<'c> {
     }
 }
 
-/// Why one member cannot be stored; other trouble is not its own.
+/// Why one member cannot be stored; other errors concern the whole transaction.
 fn refusal(error: rusqlite::Error) -> Result<String, Halt> {
     match Trouble::of(&error) {
         Trouble::Refused => Ok(error.to_string()),

@@ -1,13 +1,13 @@
-//! How many unread messages an instance has at most, so that few sends have to count them.
+//! Upper bounds for the number of unread messages of instances, so that few sends have to count them.
 //!
-//! A bound only grows: what is consumed lowers the truth, not the bound. When the bound reaches the limit, the rows are
-//! counted again. Other processes append, too; when one did, all bounds are forgotten.
+//! A bound only grows: consuming messages lowers the real number, not the bound. When a bound reaches the limit, the
+//! rows are counted again. Other processes append messages, too; when one did, all bounds are forgotten.
 
 use std::collections::HashMap;
 
 use perennial_core::InstanceKey;
 
-/// More bounds than this are not kept.
+/// The maximum number of bounds.
 const MOST_BOUNDS: usize = 4_096;
 
 #[derive(Default)]
@@ -16,12 +16,12 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// At most so many messages of the instance are unread, if that is known.
+    /// The upper bound of an instance's unread messages, if it is known.
     pub(crate) fn bound(&self, key: InstanceKey) -> Option<usize> {
         self.bounds.get(&key).copied()
     }
 
-    /// So many were counted.
+    /// Sets a bound after counting.
     pub(crate) fn counted(&mut self, key: InstanceKey, count: usize) {
         if self.bounds.len() >= MOST_BOUNDS {
             self.bounds.clear();
@@ -29,14 +29,14 @@ impl Unread {
         self.bounds.insert(key, count);
     }
 
-    /// One was appended.
+    /// Increments a bound after appending.
     pub(crate) fn appended(&mut self, key: InstanceKey) {
         if let Some(bound) = self.bounds.get_mut(&key) {
             *bound += 1;
         }
     }
 
-    /// Others may have appended.
+    /// Forgets all bounds, because others may have appended.
     pub(crate) fn forget(&mut self) {
         self.bounds.clear();
     }

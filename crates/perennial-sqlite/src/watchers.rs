@@ -1,4 +1,4 @@
-//! Who wants to hear that something may have changed.
+//! Callbacks for possible changes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ impl Watchers {
         self.lock().is_empty()
     }
 
-    /// Tells everybody.
+    /// Notifies all watchers.
     pub(crate) fn tell(&self, changes: &Changes) {
         if changes.is_empty() {
             return;
@@ -41,7 +41,7 @@ impl Watchers {
     }
 }
 
-/// Calls somebody else's code on a thread of the store. If it panics, that is its own loss: others wait for this thread.
+/// Calls foreign code on a thread of the store. A panic is contained, because others wait for this thread.
 pub(crate) fn calling(what: &str, call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         tracing::error!(target: log::STORE, what, "callback of the store panicked");

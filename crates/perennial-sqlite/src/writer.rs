@@ -1,8 +1,8 @@
-//! The thread that writes.
+//! The writer thread.
 //!
-//! It owns the write connection and the lock, takes whatever has gathered as one transaction, and answers when that is
-//! durable. Between transactions it moves the log and looks for what other processes have written. After a failure
-//! that leaves the disk unknown it answers everything with that failure.
+//! It owns the write connection and the lock, commits everything that has accumulated as one transaction, and replies
+//! when that is durable. Between transactions it makes checkpoints and looks for changes of other processes. After a
+//! failure that leaves the state of the disk unknown, it replies to everything with that failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -28,9 +28,9 @@ use crate::store::Shared;
 use crate::transaction::{Halt, WriteConnection};
 use crate::watchers::calling;
 
-/// How often the owner looks for changes of others when it has nothing to do.
+/// How often an idle owner looks for changes of others.
 const OWNER_LOOKS_EVERY: Duration = Duration::from_millis(20);
-/// How soon a guest looks for changes, and how rarely in the end.
+/// How often a guest looks for changes, at first and finally.
 const GUEST_LOOKS_EVERY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
 pub(crate) struct Writer {
@@ -45,7 +45,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Works until the store is closed.
+    /// Runs until the store is closed.
     pub(crate) fn run(self) {
         let Writer { shared, path, connection, data_version, mark, options, lock, readers } = self;
         let is_file = lock.is_some();
@@ -72,7 +72,7 @@ impl Writer {
             }
         };
         for reader in readers {
-            // A reader that panicked has answered nothing wrongly.
+            // A reader that panicked has sent no wrong reply.
             let _ = reader.join();
         }
         shared.watchers.clear();
@@ -84,7 +84,7 @@ impl Writer {
     }
 }
 
-/// Answers everything with the failure; gives the reply of whoever closes.
+/// Replies to everything with the failure; returns the reply of the call that closes the store.
 fn refuse_until_closed(shared: &Shared) -> ReplyGuard<()> {
     loop {
         let Taken::Items(items) = shared.queue.take(None) else {
@@ -99,26 +99,26 @@ fn refuse_until_closed(shared: &Shared) -> ReplyGuard<()> {
     }
 }
 
-/// What the thread works with.
+/// The state of the thread.
 struct WriterLoop<'c> {
     shared: &'c Shared,
     path: PathBuf,
     write_connection: WriteConnection<'c>,
-    /// The owner of a file moves its log.
+    /// The owner of a file makes checkpoints.
     checkpoints: Option<Checkpoints>,
-    /// The owner looks so often that it pays to look cheaply.
+    /// The owner looks for changes so often that a cheap check pays off.
     log_watch: Option<LogWatch>,
     looks_every: Duration,
 }
 
 impl WriterLoop<'_> {
-    /// Works until the store is closed; gives the reply of whoever closed it.
+    /// Runs until the store is closed; returns the reply of the call that closed it.
     fn work(&mut self) -> ReplyGuard<()> {
         loop {
             match self.shared.queue.take(self.patience()) {
                 Taken::Nothing => self.idle(),
                 Taken::Woken => {
-                    // Somebody began to watch.
+                    // Somebody started to watch.
                     self.look_soon();
                     self.idle();
                 }
@@ -167,7 +167,7 @@ impl WriterLoop<'_> {
         for request in batch {
             calling("a reply", || request.finish(&written));
         }
-        // Who sends waits for what comes of it.
+        // The sender of a message usually waits for its effect.
         self.look_soon();
         self.shared.watchers.tell(&self.write_connection.take_changes());
         if written.is_ok()
@@ -178,7 +178,7 @@ impl WriterLoop<'_> {
         }
     }
 
-    /// What a transaction that was not committed means for those who asked, and for the store.
+    /// What a failed transaction means for its callers, and for the store.
     fn explain(&self, halt: &Halt) -> StoreError {
         let failure = match halt {
             Halt::Redo => StoreError::Unavailable("a member could not be undone".to_owned()),
@@ -216,7 +216,7 @@ impl WriterLoop<'_> {
             return;
         }
         if let Err(error) = self.write_connection.notice_changes() {
-            // The next look may succeed; a hint that is lost costs time only.
+            // The next check may succeed; a lost hint only costs time.
             tracing::debug!(target: log::STORE, %error, "changes of other processes cannot be read");
         }
         if self.write_connection.take_changed_by_others() {
