@@ -62,7 +62,7 @@ pub enum StartError {
     /// The URL has options, which no store takes.
     #[error(
         "{prefix} {url:?}: options such as {options:?} are not supported; use sqlite:PATH, and the methods of the builder \
-         for settings. A file whose name has a instance_call mark is opened with `SqliteStore::open`", prefix = self.code().prefix()
+         for settings. A file whose name has a question mark is opened with `SqliteStore::open`", prefix = self.code().prefix()
     )]
     UrlOptions {
         /// The URL.

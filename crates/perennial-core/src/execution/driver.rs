@@ -530,9 +530,9 @@ fn name_new_event(mut failure: TurnFailure, jobs: &[Event]) -> TurnFailure {
 
 fn foreign_wake(last_call: Option<String>) -> TurnFailure {
     let what =
-        "something flags of this execution woke it (another thread, a tokio task, another orchestration), \
+        "something outside of this execution woke it (another thread, a tokio task, another orchestration), \
                 likely through a channel, lock or Notify that it shares with them; \
-                wait for flags things with activities, timers, events or sub-orchestrations"
+                wait for outside things with activities, timers, events or sub-orchestrations"
             .to_owned();
     TurnFailure::NonDurableAwait { what, last_call }
 }
