@@ -127,7 +127,7 @@ async fn g9_a_clock_that_was_set_back_between_two_runs_makes_no_timer_late() {
     let second = on_file(&place, &hands);
     drop(warns);
     let warned = log.take();
-    assert!(warned.iter().any(|line| line.starts_with("WARN store clock set back")), "{warned:?}");
+    assert!(warned.iter().any(|line| line.starts_with("WARN clock set back")), "{warned:?}");
     let runtime = second.start().await.unwrap();
     // Guests have the same time, or this one would be over before it begins.
     let guest = Client::of_store(Arc::new(SqliteStore::open_guest(place.path(), by_hands(&hands)).unwrap()));
