@@ -16,6 +16,7 @@ mod packaging;
 mod sizes;
 mod sources;
 mod test;
+mod timeline;
 
 use std::process::ExitCode;
 
@@ -23,17 +24,19 @@ const USAGE: &str = "\
 Usage: cargo xtask <task>
 
 Tasks:
-  test    compile the benches and run every test, doc tests included
-  bench   run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--json], bench --help
-  lint    check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the oldest compiler,
-          neighbours, packages and the licences of dependencies
-  help    print this text";
+  test      compile the benches and run every test, doc tests included
+  bench     run the load generator in release mode: bench [WORKLOAD…] [--store URL] [--json], bench --help
+  lint      check formatting, clippy, docs, links, the guide, house rules, sizes, the log page, the oldest compiler,
+            neighbours, packages and the licences of dependencies
+  timeline  draw docs/timeline.txt, the output of a real run, as docs/timeline.svg
+  help      print this text";
 
 #[derive(Debug, PartialEq, Eq)]
 enum Task {
     Bench(Vec<String>),
     Test,
     Lint,
+    Timeline,
     Help,
 }
 
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Ok(Task::Bench(arguments)) => bench::run(&arguments).map_err(|failure| vec![failure]),
         Ok(Task::Test) => test::run().map_err(|failure| vec![failure]),
         Ok(Task::Lint) => lint::run(),
+        Ok(Task::Timeline) => timeline::run().map_err(|failure| vec![failure]),
         Ok(Task::Help) => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -76,6 +80,7 @@ fn parse(arguments: &[String]) -> Result<Task, String> {
         "bench" => return Ok(Task::Bench(rest.to_vec())),
         "test" => Task::Test,
         "lint" => Task::Lint,
+        "timeline" => Task::Timeline,
         "help" | "--help" | "-h" => Task::Help,
         unknown => return Err(format!("there is no task `{unknown}`")),
     };
@@ -97,6 +102,7 @@ mod tests {
     fn a_known_task_is_accepted() {
         assert_eq!(parse_words("test"), Ok(Task::Test));
         assert_eq!(parse_words("lint"), Ok(Task::Lint));
+        assert_eq!(parse_words("timeline"), Ok(Task::Timeline));
         assert_eq!(parse_words("--help"), Ok(Task::Help));
     }
 

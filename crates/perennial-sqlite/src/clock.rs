@@ -113,9 +113,9 @@ impl StoreClock {
             tracing::warn!(
                 target: log::STORE,
                 seconds = set_back_ms / 1_000,
-                "{}: this machine's clock was set back behind the time that {} was last used at; the store goes on from there by \
-                 the steady clock",
-                ErrorCode::ClockFarOff.prefix(),
+                code = ErrorCode::ClockFarOff.as_str(),
+                "clock set back: this machine's clock is behind the time that {} was last used at; the store goes on from there \
+                 by the steady clock",
                 path.display()
             );
         }

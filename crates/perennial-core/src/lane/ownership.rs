@@ -293,8 +293,8 @@ impl Lane {
     pub(super) fn lose_session(&mut self, now: Moment) {
         tracing::warn!(
             target: log::NODE,
-            "{}: another node may own this node's shards",
-            ErrorCode::SessionGone.prefix()
+            code = ErrorCode::SessionGone.as_str(),
+            "session gone: another node may own this node's shards"
         );
         let lost = self.tenures.set();
         self.calls.clear();

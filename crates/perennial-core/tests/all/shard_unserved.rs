@@ -21,7 +21,7 @@ fn g22_each_shard_says_once_that_this_node_cannot_run_an_activity() {
         let mut node = ManualNode::with_options(handlers, ShardOptions { served, ..ShardOptions::default() });
         node.start("calls", "a", ());
         node.settle();
-        assert!(log.take_warnings()[0].starts_with("WARN PER-0409 not served here"));
+        assert!(log.take_warnings()[0].starts_with("WARN activity not served here"));
         let mut others = (0..).map(|number| format!("b-{number}"));
         let neighbour = others.find(|id| ShardId::of(id) == ShardId::of("a")).unwrap();
         node.start("calls", &neighbour, ());

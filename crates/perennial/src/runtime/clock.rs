@@ -91,8 +91,8 @@ impl ClockCheck {
             tracing::warn!(
                 target: log::NODE,
                 seconds = set_back_ms / 1_000,
-                "{}: the store's clock was set back behind turn time; timers go on by this machine's steady clock",
-                ErrorCode::ClockFarOff.prefix()
+                code = ErrorCode::ClockFarOff.as_str(),
+                "store clock set back: it is behind the time of turns; timers go on by this machine's steady clock"
             );
         }
         if off_ms > 0 {
@@ -100,8 +100,8 @@ impl ClockCheck {
             tracing::warn!(
                 target: log::NODE,
                 seconds = off_ms / 1_000,
-                "{}: this machine's clock says {own} and the store's {store}; timers go by the store's, set the other (NTP)",
-                ErrorCode::ClockFarOff.prefix()
+                code = ErrorCode::ClockFarOff.as_str(),
+                "clock far off: this machine's clock says {own} and the store's {store}; timers go by the store's, set the other (NTP)"
             );
         }
     }

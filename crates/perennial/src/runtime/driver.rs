@@ -451,8 +451,8 @@ impl Driver {
                 activity = task.name,
                 bytes = details.size(),
                 limit,
-                "{}: the details of a heartbeat are not kept",
-                ErrorCode::ResultTooLarge.prefix()
+                code = ErrorCode::ResultTooLarge.as_str(),
+                "heartbeat details too large: they are not kept"
             );
             return;
         }

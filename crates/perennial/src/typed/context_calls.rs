@@ -282,22 +282,30 @@ impl OrchestrationContext {
         self.core().cancel_orchestration(instance, reason)
     }
 
-    /// Logs an error with `tracing`, except during a replay.
+    /// Logs at level ERROR, under the target of the module that the orchestration is defined in.
+    ///
+    /// The line has the fields `instance` and `execution`, and the file and line of the caller. It is written while the turn
+    /// runs, and not when the turn is replayed. A turn whose commit fails is taken again, and so are turns that fail: in those
+    /// cases the line appears once per try. A line in the log does not prove that the turn was recorded.
+    #[track_caller]
     pub fn trace_error(&self, message: impl Display) {
         self.core().trace_error(message);
     }
 
-    /// Logs a warning with `tracing`, except during a replay.
+    /// Logs at level WARN. See [`trace_error`](Self::trace_error) for target, fields and when it is written.
+    #[track_caller]
     pub fn trace_warn(&self, message: impl Display) {
         self.core().trace_warn(message);
     }
 
-    /// Logs a message with `tracing`, except during a replay.
+    /// Logs at level INFO. See [`trace_error`](Self::trace_error) for target, fields and when it is written.
+    #[track_caller]
     pub fn trace_info(&self, message: impl Display) {
         self.core().trace_info(message);
     }
 
-    /// Logs a debug message with `tracing`, except during a replay.
+    /// Logs at level DEBUG. See [`trace_error`](Self::trace_error) for target, fields and when it is written.
+    #[track_caller]
     pub fn trace_debug(&self, message: impl Display) {
         self.core().trace_debug(message);
     }

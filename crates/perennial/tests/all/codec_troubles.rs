@@ -99,7 +99,7 @@ async fn insisted<T, E: std::fmt::Display>(mut call: impl AsyncFnMut() -> Result
                 Ok(value) => return value,
                 Err(error) => {
                     let words = error.to_string();
-                    assert!(words.contains("PER-0310") || words.contains("PER-0104"), "{words}");
+                    assert!(words.contains("PER-0305") || words.contains("PER-0104"), "{words}");
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             }
@@ -147,14 +147,14 @@ async fn s11_a_codec_that_cannot_encode_refuses_callers_and_writes_nothing() {
     for mood in [PANICS, FAILS] {
         codec.be(mood);
         let error = soon(guest.start("size", "a", "x")).await.unwrap_err();
-        assert!(error.to_string().contains("PER-0310"), "{error}");
+        assert!(error.to_string().contains("PER-0305"), "{error}");
         assert_eq!(guest.status("a").await.unwrap_err(), ClientError::NotFound { id: "a".to_owned() });
     }
     codec.be(SOUND);
     guest.start("size", "a", "x").await.unwrap();
     codec.be(FAILS);
     let error = soon(async { guest.raise_event("a", "more", "yz").await }).await.unwrap_err();
-    assert!(error.to_string().contains("PER-0310"), "{error}");
+    assert!(error.to_string().contains("PER-0305"), "{error}");
     codec.be(SOUND);
     soon(async { guest.raise_event("a", "more", "yz").await }).await.unwrap();
     assert_eq!(soon(guest.result("a")).await.unwrap().as_json(), "3");
@@ -220,10 +220,10 @@ async fn s13_a_full_disk_of_blobs_blocks_only_who_needs_it_and_passes() {
     blobs.0.store(true, Ordering::SeqCst);
     let large = "y".repeat(500);
     let started = soon(client.start("size", "b", &*large)).await.unwrap_err().to_string();
-    assert!(started.contains("PER-0310") && started.contains("no storage space"), "{started}");
+    assert!(started.contains("PER-0305") && started.contains("no storage space"), "{started}");
     let raised =
         soon(async { client.raise_event("a", "more", &*large).await }).await.unwrap_err().to_string();
-    assert!(raised.contains("PER-0310") && raised.contains("no storage space"), "{raised}");
+    assert!(raised.contains("PER-0305") && raised.contains("no storage space"), "{raised}");
     client.start("size", "c", "x").await.unwrap();
     client.raise_event("c", "more", "y").await.unwrap();
     assert_eq!(soon(client.result("c")).await.unwrap().as_json(), "2");

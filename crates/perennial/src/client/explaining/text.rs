@@ -1,5 +1,7 @@
 //! Waits in English: one line each, the same wherever they are shown.
 
+use std::time::Duration;
+
 use perennial_core::Timestamp;
 use perennial_core::store::Status;
 
@@ -8,33 +10,33 @@ use super::wait::{ActivityState, ActivityWait, WaitReason};
 /// How many characters of a text that users wrote are shown.
 pub(super) const SHOWN_CHARS: usize = 200;
 /// The first moment of the year 10000. Whatever is due then waits for ever.
-const FOR_EVER_MS: u64 = 253_402_300_800_000;
+const FOR_EVER: Timestamp = Timestamp::from_millis(253_402_300_800_000);
 
 /// A time to the second.
-fn utc(ms: u64) -> String {
-    Timestamp::from_millis(ms / 1_000 * 1_000).to_string()
+fn utc(time: Timestamp) -> String {
+    Timestamp::from_millis(time.as_millis() / 1_000 * 1_000).to_string()
 }
 
 /// A wait in one line.
-pub(super) fn line(reason: &WaitReason, now_ms: u64) -> String {
+pub(super) fn line(reason: &WaitReason, now: Timestamp) -> String {
     match reason {
-        WaitReason::NoRuntime { since_ms: Some(since_ms), .. } => {
-            format!("no runtime has run on this store since {}", utc(*since_ms))
+        WaitReason::NoRuntime { since: Some(since), .. } => {
+            format!("no runtime has run on this store since {}", utc(*since))
         }
-        WaitReason::NoRuntime { since_ms: None, .. } => "no runtime has run on this store yet".to_owned(),
-        WaitReason::NoOwner { since_ms: Some(since_ms) } => {
-            format!("no node has owned its shard for {}; another one takes it over", age(*since_ms, now_ms))
+        WaitReason::NoRuntime { since: None, .. } => "no runtime has run on this store yet".to_owned(),
+        WaitReason::NoOwner { since: Some(since) } => {
+            format!("no node has owned its shard for {}; another one takes it over", age(*since, now))
         }
-        WaitReason::NoOwner { since_ms: None } => "no node owns its shard yet; one takes it over".to_owned(),
-        WaitReason::Paused { since_ms, reason, by, orchestration } => {
+        WaitReason::NoOwner { since: None } => "no node owns its shard yet; one takes it over".to_owned(),
+        WaitReason::Paused { since, reason, by, orchestration } => {
             let what = if *orchestration { "paused with its orchestration" } else { "paused" };
             let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
             let colon = if reason.is_empty() { "" } else { ": " };
-            format!("{what}{by} since {}{colon}{}", utc(*since_ms), cut(reason))
+            format!("{what}{by} since {}{colon}{}", utc(*since), cut(reason))
         }
-        WaitReason::Blocked { reason, since_ms, attempts, .. } => {
+        WaitReason::Blocked { reason, since, attempts, .. } => {
             let tried = many(u64::from(*attempts), "time");
-            format!("blocked for {}, tried {tried}: {}", age(*since_ms, now_ms), cut(reason))
+            format!("blocked for {}, tried {tried}: {}", age(*since, now), cut(reason))
         }
         WaitReason::OrchestrationNotRegistered { name, version, registered } => {
             let version = if version.is_empty() { String::new() } else { format!(" {version}") };
@@ -44,28 +46,28 @@ pub(super) fn line(reason: &WaitReason, now_ms: u64) -> String {
             };
             format!("no live node has orchestration `{name}`{version} registered{instead}")
         }
-        WaitReason::Start { due_ms } => format!("its delayed start {}", until(*due_ms, now_ms)),
-        WaitReason::Messages { count, more, since_ms } => {
+        WaitReason::Start { due } => format!("its delayed start {}", until_text(*due, now)),
+        WaitReason::Messages { count, more, since } => {
             let count = if *more { format!("more than {count} messages") } else { many(*count as u64, "message") };
-            format!("its next turn: {count} not applied yet, the oldest for {}", age(*since_ms, now_ms))
+            format!("its next turn: {count} not applied yet, the oldest for {}", age(*since, now))
         }
         WaitReason::Full => "a turn that reads events: it has so many unread that senders are refused".to_owned(),
-        WaitReason::Cancellation { reason, since_ms, until_ms } => {
+        WaitReason::Cancellation { reason, since, until } => {
             let colon = if reason.is_empty() { "" } else { ": " };
-            let asked = format!("cancellation requested {} ago", age(*since_ms, now_ms));
-            format!("{asked}, ends at the latest {}{colon}{}", at(*until_ms, now_ms), cut(reason))
+            let asked = format!("cancellation requested {} ago", age(*since, now));
+            format!("{asked}, ends at the latest {}{colon}{}", at_text(*until, now), cut(reason))
         }
-        WaitReason::Activity(activity) => activity_line(activity, now_ms),
-        WaitReason::Event { name, since_ms, gives_up_ms, .. } => {
-            let gives_up = gives_up_ms.map_or_else(String::new, |at_ms| gives_up(at_ms, now_ms));
-            format!("event `{name}` for {}{gives_up}", age(*since_ms, now_ms))
+        WaitReason::Activity(activity) => activity_line(activity, now),
+        WaitReason::Event { name, since, gives_up, .. } => {
+            let gives_up = gives_up.map_or_else(String::new, |at| gives_up_text(at, now));
+            format!("event `{name}` for {}{gives_up}", age(*since, now))
         }
-        WaitReason::Timer { due_ms, .. } => format!("timer {}", until(*due_ms, now_ms)),
-        WaitReason::Child { id, name, event, since_ms, status, waits } => {
+        WaitReason::Timer { due, .. } => format!("timer {}", until_text(*due, now)),
+        WaitReason::Child { id, name, event, since, status, waits } => {
             let child = format!("child `{id}` (event {event})");
             match (status, waits.split_first()) {
                 (None, _) => {
-                    let age = age(*since_ms, now_ms);
+                    let age = age(*since, now);
                     format!("{child}: orchestration `{name}`, scheduled {age} ago, has not been started yet")
                 }
                 (Some(status), _) if status.is_final() => {
@@ -82,11 +84,11 @@ pub(super) fn line(reason: &WaitReason, now_ms: u64) -> String {
                 }
             }
         }
-        WaitReason::Update { name, event, since_ms } => {
-            format!("the handler of update `{name}` (event {event}) for {}", age(*since_ms, now_ms))
+        WaitReason::Update { name, event, since } => {
+            format!("the handler of update `{name}` (event {event}) for {}", age(*since, now))
         }
-        WaitReason::Delivery { to, event, since_ms } => {
-            let age = age(*since_ms, now_ms);
+        WaitReason::Delivery { to, event, since } => {
+            let age = age(*since, now);
             format!("a report on what it sent to `{to}` (event {event}) {age} ago")
         }
         WaitReason::Condition => {
@@ -98,22 +100,22 @@ pub(super) fn line(reason: &WaitReason, now_ms: u64) -> String {
 }
 
 /// A wait in a few words, for a column.
-pub(super) fn short(reason: &WaitReason, now_ms: u64) -> String {
+pub(super) fn short(reason: &WaitReason, now: Timestamp) -> String {
     match reason {
         WaitReason::NoRuntime { .. } => "no runtime".to_owned(),
         WaitReason::NoOwner { .. } => "no owner".to_owned(),
         WaitReason::Paused { .. } => "paused".to_owned(),
         WaitReason::Blocked { code, .. } => format!("blocked {code}"),
         WaitReason::OrchestrationNotRegistered { .. } => "orchestration not registered".to_owned(),
-        WaitReason::Start { due_ms } => format!("start {}", due_in(*due_ms, now_ms)),
+        WaitReason::Start { due } => format!("start {}", due_in(*due, now)),
         WaitReason::Messages { .. } => "next turn".to_owned(),
         WaitReason::Full => "too many unread events".to_owned(),
         WaitReason::Cancellation { .. } => "cancelling".to_owned(),
         WaitReason::Activity(activity) => {
-            format!("activity {}: {}", activity.name, short_state(activity, now_ms))
+            format!("activity {}: {}", activity.name, short_state(activity, now))
         }
         WaitReason::Event { name, .. } => format!("event {name}"),
-        WaitReason::Timer { due_ms, .. } => format!("timer {}", due_in(*due_ms, now_ms)),
+        WaitReason::Timer { due, .. } => format!("timer {}", due_in(*due, now)),
         WaitReason::Child { id, .. } => format!("child {id}"),
         WaitReason::Update { name, .. } => format!("update {name}"),
         WaitReason::Delivery { to, .. } => format!("delivery to {to}"),
@@ -122,13 +124,13 @@ pub(super) fn short(reason: &WaitReason, now_ms: u64) -> String {
     }
 }
 
-fn short_state(activity: &ActivityWait, now_ms: u64) -> String {
+fn short_state(activity: &ActivityWait, now: Timestamp) -> String {
     match &activity.state {
         ActivityState::WithOwner { node, .. } => format!("with {node}"),
         ActivityState::Running { node, .. } => format!("running on {node}"),
         ActivityState::Interrupted { .. } => "interrupted".to_owned(),
         ActivityState::NotStarted => "not started".to_owned(),
-        ActivityState::Retry { due_ms } => format!("retry {}", due_in(*due_ms, now_ms)),
+        ActivityState::Retry { due } => format!("retry {}", due_in(*due, now)),
         ActivityState::Held { .. } => "held back".to_owned(),
         ActivityState::Due { .. } => "due".to_owned(),
         ActivityState::Queued { .. } => "queued".to_owned(),
@@ -137,52 +139,48 @@ fn short_state(activity: &ActivityWait, now_ms: u64) -> String {
     }
 }
 
-fn activity_line(activity: &ActivityWait, now_ms: u64) -> String {
+fn activity_line(activity: &ActivityWait, now: Timestamp) -> String {
     let ActivityWait { name, event, tag, attempt, .. } = activity;
     let tag = tag.as_ref().map_or_else(String::new, |tag| format!(" with tag `{tag}`"));
     let mut line = format!("activity `{name}`{tag} (event {event}): ");
     line += &match &activity.state {
-        ActivityState::WithOwner { node, since_ms } => {
-            let age = age(*since_ms, now_ms);
+        ActivityState::WithOwner { node, since } => {
+            let age = age(*since, now);
             format!(
                 "{} has been with {node} for {age}, running or waiting for a slot",
                 ordinal(activity, *attempt)
             )
         }
-        ActivityState::Running { node, since_ms, heard_ms, details } => {
-            let running =
-                since_ms.map_or_else(String::new, |since_ms| format!(" for {}", age(since_ms, now_ms)));
-            let heard =
-                heard_ms.map_or_else(String::new, |at_ms| format!(", heartbeat {} old", age(at_ms, now_ms)));
+        ActivityState::Running { node, since, heard, details } => {
+            let running = since.map_or_else(String::new, |since| format!(" for {}", age(since, now)));
+            let heard = heard.map_or_else(String::new, |at| format!(", heartbeat {} old", age(at, now)));
             let details = details.as_ref().map_or_else(String::new, |details| format!(": {}", cut(details)));
             format!("{} running on {node}{running}{heard}{details}", ordinal(activity, *attempt))
         }
-        ActivityState::Interrupted { node, since_ms } => {
+        ActivityState::Interrupted { node, since } => {
             let node = node.as_deref().unwrap_or("a node");
-            let since =
-                since_ms.map_or_else(String::new, |since_ms| format!(" {} ago", age(since_ms, now_ms)));
+            let since = since.map_or_else(String::new, |since| format!(" {} ago", age(since, now)));
             format!(
                 "{} was running on {node}, which stopped{since}; it runs again",
                 ordinal(activity, *attempt)
             )
         }
         ActivityState::NotStarted => format!("{} runs when a runtime does", ordinal(activity, *attempt)),
-        ActivityState::Retry { due_ms } => {
-            format!("{}, next {}", failure(activity, now_ms), at(*due_ms, now_ms))
+        ActivityState::Retry { due } => {
+            format!("{}, next {}", failure(activity, now), at_text(*due, now))
         }
-        ActivityState::Held { due_ms } => {
+        ActivityState::Held { due } => {
             let times = many(u64::from(activity.interruptions), "time");
-            let until = at(*due_ms, now_ms);
+            let until = at_text(*due, now);
             format!("held back because its process ended {times} while it ran; next {until}")
         }
-        ActivityState::Due { since_ms } => {
-            let failed = activity.failed.as_ref().map(|_| format!("{}, ", failure(activity, now_ms)));
-            let due = age(*since_ms, now_ms);
+        ActivityState::Due { since } => {
+            let failed = activity.failed.as_ref().map(|_| format!("{}, ", failure(activity, now)));
+            let due = age(*since, now);
             format!("{}{} due for {due}", failed.unwrap_or_default(), ordinal(activity, *attempt))
         }
-        ActivityState::Queued { since_ms, nodes, queued } => {
-            let since =
-                since_ms.map_or_else(String::new, |since_ms| format!(" for {}", age(since_ms, now_ms)));
+        ActivityState::Queued { since, nodes, queued } => {
+            let since = since.map_or_else(String::new, |since| format!(" for {}", age(since, now)));
             let behind = many(*queued, "queued activity").replace("activitys", "activities");
             let who = listed(nodes);
             format!(
@@ -190,9 +188,8 @@ fn activity_line(activity: &ActivityWait, now_ms: u64) -> String {
                 ordinal(activity, *attempt)
             )
         }
-        ActivityState::NotRegistered { since_ms, nodes } => {
-            let since =
-                since_ms.map_or_else(String::new, |since_ms| format!(" for {}", age(since_ms, now_ms)));
+        ActivityState::NotRegistered { since, nodes } => {
+            let since = since.map_or_else(String::new, |since| format!(" for {}", age(since, now)));
             let who = match (nodes, &activity.tag) {
                 (0, _) => "no node is alive".to_owned(),
                 (_, None) => "no live node has it registered".to_owned(),
@@ -200,9 +197,9 @@ fn activity_line(activity: &ActivityWait, now_ms: u64) -> String {
             };
             format!("queued{since}, {who}")
         }
-        ActivityState::Token { since_ms, gives_up_ms } => {
-            let gives_up = gives_up_ms.map_or_else(String::new, |at_ms| gives_up(at_ms, now_ms));
-            let age = age(*since_ms, now_ms);
+        ActivityState::Token { since, gives_up } => {
+            let gives_up = gives_up.map_or_else(String::new, |at| gives_up_text(at, now));
+            let age = age(*since, now);
             format!("{} has waited for its completion token for {age}{gives_up}", ordinal(activity, *attempt))
         }
     };
@@ -221,12 +218,12 @@ fn ordinal(activity: &ActivityWait, attempt: u32) -> String {
 }
 
 /// The attempt before the next one, which failed.
-fn failure(activity: &ActivityWait, now_ms: u64) -> String {
+fn failure(activity: &ActivityWait, now: Timestamp) -> String {
     let past = ordinal(activity, activity.attempt.saturating_sub(1).max(1));
     match &activity.failed {
         Some(failed) => {
             let node = failed.node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
-            format!("{past} failed{node} {} ago with {}", age(failed.at_ms, now_ms), cut(&failed.error))
+            format!("{past} failed{node} {} ago with {}", age(failed.at, now), cut(&failed.error))
         }
         None => format!("{past} failed"),
     }
@@ -281,51 +278,51 @@ pub(super) fn ended(status: Status) -> &'static str {
     }
 }
 
-fn until(due_ms: u64, now_ms: u64) -> String {
-    match due_ms {
-        FOR_EVER_MS.. => "that never fires".to_owned(),
-        _ if due_ms <= now_ms => format!("due since {}", utc(due_ms)),
-        _ => format!("until {} (in {})", utc(due_ms), span(due_ms - now_ms)),
+fn until_text(due: Timestamp, now: Timestamp) -> String {
+    match due {
+        _ if due >= FOR_EVER => "that never fires".to_owned(),
+        _ if due <= now => format!("due since {}", utc(due)),
+        _ => format!("until {} (in {})", utc(due), span(due - now)),
     }
 }
 
-fn at(due_ms: u64, now_ms: u64) -> String {
-    match due_ms {
-        FOR_EVER_MS.. => "never".to_owned(),
-        _ if due_ms <= now_ms => "now".to_owned(),
-        _ => format!("at {} (in {})", utc(due_ms), span(due_ms - now_ms)),
+fn at_text(due: Timestamp, now: Timestamp) -> String {
+    match due {
+        _ if due >= FOR_EVER => "never".to_owned(),
+        _ if due <= now => "now".to_owned(),
+        _ => format!("at {} (in {})", utc(due), span(due - now)),
     }
 }
 
-fn gives_up(at_ms: u64, now_ms: u64) -> String {
-    match at_ms {
-        FOR_EVER_MS.. => String::new(),
-        _ if at_ms <= now_ms => ", gives up now".to_owned(),
-        _ => format!(", gives up in {}", span(at_ms - now_ms)),
+fn gives_up_text(at: Timestamp, now: Timestamp) -> String {
+    match at {
+        _ if at >= FOR_EVER => String::new(),
+        _ if at <= now => ", gives up now".to_owned(),
+        _ => format!(", gives up in {}", span(at - now)),
     }
 }
 
-fn due_in(due_ms: u64, now_ms: u64) -> String {
-    match due_ms {
-        FOR_EVER_MS.. => "never".to_owned(),
-        _ if due_ms <= now_ms => "due".to_owned(),
-        _ => format!("in {}", span(due_ms - now_ms)),
+fn due_in(due: Timestamp, now: Timestamp) -> String {
+    match due {
+        _ if due >= FOR_EVER => "never".to_owned(),
+        _ if due <= now => "due".to_owned(),
+        _ => format!("in {}", span(due - now)),
     }
 }
 
-fn age(since_ms: u64, now_ms: u64) -> String {
-    span(now_ms.saturating_sub(since_ms))
+fn age(since: Timestamp, now: Timestamp) -> String {
+    span(now - since)
 }
 
 /// A length of time in its two largest units.
-pub(super) fn span(ms: u64) -> String {
+pub(super) fn span(duration: Duration) -> String {
     let two = |large: u64, unit: &str, small: u64, small_unit: &str| match small {
         0 => format!("{large} {unit}"),
         _ => format!("{large} {unit} {small} {small_unit}"),
     };
-    let seconds = ms / 1_000;
+    let seconds = duration.as_secs();
     match seconds {
-        0 => format!("{ms} ms"),
+        0 => format!("{} ms", duration.subsec_millis()),
         1..60 => format!("{seconds} s"),
         60..3_600 => two(seconds / 60, "min", seconds % 60, "s"),
         3_600..86_400 => two(seconds / 3_600, "h", seconds / 60 % 60, "min"),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use perennial_core::store::Status;
-use perennial_core::{EventId, InstanceKey};
+use perennial_core::{EventId, InstanceKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::text;
@@ -23,8 +23,9 @@ pub struct Explanation {
     pub key: InstanceKey,
     /// Where the instance stands.
     pub status: Status,
-    /// The store's clock when this was computed, in milliseconds since 1970. Ages in texts are relative to it.
-    pub at_ms: u64,
+    /// The store's clock when this was computed. Ages in texts are relative to it.
+    #[serde(rename = "at_ms")]
+    pub at: Timestamp,
     /// What it waits for: first what concerns the whole instance, then open operations in the order of their schedule.
     /// Empty if it has ended.
     pub waits: Vec<Wait>,
@@ -37,13 +38,13 @@ impl Explanation {
     /// out if the instance waits for something else anyway.
     pub fn short(&self) -> String {
         let is_own = |wait: &&Wait| {
-            !matches!(wait.reason, WaitReason::NoRuntime { due: false, .. } | WaitReason::NoOwner { .. })
+            !matches!(wait.reason, WaitReason::NoRuntime { has_work: false, .. } | WaitReason::NoOwner { .. })
         };
         let own = self.waits.iter().filter(is_own).count();
         let Some(first) = self.waits.iter().find(is_own).or(self.waits.first()) else { return String::new() };
         match own.max(1) - 1 + self.more {
-            0 => text::short(&first.reason, self.at_ms),
-            others => format!("{} (+{others})", text::short(&first.reason, self.at_ms)),
+            0 => text::short(&first.reason, self.at),
+            others => format!("{} (+{others})", text::short(&first.reason, self.at)),
         }
     }
 
@@ -75,7 +76,7 @@ impl fmt::Display for Explanation {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Wait {
-    /// The wait in one line of English, with ages as of [`Explanation::at_ms`].
+    /// The wait in one line of English, with ages as of [`Explanation::at`].
     pub text: String,
     /// What to do about it, if it does not end by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,8 +87,8 @@ pub struct Wait {
 }
 
 impl Wait {
-    pub(super) fn new(reason: WaitReason, at_ms: u64) -> Wait {
-        Wait { text: text::line(&reason, at_ms), remedy: text::remedy(&reason), reason }
+    pub(super) fn new(reason: WaitReason, at: Timestamp) -> Wait {
+        Wait { text: text::line(&reason, at), remedy: text::remedy(&reason), reason }
     }
 
     /// Whether it does not end unless somebody acts.
@@ -102,7 +103,7 @@ impl fmt::Display for Wait {
     }
 }
 
-/// What an instance waits for. All times are in milliseconds since 1970, by the store's clock.
+/// What an instance waits for. All times are by the store's clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -110,19 +111,22 @@ pub enum WaitReason {
     /// No process runs orchestrations on this store.
     NoRuntime {
         /// Since when; `None` if none ever did.
-        since_ms: Option<u64>,
+        #[serde(rename = "since_ms")]
+        since: Option<Timestamp>,
         /// Whether the instance has something to do now.
-        due: bool,
+        has_work: bool,
     },
     /// Nodes run, but none of them owns the instance's shard at the moment.
     NoOwner {
         /// Since when; `None` if none ever did.
-        since_ms: Option<u64>,
+        #[serde(rename = "since_ms")]
+        since: Option<Timestamp>,
     },
     /// Somebody paused it.
     Paused {
         /// Since when.
-        since_ms: u64,
+        #[serde(rename = "since_ms")]
+        since: Timestamp,
         /// The reason that was given.
         reason: String,
         /// Who did it, if they said so.
@@ -137,7 +141,8 @@ pub enum WaitReason {
         /// What happened, in a line.
         reason: String,
         /// Since when.
-        since_ms: u64,
+        #[serde(rename = "since_ms")]
+        since: Timestamp,
         /// How often the turn has been tried.
         attempts: u32,
     },
@@ -153,7 +158,8 @@ pub enum WaitReason {
     /// Its start was delayed.
     Start {
         /// When it starts.
-        due_ms: u64,
+        #[serde(rename = "due_ms")]
+        due: Timestamp,
     },
     /// Messages that its next turn takes.
     Messages {
@@ -162,7 +168,8 @@ pub enum WaitReason {
         /// Whether there are more.
         more: bool,
         /// When the oldest arrived.
-        since_ms: u64,
+        #[serde(rename = "since_ms")]
+        since: Timestamp,
     },
     /// It has so many unread events that senders are refused.
     Full,
@@ -171,9 +178,11 @@ pub enum WaitReason {
         /// The reason that was given.
         reason: String,
         /// When the request was delivered.
-        since_ms: u64,
+        #[serde(rename = "since_ms")]
+        since: Timestamp,
         /// When it is ended if it has not ended by itself.
-        until_ms: u64,
+        #[serde(rename = "until_ms")]
+        until: Timestamp,
     },
     /// An activity.
     Activity(ActivityWait),
@@ -184,17 +193,19 @@ pub enum WaitReason {
         /// The event id of the wait.
         event: EventId,
         /// Since when it waits.
-        since_ms: u64,
+        #[serde(rename = "since_ms")]
+        since: Timestamp,
         /// When a timer is due that the code created beside the wait, which is how a time limit is recorded.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        gives_up_ms: Option<u64>,
+        #[serde(rename = "gives_up_ms", default, skip_serializing_if = "Option::is_none")]
+        gives_up: Option<Timestamp>,
     },
     /// A timer.
     Timer {
         /// The event id of its creation.
         event: EventId,
         /// When it fires.
-        due_ms: u64,
+        #[serde(rename = "due_ms")]
+        due: Timestamp,
     },
     /// A sub-orchestration.
     Child {
@@ -205,7 +216,8 @@ pub enum WaitReason {
         /// The event id of its schedule.
         event: EventId,
         /// When it was scheduled.
-        since_ms: u64,
+        #[serde(rename = "since_ms")]
+        since: Timestamp,
         /// Where it stands; `None` if it has not been started yet.
         status: Option<Status>,
         /// What the child itself waits for. Empty if it has ended, or is too deep in the tree to be looked at.
@@ -218,7 +230,8 @@ pub enum WaitReason {
         /// The event id of the request.
         event: EventId,
         /// When it was accepted.
-        since_ms: u64,
+        #[serde(rename = "since_ms")]
+        since: Timestamp,
     },
     /// A report on something that it sent to another instance.
     Delivery {
@@ -227,7 +240,8 @@ pub enum WaitReason {
         /// The event id of the sending.
         event: EventId,
         /// When it was sent.
-        since_ms: u64,
+        #[serde(rename = "since_ms")]
+        since: Timestamp,
     },
     /// Nothing that its history tells of: a condition of its own code, which handlers of events or updates change.
     Condition,
@@ -258,7 +272,7 @@ impl WaitReason {
     /// Whether it does not end unless somebody acts.
     pub fn is_stuck(&self) -> bool {
         match self {
-            WaitReason::NoRuntime { due, .. } => *due,
+            WaitReason::NoRuntime { has_work, .. } => *has_work,
             WaitReason::Blocked { .. } | WaitReason::OrchestrationNotRegistered { .. } => true,
             WaitReason::Unread { too_long, .. } => !too_long,
             WaitReason::Activity(activity) => activity.is_stuck(),
@@ -280,15 +294,16 @@ pub struct ActivityWait {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
     /// When it was scheduled.
-    pub scheduled_ms: u64,
+    #[serde(rename = "scheduled_ms")]
+    pub scheduled: Timestamp,
     /// The attempt that runs or is next, from 1.
     pub attempt: u32,
     /// How many attempts its retry policy allows; `None` if it sets no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
     /// When all attempts together have taken too long.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline_ms: Option<u64>,
+    #[serde(rename = "deadline_ms", default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
     /// The last attempt that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedAttempt>,
@@ -321,7 +336,8 @@ impl ActivityWait {
 #[non_exhaustive]
 pub struct FailedAttempt {
     /// When it ended.
-    pub at_ms: u64,
+    #[serde(rename = "at_ms")]
+    pub at: Timestamp,
     /// How it failed, shortened.
     pub error: String,
     /// The node that ran it, unless that was the instance's owner.
@@ -340,16 +356,19 @@ pub enum ActivityState {
         /// The node's name.
         node: String,
         /// Since when the node has it.
-        since_ms: u64,
+        #[serde(rename = "since_ms")]
+        since: Timestamp,
     },
     /// A node runs it.
     Running {
         /// The node's name.
         node: String,
         /// When the attempt began.
-        since_ms: Option<u64>,
+        #[serde(rename = "since_ms")]
+        since: Option<Timestamp>,
         /// When it last sent a heartbeat with details; `None` if it has not.
-        heard_ms: Option<u64>,
+        #[serde(rename = "heard_ms")]
+        heard: Option<Timestamp>,
         /// What its attempts reported last, shortened.
         details: Option<String>,
     },
@@ -358,29 +377,34 @@ pub enum ActivityState {
         /// The node's name, if it is known.
         node: Option<String>,
         /// Since when nobody runs it, if it is known.
-        since_ms: Option<u64>,
+        #[serde(rename = "since_ms")]
+        since: Option<Timestamp>,
     },
     /// It runs when there is a runtime.
     NotStarted,
     /// Another attempt follows one that failed.
     Retry {
         /// When.
-        due_ms: u64,
+        #[serde(rename = "due_ms")]
+        due: Timestamp,
     },
     /// It is held back because its process ended while it ran.
     Held {
         /// Until when.
-        due_ms: u64,
+        #[serde(rename = "due_ms")]
+        due: Timestamp,
     },
     /// Its next attempt is due.
     Due {
         /// Since when.
-        since_ms: u64,
+        #[serde(rename = "since_ms")]
+        since: Timestamp,
     },
     /// It waits for a free slot of a node that can run it.
     Queued {
         /// Since when.
-        since_ms: Option<u64>,
+        #[serde(rename = "since_ms")]
+        since: Option<Timestamp>,
         /// The live nodes that can run it.
         nodes: Vec<String>,
         /// How many activities are queued in all, up to 10,000.
@@ -389,15 +413,18 @@ pub enum ActivityState {
     /// It waits for a node that can run it, and no live one can.
     NotRegistered {
         /// Since when it waits.
-        since_ms: Option<u64>,
+        #[serde(rename = "since_ms")]
+        since: Option<Timestamp>,
         /// How many nodes are alive.
         nodes: usize,
     },
     /// Its code has returned, and whoever has its token completes it.
     Token {
         /// When the attempt began.
-        since_ms: u64,
+        #[serde(rename = "since_ms")]
+        since: Timestamp,
         /// When the attempt is given up.
-        gives_up_ms: Option<u64>,
+        #[serde(rename = "gives_up_ms")]
+        gives_up: Option<Timestamp>,
     },
 }
