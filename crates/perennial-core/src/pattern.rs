@@ -27,7 +27,7 @@ pub struct NamePattern {
 pub enum PatternError {
     /// It does not end with a star, or contains another one.
     #[error(
-        "{prefix}: a pattern is the beginning of names followed by one star, as in \"http.*\"", prefix = self.code().prefix())]
+        "{prefix}: a pattern is a prefix of names followed by one star, as in \"http.*\"", prefix = self.code().prefix())]
     NotAPrefix,
     /// No valid name begins like this.
     #[error(transparent)]

@@ -32,8 +32,7 @@ impl<T> ReplyGuard<T> {
 impl<T> Drop for ReplyGuard<T> {
     fn drop(&mut self) {
         if let Some(reply) = self.0.take() {
-            let reason =
-                "a thread of the store stopped before it could answer; this is a defect of Perennial";
+            let reason = "a thread of the store stopped before it could reply; this is a bug in Perennial";
             reply(Err(StoreError::Unknown(reason.to_owned())));
         }
     }

@@ -177,7 +177,7 @@ fn check_row(
         let execution: i64 = row.get(1).map_err(told)?;
         if !(1..=current).contains(&execution) {
             return Err(format!(
-                "it is of execution {execution}, and the instance is in execution {current}"
+                "it belongs to execution {execution}, but the instance is in execution {current}"
             ));
         }
     }

@@ -35,7 +35,7 @@ fn session(row: &Row<'_>, alive_ms: Option<u64>) -> Result<SessionRow, Fault> {
     Ok(SessionRow {
         id: id(0)?,
         role: SessionRole::from_name(&role)
-            .ok_or_else(|| Fault::corrupt(format!("column role: {role} is no role of a session")))?,
+            .ok_or_else(|| Fault::corrupt(format!("column role: {role} is not a role of a session")))?,
         node: id(2)?,
         opened_ms: read_number(row, 4)?,
         expires_ms: alive_ms.map_or(seen_ms, |now_ms| now_ms.saturating_add(lease_ms)),

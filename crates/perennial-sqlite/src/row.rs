@@ -146,7 +146,7 @@ fn decode(row: &Row<'_>) -> Result<InstanceRow, Fault> {
         shard: ShardId(row.get(2)?),
         name: row.get(3)?,
         version: row.get(4)?,
-        status: status_of_code(status).ok_or_else(|| format!("column status: {status} is no status"))?,
+        status: status_of_code(status).ok_or_else(|| format!("column status: {status} is not a status"))?,
         execution: number(row, 6)?,
         owed: row.get(7)?,
         wake_at_ms: maybe_number(row, 8)?,

@@ -119,7 +119,7 @@ fn migrate_within(connection: &Connection, path: &Path, role: Role) -> Result<()
             // A running owner would find its tables changed.
             let _lock = OwnerLock::take(path).map_err(|error| {
                 StoreError::CannotOpen(format!(
-                    "{}: its schema has version {version} and must be brought to {CURRENT}, which has to wait: {error}",
+                    "{}: its schema has version {version} and must be migrated to {CURRENT}, which is not possible now: {error}",
                     path.display()
                 ))
             })?;
@@ -162,7 +162,7 @@ mod tests {
         let owner = OwnerLock::take(&path).unwrap();
         let error = migrate(&connection, &path, Role::Guest, Duration::ZERO).unwrap_err().to_string();
         assert!(
-            error.contains("its schema has version 1 and must be brought to 5, which has to wait"),
+            error.contains("its schema has version 1 and must be migrated to 5, which is not possible now"),
             "{error}"
         );
         assert_eq!(standing(&connection).unwrap(), Standing::Older(1));

@@ -225,7 +225,7 @@ impl Sessions {
             state.new.role == SessionRole::Lane && state.expires_ms >= now_ms && Some(*id) != except
         };
         if role == SessionRole::Maintenance && self.sessions.iter().any(is_live_lane) {
-            return Err(StoreError::InUse("a node owns shards; maintenance is left to it".to_owned()));
+            return Err(StoreError::InUse("a node owns shards and does the maintenance itself".to_owned()));
         }
         Ok(())
     }

@@ -92,7 +92,7 @@ impl SqliteStore {
     pub fn open_guest(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         if path.as_ref() == Path::new(IN_MEMORY) {
             return Err(StoreError::CannotOpen(format!(
-                "{IN_MEMORY}: what is in memory belongs to one process and has no guests"
+                "{IN_MEMORY}: a database in memory belongs to one process and cannot have guests"
             )));
         }
         SqliteStore::start(open::guest(path.as_ref(), &options)?, options, Access::Guest)
@@ -150,7 +150,7 @@ impl SqliteStore {
 
     fn write(&self, request: WriteCall) {
         if self.shared.is_read_only {
-            let reason = "this process opened the file to read it; nothing can be changed through it";
+            let reason = "this process opened the file read-only; it cannot change anything";
             return request.finish(&Err(StoreError::InUse(reason.to_owned())));
         }
         if let Err(failure) = self.shared.health.check() {
@@ -163,8 +163,7 @@ impl SqliteStore {
 
     fn write_as_owner(&self, request: WriteCall) {
         if self.shared.is_guest {
-            let reason =
-                "this process opened the file as a guest, to look and send; only its owner takes turns";
+            let reason = "this process opened the file as a guest, to read and send messages; only its owner takes turns";
             return request.finish(&Err(StoreError::InUse(reason.to_owned())));
         }
         self.write(request);

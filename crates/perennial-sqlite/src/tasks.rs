@@ -455,7 +455,7 @@ pub(crate) fn read(row: &Row<'_>) -> Result<TaskRow, Fault> {
             TaskState::Leased { holder, cancelled: row.get(6)? }
         }
         WAITING_STATE => TaskState::Waiting,
-        other => return Err(Fault::corrupt(format!("column state: {other} is no state of a task"))),
+        other => return Err(Fault::corrupt(format!("column state: {other} is not a state of a task"))),
     };
     Ok(TaskRow {
         id,

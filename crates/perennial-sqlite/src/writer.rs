@@ -61,7 +61,7 @@ impl Writer {
                     looks_every: if shared.is_guest { GUEST_LOOKS_EVERY.0 } else { OWNER_LOOKS_EVERY },
                 };
                 catch_unwind(AssertUnwindSafe(|| writer_loop.work())).unwrap_or_else(|_| {
-                    let reason = "the thread that writes panicked; this is a defect of Perennial";
+                    let reason = "the writer thread panicked; this is a bug in Perennial";
                     shared.health.fail(StoreError::Failed(reason.to_owned()));
                     refuse_until_closed(&shared)
                 })

@@ -334,7 +334,7 @@ impl ManualNode {
                 if self.waiting.holds_back {
                     self.quarantine_wishes.push_back(QuarantineWish { shard, tenure, key, event });
                 } else {
-                    self.lane.handle_quarantine_slot_granted(now, shard, tenure, key, event);
+                    self.lane.handle_slot_granted(now, shard, tenure, key, event);
                 }
             }
             LaneOutput::CancelActivity { key, event, .. } => {

@@ -94,7 +94,7 @@ async fn p8_bad_inputs_and_requests_without_a_runtime_are_explained() {
         ");
     insta::assert_snapshot!(told(&shop.run(&["start", "checkout", "a::b", "5"]).await), @r#"
         exit 2
-        error: PER-0601 invalid name: instance id "a::b": `::` is kept for the ids of sub-orchestrations
+        error: PER-0601 invalid name: instance id "a::b": `::` is reserved for the ids of sub-orchestrations
         "#);
     insta::assert_snapshot!(told(&shop.run(&["raise", "order-1", "approved", "true"]).await), @r#"
         exit 4

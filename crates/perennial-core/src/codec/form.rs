@@ -117,7 +117,7 @@ impl EncodedPayload {
 /// Parses decoded bytes as a payload.
 pub(super) fn payload_of(bytes: Vec<u8>) -> Result<Payload, CodecError> {
     let text = String::from_utf8(bytes).ok().and_then(|text| Payload::from_json(text).ok());
-    text.ok_or_else(|| CodecError::Failed("what it gave is not the payload that was encoded".to_owned()))
+    text.ok_or_else(|| CodecError::Failed("its output is not the payload that was encoded".to_owned()))
 }
 
 /// Writes JSON in which every embedded payload is encoded.

@@ -133,7 +133,7 @@ pub struct Undecodable {
     pub codec: String,
     /// The key that was stored with the payload.
     pub key: Option<String>,
-    /// Why.
+    /// What is wrong with it.
     pub error: CodecError,
 }
 

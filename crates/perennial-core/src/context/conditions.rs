@@ -35,7 +35,7 @@ impl OrchestrationContext {
             |state| {
                 if state.mailbox.has_handler(&name) || state.mailbox.has_waits(&name) {
                     let what = format!(
-                        "the event {name:?} has waits or a handler already; a name has waits or one handler"
+                        "the event {name:?} already has waits or a handler; a name has waits or one handler"
                     );
                     return Err(state.misuse(what));
                 }
@@ -73,7 +73,7 @@ impl OrchestrationContext {
             || (),
             |state| {
                 if state.updates.contains_key(&name) {
-                    return Err(state.misuse(format!("the update {name:?} has a handler already")));
+                    return Err(state.misuse(format!("the update {name:?} already has a handler")));
                 }
                 state.updates.insert(name, pair.clone());
                 Ok(())
@@ -123,7 +123,7 @@ impl OrchestrationContext {
             || (),
             |state| {
                 if state.queries.contains_key(&name) {
-                    return Err(state.misuse(format!("the query {name:?} has a handler already")));
+                    return Err(state.misuse(format!("the query {name:?} already has a handler")));
                 }
                 state.queries.insert(name, Arc::clone(&handler));
                 Ok(())

@@ -231,7 +231,7 @@ impl OperationFuture {
             |state| {
                 if polled {
                     let what =
-                        "an option was set on a future after its first poll; set options right at the call";
+                        "an option was set on a future after its first poll; set options in the call that schedules it";
                     return Err(state.misuse(what.to_owned()));
                 }
                 token.map_or(Ok(()), |token| state.amend(token, change))

@@ -63,7 +63,7 @@ impl<O: Operand> Operand for &mut O {
 
 /// The operands of a select: a `Vec` or an array of futures; or `&mut` of one, or of a slice, which keeps the losers.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no collection of operands",
+    message = "`{Self}` is not a collection of operands",
     label = "not a collection of operands",
     note = "pass a `Vec`, an array, or `&mut` of either; collect iterators into a `Vec`"
 )]

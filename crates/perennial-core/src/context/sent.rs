@@ -71,7 +71,7 @@ impl Sent {
             || None,
             |state| match place {
                 Some(place) if place.step != state.step_mark() => {
-                    let what = "delivered() was called after the step that sent; call it right at the call";
+                    let what = "delivered() was called after the step that sent; call it in that step";
                     Err(state.misuse(what.to_owned()))
                 }
                 Some(place) => Ok(Some(state.await_delivery(place.position))),
@@ -114,7 +114,7 @@ impl Sent {
             || (),
             |state| match place {
                 Some(place) if place.step != state.step_mark() => {
-                    let what = "an option was set after the step that sent; set options right at the call";
+                    let what = "an option was set after the step that sent; set options in the call that schedules it";
                     Err(state.misuse(what.to_owned()))
                 }
                 Some(place) => {

@@ -20,7 +20,7 @@ impl OrchestrationContext {
 
 /// The time limit was reached first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{prefix}: the result was not there in time", prefix = self.code().prefix())]
+#[error("{prefix}: the future did not complete in time", prefix = self.code().prefix())]
 pub struct Elapsed;
 
 /// See [`OrchestrationContext::timeout`].

@@ -76,7 +76,7 @@ impl Nondeterminism {
     /// The text by which instances with this divergence are grouped: one line without ids and payloads.
     pub fn cause(&self) -> String {
         let is_count = self.recorded.kind.starts_with(DRAWS);
-        let difference = if is_count { "another number of random numbers" } else { &self.difference };
+        let difference = if is_count { "a different number of random numbers" } else { &self.difference };
         format!("nondeterminism: {difference}")
     }
 
@@ -113,7 +113,7 @@ impl Nondeterminism {
     /// that varies between runs.
     pub(crate) fn of_the_same_code(mut self: Box<Self>) -> Box<Self> {
         self.hint = format!(
-            "This code was run twice on the same record and decided differently.\n{}",
+            "This code was replayed against its own history and decided differently.\n{}",
             unsteady(self.suspect)
         );
         self
@@ -254,7 +254,7 @@ fn tell_apart(mut recorded: Side, mut code: Side) -> (Side, Side) {
 /// How code and history differ, in a few words.
 fn difference(cursor: &RecordCursor<'_>, did: &Did<'_>, recorded: &Side, code: &Side) -> String {
     if recorded.kind != code.kind {
-        return format!("the record has {}, the code did {}", recorded.kind, code.kind);
+        return format!("the history has {}, the code did {}", recorded.kind, code.kind);
     }
     let field = match (did, cursor.peek()) {
         (Did::Decided([made, ..]), Some((_, unit, decision))) => differing_field(unit, decision, made),

@@ -238,7 +238,7 @@ impl Execution {
         let state = self.state_mut();
         state.ledger.begin_turn(turn)?;
         if turn.started().is_some_and(|recorded| *recorded != *started) {
-            let problem = "the turn starts otherwise than this execution does";
+            let problem = "the start of the turn is not the start of this execution";
             return Err(HistoryError::from(CorruptHistory::at(1, EventId(1), problem)).into());
         }
         for event in &turn.events {
@@ -283,8 +283,7 @@ impl Execution {
         let state = self.state_mut();
         state.begin_turn(at_ms, ids.record());
         if let Some((id, event)) = state.skip_events(jobs) {
-            let problem =
-                format!("it skips event {event}, which is not an external event that nobody has read");
+            let problem = format!("it skips event {event}, which is not an unread external event");
             return Err(HistoryError::from(CorruptHistory::at(state.ledger.turns(), id, problem)).into());
         }
         for (_, job) in jobs_of(jobs) {
@@ -538,7 +537,7 @@ fn foreign_wake(last_call: Option<String>) -> TurnFailure {
 }
 
 fn nobody_waits(last_call: Option<String>) -> TurnFailure {
-    let what = "the code waits, but for nothing that the engine could ever deliver, \
+    let what = "the code waits for something that the engine can never deliver, \
                 likely for a channel, lock or future that nobody in this execution will complete; \
                 await activities, timers, events, sub-orchestrations, units or conditions of the context"
         .to_owned();

@@ -38,7 +38,9 @@ pub enum TurnFailure {
         last_call: Option<String>,
     },
     /// The turn exceeded a limit.
-    #[error("{prefix}: {what} would be {found}, allowed are {limit}; {remedy}{}", after(.last_call.as_deref()), prefix = self.code().prefix())]
+    #[error(
+        "{prefix}: {what} would be {found}, the limit is {limit}; {remedy}{}",
+        after(.last_call.as_deref()), prefix = self.code().prefix())]
     OverLimit {
         /// What is limited.
         what: &'static str,
@@ -127,7 +129,7 @@ fn tokio_hint(message: &str) -> &'static str {
 #[non_exhaustive]
 pub enum QueryFailure {
     /// The code has no handler of that name.
-    #[error("{prefix}: no handler for {name:?}; the code adds one with on_query", prefix = self.code().prefix())]
+    #[error("{prefix}: no handler for {name:?}; add one with on_query", prefix = self.code().prefix())]
     NoHandler {
         /// The requested name.
         name: String,
@@ -159,7 +161,7 @@ pub enum QueryFailure {
     Misuse {
         /// The requested name.
         name: String,
-        /// What was done.
+        /// The call that was made.
         what: String,
     },
 }
@@ -169,7 +171,7 @@ pub enum QueryFailure {
 #[non_exhaustive]
 pub enum UpdateRefusal {
     /// The code has no handler of that name.
-    #[error("{prefix}: no handler for {name:?}; the code adds one with on_update", prefix = self.code().prefix())]
+    #[error("{prefix}: no handler for {name:?}; add one with on_update", prefix = self.code().prefix())]
     NoHandler {
         /// The requested name.
         name: String,
@@ -201,11 +203,11 @@ pub enum UpdateRefusal {
     Misuse {
         /// The requested name.
         name: String,
-        /// What was done.
+        /// The call that was made.
         what: String,
     },
     /// The instance has not taken its first turn, or has ended.
-    #[error("{prefix}: {name:?} came when the instance was not running", prefix = self.code().prefix())]
+    #[error("{prefix}: {name:?} arrived while the instance was not running", prefix = self.code().prefix())]
     NotRunning {
         /// The requested name.
         name: String,

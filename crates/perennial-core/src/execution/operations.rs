@@ -207,7 +207,7 @@ impl ExecutionState {
             }
             Binding::Withdrawn => Ok(()),
             Binding::Event(id) => Err(self.misuse(format!(
-                "an option was set on event {id} after the step that scheduled it; set options right at the call"
+                "an option was set on event {id} after the step that scheduled it; set options in the call that schedules it"
             ))),
         }
     }

@@ -106,15 +106,15 @@ impl<E: fmt::Display> fmt::Display for ActivityError<E> {
         let words = match self {
             ActivityError::Application(error) => return error.fmt(f),
             ActivityError::Broken { message } => return f.write_str(message),
-            ActivityError::Timeout(TimeoutKind::Queue) => "no worker took the activity in time",
+            ActivityError::Timeout(TimeoutKind::Queue) => "no worker started the activity in time",
             ActivityError::Timeout(TimeoutKind::Attempt) => "an attempt of the activity ran too long",
             ActivityError::Timeout(TimeoutKind::Total) => {
                 "all attempts of the activity together took too long"
             }
             ActivityError::Timeout(TimeoutKind::Heartbeat) => {
-                "an attempt of the activity was silent for too long"
+                "an attempt of the activity sent no heartbeat in time"
             }
-            ActivityError::Cancelled => "nobody waited for the activity any more",
+            ActivityError::Cancelled => "the activity was cancelled",
             ActivityError::Poisoned => "the process ended too often while the activity ran",
         };
         write!(f, "{}: {words}", self.code().prefix())

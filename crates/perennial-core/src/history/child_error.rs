@@ -22,7 +22,7 @@ pub enum ChildError<E = Payload> {
     Application(E),
     /// It was cancelled.
     Cancelled {
-        /// Why.
+        /// The reason, as text.
         reason: String,
         /// The output passed to `end_cancelled`, if the code called it.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -30,12 +30,12 @@ pub enum ChildError<E = Payload> {
     },
     /// It was terminated, or its time limit passed.
     Terminated {
-        /// Why.
+        /// The reason, as text.
         reason: String,
     },
     /// It could not be started, for example because its id is in use.
     NotStarted {
-        /// Why.
+        /// The reason, as text.
         reason: String,
     },
 }

@@ -29,7 +29,7 @@ pub enum Decision {
     ActivityScheduled {
         /// The activity's registered name.
         name: String,
-        /// What it is given.
+        /// The input, as JSON.
         input: Payload,
         /// How it is run; `None` for the defaults.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ pub enum Decision {
         /// The requested id; `None` derives it from parent, execution and event.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<String>,
-        /// What it is given.
+        /// The input, as JSON.
         input: Payload,
         /// What happens to the child if this instance ends first.
         #[serde(default, skip_serializing_if = "ClosePolicy::is_default")]
@@ -93,7 +93,7 @@ pub enum Decision {
     SubOrchestrationStopRequested {
         /// The child's schedule event.
         source_event_id: EventId,
-        /// Why.
+        /// The reason, as text.
         reason: String,
         /// How long it may clean up; `None` for the engine's default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,7 +108,7 @@ pub enum Decision {
         version: Option<String>,
         /// The id of the new instance.
         instance: String,
-        /// What it is given.
+        /// The input, as JSON.
         input: Payload,
         /// Whether the code is notified of the outcome.
         #[serde(default, skip_serializing_if = "is_false")]
@@ -120,7 +120,7 @@ pub enum Decision {
         instance: String,
         /// The event's name.
         name: String,
-        /// What goes with it.
+        /// The content, as JSON.
         payload: Payload,
         /// The deduplication key given by the code.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,7 +133,7 @@ pub enum Decision {
     CancelSent {
         /// The receiving instance.
         instance: String,
-        /// Why.
+        /// The reason, as text.
         reason: String,
         /// How long it may clean up; `None` for the engine's default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,7 +168,7 @@ pub enum Decision {
     UpdateCompleted {
         /// The update's request event.
         source_event_id: EventId,
-        /// What it returned.
+        /// The returned value or error.
         result: Result<Payload, Payload>,
     },
 }

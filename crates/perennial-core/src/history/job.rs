@@ -12,7 +12,7 @@ pub enum Job {
     ActivityCompleted {
         /// The activity's schedule event.
         source_event_id: EventId,
-        /// What it returned.
+        /// The returned value.
         result: Payload,
         /// How many attempts it took.
         attempts: u32,
@@ -24,7 +24,7 @@ pub enum Job {
     ActivityFailed {
         /// The activity's schedule event.
         source_event_id: EventId,
-        /// Why.
+        /// What is wrong with it.
         error: ActivityError,
         /// How many attempts were made.
         attempts: u32,
@@ -41,7 +41,7 @@ pub enum Job {
     ExternalEvent {
         /// The event's name.
         name: String,
-        /// What came with it.
+        /// The content, as JSON.
         payload: Payload,
         /// The deduplication key given by the sender.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,14 +54,14 @@ pub enum Job {
     SubOrchestrationCompleted {
         /// The child's schedule event.
         source_event_id: EventId,
-        /// What it returned.
+        /// The returned value.
         result: Payload,
     },
     /// A sub-orchestration ended without a result.
     SubOrchestrationFailed {
         /// The child's schedule event.
         source_event_id: EventId,
-        /// Why.
+        /// What is wrong with it.
         error: ChildError,
     },
     /// Cancellation of the instance was requested.
@@ -92,7 +92,7 @@ pub enum Job {
     UpdateRequested {
         /// The update's name.
         name: String,
-        /// What came with it.
+        /// The content, as JSON.
         payload: Payload,
         /// The deduplication key given by the sender.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,7 +103,7 @@ pub enum Job {
     },
     /// The instance was resumed after a pause. Recorded for people; the code does not see it.
     InstanceResumed {
-        /// Why, and by whom.
+        /// The reason, and who gave it.
         why: Why,
         /// When it was paused.
         paused_ms: u64,

@@ -72,7 +72,7 @@ pub struct Reset {
     pub began_as: u64,
     /// When it was reset, by turn time.
     pub at_ms: u64,
-    /// Why, and by whom.
+    /// The reason, and who gave it.
     pub why: Why,
     /// Operations that keep running and report to this execution: the events of running children and of sends with a
     /// report, and the execution that started each.

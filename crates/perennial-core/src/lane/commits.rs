@@ -53,8 +53,7 @@ impl Lane {
 
     pub(super) fn committed(&mut self, now: Moment, outcomes: Vec<CommitOutcome>) {
         if self.committer.in_flight_len() != Some(outcomes.len()) {
-            return self
-                .settle(now, "the store answered with another number of outcomes than it was sent commits");
+            return self.settle(now, "the store returned a different number of outcomes than commits");
         }
         let Some(batch) = self.committer.handle_finished() else { return };
         // The next batch is on its way while the effects of this one are released.

@@ -307,7 +307,7 @@ impl Lane {
     }
 
     /// An activity that was interrupted repeatedly may run: few enough other suspects run on this node.
-    pub fn handle_quarantine_slot_granted(
+    pub fn handle_slot_granted(
         &mut self,
         now: Moment,
         shard: ShardId,
@@ -315,9 +315,7 @@ impl Lane {
         key: InstanceKey,
         event: EventId,
     ) {
-        self.feed_tenure(now, shard, tenure, |shard, now_ms| {
-            shard.handle_quarantine_slot_granted(now_ms, key, event)
-        });
+        self.feed_tenure(now, shard, tenure, |shard, now_ms| shard.handle_slot_granted(now_ms, key, event));
         self.go_on(now);
     }
 

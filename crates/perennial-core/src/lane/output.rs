@@ -32,7 +32,7 @@ pub enum LaneOutput {
         event: EventId,
     },
     /// An activity that was interrupted repeatedly needs a quarantine slot: call
-    /// [`Lane::handle_quarantine_slot_granted`](super::Lane::handle_quarantine_slot_granted) when few enough other
+    /// [`Lane::handle_slot_granted`](super::Lane::handle_slot_granted) when few enough other
     /// suspects run on this node. It may turn out not to run after all.
     WantQuarantineSlot {
         /// The shard.

@@ -345,7 +345,7 @@ impl Node {
         }
         let Some((purpose, sent)) = self.calls.end(id) else { return };
         match answer {
-            Ok(answered) => self.answered(now, purpose, sent, answered, free),
+            Ok(answered) => self.done(now, purpose, sent, answered, free),
             Err(error) => self.refused(now, purpose, error),
         }
         self.take_tasks(now, free);
@@ -354,16 +354,9 @@ impl Node {
 
     // ---- what follows ---------------------------------------------------------------------------------------------
 
-    fn answered(
-        &mut self,
-        now: Moment,
-        purpose: Purpose,
-        sent: Moment,
-        answered: StoreResponse,
-        free: usize,
-    ) {
+    fn done(&mut self, now: Moment, purpose: Purpose, sent: Moment, response: StoreResponse, free: usize) {
         let is_ending = matches!(self.lease.standing(), Standing::Ending | Standing::Ended);
-        match (purpose, answered) {
+        match (purpose, response) {
             (Purpose::Open | Purpose::Renew, StoreResponse::Lease(_)) if !is_ending => {
                 self.lease.handle_leased(sent, now);
                 self.issue(now, Purpose::Directory);
@@ -379,8 +372,7 @@ impl Node {
                 rows.iter().for_each(|row| self.run(now, row));
             }
             (Purpose::Held, StoreResponse::Tasks(rows)) => {
-                // An attempt that a lane hands over already runs here, or has just ended; the lane reports when it
-                // belongs to the node.
+                // A lane reports when an attempt that it hands over, which runs here or has just ended, is the node's.
                 let is_new = |row: &&TaskRow| {
                     !self.taken.has(row.id, row.attempt) && !is_handed_over(row) && !self.gives_back(row.id)
                 };
@@ -610,13 +602,11 @@ impl Node {
         self.outputs.push(NodeOutput::RunTask(task));
     }
 
-    /// Handles a taken task that cannot be read. Neither case counts as an interruption, because the activity is not at
-    /// fault.
+    /// Handles a taken task that cannot be read. It never counts as an interruption: the activity is not at fault.
     fn cannot_read(&mut self, now: Moment, row: &TaskRow, error: &BodyError) {
         let TaskId { execution, event, .. } = row.id;
         if matches!(error, BodyError::NewerEngine { .. } | BodyError::Undecodable(_)) {
-            // A newer node, or one that has the key, may take it. The pause prevents this node from taking it again
-            // immediately.
+            // A newer node, or one with the key, may take it. The pause keeps this node from taking it again.
             tracing::warn!(
                 target: log::ACTIVITY,
                 execution,
@@ -646,8 +636,7 @@ impl Node {
         self.issue(now, Purpose::Finish { task: row.id, tenure, shard: row.shard, attempt, body });
     }
 
-    /// Lets an activity wait for a quarantine slot. If it replaces a task, that task does not belong to this node any
-    /// more, or soon will not.
+    /// Lets an activity wait for a quarantine slot. A task that it replaces no longer belongs to this node.
     fn wait_for_turn(&mut self, now: Moment, waiting: Waiting) {
         if let Some(Waiting::Task(earlier)) = self.quarantine.add(waiting) {
             self.handle_task_released(now, &earlier);

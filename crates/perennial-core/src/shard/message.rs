@@ -70,7 +70,7 @@ pub enum Message {
     },
     /// End without running code.
     Terminate {
-        /// Why.
+        /// The reason, as text.
         reason: String,
     },
     /// Retry a blocked instance.
@@ -89,7 +89,7 @@ pub enum Message {
     Unreadable {
         /// Its number in the inbox.
         number: u64,
-        /// Why.
+        /// What is wrong with it.
         error: BodyError,
     },
 }

@@ -41,7 +41,7 @@ pub enum Output {
     /// Run an activity and pass its result to [`Shard::handle_activity_done`](super::Shard::handle_activity_done).
     RunActivity(Box<ActivityTask>),
     /// An activity that was interrupted repeatedly needs a quarantine slot: call
-    /// [`Shard::handle_quarantine_slot_granted`](super::Shard::handle_quarantine_slot_granted) when few enough other
+    /// [`Shard::handle_slot_granted`](super::Shard::handle_slot_granted) when few enough other
     /// suspects run on this node. It may turn out not to run after all.
     WantQuarantineSlot {
         /// How many times its process ended.
@@ -118,7 +118,7 @@ pub struct ActivityTask {
     pub deadline_ms: Option<u64>,
     /// The activity.
     pub name: String,
-    /// What it is given.
+    /// The input, as JSON.
     pub input: Payload,
     /// How it is run.
     pub options: Option<Box<ActivityOptions>>,

@@ -51,7 +51,7 @@ impl Record {
 /// How an execution started, according to its first turn.
 pub(super) fn started_of(history: &ReadTurns) -> Result<&Started, BlockReason> {
     history.turns.first().and_then(Turn::started).ok_or_else(|| {
-        let error = CorruptHistory::turn(1, "a history begins with how it started");
+        let error = CorruptHistory::turn(1, "the first event does not tell how the execution started");
         BlockReason::from(TurnFailure::from(HistoryError::from(error)))
     })
 }

@@ -24,23 +24,23 @@ pub enum Request {
     Raise {
         /// The event's name.
         name: String,
-        /// What goes with it.
+        /// The content, as JSON.
         payload: Payload,
-        /// A key against duplicates.
+        /// A deduplication key.
         key: Option<String>,
         /// The caller's trace context.
         trace: Option<Box<TraceContext>>,
     },
     /// Cancel it.
     Cancel {
-        /// Why.
+        /// The reason, as text.
         reason: String,
         /// How long code that took over cancellation may clean up; `None` for the engine's default.
         grace_ms: Option<u64>,
     },
     /// End it without running its code.
     Terminate {
-        /// Why.
+        /// The reason, as text.
         reason: String,
     },
     /// Retry it, if it is blocked.
@@ -107,16 +107,16 @@ pub enum InstanceCall {
     Query {
         /// The handler's name.
         name: String,
-        /// What goes with it.
+        /// The content, as JSON.
         payload: Payload,
     },
     /// Run an update handler, if the code's validator accepts.
     Update {
         /// The handler's name.
         name: String,
-        /// What goes with it.
+        /// The content, as JSON.
         payload: Payload,
-        /// A key against duplicates.
+        /// A deduplication key.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
         /// The caller's trace context.
@@ -127,9 +127,9 @@ pub enum InstanceCall {
     Raise {
         /// The event's name.
         name: String,
-        /// What goes with it.
+        /// The content, as JSON.
         payload: Payload,
-        /// A key against duplicates.
+        /// A deduplication key.
         key: String,
         /// The caller's trace context.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -147,7 +147,7 @@ pub enum InstanceCall {
         /// The version to continue with, if not the one that it is pinned to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<String>,
-        /// Why, and by whom.
+        /// The reason, and who gave it.
         why: Why,
     },
 }
@@ -181,7 +181,7 @@ pub enum Said {
 }
 
 impl Said {
-    /// What goes with it.
+    /// The content, as JSON.
     pub fn payload(&self) -> &Payload {
         match self {
             Said::Completed(payload) | Said::Failed(payload) | Said::UnderWay(payload) => payload,
@@ -216,7 +216,7 @@ pub enum CallReply {
     Failed(Payload),
     /// It was not accepted. Nothing was recorded.
     Refused {
-        /// Why.
+        /// The reason, as text.
         reason: String,
         /// The error returned by the code, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -124,7 +124,7 @@ impl ResetTask {
         let turn = self.to_turn.unwrap_or(last);
         if turn > last {
             return ResetOutcome::Refused(format!(
-                "there is no turn {turn} to go back to; the last one before an end is {last}"
+                "there is no turn {turn} to reset to; the last one before an end is {last}"
             ));
         }
         if let Some(failure) = &record.undecodable {
@@ -254,7 +254,7 @@ pub(super) fn made_before(started: &Started, execution: u64, to_turn: Option<u64
 
 /// Why a reset of an execution that is over is refused.
 pub(super) fn gone_on(seen: u64, execution: u64) -> String {
-    format!("it was execution {seen} that was seen, and the instance is at execution {execution} by now")
+    format!("the request names execution {seen}, but the instance is now in execution {execution}")
 }
 
 /// The jobs after the kept turns that are delivered again: events and updates, and successful results of operations of

@@ -29,7 +29,7 @@ use super::turn_task::{TurnTaskDone, TurnTaskOutput};
 
 /// The failure of an attempt that returns without a result although it may not.
 pub(crate) fn cannot_be_left_open() -> ActivityError {
-    let words = "the attempt returned to be completed later, and was not scheduled with completes_later()";
+    let words = "the attempt returned without a result, but was not scheduled with completes_later()";
     ActivityError::Application(Payload::from(ErrorCode::NoToken.message(words)))
 }
 
@@ -452,7 +452,7 @@ impl Shard {
     }
 
     /// An activity that was interrupted repeatedly may run: few enough other suspects run on this node.
-    pub fn handle_quarantine_slot_granted(&mut self, now_ms: u64, key: InstanceKey, event: EventId) {
+    pub fn handle_slot_granted(&mut self, now_ms: u64, key: InstanceKey, event: EventId) {
         if self.shared.standing.is_closing() || !self.shared.attempts.grant_quarantine_slot(key, event) {
             return;
         }

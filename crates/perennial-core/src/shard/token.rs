@@ -77,13 +77,13 @@ pub struct CompletionToken {
 #[non_exhaustive]
 pub enum BadToken {
     /// It contains characters that tokens do not contain, or too many.
-    #[error("it is not made of the characters of a token")]
+    #[error("it contains characters that are not part of a token")]
     Characters,
     /// Something was cut off, added or changed.
-    #[error("it was cut off or changed on its way")]
+    #[error("it was truncated or changed")]
     Damaged,
     /// It has a format that this version does not know.
-    #[error("a newer version made it")]
+    #[error("it was created by a newer version")]
     Newer,
 }
 

@@ -214,11 +214,13 @@ pub enum BlockReason {
     },
     /// The process ended repeatedly while only this instance was being hydrated.
     #[error(
-        "{prefix}: it ended each time this instance was brought back; fix its code and retry", prefix = self.code().prefix())]
+        "{prefix}: the process ended each time this instance was hydrated; fix its code and retry",
+        prefix = self.code().prefix())]
     TakesProcessDown,
     /// The thread that took the turn was abandoned.
     #[error(
-        "{prefix}: the turn did not end and its thread was given up; it runs again in the next process", prefix = self.code().prefix())]
+        "{prefix}: the turn did not end and its thread was abandoned; it is tried again in the next process",
+        prefix = self.code().prefix())]
     ThreadLost,
     /// Turns of the instance did not end in earlier processes, and turns of other such instances did not end in this
     /// one.
@@ -227,7 +229,9 @@ pub enum BlockReason {
          retry", prefix = self.code().prefix())]
     NotTried,
     /// It, or its orchestration, is paused.
-    #[error("{prefix}{}: {}; nothing is lost, and it goes on once it is resumed", if _0.orchestration { " with its orchestration" } else { "" }, _0.why, prefix = self.code().prefix())]
+    #[error(
+        "{prefix}{}: {}; nothing is lost; it continues once it is resumed",
+        if _0.orchestration { " with its orchestration" } else { "" }, _0.why, prefix = self.code().prefix())]
     Paused(Pause),
     /// The store can never accept the turn.
     #[error("{prefix}: {0}", prefix = self.code().prefix())]
@@ -237,7 +241,7 @@ pub enum BlockReason {
     UnreadableMessage {
         /// Its number in the inbox.
         number: u64,
-        /// Why.
+        /// What is wrong with it.
         error: BodyError,
     },
     /// The heartbeat details of an activity cannot be decoded.

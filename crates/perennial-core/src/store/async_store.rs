@@ -176,7 +176,7 @@ impl<T> Owed<T> {
 
 impl<T> Drop for Owed<T> {
     fn drop(&mut self) {
-        self.give(Err(StoreError::Unknown("the task of the call ended before it was done".to_owned())));
+        self.give(Err(StoreError::Unknown("the task of the call ended before it completed".to_owned())));
     }
 }
 

@@ -86,7 +86,7 @@ impl fmt::Display for Skippable {
 /// A pause: the instance takes no turn until it, or its orchestration, is resumed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// Why, and by whom.
+    /// The reason, and who gave it.
     #[serde(default)]
     pub why: Why,
     /// Whether the pause applies to all instances of the orchestration.

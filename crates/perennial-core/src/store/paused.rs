@@ -20,7 +20,7 @@ pub struct PausedOrchestrations(BTreeMap<String, PausedOrchestration>);
 pub struct PausedOrchestration {
     /// When it was paused, by the store's clock.
     pub since_ms: u64,
-    /// Why, and by whom.
+    /// The reason, and who gave it.
     #[serde(default)]
     pub why: Why,
 }

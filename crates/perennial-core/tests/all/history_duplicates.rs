@@ -66,7 +66,8 @@ fn e3_a_second_cancel_request_is_recorded_only_with_a_sooner_grace() {
             (3_000, vec![job(Drive::cancel("second", grace))]),
         ])
     };
-    let problem = "OrchestrationCancelRequested: a cancel request with no later grace is there already";
+    let problem =
+        "OrchestrationCancelRequested: cancellation is already requested, and its grace period ends no later";
     for grace in [6_000, 6_001] {
         assert_eq!(corruption(&recorded(grace)), (3, Some(4), problem.to_owned()));
     }

@@ -9,7 +9,7 @@ fn e1_recorded_time_never_goes_back() {
     let recorded = |at_ms| {
         turns([(1_000, vec![begun(), root(activity("a"))]), (at_ms, vec![job(Drive::completed(2, ()))])])
     };
-    let problem = "time goes back from 1000 to 999".to_owned();
+    let problem = "time goes backwards from 1000 to 999".to_owned();
     assert_eq!(corruption(&recorded(999)), (2, None, problem));
     assert!(stored(&recorded(1_000)).is_ok(), "but it may stand still");
 }
@@ -34,7 +34,7 @@ fn e1_a_recorded_execution_begins_no_earlier_than_its_predecessor_ended() {
         let started = Started { execution: 2, predecessor_at_ms: Some(1_000), ..started() };
         turns([(at_ms, vec![EventKind::Started(Box::new(started))])])
     };
-    let problem = "it begins before its predecessor ended".to_owned();
+    let problem = "it starts before the previous execution ended".to_owned();
     assert_eq!(corruption(&recorded(999)), (1, Some(1), problem));
     assert!(stored(&recorded(1_000)).is_ok());
 }

@@ -178,28 +178,28 @@ fn e27_a_name_has_waits_or_one_handler() {
                 caught(|| ctx.on_event("e", |_| async {}));
                 drop(wait);
             },
-            r#"the event "e" has waits or a handler already; a name has waits or one handler"#,
+            r#"the event "e" already has waits or a handler; a name has waits or one handler"#,
         ),
         (
             |ctx| {
                 ctx.on_event("e", |_| async {});
                 caught(|| ctx.on_event("e", |_| async {}));
             },
-            r#"the event "e" has waits or a handler already; a name has waits or one handler"#,
+            r#"the event "e" already has waits or a handler; a name has waits or one handler"#,
         ),
         (
             |ctx| {
                 ctx.on_update("u", |_| Ok(()), |payload| async move { Ok(payload) });
                 caught(|| ctx.on_update("u", |_| Ok(()), |payload| async move { Ok(payload) }));
             },
-            r#"the update "u" has a handler already"#,
+            r#"the update "u" already has a handler"#,
         ),
         (
             |ctx| {
                 ctx.on_query("q", Ok);
                 caught(|| ctx.on_query("q", Ok));
             },
-            r#"the query "q" has a handler already"#,
+            r#"the query "q" already has a handler"#,
         ),
     ];
     for (code, what) in cases {

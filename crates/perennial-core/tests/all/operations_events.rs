@@ -173,7 +173,7 @@ fn e16_a_name_has_waits_or_a_handler_never_both() {
         },
         (),
     );
-    let both = r#"the event "n" has waits or a handler already; a name has waits or one handler"#;
+    let both = r#"the event "n" already has waits or a handler; a name has waits or one handler"#;
     assert_eq!(misuse(wait_first.map(drop)), both);
 
     let handler_first = Drive::try_start(

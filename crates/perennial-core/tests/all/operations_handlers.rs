@@ -264,9 +264,9 @@ fn e21_a_name_has_one_query_handler_and_one_update_handler() {
         );
         outcome.map(drop).unwrap_err().to_string()
     };
-    assert_eq!(twice(|ctx| ctx.on_query("q", Ok)), r#"PER-0206 misuse: the query "q" has a handler already"#);
+    assert_eq!(twice(|ctx| ctx.on_query("q", Ok)), r#"PER-0206 misuse: the query "q" already has a handler"#);
     assert_eq!(
         twice(|ctx| ctx.on_update("u", |_| Ok(()), |payload| async { Ok(payload) })),
-        r#"PER-0206 misuse: the update "u" has a handler already"#
+        r#"PER-0206 misuse: the update "u" already has a handler"#
     );
 }

@@ -230,7 +230,7 @@ fn e12_waiting_for_nothing_that_can_come_is_reported_at_once() {
         pending::<Output>().await
     }));
     assert!(
-        what.contains("nothing that the engine could ever deliver")
+        what.contains("something that the engine can never deliver")
             && what.contains("await activities, timers"),
         "{what}"
     );

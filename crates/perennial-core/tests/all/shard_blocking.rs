@@ -42,7 +42,7 @@ fn e24_what_ends_an_instance_instead_of_blocking_it_is_a_policy() {
         Ok(Payload::null())
     }
     let boom = "PER-0201 panic in unit root: boom";
-    let over = "PER-0204 limit: bytes of a payload would be 102, allowed are 50; \
+    let over = "PER-0204 limit: bytes of a payload would be 102, the limit is 50; \
                 keep large data elsewhere and pass a reference to it";
     for (name, reason) in [("panics", boom), ("waits", boom), ("talks", over)] {
         let code = handlers()

@@ -170,7 +170,7 @@ fn g35_a_parent_cancels_its_child_with_a_grace_and_hears_how_it_ended() {
     assert_eq!((node.status("a"), node.running("child")), ("running".into(), vec!["clean".to_owned()]));
     node.at(4_000).settle();
     assert_eq!(node.status("child"), "terminated");
-    assert!(ending(&node, "a").contains("not done in time"), "{}", ending(&node, "a"));
+    assert!(ending(&node, "a").contains("did not end with"), "{}", ending(&node, "a"));
 }
 
 #[test]

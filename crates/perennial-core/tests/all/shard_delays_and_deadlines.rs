@@ -310,7 +310,7 @@ fn e23_a_cancel_that_was_carried_into_a_blocked_execution_ends_it_when_its_grace
         assert_eq!((node.status("a"), node.inbox("a").len()), ("terminated".into(), 0));
         assert_eq!(
             node.last_lines("a", 1),
-            [r#"2 OrchestrationTerminated "cancelled, and not done in time: enough""#]
+            [r#"2 OrchestrationTerminated "cancelled, but did not end within its grace period: enough""#]
         );
     }
 }
@@ -363,6 +363,6 @@ fn g19_who_asks_before_the_start_is_told_so_in_words_that_fit_the_question() {
     let asked = [node.query("a", "list", ()), node.update("a", "add", None, "x")];
     node.settle();
     let told = node.told_all(asked);
-    assert!(told[0].contains("PER-0207 query: the instance has not begun"), "{told:?}");
-    assert!(told[1].contains("PER-0208 update: the instance has not begun"), "{told:?}");
+    assert!(told[0].contains("PER-0207 query: the instance has not started"), "{told:?}");
+    assert!(told[1].contains("PER-0208 update: the instance has not started"), "{told:?}");
 }

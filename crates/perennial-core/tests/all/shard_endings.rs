@@ -239,7 +239,7 @@ fn e23_cancel_taken_over_is_ended_by_the_engine_when_its_grace_is_over() {
         node.at(11_000).settle();
         assert_eq!(
             node.last_lines("a", 1),
-            [r#"4 OrchestrationTerminated "cancelled, and not done in time: enough""#]
+            [r#"4 OrchestrationTerminated "cancelled, but did not end within its grace period: enough""#]
         );
         assert_eq!(node.stops(), ["a clean"]);
     }
@@ -314,7 +314,7 @@ fn e23_a_second_cancel_counts_only_if_its_grace_ends_sooner() {
         node.last_lines("a", 2),
         [
             r#"4 OrchestrationCancelRequested "now""#,
-            r#"5 OrchestrationTerminated "cancelled, and not done in time: now""#
+            r#"5 OrchestrationTerminated "cancelled, but did not end within its grace period: now""#
         ]
     );
 }

@@ -111,12 +111,12 @@ fn g49_what_runs_or_completed_is_not_run_again() {
     };
     let foreign = node.request("runs", bound);
     node.settle();
-    assert_eq!(refusal(&node, done), "it completed; name the turn to go back to");
-    assert_eq!(refusal(&node, runs), "it has not ended; only what has ended can run again from its end");
-    assert_eq!(refusal(&node, seen), "there is no turn 7 to go back to; the last one before an end is 1");
+    assert_eq!(refusal(&node, done), "it completed; name the turn to reset it to");
+    assert_eq!(refusal(&node, runs), "it has not ended; only an ended instance can be rerun from its end");
+    assert_eq!(refusal(&node, seen), "there is no turn 7 to reset to; the last one before an end is 1");
     assert_eq!(
         refusal(&node, stale),
-        "it was execution 9 that was seen, and the instance is at execution 1 by now"
+        "the request names execution 9, but the instance is now in execution 1"
     );
     assert_eq!(node.told(foreign), "not found");
     assert_eq!((node.status("runs"), node.row("runs").execution), ("running".into(), 1));

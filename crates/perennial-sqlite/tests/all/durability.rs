@@ -122,7 +122,7 @@ fn a_corrupt_row_is_named_and_stands_in_nobodys_way() {
             "attributes = NULL, published = ''",
             "column published: EOF while parsing a value at line 1 column 0",
         ),
-        ("published = NULL, status = 17", "column status: 17 is no status"),
+        ("published = NULL, status = 17", "column status: 17 is not a status"),
         ("status = 1, created_ms = -5", "column created_ms is -5"),
     ];
     for (fault, reason) in faults {

@@ -280,6 +280,6 @@ fn in_memory_every_store_is_its_own() {
     let error = SqliteStore::open_guest(":memory:", SqliteOptions::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "PER-0506 cannot open the store: :memory:: what is in memory belongs to one process and has no guests"
+        "PER-0506 cannot open the store: :memory:: a database in memory belongs to one process and cannot have guests"
     );
 }

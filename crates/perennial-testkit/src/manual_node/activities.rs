@@ -111,7 +111,7 @@ impl ManualNode {
     /// Lets every activity run that wants to run alone.
     pub fn grant_quarantine_slots(&mut self) -> &mut ManualNode {
         for QuarantineWish { shard, tenure, key, event } in std::mem::take(&mut self.quarantine_wishes) {
-            self.feed(|lane, now| lane.handle_quarantine_slot_granted(now, shard, tenure, key, event));
+            self.feed(|lane, now| lane.handle_slot_granted(now, shard, tenure, key, event));
         }
         self
     }

@@ -145,7 +145,7 @@ impl Simulation {
             NodeOutput::CancelTask(id) => self.cancel_task(process, id),
             NodeOutput::GrantQuarantineSlot { lane, shard, tenure, key, event } => {
                 self.lane_input(process, lane, |lane, now| {
-                    lane.handle_quarantine_slot_granted(now, shard, tenure, key, event);
+                    lane.handle_slot_granted(now, shard, tenure, key, event);
                 });
             }
             NodeOutput::Changed(changes) => self.lanes_changed(process, &changes),

@@ -343,9 +343,7 @@ impl Driver {
             NodeOutput::RunTask(task) => Workers::run_task(self, *task),
             NodeOutput::CancelTask(task) => self.workers.cancel(task.key, task.execution, task.event),
             NodeOutput::GrantQuarantineSlot { shard, tenure, key, event, .. } => {
-                self.with_lane(|lane, now| {
-                    lane.handle_quarantine_slot_granted(now, shard, tenure, key, event)
-                });
+                self.with_lane(|lane, now| lane.handle_slot_granted(now, shard, tenure, key, event));
             }
             NodeOutput::Changed(changes) => self.with_lane(|lane, now| lane.handle_changes(now, &changes)),
             NodeOutput::StopTaking => {

@@ -1,4 +1,4 @@
-//! The Pulse of one attempt: its heartbeats, when they are written, and when it is silent for too long.
+//! The HeartbeatMonitor of one attempt: its heartbeats, when they are written, and whether they stop for too long.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -280,7 +280,7 @@ async fn e23_code_that_cleans_up_for_longer_than_its_grace_is_terminated() {
     let client = runtime.client();
     client.start("stubborn", "s", Payload::null()).await.unwrap();
     client.cancel("s", "please").await.unwrap();
-    let reason = "cancelled, and not done in time: please".to_owned();
+    let reason = "cancelled, but did not end within its grace period: please".to_owned();
     assert_eq!(soon(client.wait("s")).await, Ok(Ending::OrchestrationTerminated { reason }));
     check_client(&client, &ClientLog::default(), &handlers()).await;
 }

@@ -10,16 +10,16 @@ use super::Ledger;
 #[non_exhaustive]
 pub enum StaleReason {
     /// Its source is unknown, already completed, or cancelled.
-    #[error("its source is not open: unknown, completed before, or cancelled")]
+    #[error("its source is not open: it is unknown, already completed, or cancelled")]
     NotOpen,
     /// Its source is open, but is of another kind.
     #[error("its source is of another kind")]
     WrongKind,
     /// An event or update with this key was already accepted.
-    #[error("an event or update with its key was taken before")]
+    #[error("an event or update with its key was already accepted")]
     KnownKey,
     /// Cancellation is already requested, and its grace period ends no later.
-    #[error("a cancel request with no later grace is there already")]
+    #[error("cancellation is already requested, and its grace period ends no later")]
     AlreadyCancelling,
     /// The execution has ended.
     #[error("the execution has ended")]

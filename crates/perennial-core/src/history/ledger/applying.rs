@@ -38,7 +38,7 @@ impl Ledger {
             return Err(CorruptHistory::turn(number, "a turn without events").into());
         }
         if turn.at_ms < self.last_at_ms {
-            let problem = format!("time goes back from {} to {}", self.last_at_ms, turn.at_ms);
+            let problem = format!("time goes backwards from {} to {}", self.last_at_ms, turn.at_ms);
             return Err(CorruptHistory::turn(number, problem).into());
         }
         self.check_order(turn)?;
@@ -107,7 +107,12 @@ impl Ledger {
         let Started { semantics, predecessor_at_ms, attributes, status, input, .. } = started;
         Ledger::check_semantics(turn, *semantics)?;
         if predecessor_at_ms.is_some_and(|at_ms| at_ms > self.last_at_ms) {
-            return Err(CorruptHistory::at(turn, EventId(1), "it begins before its predecessor ended").into());
+            return Err(CorruptHistory::at(
+                turn,
+                EventId(1),
+                "it starts before the previous execution ended",
+            )
+            .into());
         }
         self.started = true;
         self.reset_at_ms = started.reset.as_ref().map_or(0, |reset| reset.at_ms);

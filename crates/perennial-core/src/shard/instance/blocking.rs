@@ -295,16 +295,16 @@ impl Instance {
 fn not_begun(call: &InstanceCall) -> CallReply {
     let reason = match call {
         InstanceCall::Query { .. } => {
-            ErrorCode::QueryRefused.message("the instance has not begun, and has nothing to show yet")
+            ErrorCode::QueryRefused.message("the instance has not started, and has no state to query yet")
         }
-        InstanceCall::Update { .. } => ErrorCode::UpdateRefused.message("the instance has not begun"),
+        InstanceCall::Update { .. } => ErrorCode::UpdateRefused.message("the instance has not started"),
         InstanceCall::Raise { .. } => {
-            "the instance has not begun; the event can wait in its inbox".to_owned()
+            "the instance has not started; the event can wait in its inbox".to_owned()
         }
         InstanceCall::Token(_) => {
-            ErrorCode::BadToken.message("the instance has not begun, and has handed out none")
+            ErrorCode::BadToken.message("the instance has not started, and has handed out no tokens")
         }
-        InstanceCall::Reset { .. } => "the instance has not begun".to_owned(),
+        InstanceCall::Reset { .. } => "the instance has not started".to_owned(),
     };
     CallReply::Refused { reason, error: None }
 }

@@ -21,6 +21,8 @@ use super::queued::{Batch, Origin, Queued};
 use super::row_columns::RowColumns;
 
 impl Instance {
+    /// Hands out a commit. Everything that follows from it is kept in `in_flight` until the outcome is known, so that
+    /// nothing leaves before it is durable, and everything can be put back if it fails.
     pub(super) fn commit(&mut self, shared: &mut Shared, commit: Commit, mut in_flight: InFlight) {
         in_flight.answered_rows = commit.replies.iter().map(|answer| answer.number).collect();
         in_flight.consumed = commit.consumed.clone();
@@ -52,6 +54,7 @@ impl Instance {
                 self.start_over(shared, in_flight);
             }
             CommitOutcome::Rejected(reason) => self.rejected(shared, now_ms, in_flight, reason),
+            // The lane reports the loss of the shard separately; until then this instance must not do anything else.
             CommitOutcome::Fenced => self.phase = Phase::Committing(Box::new(in_flight)),
         }
     }
@@ -87,7 +90,7 @@ impl Instance {
             Next::Reloaded => self.reload(shared),
             Next::Reset => self.reset_done(shared),
             Next::Continued(execution, start) => {
-                // If the start did not fit into one row, the rest has to be read with it.
+                // If jobs were carried over in further rows, they have to be read together with the start.
                 let number = sent.last().copied().flatten().filter(|_| in_flight.carried_rows == 1);
                 self.continued(shared, now_ms, execution, *start, number);
             }
@@ -218,6 +221,7 @@ impl Instance {
 
     /// Handles a conflict: memory contradicts the store, so the execution is dropped and everything is read again.
     fn start_over(&mut self, shared: &mut Shared, mut in_flight: InFlight) {
+        // Nothing of the commit was written, so its parts are put back and applied again after the load.
         self.pending_calls.extend(in_flight.take_calls());
         self.tasks.put_back_writes(in_flight.task_writes);
         self.queue.put_back(in_flight.messages.into_messages());

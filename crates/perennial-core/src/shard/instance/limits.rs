@@ -58,7 +58,7 @@ impl Limits {
 
 /// The reason of an execution that did not end within its grace period.
 pub(super) fn not_done_in_time(reason: &str) -> String {
-    format!("cancelled, and not done in time: {reason}")
+    format!("cancelled, but did not end within its grace period: {reason}")
 }
 
 #[cfg(test)]

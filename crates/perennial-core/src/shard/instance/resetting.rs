@@ -45,10 +45,10 @@ impl Instance {
         let refusal = match row.status {
             _ if !row.is_sound() => Some("its row is damaged".to_owned()),
             Status::Pending | Status::Running if to_turn.is_none() && row.execution == execution => {
-                Some("it has not ended; only what has ended can run again from its end".to_owned())
+                Some("it has not ended; only an ended instance can be rerun from its end".to_owned())
             }
             Status::Completed if to_turn.is_none() && row.execution == execution => {
-                Some("it completed; name the turn to go back to".to_owned())
+                Some("it completed; name the turn to reset it to".to_owned())
             }
             _ => None,
         };
@@ -64,7 +64,7 @@ impl Instance {
                 None if row.execution != execution => {
                     self.refuse_reset(shared, pending, gone_on(execution, row.execution));
                 }
-                None => self.refuse_reset(shared, pending, "it has not begun".to_owned()),
+                None => self.refuse_reset(shared, pending, "it has not started".to_owned()),
             };
         }
         let task = ResetTask {

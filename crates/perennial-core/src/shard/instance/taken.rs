@@ -22,6 +22,8 @@ use super::tasks::TaskPlan;
 use super::tending::View;
 
 impl Instance {
+    /// Turns a taken turn into one commit. The turn, the row, task rows, messages and replies are written together or
+    /// not at all, so that a crash never leaves only a part of them.
     pub(super) fn turn_taken(
         &mut self,
         shared: &mut Shared,
@@ -46,6 +48,7 @@ impl Instance {
         let accepted = self.settle_calls(shared, calls, &mut commit.replies);
         let (ledger, started) = (execution.ledger(), execution.started());
         self.tasks.learn_deadlines(ledger);
+        // Changes the task rows in memory before the commit; if that fails, they are loaded again with the instance.
         let plan = self.plan_tasks(shared, &execution, &turn);
         let stored = self.columns.clone().unwrap_or_else(|| RowColumns::nothing_stored(started.execution));
         let max_unread = shared.options.max_unread;
@@ -59,7 +62,9 @@ impl Instance {
             Some(Ending::OrchestrationContinuedAsNew { version, .. }) => {
                 let mut successor = successor.expect("an execution that continues has a successor");
                 self.recorded_unread = count_events(&successor.jobs);
+                // Derived from the history, so that the same turn taken again after a crash starts the same execution.
                 let seed = Stream::derived_seed(started, EventId(ledger.events()));
+                // The execution does not know the times without an owner, which extend the grace period.
                 if let Some(until_ms) = self.limits.grace_until_ms() {
                     successor.set_grace(until_ms.saturating_sub(turn.at_ms));
                 }

@@ -1,4 +1,8 @@
 //! Giving an instance its next turn.
+//!
+//! The order of the checks in `form_turn` matters. Ends that need no code come first, because they have to work even if
+//! the code fails. A message that cannot be read blocks the instance before anything is delivered, because no later
+//! message may overtake it. Repairs are recorded in a turn of their own, before jobs that may make a turn fail.
 
 use crate::execution::Execution;
 use crate::history::{EventId, Job, Started};
@@ -64,6 +68,7 @@ impl Instance {
     fn form_turn(&mut self, shared: &mut Shared, now_ms: u64) {
         let Phase::Idle(execution) = &self.phase else { return };
         self.limits = Limits::of_execution(execution.ledger(), execution.started(), &shared.gaps);
+        // Ends that the engine enforces do not depend on anything that could fail below.
         let termination = self.queue.termination().map(str::to_owned);
         let overdue = || self.limits.overdue(execution.ledger().cancel_reason(), now_ms);
         if let Some(reason) = termination.or_else(overdue) {
@@ -78,6 +83,7 @@ impl Instance {
             return self.block_idle(shared, now_ms, &failure);
         }
         let Some(execution) = self.take_idle() else { return };
+        // Task rows that are due are planned first, so that this turn's commit writes them.
         self.tend_tasks(shared, now_ms, &execution, View::Memory);
         self.hand_over(shared, now_ms, &execution);
         let repairs = self.queue.take_repairs();
@@ -96,6 +102,7 @@ impl Instance {
             let source = TurnSource::Resident(execution, self.checksum);
             return self.take_turn(shared, now_ms, source, delivery);
         }
+        // Nothing for the code: messages without effect are consumed and task rows written without a turn.
         let messages = Batch::new(delivery.messages);
         self.nothing_taken(shared, now_ms, messages, execution, Vec::new());
     }
@@ -148,6 +155,7 @@ impl Instance {
         let mut delivery = Delivery::default();
         let (mut bytes, mut latest_arrival_ms) = (0, 0);
         let weight = |jobs: &[Job]| jobs.iter().map(Job::weight).sum::<u64>();
+        // The first portion is taken even if it exceeds the limits: otherwise it could never be delivered.
         while let Some(carried) = self.queue.take_carried(|jobs| {
             (delivery.jobs.is_empty() && limit > 0)
                 || (delivery.jobs.len() + jobs.len() <= limit && bytes + weight(jobs) <= max_bytes)
@@ -156,6 +164,7 @@ impl Instance {
             bytes = weight(&delivery.jobs);
         }
         if self.queue.has_carried() {
+            // Carried-over jobs are older than everything else, which therefore waits for the next turn.
             return delivery;
         }
         while delivery.jobs.len() < limit
@@ -168,6 +177,7 @@ impl Instance {
             }
             if let Message::Job(job) | Message::Outcome { job, .. } = &queued.message {
                 bytes += job.weight();
+                // A message that is too large for any turn is delivered alone rather than never.
                 if bytes > max_bytes && !delivery.jobs.is_empty() {
                     return delivery;
                 }

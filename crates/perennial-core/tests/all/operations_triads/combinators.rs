@@ -70,7 +70,7 @@ fn e22_triad_of_a_timeout_that_is_missed() {
         [Drive::fired(3)],
         &[
             "4 TimerFired of 3",
-            r#"5 OrchestrationFailed "PER-0417 time limit elapsed: the result was not there in t…"#,
+            r#"5 OrchestrationFailed "PER-0417 time limit elapsed: the future did not complete i…"#,
         ],
     );
 }
